@@ -1,0 +1,16 @@
+# Compiler flags that every target of the project shares.
+add_library(lockstep_options INTERFACE)
+target_include_directories(lockstep_options INTERFACE ${PROJECT_SOURCE_DIR}/modules)
+target_compile_options(lockstep_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+                                                 -Wnon-virtual-dtor -Woverloaded-virtual -ffp-contract=off)
+if(LOCKSTEP_WARNINGS_AS_ERRORS)
+    target_compile_options(lockstep_options INTERFACE -Werror)
+endif()
+if(LOCKSTEP_SANITIZE)
+    target_compile_options(lockstep_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined
+                                                     -fno-omit-frame-pointer)
+    target_link_options(lockstep_options INTERFACE -fsanitize=address,undefined)
+endif()
+if(LOCKSTEP_TESTS)
+    target_compile_definitions(lockstep_options INTERFACE LOCKSTEP_FAULT_INJECTION=1)
+endif()

@@ -1,0 +1,15 @@
+// Clocks. seconds_now() is monotonic and only its differences mean something; wall_seconds() is time since 1970.
+#pragma once
+
+#include <chrono>
+
+namespace lockstep {
+
+inline double seconds_now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+inline double wall_seconds() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+// The one exception type. Its sentence says what is wrong, where, and what to do; its exit code is the program's.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace lockstep {
+
+enum class ExitCode : int {
+    done = 0,
+    fault = 1,     // a fault inside the program or the machine
+    usage = 2,     // the user's input is wrong
+    damaged = 3,   // a file is damaged
+    stopped = 4,   // stopped early with a checkpoint: requeue
+    watchdog = 5,  // no progress
+    slower = 6,    // `lockstep-analyze compare` found it slower
+};
+
+class Error : public std::runtime_error {
+  public:
+    Error(ExitCode code, const std::string& sentence) : std::runtime_error(sentence), code_(code) {}
+    ExitCode code() const { return code_; }
+
+  private:
+    ExitCode code_;
+};
+
+// throw usage_error("{} does not exist", path);
+template <class... Arguments>
+Error usage_error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    return {ExitCode::usage, fmt::format(format, std::forward<Arguments>(arguments)...)};
+}
+template <class... Arguments>
+Error damaged_error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    return {ExitCode::damaged, fmt::format(format, std::forward<Arguments>(arguments)...)};
+}
+template <class... Arguments>
+Error fault_error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    return {ExitCode::fault, fmt::format(format, std::forward<Arguments>(arguments)...)};
+}
+
+// The last system error as words: "No space left on device".
+std::string system_error_text();
+
+[[noreturn]] void contract_failed(const char* condition, const char* file, int line);
+
+}  // namespace lockstep
+
+// A contract between pieces of this program; broken only by a bug. Checked in every build: all uses are outside inner loops.
+#define LOCKSTEP_ASSERT(condition) \
+    ((condition) ? static_cast<void>(0) : ::lockstep::contract_failed(#condition, __FILE__, __LINE__))

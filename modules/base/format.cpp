@@ -1,0 +1,64 @@
+#include "base/format.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace lockstep {
+
+std::string with_commas(std::int64_t number) {
+    std::string digits = std::to_string(number);
+    for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3)
+        digits.insert(static_cast<std::size_t>(at), ",");
+    return digits;
+}
+
+std::string human_bytes(double bytes) {
+    constexpr std::array units = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    std::size_t unit = 0;
+    while (bytes >= 1024 && unit + 1 < units.size()) bytes /= 1024, ++unit;
+    return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, units[unit]);
+}
+
+std::string human_seconds(double seconds) {
+    if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
+    if (seconds < 1) return fmt::format("{:.1f} ms", seconds * 1e3);
+    if (seconds < 60) return fmt::format("{:.1f} s", seconds);
+    const auto whole = static_cast<std::int64_t>(seconds);
+    if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+    return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+}
+
+std::string human_rate(double per_second, std::string_view unit) {
+    constexpr std::array prefixes = {"", "k", "M", "G", "T", "P", "E"};
+    std::size_t prefix = 0;
+    while (per_second >= 1000 && prefix + 1 < prefixes.size()) per_second /= 1000, ++prefix;
+    return fmt::format("{:.1f} {}{}/s", per_second, prefixes[prefix], unit);
+}
+
+std::string nearest_name(std::string_view name, const std::vector<std::string>& known) {
+    std::string best;
+    std::size_t best_distance = std::max<std::size_t>(2, name.size() / 2);
+    for (const std::string& candidate : known) {
+        std::vector<std::size_t> row(candidate.size() + 1);
+        std::iota(row.begin(), row.end(), std::size_t{0});
+        for (std::size_t i = 0; i < name.size(); ++i) {
+            std::size_t diagonal = row[0];
+            row[0] = i + 1;
+            for (std::size_t j = 0; j < candidate.size(); ++j) {
+                const std::size_t substituted = diagonal + (name[i] == candidate[j] ? 0 : 1);
+                diagonal = row[j + 1];
+                row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
+            }
+        }
+        if (row.back() <= best_distance && (best.empty() || row.back() < best_distance)) {
+            best = candidate;
+            best_distance = row.back();
+        }
+    }
+    return best;
+}
+
+}  // namespace lockstep

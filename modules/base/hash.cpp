@@ -1,0 +1,30 @@
+#include "base/hash.hpp"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include "base/error.hpp"
+
+namespace lockstep {
+
+std::uint64_t hash64(const void* data, std::size_t bytes) { return XXH3_64bits(data, bytes); }
+
+std::string hash_text(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+struct Hasher::State {
+    XXH3_state_t* value = XXH3_createState();
+    ~State() { XXH3_freeState(value); }
+};
+
+Hasher::Hasher() : state_(std::make_unique<State>()) {
+    if (!state_->value || XXH3_64bits_reset(state_->value) != XXH_OK) throw fault_error("no memory for a checksum");
+}
+Hasher::~Hasher() = default;
+
+void Hasher::add(const void* data, std::size_t bytes) {
+    if (XXH3_64bits_update(state_->value, data, bytes) != XXH_OK) throw fault_error("a checksum could not be computed");
+}
+
+std::uint64_t Hasher::digest() const { return XXH3_64bits_digest(state_->value); }
+
+}  // namespace lockstep

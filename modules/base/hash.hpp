@@ -1,0 +1,29 @@
+// XXH3 64-bit checksums.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace lockstep {
+
+std::uint64_t hash64(const void* data, std::size_t bytes);
+std::string hash_text(std::uint64_t hash);  // 16 hexadecimal digits
+
+// The same checksum over data that arrives in pieces.
+class Hasher {
+  public:
+    Hasher();
+    ~Hasher();
+    Hasher(const Hasher&) = delete;
+    Hasher& operator=(const Hasher&) = delete;
+    void add(const void* data, std::size_t bytes);
+    std::uint64_t digest() const;
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

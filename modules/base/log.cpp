@@ -1,0 +1,104 @@
+#include "base/log.hpp"
+
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+
+#include "base/error.hpp"
+
+namespace lockstep::log {
+namespace {
+
+std::string rank_prefix;
+int own_rank = 0;
+bool status_shown = false;
+std::mutex status_mutex;
+
+spdlog::level::level_enum spdlog_level(Level level) {
+    switch (level) {
+        case Level::debug: return spdlog::level::debug;
+        case Level::info: return spdlog::level::info;
+        case Level::warning: return spdlog::level::warn;
+        case Level::error: return spdlog::level::err;
+    }
+    return spdlog::level::info;
+}
+
+Level level_from_environment(Level otherwise) {
+    const char* value = std::getenv("LOCKSTEP_LOG");
+    if (!value) return otherwise;
+    const std::string name = value;
+    if (name == "debug") return Level::debug;
+    if (name == "info") return Level::info;
+    if (name == "warning") return Level::warning;
+    if (name == "error") return Level::error;
+    throw usage_error("LOCKSTEP_LOG is '{}'; it takes debug, info, warning or error", name);
+}
+
+spdlog::logger& logger() {
+    static const auto instance = [] {
+        auto made = std::make_shared<spdlog::logger>("lockstep", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+        made->set_pattern("%Y-%m-%d %H:%M:%S %l: %v");
+        made->flush_on(spdlog::level::info);
+        made->set_level(spdlog_level(level_from_environment(Level::info)));
+        return made;
+    }();
+    return *instance;
+}
+
+void clear_status() {
+    if (!status_shown) return;
+    std::fputs("\r\033[K", stderr);
+    status_shown = false;
+}
+
+}  // namespace
+
+void set_rank(int rank) {
+    own_rank = rank;
+    rank_prefix = rank == 0 ? "" : fmt::format("rank {}: ", rank);
+}
+
+void set_level(Level lowest) { logger().set_level(spdlog_level(level_from_environment(lowest))); }
+
+void add_file(const std::string& path) {
+    try {
+        auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+        sink->set_pattern("%Y-%m-%d %H:%M:%S %l: %v");
+        logger().sinks().push_back(std::move(sink));
+    } catch (const spdlog::spdlog_ex& problem) {
+        throw usage_error("the log file {} cannot be written: {}", path, problem.what());
+    }
+}
+
+void close_file() {
+    auto& sinks = logger().sinks();
+    if (sinks.size() > 1) sinks.resize(1);
+}
+
+void write(Level level, std::string_view sentence) {
+    if (level <= Level::info && own_rank != 0) return;
+    const std::lock_guard lock(status_mutex);
+    clear_status();
+    logger().log(spdlog_level(level), "{}{}", rank_prefix, sentence);
+}
+
+bool on_terminal() { return isatty(STDERR_FILENO) == 1; }
+
+void status_line(std::string_view text) {
+    if (own_rank != 0 || !on_terminal()) return;
+    const std::lock_guard lock(status_mutex);
+    clear_status();
+    if (text.empty()) return;
+    std::fprintf(stderr, "%.*s", static_cast<int>(text.size()), text.data());
+    std::fflush(stderr);
+    status_shown = true;
+}
+
+}  // namespace lockstep::log

@@ -1,0 +1,40 @@
+// The log: to stderr, and to a file once a run has a folder. Every rank may warn (its rank is named); only rank 0 informs.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace lockstep::log {
+
+enum class Level { debug, info, warning, error };
+
+void set_rank(int rank);
+void set_level(Level lowest);        // default info; LOCKSTEP_LOG=debug|info|warning|error overrides
+void add_file(const std::string& path);  // appends; rank 0 only
+void close_file();
+void write(Level level, std::string_view sentence);
+// One line on stderr that the next one overwrites; shown only on a terminal, on rank 0. "" clears it.
+void status_line(std::string_view text);
+bool on_terminal();
+
+template <class... Arguments>
+void debug(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    write(Level::debug, fmt::format(format, std::forward<Arguments>(arguments)...));
+}
+template <class... Arguments>
+void info(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    write(Level::info, fmt::format(format, std::forward<Arguments>(arguments)...));
+}
+template <class... Arguments>
+void warning(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    write(Level::warning, fmt::format(format, std::forward<Arguments>(arguments)...));
+}
+template <class... Arguments>
+void error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    write(Level::error, fmt::format(format, std::forward<Arguments>(arguments)...));
+}
+
+}  // namespace lockstep::log

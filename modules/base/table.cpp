@@ -1,0 +1,115 @@
+#include "base/table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace lockstep {
+namespace {
+
+std::string readable(const Cell& cell, int decimals) {
+    if (const auto* whole = std::get_if<std::int64_t>(&cell)) return with_commas(*whole);
+    if (const auto* number = std::get_if<double>(&cell)) return fmt::format("{:.{}f}", *number, decimals);
+    if (const auto* words = std::get_if<std::string>(&cell)) return *words;
+    return "-";
+}
+
+std::string csv_field(const Cell& cell) {
+    if (const auto* whole = std::get_if<std::int64_t>(&cell)) return fmt::format("{}", *whole);
+    if (const auto* number = std::get_if<double>(&cell)) return fmt::format("{}", *number);
+    if (const auto* words = std::get_if<std::string>(&cell)) {
+        if (words->find_first_of(",\"\n") == std::string::npos) return *words;
+        std::string quoted = "\"";
+        for (const char letter : *words) quoted += letter == '"' ? "\"\"" : std::string(1, letter);
+        return quoted + "\"";
+    }
+    return "";
+}
+
+bool is_number(const Cell& cell) { return std::holds_alternative<std::int64_t>(cell) || std::holds_alternative<double>(cell); }
+
+std::string print_aligned(const std::vector<Column>& columns, const std::vector<std::vector<Cell>>& rows, bool markdown) {
+    std::vector<std::size_t> widths;
+    std::vector<bool> right;
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+        std::size_t width = columns[c].title.size();
+        bool numeric = !rows.empty();
+        for (const auto& row : rows) {
+            width = std::max(width, readable(row[c], columns[c].decimals).size());
+            numeric = numeric && (is_number(row[c]) || std::holds_alternative<std::monostate>(row[c]));
+        }
+        widths.push_back(width);
+        right.push_back(numeric);
+    }
+    std::string out;
+    const auto line = [&](const auto& text_of) {
+        std::string text = markdown ? "| " : "";
+        for (std::size_t c = 0; c < columns.size(); ++c) {
+            if (c > 0) text += markdown ? " | " : "  ";
+            const std::string cell = text_of(c);
+            text += right[c] ? fmt::format("{:>{}}", cell, widths[c]) : fmt::format("{:<{}}", cell, widths[c]);
+        }
+        if (markdown) text += " |";
+        while (!text.empty() && text.back() == ' ') text.pop_back();
+        out += text + "\n";
+    };
+    line([&](std::size_t c) { return columns[c].title; });
+    if (markdown) {
+        std::string rule = "|";
+        for (std::size_t c = 0; c < columns.size(); ++c) rule += right[c] ? "---:|" : "---|";
+        out += rule + "\n";
+    }
+    for (const auto& row : rows) line([&](std::size_t c) { return readable(row[c], columns[c].decimals); });
+    return out;
+}
+
+}  // namespace
+
+TableFormat table_format(std::string_view name) {
+    if (name == "text") return TableFormat::text;
+    if (name == "markdown") return TableFormat::markdown;
+    if (name == "csv") return TableFormat::csv;
+    if (name == "json") return TableFormat::json;
+    throw usage_error("--format is '{}'; it takes text, markdown, csv or json", name);
+}
+
+void Table::add_row(std::vector<Cell> cells) {
+    LOCKSTEP_ASSERT(cells.size() == columns_.size());
+    rows_.push_back(std::move(cells));
+}
+
+std::string Table::print(TableFormat format) const {
+    if (format == TableFormat::text || format == TableFormat::markdown)
+        return print_aligned(columns_, rows_, format == TableFormat::markdown);
+    if (format == TableFormat::csv) {
+        std::string out;
+        for (std::size_t c = 0; c < columns_.size(); ++c) out += (c > 0 ? "," : "") + csv_field(columns_[c].name);
+        out += "\n";
+        for (const auto& row : rows_) {
+            for (std::size_t c = 0; c < row.size(); ++c) out += (c > 0 ? "," : "") + csv_field(row[c]);
+            out += "\n";
+        }
+        return out;
+    }
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const auto& row : rows_) {
+        nlohmann::ordered_json object = nlohmann::ordered_json::object();
+        for (std::size_t c = 0; c < row.size(); ++c)
+            std::visit(
+                [&](const auto& value) {
+                    using Value = std::decay_t<decltype(value)>;
+                    if constexpr (std::is_same_v<Value, std::monostate>) object[columns_[c].name] = nullptr;
+                    else object[columns_[c].name] = value;
+                },
+                row[c]);
+        all.push_back(std::move(object));
+    }
+    return all.dump(2) + "\n";
+}
+
+}  // namespace lockstep

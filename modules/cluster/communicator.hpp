@@ -1,0 +1,43 @@
+// Communication between ranks: one interface, whatever carries it. Every rank of a communicator must make the same calls in
+// the same order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/tensor.hpp"
+
+namespace lockstep::cluster {
+
+enum class Reduce { sum, maximum, minimum };
+
+class Communicator {
+  public:
+    Communicator() = default;
+    Communicator(const Communicator&) = delete;
+    Communicator& operator=(const Communicator&) = delete;
+    virtual ~Communicator() = default;
+    virtual int rank() const = 0;
+    virtual int size() const = 0;
+
+    // In place, in a fixed order for a given number of ranks.
+    virtual void all_reduce(Tensor values, Reduce operation) = 0;
+    virtual void all_reduce(std::vector<double>& values, Reduce operation) = 0;
+    virtual void all_reduce(std::vector<std::int64_t>& values, Reduce operation) = 0;
+    virtual void broadcast(void* data, std::size_t bytes, int root) = 0;
+    // Every rank's block of the same size, gathered on `root` in rank order (empty elsewhere).
+    virtual std::vector<char> gather(const void* data, std::size_t bytes, int root) = 0;
+    virtual void barrier() = 0;
+
+    std::string broadcast_text(std::string text, int root);
+    std::int64_t all_maximum(std::int64_t value);
+    double all_sum(double value);
+};
+
+// One rank alone: every operation is the identity. For commands that run without MPI and for tests.
+std::unique_ptr<Communicator> make_solo_communicator();
+
+}  // namespace lockstep::cluster

@@ -1,0 +1,57 @@
+// This process as one MPI rank: starts MPI, names itself, divides the node's cores among the ranks that share them, and
+// ends so that all ranks leave with one exit code and an error is printed once.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cluster/communicator.hpp"
+
+namespace lockstep::cluster {
+
+struct RankPlace {
+    std::string host;
+    int node = 0;             // nodes are numbered in the order of their lowest rank
+    int local_rank = 0;       // among the ranks of this node
+    int local_ranks = 1;
+    std::string cores;        // the allowed cores, "0-3,8"
+    int allowed_cores = 1;
+    int threads = 1;          // allowed cores divided by the ranks that share them, at least 1
+};
+
+class Session {
+  public:
+    Session(int* argc, char*** argv);
+    ~Session();
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    int rank() const;
+    int size() const;
+    const RankPlace& place() const { return place_; }
+    // A communicator of all ranks of its own: its messages meet no other communicator's.
+    std::unique_ptr<Communicator> make_world_communicator() const;
+
+    // Runs `body` on this rank and returns the program's exit code, the same on every rank: what `body` returned, or the
+    // code of the Error it threw. When every rank throws, the sentence is printed once; when only some do, the others are
+    // ended within seconds.
+    int run(const std::function<int()>& body);
+
+  private:
+    RankPlace place_;
+    bool finished_ = false;
+};
+
+// The rank's coordinates in the process grid: tensor fastest, then data, then pipeline.
+struct GridShape {
+    int tensor = 1, data = 1, pipeline = 1;
+    int ranks() const { return tensor * data * pipeline; }
+};
+struct GridPlace {
+    int tensor = 0, data = 0, pipeline = 0;
+};
+GridPlace grid_place(int rank, const GridShape& shape);
+
+}  // namespace lockstep::cluster

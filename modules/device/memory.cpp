@@ -1,0 +1,56 @@
+#include "device/memory.hpp"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "base/format.hpp"
+
+namespace lockstep {
+namespace {
+constexpr std::size_t alignment = 64;
+constexpr std::size_t huge_page = std::size_t{1} << 21;
+
+std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+}  // namespace
+
+void Arena::Free::operator()(void* memory) const { std::free(memory); }
+
+Arena::Arena(Device device, std::size_t bytes, std::string name) : capacity_(bytes), name_(std::move(name)) {
+    LOCKSTEP_ASSERT(device.kind == DeviceKind::cpu);
+    const std::size_t page = bytes >= huge_page ? huge_page : alignment;
+    const std::size_t rounded = round_up(std::max<std::size_t>(bytes, 1), page);
+    memory_.reset(std::aligned_alloc(page, rounded));
+    if (!memory_)
+        throw usage_error("no room for {} of {}; use a smaller model, batch.micro or batch.length, or more ranks on more nodes",
+                          human_bytes(static_cast<double>(bytes)), name_);
+    if (page == huge_page) static_cast<void>(madvise(memory_.get(), rounded, MADV_HUGEPAGE));  // a hint; refusal costs speed only
+    std::memset(memory_.get(), 0, rounded);
+}
+
+Tensor Arena::allocate(Type type, const Shape& shape) {
+    const std::size_t bytes = round_up(static_cast<std::size_t>(element_count(shape)) * type_bytes(type), alignment);
+    const std::size_t offset = used_;
+    used_ += bytes;
+    peak_ = std::max(peak_, used_);
+    if (measuring()) return {nullptr, type, shape};
+    LOCKSTEP_ASSERT(used_ <= capacity_);
+    return {static_cast<char*>(memory_.get()) + offset, type, shape};
+}
+
+ProcessMemory process_memory() {
+    ProcessMemory memory;
+    std::ifstream statm("/proc/self/statm");
+    std::uint64_t pages = 0, resident = 0;
+    if (statm >> pages >> resident) memory.resident = resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    rusage usage{};
+    if (getrusage(RUSAGE_SELF, &usage) == 0) memory.peak = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+    return memory;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+// Memory, planned once: an Arena is one allocation from which tensors are cut in order. A measuring arena owns nothing
+// and only adds up what the same calls would take, so that a plan is made by the code that will use it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "device/tensor.hpp"
+
+namespace lockstep {
+
+enum class DeviceKind { cpu, cuda };
+struct Device {
+    DeviceKind kind = DeviceKind::cpu;
+    int index = 0;
+};
+
+class Arena {
+  public:
+    Arena() = default;                                          // measuring: tensors have no memory
+    Arena(Device device, std::size_t bytes, std::string name);  // zeroed; says `name` and the size when there is no room
+    Arena(Arena&&) = default;
+    Arena& operator=(Arena&&) = default;
+
+    Tensor allocate(Type type, const Shape& shape);  // 64-byte aligned
+    std::size_t mark() const { return used_; }
+    void release(std::size_t mark) { used_ = mark; }  // what was cut since is free again
+    std::size_t used() const { return used_; }
+    std::size_t peak() const { return peak_; }
+    bool measuring() const { return memory_ == nullptr; }
+    void* data() const { return memory_.get(); }
+    std::size_t capacity() const { return capacity_; }
+
+  private:
+    struct Free {
+        void operator()(void* memory) const;
+    };
+    std::unique_ptr<void, Free> memory_;
+    std::size_t capacity_ = 0;
+    std::size_t used_ = 0;
+    std::size_t peak_ = 0;
+    std::string name_;
+};
+
+// This process's memory now and at its highest, in bytes (resident set).
+struct ProcessMemory {
+    std::uint64_t resident = 0;
+    std::uint64_t peak = 0;
+};
+ProcessMemory process_memory();
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+// A tensor: a typed, shaped view of memory that somebody else owns (an Arena). Row-major, contiguous, up to 4 axes; the
+// type is known at run time. Copying a Tensor copies the view.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace lockstep {
+
+enum class Type : std::uint8_t { fp32, bf16, fp16, int32 };
+std::size_t type_bytes(Type type);
+const char* type_name(Type type);
+
+template <class Element>
+constexpr bool is_element_of(Type) {
+    return true;
+}
+template <>
+constexpr bool is_element_of<float>(Type type) {
+    return type == Type::fp32;
+}
+template <>
+constexpr bool is_element_of<std::int32_t>(Type type) {
+    return type == Type::int32;
+}
+
+using Shape = std::vector<std::int64_t>;
+std::int64_t element_count(const Shape& shape);
+std::string shape_text(const Shape& shape);  // "[50257, 768]"
+
+class Tensor {
+  public:
+    Tensor() = default;
+    Tensor(void* data, Type type, const Shape& shape);
+
+    bool empty() const { return data_ == nullptr; }
+    Type type() const { return type_; }
+    int axes() const { return axes_; }
+    std::int64_t size(int axis) const;           // negative counts from the last: size(-1)
+    Shape shape() const { return {sizes_.begin(), sizes_.begin() + axes_}; }
+    std::int64_t count() const;                  // elements
+    std::size_t bytes() const { return static_cast<std::size_t>(count()) * type_bytes(type_); }
+    std::int64_t rows() const { return count() / size(-1); }  // all axes but the last, flattened
+    void* data() const { return data_; }
+
+    template <class Element>
+    Element* as() const {
+        LOCKSTEP_ASSERT(is_element_of<Element>(type_));
+        return static_cast<Element*>(data_);
+    }
+    float* fp32() const { return as<float>(); }
+
+    Tensor reshaped(const Shape& shape) const;                       // same elements, another shape
+    Tensor slice(std::int64_t first, std::int64_t count) const;      // rows [first, first + count) of the first axis
+
+  private:
+    void* data_ = nullptr;
+    Type type_ = Type::fp32;
+    int axes_ = 0;
+    std::array<std::int64_t, 4> sizes_{};
+};
+
+}  // namespace lockstep
