@@ -371,6 +371,14 @@ double File::read_number(const std::string& object, const std::string& name) con
     return value;
 }
 
+std::string File::attribute_kind(const std::string& object, const std::string& name) const {
+    const StoredAttribute stored(id_, path_, writing_, object, name);
+    if (stored.single && stored.kind == H5T_STRING) return "text";
+    if (stored.single && stored.kind == H5T_INTEGER) return "integer";
+    if (stored.single && stored.kind == H5T_FLOAT) return "number";
+    return "other";
+}
+
 std::string File::read_as_text(const std::string& object, const std::string& name) const {
     const StoredAttribute stored(id_, path_, writing_, object, name);
     if (!stored.single) return "(several values)";

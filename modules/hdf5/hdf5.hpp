@@ -63,6 +63,8 @@ class File {
     std::int64_t read_integer(const std::string& object, const std::string& name) const;
     std::uint64_t read_unsigned(const std::string& object, const std::string& name) const;
     double read_number(const std::string& object, const std::string& name) const;
+    // "text", "integer", "number" (floating point) or "other" (also: several values).
+    std::string attribute_kind(const std::string& object, const std::string& name) const;
     // Any attribute as text, for people.
     std::string read_as_text(const std::string& object, const std::string& name) const;
 
