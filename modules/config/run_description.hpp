@@ -114,6 +114,7 @@ struct RunDescription {
 // types. Unknown keys are errors that name the nearest known one. Does not check that values fit together: check()
 // does.
 RunDescription read_run_description(const std::string& path, const std::vector<std::string>& settings);
+// The same from TOML text; `origin` names it in errors.
 RunDescription parse_run_description(const std::string& toml, const std::string& origin,
                                      const std::vector<std::string>& settings);
 
