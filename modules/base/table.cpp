@@ -31,9 +31,12 @@ std::string csv_field(const Cell& cell) {
     return "";
 }
 
-bool is_number(const Cell& cell) { return std::holds_alternative<std::int64_t>(cell) || std::holds_alternative<double>(cell); }
+bool is_number(const Cell& cell) {
+    return std::holds_alternative<std::int64_t>(cell) || std::holds_alternative<double>(cell);
+}
 
-std::string print_aligned(const std::vector<Column>& columns, const std::vector<std::vector<Cell>>& rows, bool markdown) {
+std::string print_aligned(const std::vector<Column>& columns, const std::vector<std::vector<Cell>>& rows,
+                          bool markdown) {
     std::vector<std::size_t> widths;
     std::vector<bool> right;
     for (std::size_t c = 0; c < columns.size(); ++c) {
@@ -103,8 +106,10 @@ std::string Table::print(TableFormat format) const {
             std::visit(
                 [&](const auto& value) {
                     using Value = std::decay_t<decltype(value)>;
-                    if constexpr (std::is_same_v<Value, std::monostate>) object[columns_[c].name] = nullptr;
-                    else object[columns_[c].name] = value;
+                    if constexpr (std::is_same_v<Value, std::monostate>)
+                        object[columns_[c].name] = nullptr;
+                    else
+                        object[columns_[c].name] = value;
                 },
                 row[c]);
         all.push_back(std::move(object));

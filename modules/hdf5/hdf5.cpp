@@ -58,14 +58,22 @@ class Handle {
 
 hid_t native(ElementType type) {
     switch (type) {
-        case ElementType::uint8: return H5T_NATIVE_UINT8;
-        case ElementType::uint16: return H5T_NATIVE_UINT16;
-        case ElementType::int32: return H5T_NATIVE_INT32;
-        case ElementType::uint32: return H5T_NATIVE_UINT32;
-        case ElementType::int64: return H5T_NATIVE_INT64;
-        case ElementType::uint64: return H5T_NATIVE_UINT64;
-        case ElementType::fp32: return H5T_NATIVE_FLOAT;
-        case ElementType::fp64: return H5T_NATIVE_DOUBLE;
+        case ElementType::uint8:
+            return H5T_NATIVE_UINT8;
+        case ElementType::uint16:
+            return H5T_NATIVE_UINT16;
+        case ElementType::int32:
+            return H5T_NATIVE_INT32;
+        case ElementType::uint32:
+            return H5T_NATIVE_UINT32;
+        case ElementType::int64:
+            return H5T_NATIVE_INT64;
+        case ElementType::uint64:
+            return H5T_NATIVE_UINT64;
+        case ElementType::fp32:
+            return H5T_NATIVE_FLOAT;
+        case ElementType::fp64:
+            return H5T_NATIVE_DOUBLE;
     }
     throw fault_error("unknown HDF5 element type");
 }
@@ -82,7 +90,8 @@ Handle record_type(const RecordType& record, const std::string& path) {
     Handle type(H5Tcreate(H5T_COMPOUND, record.bytes), H5Tclose);
     for (const auto& field : record.fields) {
         const Handle text = text_type(field.text_bytes);
-        if (H5Tinsert(type.get(), field.name.c_str(), field.offset, field.text_bytes > 0 ? text.get() : native(field.type)) < 0)
+        if (H5Tinsert(type.get(), field.name.c_str(), field.offset,
+                      field.text_bytes > 0 ? text.get() : native(field.type)) < 0)
             fail(path, true, "describing the field " + field.name);
     }
     return type;
@@ -90,9 +99,9 @@ Handle record_type(const RecordType& record, const std::string& path) {
 
 std::string type_name(hid_t type) {
     constexpr std::pair<ElementType, const char*> names[] = {
-        {ElementType::uint8, "uint8"}, {ElementType::uint16, "uint16"}, {ElementType::int32, "int32"},
-        {ElementType::uint32, "uint32"}, {ElementType::int64, "int64"}, {ElementType::uint64, "uint64"},
-        {ElementType::fp32, "fp32"}, {ElementType::fp64, "fp64"}};
+        {ElementType::uint8, "uint8"},   {ElementType::uint16, "uint16"}, {ElementType::int32, "int32"},
+        {ElementType::uint32, "uint32"}, {ElementType::int64, "int64"},   {ElementType::uint64, "uint64"},
+        {ElementType::fp32, "fp32"},     {ElementType::fp64, "fp64"}};
     for (const auto& [element, name] : names)
         if (H5Tequal(type, native(element)) > 0) return name;
     return H5Tget_class(type) == H5T_COMPOUND ? "record" : "other";
@@ -125,17 +134,19 @@ herr_t collect_attribute(hid_t, const char* name, const H5A_info_t*, void* names
     return 0;
 }
 
-void write_attribute_raw(hid_t file, const std::string& path, const std::string& object, const std::string& name, hid_t type,
-                         const void* value) {
+void write_attribute_raw(hid_t file, const std::string& path, const std::string& object, const std::string& name,
+                         hid_t type, const void* value) {
     const Handle target = open_object(file, path, true, object);
     if (H5Aexists(target.get(), name.c_str()) > 0) H5Adelete(target.get(), name.c_str());
     const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
-    const Handle attribute(H5Acreate2(target.get(), name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
-    if (!attribute.valid() || H5Awrite(attribute.get(), type, value) < 0) fail(path, true, "writing the attribute " + name);
+    const Handle attribute(H5Acreate2(target.get(), name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT),
+                           H5Aclose);
+    if (!attribute.valid() || H5Awrite(attribute.get(), type, value) < 0)
+        fail(path, true, "writing the attribute " + name);
 }
 
-void read_attribute_raw(hid_t file, const std::string& path, bool writing, const std::string& object, const std::string& name,
-                        hid_t type, void* value) {
+void read_attribute_raw(hid_t file, const std::string& path, bool writing, const std::string& object,
+                        const std::string& name, hid_t type, void* value) {
     const Handle source = open_object(file, path, writing, object);
     const Handle attribute(H5Aopen(source.get(), name.c_str(), H5P_DEFAULT), H5Aclose);
     if (!attribute.valid() || H5Aread(attribute.get(), type, value) < 0)
@@ -144,7 +155,9 @@ void read_attribute_raw(hid_t file, const std::string& path, bool writing, const
 
 }  // namespace
 
-std::size_t element_bytes(ElementType type) { return H5Tget_size(native(type)); }
+std::size_t element_bytes(ElementType type) {
+    return H5Tget_size(native(type));
+}
 
 File File::open(const std::string& path) {
     silence_hdf5();
@@ -244,7 +257,8 @@ std::string File::read_string(const std::string& object, const std::string& name
     const Handle attribute(H5Aopen(source.get(), name.c_str(), H5P_DEFAULT), H5Aclose);
     if (!attribute.valid()) fail(path_, writing_, "reading the attribute " + name + " of " + object);
     const Handle type(H5Aget_type(attribute.get()), H5Tclose);
-    if (H5Tget_class(type.get()) != H5T_STRING) throw damaged_error("{}: the attribute {} of {} is not text", path_, name, object);
+    if (H5Tget_class(type.get()) != H5T_STRING)
+        throw damaged_error("{}: the attribute {} of {} is not text", path_, name, object);
     if (H5Tis_variable_str(type.get()) > 0) {
         char* text = nullptr;
         if (H5Aread(attribute.get(), type.get(), &text) < 0) fail(path_, writing_, "reading the attribute " + name);
@@ -275,26 +289,32 @@ std::string File::read_as_text(const std::string& object, const std::string& nam
     if (!attribute.valid()) fail(path_, writing_, "reading the attribute " + name + " of " + object);
     const Handle type(H5Aget_type(attribute.get()), H5Tclose);
     switch (H5Tget_class(type.get())) {
-        case H5T_STRING: return read_string(object, name);
-        case H5T_INTEGER: return fmt::format("{}", read_integer(object, name));
-        case H5T_FLOAT: return fmt::format("{}", read_number(object, name));
-        default: return "(not text, not a number)";
+        case H5T_STRING:
+            return read_string(object, name);
+        case H5T_INTEGER:
+            return fmt::format("{}", read_integer(object, name));
+        case H5T_FLOAT:
+            return fmt::format("{}", read_number(object, name));
+        default:
+            return "(not text, not a number)";
     }
 }
 
 namespace {
-void create_contiguous(hid_t file, const std::string& file_path, const std::string& path, hid_t type, const Dimensions& dimensions) {
+void create_contiguous(hid_t file, const std::string& file_path, const std::string& path, hid_t type,
+                       const Dimensions& dimensions) {
     const std::vector<hsize_t> sizes(dimensions.begin(), dimensions.end());
-    const Handle space(sizes.empty() ? H5Screate(H5S_SCALAR)
-                                     : H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr),
-                       H5Sclose);
+    const Handle space(
+        sizes.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr),
+        H5Sclose);
     const Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
     H5Pset_layout(creation.get(), H5D_CONTIGUOUS);
     H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY);
     H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER);
     const Handle link(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
     H5Pset_create_intermediate_group(link.get(), 1);
-    const Handle dataset(H5Dcreate2(file, path.c_str(), type, space.get(), link.get(), creation.get(), H5P_DEFAULT), H5Dclose);
+    const Handle dataset(H5Dcreate2(file, path.c_str(), type, space.get(), link.get(), creation.get(), H5P_DEFAULT),
+                         H5Dclose);
     if (!dataset.valid()) fail(file_path, true, "creating the dataset /" + path);
 }
 }  // namespace
