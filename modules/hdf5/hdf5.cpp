@@ -464,4 +464,38 @@ DatasetInfo File::info(const std::string& path) const {
     return about;
 }
 
+namespace {
+void read_row_range(const std::string& file_path, bool writing, const std::string& path, hid_t dataset, hid_t type,
+                    std::uint64_t first, std::uint64_t count, void* data) {
+    const std::string doing = "reading /" + path;
+    const Handle space(H5Dget_space(dataset), H5Sclose, file_path, writing, doing);
+    const int rank = H5Sget_simple_extent_ndims(space.get());
+    std::vector<hsize_t> sizes(static_cast<std::size_t>(std::max(rank, 0)));
+    if (rank < 1 || H5Sget_simple_extent_dims(space.get(), sizes.data(), nullptr) < 0 || first > sizes[0] ||
+        count > sizes[0] - first)
+        throw damaged_error("{}: /{} does not have the rows {} to {}", file_path, path, first, first + count);
+    if (count == 0) return;
+    std::vector<hsize_t> start(sizes.size(), 0);
+    start[0] = first;
+    sizes[0] = count;
+    const Handle memory(H5Screate_simple(rank, sizes.data(), nullptr), H5Sclose, file_path, writing, doing);
+    if (H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, start.data(), nullptr, sizes.data(), nullptr) < 0 ||
+        H5Dread(dataset, type, memory.get(), space.get(), H5P_DEFAULT, data) < 0)
+        fail(file_path, writing, doing);
+}
+}  // namespace
+
+void File::read_rows(const std::string& path, ElementType type, std::uint64_t first, std::uint64_t count,
+                     void* data) const {
+    const Handle dataset = open_dataset(id_, path_, writing_, path);
+    read_row_range(path_, writing_, path, dataset.get(), native(type), first, count, data);
+}
+
+void File::read_rows(const std::string& path, const RecordType& type, std::uint64_t first, std::uint64_t count,
+                     void* data) const {
+    const Handle dataset = open_dataset(id_, path_, writing_, path);
+    const Handle record = record_type(type, path_);
+    read_row_range(path_, writing_, path, dataset.get(), record.get(), first, count, data);
+}
+
 }  // namespace lockstep::hdf5

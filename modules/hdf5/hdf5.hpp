@@ -81,6 +81,11 @@ class File {
     std::string read_text(const std::string& path) const;
     DatasetInfo info(const std::string& path) const;
     void close();  // and says if that failed
+    // `count` rows from `first` of the dataset's first dimension, converted to `type`; the rows must exist.
+    void read_rows(const std::string& path, ElementType type, std::uint64_t first, std::uint64_t count,
+                   void* data) const;
+    void read_rows(const std::string& path, const RecordType& type, std::uint64_t first, std::uint64_t count,
+                   void* data) const;
 
   private:
     File(std::int64_t id, std::string path, bool writing) : id_(id), path_(std::move(path)), writing_(writing) {}
