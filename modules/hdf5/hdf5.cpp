@@ -66,26 +66,25 @@ class Handle {
     Close close_;
 };
 
+struct NamedType {  // in the order of ElementType
+    ElementType type;
+    const char* name;
+    hid_t native;
+};
+const std::array<NamedType, 8>& named_types() {
+    static const std::array<NamedType, 8> types = {{{ElementType::uint8, "uint8", H5T_NATIVE_UINT8},
+                                                    {ElementType::uint16, "uint16", H5T_NATIVE_UINT16},
+                                                    {ElementType::int32, "int32", H5T_NATIVE_INT32},
+                                                    {ElementType::uint32, "uint32", H5T_NATIVE_UINT32},
+                                                    {ElementType::int64, "int64", H5T_NATIVE_INT64},
+                                                    {ElementType::uint64, "uint64", H5T_NATIVE_UINT64},
+                                                    {ElementType::fp32, "fp32", H5T_NATIVE_FLOAT},
+                                                    {ElementType::fp64, "fp64", H5T_NATIVE_DOUBLE}}};
+    return types;
+}
+
 hid_t native(ElementType type) {
-    switch (type) {
-        case ElementType::uint8:
-            return H5T_NATIVE_UINT8;
-        case ElementType::uint16:
-            return H5T_NATIVE_UINT16;
-        case ElementType::int32:
-            return H5T_NATIVE_INT32;
-        case ElementType::uint32:
-            return H5T_NATIVE_UINT32;
-        case ElementType::int64:
-            return H5T_NATIVE_INT64;
-        case ElementType::uint64:
-            return H5T_NATIVE_UINT64;
-        case ElementType::fp32:
-            return H5T_NATIVE_FLOAT;
-        case ElementType::fp64:
-            return H5T_NATIVE_DOUBLE;
-    }
-    throw fault_error("unknown HDF5 element type");
+    return named_types()[static_cast<std::size_t>(type)].native;
 }
 
 Handle text_type(std::size_t bytes, const std::string& path) {
@@ -109,16 +108,8 @@ Handle record_type(const RecordType& record, const std::string& path) {
 }
 
 std::string type_name(hid_t type) {
-    static constexpr std::array<std::pair<ElementType, const char*>, 8> names = {{{ElementType::uint8, "uint8"},
-                                                                                  {ElementType::uint16, "uint16"},
-                                                                                  {ElementType::int32, "int32"},
-                                                                                  {ElementType::uint32, "uint32"},
-                                                                                  {ElementType::int64, "int64"},
-                                                                                  {ElementType::uint64, "uint64"},
-                                                                                  {ElementType::fp32, "fp32"},
-                                                                                  {ElementType::fp64, "fp64"}}};
-    for (const auto& [element, name] : names)
-        if (H5Tequal(type, native(element)) > 0) return name;
+    for (const auto& named : named_types())
+        if (H5Tequal(type, named.native) > 0) return named.name;
     return H5Tget_class(type) == H5T_COMPOUND ? "record" : "other";
 }
 

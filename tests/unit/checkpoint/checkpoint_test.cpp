@@ -46,9 +46,9 @@ BOOST_AUTO_TEST_CASE(tensors_are_listed_with_their_shapes) {
     solo_writer(folder).write_now(some_contents(1), written.entries);
     const auto tensors = checkpoint::list_tensors(in(folder, 1));
     BOOST_REQUIRE(tensors.size() == 3u);
-    for (const auto& [path, shape] : tensors)
+    for (const auto& tensor : tensors)
         BOOST_TEST((std::any_of(written.entries.begin(), written.entries.end(), [&](const Entry& entry) {
-            return entry.path == path && entry.value.shape() == shape;
+            return entry.path == tensor.path && entry.value.shape() == tensor.shape;
         })));
 }
 
