@@ -1,4 +1,5 @@
-// A command of the program: adds its options to the command line and, when chosen, sets what runs. One file per command.
+// A command of the program: adds its options to the command line and, when chosen, sets what runs. One file per
+// command.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -5,11 +5,13 @@
 
 namespace lockstep {
 
-std::string system_error_text() { return std::strerror(errno); }
+std::string system_error_text() {
+    return std::strerror(errno);
+}
 
 void contract_failed(const char* condition, const char* file, int line) {
-    throw fault_error("internal contract broken: {} ({}:{}); please report this with the command that led to it", condition, file,
-                      line);
+    throw fault_error("internal contract broken: {} ({}:{}); please report this with the command that led to it",
+                      condition, file, line);
 }
 
 }  // namespace lockstep

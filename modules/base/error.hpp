@@ -49,6 +49,7 @@ std::string system_error_text();
 
 }  // namespace lockstep
 
-// A contract between pieces of this program; broken only by a bug. Checked in every build: all uses are outside inner loops.
+// A contract between pieces of this program; broken only by a bug. Checked in every build: all uses are outside inner
+// loops.
 #define LOCKSTEP_ASSERT(condition) \
     ((condition) ? static_cast<void>(0) : ::lockstep::contract_failed(#condition, __FILE__, __LINE__))

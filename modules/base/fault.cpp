@@ -33,20 +33,24 @@ std::string at(std::string_view point) {
     std::string_view faults = variable;
     while (!faults.empty()) {
         std::string_view fields = take_field(faults, ',');
-        const auto wanted_point = take_field(fields, ':'), rank = take_field(fields, ':'), step = take_field(fields, ':');
+        const auto wanted_point = take_field(fields, ':'), rank = take_field(fields, ':'),
+                   step = take_field(fields, ':');
         if (wanted_point != point || (rank != "*" && rank != std::to_string(own_rank)) ||
             (step != "*" && step != std::to_string(own_step)))
             continue;
         if (fields == "kill") std::raise(SIGKILL);
         if (fields == "stop") std::raise(SIGSTOP);
-        if (fields == "throw") throw fault_error("injected fault at {} on rank {} in step {}", point, own_rank, own_step);
+        if (fields == "throw")
+            throw fault_error("injected fault at {} on rank {} in step {}", point, own_rank, own_step);
         return std::string(fields);
     }
     return "";
 }
 #else
 void set_position(int, long) {}
-std::string at(std::string_view) { return ""; }
+std::string at(std::string_view) {
+    return "";
+}
 #endif
 
 }  // namespace lockstep::fault

@@ -7,9 +7,13 @@
 
 namespace lockstep {
 
-std::uint64_t hash64(const void* data, std::size_t bytes) { return XXH3_64bits(data, bytes); }
+std::uint64_t hash64(const void* data, std::size_t bytes) {
+    return XXH3_64bits(data, bytes);
+}
 
-std::string hash_text(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
+std::string hash_text(std::uint64_t hash) {
+    return fmt::format("{:016x}", hash);
+}
 
 struct Hasher::State {
     XXH3_state_t* value = XXH3_createState();
@@ -25,6 +29,8 @@ void Hasher::add(const void* data, std::size_t bytes) {
     if (XXH3_64bits_update(state_->value, data, bytes) != XXH_OK) throw fault_error("a checksum could not be computed");
 }
 
-std::uint64_t Hasher::digest() const { return XXH3_64bits_digest(state_->value); }
+std::uint64_t Hasher::digest() const {
+    return XXH3_64bits_digest(state_->value);
+}
 
 }  // namespace lockstep

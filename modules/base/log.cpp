@@ -22,10 +22,14 @@ std::mutex status_mutex;
 
 spdlog::level::level_enum spdlog_level(Level level) {
     switch (level) {
-        case Level::debug: return spdlog::level::debug;
-        case Level::info: return spdlog::level::info;
-        case Level::warning: return spdlog::level::warn;
-        case Level::error: return spdlog::level::err;
+        case Level::debug:
+            return spdlog::level::debug;
+        case Level::info:
+            return spdlog::level::info;
+        case Level::warning:
+            return spdlog::level::warn;
+        case Level::error:
+            return spdlog::level::err;
     }
     return spdlog::level::info;
 }
@@ -65,7 +69,9 @@ void set_rank(int rank) {
     rank_prefix = rank == 0 ? "" : fmt::format("rank {}: ", rank);
 }
 
-void set_level(Level lowest) { logger().set_level(spdlog_level(level_from_environment(lowest))); }
+void set_level(Level lowest) {
+    logger().set_level(spdlog_level(level_from_environment(lowest)));
+}
 
 void add_file(const std::string& path) {
     try {
@@ -89,7 +95,9 @@ void write(Level level, std::string_view sentence) {
     logger().log(spdlog_level(level), "{}{}", rank_prefix, sentence);
 }
 
-bool on_terminal() { return isatty(STDERR_FILENO) == 1; }
+bool on_terminal() {
+    return isatty(STDERR_FILENO) == 1;
+}
 
 void status_line(std::string_view text) {
     if (own_rank != 0 || !on_terminal()) return;

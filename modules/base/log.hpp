@@ -1,4 +1,5 @@
-// The log: to stderr, and to a file once a run has a folder. Every rank may warn (its rank is named); only rank 0 informs.
+// The log: to stderr, and to a file once a run has a folder. Every rank may warn (its rank is named); only rank 0
+// informs.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +13,7 @@ namespace lockstep::log {
 enum class Level { debug, info, warning, error };
 
 void set_rank(int rank);
-void set_level(Level lowest);        // default info; LOCKSTEP_LOG=debug|info|warning|error overrides
+void set_level(Level lowest);            // default info; LOCKSTEP_LOG=debug|info|warning|error overrides
 void add_file(const std::string& path);  // appends; rank 0 only
 void close_file();
 void write(Level level, std::string_view sentence);

@@ -12,8 +12,9 @@ std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, st
     constexpr std::uint64_t multiplier0 = 0xD2511F53, multiplier1 = 0xCD9E8D57;
     for (int round = 0; round < 10; ++round) {
         const std::uint64_t product0 = multiplier0 * counter[0], product1 = multiplier1 * counter[2];
-        counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(product1),
-                   static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(product0)};
+        counter = {
+            static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(product1),
+            static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(product0)};
         key[0] += 0x9E3779B9;
         key[1] += 0xBB67AE85;
     }
@@ -32,7 +33,9 @@ std::uint64_t RandomStream::bits(std::uint64_t index) const {
     return block[0] | static_cast<std::uint64_t>(block[1]) << 32;
 }
 
-double RandomStream::uniform(std::uint64_t index) const { return static_cast<double>(bits(index) >> 11) * 0x1p-53; }
+double RandomStream::uniform(std::uint64_t index) const {
+    return static_cast<double>(bits(index) >> 11) * 0x1p-53;
+}
 
 double RandomStream::normal(std::uint64_t index) const {
     const auto block = philox4x32(

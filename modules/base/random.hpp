@@ -14,9 +14,9 @@ class RandomStream {
   public:
     // `purpose` separates streams of one seed: "parameter/blocks/0/mixer/query/weight", "data order", "sampling".
     RandomStream(std::uint64_t seed, std::string_view purpose);
-    std::uint64_t bits(std::uint64_t index) const;   // 64 random bits
-    double uniform(std::uint64_t index) const;       // in [0, 1)
-    double normal(std::uint64_t index) const;        // mean 0, variance 1 (Box-Muller)
+    std::uint64_t bits(std::uint64_t index) const;  // 64 random bits
+    double uniform(std::uint64_t index) const;      // in [0, 1)
+    double normal(std::uint64_t index) const;       // mean 0, variance 1 (Box-Muller)
 
   private:
     std::array<std::uint32_t, 2> key_;

@@ -1,8 +1,9 @@
-// Checkpoints: one HDF5 file a step, independent of how the run was laid out (format: checkpoints/README.md). Written by all
-// ranks beside the training, checksummed, committed by rename: a file that bears the name is whole.
+// Checkpoints: one HDF5 file a step, independent of how the run was laid out (format: checkpoints/README.md). Written
+// by all ranks beside the training, checksummed, committed by rename: a file that bears the name is whole.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,22 +17,22 @@ namespace lockstep::checkpoint {
 // The state of a run beside its tensors.
 struct State {
     std::int64_t step = 0, tokens = 0, samples = 0;
-    std::int64_t optimizer_steps = 0;        // steps that made an update
+    std::int64_t optimizer_steps = 0;  // steps that made an update
     std::uint64_t seed = 0;
-    std::int64_t data_cursor = 0;            // the next sample number
+    std::int64_t data_cursor = 0;  // the next sample number
     double loss_scale = 1;
     std::int64_t good_steps = 0, bad_steps = 0;  // of the loss scaler
     std::int64_t skipped_steps = 0;
-    std::int64_t ranks = 1, threads = 1;     // of the run that wrote it; with processor and commit they decide
-    std::string processor, commit;           // whether a resume repeats bit for bit
-    bool finished = false;                   // the schedule was completed
+    std::int64_t ranks = 1, threads = 1;  // of the run that wrote it; with processor and commit they decide
+    std::string processor, commit;        // whether a resume repeats bit for bit
+    bool finished = false;                // the schedule was completed
 };
 
 struct Contents {
     State state;
-    std::string run_description;             // TOML
-    std::string tokenizer_kind;              // "bytes" | "sentencepiece" | "" (unknown)
-    std::string tokenizer_model;             // the sentencepiece model's bytes
+    std::string run_description;  // TOML
+    std::string tokenizer_kind;   // "bytes" | "sentencepiece" | "" (unknown)
+    std::string tokenizer_model;  // the sentencepiece model's bytes
 };
 
 // One logical tensor of the file: path "parameters/blocks/0/mixer/query/weight", fp32, and this rank's copy of it.
@@ -40,27 +41,28 @@ struct Entry {
     Tensor value;
 };
 
-std::string file_name(std::int64_t step);    // "step-00000100.h5"
+std::string file_name(std::int64_t step);  // "step-00000100.h5"
 
 class Writer {
   public:
     // Collective; the communicator must be the writer's own. Removes left-over *.tmp of `folder`.
     Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::Communicator> communicator);
-    ~Writer();                               // waits for the writer thread; abandons what is not committed
+    ~Writer();  // waits for the writer thread; abandons what is not committed
 
-    // Collective. Rank 0 lays out the file and reserves its space, every rank copies its share of the tensors and starts to
-    // write it from a thread of its own. Returns false, with a warning on rank 0, when the file could not be laid out (a
-    // full disk): training goes on and the earlier checkpoints stay. Waits for an earlier one to finish first.
+    // Collective. Rank 0 lays out the file and reserves its space, every rank copies its share of the tensors and
+    // starts to write it from a thread of its own. Returns false, with a warning on rank 0, when the file could not be
+    // laid out (a full disk): training goes on and the earlier checkpoints stay. Waits for an earlier one to finish
+    // first.
     bool begin(const Contents& contents, const std::vector<Entry>& entries);
 
     enum class Progress { idle, writing, written, failed };
-    Progress progress() const;               // of this rank; cheap, local
+    Progress progress() const;  // of this rank; cheap, local
     // Collective, once every rank is `written` or `failed`: verifies, renames, syncs the folder, removes those beyond
     // `keep` – or, when any failed, removes the unfinished file and warns. Returns whether it was committed.
     bool commit();
     // Collective: begin (where not yet begun), wait, commit.
     bool write_now(const Contents& contents, const std::vector<Entry>& entries);
-    bool finish();                           // collective: waits for one under way and commits it; true when none failed
+    bool finish();  // collective: waits for one under way and commits it; true when none failed
 
   private:
     struct Implementation;
@@ -75,15 +77,17 @@ struct TensorInfo {
 };
 std::vector<TensorInfo> list_tensors(const std::string& path);
 
-// Collective: fills every entry, each rank reading a share of the file and passing it on; checks every checksum. A tensor
-// that is missing, unknown or of another shape: usage error that names the first ("a checkpoint of another model").
+// Collective: fills every entry, each rank reading a share of the file and passing it on; checks every checksum. A
+// tensor that is missing, unknown or of another shape: usage error that names the first ("a checkpoint of another
+// model").
 void load(const std::string& path, const std::vector<Entry>& entries, cluster::Communicator& communicator);
 
 // Checks every checksum; throws a damaged error that names the first tensor that fails. Returns the bytes checked.
-std::uint64_t verify(const std::string& path);
+// `progress` is told the bytes checked and the bytes there are.
+std::uint64_t verify(const std::string& path, const std::function<void(std::uint64_t, std::uint64_t)>& progress = {});
 
-// The newest whole checkpoint of a folder, all checksums tried, "" when there is none. Why others were passed over goes to
-// `skipped`, one sentence each.
+// The newest whole checkpoint of a folder, all checksums tried, "" when there is none. Why others were passed over goes
+// to `skipped`, one sentence each.
 std::string find_newest(const std::string& folder, std::vector<std::string>& skipped);
 std::vector<std::string> list_checkpoints(const std::string& folder);  // oldest first
 

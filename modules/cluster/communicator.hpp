@@ -1,5 +1,5 @@
-// Communication between ranks: one interface, whatever carries it. Every rank of a communicator must make the same calls in
-// the same order.
+// Communication between ranks: one interface, whatever carries it. Every rank of a communicator must make the same
+// calls in the same order.
 #pragma once
 
 #include <cstddef>

@@ -13,13 +13,16 @@ namespace lockstep::cluster {
 
 struct RankPlace {
     std::string host;
-    int node = 0;             // nodes are numbered in the order of their lowest rank
-    int local_rank = 0;       // among the ranks of this node
+    int node = 0;        // nodes are numbered in the order of their lowest rank
+    int local_rank = 0;  // among the ranks of this node
     int local_ranks = 1;
-    std::string cores;        // the allowed cores, "0-3,8"
+    std::string cores;  // the allowed cores, "0-3,8"
     int allowed_cores = 1;
-    int threads = 1;          // allowed cores divided by the ranks that share them, at least 1
+    int threads = 1;  // allowed cores divided by the ranks that share them, at least 1
 };
+
+// Threads of a process that is no rank of anything: all cores it is allowed.
+int threads_alone();
 
 class Session {
   public:
@@ -34,9 +37,9 @@ class Session {
     // A communicator of all ranks of its own: its messages meet no other communicator's.
     std::unique_ptr<Communicator> make_world_communicator() const;
 
-    // Runs `body` on this rank and returns the program's exit code, the same on every rank: what `body` returned, or the
-    // code of the Error it threw. When every rank throws, the sentence is printed once; when only some do, the others are
-    // ended within seconds.
+    // Runs `body` on this rank and returns the program's exit code, the same on every rank: what `body` returned, or
+    // the code of the Error it threw. When every rank throws, the sentence is printed once; when only some do, the
+    // others are ended within seconds.
     int run(const std::function<int()>& body);
 
   private:

@@ -9,27 +9,27 @@ namespace lockstep::config {
 
 struct TttSection {
     std::int64_t mini_batch = 16;
-    double base_lr = 0;                        // 0: 1.0 for ttt-linear, 0.1 for ttt-mlp
-    double base_lr_warmup = 0;                 // > 0: the inner rate starts here and reaches base_lr over the outer warm-up
+    double base_lr = 0;         // 0: 1.0 for ttt-linear, 0.1 for ttt-mlp
+    double base_lr_warmup = 0;  // > 0: the inner rate starts here and reaches base_lr over the outer warm-up
     bool gate = false, share_qk = false, pre_conv = false;
 };
 
 struct ModelDescription {
     std::string preset;
-    std::string mixer = "attention";           // "attention" | "ttt-linear" | "ttt-mlp"
+    std::string mixer = "attention";  // "attention" | "ttt-linear" | "ttt-mlp"
     std::int64_t width = 0, layers = 0, heads = 0;
-    std::int64_t kv_heads = 0;                 // 0: as many as heads
-    std::int64_t mlp_width = 0;                // 0: 4 · width
+    std::int64_t kv_heads = 0;   // 0: as many as heads
+    std::int64_t mlp_width = 0;  // 0: 4 · width
     std::int64_t vocabulary = 0, context = 0;
-    std::string norm = "rms";                  // "rms" | "layer"
+    std::string norm = "rms";  // "rms" | "layer"
     double norm_epsilon = 1e-6;
-    std::string mlp = "swiglu";                // "swiglu" | "gelu"
-    std::string position = "rope";             // "rope" | "learned" | "none"
+    std::string mlp = "swiglu";     // "swiglu" | "gelu"
+    std::string position = "rope";  // "rope" | "learned" | "none"
     double rope_theta = 10000;
-    std::string rope_scaling = "none";         // "none" | "llama3"
+    std::string rope_scaling = "none";  // "none" | "llama3"
     bool tied_head = true;
-    std::string bias = "none";                 // "none" | "qkv" | "all"
-    std::vector<std::string> frozen;           // parameter-name patterns that are not trained
+    std::string bias = "none";        // "none" | "qkv" | "all"
+    std::vector<std::string> frozen;  // parameter-name patterns that are not trained
     TttSection ttt;
 
     std::int64_t head_width() const { return heads > 0 ? width / heads : 0; }
@@ -38,8 +38,10 @@ struct ModelDescription {
 };
 
 std::vector<std::string> preset_names();
-ModelDescription preset(const std::string& name);   // unknown: usage error that names the nearest
-void resolve(ModelDescription& model);              // fills in what follows from other keys
-void check(const ModelDescription& model);          // sizes that fit together; usage errors
+ModelDescription preset(const std::string& name);  // resolved; unknown: usage error that names the nearest
+// Fills in what follows from other keys: kv_heads, mlp_width, base_lr; "rope" is "none" for TTT, which rotates by
+// itself.
+void resolve(ModelDescription& model);
+void check(const ModelDescription& model);  // sizes that fit together; usage errors
 
 }  // namespace lockstep::config

@@ -1,5 +1,5 @@
-// A run's description: what is trained, on what, how. Read from TOML and the command line, checked, resolved, and stored in
-// every checkpoint and trace. docs/run-description.md explains each key.
+// A run's description: what is trained, on what, how. Read from TOML and the command line, checked, resolved, and
+// stored in every checkpoint and trace. docs/run-description.md explains each key.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ struct RunSection {
 
 struct DataSection {
     std::vector<std::string> train;
-    std::vector<std::string> validation;      // files or folders …
-    double validation_fraction = 0;           // … or the last part of the training windows
-    std::string order = "random";             // "random" | "sequential"
-    std::string tokenizer = "bytes";          // of plain text
+    std::vector<std::string> validation;  // files or folders …
+    double validation_fraction = 0;       // … or the last part of the training windows
+    std::string order = "random";         // "random" | "sequential"
+    std::string tokenizer = "bytes";      // of plain text
 };
 
 struct BatchRamp {
@@ -31,26 +31,26 @@ struct BatchRamp {
 };
 
 struct BatchSection {
-    std::int64_t global = 0;                  // sequences a step
-    std::int64_t micro = 0;                   // sequences a forward pass on one rank; 0: chosen
-    std::int64_t length = 0;                  // tokens a sequence; 0: the model's context
+    std::int64_t global = 0;  // sequences a step
+    std::int64_t micro = 0;   // sequences a forward pass on one rank; 0: chosen
+    std::int64_t length = 0;  // tokens a sequence; 0: the model's context
     std::optional<BatchRamp> ramp;
 };
 
 struct OptimizerSection {
     double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
-    std::string decay = "all";                // "all" | "matrices"
-    double clip = 1.0;                        // 0: no clipping
-    std::int64_t skip_limit = 10;             // steps skipped in a row for a loss that is not finite, then the run stops
+    std::string decay = "all";     // "all" | "matrices"
+    double clip = 1.0;             // 0: no clipping
+    std::int64_t skip_limit = 10;  // steps skipped in a row for a loss that is not finite, then the run stops
 };
 
 struct ScheduleSection {
-    std::string kind = "cosine";              // "cosine" | "linear" | "constant" | "wsd"
+    std::string kind = "cosine";  // "cosine" | "linear" | "constant" | "wsd"
     std::int64_t steps = 0;
-    double epochs = 0;                        // instead of steps
+    double epochs = 0;  // instead of steps
     std::int64_t warmup = 0;
     double peak_lr = 0, final_lr = 0;
-    std::int64_t decay_steps = 0;             // wsd: the last steps that fall to final_lr; 0: a fifth
+    std::int64_t decay_steps = 0;  // wsd: the last steps that fall to final_lr; 0: a fifth
 };
 
 struct LossScale {
@@ -65,25 +65,25 @@ struct PrecisionSection {
 };
 
 struct ParallelSection {
-    std::int64_t data = 0;                    // 0: "auto"
+    std::int64_t data = 0;  // 0: "auto"
     std::int64_t tensor = 1, pipeline = 1, context = 1, interleave = 1, zero = 0;
     std::string recompute = "none";
 };
 
 struct CheckpointSection {
-    std::int64_t every = 0;                   // steps; 0: only at the end
+    std::int64_t every = 0;  // steps; 0: only at the end
     double every_minutes = 0;
     std::int64_t keep = 2;
     std::string folder = "checkpoints";
 };
 
 struct ValidationSection {
-    std::int64_t every = 0;                   // steps; 0: only at the end
-    std::int64_t batches = 0;                 // global batches a validation; 0: all
+    std::int64_t every = 0;    // steps; 0: only at the end
+    std::int64_t batches = 0;  // global batches a validation; 0: all
 };
 
 struct TraceSection {
-    std::string detail = "phase";             // "off" | "step" | "phase" | "layer"
+    std::string detail = "phase";  // "off" | "step" | "phase" | "layer"
 };
 
 struct WatchdogSection {
@@ -111,9 +111,12 @@ struct RunDescription {
 };
 
 // Reads `path` ("" for none), applies `settings` ("a.b=c" in TOML's syntax, bare words taken as text), checks keys and
-// types. Unknown keys are errors that name the nearest known one. Does not check that values fit together: check() does.
+// types, and fills in what follows from other keys. Unknown keys are errors that name the nearest known one. Does not
+// check that values fit together: check() does.
 RunDescription read_run_description(const std::string& path, const std::vector<std::string>& settings);
-RunDescription parse_run_description(const std::string& toml, const std::string& origin, const std::vector<std::string>& settings);
+// The same from TOML text; `origin` names it in errors.
+RunDescription parse_run_description(const std::string& toml, const std::string& origin,
+                                     const std::vector<std::string>& settings);
 
 // Values that fit together on their own (ranks and data are checked where they are known). Throws usage errors.
 void check(const RunDescription& description);

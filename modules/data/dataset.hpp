@@ -1,6 +1,6 @@
-// The tokens of a run and the order in which they are seen. Windows of `length` tokens (and the one after, the last target)
-// tile the sources without overlap; sample number i is window permutation_epoch(i)(i mod windows): a function of
-// (seed, sample number) alone, the same for any number of ranks.
+// The tokens of a run and the order in which they are seen. Windows of `length` tokens (and the one after, the last
+// target) tile the sources without overlap; sample number i is window permutation_epoch(i)(i mod windows): a function
+// of (seed, sample number) alone, the same for any number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 namespace lockstep::data {
 
 struct DatasetOptions {
-    std::vector<std::string> paths;          // token files, .bin files, text files, folders
-    std::string tokenizer = "bytes";         // for plain text
-    std::int64_t length = 0;                 // tokens a sequence
+    std::vector<std::string> paths;   // token files, .bin files, text files, folders
+    std::string tokenizer = "bytes";  // for plain text
+    std::int64_t length = 0;          // tokens a sequence
     std::uint64_t seed = 1;
-    bool random = true;                      // or in the order of the text
+    bool random = true;  // or in the order of the text
 };
 
 class Dataset {
@@ -27,17 +27,17 @@ class Dataset {
     Dataset(Dataset&&) noexcept;
     Dataset& operator=(Dataset&&) noexcept;
 
-    std::int64_t tokens() const;             // in all sources
-    std::int64_t windows() const;            // samples an epoch
-    std::int64_t vocabulary() const;         // largest token + 1 that may occur, by the tokenizer or, for .bin, by looking
+    std::int64_t tokens() const;      // in all sources
+    std::int64_t windows() const;     // samples an epoch
+    std::int64_t vocabulary() const;  // largest token + 1 that may occur, by the tokenizer or, for .bin, by looking
     // Keeps the last `fraction` of the windows from this dataset and returns them as one of their own, in text order.
     Dataset split_off(double fraction);
     std::int64_t epoch_of(std::int64_t sample) const { return sample / windows(); }
     // Sample `number` as inputs[length] and targets[length], targets shifted by one.
     void fetch(std::int64_t number, std::int32_t* inputs, std::int32_t* targets) const;
-    std::string tokenizer_kind() const;      // "" when not known (.bin files)
+    std::string tokenizer_kind() const;  // "" when not known (.bin files)
     std::string tokenizer_model() const;
-    std::uint64_t checksum() const;          // of the sources' names, sizes and checksums: is this the data of before?
+    std::uint64_t checksum() const;  // of the sources' names, sizes and checksums: is this the data of before?
 
   private:
     struct Implementation;

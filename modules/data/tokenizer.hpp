@@ -15,8 +15,8 @@ class Tokenizer {
     Tokenizer(const Tokenizer&) = delete;
     Tokenizer& operator=(const Tokenizer&) = delete;
     virtual ~Tokenizer() = default;
-    virtual std::string kind() const = 0;             // "bytes" | "sentencepiece"
-    virtual const std::string& model() const = 0;     // the model file's bytes; "" for bytes
+    virtual std::string kind() const = 0;          // "bytes" | "sentencepiece"
+    virtual const std::string& model() const = 0;  // the model file's bytes; "" for bytes
     virtual std::int64_t vocabulary() const = 0;
     virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
     virtual std::string decode(const std::vector<std::int32_t>& tokens) const = 0;

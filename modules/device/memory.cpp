@@ -16,10 +16,14 @@ namespace {
 constexpr std::size_t alignment = 64;
 constexpr std::size_t huge_page = std::size_t{1} << 21;
 
-std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+std::size_t round_up(std::size_t bytes, std::size_t to) {
+    return (bytes + to - 1) / to * to;
+}
 }  // namespace
 
-void Arena::Free::operator()(void* memory) const { std::free(memory); }
+void Arena::Free::operator()(void* memory) const {
+    std::free(memory);
+}
 
 Arena::Arena(Device device, std::size_t bytes, std::string name) : capacity_(bytes), name_(std::move(name)) {
     LOCKSTEP_ASSERT(device.kind == DeviceKind::cpu);
@@ -27,9 +31,11 @@ Arena::Arena(Device device, std::size_t bytes, std::string name) : capacity_(byt
     const std::size_t rounded = round_up(std::max<std::size_t>(bytes, 1), page);
     memory_.reset(std::aligned_alloc(page, rounded));
     if (!memory_)
-        throw usage_error("no room for {} of {}; use a smaller model, batch.micro or batch.length, or more ranks on more nodes",
-                          human_bytes(static_cast<double>(bytes)), name_);
-    if (page == huge_page) static_cast<void>(madvise(memory_.get(), rounded, MADV_HUGEPAGE));  // a hint; refusal costs speed only
+        throw usage_error(
+            "no room for {} of {}; use a smaller model, batch.micro or batch.length, or more ranks on more nodes",
+            human_bytes(static_cast<double>(bytes)), name_);
+    if (page == huge_page)
+        static_cast<void>(madvise(memory_.get(), rounded, MADV_HUGEPAGE));  // a hint; refusal costs speed only
     std::memset(memory_.get(), 0, rounded);
 }
 

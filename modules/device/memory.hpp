@@ -19,8 +19,9 @@ struct Device {
 
 class Arena {
   public:
-    Arena() = default;                                          // measuring: tensors have no memory
-    Arena(Device device, std::size_t bytes, std::string name);  // zeroed; says `name` and the size when there is no room
+    Arena() = default;  // measuring: tensors have no memory
+    Arena(Device device, std::size_t bytes,
+          std::string name);  // zeroed; says `name` and the size when there is no room
     Arena(Arena&&) = default;
     Arena& operator=(Arena&&) = default;
 

@@ -4,14 +4,20 @@
 
 namespace lockstep {
 
-std::size_t type_bytes(Type type) { return type == Type::fp32 || type == Type::int32 ? 4 : 2; }
+std::size_t type_bytes(Type type) {
+    return type == Type::fp32 || type == Type::int32 ? 4 : 2;
+}
 
 const char* type_name(Type type) {
     switch (type) {
-        case Type::fp32: return "fp32";
-        case Type::bf16: return "bf16";
-        case Type::fp16: return "fp16";
-        case Type::int32: return "int32";
+        case Type::fp32:
+            return "fp32";
+        case Type::bf16:
+            return "bf16";
+        case Type::fp16:
+            return "fp16";
+        case Type::int32:
+            return "int32";
     }
     return "?";
 }
@@ -22,9 +28,12 @@ std::int64_t element_count(const Shape& shape) {
     return count;
 }
 
-std::string shape_text(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string shape_text(const Shape& shape) {
+    return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
-Tensor::Tensor(void* data, Type type, const Shape& shape) : data_(data), type_(type), axes_(static_cast<int>(shape.size())) {
+Tensor::Tensor(void* data, Type type, const Shape& shape)
+    : data_(data), type_(type), axes_(static_cast<int>(shape.size())) {
     LOCKSTEP_ASSERT(shape.size() <= sizes_.size());
     for (std::size_t axis = 0; axis < shape.size(); ++axis) sizes_[axis] = shape[axis];
 }

@@ -41,9 +41,9 @@ class Tensor {
     bool empty() const { return data_ == nullptr; }
     Type type() const { return type_; }
     int axes() const { return axes_; }
-    std::int64_t size(int axis) const;           // negative counts from the last: size(-1)
+    std::int64_t size(int axis) const;  // negative counts from the last: size(-1)
     Shape shape() const { return {sizes_.begin(), sizes_.begin() + axes_}; }
-    std::int64_t count() const;                  // elements
+    std::int64_t count() const;  // elements
     std::size_t bytes() const { return static_cast<std::size_t>(count()) * type_bytes(type_); }
     std::int64_t rows() const { return count() / size(-1); }  // all axes but the last, flattened
     void* data() const { return data_; }
@@ -55,8 +55,8 @@ class Tensor {
     }
     float* fp32() const { return as<float>(); }
 
-    Tensor reshaped(const Shape& shape) const;                       // same elements, another shape
-    Tensor slice(std::int64_t first, std::int64_t count) const;      // rows [first, first + count) of the first axis
+    Tensor reshaped(const Shape& shape) const;                   // same elements, another shape
+    Tensor slice(std::int64_t first, std::int64_t count) const;  // rows [first, first + count) of the first axis
 
   private:
     void* data_ = nullptr;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,17 +30,18 @@ using Dimensions = std::vector<std::uint64_t>;
 struct DatasetInfo {
     Dimensions dimensions;
     std::size_t element_bytes = 0;
-    std::uint64_t bytes = 0;      // of the whole dataset
-    std::uint64_t offset = 0;     // of its first byte in the file; only of contiguous, allocated datasets
+    std::uint64_t bytes = 0;   // of the whole dataset
+    std::uint64_t offset = 0;  // of its first byte in the file; only of contiguous, allocated datasets
     bool contiguous = false;
-    std::string type_name;        // "uint16", "fp32", …, "record", "other"
+    std::string type_name;  // "uint16", "fp32", …, "record", "other"
 };
 
 class File {
   public:
     static File open(const std::string& path);    // read only; no such file: usage error; no HDF5 file: damaged
     static File create(const std::string& path);  // replaces what is there
-    File(File&& other) noexcept : id_(std::exchange(other.id_, -1)), path_(std::move(other.path_)), writing_(other.writing_) {}
+    File(File&& other) noexcept
+        : id_(std::exchange(other.id_, -1)), path_(std::move(other.path_)), writing_(other.writing_) {}
     File& operator=(File&&) = delete;
     ~File();
     const std::string& path() const { return path_; }
@@ -50,17 +50,21 @@ class File {
     std::vector<std::string> children(const std::string& group) const;  // in name order
     // Full paths (no leading '/') of every dataset below `group`, in name order.
     std::vector<std::string> datasets(const std::string& group) const;
-    void make_group(const std::string& group);                          // with its parents
+    void make_group(const std::string& group);  // with its parents
 
     // Attributes of a group or dataset ("/" for the root).
     void write_attribute(const std::string& object, const std::string& name, const std::string& value);
     void write_attribute(const std::string& object, const std::string& name, std::int64_t value);
+    void write_attribute(const std::string& object, const std::string& name, std::uint64_t value);
     void write_attribute(const std::string& object, const std::string& name, double value);
     bool has_attribute(const std::string& object, const std::string& name) const;
     std::vector<std::string> attributes(const std::string& object) const;
     std::string read_string(const std::string& object, const std::string& name) const;
     std::int64_t read_integer(const std::string& object, const std::string& name) const;
+    std::uint64_t read_unsigned(const std::string& object, const std::string& name) const;
     double read_number(const std::string& object, const std::string& name) const;
+    // "text", "integer", "number" (floating point) or "other" (also: several values).
+    std::string attribute_kind(const std::string& object, const std::string& name) const;
     // Any attribute as text, for people.
     std::string read_as_text(const std::string& object, const std::string& name) const;
 
@@ -68,15 +72,19 @@ class File {
     // at info().offset once the file is closed.
     void create_dataset(const std::string& path, ElementType type, const Dimensions& dimensions);
     void create_dataset(const std::string& path, const RecordType& type, const Dimensions& dimensions);
-    void write(const std::string& path, const void* data);                // the whole dataset, in its own element type
-    void read(const std::string& path, void* data) const;                 // the whole dataset, in its own element type
+    void write(const std::string& path, const void* data);  // the whole dataset, in its own element type
+    void read(const std::string& path, void* data) const;   // the whole dataset, in its own element type
     void read_as(const std::string& path, ElementType type, void* data) const;  // converted
     // Records whose file fields are matched to `type` by name.
     void read_records(const std::string& path, const RecordType& type, void* data) const;
-    void write_text(const std::string& path, const std::string& bytes);   // a uint8 dataset
+    void write_text(const std::string& path, const std::string& bytes);  // a uint8 dataset
     std::string read_text(const std::string& path) const;
     DatasetInfo info(const std::string& path) const;
     void close();  // and says if that failed
+    // `count` rows from `first` of the dataset's first dimension, converted to `type`; the rows must exist.
+    void read_rows(const std::string& path, ElementType type, std::uint64_t first, std::uint64_t count, void* data) const;
+    void read_rows(const std::string& path, const RecordType& type, std::uint64_t first, std::uint64_t count,
+                   void* data) const;
 
   private:
     File(std::int64_t id, std::string path, bool writing) : id_(id), path_(std::move(path)), writing_(writing) {}

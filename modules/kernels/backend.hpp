@@ -1,5 +1,5 @@
-// The numerical operations: one interface, one class behind it per kind of device (cpu/, cuda/). A layer calls these and
-// nothing else. Every operation has a naive double-precision twin in tests/reference.
+// The numerical operations: one interface, one class behind it per kind of device (cpu/, cuda/). A layer calls these
+// and nothing else. Every operation has a naive double-precision twin in tests/reference.
 //
 // Shapes: B sequences, L tokens a sequence, N = B·L rows, d width, H heads, G key/value heads, f = width of a head,
 // V vocabulary, b TTT mini-batch, g hidden width of the TTT inner model (f for linear, 4f for mlp).
@@ -33,15 +33,15 @@ struct TttShape {
 
 // The learned tensors of the inner model, or their gradients.
 struct TttInner {
-    Tensor weight1, bias1;            // [H, f, g], [H, 1, g]
-    Tensor weight2, bias2;            // [H, g, f], [H, 1, f]; mlp only
-    Tensor norm_weight, norm_bias;    // [H, f]
+    Tensor weight1, bias1;          // [H, f, g], [H, 1, g]
+    Tensor weight2, bias2;          // [H, g, f], [H, 1, f]; mlp only
+    Tensor norm_weight, norm_bias;  // [H, f]
 };
 
 // The inner model as a sequence has changed it, for decoding token by token.
 struct TttState {
-    Tensor weight1, bias1, weight2, bias2;                      // [H, f, g], …: at the start of the mini-batch
-    Tensor weight1_sum, bias1_sum, weight2_sum, bias2_sum;      // Σ λ ∇ since then
+    Tensor weight1, bias1, weight2, bias2;                  // [H, f, g], …: at the start of the mini-batch
+    Tensor weight1_sum, bias1_sum, weight2_sum, bias2_sum;  // Σ λ ∇ since then
 };
 
 class Backend {
@@ -55,32 +55,35 @@ class Backend {
 
     // Memory
     virtual void fill(Tensor y, float value) = 0;
-    virtual void copy(Tensor y, Tensor x) = 0;               // same type and count
-    virtual void add(Tensor y, Tensor x) = 0;                // y += x
-    virtual void scale(Tensor y, float factor) = 0;          // y *= factor
-    virtual double sum_of_squares(Tensor x) = 0;             // fixed order, independent of the number of threads
-    virtual double sum(Tensor x) = 0;                        // likewise
+    virtual void copy(Tensor y, Tensor x) = 0;       // same type and count
+    virtual void add(Tensor y, Tensor x) = 0;        // y += x
+    virtual void scale(Tensor y, float factor) = 0;  // y *= factor
+    virtual double sum_of_squares(Tensor x) = 0;     // fixed order, independent of the number of threads
+    virtual double sum(Tensor x) = 0;                // likewise
 
     // Matrix products, row-major: c [m, n] (+)= op(a) op(b), op(a) is [m, k], op(b) is [k, n]. Tensors of more axes are
     // taken as [all but last, last].
-    virtual void product(Tensor c, Tensor a, Transpose transpose_a, Tensor b, Transpose transpose_b, Accumulate accumulate) = 0;
-    virtual void add_bias(Tensor y, Tensor bias) = 0;        // y [N, d] += bias [d]
+    virtual void product(Tensor c, Tensor a, Transpose transpose_a, Tensor b, Transpose transpose_b,
+                         Accumulate accumulate) = 0;
+    virtual void add_bias(Tensor y, Tensor bias) = 0;         // y [N, d] += bias [d]
     virtual void bias_backward(Tensor dbias, Tensor dy) = 0;  // dbias [d] += column sums of dy [N, d]
 
     // Embedding: ids int32 [N]. position [context, d] may be empty; row s·L + t adds position[first_position + t].
     virtual void embedding_forward(Tensor y, Tensor ids, Tensor table, Tensor position, std::int64_t length,
                                    std::int64_t first_position) = 0;
-    virtual void embedding_backward(Tensor dtable, Tensor dposition, Tensor ids, Tensor dy, std::int64_t length) = 0;  // both +=
+    virtual void embedding_backward(Tensor dtable, Tensor dposition, Tensor ids, Tensor dy,
+                                    std::int64_t length) = 0;  // both +=
 
     // Norms over the last axis. Statistics are fp32 [N], kept for backward. dx, dweight, dbias are +=.
     // RMSNorm (Zhang & Sennrich 2019): y = w x / sqrt(mean x² + ε).
     virtual void rms_norm_forward(Tensor y, Tensor inverse_rms, Tensor x, Tensor weight, float epsilon) = 0;
-    virtual void rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor x, Tensor weight, Tensor inverse_rms) = 0;
+    virtual void rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor x, Tensor weight,
+                                   Tensor inverse_rms) = 0;
     // LayerNorm (Ba et al. 2016), population variance.
-    virtual void layer_norm_forward(Tensor y, Tensor mean, Tensor inverse_deviation, Tensor x, Tensor weight, Tensor bias,
-                                    float epsilon) = 0;
-    virtual void layer_norm_backward(Tensor dx, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight, Tensor mean,
-                                     Tensor inverse_deviation) = 0;
+    virtual void layer_norm_forward(Tensor y, Tensor mean, Tensor inverse_deviation, Tensor x, Tensor weight,
+                                    Tensor bias, float epsilon) = 0;
+    virtual void layer_norm_backward(Tensor dx, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight,
+                                     Tensor mean, Tensor inverse_deviation) = 0;
 
     // Rotary positions in place on x [N, heads·f]; cosine, sine fp32 [period, f/2]; row s·L + t uses table row
     // (first_position + t) mod period. `inverse` rotates back, which is the backward.
@@ -95,15 +98,18 @@ class Backend {
     virtual void gelu_gate_forward(Tensor y, Tensor gate, Tensor x) = 0;  // gelu(gate) ⊙ x
     virtual void gelu_gate_backward(Tensor dgate, Tensor dx, Tensor dy, Tensor gate, Tensor x) = 0;
 
-    // Depthwise causal convolution: y[t] = bias + Σ_{j<k} w[:,0,j] x[t-(k-1)+j]; x, y [N, d], weight [d, 1, k], bias [d].
-    // history [B, k-1, d] (may be empty: zeros) holds the inputs before t = 0. dx (overwritten), dweight +=, dbias +=.
-    virtual void convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor history, std::int64_t length) = 0;
+    // Depthwise causal convolution: y[t] = bias + Σ_{j<k} w[:,0,j] x[t-(k-1)+j]; x, y [N, d], weight [d, 1, k], bias
+    // [d]. history [B, k-1, d] (may be empty: zeros) holds the inputs before t = 0. dx (overwritten), dweight +=, dbias
+    // +=.
+    virtual void convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor history,
+                                     std::int64_t length) = 0;
     virtual void convolution_backward(Tensor dx, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight,
                                       std::int64_t length) = 0;
 
     // Causal attention, never storing the score matrix (Dao et al. 2022). q, y [B·query_length, H·f],
     // k, v [B·key_length, G·f], log_sum_exp fp32 [B, H, query_length]. Backward needs query_length == key_length.
-    virtual void attention_forward(Tensor y, Tensor log_sum_exp, Tensor q, Tensor k, Tensor v, const AttentionShape& shape) = 0;
+    virtual void attention_forward(Tensor y, Tensor log_sum_exp, Tensor q, Tensor k, Tensor v,
+                                   const AttentionShape& shape) = 0;
     virtual void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy, Tensor q, Tensor k, Tensor v, Tensor y,
                                     Tensor log_sum_exp, const AttentionShape& shape) = 0;
 
@@ -114,22 +120,24 @@ class Backend {
     // token_scale [b] = max(1/i + delta_i, 0), i = 1..b; ddelta += dtoken_scale where 1/i + delta_i >= 0.
     virtual void token_scale_forward(Tensor token_scale, Tensor delta) = 0;
     virtual void token_scale_backward(Tensor ddelta, Tensor dtoken_scale, Tensor delta) = 0;
-    // The scan over mini-batches; q, k, v, y [N, H·f] after rotation, y before the post norm. The last mini-batch may be
-    // short. `saved` is fp32 scratch of ttt_saved_count() elements that backward reads; it may be empty when no backward
-    // follows. All gradients of `inner` and dtoken_scale [b] are +=; dq, dk, dv, dstep_size are overwritten.
+    // The scan over mini-batches; q, k, v, y [N, H·f] after rotation, y before the post norm. The last mini-batch may
+    // be short. `saved` is fp32 scratch of ttt_saved_count() elements that backward reads; it may be empty when no
+    // backward follows. All gradients of `inner` and dtoken_scale [b] are +=; dq, dk, dv, dstep_size are overwritten.
     virtual std::int64_t ttt_saved_count(const TttShape& shape) const = 0;
     virtual void ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
                              const TttInner& inner, const TttShape& shape) = 0;
-    virtual void ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size, Tensor dtoken_scale, const TttInner& dinner,
-                              Tensor dy, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
-                              const TttInner& inner, const TttShape& shape) = 0;
+    virtual void ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size, Tensor dtoken_scale,
+                              const TttInner& dinner, Tensor dy, Tensor saved, Tensor q, Tensor k, Tensor v,
+                              Tensor step_size, Tensor token_scale, const TttInner& inner, const TttShape& shape) = 0;
     // Token by token: shape.length tokens of one sequence (batch 1), the first at `position` of the sequence; `state`
     // starts as a copy of the learned weights with zero sums and is updated.
-    virtual void ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
-                            const TttInner& inner, const TttShape& shape, std::int64_t position) = 0;
+    virtual void ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k, Tensor v, Tensor step_size,
+                            Tensor token_scale, const TttInner& inner, const TttShape& shape,
+                            std::int64_t position) = 0;
 
     // Softmax cross-entropy, one loss per row: losses fp32 [N] = -log softmax(logits)[target]; rows whose target is
-    // negative lose 0. With gradient_scale != 0 the logits [N, V] are overwritten by gradient_scale · d(loss)/d(logits).
+    // negative lose 0. With gradient_scale != 0 the logits [N, V] are overwritten by gradient_scale ·
+    // d(loss)/d(logits).
     virtual void cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale) = 0;
 
     // AdamW with decoupled decay (Loshchilov & Hutter 2019), elementwise over flat tensors; the gradient is first
@@ -138,7 +146,8 @@ class Backend {
         float learning_rate, beta1, beta2, epsilon, weight_decay, gradient_factor;
         std::int64_t step;
     };
-    virtual void adamw(Tensor parameter, Tensor gradient, Tensor first_moment, Tensor second_moment, const AdamW& settings) = 0;
+    virtual void adamw(Tensor parameter, Tensor gradient, Tensor first_moment, Tensor second_moment,
+                       const AdamW& settings) = 0;
 };
 
 // The backend of this machine's processor; the instruction set is chosen here, at run time.

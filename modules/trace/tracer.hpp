@@ -1,6 +1,6 @@
-// Times what a rank does, by region, with little cost. Rank 0 writes what all ranks measured into runs/NAME/trace-NNN.h5
-// (format: docs/trace.md). A region is a path: "epoch/step/forward"; its parents are made with it. All ranks register the
-// same regions in the same order before the first step.
+// Times what a rank does, by region, with little cost. Rank 0 writes what all ranks measured into
+// runs/NAME/trace-NNN.h5 (format: docs/trace.md). A region is a path: "epoch/step/forward"; its parents are made with
+// it. All ranks register the same regions in the same order before the first step.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@ using RegionId = int;
 
 // What all ranks agree on about one step.
 struct StepRecord {
-    std::int64_t step = 0;             // counts from 1
+    std::int64_t step = 0;  // counts from 1
     std::int64_t epoch = 0;
     double loss = 0, learning_rate = 0, gradient_norm = 0;
     std::int64_t tokens = 0, batch = 0;  // of this step, all ranks
     double loss_scale = 1;
-    std::int64_t skipped = 0;          // 1 when no update was made
-    double seconds = 0;                // the slowest rank's
+    std::int64_t skipped = 0;                  // 1 when no update was made
+    double seconds = 0;                        // the slowest rank's
     double model_flop = 0, hardware_flop = 0;  // of this step, all ranks
 };
 
@@ -43,7 +43,7 @@ struct TracerOptions {
     std::string run_name, description;  // the resolved run description (TOML)
     std::int64_t steps_left = 0;        // steps this launch may make: how large a file is laid out
     RankRecord rank;
-    std::int64_t event_every = 100;     // every so many steps each region's start and end are kept too
+    std::int64_t event_every = 100;  // every so many steps each region's start and end are kept too
 };
 
 class Tracer {
@@ -52,8 +52,9 @@ class Tracer {
     Tracer(TracerOptions options, std::unique_ptr<cluster::Communicator> communicator);
     ~Tracer();
 
-    RegionId region(const std::string& path, Detail least = Detail::phase);  // -1 when the run's detail is below `least`
-    void begin(RegionId region);    // nested; a region may be entered many times a step; -1 does nothing
+    RegionId region(const std::string& path,
+                    Detail least = Detail::phase);  // -1 when the run's detail is below `least`
+    void begin(RegionId region);  // nested; a region may be entered many times a step; -1 does nothing
     void end(RegionId region);
     void memory(std::uint64_t allocated, std::uint64_t reserved, std::uint64_t peak);  // bytes, of this step
 
@@ -61,8 +62,8 @@ class Tracer {
     void finish_step(const StepRecord& record, double rank_loss);
     // Collective: rank 0 gathers the finished rows and writes them; after it they survive a crash.
     void flush();
-    bool wants_flush() const;       // rank 0: rows are waiting for longer than two seconds, or many are
-    void close();                   // collective: flushes, and cuts the file to the steps made
+    bool wants_flush() const;  // rank 0: rows are waiting for longer than two seconds, or many are
+    void close();              // collective: flushes, and cuts the file to the steps made
     double overhead_seconds() const;
     double seconds_of(RegionId region) const;  // this rank's, in the row being filled
 

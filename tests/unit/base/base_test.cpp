@@ -87,7 +87,8 @@ BOOST_AUTO_TEST_CASE(table_prints_in_four_formats) {
     table.add_row({std::string("a,b"), 1.25});
     table.add_row({std::string("c"), std::monostate{}});
     BOOST_TEST(table.print(TableFormat::csv) == "name,seconds\n\"a,b\",1.25\nc,\n");
-    BOOST_TEST(table.print(TableFormat::markdown) == "| name | seconds, s |\n|---|---:|\n| a,b  |       1.25 |\n| c    |          - |\n");
+    BOOST_TEST(table.print(TableFormat::markdown) ==
+               "| name | seconds, s |\n|---|---:|\n| a,b  |       1.25 |\n| c    |          - |\n");
     BOOST_TEST(table.print(TableFormat::text) == "name  seconds, s\na,b         1.25\nc              -\n");
     BOOST_TEST(table.print(TableFormat::json).find("\"seconds\": null") != std::string::npos);
 }

@@ -1,0 +1,134 @@
+#include "cluster/communicator.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "cluster/mpi_check.hpp"
+#include "cluster/mpi_communicator.hpp"
+
+namespace lockstep::cluster {
+namespace {
+
+// MPI counts are ints; larger messages go in pieces of this many bytes.
+constexpr std::size_t largest_piece = std::size_t{1} << 28;
+
+MPI_Op mpi_operation(Reduce operation) {
+    switch (operation) {
+        case Reduce::sum:
+            return MPI_SUM;
+        case Reduce::maximum:
+            return MPI_MAX;
+        case Reduce::minimum:
+            return MPI_MIN;
+    }
+    throw fault_error("unknown reduction");
+}
+
+void all_reduce_pieces(void* data, std::size_t count, std::size_t element, MPI_Datatype type, Reduce operation,
+                       MPI_Comm comm) {
+    const std::size_t step = largest_piece / element;
+    for (std::size_t first = 0; first < count; first += step)
+        LOCKSTEP_MPI(MPI_Allreduce, MPI_IN_PLACE, static_cast<char*>(data) + first * element,
+                     static_cast<int>(std::min(step, count - first)), type, mpi_operation(operation), comm);
+}
+
+class SoloCommunicator final : public Communicator {
+  public:
+    int rank() const override { return 0; }
+    int size() const override { return 1; }
+    void all_reduce(Tensor, Reduce) override {}
+    void all_reduce(std::vector<double>&, Reduce) override {}
+    void all_reduce(std::vector<std::int64_t>&, Reduce) override {}
+    void broadcast(void*, std::size_t, int) override {}
+    std::vector<char> gather(const void* data, std::size_t bytes, int) override {
+        const char* first = static_cast<const char*>(data);
+        return {first, first + bytes};
+    }
+    void barrier() override {}
+};
+
+}  // namespace
+
+std::string Communicator::broadcast_text(std::string text, int root) {
+    std::uint64_t bytes = text.size();
+    broadcast(&bytes, sizeof bytes, root);
+    text.resize(bytes);
+    broadcast(text.data(), bytes, root);
+    return text;
+}
+
+std::int64_t Communicator::all_maximum(std::int64_t value) {
+    std::vector<std::int64_t> values = {value};
+    all_reduce(values, Reduce::maximum);
+    return values[0];
+}
+
+double Communicator::all_sum(double value) {
+    std::vector<double> values = {value};
+    all_reduce(values, Reduce::sum);
+    return values[0];
+}
+
+std::unique_ptr<Communicator> make_solo_communicator() {
+    return std::make_unique<SoloCommunicator>();
+}
+
+MpiCommunicator::MpiCommunicator(MPI_Comm parent) {
+    LOCKSTEP_MPI(MPI_Comm_dup, parent, &communicator_);
+    LOCKSTEP_MPI(MPI_Comm_set_errhandler, communicator_, MPI_ERRORS_RETURN);
+    LOCKSTEP_MPI(MPI_Comm_rank, communicator_, &rank_);
+    LOCKSTEP_MPI(MPI_Comm_size, communicator_, &size_);
+}
+
+MpiCommunicator::~MpiCommunicator() {
+    // MPI_Comm_free is collective in principle; while ranks unwind from an error some may never come, and the memory of
+    // a communicator does not matter then. MPI_Finalize frees what is left.
+}
+
+void MpiCommunicator::all_reduce(Tensor values, Reduce operation) {
+    const bool whole = values.type() == Type::int32;
+    LOCKSTEP_ASSERT(whole || values.type() == Type::fp32);
+    all_reduce_pieces(values.data(), static_cast<std::size_t>(values.count()), 4, whole ? MPI_INT32_T : MPI_FLOAT,
+                      operation, communicator_);
+}
+
+void MpiCommunicator::all_reduce(std::vector<double>& values, Reduce operation) {
+    all_reduce_pieces(values.data(), values.size(), sizeof(double), MPI_DOUBLE, operation, communicator_);
+}
+
+void MpiCommunicator::all_reduce(std::vector<std::int64_t>& values, Reduce operation) {
+    all_reduce_pieces(values.data(), values.size(), sizeof(std::int64_t), MPI_INT64_T, operation, communicator_);
+}
+
+void MpiCommunicator::broadcast(void* data, std::size_t bytes, int root) {
+    for (std::size_t first = 0; first < bytes; first += largest_piece)
+        LOCKSTEP_MPI(MPI_Bcast, static_cast<char*>(data) + first,
+                     static_cast<int>(std::min(largest_piece, bytes - first)), MPI_BYTE, root, communicator_);
+}
+
+std::vector<char> MpiCommunicator::gather(const void* data, std::size_t bytes, int root) {
+    std::vector<char> all(rank_ == root ? bytes * static_cast<std::size_t>(size_) : 0);
+    if (bytes == 0) return all;
+    const std::size_t step = largest_piece;
+    if (bytes <= step) {
+        LOCKSTEP_MPI(MPI_Gather, data, static_cast<int>(bytes), MPI_BYTE, all.data(), static_cast<int>(bytes), MPI_BYTE,
+                     root, communicator_);
+        return all;
+    }
+    std::vector<char> piece(rank_ == root ? step * static_cast<std::size_t>(size_) : 0);
+    for (std::size_t first = 0; first < bytes; first += step) {
+        const std::size_t now = std::min(step, bytes - first);
+        LOCKSTEP_MPI(MPI_Gather, static_cast<const char*>(data) + first, static_cast<int>(now), MPI_BYTE, piece.data(),
+                     static_cast<int>(now), MPI_BYTE, root, communicator_);
+        if (rank_ != root) continue;
+        for (std::size_t rank = 0; rank < static_cast<std::size_t>(size_); ++rank)
+            std::memcpy(all.data() + rank * bytes + first, piece.data() + rank * now, now);
+    }
+    return all;
+}
+
+void MpiCommunicator::barrier() {
+    LOCKSTEP_MPI(MPI_Barrier, communicator_);
+}
+
+}  // namespace lockstep::cluster

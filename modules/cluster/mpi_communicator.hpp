@@ -1,0 +1,28 @@
+// The Communicator over MPI, on host memory. Only cluster/ includes this.
+#pragma once
+
+#include <mpi.h>
+
+#include "cluster/communicator.hpp"
+
+namespace lockstep::cluster {
+
+class MpiCommunicator final : public Communicator {
+  public:
+    explicit MpiCommunicator(MPI_Comm parent);  // collective over parent: duplicates it
+    ~MpiCommunicator() override;
+    int rank() const override { return rank_; }
+    int size() const override { return size_; }
+    void all_reduce(Tensor values, Reduce operation) override;
+    void all_reduce(std::vector<double>& values, Reduce operation) override;
+    void all_reduce(std::vector<std::int64_t>& values, Reduce operation) override;
+    void broadcast(void* data, std::size_t bytes, int root) override;
+    std::vector<char> gather(const void* data, std::size_t bytes, int root) override;
+    void barrier() override;
+
+  private:
+    MPI_Comm communicator_ = MPI_COMM_NULL;
+    int rank_ = 0, size_ = 1;
+};
+
+}  // namespace lockstep::cluster

@@ -1,0 +1,158 @@
+#include "cluster/session.hpp"
+
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "cluster/cores.hpp"
+#include "cluster/mpi_check.hpp"
+#include "cluster/mpi_communicator.hpp"
+
+namespace lockstep::cluster {
+namespace {
+
+// How long a rank that failed waits for the others to fail alike before it takes them down.
+constexpr double patience_seconds = 2;
+
+std::string host_name() {
+    std::array<char, 256> name{};
+    if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+    return name.data();
+}
+
+std::vector<std::string> split_texts(const std::vector<char>& all, std::size_t width) {
+    std::vector<std::string> texts;
+    for (std::size_t at = 0; at < all.size(); at += width)
+        texts.emplace_back(all.data() + at, strnlen(all.data() + at, width));
+    return texts;
+}
+
+RankPlace find_place(int rank, int size) {
+    constexpr std::size_t width = 256, set_width = 4096;
+    const AllowedCores own = allowed_cores();
+    RankPlace place;
+    place.host = host_name();
+    place.cores = own.text;
+    place.allowed_cores = own.cores;
+
+    std::array<char, width> host{};
+    std::strncpy(host.data(), place.host.c_str(), width - 1);
+    std::vector<char> units(set_width, '0');
+    for (const int unit : own.units)
+        if (static_cast<std::size_t>(unit) < set_width) units[static_cast<std::size_t>(unit)] = '1';
+    std::vector<char> hosts(width * static_cast<std::size_t>(size)), sets(set_width * static_cast<std::size_t>(size));
+    LOCKSTEP_MPI(MPI_Allgather, host.data(), width, MPI_BYTE, hosts.data(), width, MPI_BYTE, MPI_COMM_WORLD);
+    LOCKSTEP_MPI(MPI_Allgather, units.data(), set_width, MPI_BYTE, sets.data(), set_width, MPI_BYTE, MPI_COMM_WORLD);
+
+    const std::vector<std::string> names = split_texts(hosts, width);
+    std::set<std::string> before;
+    int sharing = 0;
+    place.local_ranks = 0;
+    for (int other = 0; other < size; ++other) {
+        const auto index = static_cast<std::size_t>(other);
+        if (names[index] != place.host) {
+            before.insert(names[index]);
+            if (place.local_ranks == 0) place.node = static_cast<int>(before.size());
+            continue;
+        }
+        if (other < rank) ++place.local_rank;
+        ++place.local_ranks;
+        bool overlap = false;
+        for (std::size_t unit = 0; unit < set_width && !overlap; ++unit)
+            overlap = units[unit] == '1' && sets[index * set_width + unit] == '1';
+        sharing += overlap ? 1 : 0;
+    }
+    place.threads = std::max(1, own.cores / std::max(1, sharing));
+    return place;
+}
+
+}  // namespace
+
+int threads_alone() {
+    return allowed_cores().cores;
+}
+
+Session::Session(int* argc, char*** argv) {
+    int provided = 0;
+    if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
+        throw fault_error("MPI could not start; was the program started with this MPI's mpirun?");
+    LOCKSTEP_MPI(MPI_Comm_set_errhandler, MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    log::set_rank(rank());
+    place_ = find_place(rank(), size());
+}
+
+Session::~Session() {
+    if (finished_)
+        MPI_Finalize();
+    else
+        MPI_Abort(MPI_COMM_WORLD, static_cast<int>(ExitCode::fault));
+}
+
+int Session::rank() const {
+    int rank = 0;
+    LOCKSTEP_MPI(MPI_Comm_rank, MPI_COMM_WORLD, &rank);
+    return rank;
+}
+
+int Session::size() const {
+    int size = 1;
+    LOCKSTEP_MPI(MPI_Comm_size, MPI_COMM_WORLD, &size);
+    return size;
+}
+
+std::unique_ptr<Communicator> Session::make_world_communicator() const {
+    return std::make_unique<MpiCommunicator>(MPI_COMM_WORLD);
+}
+
+int Session::run(const std::function<int()>& body) {
+    MPI_Comm endings = MPI_COMM_NULL;
+    LOCKSTEP_MPI(MPI_Comm_dup, MPI_COMM_WORLD, &endings);
+    std::array<int, 2> own = {0, -INT_MAX};  // exit code; minus the rank that speaks
+    std::string sentence;
+    try {
+        own[0] = body();
+    } catch (const Error& error) {
+        own = {static_cast<int>(error.code()), -rank()};
+        sentence = error.what();
+    } catch (const std::exception& error) {
+        own = {static_cast<int>(ExitCode::fault), -rank()};
+        sentence = std::string("a fault inside lockstep: ") + error.what();
+    }
+    log::status_line("");
+
+    std::array<int, 2> all = own;
+    MPI_Request request = MPI_REQUEST_NULL;
+    LOCKSTEP_MPI(MPI_Iallreduce, own.data(), all.data(), 2, MPI_INT, MPI_MAX, endings, &request);
+    const double start = seconds_now();
+    for (int done = 0; !done;) {
+        LOCKSTEP_MPI(MPI_Test, &request, &done, MPI_STATUS_IGNORE);
+        if (done) break;
+        if (!sentence.empty() && seconds_now() - start > patience_seconds) {
+            log::error("{} (on rank {} of {}; the other ranks are ended)", sentence, rank(), size());
+            MPI_Abort(MPI_COMM_WORLD, own[0]);
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (!sentence.empty() && all[1] == own[1]) {
+        log::set_rank(0);  // the sentence speaks for the run, not for this rank
+        log::error("{}", sentence);
+    }
+    finished_ = true;
+    return all[0];
+}
+
+GridPlace grid_place(int rank, const GridShape& shape) {
+    LOCKSTEP_ASSERT(rank >= 0 && rank < shape.ranks());
+    return {rank % shape.tensor, rank / shape.tensor % shape.data, rank / (shape.tensor * shape.data)};
+}
+
+}  // namespace lockstep::cluster
