@@ -38,8 +38,10 @@ struct ModelDescription {
 };
 
 std::vector<std::string> preset_names();
-ModelDescription preset(const std::string& name);  // unknown: usage error that names the nearest
-void resolve(ModelDescription& model);             // fills in what follows from other keys
-void check(const ModelDescription& model);         // sizes that fit together; usage errors
+ModelDescription preset(const std::string& name);  // resolved; unknown: usage error that names the nearest
+// Fills in what follows from other keys: kv_heads, mlp_width, base_lr; "rope" is "none" for TTT, which rotates by
+// itself.
+void resolve(ModelDescription& model);
+void check(const ModelDescription& model);  // sizes that fit together; usage errors
 
 }  // namespace lockstep::config

@@ -111,9 +111,10 @@ struct RunDescription {
 };
 
 // Reads `path` ("" for none), applies `settings` ("a.b=c" in TOML's syntax, bare words taken as text), checks keys and
-// types. Unknown keys are errors that name the nearest known one. Does not check that values fit together: check()
-// does.
+// types, and fills in what follows from other keys. Unknown keys are errors that name the nearest known one. Does not
+// check that values fit together: check() does.
 RunDescription read_run_description(const std::string& path, const std::vector<std::string>& settings);
+// The same from TOML text; `origin` names it in errors.
 RunDescription parse_run_description(const std::string& toml, const std::string& origin,
                                      const std::vector<std::string>& settings);
 

@@ -1,10 +1,11 @@
-// The CPU's operations, spread over the files of this folder by family. fp32; threads by device/parallel.hpp; inner loops
-// in vector/.
+// The CPU's operations, spread over the files of this folder by family. fp32; threads by device/parallel.hpp; inner
+// loops in vector/.
 #pragma once
 
 #include <memory>
 
 #include "kernels/backend.hpp"
+#include "kernels/cpu/vector/vector.hpp"
 
 namespace lockstep::kernels::cpu {
 
@@ -20,50 +21,57 @@ class CpuBackend final : public Backend {
     void scale(Tensor y, float factor) override;
     double sum_of_squares(Tensor x) override;
     double sum(Tensor x) override;
-    void product(Tensor c, Tensor a, Transpose transpose_a, Tensor b, Transpose transpose_b, Accumulate accumulate) override;
+    void product(Tensor c, Tensor a, Transpose transpose_a, Tensor b, Transpose transpose_b,
+                 Accumulate accumulate) override;
     void add_bias(Tensor y, Tensor bias) override;
     void bias_backward(Tensor dbias, Tensor dy) override;
     void embedding_forward(Tensor y, Tensor ids, Tensor table, Tensor position, std::int64_t length,
-                                   std::int64_t first_position) override;
+                           std::int64_t first_position) override;
     void embedding_backward(Tensor dtable, Tensor dposition, Tensor ids, Tensor dy, std::int64_t length) override;
     void rms_norm_forward(Tensor y, Tensor inverse_rms, Tensor x, Tensor weight, float epsilon) override;
     void rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor x, Tensor weight, Tensor inverse_rms) override;
     void layer_norm_forward(Tensor y, Tensor mean, Tensor inverse_deviation, Tensor x, Tensor weight, Tensor bias,
-                                    float epsilon) override;
+                            float epsilon) override;
     void layer_norm_backward(Tensor dx, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight, Tensor mean,
-                                     Tensor inverse_deviation) override;
+                             Tensor inverse_deviation) override;
     void rotate(Tensor x, Tensor cosine, Tensor sine, std::int64_t length, std::int64_t first_position,
-                        RotaryPairs pairs, bool inverse) override;
+                RotaryPairs pairs, bool inverse) override;
     void gelu_forward(Tensor y, Tensor x) override;
     void gelu_backward(Tensor dx, Tensor dy, Tensor x) override;
     void swiglu_forward(Tensor y, Tensor gate, Tensor up) override;
     void swiglu_backward(Tensor dgate, Tensor dup, Tensor dy, Tensor gate, Tensor up) override;
     void gelu_gate_forward(Tensor y, Tensor gate, Tensor x) override;
     void gelu_gate_backward(Tensor dgate, Tensor dx, Tensor dy, Tensor gate, Tensor x) override;
-    void convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor history, std::int64_t length) override;
+    void convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor history,
+                             std::int64_t length) override;
     void convolution_backward(Tensor dx, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight,
-                                      std::int64_t length) override;
-    void attention_forward(Tensor y, Tensor log_sum_exp, Tensor q, Tensor k, Tensor v, const AttentionShape& shape) override;
+                              std::int64_t length) override;
+    void attention_forward(Tensor y, Tensor log_sum_exp, Tensor q, Tensor k, Tensor v,
+                           const AttentionShape& shape) override;
     void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy, Tensor q, Tensor k, Tensor v, Tensor y,
-                                    Tensor log_sum_exp, const AttentionShape& shape) override;
+                            Tensor log_sum_exp, const AttentionShape& shape) override;
     void step_size_forward(Tensor step_size, Tensor logit, float scale) override;
     void step_size_backward(Tensor dlogit, Tensor dstep_size, Tensor step_size, float scale) override;
     void token_scale_forward(Tensor token_scale, Tensor delta) override;
     void token_scale_backward(Tensor ddelta, Tensor dtoken_scale, Tensor delta) override;
     std::int64_t ttt_saved_count(const TttShape& shape) const override;
     void ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
-                             const TttInner& inner, const TttShape& shape) override;
+                     const TttInner& inner, const TttShape& shape) override;
     void ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size, Tensor dtoken_scale, const TttInner& dinner,
-                              Tensor dy, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
-                              const TttInner& inner, const TttShape& shape) override;
+                      Tensor dy, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
+                      const TttInner& inner, const TttShape& shape) override;
     void ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
-                            const TttInner& inner, const TttShape& shape, std::int64_t position) override;
+                    const TttInner& inner, const TttShape& shape, std::int64_t position) override;
     void cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale) override;
-    void adamw(Tensor parameter, Tensor gradient, Tensor first_moment, Tensor second_moment, const AdamW& settings) override;
+    void adamw(Tensor parameter, Tensor gradient, Tensor first_moment, Tensor second_moment,
+               const AdamW& settings) override;
 
   private:
-    struct Scratch;  // per-thread memory, grown on demand and kept
+    class Scratch;   // per-thread memory, grown on demand and kept (scratch.hpp)
+    class Products;  // the matrix-product primitives made so far, by shape (product.cpp)
+    const VectorFunctions& vector_;
     std::unique_ptr<Scratch> scratch_;
+    std::unique_ptr<Products> products_;
 };
 
 }  // namespace lockstep::kernels::cpu

@@ -1,0 +1,298 @@
+#include <cmath>
+#include <initializer_list>
+
+#include "base/error.hpp"
+#include "config/keys.hpp"
+
+namespace lockstep::config {
+
+namespace {
+
+using Named = std::pair<const char*, std::int64_t>;
+
+void check_at_least(std::int64_t least, std::initializer_list<Named> values) {
+    for (const auto& [key, value] : values)
+        if (value < least) throw usage_error("{} = {}: it must be at least {}", key, value, least);
+}
+
+void check_not_negative(std::initializer_list<std::pair<const char*, double>> values) {
+    for (const auto& [key, value] : values)
+        if (!(value >= 0)) throw usage_error("{} = {}: it must not be negative", key, value);
+}
+
+void check_positive(std::initializer_list<std::pair<const char*, double>> values) {
+    for (const auto& [key, value] : values)
+        if (!(value > 0)) throw usage_error("{} = {}: it must be greater than 0", key, value);
+}
+
+void check_given(const char* key, bool given, const char* how) {
+    if (!given) throw usage_error("{} is missing; {}", key, how);
+}
+
+void check_numbers_and_words(const RunDescription& description) {
+    RunDescription copy = description;
+    for (const Key& key : keys_of(copy)) {
+        if (const auto* text = std::get_if<std::string*>(&key.member)) check_word(key, **text, "");
+        if (const auto* number = std::get_if<double*>(&key.member); number && !std::isfinite(**number))
+            throw usage_error("{} = {}: a finite number is wanted", key.path, **number);
+    }
+}
+
+void check_run(const RunSection& run) {
+    check_given("run.name", !run.name.empty(), "give the run a name, for example --set run.name=first");
+    const bool plain = run.name.find_first_not_of(
+                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == std::string::npos;
+    if (!plain || run.name.front() == '.' || run.name.size() > 200)
+        throw usage_error(
+            "run.name = {}: it names a folder; use letters, digits, '.', '_' and '-', not starting with '.', at most "
+            "200",
+            toml_text(run.name));
+    check_given("run.folder", !run.folder.empty(), "the default is \"runs\"");
+}
+
+void check_data(const DataSection& data) {
+    check_given(
+        "data.train", !data.train.empty(),
+        "name a token file made by lockstep pack, a text file or a folder, for example --set data.train=tokens.h5");
+    for (const auto* paths : {&data.train, &data.validation})
+        for (const std::string& path : *paths)
+            if (path.empty())
+                throw usage_error("{} holds an empty path; remove it",
+                                  paths == &data.train ? "data.train" : "data.validation");
+    if (data.validation_fraction != 0 && !(data.validation_fraction > 0 && data.validation_fraction < 1))
+        throw usage_error("data.validation = {}: a fraction lies between 0 and 1, both excluded",
+                          data.validation_fraction);
+    check_given("data.tokenizer", !data.tokenizer.empty(), "use \"bytes\" or the path of a sentencepiece .model file");
+}
+
+void check_batch(const BatchSection& batch, const ModelDescription& model) {
+    check_given("batch.global", batch.global != 0, "give the number of sequences a step");
+    check_at_least(1, {{"batch.global", batch.global}});
+    check_at_least(0, {{"batch.micro", batch.micro}, {"batch.length", batch.length}});
+    if (batch.micro > 0 && batch.global % batch.micro != 0)
+        throw usage_error(
+            "batch.micro = {} does not divide batch.global = {}; choose a divisor, or 0 to have one chosen",
+            batch.micro, batch.global);
+    if (batch.length > model.context)
+        throw usage_error(
+            "batch.length = {} is more than model.context = {}; shorten the sequences or raise the context",
+            batch.length, model.context);
+    if (!batch.ramp) return;
+    check_at_least(1, {{"batch.ramp.start", batch.ramp->start},
+                       {"batch.ramp.increment", batch.ramp->increment},
+                       {"batch.ramp.samples", batch.ramp->samples}});
+    if (batch.ramp->start > batch.global || (batch.global - batch.ramp->start) % batch.ramp->increment != 0)
+        throw usage_error(
+            "batch.ramp does not reach batch.global = {} from start = {} in whole increments of {}; change one of them",
+            batch.global, batch.ramp->start, batch.ramp->increment);
+}
+
+void check_optimizer(const OptimizerSection& optimizer) {
+    for (const auto& [key, beta] :
+         {std::pair{"optimizer.beta1", optimizer.beta1}, std::pair{"optimizer.beta2", optimizer.beta2}})
+        if (!(beta >= 0 && beta < 1)) throw usage_error("{} = {}: it must be at least 0 and less than 1", key, beta);
+    check_positive({{"optimizer.epsilon", optimizer.epsilon}});
+    check_not_negative({{"optimizer.weight_decay", optimizer.weight_decay}, {"optimizer.clip", optimizer.clip}});
+    check_at_least(1, {{"optimizer.skip_limit", optimizer.skip_limit}});
+}
+
+void check_schedule(const ScheduleSection& schedule) {
+    check_at_least(0, {{"schedule.steps", schedule.steps},
+                       {"schedule.warmup", schedule.warmup},
+                       {"schedule.decay_steps", schedule.decay_steps}});
+    check_not_negative({{"schedule.epochs", schedule.epochs}, {"schedule.final_lr", schedule.final_lr}});
+    if (schedule.steps > 0 && schedule.epochs > 0)
+        throw usage_error(
+            "schedule.steps = {} and schedule.epochs = {} both give the length of the run; keep one and set the other "
+            "to 0",
+            schedule.steps, schedule.epochs);
+    check_given("schedule.steps", schedule.steps > 0 || schedule.epochs > 0,
+                "give the length of the run as schedule.steps or schedule.epochs");
+    check_given("schedule.peak_lr", schedule.peak_lr != 0, "give the highest learning rate");
+    check_positive({{"schedule.peak_lr", schedule.peak_lr}});
+    if (schedule.final_lr > schedule.peak_lr)
+        throw usage_error(
+            "schedule.final_lr = {} is more than schedule.peak_lr = {}; the rate falls towards it, so lower it",
+            schedule.final_lr, schedule.peak_lr);
+    if (schedule.kind == "constant" && schedule.final_lr != 0 && schedule.final_lr != schedule.peak_lr)
+        throw usage_error(
+            "schedule.final_lr = {}: a constant schedule stays at schedule.peak_lr = {}; remove final_lr or choose "
+            "another kind",
+            schedule.final_lr, schedule.peak_lr);
+    if (schedule.kind != "wsd" && schedule.decay_steps != 0)
+        throw usage_error(
+            "schedule.decay_steps = {} belongs to schedule.kind = \"wsd\", but the kind is {}; remove it or change the "
+            "kind",
+            schedule.decay_steps, toml_text(schedule.kind));
+    if (schedule.steps > 0 && schedule.warmup > schedule.steps)
+        throw usage_error("schedule.warmup = {} is more than schedule.steps = {}; shorten the warm-up", schedule.warmup,
+                          schedule.steps);
+    if (schedule.steps > 0 && schedule.warmup + schedule.decay_steps > schedule.steps)
+        throw usage_error(
+            "schedule.warmup = {} and schedule.decay_steps = {} together exceed schedule.steps = {}; shorten one",
+            schedule.warmup, schedule.decay_steps, schedule.steps);
+}
+
+void check_machine(const RunDescription& description) {
+    const LossScale& scale = description.precision.loss_scale;
+    check_positive({{"precision.loss_scale.initial", scale.initial}, {"precision.loss_scale.minimum", scale.minimum}});
+    if (scale.initial < scale.minimum)
+        throw usage_error(
+            "precision.loss_scale.initial = {} is less than precision.loss_scale.minimum = {}; raise the one or lower "
+            "the other",
+            scale.initial, scale.minimum);
+    check_at_least(1, {{"precision.loss_scale.growth_interval", scale.growth_interval},
+                       {"precision.loss_scale.hysteresis", scale.hysteresis}});
+    const ParallelSection& parallel = description.parallel;
+    check_at_least(0, {{"parallel.data", parallel.data}, {"parallel.zero", parallel.zero}});
+    check_at_least(1, {{"parallel.tensor", parallel.tensor},
+                       {"parallel.pipeline", parallel.pipeline},
+                       {"parallel.context", parallel.context},
+                       {"parallel.interleave", parallel.interleave}});
+    if (parallel.zero > 1) throw usage_error("parallel.zero = {}: the stages are 0 and 1", parallel.zero);
+    check_not_negative({{"watchdog.seconds", description.watchdog.seconds},
+                        {"watchdog.first_step_seconds", description.watchdog.first_step_seconds}});
+}
+
+void check_files(const CheckpointSection& checkpoint, const ValidationSection& validation, const DataSection& data) {
+    check_at_least(0, {{"checkpoint.every", checkpoint.every},
+                       {"validation.every", validation.every},
+                       {"validation.batches", validation.batches}});
+    check_not_negative({{"checkpoint.every_minutes", checkpoint.every_minutes}});
+    check_at_least(1, {{"checkpoint.keep", checkpoint.keep}});
+    check_given("checkpoint.folder", !checkpoint.folder.empty(), "the default is \"checkpoints\"");
+    if (validation.every > 0 && data.validation.empty() && data.validation_fraction == 0)
+        throw usage_error(
+            "validation.every = {}, but there is no data.validation; give files, or a fraction of the training data "
+            "such as 0.05",
+            validation.every);
+}
+
+// What later versions do and this one does not: said, never silently left out.
+void check_supported(const RunDescription& description) {
+    if (description.run.device == "cuda")
+        throw usage_error(
+            "run.device = \"cuda\": this version of lockstep trains on the CPU only; set it to \"cpu\" or \"auto\"");
+    if (description.precision.compute != "fp32")
+        throw usage_error("precision.compute = {}: this version of lockstep computes in fp32 only; set it to \"fp32\"",
+                          toml_text(description.precision.compute));
+    const ParallelSection& parallel = description.parallel;
+    for (const Named& dimension :
+         {Named{"parallel.tensor", parallel.tensor}, Named{"parallel.pipeline", parallel.pipeline},
+          Named{"parallel.context", parallel.context}, Named{"parallel.interleave", parallel.interleave}})
+        if (dimension.second > 1)
+            throw usage_error("{} = {}: this version of lockstep trains with data parallelism only; set it to 1",
+                              dimension.first, dimension.second);
+    if (parallel.zero > 0)
+        throw usage_error(
+            "parallel.zero = {}: this version of lockstep keeps the optimizer's states whole on every rank; set it to "
+            "0",
+            parallel.zero);
+    if (parallel.recompute != "none")
+        throw usage_error("parallel.recompute = {}: this version of lockstep keeps all activations; set it to \"none\"",
+                          toml_text(parallel.recompute));
+    if (description.batch.ramp)
+        throw usage_error(
+            "batch.ramp: this version of lockstep trains with one batch size, batch.global = {}; remove the ramp",
+            description.batch.global);
+    if (description.watchdog.seconds > 0 || description.watchdog.first_step_seconds > 0)
+        throw usage_error(
+            "watchdog: this version of lockstep has no watchdog; remove the section or set both keys to 0");
+    if (description.sync.mode != "async")
+        throw usage_error("sync.mode = {}: this version of lockstep has one mode; set it to \"async\"",
+                          toml_text(description.sync.mode));
+    if (!description.model.frozen.empty())
+        throw usage_error("model.frozen = [{}, …]: this version of lockstep trains every parameter; remove the key",
+                          toml_text(description.model.frozen.front()));
+}
+
+void check_attention(const ModelDescription& model) {
+    for (const auto& [key, on] : {std::pair{"gate", model.ttt.gate}, std::pair{"share_qk", model.ttt.share_qk},
+                                  std::pair{"pre_conv", model.ttt.pre_conv}})
+        if (on)
+            throw usage_error(
+                "model.ttt.{} = true belongs to the mixers ttt-linear and ttt-mlp, but model.mixer = \"attention\"; "
+                "remove it or change the mixer",
+                key);
+    if (model.rope_scaling != "none" && model.position != "rope")
+        throw usage_error("model.rope_scaling = {} needs model.position = \"rope\", but it is {}; change one of them",
+                          toml_text(model.rope_scaling), toml_text(model.position));
+}
+
+void check_ttt(const ModelDescription& model) {
+    check_at_least(1, {{"model.ttt.mini_batch", model.ttt.mini_batch}});
+    check_not_negative(
+        {{"model.ttt.base_lr", model.ttt.base_lr}, {"model.ttt.base_lr_warmup", model.ttt.base_lr_warmup}});
+    if (model.ttt.base_lr_warmup > model.base_lr())
+        throw usage_error(
+            "model.ttt.base_lr_warmup = {} is more than model.ttt.base_lr = {}; the inner rate rises from the one to "
+            "the other",
+            model.ttt.base_lr_warmup, model.base_lr());
+    if (model.kv_heads != 0 && model.kv_heads != model.heads)
+        throw usage_error(
+            "model.kv_heads = {} with model.heads = {}: {} has as many heads of keys and values as of queries; remove "
+            "kv_heads",
+            model.kv_heads, model.heads, model.mixer);
+    if (model.bias == "qkv")
+        throw usage_error(
+            "model.bias = \"qkv\": the projections of {} have no biases; set it to \"none\", or to \"all\" for the "
+            "MLP's",
+            model.mixer);
+    if (model.rope_scaling != "none")
+        throw usage_error(
+            "model.rope_scaling = {}: {} rotates within its mini-batch and has nothing to scale; set it to \"none\"",
+            toml_text(model.rope_scaling), model.mixer);
+}
+
+}  // namespace
+
+void check(const ModelDescription& model) {
+    RunDescription whole;
+    whole.model = model;
+    check_numbers_and_words(whole);
+    const std::string how = "give it or a model.preset";
+    for (const auto& [key, value] :
+         {Named{"model.width", model.width}, Named{"model.layers", model.layers}, Named{"model.heads", model.heads},
+          Named{"model.vocabulary", model.vocabulary}, Named{"model.context", model.context}})
+        check_given(key, value != 0, how.c_str());
+    check_at_least(1, {{"model.width", model.width},
+                       {"model.layers", model.layers},
+                       {"model.heads", model.heads},
+                       {"model.vocabulary", model.vocabulary},
+                       {"model.context", model.context}});
+    check_at_least(0, {{"model.kv_heads", model.kv_heads}, {"model.mlp_width", model.mlp_width}});
+    check_positive({{"model.norm_epsilon", model.norm_epsilon}, {"model.rope_theta", model.rope_theta}});
+    if (model.vocabulary > 2147483647)
+        throw usage_error("model.vocabulary = {}: tokens are 32-bit numbers; it must be at most 2147483647",
+                          model.vocabulary);
+    if (model.width % model.heads != 0)
+        throw usage_error("model.heads = {} does not divide model.width = {}; choose a divisor", model.heads,
+                          model.width);
+    if (model.kv_heads > 0 && model.heads % model.kv_heads != 0)
+        throw usage_error("model.kv_heads = {} does not divide model.heads = {}; choose a divisor, or 0 for as many",
+                          model.kv_heads, model.heads);
+    if ((model.is_ttt() || model.position == "rope") && model.head_width() % 2 != 0)
+        throw usage_error(
+            "model.width = {} over model.heads = {} gives heads of width {}, but rotation needs an even one; change "
+            "one of them",
+            model.width, model.heads, model.head_width());
+    if (model.is_ttt())
+        check_ttt(model);
+    else
+        check_attention(model);
+}
+
+void check(const RunDescription& description) {
+    check_numbers_and_words(description);
+    check_run(description.run);
+    check(description.model);
+    check_data(description.data);
+    check_batch(description.batch, description.model);
+    check_optimizer(description.optimizer);
+    check_schedule(description.schedule);
+    check_machine(description);
+    check_files(description.checkpoint, description.validation, description.data);
+    check_supported(description);
+}
+
+}  // namespace lockstep::config

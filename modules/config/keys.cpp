@@ -1,0 +1,307 @@
+#include "config/keys.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace lockstep::config {
+
+namespace {
+
+template <class... Functions>
+struct Overloaded : Functions... {
+    using Functions::operator()...;
+};
+template <class... Functions>
+Overloaded(Functions...) -> Overloaded<Functions...>;
+
+std::string list_of(const std::vector<std::string>& items) {
+    std::string text;
+    for (const std::string& item : items) text += (text.empty() ? "" : ", ") + toml_text(item);
+    return text;
+}
+
+// The shortest text that reads back as the same number, and as a float.
+std::string number(double value) {
+    if (std::isnan(value)) return "nan";
+    if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+    std::string text = fmt::format("{}", value);
+    if (text.find_first_of(".e") == std::string::npos) text += ".0";
+    return text;
+}
+
+void add_run(std::vector<Key>& keys, RunSection& run) {
+    keys.push_back({"run.name",
+                    &run.name,
+                    "The run's name: the folder under `run.folder` and under `checkpoint.folder`.",
+                    {},
+                    true});
+    keys.push_back({"run.folder", &run.folder, "Where run folders go.", {}});
+    keys.push_back({"run.seed", &run.seed, "Decides initial parameters and the order of the data.", {}});
+    keys.push_back({"run.device", &run.device, "What computes.", {"auto", "cpu", "cuda"}});
+    keys.push_back(
+        {"run.self_test", &run.self_test, "Before the first step, check that checkpoints can be written.", {}});
+}
+
+void add_model(std::vector<Key>& keys, ModelDescription& model) {
+    std::vector<std::string> presets = preset_names();
+    presets.insert(presets.begin(), "");
+    keys.push_back(
+        {"model.preset", &model.preset, "A named model; keys given beside it override its values.", presets});
+    keys.push_back(
+        {"model.mixer", &model.mixer, "What mixes the tokens of a sequence.", {"attention", "ttt-linear", "ttt-mlp"}});
+    keys.push_back({"model.width", &model.width, "Width of the residual stream.", {}, true});
+    keys.push_back({"model.layers", &model.layers, "Number of blocks.", {}, true});
+    keys.push_back({"model.heads", &model.heads, "Heads of the mixer; divides the width.", {}, true});
+    keys.push_back({"model.kv_heads",
+                    &model.kv_heads,
+                    "Heads of keys and values (grouped-query attention); divides `heads`. 0: as many as heads.",
+                    {}});
+    keys.push_back({"model.mlp_width", &model.mlp_width, "Hidden width of the MLP. 0: 4 times the width.", {}});
+    keys.push_back(
+        {"model.vocabulary", &model.vocabulary, "Number of tokens the model knows; at least the data's.", {}, true});
+    keys.push_back({"model.context", &model.context, "Longest sequence the model is made for, tokens.", {}, true});
+    keys.push_back(
+        {"model.norm", &model.norm, "Normalisation before each part of a block and at the end.", {"rms", "layer"}});
+    keys.push_back({"model.norm_epsilon", &model.norm_epsilon, "Added to the variance in these normalisations.", {}});
+    keys.push_back({"model.mlp", &model.mlp, "Activation of the MLP; `swiglu` has a gate.", {"swiglu", "gelu"}});
+    keys.push_back({"model.position",
+                    &model.position,
+                    "How attention knows positions. TTT mixers rotate within their mini-batch by themselves: there "
+                    "`rope` means `none`.",
+                    {"rope", "learned", "none"}});
+    keys.push_back({"model.rope_theta", &model.rope_theta, "Base of the rotary frequencies.", {}});
+    keys.push_back({"model.rope_scaling",
+                    &model.rope_scaling,
+                    "Scaling of the rotary frequencies for long contexts.",
+                    {"none", "llama3"}});
+    keys.push_back({"model.tied_head", &model.tied_head, "The head uses the embedding's parameters.", {}});
+    keys.push_back({"model.bias",
+                    &model.bias,
+                    "Which linear layers have a bias. The projections of TTT mixers have none: `all` is the MLP there.",
+                    {"none", "qkv", "all"}});
+    keys.push_back({"model.frozen", &model.frozen, "Patterns of names of parameters that are not trained.", {}});
+    keys.push_back({"model.ttt.mini_batch", &model.ttt.mini_batch, "Tokens of one inner step.", {}});
+    keys.push_back({"model.ttt.base_lr",
+                    &model.ttt.base_lr,
+                    "Inner learning rate. 0: 1.0 for `ttt-linear`, 0.1 for `ttt-mlp`.",
+                    {}});
+    keys.push_back({"model.ttt.base_lr_warmup",
+                    &model.ttt.base_lr_warmup,
+                    "Where the inner learning rate starts; it reaches `base_lr` over `schedule.warmup`. 0: no warm-up.",
+                    {}});
+    keys.push_back({"model.ttt.gate", &model.ttt.gate, "Gate the mixer's output.", {}});
+    keys.push_back({"model.ttt.share_qk",
+                    &model.ttt.share_qk,
+                    "Queries and keys share a projection and have a convolution each.",
+                    {}});
+    keys.push_back({"model.ttt.pre_conv", &model.ttt.pre_conv, "A causal convolution before each mixer.", {}});
+}
+
+void add_data(std::vector<Key>& keys, DataSection& data) {
+    keys.push_back({"data.train",
+                    Paths{&data.train},
+                    "Token files, flat uint16 `.bin` files, text files or folders to train on.",
+                    {},
+                    true});
+    keys.push_back({"data.validation",
+                    PathsOrFraction{&data.validation, &data.validation_fraction},
+                    "The same for validation, or the fraction of the training windows kept for it.",
+                    {}});
+    keys.push_back({"data.order", &data.order, "Order in which windows are seen.", {"random", "sequential"}});
+    keys.push_back(
+        {"data.tokenizer", &data.tokenizer, "Tokenizer of plain text: `bytes` or a sentencepiece `.model` file.", {}});
+}
+
+void add_batch(std::vector<Key>& keys, BatchSection& batch) {
+    if (!batch.ramp) batch.ramp.emplace();
+    keys.push_back({"batch.global", &batch.global, "Sequences a step, over all ranks.", {}, true});
+    keys.push_back({"batch.micro", &batch.micro, "Sequences a forward pass on one rank. 0: chosen.", {}});
+    keys.push_back({"batch.length", &batch.length, "Tokens a sequence. 0: the model's context.", {}});
+    keys.push_back({"batch.ramp.start", &batch.ramp->start, "Sequences a step at the start of a batch ramp.", {}});
+    keys.push_back({"batch.ramp.increment", &batch.ramp->increment, "Sequences a step added at a time.", {}});
+    keys.push_back(
+        {"batch.ramp.samples", &batch.ramp->samples, "Sequences over which the ramp reaches `batch.global`.", {}});
+}
+
+void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, ScheduleSection& schedule) {
+    keys.push_back({"optimizer.beta1", &optimizer.beta1, "AdamW: decay of the first moment.", {}});
+    keys.push_back({"optimizer.beta2", &optimizer.beta2, "AdamW: decay of the second moment.", {}});
+    keys.push_back({"optimizer.epsilon", &optimizer.epsilon, "AdamW: added to the root of the second moment.", {}});
+    keys.push_back(
+        {"optimizer.weight_decay", &optimizer.weight_decay, "Decoupled weight decay, times the learning rate.", {}});
+    keys.push_back({"optimizer.decay",
+                    &optimizer.decay,
+                    "What decays: every parameter, or only matrices (no norms, no biases).",
+                    {"all", "matrices"}});
+    keys.push_back({"optimizer.clip",
+                    &optimizer.clip,
+                    "Largest norm of the whole gradient; more is scaled down. 0: no clipping.",
+                    {}});
+    keys.push_back({"optimizer.skip_limit",
+                    &optimizer.skip_limit,
+                    "Steps skipped in a row for a loss that is not finite before the run stops.",
+                    {}});
+    keys.push_back({"schedule.kind",
+                    &schedule.kind,
+                    "Course of the learning rate after the warm-up.",
+                    {"cosine", "linear", "constant", "wsd"}});
+    keys.push_back({"schedule.steps", &schedule.steps, "Length of the run in steps. Give this or `epochs`.", {}});
+    keys.push_back({"schedule.epochs", &schedule.epochs, "Length of the run in passes over the training data.", {}});
+    keys.push_back(
+        {"schedule.warmup", &schedule.warmup, "Steps in which the learning rate rises from 0 to `peak_lr`.", {}});
+    keys.push_back({"schedule.peak_lr", &schedule.peak_lr, "Highest learning rate.", {}, true});
+    keys.push_back({"schedule.final_lr", &schedule.final_lr, "Learning rate at the end.", {}});
+    keys.push_back({"schedule.decay_steps",
+                    &schedule.decay_steps,
+                    "`wsd`: the last steps, in which the rate falls to `final_lr`. 0: a fifth of the run.",
+                    {}});
+}
+
+void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSection& parallel) {
+    keys.push_back({"precision.compute",
+                    &precision.compute,
+                    "Type of activations and matrix products.",
+                    {"fp32", "bf16", "fp16"}});
+    keys.push_back({"precision.loss_scale.initial", &precision.loss_scale.initial, "fp16: first loss scale.", {}});
+    keys.push_back({"precision.loss_scale.growth_interval",
+                    &precision.loss_scale.growth_interval,
+                    "fp16: steps without overflow before the scale doubles.",
+                    {}});
+    keys.push_back({"precision.loss_scale.hysteresis",
+                    &precision.loss_scale.hysteresis,
+                    "fp16: overflows before the scale halves.",
+                    {}});
+    keys.push_back({"precision.loss_scale.minimum", &precision.loss_scale.minimum, "fp16: lowest loss scale.", {}});
+    keys.push_back({"parallel.data",
+                    CountOrAuto{&parallel.data},
+                    "Replicas of the model. `auto`: the ranks divided by the product of the others.",
+                    {}});
+    keys.push_back({"parallel.tensor", &parallel.tensor, "Ranks that share each layer.", {}});
+    keys.push_back({"parallel.pipeline", &parallel.pipeline, "Stages the layers are divided into.", {}});
+    keys.push_back({"parallel.context", &parallel.context, "Ranks that share each sequence.", {}});
+    keys.push_back({"parallel.interleave", &parallel.interleave, "Pieces of the model on each pipeline stage.", {}});
+    keys.push_back({"parallel.zero", &parallel.zero, "1: optimizer states are divided among replicas.", {}});
+    keys.push_back({"parallel.recompute",
+                    &parallel.recompute,
+                    "Activations computed again in the backward pass.",
+                    {"none", "selective", "full"}});
+}
+
+}  // namespace
+
+std::vector<Key> keys_of(RunDescription& description) {
+    std::vector<Key> keys;
+    add_run(keys, description.run);
+    add_model(keys, description.model);
+    add_data(keys, description.data);
+    add_batch(keys, description.batch);
+    add_optimization(keys, description.optimizer, description.schedule);
+    add_machine(keys, description.precision, description.parallel);
+    CheckpointSection& checkpoint = description.checkpoint;
+    keys.push_back({"checkpoint.every", &checkpoint.every, "Steps between checkpoints. 0: only at the end.", {}});
+    keys.push_back(
+        {"checkpoint.every_minutes", &checkpoint.every_minutes, "Minutes between checkpoints. 0: not by time.", {}});
+    keys.push_back({"checkpoint.keep", &checkpoint.keep, "Checkpoints kept; older ones are removed.", {}});
+    keys.push_back(
+        {"checkpoint.folder", &checkpoint.folder, "Where checkpoints go, in a folder of the run's name.", {}});
+    keys.push_back(
+        {"validation.every", &description.validation.every, "Steps between validations. 0: only at the end.", {}});
+    keys.push_back({"validation.batches",
+                    &description.validation.batches,
+                    "Global batches a validation. 0: all the validation data.",
+                    {}});
+    keys.push_back(
+        {"trace.detail", &description.trace.detail, "What the trace records.", {"off", "step", "phase", "layer"}});
+    keys.push_back({"watchdog.seconds",
+                    &description.watchdog.seconds,
+                    "A step without progress for so long ends the run. 0: off.",
+                    {}});
+    keys.push_back({"watchdog.first_step_seconds",
+                    &description.watchdog.first_step_seconds,
+                    "The same for the first step. 0: off.",
+                    {}});
+    keys.push_back({"sync.mode",
+                    &description.sync.mode,
+                    "When the host waits for the device.",
+                    {"async", "bounded", "phase", "collective", "launch"}});
+    return keys;
+}
+
+std::string type_of(const Key& key) {
+    const bool many = key.path == "model.preset";
+    return std::visit(Overloaded{[&](const std::string*) -> std::string {
+                                     if (many) return "a preset's name";
+                                     return key.words.empty() ? "text" : "one of " + list_of(key.words);
+                                 },
+                                 [](const bool*) -> std::string { return "true or false"; },
+                                 [](const std::int64_t*) -> std::string { return "integer"; },
+                                 [](const std::uint64_t*) -> std::string { return "integer from 0"; },
+                                 [](const double*) -> std::string { return "number"; },
+                                 [](const std::vector<std::string>*) -> std::string { return "list of texts"; },
+                                 [](const Paths&) -> std::string { return "list of paths, or one path"; },
+                                 [](const PathsOrFraction&) -> std::string {
+                                     return "list of paths, one path, or a fraction between 0 and 1";
+                                 },
+                                 [](const CountOrAuto&) -> std::string { return "integer from 1, or \"auto\""; }},
+                      key.member);
+}
+
+std::string value_of(const Key& key) {
+    return std::visit(Overloaded{[](const std::string* text) { return toml_text(*text); },
+                                 [](const bool* value) -> std::string { return *value ? "true" : "false"; },
+                                 [](const std::int64_t* value) { return std::to_string(*value); },
+                                 [](const std::uint64_t* value) { return std::to_string(*value); },
+                                 [](const double* value) { return number(*value); },
+                                 [](const std::vector<std::string>* list) { return "[" + list_of(*list) + "]"; },
+                                 [](const Paths& paths) { return "[" + list_of(*paths.list) + "]"; },
+                                 [](const PathsOrFraction& either) {
+                                     return *either.fraction != 0 ? number(*either.fraction)
+                                                                  : "[" + list_of(*either.list) + "]";
+                                 },
+                                 [](const CountOrAuto& value) -> std::string {
+                                     return *value.count == 0 ? "\"auto\"" : std::to_string(*value.count);
+                                 }},
+                      key.member);
+}
+
+std::string toml_text(std::string_view text) {
+    std::string result = "\"";
+    for (const char character : text) {
+        const auto byte = static_cast<unsigned char>(character);
+        if (character == '"' || character == '\\') {
+            result += '\\';
+            result += character;
+        } else if (byte < 0x20 || byte == 0x7f) {
+            result += fmt::format("\\u{:04X}", static_cast<unsigned>(byte));
+        } else {
+            result += character;
+        }
+    }
+    return result + "\"";
+}
+
+void check_word(const Key& key, const std::string& value, const std::string& place) {
+    if (key.words.empty()) return;
+    std::vector<std::string> words;  // the empty text is allowed where it means "not given", but is no suggestion
+    for (const std::string& word : key.words) {
+        if (word == value) return;
+        if (!word.empty()) words.push_back(word);
+    }
+    const std::string nearest = nearest_name(value, words);
+    throw usage_error("{}{} = {}: {}the allowed values are {}", place, key.path, toml_text(value),
+                      nearest.empty() ? "" : "did you mean " + toml_text(nearest) + "? ", list_of(words));
+}
+
+std::vector<KeyHelp> all_keys() {
+    RunDescription defaults;
+    std::vector<KeyHelp> help;
+    for (const Key& key : keys_of(defaults))
+        help.push_back({key.path, type_of(key), key.required ? "required" : value_of(key), key.meaning});
+    return help;
+}
+
+}  // namespace lockstep::config

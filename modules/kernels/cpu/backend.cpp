@@ -1,0 +1,82 @@
+#include <cstdlib>
+#include <string_view>
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/products.hpp"
+#include "kernels/cpu/scratch.hpp"
+
+namespace lockstep::kernels {
+namespace cpu {
+
+namespace baseline {
+extern const VectorFunctions functions;
+}
+#ifdef LOCKSTEP_X86
+namespace avx2 {
+extern const VectorFunctions functions;
+}
+namespace avx512 {
+extern const VectorFunctions functions;
+}
+#endif
+
+namespace {
+
+struct InstructionSet {
+    const VectorFunctions* functions;
+    bool supported;
+};
+
+}  // namespace
+
+const VectorFunctions& vector_functions() {
+#ifdef LOCKSTEP_X86
+    __builtin_cpu_init();
+    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    const InstructionSet sets[] = {
+        {&avx512::functions, has_avx512}, {&avx2::functions, has_avx2}, {&baseline::functions, true}};
+#else
+    const InstructionSet sets[] = {{&baseline::functions, true}};
+#endif
+    const char* wanted = std::getenv("LOCKSTEP_INSTRUCTION_SET");
+    if (wanted == nullptr || *wanted == '\0') {
+        for (const auto& set : sets)
+            if (set.supported) return *set.functions;
+    } else {
+        for (const auto& set : sets) {
+            if (std::string_view(set.functions->name) != wanted) continue;
+            if (set.supported) return *set.functions;
+            throw usage_error("LOCKSTEP_INSTRUCTION_SET={}, but this processor does not have it; unset the variable",
+                              wanted);
+        }
+    }
+    std::string known;
+    for (const auto& set : sets) known += std::string(known.empty() ? "" : ", ") + set.functions->name;
+    throw usage_error("LOCKSTEP_INSTRUCTION_SET={} is unknown; this program has {}, or unset the variable",
+                      wanted ? wanted : "", known);
+}
+
+CpuBackend::CpuBackend()
+    : vector_(vector_functions()), scratch_(std::make_unique<Scratch>()), products_(std::make_unique<Products>()) {}
+
+CpuBackend::~CpuBackend() = default;
+
+Device CpuBackend::device() const {
+    return {DeviceKind::cpu, 0};
+}
+
+void CpuBackend::synchronize() {}  // every operation is finished when it returns
+
+}  // namespace cpu
+
+std::unique_ptr<Backend> make_cpu_backend() {
+    return std::make_unique<cpu::CpuBackend>();
+}
+
+const char* cpu_instruction_set() {
+    return cpu::vector_functions().name;
+}
+
+}  // namespace lockstep::kernels

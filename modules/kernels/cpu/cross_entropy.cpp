@@ -1,0 +1,35 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/ranges.hpp"
+#include "kernels/cpu/vector/elementwise.hpp"
+
+namespace lockstep::kernels::cpu {
+
+void CpuBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale) {
+    const std::int64_t vocabulary = logits.size(-1), rows = logits.rows();
+    LOCKSTEP_ASSERT(losses.count() == rows && targets.count() == rows);
+    float *loss = losses.fp32(), *scores = logits.fp32();
+    const std::int32_t* target = targets.as<std::int32_t>();
+    parallel_for(rows, row_grain(vocabulary), [&](std::int64_t first, std::int64_t last, int) {
+        for (std::int64_t r = first; r < last; ++r) {
+            float* row = scores + r * vocabulary;
+            const std::int64_t chosen = target[r];
+            LOCKSTEP_ASSERT(chosen < vocabulary);
+            if (chosen < 0) {
+                loss[r] = 0.0f;
+                if (gradient_scale != 0.0f) std::fill_n(row, vocabulary, 0.0f);
+                continue;
+            }
+            const float highest = vector_.elementwise->maximum(row, vocabulary);
+            const float total = vector_.elementwise->sum_of_exponentials(row, highest, vocabulary);
+            loss[r] = std::log(total) + (highest - row[chosen]);
+            if (gradient_scale == 0.0f) continue;
+            vector_.elementwise->scaled_exponentials(row, highest, gradient_scale / total, vocabulary);
+            row[chosen] -= gradient_scale;
+        }
+    });
+}
+
+}  // namespace lockstep::kernels::cpu

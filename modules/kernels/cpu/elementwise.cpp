@@ -1,0 +1,90 @@
+#include "kernels/cpu/vector/elementwise.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/ranges.hpp"
+#include "kernels/cpu/scratch.hpp"
+
+namespace lockstep::kernels::cpu {
+namespace {
+
+double sum_blocks(const float* x, std::int64_t count, double (*sum)(const float*, std::int64_t)) {
+    constexpr std::int64_t block = 16384;
+    const std::int64_t blocks = (count + block - 1) / block;
+    std::vector<double> partial(static_cast<std::size_t>(blocks));
+    parallel_for(blocks, memory_grain / block, [&](std::int64_t first, std::int64_t last, int) {
+        for (std::int64_t b = first; b < last; ++b)
+            partial[static_cast<std::size_t>(b)] = sum(x + b * block, std::min(block, count - b * block));
+    });
+    double total = 0;
+    for (const double value : partial) total += value;
+    return total;
+}
+
+}  // namespace
+
+void CpuBackend::fill(Tensor y, float value) {
+    float* out = y.fp32();
+    for_elements(y.count(), memory_grain,
+                 [&](std::int64_t first, std::int64_t last) { std::fill(out + first, out + last, value); });
+}
+
+void CpuBackend::copy(Tensor y, Tensor x) {
+    LOCKSTEP_ASSERT(y.type() == x.type() && y.count() == x.count());
+    if (y.data() == x.data()) return;
+    const std::size_t size = type_bytes(y.type());
+    for_elements(y.count(), memory_grain, [&](std::int64_t first, std::int64_t last) {
+        const std::size_t offset = static_cast<std::size_t>(first) * size;
+        std::memcpy(static_cast<char*>(y.data()) + offset, static_cast<const char*>(x.data()) + offset,
+                    static_cast<std::size_t>(last - first) * size);
+    });
+}
+
+void CpuBackend::add(Tensor y, Tensor x) {
+    LOCKSTEP_ASSERT(y.count() == x.count());
+    float* out = y.fp32();
+    const float* in = x.fp32();
+    for_elements(y.count(), memory_grain, [&](std::int64_t first, std::int64_t last) {
+        vector_.elementwise->add(out + first, in + first, last - first);
+    });
+}
+
+void CpuBackend::scale(Tensor y, float factor) {
+    float* out = y.fp32();
+    for_elements(y.count(), memory_grain, [&](std::int64_t first, std::int64_t last) {
+        vector_.elementwise->scale(out + first, factor, last - first);
+    });
+}
+
+double CpuBackend::sum_of_squares(Tensor x) {
+    return sum_blocks(x.fp32(), x.count(), vector_.elementwise->sum_of_squares);
+}
+
+double CpuBackend::sum(Tensor x) {
+    return sum_blocks(x.fp32(), x.count(), vector_.elementwise->sum);
+}
+
+void CpuBackend::add_bias(Tensor y, Tensor bias) {
+    const std::int64_t width = bias.count();
+    LOCKSTEP_ASSERT(y.size(-1) == width);
+    float* out = y.fp32();
+    const float* add = bias.fp32();
+    parallel_for(y.rows(), row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
+        for (std::int64_t r = first; r < last; ++r) vector_.elementwise->add(out + r * width, add, width);
+    });
+}
+
+void CpuBackend::bias_backward(Tensor dbias, Tensor dy) {
+    const std::int64_t width = dbias.count(), rows = dy.rows();
+    LOCKSTEP_ASSERT(dy.size(-1) == width);
+    const float* gradient = dy.fp32();
+    float* partials = scratch_->shared(row_blocks(rows) * width);
+    sum_over_rows(rows, partials, {{dbias.fp32(), width}}, [&](std::int64_t first, std::int64_t last, float* partial) {
+        for (std::int64_t r = first; r < last; ++r) vector_.elementwise->add(partial, gradient + r * width, width);
+    });
+}
+
+}  // namespace lockstep::kernels::cpu

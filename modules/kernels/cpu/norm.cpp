@@ -1,0 +1,63 @@
+#include "kernels/cpu/vector/norm.hpp"
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/ranges.hpp"
+#include "kernels/cpu/scratch.hpp"
+
+namespace lockstep::kernels::cpu {
+
+void CpuBackend::rms_norm_forward(Tensor y, Tensor inverse_rms, Tensor x, Tensor weight, float epsilon) {
+    const std::int64_t width = x.size(-1), rows = x.rows();
+    LOCKSTEP_ASSERT(y.count() == x.count() && weight.count() == width && inverse_rms.count() == rows);
+    float *out = y.fp32(), *inverse = inverse_rms.fp32();
+    const float *in = x.fp32(), *w = weight.fp32();
+    parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
+        vector_.norm->rms_forward(out + first * width, inverse + first, in + first * width, w, epsilon, last - first,
+                                  width);
+    });
+}
+
+void CpuBackend::rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor x, Tensor weight, Tensor inverse_rms) {
+    const std::int64_t width = x.size(-1), rows = x.rows();
+    LOCKSTEP_ASSERT(dx.count() == x.count() && dy.count() == x.count() && inverse_rms.count() == rows);
+    LOCKSTEP_ASSERT(weight.count() == width && dweight.count() == width);
+    float *din = dx.fp32(), *partials = scratch_->shared(row_blocks(rows) * width);
+    const float *dout = dy.fp32(), *in = x.fp32(), *w = weight.fp32(), *inverse = inverse_rms.fp32();
+    sum_over_rows(rows, partials, {{dweight.fp32(), width}},
+                  [&](std::int64_t first, std::int64_t last, float* partial) {
+                      vector_.norm->rms_backward(din + first * width, partial, dout + first * width, in + first * width,
+                                                 w, inverse + first, last - first, width);
+                  });
+}
+
+void CpuBackend::layer_norm_forward(Tensor y, Tensor mean, Tensor inverse_deviation, Tensor x, Tensor weight,
+                                    Tensor bias, float epsilon) {
+    const std::int64_t width = x.size(-1), rows = x.rows();
+    LOCKSTEP_ASSERT(y.count() == x.count() && weight.count() == width && bias.count() == width);
+    LOCKSTEP_ASSERT(mean.count() == rows && inverse_deviation.count() == rows);
+    float *out = y.fp32(), *centre = mean.fp32(), *inverse = inverse_deviation.fp32();
+    const float *in = x.fp32(), *w = weight.fp32(), *b = bias.fp32();
+    parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
+        vector_.norm->layer_forward(out + first * width, centre + first, inverse + first, in + first * width, w, b,
+                                    epsilon, last - first, width);
+    });
+}
+
+void CpuBackend::layer_norm_backward(Tensor dx, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight,
+                                     Tensor mean, Tensor inverse_deviation) {
+    const std::int64_t width = x.size(-1), rows = x.rows();
+    LOCKSTEP_ASSERT(dx.count() == x.count() && dy.count() == x.count() && weight.count() == width);
+    LOCKSTEP_ASSERT(dweight.count() == width && dbias.count() == width);
+    LOCKSTEP_ASSERT(mean.count() == rows && inverse_deviation.count() == rows);
+    float *din = dx.fp32(), *partials = scratch_->shared(row_blocks(rows) * 2 * width);
+    const float *dout = dy.fp32(), *in = x.fp32(), *w = weight.fp32();
+    const float *centre = mean.fp32(), *inverse = inverse_deviation.fp32();
+    sum_over_rows(rows, partials, {{dweight.fp32(), width}, {dbias.fp32(), width}},
+                  [&](std::int64_t first, std::int64_t last, float* partial) {
+                      vector_.norm->layer_backward(din + first * width, partial, partial + width, dout + first * width,
+                                                   in + first * width, w, centre + first, inverse + first, last - first,
+                                                   width);
+                  });
+}
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,49 @@
+// Memory that the operations of the CPU backend work in; grown on demand and kept.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "device/parallel.hpp"
+#include "kernels/cpu/cpu_backend.hpp"
+
+namespace lockstep::kernels::cpu {
+
+class CpuBackend::Scratch {
+  public:
+    // Call outside parallel_for: `count` floats for each thread. What they held is lost.
+    void reserve(std::int64_t count) {
+        if (threads_.size() < static_cast<std::size_t>(threads())) threads_.resize(static_cast<std::size_t>(threads()));
+        for (auto& buffer : threads_) buffer.grow(count);
+    }
+    // Inside: the reserved floats of this thread, 64-byte aligned.
+    float* of(int thread) const { return threads_[static_cast<std::size_t>(thread)].data.get(); }
+    // `count` floats that all threads share, such as partial sums; valid until the next call.
+    float* shared(std::int64_t count) {
+        shared_.grow(count);
+        return shared_.data.get();
+    }
+
+  private:
+    struct Free {
+        void operator()(float* memory) const { std::free(memory); }
+    };
+    struct Buffer {
+        std::unique_ptr<float, Free> data;
+        std::int64_t count = 0;
+        void grow(std::int64_t wanted) {
+            if (wanted <= count) return;
+            const std::size_t bytes = (static_cast<std::size_t>(wanted) * sizeof(float) + 63) / 64 * 64;
+            data.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
+            count = data ? wanted : 0;
+            if (!data)
+                throw fault_error("no memory for {} bytes of scratch; use a smaller batch.micro or batch.length",
+                                  bytes);
+        }
+    };
+    std::vector<Buffer> threads_;
+    Buffer shared_;
+};
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,75 @@
+#include "model/decoder.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace lockstep::model {
+
+using kernels::Transpose;
+
+namespace {
+constexpr std::int64_t piece = 256;  // tokens of a prompt fed at a time
+}
+
+Decoder::Decoder(Backend& backend, ParameterSet& parameters, const config::ModelDescription& model,
+                 std::int64_t context)
+    : backend_(backend),
+      model_(model),
+      context_(context),
+      table_(parameters.value("embedding/weight")),
+      head_(parameters.value(model.tied_head ? "embedding/weight" : "head/weight")),
+      final_norm_(parameters, "final_norm", model.norm_epsilon) {
+    if (model.position == "learned") learned_position_ = parameters.value("position/weight");
+    for (std::int64_t number = 0; number < model.layers; ++number)
+        blocks_.emplace_back(backend, parameters, number, model);
+    Arena measure;
+    plan_states(measure);
+    memory_ = Arena(backend.device(), measure.peak(), "decoding state");
+    plan_states(memory_);
+    // Temporaries of one piece: the residual stream, its norm, and a mixer's or an MLP's set.
+    const std::int64_t columns = 16 * model.width + 3 * model.mlp_width + 4 * model.heads + 64;
+    const auto bytes =
+        static_cast<std::size_t>(std::min(piece, context) * columns) * sizeof(float) + (std::size_t{1} << 16);
+    workspace_ = Arena(backend.device(), bytes, "workspace");
+    start_sequence();
+}
+
+void Decoder::plan_states(Arena& arena) {
+    states_.clear();
+    for (const Block& block : blocks_) states_.push_back(block.plan_state(arena, context_));
+    logits_ = arena.allocate(Type::fp32, {1, model_.vocabulary});
+}
+
+void Decoder::start_sequence() {
+    position_ = 0;
+    for (std::size_t i = 0; i < blocks_.size(); ++i) blocks_[i].start_sequence(backend_, states_[i]);
+}
+
+Tensor Decoder::feed(const std::vector<std::int32_t>& tokens) {
+    LOCKSTEP_ASSERT(!tokens.empty());
+    const auto count = static_cast<std::int64_t>(tokens.size());
+    if (position_ + count > context_)
+        throw usage_error("the sequence would be longer than {} tokens, the longest this decoding was planned for",
+                          context_);
+    for (std::int64_t first = 0; first < count; first += piece)
+        feed_piece(tokens.data() + first, std::min(piece, count - first));
+    return logits_.reshaped({model_.vocabulary});
+}
+
+void Decoder::feed_piece(const std::int32_t* tokens, std::int64_t count) {
+    const std::size_t mark = workspace_.mark();
+    const Tensor ids = workspace_.allocate(Type::int32, {count});
+    std::memcpy(ids.data(), tokens, ids.bytes());
+    const Tensor h = workspace_.allocate(Type::fp32, {count, model_.width});
+    backend_.embedding_forward(h, ids, table_, learned_position_, count, position_);
+    for (std::size_t i = 0; i < blocks_.size(); ++i) blocks_[i].decode(backend_, workspace_, h, states_[i], position_);
+    const Tensor last = h.slice(count - 1, 1), normed = workspace_.allocate(Type::fp32, {1, model_.width});
+    Norm::Statistics statistics;
+    statistics.plan(workspace_, 1, true);
+    final_norm_.forward(backend_, normed, statistics, last);
+    backend_.product(logits_, normed, Transpose::no, head_, Transpose::yes, Accumulate::no);
+    position_ += count;
+    workspace_.release(mark);
+}
+
+}  // namespace lockstep::model

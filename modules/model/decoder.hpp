@@ -1,0 +1,39 @@
+// Text generation, token by token from a state: keys and values for attention, the inner model for TTT (its memory does
+// not grow with the length).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "model/block.hpp"
+#include "model/parameters.hpp"
+
+namespace lockstep::model {
+
+class Decoder {
+  public:
+    // `context`: the longest sequence, prompt included.
+    Decoder(Backend& backend, ParameterSet& parameters, const config::ModelDescription& model, std::int64_t context);
+    void start_sequence();
+    // Feeds the tokens that come next; returns the logits [V] of the token after the last of them.
+    Tensor feed(const std::vector<std::int32_t>& tokens);
+    std::int64_t position() const { return position_; }
+
+  private:
+    void plan_states(Arena& arena);
+    void feed_piece(const std::int32_t* tokens, std::int64_t count);
+
+    Backend& backend_;
+    config::ModelDescription model_;
+    std::int64_t context_;
+    Tensor table_, learned_position_, head_;
+    std::vector<Block> blocks_;
+    std::vector<Block::State> states_;
+    Norm final_norm_;
+    Arena memory_, workspace_;
+    Tensor logits_;
+    std::int64_t position_ = 0;
+};
+
+}  // namespace lockstep::model

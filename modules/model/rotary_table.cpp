@@ -1,0 +1,39 @@
+#include "model/rotary_table.hpp"
+
+#include <cmath>
+#include <numbers>
+
+namespace lockstep::model {
+namespace {
+
+// Llama 3.1's stretching of long wavelengths from a context of 8192 (its published configuration: factor 8, low 1, high
+// 4).
+double llama3_frequency(double frequency) {
+    constexpr double factor = 8, low = 1, high = 4, old_context = 8192;
+    const double wavelength = 2 * std::numbers::pi / frequency;
+    if (wavelength < old_context / high) return frequency;
+    if (wavelength > old_context / low) return frequency / factor;
+    const double smooth = (old_context / wavelength - low) / (high - low);
+    return (1 - smooth) * frequency / factor + smooth * frequency;
+}
+
+}  // namespace
+
+RotaryTable::RotaryTable(Device device, const config::ModelDescription& model, std::int64_t period) {
+    const std::int64_t half = model.head_width() / 2;
+    memory = Arena(device, 2 * static_cast<std::size_t>(period * half * 4 + 64), "rotary positions");
+    cosine = memory.allocate(Type::fp32, {period, half});
+    sine = memory.allocate(Type::fp32, {period, half});
+    for (std::int64_t i = 0; i < half; ++i) {
+        double frequency =
+            std::pow(model.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(model.head_width()));
+        if (model.rope_scaling == "llama3") frequency = llama3_frequency(frequency);
+        for (std::int64_t position = 0; position < period; ++position) {
+            const double angle = static_cast<double>(position) * frequency;
+            cosine.fp32()[position * half + i] = static_cast<float>(std::cos(angle));
+            sine.fp32()[position * half + i] = static_cast<float>(std::sin(angle));
+        }
+    }
+}
+
+}  // namespace lockstep::model

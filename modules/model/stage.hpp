@@ -1,0 +1,73 @@
+// What one rank owns of a model: a run of blocks, with the embedding in front where it is the first stage and the final
+// norm, head and loss behind where it is the last. A whole model on one rank is a stage with both.
+//
+// A micro-batch passes in three calls: forward, loss (last stage), backward. `slot` names one of the sets of saved
+// activations, as many as micro-batches may be under way at once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/block.hpp"
+#include "model/parameters.hpp"
+#include "trace/tracer.hpp"
+
+namespace lockstep::model {
+
+struct StageOptions {
+    StageRange range;
+    PassShape shape;       // sequences and tokens a sequence of one micro-batch
+    bool training = true;  // backward follows
+    int slots = 1;
+    trace::Tracer* tracer = nullptr;  // times every block where the run's detail is "layer"
+};
+
+class Stage {
+  public:
+    Stage(Backend& backend, ParameterSet& parameters, const config::ModelDescription& model,
+          const StageOptions& options);
+
+    // ids int32 [N] on the first stage; elsewhere hidden_input(slot) has been filled.
+    void forward(int slot, Tensor ids);
+    // Last stage, after forward: losses fp32 [N] of targets int32 [N] (negative: ignored). When training, also runs the
+    // head backward with every row's loss weighted by gradient_scale; logits are made a few rows at a time and never
+    // kept.
+    void loss(int slot, Tensor targets, float gradient_scale, Tensor losses);
+    void backward(int slot, Tensor ids);
+    // All logits [N, V] of the last forward; for tests and small models.
+    void logits(int slot, Tensor logits);
+
+    Tensor hidden_input(int slot) const { return slots_[static_cast<std::size_t>(slot)].input; }
+    Tensor hidden_output(int slot) const;  // [N, d], what the next stage receives
+    // [N, d]: before backward the gradient of hidden_output, after it the gradient of hidden_input.
+    Tensor hidden_gradient(int slot) const { return slots_[static_cast<std::size_t>(slot)].gradient; }
+
+    void set_inner_rate_factor(double factor);
+    std::size_t activation_bytes() const { return activations_.capacity(); }
+    std::size_t workspace_bytes() const { return workspace_.capacity(); }
+    const PassShape& shape() const { return options_.shape; }
+
+  private:
+    struct Slot {
+        Tensor input, gradient, normed;  // [N, d]; normed: what the head reads
+        Norm::Statistics final_statistics;
+        std::vector<Block::Saved> blocks;
+    };
+    void plan(Arena& arena, std::vector<Slot>& slots) const;
+    void plan_workspace(Arena& arena) const;
+    std::int64_t head_rows() const;  // rows of logits made at a time
+
+    Backend& backend_;
+    config::ModelDescription model_;
+    StageOptions options_;
+    Tensor table_, dtable_, position_, dposition_, head_, dhead_;
+    std::vector<Block> blocks_;
+    std::optional<Norm> final_norm_;
+    Arena activations_, workspace_;
+    std::vector<Slot> slots_;
+    std::vector<trace::RegionId> forward_regions_, backward_regions_;
+};
+
+}  // namespace lockstep::model

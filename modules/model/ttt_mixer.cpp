@@ -1,0 +1,260 @@
+// TTT-Linear and TTT-MLP (Sun et al. 2024); the equations are in docs/ttt.md.
+#include <optional>
+
+#include "model/layers.hpp"
+#include "model/mixer.hpp"
+#include "model/rotary_table.hpp"
+
+namespace lockstep::model {
+namespace {
+
+using kernels::RotaryPairs;
+using kernels::Transpose;
+using kernels::TttInner;
+using kernels::TttShape;
+using kernels::TttState;
+
+constexpr double post_norm_epsilon = 1e-6;
+
+struct TttSaved final : MixerSaved {
+    Tensor shared;       // [N, d]: the shared query/key projection, before its two convolutions
+    Tensor q, k, v, y;   // [N, d]; q and k rotated; y before the post norm
+    Tensor step_size;    // [N, H]
+    Tensor token_scale;  // [b]
+    Tensor scan;         // what the scan keeps for its backward
+    Norm::Statistics post_statistics;
+    Tensor normed, gate, gated;  // [N, d]; the last two with a gate only
+};
+
+struct TttDecodeState final : MixerState {
+    TttState inner;
+    Tensor history;  // [1, kernel-1, d]: inputs of the convolutions before these tokens
+};
+
+class TttMixer final : public Mixer {
+  public:
+    TttMixer(Backend& backend, const ParameterSet& parameters, const std::string& prefix,
+             const config::ModelDescription& model)
+        : model_(model),
+          query_(parameters, prefix + "mixer/query"),
+          value_(parameters, prefix + "mixer/value"),
+          output_(parameters, prefix + "mixer/output"),
+          post_norm_(parameters, prefix + "mixer/post_norm", post_norm_epsilon),
+          inner_(inner_of(parameters, prefix, false)),
+          dinner_(inner_of(parameters, prefix, true)),
+          token_step_(parameters.value(prefix + "mixer/token_step")),
+          dtoken_step_(parameters.gradient(prefix + "mixer/token_step")),
+          step_weight_(flattened(parameters.value(prefix + "mixer/step_size/weight"))),
+          dstep_weight_(flattened(parameters.gradient(prefix + "mixer/step_size/weight"))),
+          step_bias_(in_one_row(parameters.value(prefix + "mixer/step_size/bias"))),
+          dstep_bias_(in_one_row(parameters.gradient(prefix + "mixer/step_size/bias"))),
+          rotary_(backend.device(), model, model.ttt.mini_batch) {
+        if (model.ttt.share_qk) {
+            query_convolution_.emplace(parameters, prefix + "mixer/query_convolution");
+            key_convolution_.emplace(parameters, prefix + "mixer/key_convolution");
+        } else {
+            key_.emplace(parameters, prefix + "mixer/key");
+        }
+        if (model.ttt.gate) gate_.emplace(parameters, prefix + "mixer/gate");
+        backend_ = &backend;
+    }
+
+    void set_inner_rate_factor(double factor) override { inner_rate_factor_ = factor; }
+
+    std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool training) const override {
+        auto saved = std::make_unique<TttSaved>();
+        const Shape rows = {shape.rows(), model_.width};
+        if (model_.ttt.share_qk) saved->shared = arena.allocate(Type::fp32, rows);
+        for (Tensor* tensor : {&saved->q, &saved->k, &saved->v, &saved->y, &saved->normed})
+            *tensor = arena.allocate(Type::fp32, rows);
+        if (gate_) {
+            saved->gate = arena.allocate(Type::fp32, rows);
+            saved->gated = arena.allocate(Type::fp32, rows);
+        }
+        saved->step_size = arena.allocate(Type::fp32, {shape.rows(), model_.heads});
+        saved->token_scale = arena.allocate(Type::fp32, {model_.ttt.mini_batch});
+        post_norm_.plan(arena, saved->post_statistics, shape.rows());
+        if (training) saved->scan = arena.allocate(Type::fp32, {backend_->ttt_saved_count(ttt_shape(shape))});
+        return saved;
+    }
+
+    void forward(Backend& backend, Arena&, Tensor h, MixerSaved& kept, Tensor x, const PassShape& shape) override {
+        auto& saved = static_cast<TttSaved&>(kept);
+        project(backend, saved, x, {}, shape.length, 0);
+        backend.ttt_forward(saved.y, saved.scan, saved.q, saved.k, saved.v, saved.step_size, saved.token_scale, inner_,
+                            ttt_shape(shape));
+        finish(backend, h, saved, x);
+    }
+
+    void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dh, MixerSaved& kept, Tensor x,
+                  const PassShape& shape) override {
+        auto& saved = static_cast<TttSaved&>(kept);
+        const std::size_t mark = workspace.mark();
+        const Shape rows = saved.q.shape();
+        const auto make = [&](const Shape& of) { return workspace.allocate(Type::fp32, of); };
+
+        const Tensor dnormed = make(rows), dy = make(rows);
+        if (gate_) {
+            const Tensor dgated = dy, dgate = make(rows);
+            output_.backward(backend, dgated, dh, saved.gated, Accumulate::no);
+            backend.gelu_gate_backward(dgate, dnormed, dgated, saved.gate, saved.normed);
+            gate_->backward(backend, dx, dgate, x, Accumulate::no);
+        } else {
+            output_.backward(backend, dnormed, dh, saved.normed, Accumulate::no);
+            backend.fill(dx, 0);
+        }
+        backend.fill(dy, 0);  // a norm's backward adds
+        post_norm_.backward(backend, dy, dnormed, saved.y, saved.post_statistics);
+
+        const Tensor dq = make(rows), dk = make(rows), dv = dnormed;
+        const Tensor dstep = make(saved.step_size.shape()), dlogit = make(saved.step_size.shape());
+        const Tensor dtoken_scale = make(saved.token_scale.shape());
+        backend.fill(dtoken_scale, 0);
+        backend.ttt_backward(dq, dk, dv, dstep, dtoken_scale, dinner_, dy, saved.scan, saved.q, saved.k, saved.v,
+                             saved.step_size, saved.token_scale, inner_, ttt_shape(shape));
+        backend.token_scale_backward(dtoken_step_, dtoken_scale, token_step_);
+
+        backend.step_size_backward(dlogit, dstep, saved.step_size, step_scale());
+        backend.product(dstep_weight_, dlogit, Transpose::yes, x, Transpose::no, Accumulate::yes);
+        backend.bias_backward(dstep_bias_, dlogit);
+        backend.product(dx, dlogit, Transpose::no, step_weight_, Transpose::no, Accumulate::yes);
+
+        rotate(backend, dq, shape.length, 0, true);
+        rotate(backend, dk, shape.length, 0, true);
+        if (key_) {
+            query_.backward(backend, dx, dq, x, Accumulate::yes);
+            key_->backward(backend, dx, dk, x, Accumulate::yes);
+        } else {
+            const Tensor dshared = dy, dshared_by_key = make(rows);
+            query_convolution_->backward(backend, dshared, dq, saved.shared, shape.length);
+            key_convolution_->backward(backend, dshared_by_key, dk, saved.shared, shape.length);
+            backend.add(dshared, dshared_by_key);
+            query_.backward(backend, dx, dshared, x, Accumulate::yes);
+        }
+        value_.backward(backend, dx, dv, x, Accumulate::yes);
+        workspace.release(mark);
+    }
+
+    std::unique_ptr<MixerState> plan_state(Arena& arena, std::int64_t) const override {
+        auto state = std::make_unique<TttDecodeState>();
+        const auto like = [&](Tensor tensor) {
+            return tensor.axes() == 0 ? Tensor() : arena.allocate(Type::fp32, tensor.shape());
+        };
+        state->inner = {like(inner_.weight1), like(inner_.bias1), like(inner_.weight2), like(inner_.bias2),
+                        like(inner_.weight1), like(inner_.bias1), like(inner_.weight2), like(inner_.bias2)};
+        if (query_convolution_)
+            state->history = arena.allocate(Type::fp32, {1, query_convolution_->kernel() - 1, model_.width});
+        return state;
+    }
+
+    void start_sequence(Backend& backend, MixerState& kept) const override {
+        auto& state = static_cast<TttDecodeState&>(kept);
+        backend.copy(state.inner.weight1, inner_.weight1);
+        backend.copy(state.inner.bias1, inner_.bias1);
+        backend.fill(state.inner.weight1_sum, 0);
+        backend.fill(state.inner.bias1_sum, 0);
+        if (!inner_.weight2.empty()) {
+            backend.copy(state.inner.weight2, inner_.weight2);
+            backend.copy(state.inner.bias2, inner_.bias2);
+            backend.fill(state.inner.weight2_sum, 0);
+            backend.fill(state.inner.bias2_sum, 0);
+        }
+        if (!state.history.empty()) backend.fill(state.history, 0);
+    }
+
+    void decode(Backend& backend, Arena& workspace, Tensor h, MixerState& kept, Tensor x,
+                std::int64_t position) override {
+        auto& state = static_cast<TttDecodeState&>(kept);
+        const std::size_t mark = workspace.mark();
+        const PassShape shape{1, x.rows()};
+        const auto saved = plan(workspace, shape, false);
+        auto& pass = static_cast<TttSaved&>(*saved);
+        project(backend, pass, x, state.history, shape.length, position);
+        backend.ttt_decode(pass.y, state.inner, pass.q, pass.k, pass.v, pass.step_size, pass.token_scale, inner_,
+                           ttt_shape(shape), position);
+        finish(backend, h, pass, x);
+        workspace.release(mark);
+    }
+
+  private:
+    static Tensor flattened(Tensor step_weight) {  // [H, 1, d] as the matrix [H, d]
+        return step_weight.empty() ? step_weight : step_weight.reshaped({step_weight.size(0), step_weight.size(2)});
+    }
+    static Tensor in_one_row(Tensor step_bias) {
+        return step_bias.empty() ? step_bias : step_bias.reshaped({step_bias.count()});
+    }
+
+    TttInner inner_of(const ParameterSet& parameters, const std::string& prefix, bool gradients) const {
+        const auto find = [&](const std::string& name) {
+            const std::string full = prefix + "mixer/" + name;
+            if (!parameters.has(full)) return Tensor();
+            return gradients ? parameters.gradient(full) : parameters.value(full);
+        };
+        return {find("inner/weight1"), find("inner/bias1"),       find("inner/weight2"),
+                find("inner/bias2"),   find("inner_norm/weight"), find("inner_norm/bias")};
+    }
+
+    TttShape ttt_shape(const PassShape& shape) const {
+        return {model_.mixer == "ttt-mlp", shape.batch,          shape.length, model_.heads,
+                model_.head_width(),       model_.ttt.mini_batch};
+    }
+
+    float step_scale() const {
+        return static_cast<float>(model_.base_lr() * inner_rate_factor_ / static_cast<double>(model_.head_width()));
+    }
+
+    void rotate(Backend& backend, Tensor x, std::int64_t length, std::int64_t position, bool inverse) const {
+        backend.rotate(x, rotary_.cosine, rotary_.sine, length, position, RotaryPairs::interleaved, inverse);
+    }
+
+    // Everything before the scan. `history` is what the convolutions saw before these tokens; it is moved on.
+    void project(Backend& backend, TttSaved& saved, Tensor x, Tensor history, std::int64_t length,
+                 std::int64_t position) const {
+        if (key_) {
+            query_.forward(backend, saved.q, x);
+            key_->forward(backend, saved.k, x);
+        } else {
+            query_.forward(backend, saved.shared, x);
+            query_convolution_->forward(backend, saved.q, saved.shared, history, length);
+            key_convolution_->forward(backend, saved.k, saved.shared, history, length);
+            if (!history.empty()) move_convolution_history(backend, history, saved.shared);
+        }
+        value_.forward(backend, saved.v, x);
+        rotate(backend, saved.q, length, position, false);
+        rotate(backend, saved.k, length, position, false);
+        backend.product(saved.step_size, x, Transpose::no, step_weight_, Transpose::yes, Accumulate::no);
+        backend.add_bias(saved.step_size, step_bias_);
+        backend.step_size_forward(saved.step_size, saved.step_size, step_scale());
+        backend.token_scale_forward(saved.token_scale, token_step_);
+    }
+
+    // Everything after the scan.
+    void finish(Backend& backend, Tensor h, TttSaved& saved, Tensor x) const {
+        post_norm_.forward(backend, saved.normed, saved.post_statistics, saved.y);
+        if (gate_) {
+            gate_->forward(backend, saved.gate, x);
+            backend.gelu_gate_forward(saved.gated, saved.gate, saved.normed);
+        }
+        output_.forward(backend, h, gate_ ? saved.gated : saved.normed, Accumulate::yes);
+    }
+
+    config::ModelDescription model_;
+    const Backend* backend_ = nullptr;
+    Linear query_, value_, output_;
+    std::optional<Linear> key_, gate_;
+    std::optional<Convolution> query_convolution_, key_convolution_;
+    Norm post_norm_;
+    TttInner inner_, dinner_;
+    Tensor token_step_, dtoken_step_, step_weight_, dstep_weight_, step_bias_, dstep_bias_;
+    RotaryTable rotary_;
+    double inner_rate_factor_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<Mixer> make_ttt_mixer(Backend& backend, const ParameterSet& parameters, const std::string& prefix,
+                                      const config::ModelDescription& model) {
+    return std::make_unique<TttMixer>(backend, parameters, prefix, model);
+}
+
+}  // namespace lockstep::model

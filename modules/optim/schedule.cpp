@@ -1,0 +1,37 @@
+#include "optim/schedule.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/error.hpp"
+
+namespace lockstep::optim {
+
+double learning_rate(const config::ScheduleSection& schedule, std::int64_t steps, std::int64_t step) {
+    const double peak = schedule.peak_lr, last = schedule.final_lr;
+    if (step < schedule.warmup) return peak * static_cast<double>(step) / static_cast<double>(schedule.warmup);
+    const auto share = [&](std::int64_t first) {  // of the way from step `first` to the last
+        return std::clamp(
+            static_cast<double>(step - first) / static_cast<double>(std::max<std::int64_t>(1, steps - first)), 0.0,
+            1.0);
+    };
+    if (schedule.kind == "constant") return peak;
+    if (schedule.kind == "linear") return peak + (last - peak) * share(schedule.warmup);
+    if (schedule.kind == "cosine")
+        return last + (peak - last) * 0.5 * (1 + std::cos(std::numbers::pi * share(schedule.warmup)));
+    if (schedule.kind == "wsd") {
+        const std::int64_t decay = schedule.decay_steps > 0 ? schedule.decay_steps : steps / 5;
+        const std::int64_t first = std::max(schedule.warmup, steps - decay);
+        return step <= first ? peak : peak + (last - peak) * share(first);
+    }
+    throw usage_error("schedule.kind is '{}'; it takes cosine, linear, constant or wsd", schedule.kind);
+}
+
+double inner_rate_factor(const config::ModelDescription& model, std::int64_t warmup, std::int64_t step) {
+    if (!model.is_ttt() || model.ttt.base_lr_warmup <= 0 || step >= warmup) return 1;
+    const double start = model.ttt.base_lr_warmup / model.base_lr();
+    return start + (1 - start) * static_cast<double>(step) / static_cast<double>(warmup);
+}
+
+}  // namespace lockstep::optim

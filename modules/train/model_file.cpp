@@ -1,0 +1,27 @@
+#include "train/model_file.hpp"
+
+#include "cluster/agree.hpp"
+
+namespace lockstep::train {
+
+std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& parameters) {
+    std::vector<checkpoint::Entry> entries;
+    for (const auto& parameter : parameters.descriptions())
+        entries.push_back({"parameters/" + parameter.name, parameters.value(parameter.name)});
+    return entries;
+}
+
+ModelFile load_model(const std::string& checkpoint, cluster::Communicator& communicator) {
+    ModelFile file;
+    cluster::together(communicator, [&] {
+        file.contents = checkpoint::read_contents(checkpoint);
+        file.description = config::parse_run_description(file.contents.run_description, checkpoint, {});
+        const auto& model = file.description.model;
+        file.parameters = std::make_unique<model::ParameterSet>(
+            Device{}, model::describe_parameters(model, model::whole_model(model)), false);
+    });
+    checkpoint::load(checkpoint, parameter_entries(*file.parameters), communicator);
+    return file;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,26 @@
+// What a person sees of a run: a log line a step, and on a terminal a line with progress and the time left.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep::train {
+
+struct StepLine {
+    std::int64_t step = 0, steps = 0, samples = 0, tokens = 0, batch = 0;
+    double seconds = 0, tokens_per_second = 0, flop_per_second = 0, learning_rate = 0, loss = 0, gradient_norm = 0;
+    std::int64_t skipped = 0;  // steps skipped so far
+    bool skipped_now = false;
+};
+
+class Progress {
+  public:
+    explicit Progress(std::int64_t first_step) : first_step_(first_step) {}
+    void step(const StepLine& line);
+
+  private:
+    std::int64_t first_step_;
+    double training_seconds_ = 0;
+};
+
+}  // namespace lockstep::train

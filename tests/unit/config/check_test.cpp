@@ -1,0 +1,121 @@
+#include <limits>
+#include <vector>
+
+#include "config_test.hpp"
+
+using namespace lockstep;
+using namespace lockstep::config;
+
+namespace {
+
+void check_with(const std::vector<std::string>& settings) {
+    check(parse_run_description(small_run(), "run.toml", settings));
+}
+std::string refusal(const std::vector<std::string>& settings) {
+    return sentence_of([&] { check_with(settings); });
+}
+
+struct Case {
+    std::vector<std::string> settings;
+    std::string part;  // of the sentence
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(sound_descriptions_pass) {
+    BOOST_CHECK_NO_THROW(check_with({}));
+    BOOST_CHECK_NO_THROW(check_with({"model.mixer=attention", "model.kv_heads=1"}));
+    BOOST_CHECK_NO_THROW(check_with({"schedule.kind=wsd", "schedule.warmup=2", "schedule.decay_steps=8"}));
+    BOOST_CHECK_NO_THROW(check_with({"schedule.steps=0", "schedule.epochs=0.5"}));
+    BOOST_CHECK_NO_THROW(check_with({"data.validation=0.1", "validation.every=5"}));
+    for (const std::string& name : preset_names()) BOOST_CHECK_NO_THROW(check(preset(name)));
+}
+
+BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
+    const std::vector<Case> cases = {
+        {{"run.name="}, "run.name is missing"},
+        {{"run.name=a/b"}, "it names a folder"},
+        {{"run.name=.."}, "it names a folder"},
+        {{"model.width=0"}, "model.width is missing; give it or a model.preset"},
+        {{"model.layers=-1"}, "model.layers = -1: it must be at least 1"},
+        {{"model.heads=3"}, "model.heads = 3 does not divide model.width = 64"},
+        {{"model.mixer=attention", "model.heads=4", "model.kv_heads=3"},
+         "model.kv_heads = 3 does not divide model.heads = 4"},
+        {{"model.width=66", "model.heads=22"}, "heads of width 3, but rotation needs an even one"},
+        {{"model.kv_heads=1"}, "ttt-linear has as many heads of keys"},
+        {{"model.vocabulary=3000000000"}, "32-bit"},
+        {{"model.norm_epsilon=0"}, "model.norm_epsilon = 0: it must be greater than 0"},
+        {{"model.mixer=attention", "model.ttt.gate=true"}, "model.ttt.gate = true belongs to the mixers"},
+        {{"model.mixer=attention", "model.position=none", "model.rope_scaling=llama3"}, "needs model.position"},
+        {{"model.rope_scaling=llama3"}, "nothing to scale"},
+        {{"model.bias=qkv"}, "have no biases"},
+        {{"model.ttt.mini_batch=0"}, "model.ttt.mini_batch = 0"},
+        {{"model.ttt.base_lr=-1"}, "model.ttt.base_lr = -1: it must not be negative"},
+        {{"model.ttt.base_lr_warmup=2"}, "model.ttt.base_lr_warmup = 2 is more than model.ttt.base_lr = 1"},
+        {{"data.train=[]"}, "data.train is missing"},
+        {{"data.train=[\"\"]"}, "data.train holds an empty path"},
+        {{"data.tokenizer="}, "data.tokenizer is missing"},
+        {{"batch.global=0"}, "batch.global is missing"},
+        {{"batch.global=-2"}, "batch.global = -2"},
+        {{"batch.micro=3"}, "batch.micro = 3 does not divide batch.global = 8"},
+        {{"batch.length=129"}, "batch.length = 129 is more than model.context = 128"},
+        {{"batch.ramp={start=1, increment=2, samples=5}"}, "does not reach batch.global = 8"},
+        {{"optimizer.beta1=1"}, "optimizer.beta1 = 1: it must be at least 0 and less than 1"},
+        {{"optimizer.beta2=-0.1"}, "optimizer.beta2"},
+        {{"optimizer.epsilon=0"}, "optimizer.epsilon"},
+        {{"optimizer.clip=-1"}, "optimizer.clip = -1"},
+        {{"optimizer.skip_limit=0"}, "optimizer.skip_limit = 0"},
+        {{"schedule.epochs=2"}, "schedule.steps = 10 and schedule.epochs = 2 both give"},
+        {{"schedule.steps=0"}, "schedule.steps is missing"},
+        {{"schedule.peak_lr=0"}, "schedule.peak_lr is missing"},
+        {{"schedule.warmup=11"}, "schedule.warmup = 11 is more than schedule.steps = 10"},
+        {{"schedule.final_lr=1"}, "schedule.final_lr = 1 is more than schedule.peak_lr = 0.001"},
+        {{"schedule.kind=constant", "schedule.final_lr=1e-5"}, "a constant schedule stays"},
+        {{"schedule.decay_steps=2"}, "belongs to schedule.kind = \"wsd\""},
+        {{"schedule.kind=wsd", "schedule.warmup=5", "schedule.decay_steps=6"}, "together exceed schedule.steps = 10"},
+        {{"precision.loss_scale.minimum=1e9"}, "precision.loss_scale.initial = 65536 is less"},
+        {{"precision.loss_scale.growth_interval=0"}, "growth_interval = 0"},
+        {{"parallel.tensor=0"}, "parallel.tensor = 0: it must be at least 1"},
+        {{"parallel.zero=2"}, "parallel.zero = 2: the stages are 0 and 1"},
+        {{"checkpoint.keep=0"}, "checkpoint.keep = 0"},
+        {{"checkpoint.every=-1"}, "checkpoint.every = -1"},
+        {{"checkpoint.folder="}, "checkpoint.folder is missing"},
+        {{"validation.every=5"}, "there is no data.validation"},
+        {{"watchdog.seconds=-1"}, "watchdog.seconds = -1"},
+    };
+    for (const Case& wrong : cases) check_contains(refusal(wrong.settings), wrong.part);
+}
+
+BOOST_AUTO_TEST_CASE(what_this_version_does_not_do_is_said) {
+    const std::vector<Case> cases = {
+        {{"run.device=cuda"}, "trains on the CPU only"},
+        {{"precision.compute=bf16"}, "precision.compute = \"bf16\""},
+        {{"precision.compute=fp16"}, "precision.compute = \"fp16\""},
+        {{"parallel.tensor=2"},
+         "parallel.tensor = 2: this version of lockstep trains with data parallelism only; set it to 1"},
+        {{"parallel.pipeline=2"}, "parallel.pipeline = 2"},
+        {{"parallel.context=2"}, "parallel.context = 2"},
+        {{"parallel.interleave=2"}, "parallel.interleave = 2"},
+        {{"parallel.zero=1"}, "parallel.zero = 1: this version"},
+        {{"parallel.recompute=full"}, "parallel.recompute = \"full\""},
+        {{"batch.ramp={start=2, increment=2, samples=5}"}, "batch.ramp: this version"},
+        {{"watchdog.seconds=5"}, "no watchdog"},
+        {{"watchdog.first_step_seconds=5"}, "no watchdog"},
+        {{"sync.mode=bounded"}, "sync.mode = \"bounded\""},
+        {{"model.frozen=[\"embedding\"]"}, "model.frozen"},
+    };
+    for (const Case& later : cases) {
+        const std::string sentence = refusal(later.settings);
+        check_contains(sentence, later.part);
+        check_contains(sentence, "this version of lockstep");
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_description_made_in_the_program_is_checked_too) {
+    RunDescription run = parse_run_description(small_run(), "run.toml", {});
+    run.model.norm = "batch";
+    check_contains(sentence_of([&] { check(run); }), "the allowed values are \"rms\", \"layer\"");
+    run = parse_run_description(small_run(), "run.toml", {});
+    run.schedule.peak_lr = std::numeric_limits<double>::quiet_NaN();
+    check_contains(sentence_of([&] { check(run); }), "schedule.peak_lr = nan: a finite number is wanted");
+}

@@ -1,0 +1,237 @@
+#define BOOST_TEST_MODULE config
+#include <fstream>
+#include <vector>
+
+#include "config_test.hpp"
+
+using namespace lockstep;
+using namespace lockstep::config;
+
+namespace {
+
+RunDescription parse(const std::string& toml, const std::vector<std::string>& settings = {}) {
+    return parse_run_description(toml, "run.toml", settings);
+}
+std::string refusal(const std::string& toml, const std::vector<std::string>& settings = {}) {
+    return sentence_of([&] { parse(toml, settings); });
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(keys_reach_their_members) {
+    const RunDescription run = parse(R"(
+        [run]
+        name = "a"
+        seed = 7
+        self_test = false
+        [model]
+        mixer = "ttt-mlp"
+        width = 128
+        norm_epsilon = 1
+        [model.ttt]
+        gate = true
+        [data]
+        train = ["a.h5", "folder"]
+        validation = 0.05
+        [batch]
+        global = 16
+        [schedule]
+        peak_lr = 3e-3
+        [precision]
+        loss_scale = {initial = 1024, hysteresis = 3}
+        [parallel]
+        data = 4
+    )");
+    BOOST_TEST(run.run.name == "a");
+    BOOST_TEST(run.run.seed == 7u);
+    BOOST_TEST(!run.run.self_test);
+    BOOST_TEST(run.model.mixer == "ttt-mlp");
+    BOOST_TEST(run.model.width == 128);
+    BOOST_TEST(run.model.norm_epsilon == 1.0);
+    BOOST_TEST(run.model.ttt.gate);
+    BOOST_TEST(run.data.train.size() == 2u);
+    BOOST_TEST(run.data.validation.empty());
+    BOOST_TEST(run.data.validation_fraction == 0.05);
+    BOOST_TEST(run.batch.global == 16);
+    BOOST_TEST(run.schedule.peak_lr == 3e-3);
+    BOOST_TEST(run.precision.loss_scale.initial == 1024.0);
+    BOOST_TEST(run.precision.loss_scale.hysteresis == 3);
+    BOOST_TEST(run.precision.loss_scale.growth_interval == 1000);
+    BOOST_TEST(run.parallel.data == 4);
+    BOOST_TEST(!run.batch.ramp.has_value());
+}
+
+BOOST_AUTO_TEST_CASE(one_path_is_a_list_of_one) {
+    const RunDescription run = parse("[data]\ntrain = \"a.h5\"\nvalidation = \"b.h5\"\n");
+    BOOST_TEST(run.data.train == std::vector<std::string>{"a.h5"}, boost::test_tools::per_element());
+    BOOST_TEST(run.data.validation == std::vector<std::string>{"b.h5"}, boost::test_tools::per_element());
+    BOOST_TEST(run.data.validation_fraction == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_ramp_is_there_when_given) {
+    const RunDescription run = parse("[batch]\nramp = {start = 2, increment = 2, samples = 100}\n");
+    BOOST_REQUIRE(run.batch.ramp.has_value());
+    BOOST_TEST(run.batch.ramp->start == 2);
+    BOOST_TEST(run.batch.ramp->samples == 100);
+}
+
+BOOST_AUTO_TEST_CASE(settings_override_the_file) {
+    const RunDescription run =
+        parse("[run]\nname = \"a\"\n[schedule]\nsteps = 5\n[data]\nvalidation = 0.1\n",
+              {"model.mixer=ttt-mlp", "schedule.steps=7", "schedule.steps = 9", "run.name=12", "data.train=x/y.h5",
+               "data.validation=[\"v.h5\"]", "model.ttt.gate=true", "precision.loss_scale={initial=8}",
+               "schedule.peak_lr=1", "run.folder=\"my runs\"", "parallel.data=auto", "data.tokenizer=t.model"});
+    BOOST_TEST(run.model.mixer == "ttt-mlp");
+    BOOST_TEST(run.schedule.steps == 9);
+    BOOST_TEST(run.run.name == "12");
+    BOOST_TEST(run.data.train.at(0) == "x/y.h5");
+    BOOST_TEST(run.data.validation.at(0) == "v.h5");
+    BOOST_TEST(run.data.validation_fraction == 0);
+    BOOST_TEST(run.model.ttt.gate);
+    BOOST_TEST(run.precision.loss_scale.initial == 8.0);
+    BOOST_TEST(run.schedule.peak_lr == 1.0);
+    BOOST_TEST(run.run.folder == "my runs");
+    BOOST_TEST(run.parallel.data == 0);
+    BOOST_TEST(run.data.tokenizer == "t.model");
+    BOOST_TEST(parse("", {"run.name=2026-01-02"}).run.name == "2026-01-02");
+}
+
+BOOST_AUTO_TEST_CASE(settings_that_cannot_be_read_are_refused) {
+    check_contains(refusal("", {"schedule.steps"}), "KEY=VALUE");
+    check_contains(refusal("", {"schedule.steps=ten"}), "--set schedule.steps=ten: schedule.steps is the text \"ten\"");
+    check_contains(refusal("", {"data.train=[\"a\""}), "not valid TOML");
+    check_contains(refusal("", {"schedule.step=10"}), "did you mean schedule.steps?");
+    check_contains(refusal("", {"run.name=\xff\xfe"}), "not valid TOML");
+}
+
+BOOST_AUTO_TEST_CASE(explicit_keys_override_the_preset_wherever_they_stand) {
+    RunDescription run = parse("[model]\nvocabulary = 50257\npreset = \"ttt-linear-125m\"\n");
+    BOOST_TEST(run.model.vocabulary == 50257);
+    BOOST_TEST(run.model.width == 768);
+    BOOST_TEST(run.model.base_lr() == 1.0);
+    run = parse("[model]\npreset = \"ttt-linear-125m\"\nvocabulary = 300\n",
+                {"model.layers=3", "model.preset=gpt2-355m"});
+    BOOST_TEST(run.model.preset == "gpt2-355m");
+    BOOST_TEST(run.model.mixer == "attention");
+    BOOST_TEST(run.model.width == 1024);
+    BOOST_TEST(run.model.layers == 3);
+    BOOST_TEST(run.model.vocabulary == 300);
+    BOOST_TEST(run.batch.length == 1024);
+    run = parse("", {"model.preset=gpt2-124m", "model.heads=6"});
+    BOOST_TEST(run.model.kv_heads == 6);
+    check_contains(refusal("", {"model.preset=gpt2-125m"}), "did you mean gpt2-124m?");
+}
+
+BOOST_AUTO_TEST_CASE(what_follows_is_filled_in) {
+    RunDescription run = parse(small_run());
+    BOOST_TEST(run.model.kv_heads == 2);
+    BOOST_TEST(run.model.mlp_width == 256);
+    BOOST_TEST(run.model.position == "none");
+    BOOST_TEST(run.model.ttt.base_lr == 1.0);
+    BOOST_TEST(run.batch.length == 128);
+    BOOST_TEST(parse(small_run(), {"model.mixer=attention"}).model.position == "rope");
+    BOOST_TEST(parse(small_run(), {"model.mixer=ttt-mlp"}).model.ttt.base_lr == 0.1);
+}
+
+BOOST_AUTO_TEST_CASE(a_syntax_error_names_file_line_and_column) {
+    const std::string sentence = refusal("[run]\nname = \"a\"\nseed 5\n");
+    check_contains(sentence, "run.toml:3:6: not valid TOML");
+    check_contains(sentence, "expected '='");
+    check_contains(refusal("[run]\nname = \"a\"\nname = \"b\"\n"), "run.toml:3:");
+}
+
+BOOST_AUTO_TEST_CASE(an_unknown_key_names_the_nearest) {
+    BOOST_TEST(refusal("[schedule]\n\npek_lr = 1\n") ==
+               "run.toml:3: unknown key schedule.pek_lr; did you mean schedule.peak_lr?");
+    BOOST_TEST(refusal("[modle]\nwidth = 1\n") == "run.toml:2: unknown key modle.width; did you mean model.width?");
+    BOOST_TEST(refusal("peak_lr = 1\n") == "run.toml:1: unknown key peak_lr; did you mean schedule.peak_lr?");
+    BOOST_TEST(refusal("[optimizer]\nwarmup = 1\n") ==
+               "run.toml:2: unknown key optimizer.warmup; did you mean schedule.warmup?");
+    BOOST_TEST(refusal("[validtion]\nevery = 1\n") ==
+               "run.toml:2: unknown key validtion.every; did you mean validation.every?");
+    BOOST_TEST(refusal("[model.ttt]\nminibatch = 1\n") ==
+               "run.toml:2: unknown key model.ttt.minibatch; did you mean model.ttt.mini_batch?");
+    check_contains(refusal("[zzzzzzzzzzzzzzz]\nqqqqqqqqqqqqqqqqqqqqqqqq = 1\n"), "docs/run-description.md");
+    check_contains(refusal("zzz = {}\n"), "unknown key zzz");
+    check_contains(refusal("model = 5\n"), "model is a section");
+    check_contains(refusal("[model]\nttt = 5\n"), "model.ttt is a section");
+}
+
+BOOST_AUTO_TEST_CASE(a_wrong_type_says_what_was_found_and_what_is_wanted) {
+    BOOST_TEST(refusal("[model]\nwidth = \"wide\"\n") ==
+               "run.toml:2: model.width is the text \"wide\", but the value wanted is: integer");
+    check_contains(refusal("[schedule]\nsteps = 1e4\n"), "write 10000");
+    check_contains(refusal("[schedule]\npeak_lr = true\n"), "is true, but the value wanted is: number");
+    check_contains(refusal("[schedule]\npeak_lr = inf\n"), "finite");
+    check_contains(refusal("[run]\nname = 5\n"), "is the integer 5, but the value wanted is: text");
+    check_contains(refusal("[run]\nseed = -5\n"), "from 0");
+    check_contains(refusal("[run]\nself_test = 1\n"), "true or false");
+    check_contains(refusal("[run]\nself_test = {}\n"), "is a table");
+    check_contains(refusal("[data]\ntrain = [1]\n"), "not text");
+    check_contains(refusal("[data]\ntrain = 1\n"), "list of paths");
+    check_contains(refusal("[data]\nvalidation = 1.0\n"), "between 0 and 1");
+    check_contains(refusal("[data]\nvalidation = true\n"), "fraction");
+    check_contains(refusal("[parallel]\ndata = \"all\"\n"), "\"auto\"");
+    check_contains(refusal("[parallel]\ndata = 0\n"), "from 1");
+    check_contains(refusal("[precision]\nloss_scale = 5\n"), "precision.loss_scale is a section");
+}
+
+BOOST_AUTO_TEST_CASE(a_wrong_word_lists_the_allowed_ones) {
+    BOOST_TEST(
+        refusal("[model]\nmixer = \"ttt-liner\"\n") ==
+        "run.toml:2: model.mixer = \"ttt-liner\": did you mean \"ttt-linear\"? the allowed values are \"attention\", "
+        "\"ttt-linear\", \"ttt-mlp\"");
+    check_contains(refusal("", {"trace.detail=everything"}), "\"off\", \"step\", \"phase\", \"layer\"");
+}
+
+BOOST_AUTO_TEST_CASE(printing_and_reading_give_the_same_description) {
+    const RunDescription run =
+        parse(small_run(), {"schedule.peak_lr=0.1234567890123456789", "optimizer.epsilon=1e-30",
+                            "data.validation=0.3333333333333333", "batch.ramp={start=1,increment=1,samples=5}",
+                            "run.folder=\"a \\\"b\\\" \\\\ \\n é\"", "model.rope_theta=1e300",
+                            "model.frozen=[\"a\", \"b\"]", "run.seed=9223372036854775807"});
+    const std::string printed = to_toml(run);
+    const RunDescription again = parse(printed);
+    BOOST_TEST(to_toml(again) == printed);
+    BOOST_TEST(again.schedule.peak_lr == 0.1234567890123456789);
+    BOOST_TEST(again.optimizer.epsilon == 1e-30);
+    BOOST_TEST(again.model.rope_theta == 1e300);
+    BOOST_TEST(again.data.validation_fraction == 0.3333333333333333);
+    BOOST_TEST(again.run.folder == "a \"b\" \\ \n é");
+    BOOST_TEST(again.run.seed == 9223372036854775807u);
+    BOOST_TEST(again.batch.ramp->samples == 5);
+    BOOST_TEST(again.model.frozen.size() == 2u);
+    // Without a ramp, and with every default.
+    const std::string plain = to_toml(parse(small_run()));
+    BOOST_TEST(to_toml(parse(plain)) == plain);
+    BOOST_TEST(plain.find("ramp") == std::string::npos);
+    BOOST_TEST(to_toml(parse(to_toml(parse("", {"model.preset=llama-3.1-8b"})))) ==
+               to_toml(parse("", {"model.preset=llama-3.1-8b"})));
+}
+
+BOOST_AUTO_TEST_CASE(files_are_read_and_missing_ones_named) {
+    const std::string path = std::string(LOCKSTEP_BINARY_DIR) + "/config_test.toml";
+    std::ofstream(path) << small_run();
+    BOOST_TEST(read_run_description(path, {"run.seed=3"}).run.seed == 3u);
+    std::ofstream(path, std::ios::trunc).flush();
+    BOOST_TEST(read_run_description(path, {"run.name=x"}).run.name == "x");
+    BOOST_TEST(read_run_description("", {}).run.seed == 1u);
+    check_contains(sentence_of([] { read_run_description("/no/such/run.toml", {}); }),
+                   "/no/such/run.toml cannot be read: No such file");
+    check_contains(sentence_of([] { read_run_description(LOCKSTEP_SOURCE_DIR, {}); }), "is a folder");
+}
+
+// docs/run-description.md has one table row for every key, in order: neither can change without the other.
+BOOST_AUTO_TEST_CASE(the_documentation_lists_every_key) {
+    std::ifstream file(std::string(LOCKSTEP_SOURCE_DIR) + "/docs/run-description.md");
+    BOOST_REQUIRE(file.is_open());
+    std::vector<std::string> rows;
+    for (std::string line; std::getline(file, line);)
+        if (line.rfind("| `", 0) == 0) rows.push_back(line);
+    std::vector<std::string> wanted;
+    for (const KeyHelp& key : all_keys()) {
+        const std::string value = key.default_value == "required" ? "required" : "`" + key.default_value + "`";
+        wanted.push_back("| `" + key.key + "` | " + key.type + " | " + value + " | " + key.meaning + " |");
+    }
+    BOOST_TEST(rows == wanted, boost::test_tools::per_element());
+}
