@@ -293,6 +293,11 @@ BOOST_AUTO_TEST_CASE(sentencepiece_text_is_tokenized_as_pack_does) {
     for (std::int64_t i = 0; i < tokens.windows(); ++i)
         BOOST_TEST(inputs_of(text, 16, i) == inputs_of(tokens, 16, i), boost::test_tools::per_element());
 
+    auto from_kept = options_for({a, b}, 16);
+    from_kept.kept_tokenizer = make_tokenizer(info.tokenizer_kind, info.tokenizer_model);
+    BOOST_TEST(Dataset(from_kept).tokens() == tokens.tokens());
+    BOOST_TEST(Dataset(from_kept).vocabulary() == 330);
+
     // Sources of different tokenizers or models do not mix.
     const std::string bytes = packed(folder, {a}, "bytes.h5"), larger = packed(folder, {a}, "larger.h5", "bytes", 331);
     check_error([&] { Dataset(options_for({file, bytes}, 4)); }, ExitCode::usage, {file, bytes});
