@@ -44,6 +44,14 @@ class ByteTokenizer final : public Tokenizer {
 
 }  // namespace
 
+bool has_sentencepiece() {
+#ifdef LOCKSTEP_SENTENCEPIECE
+    return true;
+#else
+    return false;
+#endif
+}
+
 #ifndef LOCKSTEP_SENTENCEPIECE
 namespace {
 Error without_sentencepiece() {
