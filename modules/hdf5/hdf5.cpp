@@ -179,6 +179,15 @@ void write_attribute_raw(hid_t file, const std::string& path, const std::string&
 void read_number_raw(hid_t file, const std::string& path, bool writing, const std::string& object,
                      const std::string& name, hid_t type, void* value) {
     const StoredAttribute stored(file, path, writing, object, name);
+    if (stored.single && stored.kind == H5T_ENUM && H5Tequal(type, H5T_NATIVE_INT64) > 0) {
+        // What h5py writes for a truth value: an enumeration over an integer, read as that integer.
+        const Handle base(H5Tget_super(stored.type.get()), H5Tclose, path, writing, stored.doing);
+        std::int64_t number = 0;
+        check(H5Aread(stored.attribute.get(), stored.type.get(), &number), path, writing, stored.doing);
+        check(H5Tconvert(base.get(), H5T_NATIVE_INT64, 1, &number, nullptr, H5P_DEFAULT), path, writing, stored.doing);
+        *static_cast<std::int64_t*>(value) = number;
+        return;
+    }
     if (!stored.single || (stored.kind != H5T_INTEGER && stored.kind != H5T_FLOAT))
         throw damaged_error("{}: the attribute {} of {} is not a number", path, name, object);
     check(H5Aread(stored.attribute.get(), type, value), path, writing, stored.doing);
