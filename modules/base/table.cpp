@@ -71,6 +71,21 @@ std::string print_aligned(const std::vector<Column>& columns, const std::vector<
     return out;
 }
 
+nlohmann::ordered_json json_object(const std::vector<Column>& columns, const std::vector<Cell>& row) {
+    nlohmann::ordered_json object = nlohmann::ordered_json::object();
+    for (std::size_t c = 0; c < row.size(); ++c)
+        std::visit(
+            [&](const auto& value) {
+                using Value = std::decay_t<decltype(value)>;
+                if constexpr (std::is_same_v<Value, std::monostate>)
+                    object[columns[c].name] = nullptr;
+                else
+                    object[columns[c].name] = value;
+            },
+            row[c]);
+    return object;
+}
+
 }  // namespace
 
 TableFormat table_format(std::string_view name) {
@@ -100,21 +115,13 @@ std::string Table::print(TableFormat format) const {
         return out;
     }
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
-    for (const auto& row : rows_) {
-        nlohmann::ordered_json object = nlohmann::ordered_json::object();
-        for (std::size_t c = 0; c < row.size(); ++c)
-            std::visit(
-                [&](const auto& value) {
-                    using Value = std::decay_t<decltype(value)>;
-                    if constexpr (std::is_same_v<Value, std::monostate>)
-                        object[columns_[c].name] = nullptr;
-                    else
-                        object[columns_[c].name] = value;
-                },
-                row[c]);
-        all.push_back(std::move(object));
-    }
+    for (const auto& row : rows_) all.push_back(json_object(columns_, row));
     return all.dump(2) + "\n";
+}
+
+std::string Table::print_object() const {
+    LOCKSTEP_ASSERT(!rows_.empty());
+    return json_object(columns_, rows_[0]).dump(2) + "\n";
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,7 +83,8 @@ std::vector<TensorInfo> list_tensors(const std::string& path);
 void load(const std::string& path, const std::vector<Entry>& entries, cluster::Communicator& communicator);
 
 // Checks every checksum; throws a damaged error that names the first tensor that fails. Returns the bytes checked.
-std::uint64_t verify(const std::string& path);
+// `progress` is told the bytes checked and the bytes there are.
+std::uint64_t verify(const std::string& path, const std::function<void(std::uint64_t, std::uint64_t)>& progress = {});
 
 // The newest whole checkpoint of a folder, all checksums tried, "" when there is none. Why others were passed over goes
 // to `skipped`, one sentence each.

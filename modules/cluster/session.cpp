@@ -77,6 +77,10 @@ RankPlace find_place(int rank, int size) {
 
 }  // namespace
 
+int threads_alone() {
+    return allowed_cores().cores;
+}
+
 Session::Session(int* argc, char*** argv) {
     int provided = 0;
     if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)

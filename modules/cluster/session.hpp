@@ -21,6 +21,9 @@ struct RankPlace {
     int threads = 1;  // allowed cores divided by the ranks that share them, at least 1
 };
 
+// Threads of a process that is no rank of anything: all cores it is allowed.
+int threads_alone();
+
 class Session {
   public:
     Session(int* argc, char*** argv);

@@ -1,11 +1,13 @@
 #include "hdf5/hdf5.hpp"
 
+#include <fcntl.h>
 #include <hdf5.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
-#include <memory>
 
 #include "base/error.hpp"
 
@@ -19,6 +21,7 @@ void silence_hdf5() {
     static_cast<void>(once);
 }
 
+// Keeps the innermost words: the walk goes from the call that failed down to its cause.
 herr_t keep_description(unsigned, const H5E_error2_t* entry, void* text) {
     if (entry->desc && *entry->desc) *static_cast<std::string*>(text) = entry->desc;
     return 0;
@@ -37,10 +40,18 @@ std::string hdf5_says() {
     throw damaged_error("{} is damaged or not of this format: {} failed: {}", path, doing, reason);
 }
 
+void check(herr_t result, const std::string& path, bool writing, const std::string& doing) {
+    if (result < 0) fail(path, writing, doing);
+}
+
+// Owns a handle of the C API; made only of valid ones.
 class Handle {
   public:
     using Close = herr_t (*)(hid_t);
-    Handle(hid_t id, Close close) : id_(id), close_(close) {}
+    Handle(hid_t id, Close close, const std::string& path, bool writing, const std::string& doing)
+        : id_(id), close_(close) {
+        if (id < 0) fail(path, writing, doing);
+    }
     Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
     Handle(const Handle&) = delete;
     Handle& operator=(const Handle&) = delete;
@@ -49,7 +60,6 @@ class Handle {
         if (id_ >= 0) close_(id_);
     }
     hid_t get() const { return id_; }
-    bool valid() const { return id_ >= 0; }
 
   private:
     hid_t id_;
@@ -78,45 +88,46 @@ hid_t native(ElementType type) {
     throw fault_error("unknown HDF5 element type");
 }
 
-Handle text_type(std::size_t bytes) {
-    Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
-    H5Tset_size(type.get(), std::max<std::size_t>(bytes, 1));
-    H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
-    H5Tset_cset(type.get(), H5T_CSET_UTF8);
+Handle text_type(std::size_t bytes, const std::string& path) {
+    const std::string doing = "describing a text";
+    Handle type(H5Tcopy(H5T_C_S1), H5Tclose, path, true, doing);
+    check(H5Tset_size(type.get(), std::max<std::size_t>(bytes, 1)), path, true, doing);
+    check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), path, true, doing);
+    check(H5Tset_cset(type.get(), H5T_CSET_UTF8), path, true, doing);
     return type;
 }
 
 Handle record_type(const RecordType& record, const std::string& path) {
-    Handle type(H5Tcreate(H5T_COMPOUND, record.bytes), H5Tclose);
+    Handle type(H5Tcreate(H5T_COMPOUND, record.bytes), H5Tclose, path, true, "describing a record");
     for (const auto& field : record.fields) {
-        const Handle text = text_type(field.text_bytes);
-        if (H5Tinsert(type.get(), field.name.c_str(), field.offset,
-                      field.text_bytes > 0 ? text.get() : native(field.type)) < 0)
-            fail(path, true, "describing the field " + field.name);
+        const Handle text = text_type(field.text_bytes, path);
+        const hid_t member = field.text_bytes > 0 ? text.get() : native(field.type);
+        check(H5Tinsert(type.get(), field.name.c_str(), field.offset, member), path, true,
+              "describing the field " + field.name);
     }
     return type;
 }
 
 std::string type_name(hid_t type) {
-    constexpr std::pair<ElementType, const char*> names[] = {
-        {ElementType::uint8, "uint8"},   {ElementType::uint16, "uint16"}, {ElementType::int32, "int32"},
-        {ElementType::uint32, "uint32"}, {ElementType::int64, "int64"},   {ElementType::uint64, "uint64"},
-        {ElementType::fp32, "fp32"},     {ElementType::fp64, "fp64"}};
+    static constexpr std::array<std::pair<ElementType, const char*>, 8> names = {{{ElementType::uint8, "uint8"},
+                                                                                  {ElementType::uint16, "uint16"},
+                                                                                  {ElementType::int32, "int32"},
+                                                                                  {ElementType::uint32, "uint32"},
+                                                                                  {ElementType::int64, "int64"},
+                                                                                  {ElementType::uint64, "uint64"},
+                                                                                  {ElementType::fp32, "fp32"},
+                                                                                  {ElementType::fp64, "fp64"}}};
     for (const auto& [element, name] : names)
         if (H5Tequal(type, native(element)) > 0) return name;
     return H5Tget_class(type) == H5T_COMPOUND ? "record" : "other";
 }
 
-Handle open_dataset(std::int64_t file, const std::string& file_path, bool writing, const std::string& path) {
-    Handle dataset(H5Dopen2(file, path.c_str(), H5P_DEFAULT), H5Dclose);
-    if (!dataset.valid()) fail(file_path, writing, "opening the dataset /" + path);
-    return dataset;
+Handle open_dataset(hid_t file, const std::string& file_path, bool writing, const std::string& path) {
+    return {H5Dopen2(file, path.c_str(), H5P_DEFAULT), H5Dclose, file_path, writing, "opening the dataset /" + path};
 }
 
-Handle open_object(std::int64_t file, const std::string& file_path, bool writing, const std::string& path) {
-    Handle object(H5Oopen(file, path.c_str(), H5P_DEFAULT), H5Oclose);
-    if (!object.valid()) fail(file_path, writing, "opening " + path);
-    return object;
+Handle open_object(hid_t file, const std::string& file_path, bool writing, const std::string& path) {
+    return {H5Oopen(file, path.c_str(), H5P_DEFAULT), H5Oclose, file_path, writing, "opening " + path};
 }
 
 herr_t collect_name(hid_t, const char* name, const H5L_info_t*, void* names) {
@@ -134,23 +145,84 @@ herr_t collect_attribute(hid_t, const char* name, const H5A_info_t*, void* names
     return 0;
 }
 
+// An attribute, open, with what is known of it.
+struct StoredAttribute {
+    StoredAttribute(hid_t file, const std::string& file_path, bool writing, const std::string& path,
+                    const std::string& name)
+        : doing("reading the attribute " + name + " of " + path),
+          object(open_object(file, file_path, writing, path)),
+          attribute(H5Aopen(object.get(), name.c_str(), H5P_DEFAULT), H5Aclose, file_path, writing, doing),
+          type(H5Aget_type(attribute.get()), H5Tclose, file_path, writing, doing),
+          space(H5Aget_space(attribute.get()), H5Sclose, file_path, writing, doing),
+          kind(H5Tget_class(type.get())),
+          single(H5Sget_simple_extent_npoints(space.get()) == 1) {}
+
+    std::string doing;
+    Handle object, attribute, type, space;
+    H5T_class_t kind;
+    bool single;
+};
+
 void write_attribute_raw(hid_t file, const std::string& path, const std::string& object, const std::string& name,
                          hid_t type, const void* value) {
+    const std::string doing = "writing the attribute " + name + " of " + object;
     const Handle target = open_object(file, path, true, object);
-    if (H5Aexists(target.get(), name.c_str()) > 0) H5Adelete(target.get(), name.c_str());
-    const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
+    const htri_t there = H5Aexists(target.get(), name.c_str());
+    check(there, path, true, doing);
+    if (there > 0) check(H5Adelete(target.get(), name.c_str()), path, true, doing);
+    const Handle space(H5Screate(H5S_SCALAR), H5Sclose, path, true, doing);
     const Handle attribute(H5Acreate2(target.get(), name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT),
-                           H5Aclose);
-    if (!attribute.valid() || H5Awrite(attribute.get(), type, value) < 0)
-        fail(path, true, "writing the attribute " + name);
+                           H5Aclose, path, true, doing);
+    check(H5Awrite(attribute.get(), type, value), path, true, doing);
 }
 
-void read_attribute_raw(hid_t file, const std::string& path, bool writing, const std::string& object,
-                        const std::string& name, hid_t type, void* value) {
-    const Handle source = open_object(file, path, writing, object);
-    const Handle attribute(H5Aopen(source.get(), name.c_str(), H5P_DEFAULT), H5Aclose);
-    if (!attribute.valid() || H5Aread(attribute.get(), type, value) < 0)
-        fail(path, writing, "reading the attribute " + name + " of " + object);
+void read_number_raw(hid_t file, const std::string& path, bool writing, const std::string& object,
+                     const std::string& name, hid_t type, void* value) {
+    const StoredAttribute stored(file, path, writing, object, name);
+    if (stored.single && stored.kind == H5T_ENUM && H5Tequal(type, H5T_NATIVE_INT64) > 0) {
+        // What h5py writes for a truth value: an enumeration over an integer, read as that integer.
+        const Handle base(H5Tget_super(stored.type.get()), H5Tclose, path, writing, stored.doing);
+        std::int64_t number = 0;
+        check(H5Aread(stored.attribute.get(), stored.type.get(), &number), path, writing, stored.doing);
+        check(H5Tconvert(base.get(), H5T_NATIVE_INT64, 1, &number, nullptr, H5P_DEFAULT), path, writing, stored.doing);
+        *static_cast<std::int64_t*>(value) = number;
+        return;
+    }
+    if (!stored.single || (stored.kind != H5T_INTEGER && stored.kind != H5T_FLOAT))
+        throw damaged_error("{}: the attribute {} of {} is not a number", path, name, object);
+    check(H5Aread(stored.attribute.get(), type, value), path, writing, stored.doing);
+}
+
+void create_contiguous(hid_t file, const std::string& file_path, const std::string& path, hid_t type,
+                       const Dimensions& dimensions) {
+    const std::string doing = "creating the dataset /" + path;
+    const std::vector<hsize_t> sizes(dimensions.begin(), dimensions.end());
+    const Handle space(
+        sizes.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr),
+        H5Sclose, file_path, true, doing);
+    const Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, file_path, true, doing);
+    check(H5Pset_layout(creation.get(), H5D_CONTIGUOUS), file_path, true, doing);
+    check(H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY), file_path, true, doing);
+    check(H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER), file_path, true, doing);
+    // Without times of change, equal contents make equal files.
+    check(H5Pset_obj_track_times(creation.get(), false), file_path, true, doing);
+    const Handle link(H5Pcreate(H5P_LINK_CREATE), H5Pclose, file_path, true, doing);
+    check(H5Pset_create_intermediate_group(link.get(), 1), file_path, true, doing);
+    const Handle dataset(H5Dcreate2(file, path.c_str(), type, space.get(), link.get(), creation.get(), H5P_DEFAULT),
+                         H5Dclose, file_path, true, doing);
+}
+
+constexpr hid_t own_type = -1;  // no conversion
+
+void read_into(hid_t file, const std::string& file_path, bool writing, const std::string& path, hid_t type,
+               void* data) {
+    const std::string doing = "reading /" + path;
+    const Handle dataset = open_dataset(file, file_path, writing, path);
+    const Handle stored(H5Dget_type(dataset.get()), H5Tclose, file_path, writing, doing);
+    const Handle space(H5Dget_space(dataset.get()), H5Sclose, file_path, writing, doing);
+    if (H5Sget_simple_extent_npoints(space.get()) == 0) return;
+    check(H5Dread(dataset.get(), type == own_type ? stored.get() : type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data),
+          file_path, writing, doing);
 }
 
 }  // namespace
@@ -164,18 +236,29 @@ File File::open(const std::string& path) {
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(path, ignored))
         throw usage_error("{} {}", path, std::filesystem::exists(path, ignored) ? "is not a file" : "does not exist");
-    const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
-    if (id < 0) fail(path, false, "opening it");
+    // A file that this user may not read is not a damaged one; HDF5 does not tell the two apart.
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) throw usage_error("{} cannot be read: {}", path, system_error_text());
+    ::close(descriptor);
+    if (std::filesystem::file_size(path, ignored) == 0) throw damaged_error("{} is empty", path);
+    const std::string doing = "opening it";
+    const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, path, false, doing);
+    check(H5Pset_file_locking(access.get(), false, true), path, false, doing);
+    const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get());
+    if (id < 0) fail(path, false, doing);
     return {id, path, false};
 }
 
 File File::create(const std::string& path) {
     silence_hdf5();
-    const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-    H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110);
-    H5Pset_alignment(access.get(), 65536, 4096);
+    const std::string doing = "creating the file";
+    const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, path, true, doing);
+    check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110), path, true, doing);
+    check(H5Pset_alignment(access.get(), 65536, 4096), path, true, doing);
+    // One process writes a file, under a name that nobody reads; some parallel file systems refuse locks.
+    check(H5Pset_file_locking(access.get(), false, true), path, true, doing);
     const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
-    if (id < 0) fail(path, true, "creating the file");
+    if (id < 0) fail(path, true, doing);
     return {id, path, true};
 }
 
@@ -184,14 +267,18 @@ File::~File() {
 }
 
 void File::close() {
-    if (id_ >= 0 && H5Fclose(std::exchange(id_, -1)) < 0) fail(path_, writing_, "closing the file");
+    if (id_ >= 0) check(H5Fclose(std::exchange(id_, -1)), path_, writing_, "closing the file");
 }
 
 bool File::exists(const std::string& object) const {
     // H5Lexists wants every parent to exist.
     for (std::size_t end = object.find('/', 1);; end = object.find('/', end + 1)) {
         const std::string part = object.substr(0, end);
-        if (part != "/" && !part.empty() && H5Lexists(id_, part.c_str(), H5P_DEFAULT) <= 0) return false;
+        if (part != "/" && !part.empty()) {
+            const htri_t there = H5Lexists(id_, part.c_str(), H5P_DEFAULT);
+            check(there, path_, writing_, "looking for " + part);
+            if (there == 0) return false;
+        }
         if (end == std::string::npos) return true;
     }
 }
@@ -199,16 +286,16 @@ bool File::exists(const std::string& object) const {
 std::vector<std::string> File::children(const std::string& group) const {
     std::vector<std::string> names;
     const Handle handle = open_object(id_, path_, writing_, group);
-    if (H5Literate(handle.get(), H5_INDEX_NAME, H5_ITER_INC, nullptr, collect_name, &names) < 0)
-        fail(path_, writing_, "listing " + group);
+    check(H5Literate(handle.get(), H5_INDEX_NAME, H5_ITER_INC, nullptr, collect_name, &names), path_, writing_,
+          "listing " + group);
     return names;
 }
 
 std::vector<std::string> File::datasets(const std::string& group) const {
     std::vector<std::string> names;
     const Handle handle = open_object(id_, path_, writing_, group);
-    if (H5Ovisit2(handle.get(), H5_INDEX_NAME, H5_ITER_INC, collect_dataset, &names, H5O_INFO_BASIC) < 0)
-        fail(path_, writing_, "listing " + group);
+    check(H5Ovisit2(handle.get(), H5_INDEX_NAME, H5_ITER_INC, collect_dataset, &names, H5O_INFO_BASIC), path_, writing_,
+          "listing " + group);
     std::sort(names.begin(), names.end());
     std::string prefix = group;
     while (!prefix.empty() && prefix.front() == '/') prefix.erase(0, 1);
@@ -219,15 +306,16 @@ std::vector<std::string> File::datasets(const std::string& group) const {
 
 void File::make_group(const std::string& group) {
     if (exists(group)) return;
-    const Handle link(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
-    H5Pset_create_intermediate_group(link.get(), 1);
-    const Handle made(H5Gcreate2(id_, group.c_str(), link.get(), H5P_DEFAULT, H5P_DEFAULT), H5Gclose);
-    if (!made.valid()) fail(path_, true, "making the group " + group);
+    const std::string doing = "making the group " + group;
+    const Handle link(H5Pcreate(H5P_LINK_CREATE), H5Pclose, path_, true, doing);
+    check(H5Pset_create_intermediate_group(link.get(), 1), path_, true, doing);
+    const Handle made(H5Gcreate2(id_, group.c_str(), link.get(), H5P_DEFAULT, H5P_DEFAULT), H5Gclose, path_, true,
+                      doing);
 }
 
 void File::write_attribute(const std::string& object, const std::string& name, const std::string& value) {
     // Attributes of 64 KiB and more need dense storage, which files of the 1.10 format have.
-    const Handle type = text_type(value.size());
+    const Handle type = text_type(value.size(), path_);
     const char empty = '\0';
     write_attribute_raw(id_, path_, object, name, type.get(), value.empty() ? &empty : value.data());
 }
@@ -236,88 +324,79 @@ void File::write_attribute(const std::string& object, const std::string& name, s
     write_attribute_raw(id_, path_, object, name, H5T_NATIVE_INT64, &value);
 }
 
+void File::write_attribute(const std::string& object, const std::string& name, std::uint64_t value) {
+    write_attribute_raw(id_, path_, object, name, H5T_NATIVE_UINT64, &value);
+}
+
 void File::write_attribute(const std::string& object, const std::string& name, double value) {
     write_attribute_raw(id_, path_, object, name, H5T_NATIVE_DOUBLE, &value);
 }
 
 bool File::has_attribute(const std::string& object, const std::string& name) const {
-    return H5Aexists_by_name(id_, object.c_str(), name.c_str(), H5P_DEFAULT) > 0;
+    const htri_t there = H5Aexists_by_name(id_, object.c_str(), name.c_str(), H5P_DEFAULT);
+    check(there, path_, writing_, "looking for the attribute " + name + " of " + object);
+    return there > 0;
 }
 
 std::vector<std::string> File::attributes(const std::string& object) const {
     std::vector<std::string> names;
     const Handle handle = open_object(id_, path_, writing_, object);
-    if (H5Aiterate2(handle.get(), H5_INDEX_NAME, H5_ITER_INC, nullptr, collect_attribute, &names) < 0)
-        fail(path_, writing_, "listing the attributes of " + object);
+    check(H5Aiterate2(handle.get(), H5_INDEX_NAME, H5_ITER_INC, nullptr, collect_attribute, &names), path_, writing_,
+          "listing the attributes of " + object);
     return names;
 }
 
 std::string File::read_string(const std::string& object, const std::string& name) const {
-    const Handle source = open_object(id_, path_, writing_, object);
-    const Handle attribute(H5Aopen(source.get(), name.c_str(), H5P_DEFAULT), H5Aclose);
-    if (!attribute.valid()) fail(path_, writing_, "reading the attribute " + name + " of " + object);
-    const Handle type(H5Aget_type(attribute.get()), H5Tclose);
-    if (H5Tget_class(type.get()) != H5T_STRING)
-        throw damaged_error("{}: the attribute {} of {} is not text", path_, name, object);
-    if (H5Tis_variable_str(type.get()) > 0) {
+    const StoredAttribute stored(id_, path_, writing_, object, name);
+    if (!stored.single || stored.kind != H5T_STRING)
+        throw damaged_error("{}: the attribute {} of {} is not a text", path_, name, object);
+    if (H5Tis_variable_str(stored.type.get()) > 0) {
         char* text = nullptr;
-        if (H5Aread(attribute.get(), type.get(), &text) < 0) fail(path_, writing_, "reading the attribute " + name);
+        check(H5Aread(stored.attribute.get(), stored.type.get(), &text), path_, writing_, stored.doing);
         std::string value = text ? text : "";
         H5free_memory(text);
         return value;
     }
-    std::string value(H5Tget_size(type.get()), '\0');
-    if (H5Aread(attribute.get(), type.get(), value.data()) < 0) fail(path_, writing_, "reading the attribute " + name);
+    std::string value(H5Tget_size(stored.type.get()), '\0');
+    check(H5Aread(stored.attribute.get(), stored.type.get(), value.data()), path_, writing_, stored.doing);
     return value.substr(0, value.find('\0'));
 }
 
 std::int64_t File::read_integer(const std::string& object, const std::string& name) const {
     std::int64_t value = 0;
-    read_attribute_raw(id_, path_, writing_, object, name, H5T_NATIVE_INT64, &value);
+    read_number_raw(id_, path_, writing_, object, name, H5T_NATIVE_INT64, &value);
+    return value;
+}
+
+std::uint64_t File::read_unsigned(const std::string& object, const std::string& name) const {
+    std::uint64_t value = 0;
+    read_number_raw(id_, path_, writing_, object, name, H5T_NATIVE_UINT64, &value);
     return value;
 }
 
 double File::read_number(const std::string& object, const std::string& name) const {
     double value = 0;
-    read_attribute_raw(id_, path_, writing_, object, name, H5T_NATIVE_DOUBLE, &value);
+    read_number_raw(id_, path_, writing_, object, name, H5T_NATIVE_DOUBLE, &value);
     return value;
 }
 
-std::string File::read_as_text(const std::string& object, const std::string& name) const {
-    const Handle source = open_object(id_, path_, writing_, object);
-    const Handle attribute(H5Aopen(source.get(), name.c_str(), H5P_DEFAULT), H5Aclose);
-    if (!attribute.valid()) fail(path_, writing_, "reading the attribute " + name + " of " + object);
-    const Handle type(H5Aget_type(attribute.get()), H5Tclose);
-    switch (H5Tget_class(type.get())) {
-        case H5T_STRING:
-            return read_string(object, name);
-        case H5T_INTEGER:
-            return fmt::format("{}", read_integer(object, name));
-        case H5T_FLOAT:
-            return fmt::format("{}", read_number(object, name));
-        default:
-            return "(not text, not a number)";
-    }
+std::string File::attribute_kind(const std::string& object, const std::string& name) const {
+    const StoredAttribute stored(id_, path_, writing_, object, name);
+    if (stored.single && stored.kind == H5T_STRING) return "text";
+    if (stored.single && stored.kind == H5T_INTEGER) return "integer";
+    if (stored.single && stored.kind == H5T_FLOAT) return "number";
+    return "other";
 }
 
-namespace {
-void create_contiguous(hid_t file, const std::string& file_path, const std::string& path, hid_t type,
-                       const Dimensions& dimensions) {
-    const std::vector<hsize_t> sizes(dimensions.begin(), dimensions.end());
-    const Handle space(
-        sizes.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr),
-        H5Sclose);
-    const Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-    H5Pset_layout(creation.get(), H5D_CONTIGUOUS);
-    H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY);
-    H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER);
-    const Handle link(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
-    H5Pset_create_intermediate_group(link.get(), 1);
-    const Handle dataset(H5Dcreate2(file, path.c_str(), type, space.get(), link.get(), creation.get(), H5P_DEFAULT),
-                         H5Dclose);
-    if (!dataset.valid()) fail(file_path, true, "creating the dataset /" + path);
+std::string File::read_as_text(const std::string& object, const std::string& name) const {
+    const StoredAttribute stored(id_, path_, writing_, object, name);
+    if (!stored.single) return "(several values)";
+    if (stored.kind == H5T_STRING) return read_string(object, name);
+    if (stored.kind == H5T_FLOAT) return fmt::format("{}", read_number(object, name));
+    if (stored.kind != H5T_INTEGER) return "(not text, not a number)";
+    if (H5Tget_sign(stored.type.get()) == H5T_SGN_NONE) return fmt::format("{}", read_unsigned(object, name));
+    return fmt::format("{}", read_integer(object, name));
 }
-}  // namespace
 
 void File::create_dataset(const std::string& path, ElementType type, const Dimensions& dimensions) {
     create_contiguous(id_, path_, path, native(type), dimensions);
@@ -329,30 +408,24 @@ void File::create_dataset(const std::string& path, const RecordType& type, const
 }
 
 void File::write(const std::string& path, const void* data) {
+    const std::string doing = "writing /" + path;
     const Handle dataset = open_dataset(id_, path_, writing_, path);
-    const Handle type(H5Dget_type(dataset.get()), H5Tclose);
-    if (info(path).bytes > 0 && H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
-        fail(path_, true, "writing /" + path);
+    const Handle type(H5Dget_type(dataset.get()), H5Tclose, path_, true, doing);
+    if (info(path).bytes > 0)
+        check(H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data), path_, true, doing);
 }
 
 void File::read(const std::string& path, void* data) const {
-    const Handle dataset = open_dataset(id_, path_, writing_, path);
-    const Handle type(H5Dget_type(dataset.get()), H5Tclose);
-    if (info(path).bytes > 0 && H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
-        fail(path_, writing_, "reading /" + path);
+    read_into(id_, path_, writing_, path, own_type, data);
 }
 
 void File::read_as(const std::string& path, ElementType type, void* data) const {
-    const Handle dataset = open_dataset(id_, path_, writing_, path);
-    if (info(path).bytes > 0 && H5Dread(dataset.get(), native(type), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
-        fail(path_, writing_, "reading /" + path);
+    read_into(id_, path_, writing_, path, native(type), data);
 }
 
 void File::read_records(const std::string& path, const RecordType& type, void* data) const {
-    const Handle dataset = open_dataset(id_, path_, writing_, path);
     const Handle record = record_type(type, path_);
-    if (info(path).bytes > 0 && H5Dread(dataset.get(), record.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
-        fail(path_, writing_, "reading /" + path);
+    read_into(id_, path_, writing_, path, record.get(), data);
 }
 
 void File::write_text(const std::string& path, const std::string& bytes) {
@@ -369,15 +442,16 @@ std::string File::read_text(const std::string& path) const {
 }
 
 DatasetInfo File::info(const std::string& path) const {
+    const std::string doing = "reading the shape of /" + path;
     const Handle dataset = open_dataset(id_, path_, writing_, path);
-    const Handle space(H5Dget_space(dataset.get()), H5Sclose);
-    const Handle type(H5Dget_type(dataset.get()), H5Tclose);
-    const Handle creation(H5Dget_create_plist(dataset.get()), H5Pclose);
+    const Handle space(H5Dget_space(dataset.get()), H5Sclose, path_, writing_, doing);
+    const Handle type(H5Dget_type(dataset.get()), H5Tclose, path_, writing_, doing);
+    const Handle creation(H5Dget_create_plist(dataset.get()), H5Pclose, path_, writing_, doing);
     DatasetInfo about;
-    const int rank = H5Sget_simple_extent_ndims(space.get());
-    std::vector<hsize_t> sizes(static_cast<std::size_t>(std::max(rank, 0)));
-    if (rank < 0 || (rank > 0 && H5Sget_simple_extent_dims(space.get(), sizes.data(), nullptr) < 0))
-        fail(path_, writing_, "reading the shape of /" + path);
+    const int axes = H5Sget_simple_extent_ndims(space.get());
+    check(axes, path_, writing_, doing);
+    std::vector<hsize_t> sizes(static_cast<std::size_t>(axes));
+    if (axes > 0) check(H5Sget_simple_extent_dims(space.get(), sizes.data(), nullptr), path_, writing_, doing);
     about.dimensions.assign(sizes.begin(), sizes.end());
     about.element_bytes = H5Tget_size(type.get());
     about.bytes = about.element_bytes;
@@ -387,6 +461,40 @@ DatasetInfo File::info(const std::string& path) const {
     about.offset = offset == HADDR_UNDEF ? 0 : offset;
     about.type_name = type_name(type.get());
     return about;
+}
+
+namespace {
+void read_row_range(const std::string& file_path, bool writing, const std::string& path, hid_t dataset, hid_t type,
+                    std::uint64_t first, std::uint64_t count, void* data) {
+    const std::string doing = "reading /" + path;
+    const Handle space(H5Dget_space(dataset), H5Sclose, file_path, writing, doing);
+    const int rank = H5Sget_simple_extent_ndims(space.get());
+    std::vector<hsize_t> sizes(static_cast<std::size_t>(std::max(rank, 0)));
+    if (rank < 1 || H5Sget_simple_extent_dims(space.get(), sizes.data(), nullptr) < 0 || first > sizes[0] ||
+        count > sizes[0] - first)
+        throw damaged_error("{}: /{} does not have the rows {} to {}", file_path, path, first, first + count);
+    if (count == 0) return;
+    std::vector<hsize_t> start(sizes.size(), 0);
+    start[0] = first;
+    sizes[0] = count;
+    const Handle memory(H5Screate_simple(rank, sizes.data(), nullptr), H5Sclose, file_path, writing, doing);
+    if (H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, start.data(), nullptr, sizes.data(), nullptr) < 0 ||
+        H5Dread(dataset, type, memory.get(), space.get(), H5P_DEFAULT, data) < 0)
+        fail(file_path, writing, doing);
+}
+}  // namespace
+
+void File::read_rows(const std::string& path, ElementType type, std::uint64_t first, std::uint64_t count,
+                     void* data) const {
+    const Handle dataset = open_dataset(id_, path_, writing_, path);
+    read_row_range(path_, writing_, path, dataset.get(), native(type), first, count, data);
+}
+
+void File::read_rows(const std::string& path, const RecordType& type, std::uint64_t first, std::uint64_t count,
+                     void* data) const {
+    const Handle dataset = open_dataset(id_, path_, writing_, path);
+    const Handle record = record_type(type, path_);
+    read_row_range(path_, writing_, path, dataset.get(), record.get(), first, count, data);
 }
 
 }  // namespace lockstep::hdf5

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,12 +55,16 @@ class File {
     // Attributes of a group or dataset ("/" for the root).
     void write_attribute(const std::string& object, const std::string& name, const std::string& value);
     void write_attribute(const std::string& object, const std::string& name, std::int64_t value);
+    void write_attribute(const std::string& object, const std::string& name, std::uint64_t value);
     void write_attribute(const std::string& object, const std::string& name, double value);
     bool has_attribute(const std::string& object, const std::string& name) const;
     std::vector<std::string> attributes(const std::string& object) const;
     std::string read_string(const std::string& object, const std::string& name) const;
     std::int64_t read_integer(const std::string& object, const std::string& name) const;
+    std::uint64_t read_unsigned(const std::string& object, const std::string& name) const;
     double read_number(const std::string& object, const std::string& name) const;
+    // "text", "integer", "number" (floating point) or "other" (also: several values).
+    std::string attribute_kind(const std::string& object, const std::string& name) const;
     // Any attribute as text, for people.
     std::string read_as_text(const std::string& object, const std::string& name) const;
 
@@ -78,6 +81,11 @@ class File {
     std::string read_text(const std::string& path) const;
     DatasetInfo info(const std::string& path) const;
     void close();  // and says if that failed
+    // `count` rows from `first` of the dataset's first dimension, converted to `type`; the rows must exist.
+    void read_rows(const std::string& path, ElementType type, std::uint64_t first, std::uint64_t count,
+                   void* data) const;
+    void read_rows(const std::string& path, const RecordType& type, std::uint64_t first, std::uint64_t count,
+                   void* data) const;
 
   private:
     File(std::int64_t id, std::string path, bool writing) : id_(id), path_(std::move(path)), writing_(writing) {}

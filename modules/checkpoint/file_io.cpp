@@ -1,0 +1,124 @@
+#include "checkpoint/file_io.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+
+#include "base/error.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+// Linux moves at most 2 GiB less a page a call; a smaller piece keeps an interrupted call cheap.
+constexpr std::uint64_t largest_piece = std::uint64_t{1} << 26;
+
+int open_file(const std::string& path, int flags) {
+    int descriptor;
+    do descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+    while (descriptor < 0 && errno == EINTR);
+    if (descriptor < 0) throw fault_error("{} cannot be opened: {}", path, system_error_text());
+    return descriptor;
+}
+
+}  // namespace
+
+OpenFile OpenFile::for_reading(const std::string& path) {
+    return {open_file(path, O_RDONLY), path};
+}
+// Read as well: some file systems read the rest of a page before a part of it is written.
+OpenFile OpenFile::for_writing(const std::string& path) {
+    return {open_file(path, O_RDWR), path};
+}
+OpenFile OpenFile::create(const std::string& path) {
+    return {open_file(path, O_RDWR | O_CREAT | O_TRUNC), path};
+}
+
+OpenFile& OpenFile::operator=(OpenFile&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    std::swap(path_, other.path_);
+    return *this;
+}
+
+OpenFile::~OpenFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void OpenFile::read(void* data, std::uint64_t bytes, std::uint64_t offset) const {
+    auto* to = static_cast<char*>(data);
+    while (bytes > 0) {
+        const ssize_t got = ::pread(descriptor_, to, std::min(bytes, largest_piece), static_cast<off_t>(offset));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) throw fault_error("{} cannot be read at byte {}: {}", path_, offset, system_error_text());
+        if (got == 0) throw damaged_error("{} is cut short: it ends at byte {} or before", path_, offset);
+        to += got;
+        offset += static_cast<std::uint64_t>(got);
+        bytes -= static_cast<std::uint64_t>(got);
+    }
+}
+
+void OpenFile::write(const void* data, std::uint64_t bytes, std::uint64_t offset) const {
+    const auto* from = static_cast<const char*>(data);
+    while (bytes > 0) {
+        const ssize_t put = ::pwrite(descriptor_, from, std::min(bytes, largest_piece), static_cast<off_t>(offset));
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) throw fault_error("{} cannot be written at byte {}: {}", path_, offset, system_error_text());
+        from += put;
+        offset += static_cast<std::uint64_t>(put);
+        bytes -= static_cast<std::uint64_t>(put);
+    }
+}
+
+void OpenFile::reserve(std::uint64_t bytes) const {
+    if (bytes == 0) return;
+    int error;
+    do error = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes));
+    while (error == EINTR);
+    if (error != 0)
+        throw fault_error("{} bytes for {} cannot be reserved: {}", bytes, path_,
+                          std::generic_category().message(error));
+}
+
+void OpenFile::sync_data() const {
+    if (::fdatasync(descriptor_) != 0) throw fault_error("{} cannot be synced: {}", path_, system_error_text());
+}
+
+void OpenFile::sync() const {
+    if (::fsync(descriptor_) != 0) throw fault_error("{} cannot be synced: {}", path_, system_error_text());
+}
+
+void OpenFile::forget_cached(std::uint64_t offset, std::uint64_t bytes) const {
+    static_cast<void>(
+        ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_DONTNEED));
+}
+
+void OpenFile::close() {
+    if (descriptor_ >= 0 && ::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR)
+        throw fault_error("{} cannot be closed: {}", path_, system_error_text());
+}
+
+std::uint64_t file_bytes(const std::string& path) {
+    struct stat about {};
+    if (::stat(path.c_str(), &about) != 0) throw fault_error("{} cannot be looked at: {}", path, system_error_text());
+    return static_cast<std::uint64_t>(about.st_size);
+}
+
+void sync_folder(const std::string& folder) {
+    const int descriptor = open_file(folder, O_RDONLY | O_DIRECTORY);
+    const int result = ::fsync(descriptor), error = errno;
+    ::close(descriptor);
+    // Some network file systems cannot sync a folder and need not.
+    if (result != 0 && error != EINVAL && error != ENOTSUP)
+        throw fault_error("the folder {} cannot be synced: {}", folder, std::generic_category().message(error));
+}
+
+void rename_file(const std::string& from, const std::string& to) {
+    if (std::rename(from.c_str(), to.c_str()) != 0)
+        throw fault_error("{} cannot be renamed to {}: {}", from, to, system_error_text());
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,250 @@
+#include "checkpoint/layout.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <nlohmann/json.hpp>
+
+#include "base/hash.hpp"
+#include "base/version.hpp"
+#include "hdf5/hdf5.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+const std::string format_name = "lockstep-checkpoint";
+const std::string checksums_prefix = "checksums/", header_checksum_path = "checksums/header";
+
+std::uint64_t blocks_of(std::uint64_t bytes, std::uint64_t block_bytes) {
+    return (bytes + block_bytes - 1) / block_bytes;
+}
+
+// The fields of State by name: one list for writing and reading.
+template <class StateType, class Field>
+void for_each_field(StateType& state, Field&& field) {
+    field("step", state.step);
+    field("tokens", state.tokens);
+    field("samples", state.samples);
+    field("optimizer_steps", state.optimizer_steps);
+    field("seed", state.seed);
+    field("data_cursor", state.data_cursor);
+    field("loss_scale", state.loss_scale);
+    field("good_steps", state.good_steps);
+    field("bad_steps", state.bad_steps);
+    field("skipped_steps", state.skipped_steps);
+    field("ranks", state.ranks);
+    field("threads", state.threads);
+    field("processor", state.processor);
+    field("commit", state.commit);
+    field("finished", state.finished);
+}
+
+struct StateWriter {
+    hdf5::File& file;
+    void operator()(const char* name, bool value) { file.write_attribute("state", name, std::int64_t{value}); }
+    template <class Value>
+    void operator()(const char* name, const Value& value) {
+        file.write_attribute("state", name, value);
+    }
+};
+
+struct StateReader {
+    const hdf5::File& file;
+    void operator()(const char* name, std::int64_t& value) { value = file.read_integer("state", name); }
+    void operator()(const char* name, std::uint64_t& value) { value = file.read_unsigned("state", name); }
+    void operator()(const char* name, double& value) { value = file.read_number("state", name); }
+    void operator()(const char* name, bool& value) { value = file.read_integer("state", name) != 0; }
+    void operator()(const char* name, std::string& value) { value = file.read_string("state", name); }
+};
+
+// A checksum over what blocks do not cover: every attribute, and every dataset's name, type and shape. HDF5 checks most
+// of its metadata itself, but not attributes of 64 KiB and more. checkpoints/README.md describes the text.
+std::uint64_t checksum_of_header(const hdf5::File& file) {
+    Hasher hasher;
+    const auto add = [&](const std::string& text) { hasher.add(text.data(), text.size()); };
+    for (const std::string object : {"/", "/state", "/checksums"}) {
+        auto names = file.attributes(object);
+        std::sort(names.begin(), names.end());
+        for (const auto& name : names) {
+            const std::string kind = file.attribute_kind(object, name);
+            // 17 digits: the one form of a double that C and Python print alike.
+            const std::string value = kind == "number" ? fmt::format("{:.17g}", file.read_number(object, name))
+                                                       : file.read_as_text(object, name);
+            add(fmt::format("attribute {} {} {} {}\n", object, name, kind, value.size()));
+            add(value);
+            add("\n");
+        }
+    }
+    for (const auto& path : file.datasets("/")) {
+        const auto about = file.info(path);
+        add(fmt::format("dataset /{} {} [{}]\n", path, about.type_name, fmt::join(about.dimensions, ", ")));
+    }
+    return hasher.digest();
+}
+
+Place place_of(const hdf5::File& file, const std::string& path, std::uint64_t block_bytes, std::uint64_t file_size) {
+    const auto about = file.info(path);
+    const bool is_tokenizer = path == tokenizer_model_path;
+    if (about.type_name != (is_tokenizer ? "uint8" : "fp32") || !about.contiguous)
+        throw damaged_error("{}: /{} is not a contiguous {} dataset", file.path(), path,
+                            is_tokenizer ? "uint8" : "fp32");
+    const std::string checksums_path = checksums_prefix + path;
+    if (!file.exists(checksums_path)) throw damaged_error("{}: /{} has no checksums", file.path(), path);
+    const auto checksums = file.info(checksums_path);
+    const std::uint64_t blocks = blocks_of(about.bytes, block_bytes);
+    if (checksums.type_name != "uint64" || !checksums.contiguous || checksums.bytes != blocks * sizeof(std::uint64_t))
+        throw damaged_error("{}: /{} does not hold the {} checksums of its tensor", file.path(), checksums_path,
+                            blocks);
+    if (about.offset + about.bytes > file_size || checksums.offset + checksums.bytes > file_size)
+        throw damaged_error("{} is cut short: /{} reaches beyond its end", file.path(), path);
+    Shape shape(about.dimensions.begin(), about.dimensions.end());
+    return {path, std::move(shape), about.bytes, about.offset, checksums.offset};
+}
+
+Layout layout_of(const hdf5::File& file, std::uint64_t block_bytes, std::uint64_t file_size) {
+    Layout layout;
+    layout.file_bytes = file_size;
+    layout.block_bytes = block_bytes;
+    for (const auto& path : file.datasets("/"))
+        if (!path.starts_with(checksums_prefix)) layout.places.push_back(place_of(file, path, block_bytes, file_size));
+    std::sort(layout.places.begin(), layout.places.end(),
+              [](const Place& a, const Place& b) { return std::pair(a.offset, a.path) < std::pair(b.offset, b.path); });
+    return layout;
+}
+
+void check_format(const hdf5::File& file) {
+    const std::string& path = file.path();
+    const std::string format = file.has_attribute("/", "format") ? file.read_string("/", "format") : "";
+    if (format != format_name)
+        throw usage_error("{} is an HDF5 file but not a checkpoint: its format is {}", path,
+                          format.empty() ? "not given" : "'" + format + "'");
+    const std::int64_t version = file.read_integer("/", "format_version");
+    if (version > format_version)
+        throw usage_error(
+            "{} is a checkpoint of format version {}, written by lockstep {}; this is lockstep {}, which reads up to "
+            "version {}: use the newer program",
+            path, version, file.read_string("/", "program_version"), lockstep::version(), format_version);
+    if (version < 1) throw damaged_error("{}: {} is no format version", path, version);
+}
+
+}  // namespace
+
+std::vector<Block> share_of_blocks(const Layout& layout, int rank, int ranks) {
+    std::uint64_t total = 0;
+    for (const auto& place : layout.places) total += place.bytes;
+    // Block by block: a rank has those that begin within its part of [0, total).
+    const auto owner = [&](std::uint64_t start) {
+        return static_cast<int>(static_cast<long double>(start) * ranks / static_cast<long double>(total));
+    };
+    std::vector<Block> share;
+    std::uint64_t start = 0;
+    for (std::size_t place = 0; place < layout.places.size(); ++place) {
+        const std::uint64_t bytes = layout.places[place].bytes;
+        for (std::uint64_t first = 0, index = 0; first < bytes; first += layout.block_bytes, ++index)
+            if (owner(start + first) == rank)
+                share.push_back({place, index, first, std::min(layout.block_bytes, bytes - first)});
+        start += bytes;
+    }
+    return share;
+}
+
+std::uint64_t offset_of(const Layout& layout, const Block& block) {
+    return layout.places[block.place].offset + block.first;
+}
+
+std::uint64_t checksum_offset_of(const Layout& layout, const Block& block) {
+    return layout.places[block.place].checksums_offset + block.index * sizeof(std::uint64_t);
+}
+
+void read_block(const OpenFile& file, const std::string& file_path, const Layout& layout, const Block& block,
+                void* data) {
+    file.read(data, block.bytes, offset_of(layout, block));
+    std::uint64_t expected = 0;
+    file.read(&expected, sizeof expected, checksum_offset_of(layout, block));
+    const std::uint64_t found = hash64(data, block.bytes);
+    if (found != expected)
+        throw damaged_error("{} is damaged: /{}, bytes {} to {}, have checksum {} where {} is stored", file_path,
+                            layout.places[block.place].path, block.first, block.first + block.bytes, hash_text(found),
+                            hash_text(expected));
+}
+
+Layout write_header(const std::string& path, const Contents& contents, const std::vector<Entry>& entries) {
+    hdf5::File file = hdf5::File::create(path);
+    file.write_attribute("/", "format", format_name);
+    file.write_attribute("/", "format_version", format_version);
+    file.write_attribute("/", "program_version", std::string(lockstep::version()));
+    file.write_attribute("/", "commit", std::string(lockstep::commit()));
+    file.write_attribute("/", "run_description", contents.run_description);
+    file.write_attribute("/", "tokenizer_kind", contents.tokenizer_kind);
+    file.make_group("state");
+    StateWriter writer{file};
+    for_each_field(contents.state, writer);
+    file.make_group("checksums");
+    file.write_attribute("/checksums", "block_bytes", static_cast<std::int64_t>(standard_block_bytes));
+    for (const auto& entry : entries) {
+        const auto shape = entry.value.shape();
+        file.create_dataset(entry.path, hdf5::ElementType::fp32, {shape.begin(), shape.end()});
+    }
+    for (const auto& entry : entries)
+        file.create_dataset(checksums_prefix + entry.path, hdf5::ElementType::uint64,
+                            {blocks_of(entry.value.bytes(), standard_block_bytes)});
+    const std::string& model = contents.tokenizer_model;
+    if (!model.empty()) {
+        file.write_text(tokenizer_model_path, model);
+        std::vector<std::uint64_t> checksums;
+        for (std::uint64_t first = 0; first < model.size(); first += standard_block_bytes)
+            checksums.push_back(hash64(model.data() + first, std::min(standard_block_bytes, model.size() - first)));
+        file.create_dataset(checksums_prefix + tokenizer_model_path, hdf5::ElementType::uint64, {checksums.size()});
+        file.write(checksums_prefix + tokenizer_model_path, checksums.data());
+    }
+    file.create_dataset(header_checksum_path, hdf5::ElementType::uint64, {1});
+    const std::uint64_t checksum = checksum_of_header(file);
+    file.write(header_checksum_path, &checksum);
+    constexpr std::uint64_t not_yet_known = std::uint64_t{1} << 62;
+    Layout layout = layout_of(file, standard_block_bytes, not_yet_known);
+    std::erase_if(layout.places, [](const Place& place) { return place.path == tokenizer_model_path; });
+    file.close();
+    layout.file_bytes = file_bytes(path);
+    return layout;
+}
+
+Header read_header(const std::string& path) {
+    const hdf5::File file = hdf5::File::open(path);
+    check_format(file);
+    if (!file.exists(header_checksum_path) || file.info(header_checksum_path).bytes != sizeof(std::uint64_t))
+        throw damaged_error("{} is damaged: its header has no checksum", path);
+    std::uint64_t expected = 0;
+    file.read_as(header_checksum_path, hdf5::ElementType::uint64, &expected);
+    if (checksum_of_header(file) != expected)
+        throw damaged_error("{} is damaged: its attributes or shapes are not those that were written", path);
+    const std::int64_t block_bytes = file.read_integer("/checksums", "block_bytes");
+    if (block_bytes <= 0) throw damaged_error("{} is damaged: blocks of {} bytes", path, block_bytes);
+    Header header;
+    header.layout = layout_of(file, static_cast<std::uint64_t>(block_bytes), file_bytes(path));
+    header.contents.run_description = file.read_string("/", "run_description");
+    header.contents.tokenizer_kind = file.read_string("/", "tokenizer_kind");
+    StateReader reader{file};
+    for_each_field(header.contents.state, reader);
+    return header;
+}
+
+std::string layout_to_text(const Layout& layout) {
+    nlohmann::json text = {{"file_bytes", layout.file_bytes}, {"block_bytes", layout.block_bytes}};
+    for (const auto& place : layout.places)
+        text["places"].push_back({place.path, place.shape, place.bytes, place.offset, place.checksums_offset});
+    return text.dump();
+}
+
+Layout layout_from_text(const std::string& text) {
+    const auto parsed = nlohmann::json::parse(text);
+    Layout layout;
+    layout.file_bytes = parsed.at("file_bytes");
+    layout.block_bytes = parsed.at("block_bytes");
+    if (parsed.contains("places"))
+        for (const auto& place : parsed.at("places"))
+            layout.places.push_back({place.at(0), place.at(1), place.at(2), place.at(3), place.at(4)});
+    return layout;
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,127 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "checkpoint/agreement.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "checkpoint/layout.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr int whole_file = 1;  // "ranks" of a share that is everything
+
+std::string group_of(const std::string& path) {
+    if (path.starts_with("optimizer/")) return path.substr(0, path.find('/', sizeof "optimizer/"));
+    return path.substr(0, path.find('/'));
+}
+
+// The places of `entries`, in file order; which entry each is goes to `entry_of_place`.
+Layout selected(const std::string& path, const Layout& layout, const std::vector<Entry>& entries,
+                std::vector<std::size_t>& entry_of_place) {
+    std::map<std::string, std::size_t> wanted;
+    std::set<std::string> groups;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+        wanted[entries[i].path] = i;
+        groups.insert(group_of(entries[i].path));
+    }
+    Layout chosen = layout;
+    chosen.places.clear();
+    for (const auto& place : layout.places) {
+        const auto entry = wanted.find(place.path);
+        if (entry == wanted.end()) {
+            if (groups.contains(group_of(place.path)))
+                throw usage_error("{} is a checkpoint of another model: it holds {}, which this model does not have",
+                                  path, place.path);
+            continue;
+        }
+        const Tensor& value = entries[entry->second].value;
+        if (value.shape() != place.shape)
+            throw usage_error("{} is a checkpoint of another model: {} is {} there and {} in this model", path,
+                              place.path, shape_text(place.shape), shape_text(value.shape()));
+        chosen.places.push_back(place);
+        entry_of_place.push_back(entry->second);
+        wanted.erase(entry);
+    }
+    // The first in the model's order, not in the map's.
+    for (const auto& entry : entries)
+        if (wanted.contains(entry.path))
+            throw usage_error("{} is a checkpoint of another model: it does not hold {}", path, entry.path);
+    return chosen;
+}
+
+}  // namespace
+
+Contents read_contents(const std::string& path) {
+    Header header = read_header(path);
+    const OpenFile file = OpenFile::for_reading(path);
+    std::string& model = header.contents.tokenizer_model;
+    for (const auto& block : share_of_blocks(header.layout, 0, whole_file)) {
+        const Place& place = header.layout.places[block.place];
+        if (place.path != tokenizer_model_path) continue;
+        model.resize(place.bytes);
+        read_block(file, path, header.layout, block, model.data() + block.first);
+    }
+    return header.contents;
+}
+
+std::vector<TensorInfo> list_tensors(const std::string& path) {
+    const Header header = read_header(path);
+    std::vector<TensorInfo> tensors;
+    for (const auto& place : header.layout.places)
+        if (place.path != tokenizer_model_path) tensors.push_back({place.path, place.shape});
+    return tensors;
+}
+
+void load(const std::string& path, const std::vector<Entry>& entries, cluster::Communicator& communicator) {
+    std::string text;
+    run_together(
+        [&] {
+            for (const auto& entry : entries) LOCKSTEP_ASSERT(entry.value.type() == Type::fp32 && !entry.value.empty());
+            if (communicator.rank() == 0) text = layout_to_text(read_header(path).layout);
+        },
+        communicator);
+    Layout layout;
+    std::vector<std::size_t> entry_of_place;
+    const auto bytes_of = [&](const Block& block) {
+        return static_cast<char*>(entries[entry_of_place[block.place]].value.data()) + block.first;
+    };
+    text = communicator.broadcast_text(std::move(text), 0);
+    run_together(
+        [&] {
+            layout = selected(path, layout_from_text(text), entries, entry_of_place);
+            const OpenFile file = OpenFile::for_reading(path);
+            for (const auto& block : share_of_blocks(layout, communicator.rank(), communicator.size()))
+                read_block(file, path, layout, block, bytes_of(block));
+        },
+        communicator);
+    if (communicator.size() == 1) return;
+    for (int owner = 0; owner < communicator.size(); ++owner) {
+        const auto share = share_of_blocks(layout, owner, communicator.size());
+        for (std::size_t i = 0; i < share.size();) {
+            // Neighbouring blocks of a tensor travel together.
+            std::uint64_t bytes = 0;
+            std::size_t next = i;
+            for (; next < share.size() && share[next].place == share[i].place; ++next) bytes += share[next].bytes;
+            communicator.broadcast(bytes_of(share[i]), bytes, owner);
+            i = next;
+        }
+    }
+}
+
+std::uint64_t verify(const std::string& path, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+    const Header header = read_header(path);
+    const OpenFile file = OpenFile::for_reading(path);
+    std::vector<char> buffer;
+    std::uint64_t total = 0, checked = 0;
+    for (const auto& place : header.layout.places) total += place.bytes;
+    for (const auto& block : share_of_blocks(header.layout, 0, whole_file)) {
+        buffer.resize(std::max<std::uint64_t>(buffer.size(), block.bytes));
+        read_block(file, path, header.layout, block, buffer.data());
+        checked += block.bytes;
+        if (progress) progress(checked, total);
+    }
+    return checked;
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,296 @@
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "base/fault.hpp"
+#include "base/format.hpp"
+#include "base/hash.hpp"
+#include "base/log.hpp"
+#include "checkpoint/agreement.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "checkpoint/layout.hpp"
+#include "checkpoint/retention.hpp"
+#include "device/parallel.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr std::int64_t least_kept = 2;  // so that one is left when the newest is found damaged
+
+void remove_quietly(const std::string& path) {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+}
+
+// The injected fault of a test, in the words of the system.
+void fail_if_injected(std::string_view point, const std::string& path) {
+    if (fault::at(point) != "enospc") return;
+    errno = ENOSPC;
+    throw fault_error("{} cannot be written: {}", path, system_error_text());
+}
+
+// Rank 0: the file with all its metadata, and room on the disk for the rest.
+Layout lay_out(const std::string& path, const Contents& contents, const std::vector<Entry>& entries) {
+    constexpr std::uint64_t fixed = std::uint64_t{1} << 20, per_tensor = 4096;
+    const std::uint64_t metadata =
+        fixed + per_tensor * entries.size() + contents.run_description.size() + contents.tokenizer_model.size();
+    fail_if_injected("checkpoint_reserve", path);
+    // HDF5 cannot let go of a file that it could not write whole, so room for its part is looked for before it begins.
+    OpenFile::create(path).reserve(metadata);
+    const Layout layout = write_header(path, contents, entries);
+    OpenFile file = OpenFile::for_writing(path);
+    file.reserve(layout.file_bytes);
+    file.sync();
+    file.close();
+    return layout;
+}
+
+// This rank's part of one checkpoint: a copy of its share of the tensors, and the thread that writes it.
+class Share {
+  public:
+    Share(std::string path, Layout layout, int rank, int ranks)
+        : path_(std::move(path)), layout_(std::move(layout)), blocks_(share_of_blocks(layout_, rank, ranks)) {}
+    ~Share() {
+        if (thread_.joinable()) thread_.join();
+    }
+    Share(const Share&) = delete;
+    Share& operator=(const Share&) = delete;
+
+    // Copies, then writes beside the caller. What fails is kept for failure().
+    void start(const std::vector<Entry>& entries) {
+        auto failure = caught([&] {
+            file_ = OpenFile::for_writing(path_);
+            copy(entries);
+            thread_ = std::thread([this] { run(); });
+        });
+        if (!failure) return;  // from here on failure_ is the thread's
+        failure_ = std::move(failure);
+        progress_ = Writer::Progress::failed;
+    }
+
+    Writer::Progress progress() const { return progress_; }
+    const std::optional<Error>& failure() const { return failure_; }  // once waited for
+    void wait() {
+        if (thread_.joinable()) thread_.join();
+    }
+
+    // Every block was read back as soon as it was written. Once all ranks are done, what shares a page with another
+    // rank's part is read again: the ends of this share, and the checksums.
+    void verify_borders() const {
+        if (blocks_.empty()) return;
+        std::vector<char> buffer(layout_.block_bytes);
+        for (const Block& block : {blocks_.front(), blocks_.back()}) {
+            file_.forget_cached(offset_of(layout_, block), block.bytes);
+            read_block(file_, path_, layout_, block, buffer.data());
+        }
+        for (std::size_t i = 0; i < blocks_.size(); ++i) {
+            std::uint64_t stored = 0;
+            file_.forget_cached(checksum_offset_of(layout_, blocks_[i]), sizeof stored);
+            file_.read(&stored, sizeof stored, checksum_offset_of(layout_, blocks_[i]));
+            if (stored != checksums_[i])
+                throw fault_error("{}: the checksum of /{} that was read back is not the one written", path_,
+                                  layout_.places[blocks_[i].place].path);
+        }
+    }
+
+  private:
+    void copy(const std::vector<Entry>& entries) {
+        std::vector<const char*> from(layout_.places.size(), nullptr);
+        for (std::size_t place = 0; place < layout_.places.size(); ++place) {
+            const auto entry = std::lower_bound(entries.begin(), entries.end(), layout_.places[place].path,
+                                                [](const Entry& a, const std::string& path) { return a.path < path; });
+            LOCKSTEP_ASSERT(entry != entries.end() && entry->path == layout_.places[place].path);
+            from[place] = static_cast<const char*>(entry->value.data());
+        }
+        std::uint64_t bytes = 0;
+        for (const auto& block : blocks_) {
+            starts_.push_back(bytes);
+            bytes += block.bytes;
+        }
+        snapshot_ = std::make_unique_for_overwrite<char[]>(bytes);
+        parallel_for(static_cast<std::int64_t>(blocks_.size()), 1, [&](std::int64_t first, std::int64_t last, int) {
+            for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i)
+                std::memcpy(snapshot_.get() + starts_[i], from[blocks_[i].place] + blocks_[i].first, blocks_[i].bytes);
+        });
+    }
+
+    void run() {
+        failure_ = caught([&] {
+            write();
+            file_.sync_data();
+            read_back();
+        });
+        snapshot_.reset();
+        progress_ = failure_ ? Writer::Progress::failed : Writer::Progress::written;
+    }
+
+    void write() {
+        for (std::size_t i = 0; i < blocks_.size(); ++i) {
+            if (i == blocks_.size() / 2) fail_if_injected("checkpoint_write", path_);
+            const Block& block = blocks_[i];
+            checksums_.push_back(hash64(snapshot_.get() + starts_[i], block.bytes));
+            file_.write(snapshot_.get() + starts_[i], block.bytes, offset_of(layout_, block));
+            file_.write(&checksums_.back(), sizeof checksums_.back(), checksum_offset_of(layout_, block));
+        }
+    }
+
+    void read_back() const {
+        std::vector<char> buffer(blocks_.empty() ? 0 : layout_.block_bytes);
+        for (const Block& block : blocks_) {
+            file_.forget_cached(offset_of(layout_, block), block.bytes);
+            read_block(file_, path_, layout_, block, buffer.data());
+        }
+    }
+
+    std::string path_;
+    Layout layout_;
+    std::vector<Block> blocks_;
+    std::vector<std::uint64_t> starts_;     // of each block in the copy
+    std::vector<std::uint64_t> checksums_;  // of each block
+    std::unique_ptr<char[]> snapshot_;
+    OpenFile file_;
+    std::optional<Error> failure_;
+    std::atomic<Writer::Progress> progress_ = Writer::Progress::writing;
+    std::thread thread_;
+};
+
+}  // namespace
+
+struct Writer::Implementation {
+    std::string folder;
+    std::int64_t keep;
+    std::unique_ptr<cluster::Communicator> communicator;
+
+    std::unique_ptr<Share> share;  // of the checkpoint under way
+    std::int64_t step = 0;
+    std::string path;
+
+    bool first() const { return communicator->rank() == 0; }
+
+    void warn(const Failure& failure) const {
+        if (!first()) return;
+        const std::string where = communicator->size() > 1 ? fmt::format(" on rank {}", failure.rank) : "";
+        log::warning("the checkpoint of step {} was not written{}: {}; training goes on, and earlier checkpoints stay",
+                     step, where, failure.error.what());
+    }
+
+    // The same tensors on every rank, or the parts would not fit together.
+    void check_entries(const std::vector<Entry>& entries) const {
+        std::string description;
+        for (const auto& entry : entries) {
+            LOCKSTEP_ASSERT(entry.value.type() == Type::fp32 && !entry.value.empty());
+            description += entry.path + " " + shape_text(entry.value.shape()) + "\n";
+        }
+        const auto hash = static_cast<std::int64_t>(hash64(description.data(), description.size()));
+        std::vector<std::int64_t> least = {hash}, most = {hash};
+        communicator->all_reduce(least, cluster::Reduce::minimum);
+        communicator->all_reduce(most, cluster::Reduce::maximum);
+        if (least != most) throw fault_error("the ranks do not hold the same tensors, so no checkpoint can be written");
+    }
+
+    void publish() const {
+        // What was written must open as a checkpoint before it gets the name of one.
+        static_cast<void>(read_header(unfinished_name(path)));
+        OpenFile file = OpenFile::for_writing(unfinished_name(path));
+        file.sync();
+        file.close();
+        static_cast<void>(fault::at("checkpoint_before_rename"));
+        rename_file(unfinished_name(path), path);
+        sync_folder(folder);
+    }
+};
+
+Writer::Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::Communicator> communicator)
+    : implementation_(std::make_unique<Implementation>()) {
+    auto& self = *implementation_;
+    self.folder = std::move(folder);
+    self.keep = std::max(keep, least_kept);
+    self.communicator = std::move(communicator);
+    run_together(
+        [&] {
+            if (!self.first()) return;
+            for (const auto& path : remove_unfinished(self.folder))
+                log::info("removed {}, which an earlier launch did not finish", path);
+        },
+        *self.communicator);
+}
+
+Writer::~Writer() {
+    auto& self = *implementation_;
+    if (!self.share) return;
+    self.share.reset();
+    if (self.first()) remove_quietly(unfinished_name(self.path));
+}
+
+bool Writer::begin(const Contents& contents, const std::vector<Entry>& entries) {
+    finish();
+    auto& self = *implementation_;
+    self.check_entries(entries);
+    self.step = contents.state.step;
+    self.path = (std::filesystem::path(self.folder) / file_name(self.step)).string();
+    std::string text;
+    const auto failure =
+        agree(caught([&] {
+                  if (!self.first()) return;
+                  std::error_code error;
+                  std::filesystem::create_directories(self.folder, error);
+                  if (error) throw fault_error("the folder {} cannot be made: {}", self.folder, error.message());
+                  text = layout_to_text(lay_out(unfinished_name(self.path), contents, entries));
+              }),
+              *self.communicator);
+    if (failure) {
+        if (self.first()) remove_quietly(unfinished_name(self.path));
+        self.warn(*failure);
+        return false;
+    }
+    Layout layout = layout_from_text(self.communicator->broadcast_text(std::move(text), 0));
+    std::vector<Entry> by_path = entries;
+    std::sort(by_path.begin(), by_path.end(), [](const Entry& a, const Entry& b) { return a.path < b.path; });
+    self.share = std::make_unique<Share>(unfinished_name(self.path), std::move(layout), self.communicator->rank(),
+                                         self.communicator->size());
+    self.share->start(by_path);
+    return true;
+}
+
+Writer::Progress Writer::progress() const {
+    return implementation_->share ? implementation_->share->progress() : Progress::idle;
+}
+
+bool Writer::commit() {
+    auto& self = *implementation_;
+    if (!self.share) return false;
+    self.share->wait();
+    auto failure = agree(self.share->failure(), *self.communicator);
+    if (!failure) failure = agree(caught([&] { self.share->verify_borders(); }), *self.communicator);
+    self.share.reset();
+    if (!failure)
+        failure = agree(caught([&] {
+                            if (self.first()) self.publish();
+                        }),
+                        *self.communicator);
+    if (failure) {
+        if (self.first()) remove_quietly(unfinished_name(self.path));
+        self.warn(*failure);
+        return false;
+    }
+    if (self.first()) {
+        const auto error = caught([&] { remove_older(self.folder, self.step, self.keep); });
+        if (error) log::warning("{}", error->what());
+    }
+    return true;
+}
+
+bool Writer::write_now(const Contents& contents, const std::vector<Entry>& entries) {
+    return begin(contents, entries) && commit();
+}
+
+bool Writer::finish() {
+    return implementation_->share ? commit() : true;
+}
+
+}  // namespace lockstep::checkpoint

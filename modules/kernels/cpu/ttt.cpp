@@ -1,0 +1,295 @@
+// The TTT layer's inner loop: one (sequence, head) to a thread. Gradients of the learned tensors are computed apart for
+// each sequence and then summed in the order of the sequences, so that the number of threads does not matter.
+#include "kernels/cpu/vector/ttt.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/parallel.hpp"
+#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/scratch.hpp"
+
+namespace lockstep::kernels::cpu {
+namespace {
+
+std::int64_t whole_blocks(std::int64_t count) {
+    return (count + ttt_block - 1) / ttt_block * ttt_block;
+}
+
+TttGeometry geometry_of(const TttShape& shape) {
+    LOCKSTEP_ASSERT(shape.batch > 0 && shape.length > 0 && shape.heads > 0 && shape.head_width > 0 &&
+                    shape.mini_batch > 0);
+    TttGeometry g{};
+    g.mlp = shape.mlp;
+    g.length = shape.length;
+    g.mini_batch = shape.mini_batch;
+    g.heads = shape.heads;
+    g.width = shape.head_width;
+    g.hidden = shape.hidden();
+    g.padded_width = whole_blocks(g.width);
+    g.padded_hidden = whole_blocks(g.hidden);
+    g.padded_batch = whole_blocks(g.mini_batch);
+    g.state_count = (g.width + 1) * g.padded_hidden + (g.mlp ? (g.hidden + 1) * g.padded_width : 0);
+    return g;
+}
+
+std::int64_t saved_states(const TttGeometry& g) {
+    const std::int64_t mini_batches = (g.length + g.mini_batch - 1) / g.mini_batch;
+    return (mini_batches - 1) / ttt_group;
+}
+
+void check_inner(const TttInner& inner, const TttGeometry& g) {
+    LOCKSTEP_ASSERT(inner.weight1.count() == g.heads * g.width * g.hidden && inner.bias1.count() == g.heads * g.hidden);
+    if (g.mlp)
+        LOCKSTEP_ASSERT(inner.weight2.count() == g.heads * g.hidden * g.width &&
+                        inner.bias2.count() == g.heads * g.width);
+    LOCKSTEP_ASSERT(inner.norm_weight.count() == g.heads * g.width && inner.norm_bias.count() == g.heads * g.width);
+}
+
+// The rows of one head's tensors and where they lie in a state; body(tensor's floats, state's floats, width).
+template <class Body>
+void for_each_row(const TttGeometry& g, std::int64_t head, const Tensor& weight1, const Tensor& bias1,
+                  const Tensor& weight2, const Tensor& bias2, float* state, Body&& body) {
+    const auto rows = [&](const Tensor& tensor, std::int64_t count, std::int64_t width, std::int64_t padded) {
+        float* data = tensor.fp32() + head * count * width;
+        for (std::int64_t i = 0; i < count; ++i, state += padded) body(data + i * width, state, width, padded);
+    };
+    rows(weight1, g.width, g.hidden, g.padded_hidden);
+    rows(bias1, 1, g.hidden, g.padded_hidden);
+    if (!g.mlp) return;
+    rows(weight2, g.hidden, g.width, g.padded_width);
+    rows(bias2, 1, g.width, g.padded_width);
+}
+
+void load_state(const TttGeometry& g, float* state, std::int64_t head, const Tensor& weight1, const Tensor& bias1,
+                const Tensor& weight2, const Tensor& bias2) {
+    for_each_row(g, head, weight1, bias1, weight2, bias2, state,
+                 [](const float* tensor, float* row, std::int64_t width, std::int64_t padded) {
+                     std::memcpy(row, tensor, static_cast<std::size_t>(width) * sizeof(float));
+                     std::fill(row + width, row + padded, 0.0f);
+                 });
+}
+
+}  // namespace
+
+void CpuBackend::step_size_forward(Tensor step_size, Tensor logit, float scale) {
+    LOCKSTEP_ASSERT(step_size.count() == logit.count());
+    const Ttt& ttt = *vector_.ttt;
+    float* out = step_size.fp32();
+    const float* in = logit.fp32();
+    parallel_for(logit.count(), 4096, [&](std::int64_t first, std::int64_t last, int) {
+        ttt.step_size_forward(out + first, in + first, scale, last - first);
+    });
+}
+
+void CpuBackend::step_size_backward(Tensor dlogit, Tensor dstep_size, Tensor step_size, float scale) {
+    LOCKSTEP_ASSERT(dlogit.count() == step_size.count() && dstep_size.count() == step_size.count());
+    const Ttt& ttt = *vector_.ttt;
+    float* out = dlogit.fp32();
+    const float *gradient = dstep_size.fp32(), *step = step_size.fp32();
+    parallel_for(step_size.count(), 4096, [&](std::int64_t first, std::int64_t last, int) {
+        ttt.step_size_backward(out + first, gradient + first, step + first, scale, last - first);
+    });
+}
+
+void CpuBackend::token_scale_forward(Tensor token_scale, Tensor delta) {
+    LOCKSTEP_ASSERT(token_scale.count() == delta.count());
+    float* out = token_scale.fp32();
+    const float* in = delta.fp32();
+    for (std::int64_t i = 0; i < delta.count(); ++i) {
+        const float value = 1.0f / static_cast<float>(i + 1) + in[i];
+        out[i] = value < 0.0f ? 0.0f : value;  // NaN stays
+    }
+}
+
+void CpuBackend::token_scale_backward(Tensor ddelta, Tensor dtoken_scale, Tensor delta) {
+    LOCKSTEP_ASSERT(ddelta.count() == delta.count() && dtoken_scale.count() == delta.count());
+    float* out = ddelta.fp32();
+    const float *gradient = dtoken_scale.fp32(), *in = delta.fp32();
+    for (std::int64_t i = 0; i < delta.count(); ++i)
+        if (!(1.0f / static_cast<float>(i + 1) + in[i] < 0.0f)) out[i] += gradient[i];
+}
+
+std::int64_t CpuBackend::ttt_saved_count(const TttShape& shape) const {
+    const TttGeometry g = geometry_of(shape);
+    // Never 0: an empty tensor says that no backward follows.
+    return std::max<std::int64_t>(shape.batch * shape.heads * saved_states(g) * g.state_count, 1);
+}
+
+void CpuBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
+                             const TttInner& inner, const TttShape& shape) {
+    const TttGeometry g = geometry_of(shape);
+    const std::int64_t rows = shape.batch * shape.length, stride = g.heads * g.width;
+    LOCKSTEP_ASSERT(q.count() == rows * stride && k.count() == q.count() && v.count() == q.count() &&
+                    y.count() == q.count() && step_size.count() == rows * g.heads &&
+                    token_scale.count() == g.mini_batch);
+    check_inner(inner, g);
+    if (!saved.empty()) LOCKSTEP_ASSERT(saved.count() >= ttt_saved_count(shape));
+    const Ttt& ttt = *vector_.ttt;
+    scratch_->reserve(whole_blocks(g.state_count) + ttt.forward_scratch(g));
+    parallel_for(shape.batch * g.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+        float* state = scratch_->of(thread);
+        for (std::int64_t pair = begin; pair < end; ++pair) {
+            const std::int64_t sequence = pair / g.heads, head = pair % g.heads;
+            const std::int64_t at = sequence * g.length * stride + head * g.width;
+            load_state(g, state, head, inner.weight1, inner.bias1, inner.weight2, inner.bias2);
+            TttForward task{};
+            task.q = q.fp32() + at;
+            task.k = k.fp32() + at;
+            task.v = v.fp32() + at;
+            task.y = y.fp32() + at;
+            task.step_size = step_size.fp32() + sequence * g.length * g.heads + head;
+            task.token_scale = token_scale.fp32();
+            task.norm_weight = inner.norm_weight.fp32() + head * g.width;
+            task.norm_bias = inner.norm_bias.fp32() + head * g.width;
+            task.state = state;
+            task.checkpoints = saved.empty() ? nullptr : saved.fp32() + pair * saved_states(g) * g.state_count;
+            ttt.forward(g, task, state + whole_blocks(g.state_count));
+        }
+    });
+}
+
+void CpuBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size, Tensor dtoken_scale,
+                              const TttInner& dinner, Tensor dy, Tensor saved, Tensor q, Tensor k, Tensor v,
+                              Tensor step_size, Tensor token_scale, const TttInner& inner, const TttShape& shape) {
+    const TttGeometry g = geometry_of(shape);
+    const std::int64_t rows = shape.batch * shape.length, stride = g.heads * g.width;
+    for (const Tensor& tensor : {dq, dk, dv, dy, q, k, v}) LOCKSTEP_ASSERT(tensor.count() == rows * stride);
+    LOCKSTEP_ASSERT(step_size.count() == rows * g.heads && dstep_size.count() == step_size.count() &&
+                    token_scale.count() == g.mini_batch && dtoken_scale.count() == g.mini_batch &&
+                    saved.count() >= ttt_saved_count(shape));
+    check_inner(inner, g);
+    check_inner(dinner, g);
+    const Ttt& ttt = *vector_.ttt;
+    const std::int64_t state_room = whole_blocks(g.state_count);
+    scratch_->reserve(state_room + ttt.backward_scratch(g));
+
+    // Sequences go in waves, so that the parts that wait for their sum stay few; the order of the sums is always the
+    // same.
+    const std::int64_t part_count = state_room + 2 * g.padded_width + g.padded_batch;
+    const std::int64_t wave = std::min(shape.batch, (4 * threads() + g.heads - 1) / g.heads);
+    float* const parts = scratch_->shared(wave * g.heads * part_count);
+    for (std::int64_t first_sequence = 0; first_sequence < shape.batch; first_sequence += wave) {
+        const std::int64_t sequences = std::min(wave, shape.batch - first_sequence);
+        parallel_for(sequences * g.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+            float* state = scratch_->of(thread);
+            for (std::int64_t pair = begin; pair < end; ++pair) {
+                const std::int64_t sequence = first_sequence + pair / g.heads, head = pair % g.heads;
+                const std::int64_t at = sequence * g.length * stride + head * g.width;
+                const std::int64_t step_at = sequence * g.length * g.heads + head;
+                load_state(g, state, head, inner.weight1, inner.bias1, inner.weight2, inner.bias2);
+                TttBackward task{};
+                task.dy = dy.fp32() + at;
+                task.q = q.fp32() + at;
+                task.k = k.fp32() + at;
+                task.v = v.fp32() + at;
+                task.step_size = step_size.fp32() + step_at;
+                task.token_scale = token_scale.fp32();
+                task.norm_weight = inner.norm_weight.fp32() + head * g.width;
+                task.norm_bias = inner.norm_bias.fp32() + head * g.width;
+                task.state = state;
+                task.checkpoints = saved.fp32() + (sequence * g.heads + head) * saved_states(g) * g.state_count;
+                task.dq = dq.fp32() + at;
+                task.dk = dk.fp32() + at;
+                task.dv = dv.fp32() + at;
+                task.dstep_size = dstep_size.fp32() + step_at;
+                task.dstate = parts + pair * part_count;
+                task.dnorm_weight = task.dstate + state_room;
+                task.dnorm_bias = task.dnorm_weight + g.padded_width;
+                task.dtoken_scale = task.dnorm_bias + g.padded_width;
+                ttt.backward(g, task, state + state_room);
+            }
+        });
+        const auto add = [](float* to, const float* from, std::int64_t count) {
+            for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
+        };
+        parallel_for(g.heads, 1, [&](std::int64_t begin, std::int64_t end, int) {
+            for (std::int64_t head = begin; head < end; ++head)
+                for (std::int64_t sequence = 0; sequence < sequences; ++sequence) {
+                    float* part = parts + (sequence * g.heads + head) * part_count;
+                    for_each_row(g, head, dinner.weight1, dinner.bias1, dinner.weight2, dinner.bias2, part,
+                                 [&](float* tensor, const float* row, std::int64_t width, std::int64_t) {
+                                     add(tensor, row, width);
+                                 });
+                    add(dinner.norm_weight.fp32() + head * g.width, part + state_room, g.width);
+                    add(dinner.norm_bias.fp32() + head * g.width, part + state_room + g.padded_width, g.width);
+                }
+        });
+        for (std::int64_t pair = 0; pair < sequences * g.heads; ++pair)
+            add(dtoken_scale.fp32(), parts + pair * part_count + state_room + 2 * g.padded_width, g.mini_batch);
+    }
+}
+
+void CpuBackend::ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k, Tensor v, Tensor step_size,
+                            Tensor token_scale, const TttInner& inner, const TttShape& shape, std::int64_t position) {
+    const TttGeometry g = geometry_of(shape);
+    const std::int64_t stride = g.heads * g.width;
+    LOCKSTEP_ASSERT(shape.batch == 1 && position >= 0 && q.count() == g.length * stride && k.count() == q.count() &&
+                    v.count() == q.count() && y.count() == q.count() && step_size.count() == g.length * g.heads &&
+                    token_scale.count() == g.mini_batch);
+    check_inner(inner, g);
+    const Ttt& ttt = *vector_.ttt;
+    const std::int64_t state_room = whole_blocks(g.state_count);
+    scratch_->reserve(std::max(state_room + ttt.forward_scratch(g), ttt.decode_scratch(g)));
+    parallel_for(g.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+        float* scratch = scratch_->of(thread);
+        for (std::int64_t head = begin; head < end; ++head) {
+            const std::int64_t narrow = head * g.width, wide = head * g.hidden;
+            const std::int64_t matrix = narrow * g.hidden;
+            TttDecode task{};
+            task.weight1 = state.weight1.fp32() + matrix;
+            task.bias1 = state.bias1.fp32() + wide;
+            task.weight1_sum = state.weight1_sum.fp32() + matrix;
+            task.bias1_sum = state.bias1_sum.fp32() + wide;
+            if (g.mlp) {
+                task.weight2 = state.weight2.fp32() + matrix;
+                task.bias2 = state.bias2.fp32() + narrow;
+                task.weight2_sum = state.weight2_sum.fp32() + matrix;
+                task.bias2_sum = state.bias2_sum.fp32() + narrow;
+            }
+            task.norm_weight = inner.norm_weight.fp32() + narrow;
+            task.norm_bias = inner.norm_bias.fp32() + narrow;
+            std::int64_t token = 0;
+            while (token < g.length) {
+                const std::int64_t index = (position + token) % g.mini_batch, at = token * stride + narrow;
+                const std::int64_t whole = (g.length - token) / g.mini_batch * g.mini_batch;
+                if (index == 0 && whole > 0) {
+                    // Whole mini-batches, as a prompt has them: the parallel form.
+                    TttGeometry part = g;
+                    part.length = whole;
+                    load_state(g, scratch, head, state.weight1, state.bias1, state.weight2, state.bias2);
+                    TttForward pass{};
+                    pass.q = q.fp32() + at;
+                    pass.k = k.fp32() + at;
+                    pass.v = v.fp32() + at;
+                    pass.y = y.fp32() + at;
+                    pass.step_size = step_size.fp32() + token * g.heads + head;
+                    pass.token_scale = token_scale.fp32();
+                    pass.norm_weight = task.norm_weight;
+                    pass.norm_bias = task.norm_bias;
+                    pass.state = scratch;
+                    pass.last_update = true;
+                    ttt.forward(part, pass, scratch + state_room);
+                    for_each_row(g, head, state.weight1, state.bias1, state.weight2, state.bias2, scratch,
+                                 [](float* tensor, const float* row, std::int64_t width, std::int64_t) {
+                                     std::memcpy(tensor, row, static_cast<std::size_t>(width) * sizeof(float));
+                                 });
+                    token += whole;
+                    continue;
+                }
+                const float scale = token_scale.fp32()[index];
+                ttt.decode(g, task, y.fp32() + at, q.fp32() + at, k.fp32() + at, v.fp32() + at,
+                           step_size.fp32()[token * g.heads + head], scale, scratch);
+                ++token;
+                if (index + 1 < g.mini_batch) continue;
+                ttt.decode_commit(task.weight1, task.weight1_sum, scale, g.width * g.hidden);
+                ttt.decode_commit(task.bias1, task.bias1_sum, scale, g.hidden);
+                if (!g.mlp) continue;
+                ttt.decode_commit(task.weight2, task.weight2_sum, scale, g.width * g.hidden);
+                ttt.decode_commit(task.bias2, task.bias2_sum, scale, g.width);
+            }
+        }
+    });
+}
+
+}  // namespace lockstep::kernels::cpu

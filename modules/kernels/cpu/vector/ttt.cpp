@@ -1,0 +1,26 @@
+#include "kernels/cpu/vector/ttt.hpp"
+
+#include "kernels/cpu/vector/ttt_decode.hpp"
+#include "kernels/cpu/vector/ttt_scan.hpp"
+#include "kernels/cpu/vector/vector.hpp"
+
+namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
+
+static void step_size_forward(float* step_size, const float* logit, float scale, std::int64_t count) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) step_size[i] = scale * sigmoid(logit[i]);
+}
+
+static void step_size_backward(float* dlogit, const float* dstep_size, const float* step_size, float scale,
+                               std::int64_t count) {
+    // A scale of 0 stops learning inside: steps and gradients are 0, not 0/0.
+    const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) dlogit[i] = dstep_size[i] * step_size[i] * (1.0f - step_size[i] * inverse);
+}
+
+constinit const Ttt ttt_functions = {
+    step_size_forward, step_size_backward, forward_scratch, backward_scratch, decode_scratch,
+    forward,           backward,           decode,          decode_commit};
+
+}  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

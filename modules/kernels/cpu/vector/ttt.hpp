@@ -1,0 +1,71 @@
+// The TTT layer's inner loop for one head of one sequence; equations and symbols as in docs/ttt.md.
+//
+// Inside, matrices lie with the tokens of a mini-batch along the row ("feature-major", [f, b]): LayerNorm then sums
+// down the columns, W and its transpose are read equally well, and only token-major copies that a rank-b update needs
+// are transposed. Rows of tokens and of weights are padded with zeros to whole blocks of 16 elements.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::kernels::cpu {
+
+constexpr std::int64_t ttt_block = 16;
+constexpr std::int64_t ttt_group = 8;  // mini-batches between two saved states
+
+struct TttGeometry {
+    bool mlp;
+    std::int64_t length, mini_batch, heads;
+    std::int64_t width, hidden;                              // f and g
+    std::int64_t padded_width, padded_hidden, padded_batch;  // of W2's and W1's rows, and of a row of tokens
+    // A state is one array: W1 [f, padded g], c1 [padded g], and for mlp W2 [g, padded f], c2 [padded f].
+    std::int64_t state_count;
+};
+
+// q, k, v, y and their gradients have rows of heads · f elements and point at the head's slice of the first token;
+// step_size has rows of `heads` elements and points at the head's element.
+struct TttForward {
+    const float *q, *k, *v, *step_size;
+    const float* token_scale;              // τ [b]
+    const float *norm_weight, *norm_bias;  // γ, β [f]
+    float* y;
+    float* state;        // in: the learned one; out: after the last mini-batch, with `last_update`
+    float* checkpoints;  // the states before mini-batches 8, 16, …; may be null
+    bool last_update;
+};
+
+struct TttBackward {
+    const float *dy, *q, *k, *v, *step_size;
+    const float* token_scale;
+    const float *norm_weight, *norm_bias;
+    const float* state;  // the learned one
+    const float* checkpoints;
+    float *dq, *dk, *dv, *dstep_size;
+    // Overwritten with this sequence's part: of the learned state, of γ and β [f], of τ [b].
+    float *dstate, *dnorm_weight, *dnorm_bias, *dtoken_scale;
+};
+
+// Decoding works on the tensors of TttState as they are, without padding: weight1 [f, g] …
+struct TttDecode {
+    float *weight1, *bias1, *weight2, *bias2;
+    float *weight1_sum, *bias1_sum, *weight2_sum, *bias2_sum;
+    const float *norm_weight, *norm_bias;
+};
+
+struct Ttt {
+    void (*step_size_forward)(float* step_size, const float* logit, float scale, std::int64_t count);
+    void (*step_size_backward)(float* dlogit, const float* dstep_size, const float* step_size, float scale,
+                               std::int64_t count);
+    // Floats of scratch that the functions below need; scratch is aligned to 64 bytes.
+    std::int64_t (*forward_scratch)(const TttGeometry& geometry);
+    std::int64_t (*backward_scratch)(const TttGeometry& geometry);
+    std::int64_t (*decode_scratch)(const TttGeometry& geometry);
+    void (*forward)(const TttGeometry& geometry, const TttForward& task, float* scratch);
+    void (*backward)(const TttGeometry& geometry, const TttBackward& task, float* scratch);
+    // One token: adds λ times its gradient to the sums, then reads with W - τ Σ.
+    void (*decode)(const TttGeometry& geometry, const TttDecode& task, float* y, const float* q, const float* k,
+                   const float* v, float step_size, float token_scale, float* scratch);
+    // The end of a mini-batch: W -= τ Σ; Σ = 0.
+    void (*decode_commit)(float* weight, float* weight_sum, float token_scale, std::int64_t count);
+};
+
+}  // namespace lockstep::kernels::cpu

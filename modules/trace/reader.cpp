@@ -1,0 +1,164 @@
+#include "trace/reader.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "base/error.hpp"
+
+namespace lockstep::trace {
+namespace {
+
+using hdf5::ElementType;
+
+// HDF5's own words about a foreign file help nobody, so what is no HDF5 file is told apart first.
+hdf5::File open_trace(const std::string& path) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored))
+        throw usage_error("{} does not exist; give a run's folder or a trace file", path);
+    if (!std::filesystem::is_regular_file(path, ignored)) throw usage_error("{} is not a file", path);
+    std::ifstream stream(path, std::ios::binary);
+    if (!stream) throw usage_error("{} cannot be read: {}", path, system_error_text());
+    constexpr std::array<char, 8> signature = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
+    std::array<char, 8> start{};
+    stream.read(start.data(), start.size());
+    if (stream.gcount() == 0) throw damaged_error("{} is empty", path);
+    if (start != signature) {
+        if (std::filesystem::path(path).extension() == ".h5")
+            throw damaged_error("{} is damaged: it does not begin like an HDF5 file", path);
+        throw usage_error("{} is not a trace; give a run's folder or a trace-NNN.h5 file", path);
+    }
+    hdf5::File file = hdf5::File::open(path);
+    if (!file.has_attribute("/", "format") || file.read_string("/", "format") != format_name)
+        throw usage_error("{} is an HDF5 file but not a trace of lockstep", path);
+    const std::int64_t version = file.read_integer("/", "format_version");
+    if (version < 1 || version > format_version)
+        throw usage_error("{} has trace format {}; this program reads up to {}: use a newer lockstep", path, version,
+                          format_version);
+    return file;
+}
+
+std::int64_t read_count(const hdf5::File& file, const std::string& name) {
+    if (!file.exists(name)) throw damaged_error("{} is damaged: it has no /{}", file.path(), name);
+    const auto about = file.info(name);
+    if (!about.dimensions.empty() || about.type_name != "int64")
+        throw damaged_error("{} is damaged: /{} is not one number", file.path(), name);
+    std::int64_t value = 0;
+    file.read(name, &value);
+    return value;
+}
+
+void check_shape(const hdf5::File& file, const std::string& name, const hdf5::Dimensions& behind, std::uint64_t rows,
+                 const std::string& type) {
+    if (!file.exists(name)) throw damaged_error("{} is damaged: it has no /{}", file.path(), name);
+    const auto about = file.info(name);
+    bool right = about.dimensions.size() == behind.size() + 1 && about.dimensions[0] >= rows && about.type_name == type;
+    for (std::size_t i = 0; right && i < behind.size(); ++i) right = about.dimensions[i + 1] == behind[i];
+    if (!right)
+        throw damaged_error("{} is damaged: /{} does not have the shape that its other parts ask for", file.path(),
+                            name);
+    // A wrong shape must not become a wish for terabytes of memory.
+    constexpr std::uint64_t most = std::uint64_t{1} << 46;
+    std::uint64_t bytes = about.element_bytes;
+    for (const auto size : about.dimensions) {
+        if (size > 0 && bytes > most / size)
+            throw damaged_error("{} is damaged: /{} cannot be that large", file.path(), name);
+        bytes *= size;
+    }
+    if (about.contiguous && bytes > std::filesystem::file_size(file.path()))
+        throw damaged_error("{} is damaged: it ends before /{} does", file.path(), name);
+}
+
+}  // namespace
+
+TraceFile::TraceFile(const std::string& path) : file_(open_trace(path)) {
+    header_ = read_header(file_);
+    closed_ = read_count(file_, "closed") != 0;
+    const std::int64_t steps = read_count(file_, "valid_steps"), events = read_count(file_, "valid_events");
+    if (steps < 0 || events < 0)
+        throw damaged_error("{} is damaged: it counts {} steps and {} events", path, steps, events);
+    if (header_.ranks.empty()) throw damaged_error("{} is damaged: it has no ranks", path);
+    events_ = static_cast<std::size_t>(events);
+    const auto rows = static_cast<std::uint64_t>(steps);
+    const std::uint64_t rank_count = ranks(), region_count = regions();
+    check_shape(file_, "steps", {}, rows, "record");
+    check_shape(file_, "rank_loss", {rank_count}, rows, "fp64");
+    check_shape(file_, "times", {rank_count, region_count}, rows, "fp64");
+    check_shape(file_, "calls", {rank_count, region_count}, rows, "uint32");
+    check_shape(file_, "memory", {rank_count, 3}, rows, "uint64");
+    check_shape(file_, "overhead", {rank_count}, rows, "fp64");
+    check_shape(file_, "events", {}, events_, "record");
+    steps_.resize(rows);
+    file_.read_rows("steps", step_record(), 0, rows, steps_.data());
+    for (std::size_t i = 1; i < steps_.size(); ++i)
+        if (steps_[i].step <= steps_[i - 1].step)
+            throw damaged_error("{} is damaged: step {} follows step {}", path, steps_[i].step, steps_[i - 1].step);
+}
+
+void TraceFile::read_times(std::size_t first, std::size_t count, std::vector<double>& seconds) const {
+    seconds.resize(count * ranks() * regions());
+    file_.read_rows("times", ElementType::fp64, first, count, seconds.data());
+}
+
+void TraceFile::read_calls(std::size_t first, std::size_t count, std::vector<std::uint32_t>& calls) const {
+    calls.resize(count * ranks() * regions());
+    file_.read_rows("calls", ElementType::uint32, first, count, calls.data());
+}
+
+void TraceFile::read_rank_loss(std::size_t first, std::size_t count, std::vector<double>& losses) const {
+    losses.resize(count * ranks());
+    file_.read_rows("rank_loss", ElementType::fp64, first, count, losses.data());
+}
+
+void TraceFile::read_memory(std::size_t first, std::size_t count, std::vector<std::uint64_t>& bytes) const {
+    bytes.resize(count * ranks() * 3);
+    file_.read_rows("memory", ElementType::uint64, first, count, bytes.data());
+}
+
+void TraceFile::read_overhead(std::size_t first, std::size_t count, std::vector<double>& seconds) const {
+    seconds.resize(count * ranks());
+    file_.read_rows("overhead", ElementType::fp64, first, count, seconds.data());
+}
+
+std::vector<EventRow> TraceFile::read_events() const {
+    std::vector<EventRow> events(events_);
+    file_.read_rows("events", event_record(), 0, events_, events.data());
+    for (const EventRow& event : events)
+        if (event.rank < 0 || static_cast<std::size_t>(event.rank) >= ranks() || event.region < 0 ||
+            static_cast<std::size_t>(event.region) >= regions())
+            throw damaged_error("{} is damaged: an event names rank {} and region {}", path(), event.rank,
+                                event.region);
+    return events;
+}
+
+Run open_run(const std::string& path) {
+    Run run;
+    run.path = path;
+    std::error_code ignored;
+    std::vector<NumberedFile> files;
+    if (std::filesystem::is_directory(path, ignored)) {
+        files = trace_files(path);
+        if (files.empty()) throw usage_error("{} holds no trace-NNN.h5; was it run with trace.detail = \"off\"?", path);
+    } else {
+        files.push_back({0, path});
+    }
+    for (const NumberedFile& file : files) {
+        RunPart part{TraceFile(file.path), 0};
+        part.rows = part.file.steps().size();
+        if (part.file.header().part == 0) ++run.launches;
+        run.parts.push_back(std::move(part));
+    }
+    run.launches = std::max<std::int64_t>(run.launches, 1);
+    // A later file's steps are what the run is made of; an earlier file counts up to where a later one begins.
+    std::int64_t resumed_at = std::numeric_limits<std::int64_t>::max();
+    for (auto part = run.parts.rbegin(); part != run.parts.rend(); ++part) {
+        const auto& steps = part->file.steps();
+        while (part->rows > 0 && steps[part->rows - 1].step >= resumed_at) --part->rows, ++run.superseded;
+        if (!steps.empty()) resumed_at = std::min(resumed_at, steps.front().step);
+    }
+    return run;
+}
+
+}  // namespace lockstep::trace

@@ -1,0 +1,92 @@
+// The stopwatch under the tracer: nested regions of one rank, their inclusive times and calls since the last row.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "trace/tracer.hpp"
+
+namespace lockstep::trace {
+
+// An uninterrupted stretch of a region, on this rank's clock.
+struct Stretch {
+    std::int64_t step = 0;
+    RegionId region = -1;
+    std::int32_t unused = 0;
+    double start = 0, end = 0;
+};
+
+class RegionClock {
+  public:
+    RegionId add(RegionId parent) {
+        parents_.push_back(parent);
+        times_.push_back(0);
+        calls_.push_back(0);
+        return static_cast<RegionId>(parents_.size()) - 1;
+    }
+    std::size_t regions() const { return parents_.size(); }
+
+    void begin(RegionId region) {
+        LOCKSTEP_ASSERT(static_cast<std::size_t>(region) < parents_.size());
+        const double now = seconds_now();
+        if (parents_[static_cast<std::size_t>(region)] != running_) return begin_elsewhere(region, now);
+        enter(region, now);
+    }
+    void end(RegionId region) {
+        LOCKSTEP_ASSERT(region == running_ && region >= 0);  // regions end in the reverse order of their begin
+        const double now = seconds_now();
+        const Frame frame = frames_.back();
+        account(frames_.back(), now);
+        frames_.pop_back();
+        if (frame.entered > 0 || frame.paused > 0) leave_elsewhere(frame, now);
+        running_ = frames_.empty() ? -1 : frames_.back().region;
+    }
+
+    // Accounts the time of what is open so far, gives the row away and starts the next one.
+    void take_row(std::vector<double>& times, std::vector<std::uint32_t>& calls);
+    double seconds_of(RegionId region) const;
+    std::uint64_t calls_in_row() const;
+
+    void record_stretches(bool wanted) { recording_ = wanted; }
+    // Since the last call; their step is not set. At most so many are kept between two calls.
+    static constexpr std::size_t most_stretches = 1u << 16;
+    std::vector<Stretch> take_stretches() { return std::exchange(stretches_, {}); }
+
+  private:
+    struct Frame {
+        RegionId region = -1;
+        bool paused_now = false;
+        std::uint32_t entered = 0;  // regions on its path that were entered with it
+        std::uint32_t paused = 0;   // frames that stand still while it is open
+        double start = 0;
+    };
+    void enter(RegionId region, double now) {
+        frames_.push_back({region, false, 0, 0, now});
+        ++calls_[static_cast<std::size_t>(region)];
+        running_ = region;
+    }
+    void account(Frame& frame, double now) {
+        times_[static_cast<std::size_t>(frame.region)] += now - frame.start;
+        if (recording_ && stretches_.size() < most_stretches)
+            stretches_.push_back({0, frame.region, 0, frame.start, now});
+        frame.start = now;
+    }
+    bool on_path(RegionId ancestor, RegionId region) const;
+    void begin_elsewhere(RegionId region, double now);
+    void leave_elsewhere(const Frame& left, double now);
+
+    std::vector<RegionId> parents_;
+    std::vector<double> times_;
+    std::vector<std::uint32_t> calls_;
+    std::vector<Frame> frames_;
+    std::vector<std::size_t> paused_frames_;
+    std::vector<Stretch> stretches_;
+    RegionId running_ = -1;  // the innermost
+    bool recording_ = false;
+};
+
+}  // namespace lockstep::trace

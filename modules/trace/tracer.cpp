@@ -1,0 +1,413 @@
+#include "trace/tracer.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "base/log.hpp"
+#include "base/version.hpp"
+#include "trace/region_clock.hpp"
+#include "trace/writer.hpp"
+
+namespace lockstep::trace {
+namespace {
+
+constexpr double flush_after_seconds = 2;
+constexpr std::size_t flush_after_rows = 256;
+
+// What every rank tells rank 0 about itself at the start.
+struct RankMessage {
+    char host[256] = {}, cores[512] = {}, gpu[256] = {};
+    std::int64_t numa_node = -1, data = 0, tensor = 0, pipeline = 0, threads = 1;
+};
+
+template <std::size_t size>
+void copy_text(char (&to)[size], const std::string& from) {
+    std::memcpy(to, from.data(), std::min(from.size(), size - 1));
+}
+
+// How far each rank's clock is from rank 0's. In a barrier nobody leaves before everybody has entered: with the offset
+// o of a rank's clock, entered(rank) - o <= left(0) and entered(0) <= left(rank) - o. Many barriers narrow the
+// interval.
+struct ClockOffset {
+    double offset = 0, error = 0;
+};
+std::vector<ClockOffset> measure_clock_offsets(cluster::Communicator& communicator) {
+    constexpr std::size_t rounds = 32;
+    std::vector<double> own;
+    for (std::size_t round = 0; round < rounds; ++round) {
+        own.push_back(seconds_now());
+        communicator.barrier();
+        own.push_back(seconds_now());
+    }
+    const std::vector<char> bytes = communicator.gather(own.data(), own.size() * sizeof(double), 0);
+    if (communicator.rank() != 0) return {};
+    std::vector<double> all(bytes.size() / sizeof(double));
+    std::memcpy(all.data(), bytes.data(), bytes.size());
+    std::vector<ClockOffset> offsets(static_cast<std::size_t>(communicator.size()));
+    for (std::size_t rank = 1; rank < offsets.size(); ++rank) {
+        const double* theirs = all.data() + rank * 2 * rounds;
+        double low = theirs[0] - all[1], high = theirs[1] - all[0];
+        for (std::size_t round = 1; round < rounds; ++round) {
+            low = std::max(low, theirs[2 * round] - all[2 * round + 1]);
+            high = std::min(high, theirs[2 * round + 1] - all[2 * round]);
+        }
+        offsets[rank] = {(low + high) / 2, (high - low) / 2};
+    }
+    return offsets;
+}
+
+// Seconds that one begin and its end cost on this machine.
+double measure_pair_cost() {
+    RegionClock scratch;
+    const RegionId region = scratch.add(-1);
+    constexpr int pairs = 2000;
+    double best = 1;
+    for (int batch = 0; batch < 3; ++batch) {
+        const double start = seconds_now();
+        for (int i = 0; i < pairs; ++i) {
+            scratch.begin(region);
+            scratch.end(region);
+        }
+        best = std::min(best, (seconds_now() - start) / pairs);
+    }
+    return best;
+}
+
+template <class Number>
+void append_bytes(std::vector<char>& to, const std::vector<Number>& values) {
+    const char* first = reinterpret_cast<const char*>(values.data());
+    to.insert(to.end(), first, first + values.size() * sizeof(Number));
+}
+
+// Sections of one rank's message go to [row, rank, …].
+template <class Number>
+const char* scatter_rows(const char* from, std::size_t rows, std::size_t rank, std::size_t ranks, std::size_t per_rank,
+                         std::vector<Number>& to) {
+    for (std::size_t row = 0; row < rows && per_rank > 0; ++row, from += per_rank * sizeof(Number))
+        std::memcpy(to.data() + (row * ranks + rank) * per_rank, from, per_rank * sizeof(Number));
+    return from;
+}
+
+}  // namespace
+
+Detail detail_from(const std::string& name) {
+    if (name == "off") return Detail::off;
+    if (name == "step") return Detail::step;
+    if (name == "phase") return Detail::phase;
+    if (name == "layer") return Detail::layer;
+    throw usage_error("trace.detail is \"{}\"; it takes off, step, phase or layer", name);
+}
+
+std::string detail_name(Detail detail) {
+    switch (detail) {
+        case Detail::off:
+            return "off";
+        case Detail::step:
+            return "step";
+        case Detail::phase:
+            return "phase";
+        case Detail::layer:
+            return "layer";
+    }
+    return "phase";
+}
+
+struct Tracer::Implementation {
+    TracerOptions options;
+    std::unique_ptr<cluster::Communicator> communicator;
+    bool on = false;      // a file is wanted
+    bool sealed = false;  // the first row is closed: no more regions
+    bool ended = false;   // all ranks agreed that nothing more is written
+    bool closed = false;
+    bool failed = false;  // rank 0 could not write
+    double pair_cost = 0, overhead_total = 0, overhead_row = 0, clock_zero = 0;
+    RegionClock clock;
+    std::vector<RegionRow> regions;
+    std::uint64_t regions_hash = 0;
+
+    // Rows waiting for the next flush.
+    std::vector<StepRow> rows;
+    std::vector<double> rank_loss, overhead, times;
+    std::vector<std::uint32_t> calls;
+    std::vector<std::uint64_t> memory;
+    std::vector<Stretch> stretches;
+    std::uint64_t memory_now[3] = {};
+    double oldest_row = 0;
+    bool any_row = false;
+
+    // Rank 0 only.
+    Header header;
+    std::unique_ptr<TraceWriter> writer;
+    bool told_of_dropped_events = false;
+
+    bool root() const { return communicator->rank() == 0; }
+    void spend(double seconds) {
+        overhead_total += seconds;
+        overhead_row += seconds;
+    }
+    void clear_rows() {
+        rows.clear();
+        rank_loss.clear();
+        overhead.clear();
+        times.clear();
+        calls.clear();
+        memory.clear();
+        stretches.clear();
+    }
+    // The tracing goes on as a stopwatch; only the file ends.
+    void give_up(const char* reason) {
+        if (!failed) log::warning("the trace ends here and training goes on: {}", reason);
+        failed = true;
+        writer.reset();
+    }
+    void gather_ranks();
+    void gather_rows(Block& block);
+    void gather_events(Block& block, std::size_t most);
+    void write(const Block& block);
+    void flush();
+    void add_rest();
+};
+
+void Tracer::Implementation::gather_ranks() {
+    RankMessage own;
+    copy_text(own.host, options.rank.host);
+    copy_text(own.cores, options.rank.cores);
+    copy_text(own.gpu, options.rank.gpu);
+    own.numa_node = options.rank.numa_node;
+    own.data = options.rank.data;
+    own.tensor = options.rank.tensor;
+    own.pipeline = options.rank.pipeline;
+    own.threads = options.rank.threads;
+    const std::vector<char> all = communicator->gather(&own, sizeof own, 0);
+    const std::vector<ClockOffset> offsets = measure_clock_offsets(*communicator);
+    if (!root()) return;
+    clock_zero = seconds_now();
+    header.start_time = wall_seconds();
+    header.run_name = options.run_name;
+    header.description = options.description;
+    header.program_version = version();
+    header.commit = commit();
+    header.detail = detail_name(options.detail);
+    header.event_every = options.event_every;
+    for (std::size_t i = 0; i < offsets.size(); ++i) {
+        RankMessage message;
+        std::memcpy(&message, all.data() + i * sizeof message, sizeof message);
+        RankRow row;
+        row.host = message.host;
+        row.cores = message.cores;
+        row.gpu = message.gpu;
+        row.numa_node = message.numa_node;
+        row.data = message.data;
+        row.tensor = message.tensor;
+        row.pipeline = message.pipeline;
+        row.threads = message.threads;
+        row.clock_offset = offsets[i].offset;
+        row.clock_error = offsets[i].error;
+        header.ranks.push_back(std::move(row));
+    }
+}
+
+void Tracer::Implementation::gather_rows(Block& block) {
+    const std::size_t count = rows.size(), region_count = clock.regions();
+    std::vector<char> own;
+    append_bytes(own, rank_loss);
+    append_bytes(own, overhead);
+    append_bytes(own, memory);
+    append_bytes(own, times);
+    append_bytes(own, calls);
+    const std::vector<char> all = communicator->gather(own.data(), own.size(), 0);
+    if (!root()) return;
+    const auto ranks = static_cast<std::size_t>(communicator->size());
+    block.steps = rows;
+    block.rank_loss.resize(count * ranks);
+    block.overhead.resize(count * ranks);
+    block.memory.resize(count * ranks * 3);
+    block.times.resize(count * ranks * region_count);
+    block.calls.resize(count * ranks * region_count);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+        const char* from = all.data() + rank * own.size();
+        from = scatter_rows(from, count, rank, ranks, 1, block.rank_loss);
+        from = scatter_rows(from, count, rank, ranks, 1, block.overhead);
+        from = scatter_rows(from, count, rank, ranks, 3, block.memory);
+        from = scatter_rows(from, count, rank, ranks, region_count, block.times);
+        scatter_rows(from, count, rank, ranks, region_count, block.calls);
+    }
+}
+
+void Tracer::Implementation::gather_events(Block& block, std::size_t most) {
+    stretches.resize(most);  // the same size everywhere; the padding has region -1
+    const std::vector<char> all = communicator->gather(stretches.data(), most * sizeof(Stretch), 0);
+    for (std::size_t i = 0; i < all.size() / sizeof(Stretch); ++i) {
+        Stretch stretch;
+        std::memcpy(&stretch, all.data() + i * sizeof stretch, sizeof stretch);
+        if (stretch.region < 0) continue;
+        const std::size_t rank = i / most;
+        const double zero = clock_zero + header.ranks[rank].clock_offset;
+        block.events.push_back(
+            {stretch.step, static_cast<std::int32_t>(rank), stretch.region, stretch.start - zero, stretch.end - zero});
+    }
+}
+
+void Tracer::Implementation::write(const Block& block) {
+    if (failed) return;
+    try {
+        if (!writer) {
+            header.regions = regions;
+            const auto expected = std::max<std::int64_t>(options.steps_left, 0);
+            writer = std::make_unique<TraceWriter>(options.folder, header, static_cast<std::uint64_t>(expected));
+        }
+        writer->append(block);
+        if (writer->events_dropped() > 0 && !told_of_dropped_events) {
+            told_of_dropped_events = true;
+            log::warning("{} has no room for all events of a sampled step; the rest of them are left out",
+                         writer->path());
+        }
+    } catch (const std::exception& problem) {
+        give_up(problem.what());
+    }
+}
+
+void Tracer::Implementation::flush() {
+    const double start = seconds_now();
+    const auto count = static_cast<std::int64_t>(rows.size());
+    const auto hash = static_cast<std::int64_t>(regions_hash >> 2);
+    std::vector<std::int64_t> agreed = {count,         -count, hash, -hash, static_cast<std::int64_t>(stretches.size()),
+                                        failed ? 1 : 0};
+    communicator->all_reduce(agreed, cluster::Reduce::maximum);
+    LOCKSTEP_ASSERT(agreed[0] == count && agreed[1] == -count);  // every rank has closed the same rows
+    LOCKSTEP_ASSERT(agreed[2] == hash && agreed[3] == -hash);    // and registered the same regions in the same order
+    ended = ended || agreed[5] != 0;
+    if (!ended && count > 0) {
+        Block block;
+        gather_rows(block);
+        if (agreed[4] > 0) gather_events(block, static_cast<std::size_t>(agreed[4]));
+        if (root()) write(block);
+    }
+    clear_rows();
+    spend(seconds_now() - start);
+}
+
+// What was timed after the last row (a last validation, a last checkpoint) is added to it.
+void Tracer::Implementation::add_rest() {
+    if (ended || !any_row) return;
+    clear_rows();
+    clock.record_stretches(false);
+    const double timed = pair_cost * static_cast<double>(clock.calls_in_row());
+    overhead_total += timed;
+    clock.take_row(times, calls);
+    overhead.push_back(overhead_row + timed);
+    rank_loss.push_back(0);
+    memory.insert(memory.end(), 3, 0);
+    rows.emplace_back();
+    Block block;
+    gather_rows(block);
+    if (!root() || failed) return;
+    try {
+        writer->add_to_last_row(block.times, block.calls, block.overhead);
+        writer->finish();
+    } catch (const std::exception& problem) {
+        give_up(problem.what());
+    }
+}
+
+Tracer::Tracer(TracerOptions options, std::unique_ptr<cluster::Communicator> communicator)
+    : implementation_(std::make_unique<Implementation>()) {
+    Implementation& own = *implementation_;
+    own.options = std::move(options);
+    own.communicator = std::move(communicator);
+    own.on = own.options.detail != Detail::off;
+    if (!own.on) return;
+    own.pair_cost = measure_pair_cost();
+    own.gather_ranks();
+    own.clock.record_stretches(own.options.event_every > 0);  // of the first row always: it holds the initialization
+}
+
+// Not collective: a rank may get here by an exception. What was flushed is in the file, which stays readable as it is.
+Tracer::~Tracer() = default;
+
+RegionId Tracer::region(const std::string& path, Detail least) {
+    Implementation& own = *implementation_;
+    if (!own.on || own.options.detail < least) return -1;
+    for (const RegionRow& known : own.regions)
+        if (known.path == path) return static_cast<RegionId>(known.id);
+    LOCKSTEP_ASSERT(!own.sealed);  // regions are registered before the first step ends
+    LOCKSTEP_ASSERT(!path.empty() && path.front() != '/' && path.back() != '/');
+    const auto slash = path.rfind('/');
+    const RegionId parent = slash == std::string::npos ? -1 : region(path.substr(0, slash), least);
+    const RegionId id = own.clock.add(parent);
+    own.regions_hash = hash64(path.data(), path.size()) ^ (own.regions_hash << 1);
+    own.regions.push_back({id, parent, slash == std::string::npos ? path : path.substr(slash + 1), path});
+    return id;
+}
+
+void Tracer::begin(RegionId region) {
+    if (region >= 0) implementation_->clock.begin(region);
+}
+
+void Tracer::end(RegionId region) {
+    if (region >= 0) implementation_->clock.end(region);
+}
+
+void Tracer::memory(std::uint64_t allocated, std::uint64_t reserved, std::uint64_t peak) {
+    implementation_->memory_now[0] = allocated;
+    implementation_->memory_now[1] = reserved;
+    implementation_->memory_now[2] = peak;
+}
+
+void Tracer::finish_step(const StepRecord& record, double rank_loss) {
+    Implementation& own = *implementation_;
+    if (!own.on || own.closed) return;
+    const double start = seconds_now();
+    own.sealed = own.any_row = true;
+    own.spend(own.pair_cost * static_cast<double>(own.clock.calls_in_row()));
+    own.clock.take_row(own.times, own.calls);
+    for (Stretch& stretch : own.clock.take_stretches()) {
+        stretch.step = record.step;
+        own.stretches.push_back(stretch);
+    }
+    const std::int64_t every = own.options.event_every;
+    own.clock.record_stretches(every > 0 && (record.step + 1) % every == 0);
+    if (own.rows.empty()) own.oldest_row = start;
+    own.rows.emplace_back();
+    static_cast<StepRecord&>(own.rows.back()) = record;
+    own.rows.back().wall_time = wall_seconds();
+    own.rank_loss.push_back(rank_loss);
+    own.memory.insert(own.memory.end(), own.memory_now, own.memory_now + 3);
+    std::fill(own.memory_now, own.memory_now + 3, std::uint64_t{0});
+    own.overhead.push_back(own.overhead_row);
+    own.overhead_row = 0;
+    if (own.ended) own.clear_rows();
+    own.spend(seconds_now() - start);
+}
+
+void Tracer::flush() {
+    if (implementation_->on && !implementation_->closed && !implementation_->ended) implementation_->flush();
+}
+
+bool Tracer::wants_flush() const {
+    const Implementation& own = *implementation_;
+    if (!own.on || own.closed || own.ended || own.rows.empty()) return false;
+    return own.rows.size() >= flush_after_rows || seconds_now() - own.oldest_row > flush_after_seconds;
+}
+
+void Tracer::close() {
+    Implementation& own = *implementation_;
+    if (!own.on || own.closed) return;
+    flush();
+    own.add_rest();
+    own.closed = true;
+}
+
+double Tracer::overhead_seconds() const {
+    return implementation_->overhead_total;
+}
+
+double Tracer::seconds_of(RegionId region) const {
+    return region < 0 ? 0 : implementation_->clock.seconds_of(region);
+}
+
+}  // namespace lockstep::trace

@@ -1,0 +1,92 @@
+// lockstep eval: validation loss and perplexity of a checkpoint
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include "base/table.hpp"
+#include "cluster/agree.hpp"
+#include "cluster/session.hpp"
+#include "command.hpp"
+#include "data/dataset.hpp"
+#include "device/parallel.hpp"
+#include "kernels/backend.hpp"
+#include "train/evaluation.hpp"
+#include "train/model_file.hpp"
+
+namespace lockstep::commands {
+namespace {
+
+struct Options {
+    std::string checkpoint, format = "text";
+    std::vector<std::string> data;
+    std::int64_t length = 0, micro = 0, windows = 0;
+};
+
+data::DatasetOptions dataset_options(const Options& options, const train::ModelFile& file) {
+    data::DatasetOptions dataset;
+    dataset.paths = options.data;
+    dataset.tokenizer = file.description.data.tokenizer;
+    dataset.length = options.length > 0 ? options.length : file.description.batch.length;
+    dataset.random = false;
+    return dataset;
+}
+
+int run(const Options& options) {
+    const TableFormat format = table_format(options.format);
+    cluster::Session session(nullptr, nullptr);
+    return session.run([&] {
+        const auto communicator = session.make_world_communicator();
+        set_threads(session.place().threads);
+        const auto backend = kernels::make_cpu_backend();
+        const train::ModelFile file = train::load_model(options.checkpoint, *communicator);
+        const auto& model = file.description.model;
+        std::optional<data::Dataset> dataset;
+        cluster::together(*communicator, [&] {
+            dataset.emplace(dataset_options(options, file));
+            if (dataset->vocabulary() > model.vocabulary)
+                throw usage_error(
+                    "the data has a vocabulary of {} tokens, the model's is {}; it was not made for this model",
+                    dataset->vocabulary(), model.vocabulary);
+        });
+        model::StageOptions stage_options;
+        stage_options.range = model::whole_model(model);
+        const std::int64_t length = options.length > 0 ? options.length : file.description.batch.length;
+        const std::int64_t micro = options.micro > 0 ? options.micro : std::max<std::int64_t>(1, 4096 / length);
+        stage_options.shape = {std::min(micro, dataset->windows()), length};
+        stage_options.training = false;
+        model::Stage stage(*backend, *file.parameters, model, stage_options);
+        train::BatchTensors batch(backend->device(), stage_options.shape);
+        const train::Evaluation result =
+            train::evaluate(*backend, stage, batch, *dataset, options.windows, *communicator);
+        if (session.rank() != 0) return 0;
+        Table table({{"checkpoint", "checkpoint"},
+                     {"step", "step"},
+                     {"tokens", "tokens"},
+                     {"validation_loss", "validation loss, nats", 5},
+                     {"perplexity", "perplexity", 3}});
+        table.add_row(
+            {options.checkpoint, file.contents.state.step, result.tokens, result.loss, std::exp(result.loss)});
+        std::fputs(format == TableFormat::json ? table.print_object().c_str() : table.print(format).c_str(), stdout);
+        return 0;
+    });
+}
+
+}  // namespace
+
+void add_eval(CLI::App& program, Action& action) {
+    auto* command =
+        program.add_subcommand("eval", "Validation loss and perplexity of a checkpoint on data (also under mpirun)");
+    const auto options = std::make_shared<Options>();
+    command->add_option("--checkpoint", options->checkpoint, "The checkpoint file")->required();
+    command->add_option("--data", options->data, "Token files, text files or folders (may be repeated)")->required();
+    command->add_option("--length", options->length, "Tokens a sequence (default: as trained)")
+        ->check(CLI::PositiveNumber);
+    command->add_option("--micro", options->micro, "Sequences a forward pass (default: about 4096 tokens)")
+        ->check(CLI::PositiveNumber);
+    command->add_option("--windows", options->windows, "Use only the first so many windows of the data (default: all)")
+        ->check(CLI::PositiveNumber);
+    command->add_option("--format", options->format, "text, markdown, csv or json");
+    command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace lockstep::commands

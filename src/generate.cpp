@@ -1,0 +1,128 @@
+// lockstep generate: text from a checkpoint
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+
+#include "base/log.hpp"
+#include "base/random.hpp"
+#include "cluster/session.hpp"
+#include "command.hpp"
+#include "data/tokenizer.hpp"
+#include "device/parallel.hpp"
+#include "model/decoder.hpp"
+#include "train/model_file.hpp"
+
+namespace lockstep::commands {
+namespace {
+
+struct Options {
+    std::string checkpoint, prompt;
+    std::int64_t tokens = 200, top_k = 0;
+    std::uint64_t seed = 1;
+    double temperature = 0.8;
+};
+
+// Draws from softmax(logits / temperature) over the top_k most likely tokens; temperature 0 takes the most likely one.
+std::int32_t draw(const float* logits, std::int64_t vocabulary, const Options& options, double uniform) {
+    std::vector<std::int32_t> order(static_cast<std::size_t>(vocabulary));
+    std::iota(order.begin(), order.end(), 0);
+    const auto likelier = [&](std::int32_t a, std::int32_t b) {
+        return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+    };
+    if (options.temperature == 0) return *std::min_element(order.begin(), order.end(), likelier);
+    const std::int64_t kept = options.top_k > 0 ? std::min(options.top_k, vocabulary) : vocabulary;
+    std::partial_sort(order.begin(), order.begin() + kept, order.end(), likelier);
+    std::vector<double> weights;
+    double total = 0;
+    for (std::int64_t i = 0; i < kept; ++i) {
+        weights.push_back(
+            std::exp((logits[order[static_cast<std::size_t>(i)]] - logits[order[0]]) / options.temperature));
+        total += weights.back();
+    }
+    double left = uniform * total;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+        left -= weights[i];
+        if (left < 0) return order[i];
+    }
+    return order[static_cast<std::size_t>(kept - 1)];
+}
+
+// How many bytes of `text` are whole UTF-8 characters, so that a character is printed when its last byte has come.
+std::size_t whole_characters(const std::string& text) {
+    for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
+        const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+        if ((byte & 0xC0) == 0x80) continue;
+        const std::size_t needed = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
+        return needed > back ? text.size() - back : text.size();
+    }
+    return text.size();
+}
+
+int generate(const Options& options) {
+    set_threads(cluster::threads_alone());
+    const auto communicator = cluster::make_solo_communicator();
+    const auto backend = kernels::make_cpu_backend();
+    const train::ModelFile file = train::load_model(options.checkpoint, *communicator);
+    const auto& model = file.description.model;
+    if (file.contents.tokenizer_kind.empty())
+        throw usage_error(
+            "{} does not name its tokenizer (it was trained on .bin token files), so text cannot be generated from it",
+            options.checkpoint);
+    const auto tokenizer = data::make_tokenizer(file.contents.tokenizer_kind, file.contents.tokenizer_model);
+    std::vector<std::int32_t> prompt = tokenizer->encode(options.prompt);
+    if (prompt.empty()) prompt.push_back(tokenizer->boundary());
+    const std::int64_t context = static_cast<std::int64_t>(prompt.size()) + options.tokens;
+    if (model.position == "learned" && context > model.context)
+        throw usage_error(
+            "prompt and text are {} tokens, the model's learned positions end at {}; ask for fewer with --tokens",
+            context, model.context);
+
+    model::Decoder decoder(*backend, *file.parameters, model, context);
+    const RandomStream random(options.seed, "sampling");
+    std::vector<std::int32_t> sequence = prompt;
+    std::string printed = tokenizer->decode(sequence);
+    std::fputs(printed.c_str(), stdout);
+    Tensor logits = decoder.feed(prompt);
+    const std::int64_t known = std::min(model.vocabulary, tokenizer->vocabulary());
+    for (std::int64_t i = 0; i < options.tokens; ++i) {
+        const std::int32_t token = draw(logits.fp32(), known, options, random.uniform(static_cast<std::uint64_t>(i)));
+        if (token == tokenizer->boundary()) break;
+        sequence.push_back(token);
+        // Decoded as a whole: a token's text may depend on the one before it.
+        const std::string text = tokenizer->decode(sequence);
+        const std::size_t whole = whole_characters(text);
+        if (whole > printed.size()) {
+            std::fwrite(text.data() + printed.size(), 1, whole - printed.size(), stdout);
+            std::fflush(stdout);
+            printed = text.substr(0, whole);
+        }
+        if (i + 1 < options.tokens) logits = decoder.feed({token});
+    }
+    std::fputs("\n", stdout);
+    return 0;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& program, Action& action) {
+    auto* command = program.add_subcommand("generate", "Continue a text with the model of a checkpoint");
+    const auto options = std::make_shared<Options>();
+    command->add_option("--checkpoint", options->checkpoint, "The checkpoint file; it holds model and tokenizer")
+        ->required();
+    command->add_option("--prompt", options->prompt, "The text to continue")->required();
+    command->add_option("--tokens", options->tokens, "How many tokens to add")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    command->add_option("--temperature", options->temperature, "0 takes the most likely token; higher is more varied")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    command->add_option("--top-k", options->top_k, "Draw from the K most likely tokens only (0: all)")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    command->add_option("--seed", options->seed, "The same seed gives the same text")->capture_default_str();
+    command->callback([options, &action] { action = [options] { return generate(*options); }; });
+}
+
+}  // namespace lockstep::commands

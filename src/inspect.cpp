@@ -1,0 +1,166 @@
+// lockstep inspect: what a checkpoint, trace, token file or model holds
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/format.hpp"
+#include "base/table.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "command.hpp"
+#include "config/run_description.hpp"
+#include "hdf5/hdf5.hpp"
+#include "model/flops.hpp"
+#include "model/parameters.hpp"
+
+namespace lockstep::commands {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+    std::string file, preset, format = "text";
+    std::vector<std::string> settings;
+};
+
+const char* split_word(model::Split split) {
+    switch (split) {
+        case model::Split::none:
+            return "whole";
+        case model::Split::axis0:
+            return "rows";
+        case model::Split::axis1:
+            return "columns";
+    }
+    return "?";
+}
+
+// Parameters, gradients and the two moments of AdamW, all fp32.
+constexpr double training_bytes_per_parameter = 16;
+
+int inspect_model(const Options& options) {
+    std::vector<std::string> settings = options.settings;
+    if (!options.preset.empty()) settings.insert(settings.begin(), "model.preset=\"" + options.preset + "\"");
+    config::RunDescription description = config::read_run_description("", settings);
+    const config::ModelDescription& model = description.model;
+    config::check(model);
+    const auto parameters = model::describe_parameters(model, model::whole_model(model));
+    const std::int64_t count = model::parameter_count(model);
+    const double bytes = static_cast<double>(count) * training_bytes_per_parameter;
+    const TableFormat format = table_format(options.format);
+
+    Table table(
+        {{"name", "tensor"}, {"shape", "shape"}, {"parameters", "parameters"}, {"split", "tensor-parallel split"}});
+    for (const auto& parameter : parameters)
+        table.add_row({parameter.name, shape_text(parameter.shape), element_count(parameter.shape),
+                       std::string(split_word(parameter.split))});
+    if (format == TableFormat::json) {
+        Json json = {{"preset", model.preset},
+                     {"mixer", model.mixer},
+                     {"width", model.width},
+                     {"layers", model.layers},
+                     {"heads", model.heads},
+                     {"kv_heads", model.kv_heads},
+                     {"mlp_width", model.mlp_width},
+                     {"vocabulary", model.vocabulary},
+                     {"context", model.context},
+                     {"parameters", count},
+                     {"training_flop_per_token", model::training_flop_per_token(model, model.context)},
+                     {"training_bytes_without_activations", bytes}};
+        Json tensors = Json::array();
+        for (const auto& parameter : parameters)
+            tensors.push_back({{"name", parameter.name},
+                               {"shape", parameter.shape},
+                               {"parameters", element_count(parameter.shape)},
+                               {"split", split_word(parameter.split)}});
+        json["tensors"] = std::move(tensors);
+        fmt::print("{}\n", json.dump(2));
+        return 0;
+    }
+    std::fputs(table.print(format).c_str(), stdout);
+    if (format == TableFormat::csv) return 0;
+    fmt::print(
+        "\n{} parameters in {} tensors; {} to train without activations (fp32 values, gradients, two moments); "
+        "{:.3g} FLOP a token of training at length {}\n",
+        with_commas(count), parameters.size(), human_bytes(bytes), model::training_flop_per_token(model, model.context),
+        model.context);
+    return 0;
+}
+
+std::int64_t count_parameters(const hdf5::File& file) {
+    std::int64_t count = 0;
+    if (!file.exists("parameters")) return 0;
+    for (const auto& path : file.datasets("parameters")) {
+        std::int64_t elements = 1;
+        for (const auto size : file.info(path).dimensions) elements *= static_cast<std::int64_t>(size);
+        count += elements;
+    }
+    return count;
+}
+
+// Attributes and datasets of any file of this program.
+int inspect_file(const Options& options) {
+    const TableFormat format = table_format(options.format);
+    const hdf5::File file = hdf5::File::open(options.file);
+    if (!file.has_attribute("/", "format"))
+        throw damaged_error("{} is an HDF5 file, but none of lockstep's: it has no attribute 'format'", options.file);
+    const std::string kind = file.read_string("/", "format");
+    Json attributes = Json::object();
+    std::string text;
+    for (const std::string group : {"/", "/run", "/state"}) {
+        if (!file.exists(group)) continue;
+        for (const auto& name : file.attributes(group)) {
+            const std::string value = file.read_as_text(group, name);
+            attributes[(group == "/" ? "" : group.substr(1) + "/") + name] = value;
+            const bool long_text = value.find('\n') != std::string::npos;
+            text += fmt::format("{}{} = {}\n", group == "/" ? "" : group.substr(1) + "/", name,
+                                long_text ? "\n" + value : value);
+        }
+    }
+    Table table({{"name", "dataset"}, {"shape", "shape"}, {"type", "type"}, {"bytes", "bytes"}});
+    Json datasets = Json::array();
+    for (const auto& path : file.datasets("/")) {
+        const hdf5::DatasetInfo info = file.info(path);
+        const Shape shape(info.dimensions.begin(), info.dimensions.end());
+        table.add_row({path, shape_text(shape), info.type_name, static_cast<std::int64_t>(info.bytes)});
+        datasets.push_back({{"name", path}, {"shape", shape}, {"type", info.type_name}, {"bytes", info.bytes}});
+    }
+    const std::int64_t parameters = count_parameters(file);
+    if (format == TableFormat::json) {
+        Json json = {{"file", options.file}, {"format", kind}};
+        if (parameters > 0) json["parameters"] = parameters;
+        json["attributes"] = std::move(attributes);
+        json["datasets"] = std::move(datasets);
+        fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+        return 0;
+    }
+    if (format != TableFormat::csv) fmt::print("{}\n", text);
+    std::fputs(table.print(format).c_str(), stdout);
+    if (format != TableFormat::csv && parameters > 0) fmt::print("\n{} parameters\n", with_commas(parameters));
+    return 0;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& program, Action& action) {
+    auto* command = program.add_subcommand("inspect", "What a checkpoint, trace, token file or model holds");
+    const auto options = std::make_shared<Options>();
+    command->add_option("FILE", options->file, "A checkpoint, trace or token file");
+    command->add_option("--preset", options->preset, "A model by name: its tensors, shapes, parameters and memory");
+    command
+        ->add_option("--set", options->settings,
+                     "Change one key of the model: --set model.vocabulary=50257 (may be repeated)")
+        ->allow_extra_args(false);
+    command->add_option("--format", options->format, "text, markdown, csv or json");
+    std::string names;
+    for (const auto& name : config::preset_names()) names += (names.empty() ? "" : ", ") + name;
+    command->footer("Presets: " + names);
+    command->callback([options, &action] {
+        action = [options] {
+            if (options->file.empty() == (options->preset.empty() && options->settings.empty()))
+                throw usage_error("inspect takes either a FILE or --preset NAME");
+            return options->file.empty() ? inspect_model(*options) : inspect_file(*options);
+        };
+    });
+}
+
+}  // namespace lockstep::commands

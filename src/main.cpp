@@ -1,0 +1,53 @@
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/version.hpp"
+#include "command.hpp"
+#include "data/tokenizer.hpp"
+#include "kernels/backend.hpp"
+
+namespace {
+
+std::string version_text() {
+    return fmt::format(
+        "lockstep {} (commit {})\nbuilt with {}\nCPU instruction set: {}\nCUDA: not in this build\nsentencepiece: {}",
+        lockstep::version(), lockstep::commit(), lockstep::compiler(), lockstep::kernels::cpu_instruction_set(),
+        lockstep::data::has_sentencepiece() ? "yes" : "no");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    using namespace lockstep;
+    CLI::App program{
+        "Trains transformer and TTT (test-time-training) language models over MPI ranks.\n"
+        "Exit codes: 0 done, 1 a fault inside, 2 the input is wrong, 3 a file is damaged, 4 stopped early with a "
+        "checkpoint."};
+    program.name("lockstep");
+    program.require_subcommand(1);
+    program.set_version_flag("--version", version_text, "Print version, commit and features");
+    commands::Action action;
+    commands::add_train(program, action);
+    commands::add_eval(program, action);
+    commands::add_generate(program, action);
+    commands::add_pack(program, action);
+    commands::add_inspect(program, action);
+    commands::add_verify(program, action);
+    try {
+        program.parse(argc, argv);
+        return action();
+    } catch (const CLI::ParseError& problem) {
+        if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version
+        std::fprintf(stderr, "lockstep: %s; see lockstep --help\n", problem.what());
+        return static_cast<int>(ExitCode::usage);
+    } catch (const Error& error) {
+        log::error("{}", error.what());
+        return static_cast<int>(error.code());
+    } catch (const std::exception& error) {
+        log::error("a fault inside lockstep: {}", error.what());
+        return static_cast<int>(ExitCode::fault);
+    }
+}

@@ -1,0 +1,56 @@
+// lockstep train
+#include "train/trainer.hpp"
+
+#include <memory>
+
+#include "cluster/session.hpp"
+#include "command.hpp"
+#include "config/run_description.hpp"
+
+namespace lockstep::commands {
+namespace {
+
+struct Options {
+    std::string description;
+    std::vector<std::string> settings;
+    std::string device;
+    train::TrainOptions train;
+};
+
+int run(const Options& options) {
+    cluster::Session session(nullptr, nullptr);
+    return session.run([&] {
+        std::vector<std::string> settings = options.settings;
+        if (!options.device.empty()) settings.push_back("run.device=" + options.device);
+        const auto description = config::read_run_description(options.description, settings);
+        config::check(description);
+        train::Trainer trainer(session, description, options.train);
+        return static_cast<int>(trainer.run());
+    });
+}
+
+}  // namespace
+
+void add_train(CLI::App& program, Action& action) {
+    auto* command = program.add_subcommand("train", "Train a model: mpirun -np N lockstep train RUN.toml");
+    const auto options = std::make_shared<Options>();
+    command->add_option("RUN.toml", options->description,
+                        "The run description; docs/run-description.md explains every key");
+    command
+        ->add_option("--set", options->settings,
+                     "Set one key of the description: --set batch.global=16 (may be repeated)")
+        ->allow_extra_args(false);
+    command->add_option("--device", options->device, "auto, cpu or cuda (default: run.device)");
+    command->add_option("--resume", options->train.resume,
+                        "Continue from a checkpoint: 'auto' (the newest whole one) or a file");
+    command->add_option("--stop-at", options->train.stop_at, "Stop with a checkpoint after this step (exit code 4)");
+    command->add_option("--stop-after", options->train.stop_after_minutes,
+                        "Stop with a checkpoint after so many minutes (exit code 4)");
+    command->footer(
+        "A run stops with a checkpoint and exit code 4 on the signals USR1, TERM and INT, and when a file named 'stop' "
+        "is "
+        "put into its folder; --resume auto continues it, on any number of ranks.");
+    command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace lockstep::commands

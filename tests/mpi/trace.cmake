@@ -1,0 +1,1 @@
+lockstep_test(trace mpi SOURCES trace_test.cpp LIBRARIES lockstep::trace RANKS 1 2 3 4)
