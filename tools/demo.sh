@@ -15,7 +15,7 @@ fail() {
 }
 heading() { printf '\n== %s\n' "$1"; }
 show() {
-    printf '$ %s\n' "$*"
+    printf '$ %s\n' "$*" >&2
     "$@"
 }
 # A variable of the build's CMake cache.
