@@ -6,13 +6,13 @@ using namespace lockstep::tests;
 
 namespace {
 
-// Everything below runs/ and checkpoints/ but the lock, which says who held it last.
+// Everything below runs/ and checkpoints/ but the lock, which says who held it last, and the log.
 std::map<std::string, std::string> contents_of(const fs::path& folder) {
     std::map<std::string, std::string> contents;
     for (const char* part : {"runs", "checkpoints"}) {
         if (!fs::exists(folder / part)) continue;
         for (const auto& entry : fs::recursive_directory_iterator(folder / part))
-            if (entry.is_regular_file() && entry.path().filename() != "lock")
+            if (entry.is_regular_file() && entry.path().filename() != "lock" && entry.path().filename() != "log.txt")
                 contents[entry.path().string()] = read_file(entry.path());
     }
     return contents;

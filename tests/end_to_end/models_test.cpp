@@ -37,8 +37,10 @@ BOOST_AUTO_TEST_SUITE(rank_invariance)
 BOOST_DATA_TEST_CASE(the_same_losses_on_any_number_of_ranks, data::make({"attention", "ttt-linear", "ttt-mlp"}),
                      mixer) {
     const Workplace place;
-    const std::string train = "train run.toml --set batch.micro=0 --set schedule.steps=20 --set schedule.peak_lr=1e-3 "
-                              "--set validation.every=10 --set model.mixer=" + std::string(mixer);
+    const std::string train =
+        "train run.toml --set batch.micro=0 --set schedule.steps=20 --set schedule.peak_lr=1e-3 "
+        "--set validation.every=10 --set model.mixer=" +
+        std::string(mixer);
     std::map<int, double> losses, validation_losses;
     for (const int ranks : {1, 2, 3, 4}) {
         const std::string name = "ranks-" + std::to_string(ranks);
@@ -68,7 +70,9 @@ BOOST_DATA_TEST_CASE(eval_gives_the_runs_last_validation_loss, data::make({"atte
     const Workplace place;
     write_file(place.path() / "held-out.txt", make_text(3000, 99));
     check_exit(run("train run.toml --set data.validation=held-out.txt --set schedule.steps=6 --set model.mixer=" +
-                       std::string(mixer), place.path()), 0);
+                       std::string(mixer),
+                   place.path()),
+               0);
     const double expected = numbers_of(place.path(), "validation_loss").at(6);
     const std::string command =
         "eval --data held-out.txt --format json --checkpoint " + checkpoint_file(place.path(), 6).string();
@@ -85,8 +89,8 @@ BOOST_DATA_TEST_CASE(eval_gives_the_runs_last_validation_loss, data::make({"atte
 BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(generation)
 
-BOOST_DATA_TEST_CASE(text_is_a_function_of_checkpoint_prompt_and_seed, data::make({"attention", "ttt-linear", "ttt-mlp"}),
-                     mixer) {
+BOOST_DATA_TEST_CASE(text_is_a_function_of_checkpoint_prompt_and_seed,
+                     data::make({"attention", "ttt-linear", "ttt-mlp"}), mixer) {
     const Workplace place;
     check_exit(run("train run.toml --set model.mixer=" + std::string(mixer), place.path()), 0);
     // Only the checkpoint is needed.
@@ -190,8 +194,7 @@ BOOST_AUTO_TEST_CASE(a_run_its_files_and_its_summary) {
         BOOST_TEST(json_of(run("inspect --format json " + trace, folder))["format"] == "lockstep-trace");
         check_exit(run("verify " + trace, folder), 0);
     }
-    const Json summary =
-        json_of(Process(analyze_program + " summary runs/small --format json", folder).wait());
+    const Json summary = json_of(Process(analyze_program + " summary runs/small --format json", folder).wait());
     BOOST_TEST(summary["ranks"].size() == 2u);
     BOOST_TEST(summary["totals"]["steps"] == 12);
     BOOST_TEST(summary["totals"]["last_step"] == 12);
@@ -205,7 +208,8 @@ BOOST_AUTO_TEST_CASE(a_run_its_files_and_its_summary) {
     }
     BOOST_TEST(phases["forward"]["calls"] == 12 * 3);  // six sequences a rank, two at a time
     const auto losses = numbers_of(folder, "loss");
-    for (const Json& rank : summary["ranks"]) BOOST_TEST(std::abs(rank["loss"]["last"].get<double>() - losses.at(12)) < 1);
+    for (const Json& rank : summary["ranks"])
+        BOOST_TEST(std::abs(rank["loss"]["last"].get<double>() - losses.at(12)) < 1);
     double mean = 0;  // of the ranks' losses: the run's
     for (const Json& rank : summary["ranks"]) mean += rank["loss"]["last"].get<double>() / 2;
     BOOST_TEST(std::abs(mean - losses.at(12)) < 1e-9 * losses.at(12));

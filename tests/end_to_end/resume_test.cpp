@@ -36,7 +36,8 @@ BOOST_AUTO_TEST_CASE(stopped_at_any_step_with_gradient_accumulation) {
     const Twins twins;
     const std::string train = std::string("train run.toml") + validating;
     check_exit(run(train, twins.whole), 0);
-    for (const int stop : {1, 3, 4, 5, 11}) {  // in the warm-up, at its end and at a checkpoint, between, before the end
+    for (const int stop :
+         {1, 3, 4, 5, 11}) {  // in the warm-up, at its end and at a checkpoint, between, before the end
         fs::remove_all(twins.resumed / "runs");
         fs::remove_all(twins.resumed / "checkpoints");
         check_exit(run(train + " --stop-at " + std::to_string(stop), twins.resumed), 4);
@@ -76,14 +77,23 @@ BOOST_AUTO_TEST_CASE(killed_and_resumed_from_the_periodic_checkpoint) {
 
 BOOST_AUTO_TEST_CASE(all_processes_killed_and_resumed) {
     const Twins twins;
-    // Rank 1 stands still in step 9, so that the kill comes in the middle of a step and after the first checkpoint.
     {
-        Process killed(command_line("train run.toml", 2, "LOCKSTEP_FAULT=step_end:0:11:kill"), twins.resumed);
-        BOOST_TEST(killed.wait().exit_code != 0);
+        // Rank 1 stands still at the end of step 11, so that the kill comes in the middle of a run.
+        const Process process(command_line("train run.toml", 2, "LOCKSTEP_FAULT=step_end:1:11:stop"), twins.resumed);
+        const auto standing = [&] {
+            return metrics_of(twins.resumed).size() == 10 && !checkpoints_in(twins.resumed).empty();
+        };
+        BOOST_TEST_REQUIRE(wait_until(standing), process.error_so_far());
+        process.kill_group();
     }
-    BOOST_TEST_REQUIRE(!checkpoints_in(twins.resumed).empty());
     check_exit(run("train run.toml", twins.whole, 2), 0);
-    check_exit(run("train run.toml --resume auto", twins.resumed, 2), 0);
+    // The lock is free when the last process is gone.
+    Result resumed;
+    BOOST_TEST(wait_until([&] {
+        resumed = run("train run.toml --resume auto", twins.resumed, 2);
+        return resumed.exit_code != 2;
+    }));
+    check_exit(resumed, 0);
     check_same_end(twins.whole, twins.resumed);
 }
 

@@ -78,7 +78,8 @@ BOOST_AUTO_TEST_CASE(as_many_as_asked_for_are_kept) {
     const Workplace place;
     check_exit(run("train run.toml --set checkpoint.every=2", place.path(), 2), 0);
     BOOST_TEST((checkpoints_in(place.path()) == std::vector<std::string>{"step-00000010.h5", "step-00000012.h5"}));
-    check_exit(run("train run.toml --set checkpoint.every=2 --set checkpoint.keep=4 --set run.name=more", place.path()), 0);
+    check_exit(run("train run.toml --set checkpoint.every=2 --set checkpoint.keep=4 --set run.name=more", place.path()),
+               0);
     BOOST_TEST(checkpoints_in(place.path(), "more").size() == 4u);
 }
 
