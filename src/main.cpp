@@ -64,7 +64,12 @@ int main(int argc, char** argv) {
         return action();
     } catch (const CLI::ParseError& problem) {
         if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version
-        if (speaks_for_all()) std::fprintf(stderr, "lockstep: %s; see lockstep --help\n", problem.what());
+        if (!speaks_for_all()) return static_cast<int>(ExitCode::usage);
+        std::string sentence = problem.what();
+        // A first word that is no command is what is wrong, not that a command is missing.
+        if (argc > 1 && argv[1][0] != '-' && program.get_subcommands().empty())
+            sentence = fmt::format("'{}' is not a command of lockstep", argv[1]);
+        std::fprintf(stderr, "lockstep: %s; see lockstep --help\n", sentence.c_str());
         return static_cast<int>(ExitCode::usage);
     } catch (const Error& error) {
         log::error("{}", error.what());

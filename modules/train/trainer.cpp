@@ -69,14 +69,8 @@ ExitCode Trainer::train() {
         const Control control = exchange(step, seconds, result);
         stop = control.stop;
         report(step, result, control.slowest_seconds);
-        if (skipped_in_a_row_ >= description_.optimizer.skip_limit) {
-            save(step, true);
-            throw fault_error(
-                "the loss or its gradient was not finite in {} steps in a row, up to step {}; the last good parameters "
-                "are in {}; lower schedule.peak_lr or optimizer.clip, or look at the data",
-                skipped_in_a_row_, step, checkpoint_folder_ + "/" + checkpoint::file_name(step));
-        }
-        const bool last = step == steps_ || stop != go_on;
+        const bool given_up = skipped_in_a_row_ >= description_.optimizer.skip_limit;
+        const bool last = step == steps_ || stop != go_on || given_up;
         if ((validate_every > 0 && step % validate_every == 0) || (step == steps_ && validation_data_)) validate(step);
         if (step % replica_check_every == 0 || last) compare_replicas(step);
         if (control.write_pending && !control.writing) commit_checkpoint();
@@ -105,6 +99,13 @@ ExitCode Trainer::train() {
             throw fault_error(
                 "step {} could not be saved in {}; the newest whole checkpoint there is the one to resume from", step,
                 checkpoint_folder_);
+        }
+        if (given_up) {
+            tracer_->close();
+            throw fault_error(
+                "the loss or its gradient was not finite in {} steps in a row, up to step {}; the last good parameters "
+                "are in {}; lower schedule.peak_lr or optimizer.clip, or look at the data",
+                skipped_in_a_row_, step, checkpoint_folder_ + "/" + checkpoint::file_name(step));
         }
     }
     if (epoch_ >= 0) tracer_->end(regions_.epoch);

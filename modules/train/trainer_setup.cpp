@@ -245,6 +245,7 @@ void Trainer::restore(const std::string& path) {
     checkpoint::load(path, entries(), *data_communicator_);
     saved_step_ = state_.step;
     log::info("resumed from {} at step {}", path, state_.step);
+    if (session_.rank() != 0) return;  // warnings of other ranks are printed too
     const std::string processor = processor_name();
     std::string differences;
     const auto compare = [&](const auto& then, const auto& now, const char* what) {
