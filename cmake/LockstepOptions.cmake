@@ -2,7 +2,8 @@
 add_library(lockstep_options INTERFACE)
 target_include_directories(lockstep_options INTERFACE ${PROJECT_SOURCE_DIR}/modules)
 target_compile_options(lockstep_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
-                                                 -Wnon-virtual-dtor -Woverloaded-virtual -ffp-contract=off)
+                                                 -Wnon-virtual-dtor -Woverloaded-virtual
+                                                 $<$<NOT:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_CONTRACT>>>:-ffp-contract=off>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # g++ 12 takes std::string::insert for overlapping copies (GCC bug 105651).
     target_compile_options(lockstep_options INTERFACE -Wno-restrict)
