@@ -94,9 +94,10 @@ hid_t native(ElementType type) {
 Handle text_type(std::size_t bytes, const std::string& path) {
     const std::string doing = "describing a text";
     Handle type(H5Tcopy(H5T_C_S1), H5Tclose, path, true, doing);
-    check(H5Tset_size(type.get(), std::max<std::size_t>(bytes, 1)), path, true, doing);
-    check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), path, true, doing);
-    check(H5Tset_cset(type.get(), H5T_CSET_UTF8), path, true, doing);
+    const hid_t id = type.get();
+    if (H5Tset_size(id, std::max<std::size_t>(bytes, 1)) < 0 || H5Tset_strpad(id, H5T_STR_NULLPAD) < 0 ||
+        H5Tset_cset(id, H5T_CSET_UTF8) < 0)
+        fail(path, true, doing);
     return type;
 }
 
