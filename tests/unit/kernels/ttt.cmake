@@ -1,0 +1,1 @@
+lockstep_test(kernels_ttt unit SOURCES ttt_test.cpp LIBRARIES lockstep::kernels)
