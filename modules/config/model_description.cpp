@@ -103,7 +103,6 @@ const std::vector<ModelDescription>& presets() {
 
 std::vector<std::string> preset_names() {
     std::vector<std::string> names;
-    names.reserve(presets().size());
     for (const ModelDescription& model : presets()) names.push_back(model.preset);
     return names;
 }
