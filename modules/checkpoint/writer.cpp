@@ -130,6 +130,7 @@ class Share {
     }
 
     void write() {
+        if (blocks_.empty()) fail_if_injected("checkpoint_write", path_);
         for (std::size_t i = 0; i < blocks_.size(); ++i) {
             if (i == blocks_.size() / 2) fail_if_injected("checkpoint_write", path_);
             const Block& block = blocks_[i];

@@ -28,7 +28,7 @@ namespace {
 
 std::shared_ptr<const Sources> open_sources(const DatasetOptions& options) {
     try {
-        return std::make_shared<const Sources>(options.paths, options.tokenizer);
+        return std::make_shared<const Sources>(options.paths, options.tokenizer, options.kept_tokenizer);
     } catch (const Error& problem) {
         throw Error(problem.code(), options.key + ": " + problem.what());
     }

@@ -13,9 +13,10 @@
 namespace lockstep::data {
 
 struct DatasetOptions {
-    std::vector<std::string> paths;   // token files, .bin files, text files, folders
-    std::string tokenizer = "bytes";  // for plain text
-    std::int64_t length = 0;          // tokens a sequence
+    std::vector<std::string> paths;                   // token files, .bin files, text files, folders
+    std::string tokenizer = "bytes";                  // for plain text: "bytes" or the path of a .model file
+    std::shared_ptr<const Tokenizer> kept_tokenizer;  // for plain text, instead: the one that a checkpoint holds
+    std::int64_t length = 0;                          // tokens a sequence
     std::uint64_t seed = 1;
     bool random = true;                // or in the order of the text
     std::string key = "[data] train";  // of the run description, named in errors

@@ -124,11 +124,14 @@ std::uint64_t ends_checksum(const std::byte* data, std::size_t bytes) {
 
 }  // namespace
 
-Sources::Sources(const std::vector<std::string>& paths, const std::string& tokenizer) {
+Sources::Sources(const std::vector<std::string>& paths, const std::string& name,
+                 std::shared_ptr<const Tokenizer> kept) {
     if (paths.empty()) throw usage_error("no files or folders are given");
     std::vector<std::string> text;
     const auto add_gathered_text = [&] {
-        if (!text.empty()) add_text(text, tokenizer);
+        if (text.empty()) return;
+        if (!kept) kept = open_tokenizer(name);
+        add_text(text, *kept);
         text.clear();
     };
     for (const auto& path : paths) {
@@ -168,15 +171,14 @@ void Sources::add_flat_file(const std::string& path) {
     add_segment(tokens, layout.width, layout.count, path);
 }
 
-void Sources::add_text(const std::vector<std::string>& paths, const std::string& tokenizer_path) {
-    const auto tokenizer = open_tokenizer(tokenizer_path);
+void Sources::add_text(const std::vector<std::string>& paths, const Tokenizer& tokenizer) {
     const TextFiles text = collect_text_files(paths);
     if (text.skipped > 0) log::info("{} files that are empty or not text are left out", text.skipped);
-    agree_on_tokenizer(tokenizer->kind(), tokenizer->model(), tokenizer->vocabulary(), paths.front());
-    if (tokenizer->kind() == "bytes")
+    agree_on_tokenizer(tokenizer.kind(), tokenizer.model(), tokenizer.vocabulary(), paths.front());
+    if (tokenizer.kind() == "bytes")
         add_bytes(text);
     else
-        add_encoded(text, *tokenizer);
+        add_encoded(text, tokenizer);
 }
 
 void Sources::add_bytes(const TextFiles& text) {

@@ -4,19 +4,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "data/mapped_file.hpp"
 #include "data/text_files.hpp"
 #include "data/token_file.hpp"
+#include "data/tokenizer.hpp"
 
 namespace lockstep::data {
 
 class Sources {
   public:
     // Paths in the order given; text files and folders that follow each other are documents of one text.
-    Sources(const std::vector<std::string>& paths, const std::string& tokenizer);
+    // Plain text is tokenized with `kept`, or where that is null with the tokenizer that is named.
+    Sources(const std::vector<std::string>& paths, const std::string& name, std::shared_ptr<const Tokenizer> kept);
     Sources(const Sources&) = delete;
     Sources& operator=(const Sources&) = delete;
 
@@ -37,9 +40,9 @@ class Sources {
     };
     void add_token_file(const std::string& path);
     void add_flat_file(const std::string& path);
-    void add_text(const std::vector<std::string>& paths, const std::string& tokenizer);
+    void add_text(const std::vector<std::string>& paths, const Tokenizer& tokenizer);
     void add_bytes(const TextFiles& text);
-    void add_encoded(const TextFiles& text, const class Tokenizer& tokenizer);
+    void add_encoded(const TextFiles& text, const Tokenizer& tokenizer);
     void add_segment(const std::byte* data, std::size_t width, std::uint64_t count, const std::string& path);
     void agree_on_tokenizer(const std::string& kind, const std::string& model, std::int64_t vocabulary,
                             const std::string& path);

@@ -125,6 +125,11 @@ Table describe(const TokenFileInfo& info) {
     return table;
 }
 
+TokenFile::TokenFile(const std::string& path) : info_(read_token_file_info(path)), file_(path) {
+    // Looked at again: another file may have taken the name in between.
+    if (file_.bytes() < info_.offset + info_.token_bytes()) throw damaged_error("{} changed while it was opened", path);
+}
+
 std::uint64_t verify_token_file(const std::string& path) {
     const TokenFile file(path);
     const TokenFileInfo& info = file.info();

@@ -38,7 +38,7 @@ std::uint64_t verify_token_file(const std::string& path);
 
 class TokenFile {
   public:
-    explicit TokenFile(const std::string& path) : info_(read_token_file_info(path)), file_(path) {}
+    explicit TokenFile(const std::string& path);  // errors as of read_token_file_info
     const TokenFileInfo& info() const { return info_; }
     const std::byte* tokens() const {
         return file_.data() + info_.offset;

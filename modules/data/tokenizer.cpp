@@ -44,6 +44,14 @@ class ByteTokenizer final : public Tokenizer {
 
 }  // namespace
 
+bool has_sentencepiece() {
+#ifdef LOCKSTEP_SENTENCEPIECE
+    return true;
+#else
+    return false;
+#endif
+}
+
 #ifndef LOCKSTEP_SENTENCEPIECE
 namespace {
 Error without_sentencepiece() {
@@ -60,6 +68,14 @@ std::string train_sentencepiece(const TextFiles&, std::int64_t, bool) {
     throw without_sentencepiece();
 }
 #endif
+
+bool has_sentencepiece() {
+#ifdef LOCKSTEP_SENTENCEPIECE
+    return true;
+#else
+    return false;
+#endif
+}
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, const std::string& model) {
     if (kind == "bytes") return std::make_unique<ByteTokenizer>();

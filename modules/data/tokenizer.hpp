@@ -29,10 +29,13 @@ class Tokenizer {
     virtual std::int32_t boundary() const = 0;
 };
 
+bool has_sentencepiece();  // in this build
+
 // A tokenizer as kept in token files and checkpoints. A model that cannot be read: damaged error. An unknown kind, or
 // sentencepiece in a build without it: usage error.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, const std::string& model);
 // "bytes" or the path of a .model file; no such file: usage error.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name);
+bool has_sentencepiece();  // whether this build takes sentencepiece models
 
 }  // namespace lockstep::data

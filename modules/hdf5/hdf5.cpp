@@ -16,6 +16,10 @@ namespace {
 
 static_assert(sizeof(hid_t) == sizeof(std::int64_t));
 
+// Where closing a file fails (a full disk), HDF5 1.10 crashes when it cleans up at exit, and the exit code is lost. Every
+// handle here is closed by its owner, so there is nothing to clean up. Must come before any other call to HDF5.
+[[maybe_unused]] const bool no_cleanup_at_exit = H5dont_atexit() >= 0;
+
 void silence_hdf5() {
     static const bool once = (H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr), true);
     static_cast<void>(once);
@@ -193,6 +197,11 @@ void read_number_raw(hid_t file, const std::string& path, bool writing, const st
     check(H5Aread(stored.attribute.get(), type, value), path, writing, stored.doing);
 }
 
+// Without times of change, equal contents make equal files.
+void keep_no_times(const Handle& creation, const std::string& path, const std::string& doing) {
+    check(H5Pset_obj_track_times(creation.get(), false), path, true, doing);
+}
+
 void create_contiguous(hid_t file, const std::string& file_path, const std::string& path, hid_t type,
                        const Dimensions& dimensions) {
     const std::string doing = "creating the dataset /" + path;
@@ -204,11 +213,8 @@ void create_contiguous(hid_t file, const std::string& file_path, const std::stri
     check(H5Pset_layout(creation.get(), H5D_CONTIGUOUS), file_path, true, doing);
     check(H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY), file_path, true, doing);
     check(H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER), file_path, true, doing);
-    // Without times of change, equal contents make equal files.
-    check(H5Pset_obj_track_times(creation.get(), false), file_path, true, doing);
-    const Handle link(H5Pcreate(H5P_LINK_CREATE), H5Pclose, file_path, true, doing);
-    check(H5Pset_create_intermediate_group(link.get(), 1), file_path, true, doing);
-    const Handle dataset(H5Dcreate2(file, path.c_str(), type, space.get(), link.get(), creation.get(), H5P_DEFAULT),
+    keep_no_times(creation, file_path, doing);
+    const Handle dataset(H5Dcreate2(file, path.c_str(), type, space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT),
                          H5Dclose, file_path, true, doing);
 }
 
@@ -257,7 +263,9 @@ File File::create(const std::string& path) {
     check(H5Pset_alignment(access.get(), 65536, 4096), path, true, doing);
     // One process writes a file, under a name that nobody reads; some parallel file systems refuse locks.
     check(H5Pset_file_locking(access.get(), false, true), path, true, doing);
-    const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
+    const Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose, path, true, doing);
+    keep_no_times(creation, path, doing);
+    const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get());
     if (id < 0) fail(path, true, doing);
     return {id, path, true};
 }
@@ -304,12 +312,16 @@ std::vector<std::string> File::datasets(const std::string& group) const {
     return names;
 }
 
-void File::make_group(const std::string& group) {
-    if (exists(group)) return;
+void File::make_group(const std::string& group_or_slash) {
+    std::string group = group_or_slash;
+    while (!group.empty() && group.back() == '/') group.pop_back();
+    if (group.empty() || exists(group)) return;
+    const std::size_t parent = group.rfind('/');
+    if (parent != std::string::npos && parent > 0) make_group(group.substr(0, parent));
     const std::string doing = "making the group " + group;
-    const Handle link(H5Pcreate(H5P_LINK_CREATE), H5Pclose, path_, true, doing);
-    check(H5Pset_create_intermediate_group(link.get(), 1), path_, true, doing);
-    const Handle made(H5Gcreate2(id_, group.c_str(), link.get(), H5P_DEFAULT, H5P_DEFAULT), H5Gclose, path_, true,
+    const Handle creation(H5Pcreate(H5P_GROUP_CREATE), H5Pclose, path_, true, doing);
+    keep_no_times(creation, path_, doing);
+    const Handle made(H5Gcreate2(id_, group.c_str(), H5P_DEFAULT, creation.get(), H5P_DEFAULT), H5Gclose, path_, true,
                       doing);
 }
 
@@ -399,11 +411,13 @@ std::string File::read_as_text(const std::string& object, const std::string& nam
 }
 
 void File::create_dataset(const std::string& path, ElementType type, const Dimensions& dimensions) {
+    make_group(path.substr(0, path.find_last_of('/') + 1));
     create_contiguous(id_, path_, path, native(type), dimensions);
 }
 
 void File::create_dataset(const std::string& path, const RecordType& type, const Dimensions& dimensions) {
     const Handle record = record_type(type, path_);
+    make_group(path.substr(0, path.find_last_of('/') + 1));
     create_contiguous(id_, path_, path, record.get(), dimensions);
 }
 

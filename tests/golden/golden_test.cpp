@@ -1,5 +1,5 @@
-// Whole TTT models against cases computed in double precision: loss, logits and every gradient. Tries the files given on the
-// command line, or every .h5 file of $LOCKSTEP_GOLDEN (default: this folder).
+// Whole TTT models against cases computed in double precision: loss, logits and every gradient. Tries the files given
+// on the command line, or every .h5 file of $LOCKSTEP_GOLDEN (default: this folder).
 #define BOOST_TEST_MODULE golden
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
@@ -22,38 +22,37 @@ constexpr double tolerance = 1e-4;  // relative L2, per tensor, in fp32
 
 // What a checkpoint calls a tensor of a golden file.
 std::string parameter_name(const std::string& golden) {
-    static const std::map<std::string, std::string> names = {
-        {"embed", "embedding/weight"},
-        {"lm_head", "head/weight"},
-        {"norm", "final_norm/weight"},
-        {"seq_norm", "mixer_norm/weight"},
-        {"ffn_norm", "mlp_norm/weight"},
-        {"q_proj", "mixer/query/weight"},
-        {"k_proj", "mixer/key/weight"},
-        {"v_proj", "mixer/value/weight"},
-        {"o_proj", "mixer/output/weight"},
-        {"g_proj", "mixer/gate/weight"},
-        {"W1", "mixer/inner/weight1"},
-        {"b1", "mixer/inner/bias1"},
-        {"W2", "mixer/inner/weight2"},
-        {"b2", "mixer/inner/bias2"},
-        {"ln_w", "mixer/inner_norm/weight"},
-        {"ln_b", "mixer/inner_norm/bias"},
-        {"lr_w", "mixer/step_size/weight"},
-        {"lr_b", "mixer/step_size/bias"},
-        {"token_idx", "mixer/token_step"},
-        {"post_w", "mixer/post_norm/weight"},
-        {"post_b", "mixer/post_norm/bias"},
-        {"conv_q/w", "mixer/query_convolution/weight"},
-        {"conv_q/b", "mixer/query_convolution/bias"},
-        {"conv_k/w", "mixer/key_convolution/weight"},
-        {"conv_k/b", "mixer/key_convolution/bias"},
-        {"conv_norm", "pre_convolution_norm/weight"},
-        {"conv/w", "pre_convolution/weight"},
-        {"conv/b", "pre_convolution/bias"},
-        {"gate_proj", "mlp/gate/weight"},
-        {"up_proj", "mlp/up/weight"},
-        {"down_proj", "mlp/down/weight"}};
+    static const std::map<std::string, std::string> names = {{"embed", "embedding/weight"},
+                                                             {"lm_head", "head/weight"},
+                                                             {"norm", "final_norm/weight"},
+                                                             {"seq_norm", "mixer_norm/weight"},
+                                                             {"ffn_norm", "mlp_norm/weight"},
+                                                             {"q_proj", "mixer/query/weight"},
+                                                             {"k_proj", "mixer/key/weight"},
+                                                             {"v_proj", "mixer/value/weight"},
+                                                             {"o_proj", "mixer/output/weight"},
+                                                             {"g_proj", "mixer/gate/weight"},
+                                                             {"W1", "mixer/inner/weight1"},
+                                                             {"b1", "mixer/inner/bias1"},
+                                                             {"W2", "mixer/inner/weight2"},
+                                                             {"b2", "mixer/inner/bias2"},
+                                                             {"ln_w", "mixer/inner_norm/weight"},
+                                                             {"ln_b", "mixer/inner_norm/bias"},
+                                                             {"lr_w", "mixer/step_size/weight"},
+                                                             {"lr_b", "mixer/step_size/bias"},
+                                                             {"token_idx", "mixer/token_step"},
+                                                             {"post_w", "mixer/post_norm/weight"},
+                                                             {"post_b", "mixer/post_norm/bias"},
+                                                             {"conv_q/w", "mixer/query_convolution/weight"},
+                                                             {"conv_q/b", "mixer/query_convolution/bias"},
+                                                             {"conv_k/w", "mixer/key_convolution/weight"},
+                                                             {"conv_k/b", "mixer/key_convolution/bias"},
+                                                             {"conv_norm", "pre_convolution_norm/weight"},
+                                                             {"conv/w", "pre_convolution/weight"},
+                                                             {"conv/b", "pre_convolution/bias"},
+                                                             {"gate_proj", "mlp/gate/weight"},
+                                                             {"up_proj", "mlp/up/weight"},
+                                                             {"down_proj", "mlp/down/weight"}};
     std::string prefix, name = golden;
     if (golden.rfind("layers/", 0) == 0) {
         const std::size_t slash = golden.find('/', 7);
@@ -106,7 +105,8 @@ void try_file(const std::string& path) {
     const hdf5::File file = hdf5::File::open(path);
     const config::ModelDescription model = read_model(file);
     const auto token_dimensions = file.info("tokens").dimensions;
-    const model::PassShape shape{static_cast<std::int64_t>(token_dimensions[0]), static_cast<std::int64_t>(token_dimensions[1]) - 1};
+    const model::PassShape shape{static_cast<std::int64_t>(token_dimensions[0]),
+                                 static_cast<std::int64_t>(token_dimensions[1]) - 1};
 
     const auto backend = kernels::make_cpu_backend();
     model::ParameterSet parameters({}, model::describe_parameters(model, model::whole_model(model)), true);
@@ -132,7 +132,8 @@ void try_file(const std::string& path) {
             targets.push_back(tokens[static_cast<std::size_t>(s * (shape.length + 1) + t + 1)]);
         }
     std::vector<float> losses(ids.size()), logits(ids.size() * static_cast<std::size_t>(model.vocabulary));
-    const Tensor id_tensor(ids.data(), Type::int32, {shape.rows()}), target_tensor(targets.data(), Type::int32, {shape.rows()});
+    const Tensor id_tensor(ids.data(), Type::int32, {shape.rows()}),
+        target_tensor(targets.data(), Type::int32, {shape.rows()});
     const Tensor loss_tensor(losses.data(), Type::fp32, {shape.rows()});
     stage.forward(0, id_tensor);
     stage.logits(0, Tensor(logits.data(), Type::fp32, {shape.rows(), model.vocabulary}));
@@ -148,7 +149,8 @@ void try_file(const std::string& path) {
     std::string worst_name;
     for (const auto& golden : file.datasets("gradients")) {
         const std::string name = golden.substr(std::string("gradients/").size());
-        const double error = relative_error(parameters.gradient(parameter_name(name)).fp32(), read_values(file, golden));
+        const double error =
+            relative_error(parameters.gradient(parameter_name(name)).fp32(), read_values(file, golden));
         BOOST_TEST(error < tolerance, name << " differs by " << error);
         if (error > worst) {
             worst = error;
@@ -170,5 +172,7 @@ BOOST_AUTO_TEST_CASE(models_agree_with_double_precision) {
     }
     std::sort(files.begin(), files.end());
     BOOST_TEST_REQUIRE(!files.empty());
-    for (const auto& file : files) BOOST_TEST_CONTEXT(file) { try_file(file); }
+    for (const auto& file : files) BOOST_TEST_CONTEXT(file) {
+            try_file(file);
+        }
 }

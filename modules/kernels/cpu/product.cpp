@@ -12,6 +12,13 @@ dnnl::memory::desc describe(std::int64_t rows, std::int64_t columns, bool transp
     return {{rows, columns}, dnnl::memory::data_type::f32, strides};
 }
 
+// Tensor::rows divides by the last size, which may be zero here.
+std::int64_t leading_rows(const Tensor& tensor) {
+    std::int64_t rows = 1;
+    for (int axis = 0; axis + 1 < tensor.axes(); ++axis) rows *= tensor.size(axis);
+    return rows;
+}
+
 }  // namespace
 
 std::size_t CpuBackend::Products::Hash::operator()(const Shape& shape) const {
@@ -72,9 +79,9 @@ void CpuBackend::Products::run(const Shape& shape, float* c, const float* a, con
 void CpuBackend::product(Tensor c, Tensor a, Transpose transpose_a, Tensor b, Transpose transpose_b,
                          Accumulate accumulate) {
     const bool ta = transpose_a == Transpose::yes, tb = transpose_b == Transpose::yes;
-    const std::int64_t m = ta ? a.size(-1) : a.rows(), k = ta ? a.rows() : a.size(-1);
-    const std::int64_t n = tb ? b.rows() : b.size(-1);
-    LOCKSTEP_ASSERT((tb ? b.size(-1) : b.rows()) == k && c.size(-1) == n && c.rows() == m);
+    const std::int64_t m = ta ? a.size(-1) : leading_rows(a), k = ta ? leading_rows(a) : a.size(-1);
+    const std::int64_t n = tb ? leading_rows(b) : b.size(-1);
+    LOCKSTEP_ASSERT((tb ? b.size(-1) : leading_rows(b)) == k && c.size(-1) == n && leading_rows(c) == m);
     if (m == 0 || n == 0) return;
     if (k == 0) {
         if (accumulate == Accumulate::no) fill(c, 0.0f);

@@ -53,8 +53,9 @@ inline std::string read_file(const std::string& path) {
 
 // Lines of words, the same on every machine.
 inline std::string sample_text(std::size_t bytes, unsigned seed = 1) {
-    const std::vector<std::string> words = {"tensor", "the", "gradient", "of", "a", "loss", "with", "respect", "to",
-                                            "weights", "is", "int", "main()", "{", "}", "return 0;", "caf\xC3\xA9", "\t"};
+    const std::vector<std::string> words = {"tensor", "the",     "gradient", "of",        "a",           "loss",
+                                            "with",   "respect", "to",       "weights",   "is",          "int",
+                                            "main()", "{",       "}",        "return 0;", "caf\xC3\xA9", "\t"};
     std::minstd_rand random(seed);
     std::string text;
     while (text.size() < bytes) {
@@ -79,6 +80,7 @@ void check_error(Call call, lockstep::ExitCode code, const std::vector<std::stri
     } catch (const lockstep::Error& problem) {
         const std::string sentence = problem.what();
         BOOST_TEST(static_cast<int>(problem.code()) == static_cast<int>(code), sentence);
-        for (const auto& word : words) BOOST_TEST(sentence.find(word) != std::string::npos, sentence + " lacks " + word);
+        for (const auto& word : words)
+            BOOST_TEST(sentence.find(word) != std::string::npos, sentence + " lacks " + word);
     }
 }

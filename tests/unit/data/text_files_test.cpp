@@ -21,9 +21,9 @@ std::vector<std::string> names_in(const TextFiles& text, const std::string& fold
 }
 
 struct Cut {
-    std::string bytes;                     // of all batches
-    std::vector<std::size_t> begins;       // of pieces
-    std::vector<std::size_t> documents;    // pieces that begin one
+    std::string bytes;                   // of all batches
+    std::vector<std::size_t> begins;     // of pieces
+    std::vector<std::size_t> documents;  // pieces that begin one
 };
 
 Cut cut(const TextFiles& text, std::size_t batch_bytes) {
@@ -48,8 +48,10 @@ Cut cut(const TextFiles& text, std::size_t batch_bytes) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(folders_are_read_in_byte_order_of_their_paths) {
-    const std::vector<std::string> names = {"B.txt", "a.txt", "a/z.txt", "a0.txt", "b/c/d.txt", "b/c.txt", "\xC3\xA9.txt", "z.txt"};
-    const std::vector<std::string> expected = {"B.txt", "a.txt", "a/z.txt", "a0.txt", "b/c.txt", "b/c/d.txt", "z.txt", "\xC3\xA9.txt"};
+    const std::vector<std::string> names = {"B.txt",     "a.txt",   "a/z.txt",      "a0.txt",
+                                            "b/c/d.txt", "b/c.txt", "\xC3\xA9.txt", "z.txt"};
+    const std::vector<std::string> expected = {"B.txt",   "a.txt",     "a/z.txt", "a0.txt",
+                                               "b/c.txt", "b/c/d.txt", "z.txt",   "\xC3\xA9.txt"};
     const TemporaryFolder folder;
     for (const auto& name : names) folder.write("forward/" + name, "x");
     for (auto name = names.rbegin(); name != names.rend(); ++name) folder.write("backward/" + *name, "x");
@@ -121,7 +123,8 @@ BOOST_AUTO_TEST_CASE(pieces_do_not_depend_on_the_batch) {
     const std::string lines = sample_text(300000), one_line(200001, 'x');
     std::string letters;  // three bytes each, no newline: cut between letters
     while (letters.size() < 150000) letters += "\xE2\x82\xAC";
-    const std::vector<std::string> documents = {lines, "short", one_line, letters, std::string(65536, 'y'), std::string(65537, 'z')};
+    const std::vector<std::string> documents = {
+        lines, "short", one_line, letters, std::string(65536, 'y'), std::string(65537, 'z')};
     std::vector<std::string> paths;
     std::string expected;
     for (std::size_t i = 0; i < documents.size(); ++i) {

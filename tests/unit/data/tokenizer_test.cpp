@@ -28,12 +28,15 @@ BOOST_AUTO_TEST_CASE(bytes_round_trip_every_byte) {
 }
 
 BOOST_AUTO_TEST_CASE(bytes_decode_tokens_of_a_larger_model) {
-    BOOST_TEST(make_tokenizer("bytes", "")->decode({'a', 256, -1, 'b'}) == "a\xEF\xBF\xBD\xEF\xBF\xBD" "b");
+    BOOST_TEST(make_tokenizer("bytes", "")->decode({'a', 256, -1, 'b'}) ==
+               "a\xEF\xBF\xBD\xEF\xBF\xBD"
+               "b");
 }
 
 BOOST_AUTO_TEST_CASE(unknown_tokenizers_are_usage_errors) {
     check_error([] { make_tokenizer("gpt", ""); }, ExitCode::usage, {"gpt", "bytes", "sentencepiece"});
-    check_error([] { open_tokenizer("/no/such/file.model"); }, ExitCode::usage, {"/no/such/file.model", "does not exist"});
+    check_error([] { open_tokenizer("/no/such/file.model"); }, ExitCode::usage,
+                {"/no/such/file.model", "does not exist"});
 }
 
 #ifdef LOCKSTEP_SENTENCEPIECE
@@ -64,7 +67,8 @@ BOOST_AUTO_TEST_CASE(trained_sentencepiece_round_trips_and_lives_in_the_token_fi
     BOOST_TEST(tokenizer->decode(tokenizer->encode(text)) == text);
     std::string ascii;
     for (int byte = 1; byte < 128; ++byte) ascii += static_cast<char>(byte);
-    const std::vector<std::string> others = {ascii, "  two  spaces \n\n\tand a tab ", "x", " ", "\n", "na\xC3\xAFve \xE2\x82\xAC"};
+    const std::vector<std::string> others = {ascii, "  two  spaces \n\n\tand a tab ", "x", " ",
+                                             "\n",  "na\xC3\xAFve \xE2\x82\xAC"};
     for (const auto& other : others) BOOST_TEST(tokenizer->decode(tokenizer->encode(other)) == other);
     BOOST_TEST(tokenizer->decode({350, 100000, -1}) == tokenizer->decode({0, 0, 0}));
 

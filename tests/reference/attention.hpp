@@ -1,0 +1,81 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "reference/values.hpp"
+
+namespace lockstep::reference {
+
+struct AttentionShape {
+    std::size_t batch, query_length, key_length, heads, key_heads, width;
+
+    double scale() const { return 1 / std::sqrt(static_cast<double>(width)); }
+    std::size_t seen(std::size_t query) const { return query + key_length - query_length + 1; }
+    std::size_t query(std::size_t b, std::size_t i, std::size_t h) const {
+        return ((b * query_length + i) * heads + h) * width;
+    }
+    std::size_t key(std::size_t b, std::size_t j, std::size_t h) const {
+        return ((b * key_length + j) * key_heads + h / (heads / key_heads)) * width;
+    }
+};
+
+inline double head_dot(const Values& a, std::size_t at, const Values& b, std::size_t bt, std::size_t width) {
+    double sum = 0;
+    for (std::size_t c = 0; c < width; ++c) sum += a[at + c] * b[bt + c];
+    return sum;
+}
+
+struct Attended {
+    Values y, log_sum_exp;
+};
+
+inline Attended attention_forward(const Values& q, const Values& k, const Values& v, const AttentionShape& s) {
+    Attended out{Values(q.size()), Values(s.batch * s.heads * s.query_length)};
+    for (std::size_t b = 0; b < s.batch; ++b)
+        for (std::size_t h = 0; h < s.heads; ++h)
+            for (std::size_t i = 0; i < s.query_length; ++i) {
+                Values score(s.seen(i));
+                double highest = -HUGE_VAL, total = 0;
+                for (std::size_t j = 0; j < score.size(); ++j) {
+                    score[j] = s.scale() * head_dot(q, s.query(b, i, h), k, s.key(b, j, h), s.width);
+                    highest = std::max(highest, score[j]);
+                }
+                for (const double value : score) total += std::exp(value - highest);
+                for (std::size_t j = 0; j < score.size(); ++j)
+                    for (std::size_t c = 0; c < s.width; ++c)
+                        out.y[s.query(b, i, h) + c] += std::exp(score[j] - highest) / total * v[s.key(b, j, h) + c];
+                out.log_sum_exp[(b * s.heads + h) * s.query_length + i] = highest + std::log(total);
+            }
+    return out;
+}
+
+struct AttentionGradients {
+    Values dq, dk, dv;
+};
+
+inline AttentionGradients attention_backward(const Values& dy, const Values& q, const Values& k, const Values& v,
+                                             const AttentionShape& s) {
+    const Attended forward = attention_forward(q, k, v, s);
+    AttentionGradients out{Values(q.size()), Values(k.size()), Values(v.size())};
+    for (std::size_t b = 0; b < s.batch; ++b)
+        for (std::size_t h = 0; h < s.heads; ++h)
+            for (std::size_t i = 0; i < s.query_length; ++i) {
+                const std::size_t qi = s.query(b, i, h);
+                const double level = forward.log_sum_exp[(b * s.heads + h) * s.query_length + i];
+                const double along = head_dot(dy, qi, forward.y, qi, s.width);
+                for (std::size_t j = 0; j < s.seen(i); ++j) {
+                    const std::size_t kj = s.key(b, j, h);
+                    const double p = std::exp(s.scale() * head_dot(q, qi, k, kj, s.width) - level);
+                    const double ds = s.scale() * p * (head_dot(dy, qi, v, kj, s.width) - along);
+                    for (std::size_t c = 0; c < s.width; ++c) {
+                        out.dv[kj + c] += p * dy[qi + c];
+                        out.dq[qi + c] += ds * k[kj + c];
+                        out.dk[kj + c] += ds * q[qi + c];
+                    }
+                }
+            }
+    return out;
+}
+
+}  // namespace lockstep::reference

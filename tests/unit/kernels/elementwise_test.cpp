@@ -1,0 +1,130 @@
+// Memory operations, AdamW, and the choice of the instruction set.
+#define BOOST_TEST_MODULE kernels_elementwise
+#include "reference/adamw.hpp"
+#include "reference/finite_difference.hpp"
+#include "unit/kernels/support.hpp"
+
+using namespace lockstep;
+using namespace lockstep::kernel_tests;
+
+namespace {
+const std::vector<std::int64_t> sizes = {1, 31, 32, 33, 97, 1023, 1024, 1025, 16385, 70001};
+}
+
+BOOST_AUTO_TEST_CASE(memory_operations_agree_with_the_reference) {
+    for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
+        for (const auto size : sizes) {
+            const std::string what = fmt::format("{} {}", name, size);
+            Floats x = random_floats({size}, "x"), y = random_floats({size}, "y");
+            const Values sum = plus(x.values(), y.values());
+            backend.add(y.tensor(), x.tensor());
+            check_close(y, sum, 1, what + " add");
+            Values scaled = x.values();
+            for (double& value : scaled) value *= 0.375;
+            Floats copied({size});
+            backend.copy(copied.tensor(), x.tensor());
+            BOOST_TEST(same_bits(copied, x), what);
+            backend.scale(copied.tensor(), 0.375f);
+            check_close(copied, scaled, 1, what + " scale");
+            backend.fill(copied.tensor(), -2.5f);
+            BOOST_TEST((copied.data == std::vector<float>(copied.data.size(), -2.5f)), what);
+        }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(copies_take_any_type_and_refuse_mixtures) {
+    const auto backend = kernels::make_cpu_backend();
+    std::vector<int> ids = random_ids(3000, 1 << 30, "ids"), copied(3000);
+    backend->copy(id_tensor(copied), id_tensor(ids));
+    BOOST_TEST(copied == ids);
+    std::vector<std::uint16_t> halves(2049, 0x3f80), moved(2049);
+    backend->copy(Tensor(moved.data(), Type::bf16, {2049}), Tensor(halves.data(), Type::bf16, {2049}));
+    BOOST_TEST((moved == halves));
+    Floats x({3000});
+    BOOST_CHECK_THROW(backend->copy(x.tensor(), id_tensor(ids)), Error);
+    Floats short_one({2999});
+    BOOST_CHECK_THROW(backend->copy(x.tensor(), short_one.tensor()), Error);
+    BOOST_CHECK_THROW(backend->fill(id_tensor(ids), 1.0f), Error);
+}
+
+BOOST_AUTO_TEST_CASE(sums_are_taken_in_double) {
+    for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
+        for (const auto size : sizes) {
+            Floats x = random_floats({size}, "x", 100);
+            double sum = 0, squares = 0, absolute = 0;
+            for (const double value : x.values()) {
+                sum += value;
+                absolute += std::abs(value);
+                squares += value * value;
+            }
+            BOOST_TEST(std::abs(backend.sum(x.tensor()) - sum) <= 1e-12 * absolute, name);
+            BOOST_TEST(std::abs(backend.sum_of_squares(x.tensor()) - squares) <= 1e-12 * squares, name);
+        }
+        Floats large({1000}, 1e30f);  // its squares are beyond fp32
+        BOOST_TEST(std::abs(backend.sum_of_squares(large.tensor()) / 1e63 - 1) < 1e-6);
+        large[777] = not_a_number;
+        BOOST_TEST(std::isnan(backend.sum_of_squares(large.tensor())));
+        large[777] = infinity;
+        BOOST_TEST(std::isinf(backend.sum_of_squares(large.tensor())));
+        Floats none({0});
+        BOOST_TEST(backend.sum(none.tensor()) == 0.0);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(sums_do_not_depend_on_the_number_of_threads) {
+    Floats x = random_floats({300007}, "x");
+    const int before = threads();
+    for_each_instruction_set([&](kernels::Backend& backend, const std::string& name) {
+        set_threads(1);
+        const double sum = backend.sum(x.tensor()), squares = backend.sum_of_squares(x.tensor());
+        for (const int count : {2, 3, 7}) {
+            set_threads(count);
+            BOOST_TEST((backend.sum(x.tensor()) == sum && backend.sum_of_squares(x.tensor()) == squares), name);
+        }
+        set_threads(before);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(adamw_follows_the_reference_for_several_steps) {
+    for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
+        for (const auto size : sizes) {
+            Floats parameter = random_floats({size}, "p"), gradient = random_floats({size}, "g", 0.01), first({size}),
+                   second({size});
+            Values p = parameter.values(), m = first.values(), v = second.values();
+            kernels::Backend::AdamW settings{1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0};
+            for (int step = 1; step <= 5; ++step) {
+                settings.step = step;
+                for (auto& value : gradient.data) value *= -0.7f;
+                backend.adamw(parameter.tensor(), gradient.tensor(), first.tensor(), second.tensor(), settings);
+                const auto d = [](float value) { return static_cast<double>(value); };
+                reference::adamw(p, gradient.values(), m, v,
+                                 {d(settings.learning_rate), d(settings.beta1), d(settings.beta2), d(settings.epsilon),
+                                  d(settings.weight_decay), d(settings.gradient_factor), step});
+            }
+            check_close(parameter, p, 5, name + " parameter");
+            check_close(first, m, 5, name + " first moment");
+            check_close(second, v, 5, name + " second moment");
+        }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(adamw_of_a_zero_gradient_only_decays) {
+    for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
+        Floats parameter({33}, 2.0f), gradient({33}), first({33}), second({33});
+        backend.adamw(parameter.tensor(), gradient.tensor(), first.tensor(), second.tensor(),
+                      {0.1f, 0.9f, 0.999f, 1e-8f, 0.5f, 1.0f, 1000000});
+        for (const float value : parameter.data) BOOST_TEST(std::abs(value - 1.9f) < 1e-6f, name);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(an_unknown_instruction_set_is_a_usage_error) {
+    setenv("LOCKSTEP_INSTRUCTION_SET", "avx1024", 1);
+    BOOST_CHECK_EXCEPTION(kernels::make_cpu_backend(), Error, [](const Error& error) {
+        const std::string text = error.what();
+        return error.code() == ExitCode::usage && text.find("avx1024") != std::string::npos &&
+               text.find("baseline") != std::string::npos;
+    });
+    BOOST_CHECK_THROW(kernels::cpu_instruction_set(), Error);
+    unsetenv("LOCKSTEP_INSTRUCTION_SET");
+    BOOST_TEST(kernels::make_cpu_backend() != nullptr);
+}
