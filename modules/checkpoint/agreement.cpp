@@ -29,8 +29,4 @@ std::optional<Failure> agree(const std::optional<Error>& own, cluster::Communica
     return Failure{Error(static_cast<ExitCode>(code), sentence), rank};
 }
 
-void run_together(const std::function<void()>& body, cluster::Communicator& communicator) {
-    if (const auto failure = agree(caught(body), communicator)) throw failure->error;
-}
-
 }  // namespace lockstep::checkpoint

@@ -19,7 +19,5 @@ struct Failure {
 };
 // Collective: nothing when no rank has one.
 std::optional<Failure> agree(const std::optional<Error>& own, cluster::Communicator& communicator);
-// Collective: runs `body` here; when it fails anywhere, every rank throws the same.
-void run_together(const std::function<void()>& body, cluster::Communicator& communicator);
 
 }  // namespace lockstep::checkpoint

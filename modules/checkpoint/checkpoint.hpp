@@ -45,7 +45,8 @@ std::string file_name(std::int64_t step);  // "step-00000100.h5"
 
 class Writer {
   public:
-    // Collective; the communicator must be the writer's own. Removes left-over *.tmp of `folder`.
+    // Collective; the communicator must be the writer's own. Removes what unfinished writers have left in `folder`
+    // (step-….h5.tmp): no other run may be writing there. Fewer than 2 to keep count as 2.
     Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::Communicator> communicator);
     ~Writer();  // waits for the writer thread; abandons what is not committed
 
@@ -62,7 +63,8 @@ class Writer {
     bool commit();
     // Collective: begin (where not yet begun), wait, commit.
     bool write_now(const Contents& contents, const std::vector<Entry>& entries);
-    bool finish();  // collective: waits for one under way and commits it; true when none failed
+    // Collective: waits for one under way and commits it. Whether the last one begun was committed; true when none was.
+    bool finish();
 
   private:
     struct Implementation;

@@ -2,9 +2,9 @@
 #include <map>
 #include <set>
 
-#include "checkpoint/agreement.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/layout.hpp"
+#include "cluster/agree.hpp"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -74,27 +74,21 @@ std::vector<TensorInfo> list_tensors(const std::string& path) {
 }
 
 void load(const std::string& path, const std::vector<Entry>& entries, cluster::Communicator& communicator) {
+    for (const auto& entry : entries) LOCKSTEP_ASSERT(entry.value.type() == Type::fp32 && !entry.value.empty());
     std::string text;
-    run_together(
-        [&] {
-            for (const auto& entry : entries) LOCKSTEP_ASSERT(entry.value.type() == Type::fp32 && !entry.value.empty());
-            if (communicator.rank() == 0) text = layout_to_text(read_header(path).layout);
-        },
-        communicator);
+    cluster::on_root(communicator, [&] { text = layout_to_text(read_header(path).layout); });
+    text = communicator.broadcast_text(std::move(text), 0);
     Layout layout;
     std::vector<std::size_t> entry_of_place;
     const auto bytes_of = [&](const Block& block) {
         return static_cast<char*>(entries[entry_of_place[block.place]].value.data()) + block.first;
     };
-    text = communicator.broadcast_text(std::move(text), 0);
-    run_together(
-        [&] {
-            layout = selected(path, layout_from_text(text), entries, entry_of_place);
-            const OpenFile file = OpenFile::for_reading(path);
-            for (const auto& block : share_of_blocks(layout, communicator.rank(), communicator.size()))
-                read_block(file, path, layout, block, bytes_of(block));
-        },
-        communicator);
+    cluster::together(communicator, [&] {
+        layout = selected(path, layout_from_text(text), entries, entry_of_place);
+        const OpenFile file = OpenFile::for_reading(path);
+        for (const auto& block : share_of_blocks(layout, communicator.rank(), communicator.size()))
+            read_block(file, path, layout, block, bytes_of(block));
+    });
     if (communicator.size() == 1) return;
     for (int owner = 0; owner < communicator.size(); ++owner) {
         const auto share = share_of_blocks(layout, owner, communicator.size());

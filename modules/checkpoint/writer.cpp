@@ -15,6 +15,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/layout.hpp"
 #include "checkpoint/retention.hpp"
+#include "cluster/agree.hpp"
 #include "device/parallel.hpp"
 
 namespace lockstep::checkpoint {
@@ -130,6 +131,7 @@ class Share {
     }
 
     void write() {
+        if (blocks_.empty()) fail_if_injected("checkpoint_write", path_);
         for (std::size_t i = 0; i < blocks_.size(); ++i) {
             if (i == blocks_.size() / 2) fail_if_injected("checkpoint_write", path_);
             const Block& block = blocks_[i];
@@ -169,11 +171,15 @@ struct Writer::Implementation {
     std::unique_ptr<Share> share;  // of the checkpoint under way
     std::int64_t step = 0;
     std::string path;
+    bool last_was_written = true;  // of those begun
 
     bool first() const { return communicator->rank() == 0; }
 
-    void warn(const Failure& failure) const {
+    // Nothing stays of the one under way.
+    void give_up(const Failure& failure) {
+        last_was_written = false;
         if (!first()) return;
+        remove_quietly(unfinished_name(path));
         const std::string where = communicator->size() > 1 ? fmt::format(" on rank {}", failure.rank) : "";
         log::warning("the checkpoint of step {} was not written{}: {}; training goes on, and earlier checkpoints stay",
                      step, where, failure.error.what());
@@ -211,13 +217,10 @@ Writer::Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::C
     self.folder = std::move(folder);
     self.keep = std::max(keep, least_kept);
     self.communicator = std::move(communicator);
-    run_together(
-        [&] {
-            if (!self.first()) return;
-            for (const auto& path : remove_unfinished(self.folder))
-                log::info("removed {}, which an earlier launch did not finish", path);
-        },
-        *self.communicator);
+    cluster::on_root(*self.communicator, [&] {
+        for (const auto& path : remove_unfinished(self.folder))
+            log::info("removed {}, which an earlier launch did not finish", path);
+    });
 }
 
 Writer::~Writer() {
@@ -244,8 +247,7 @@ bool Writer::begin(const Contents& contents, const std::vector<Entry>& entries) 
               }),
               *self.communicator);
     if (failure) {
-        if (self.first()) remove_quietly(unfinished_name(self.path));
-        self.warn(*failure);
+        self.give_up(*failure);
         return false;
     }
     Layout layout = layout_from_text(self.communicator->broadcast_text(std::move(text), 0));
@@ -274,10 +276,10 @@ bool Writer::commit() {
                         }),
                         *self.communicator);
     if (failure) {
-        if (self.first()) remove_quietly(unfinished_name(self.path));
-        self.warn(*failure);
+        self.give_up(*failure);
         return false;
     }
+    self.last_was_written = true;
     if (self.first()) {
         const auto error = caught([&] { remove_older(self.folder, self.step, self.keep); });
         if (error) log::warning("{}", error->what());
@@ -290,7 +292,8 @@ bool Writer::write_now(const Contents& contents, const std::vector<Entry>& entri
 }
 
 bool Writer::finish() {
-    return implementation_->share ? commit() : true;
+    if (implementation_->share) commit();
+    return implementation_->last_was_written;
 }
 
 }  // namespace lockstep::checkpoint

@@ -233,6 +233,11 @@ void check_ttt(const ModelDescription& model) {
             "model.kv_heads = {} with model.heads = {}: {} has as many heads of keys and values as of queries; remove "
             "kv_heads",
             model.kv_heads, model.heads, model.mixer);
+    if (model.bias == "qkv")
+        throw usage_error(
+            "model.bias = \"qkv\": the projections of {} have no biases; set it to \"none\", or to \"all\" for the "
+            "MLP's",
+            model.mixer);
     if (model.rope_scaling != "none")
         throw usage_error(
             "model.rope_scaling = {}: {} rotates within its mini-batch and has nothing to scale; set it to \"none\"",

@@ -42,7 +42,8 @@ void add_run(std::vector<Key>& keys, RunSection& run) {
     keys.push_back({"run.folder", &run.folder, "Where run folders go.", {}});
     keys.push_back({"run.seed", &run.seed, "Decides initial parameters and the order of the data.", {}});
     keys.push_back({"run.device", &run.device, "What computes.", {"auto", "cpu", "cuda"}});
-    keys.push_back({"run.self_test", &run.self_test, "Check the kernels on small inputs before training starts.", {}});
+    keys.push_back(
+        {"run.self_test", &run.self_test, "Before the first step, check that checkpoints can be written.", {}});
 }
 
 void add_model(std::vector<Key>& keys, ModelDescription& model) {
@@ -78,7 +79,10 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
                     "Scaling of the rotary frequencies for long contexts.",
                     {"none", "llama3"}});
     keys.push_back({"model.tied_head", &model.tied_head, "The head uses the embedding's parameters.", {}});
-    keys.push_back({"model.bias", &model.bias, "Which linear layers have a bias.", {"none", "qkv", "all"}});
+    keys.push_back({"model.bias",
+                    &model.bias,
+                    "Which linear layers have a bias. The projections of TTT mixers have none: `all` is the MLP there.",
+                    {"none", "qkv", "all"}});
     keys.push_back({"model.frozen", &model.frozen, "Patterns of names of parameters that are not trained.", {}});
     keys.push_back({"model.ttt.mini_batch", &model.ttt.mini_batch, "Tokens of one inner step.", {}});
     keys.push_back({"model.ttt.base_lr",
@@ -201,7 +205,7 @@ std::vector<Key> keys_of(RunDescription& description) {
     keys.push_back({"checkpoint.every", &checkpoint.every, "Steps between checkpoints. 0: only at the end.", {}});
     keys.push_back(
         {"checkpoint.every_minutes", &checkpoint.every_minutes, "Minutes between checkpoints. 0: not by time.", {}});
-    keys.push_back({"checkpoint.keep", &checkpoint.keep, "Checkpoints kept; older ones are removed.", {}});
+    keys.push_back({"checkpoint.keep", &checkpoint.keep, "Checkpoints kept; older ones are removed. Fewer than 2 count as 2.", {}});
     keys.push_back(
         {"checkpoint.folder", &checkpoint.folder, "Where checkpoints go, in a folder of the run's name.", {}});
     keys.push_back(

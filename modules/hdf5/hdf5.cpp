@@ -16,6 +16,10 @@ namespace {
 
 static_assert(sizeof(hid_t) == sizeof(std::int64_t));
 
+// Where closing a file fails (a full disk), HDF5 1.10 crashes when it cleans up at exit, and the exit code is lost. Every
+// handle here is closed by its owner, so there is nothing to clean up. Must come before any other call to HDF5.
+[[maybe_unused]] const bool no_cleanup_at_exit = H5dont_atexit() >= 0;
+
 void silence_hdf5() {
     static const bool once = (H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr), true);
     static_cast<void>(once);
@@ -66,34 +70,34 @@ class Handle {
     Close close_;
 };
 
+struct NamedType {  // in the order of ElementType
+    ElementType type;
+    const char* name;
+    hid_t native;
+};
+const std::array<NamedType, 8>& named_types() {
+    static const std::array<NamedType, 8> types = {{{ElementType::uint8, "uint8", H5T_NATIVE_UINT8},
+                                                    {ElementType::uint16, "uint16", H5T_NATIVE_UINT16},
+                                                    {ElementType::int32, "int32", H5T_NATIVE_INT32},
+                                                    {ElementType::uint32, "uint32", H5T_NATIVE_UINT32},
+                                                    {ElementType::int64, "int64", H5T_NATIVE_INT64},
+                                                    {ElementType::uint64, "uint64", H5T_NATIVE_UINT64},
+                                                    {ElementType::fp32, "fp32", H5T_NATIVE_FLOAT},
+                                                    {ElementType::fp64, "fp64", H5T_NATIVE_DOUBLE}}};
+    return types;
+}
+
 hid_t native(ElementType type) {
-    switch (type) {
-        case ElementType::uint8:
-            return H5T_NATIVE_UINT8;
-        case ElementType::uint16:
-            return H5T_NATIVE_UINT16;
-        case ElementType::int32:
-            return H5T_NATIVE_INT32;
-        case ElementType::uint32:
-            return H5T_NATIVE_UINT32;
-        case ElementType::int64:
-            return H5T_NATIVE_INT64;
-        case ElementType::uint64:
-            return H5T_NATIVE_UINT64;
-        case ElementType::fp32:
-            return H5T_NATIVE_FLOAT;
-        case ElementType::fp64:
-            return H5T_NATIVE_DOUBLE;
-    }
-    throw fault_error("unknown HDF5 element type");
+    return named_types()[static_cast<std::size_t>(type)].native;
 }
 
 Handle text_type(std::size_t bytes, const std::string& path) {
     const std::string doing = "describing a text";
     Handle type(H5Tcopy(H5T_C_S1), H5Tclose, path, true, doing);
-    check(H5Tset_size(type.get(), std::max<std::size_t>(bytes, 1)), path, true, doing);
-    check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), path, true, doing);
-    check(H5Tset_cset(type.get(), H5T_CSET_UTF8), path, true, doing);
+    const hid_t id = type.get();
+    if (H5Tset_size(id, std::max<std::size_t>(bytes, 1)) < 0 || H5Tset_strpad(id, H5T_STR_NULLPAD) < 0 ||
+        H5Tset_cset(id, H5T_CSET_UTF8) < 0)
+        fail(path, true, doing);
     return type;
 }
 
@@ -109,16 +113,8 @@ Handle record_type(const RecordType& record, const std::string& path) {
 }
 
 std::string type_name(hid_t type) {
-    static constexpr std::array<std::pair<ElementType, const char*>, 8> names = {{{ElementType::uint8, "uint8"},
-                                                                                  {ElementType::uint16, "uint16"},
-                                                                                  {ElementType::int32, "int32"},
-                                                                                  {ElementType::uint32, "uint32"},
-                                                                                  {ElementType::int64, "int64"},
-                                                                                  {ElementType::uint64, "uint64"},
-                                                                                  {ElementType::fp32, "fp32"},
-                                                                                  {ElementType::fp64, "fp64"}}};
-    for (const auto& [element, name] : names)
-        if (H5Tequal(type, native(element)) > 0) return name;
+    for (const auto& named : named_types())
+        if (H5Tequal(type, named.native) > 0) return named.name;
     return H5Tget_class(type) == H5T_COMPOUND ? "record" : "other";
 }
 
@@ -179,9 +175,23 @@ void write_attribute_raw(hid_t file, const std::string& path, const std::string&
 void read_number_raw(hid_t file, const std::string& path, bool writing, const std::string& object,
                      const std::string& name, hid_t type, void* value) {
     const StoredAttribute stored(file, path, writing, object, name);
+    if (stored.single && stored.kind == H5T_ENUM && H5Tequal(type, H5T_NATIVE_INT64) > 0) {
+        // What h5py writes for a truth value: an enumeration over an integer, read as that integer.
+        const Handle base(H5Tget_super(stored.type.get()), H5Tclose, path, writing, stored.doing);
+        std::int64_t number = 0;
+        check(H5Aread(stored.attribute.get(), stored.type.get(), &number), path, writing, stored.doing);
+        check(H5Tconvert(base.get(), H5T_NATIVE_INT64, 1, &number, nullptr, H5P_DEFAULT), path, writing, stored.doing);
+        *static_cast<std::int64_t*>(value) = number;
+        return;
+    }
     if (!stored.single || (stored.kind != H5T_INTEGER && stored.kind != H5T_FLOAT))
         throw damaged_error("{}: the attribute {} of {} is not a number", path, name, object);
     check(H5Aread(stored.attribute.get(), type, value), path, writing, stored.doing);
+}
+
+// Without times of change, equal contents make equal files.
+void keep_no_times(const Handle& creation, const std::string& path, const std::string& doing) {
+    check(H5Pset_obj_track_times(creation.get(), false), path, true, doing);
 }
 
 void create_contiguous(hid_t file, const std::string& file_path, const std::string& path, hid_t type,
@@ -195,11 +205,8 @@ void create_contiguous(hid_t file, const std::string& file_path, const std::stri
     check(H5Pset_layout(creation.get(), H5D_CONTIGUOUS), file_path, true, doing);
     check(H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY), file_path, true, doing);
     check(H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER), file_path, true, doing);
-    // Without times of change, equal contents make equal files.
-    check(H5Pset_obj_track_times(creation.get(), false), file_path, true, doing);
-    const Handle link(H5Pcreate(H5P_LINK_CREATE), H5Pclose, file_path, true, doing);
-    check(H5Pset_create_intermediate_group(link.get(), 1), file_path, true, doing);
-    const Handle dataset(H5Dcreate2(file, path.c_str(), type, space.get(), link.get(), creation.get(), H5P_DEFAULT),
+    keep_no_times(creation, file_path, doing);
+    const Handle dataset(H5Dcreate2(file, path.c_str(), type, space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT),
                          H5Dclose, file_path, true, doing);
 }
 
@@ -248,7 +255,9 @@ File File::create(const std::string& path) {
     check(H5Pset_alignment(access.get(), 65536, 4096), path, true, doing);
     // One process writes a file, under a name that nobody reads; some parallel file systems refuse locks.
     check(H5Pset_file_locking(access.get(), false, true), path, true, doing);
-    const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
+    const Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose, path, true, doing);
+    keep_no_times(creation, path, doing);
+    const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get());
     if (id < 0) fail(path, true, doing);
     return {id, path, true};
 }
@@ -295,12 +304,16 @@ std::vector<std::string> File::datasets(const std::string& group) const {
     return names;
 }
 
-void File::make_group(const std::string& group) {
-    if (exists(group)) return;
+void File::make_group(const std::string& group_or_slash) {
+    std::string group = group_or_slash;
+    while (!group.empty() && group.back() == '/') group.pop_back();
+    if (group.empty() || exists(group)) return;
+    const std::size_t parent = group.rfind('/');
+    if (parent != std::string::npos && parent > 0) make_group(group.substr(0, parent));
     const std::string doing = "making the group " + group;
-    const Handle link(H5Pcreate(H5P_LINK_CREATE), H5Pclose, path_, true, doing);
-    check(H5Pset_create_intermediate_group(link.get(), 1), path_, true, doing);
-    const Handle made(H5Gcreate2(id_, group.c_str(), link.get(), H5P_DEFAULT, H5P_DEFAULT), H5Gclose, path_, true,
+    const Handle creation(H5Pcreate(H5P_GROUP_CREATE), H5Pclose, path_, true, doing);
+    keep_no_times(creation, path_, doing);
+    const Handle made(H5Gcreate2(id_, group.c_str(), H5P_DEFAULT, creation.get(), H5P_DEFAULT), H5Gclose, path_, true,
                       doing);
 }
 
@@ -390,11 +403,13 @@ std::string File::read_as_text(const std::string& object, const std::string& nam
 }
 
 void File::create_dataset(const std::string& path, ElementType type, const Dimensions& dimensions) {
+    make_group(path.substr(0, path.find_last_of('/') + 1));
     create_contiguous(id_, path_, path, native(type), dimensions);
 }
 
 void File::create_dataset(const std::string& path, const RecordType& type, const Dimensions& dimensions) {
     const Handle record = record_type(type, path_);
+    make_group(path.substr(0, path.find_last_of('/') + 1));
     create_contiguous(id_, path_, path, record.get(), dimensions);
 }
 
@@ -457,7 +472,8 @@ DatasetInfo File::info(const std::string& path) const {
 namespace {
 void read_row_range(const std::string& file_path, bool writing, const std::string& path, hid_t dataset, hid_t type,
                     std::uint64_t first, std::uint64_t count, void* data) {
-    const Handle space(H5Dget_space(dataset), H5Sclose);
+    const std::string doing = "reading /" + path;
+    const Handle space(H5Dget_space(dataset), H5Sclose, file_path, writing, doing);
     const int rank = H5Sget_simple_extent_ndims(space.get());
     std::vector<hsize_t> sizes(static_cast<std::size_t>(std::max(rank, 0)));
     if (rank < 1 || H5Sget_simple_extent_dims(space.get(), sizes.data(), nullptr) < 0 || first > sizes[0] ||
@@ -467,10 +483,10 @@ void read_row_range(const std::string& file_path, bool writing, const std::strin
     std::vector<hsize_t> start(sizes.size(), 0);
     start[0] = first;
     sizes[0] = count;
-    const Handle memory(H5Screate_simple(rank, sizes.data(), nullptr), H5Sclose);
+    const Handle memory(H5Screate_simple(rank, sizes.data(), nullptr), H5Sclose, file_path, writing, doing);
     if (H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, start.data(), nullptr, sizes.data(), nullptr) < 0 ||
         H5Dread(dataset, type, memory.get(), space.get(), H5P_DEFAULT, data) < 0)
-        fail(file_path, writing, "reading /" + path);
+        fail(file_path, writing, doing);
 }
 }  // namespace
 

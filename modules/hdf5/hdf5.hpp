@@ -82,7 +82,8 @@ class File {
     DatasetInfo info(const std::string& path) const;
     void close();  // and says if that failed
     // `count` rows from `first` of the dataset's first dimension, converted to `type`; the rows must exist.
-    void read_rows(const std::string& path, ElementType type, std::uint64_t first, std::uint64_t count, void* data) const;
+    void read_rows(const std::string& path, ElementType type, std::uint64_t first, std::uint64_t count,
+                   void* data) const;
     void read_rows(const std::string& path, const RecordType& type, std::uint64_t first, std::uint64_t count,
                    void* data) const;
 

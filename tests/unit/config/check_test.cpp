@@ -48,6 +48,7 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
         {{"model.mixer=attention", "model.ttt.gate=true"}, "model.ttt.gate = true belongs to the mixers"},
         {{"model.mixer=attention", "model.position=none", "model.rope_scaling=llama3"}, "needs model.position"},
         {{"model.rope_scaling=llama3"}, "nothing to scale"},
+        {{"model.bias=qkv"}, "have no biases"},
         {{"model.ttt.mini_batch=0"}, "model.ttt.mini_batch = 0"},
         {{"model.ttt.base_lr=-1"}, "model.ttt.base_lr = -1: it must not be negative"},
         {{"model.ttt.base_lr_warmup=2"}, "model.ttt.base_lr_warmup = 2 is more than model.ttt.base_lr = 1"},

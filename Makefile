@@ -1,0 +1,66 @@
+# The front door: what there is to do, and the one command for each. CMake does the work; see docs/install.md.
+BUILD  ?= build
+PREFIX ?= /usr/local
+JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+# Further arguments: make build CMAKE_FLAGS=-DCMAKE_CXX_COMPILER=clang++, make test CTEST_FLAGS='-R unit/config'
+CMAKE_FLAGS ?=
+CTEST_FLAGS ?=
+
+GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),,-G Ninja))
+CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
+
+.DEFAULT_GOAL := help
+.PHONY: help dependencies build debug asan test test-long demo bench format tidy install clean
+
+help:
+	@echo 'make build      installs what is missing, builds $(BUILD)/bin/lockstep and the tests'
+	@echo 'make test       builds, then runs the quick tests'
+	@echo 'make test-long  builds, then runs every test'
+	@echo 'make demo       builds, then packs text, trains on 2 ranks, stops, resumes, generates, analyses'
+	@echo 'make debug      builds build/debug without optimisation'
+	@echo 'make asan       builds build/asan with AddressSanitizer and UndefinedBehaviorSanitizer, runs the quick tests'
+	@echo 'make bench      builds and runs the benchmarks'
+	@echo 'make format     formats the sources with clang-format'
+	@echo 'make tidy       checks the sources with clang-tidy'
+	@echo 'make install    installs to PREFIX=$(PREFIX)'
+	@echo 'make clean      removes $(BUILD), with the demo in it'
+	@echo 'JOBS=$(JOBS) compile and test at a time.'
+
+dependencies:
+	@tools/install_dependencies
+
+build: dependencies
+	cmake -S . -B $(BUILD) $(call GENERATOR,$(BUILD)) $(CMAKE_FLAGS)
+	cmake --build $(BUILD) --parallel $(JOBS)
+
+debug asan: dependencies
+	cmake --preset $@ $(call GENERATOR,build/$@) $(CMAKE_FLAGS)
+	cmake --build --preset $@ --parallel $(JOBS)
+	$(if $(filter asan,$@),ctest --preset asan --parallel $(JOBS) --no-tests=error $(CTEST_FLAGS))
+
+test: build
+	$(CTEST) --label-exclude long $(CTEST_FLAGS)
+
+test-long: build
+	$(CTEST) $(CTEST_FLAGS)
+
+demo: build
+	tools/demo.sh $(BUILD)
+
+bench: dependencies
+	@test -f bench/CMakeLists.txt || { echo 'This version has no benchmarks.' >&2; exit 2; }
+	cmake -S . -B build/bench $(call GENERATOR,build/bench) -DLOCKSTEP_BENCHMARKS=ON -DLOCKSTEP_TESTS=OFF $(CMAKE_FLAGS)
+	cmake --build build/bench --parallel $(JOBS)
+	@for benchmark in build/bench/bin/bench_*; do "$$benchmark" || exit 1; done
+
+format:
+	git ls-files '*.cpp' '*.hpp' '*.cu' '*.cuh' | xargs clang-format -i
+
+tidy: build
+	git ls-files 'modules/*.cpp' 'src/*.cpp' 'analysis/*.cpp' | xargs -n 1 -P $(JOBS) clang-tidy --quiet -p $(BUILD)
+
+install: build
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean:
+	rm -rf $(BUILD)

@@ -1,0 +1,15 @@
+// A command of lockstep-analyze: adds its options to the command line and, when chosen, sets what runs. One file per
+// command.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace lockstep::analysis {
+
+// What the parsed command line asks for; returns the exit code, throws Error.
+using Action = std::function<int()>;
+
+void add_summary(CLI::App& program, Action& action);
+
+}  // namespace lockstep::analysis

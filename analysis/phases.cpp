@@ -1,0 +1,70 @@
+#include "analysis/phases.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace lockstep::analysis {
+namespace {
+
+constexpr auto other = static_cast<std::size_t>(Phase::other);
+
+bool is_closed(std::size_t phase) {
+    return phase == static_cast<std::size_t>(Phase::initialization) ||
+           phase == static_cast<std::size_t>(Phase::validation) || phase == static_cast<std::size_t>(Phase::checkpoint);
+}
+
+}  // namespace
+
+double PhaseSums::total() const {
+    return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
+
+void PhaseSums::add(const PhaseSums& more) {
+    for (std::size_t i = 0; i < phase_count; ++i) {
+        seconds[i] += more.seconds[i];
+        calls[i] += more.calls[i];
+    }
+}
+
+void PhaseSums::scale(double factor) {
+    for (std::size_t i = 0; i < phase_count; ++i) {
+        seconds[i] *= factor;
+        calls[i] *= factor;
+    }
+}
+
+PhaseMap::PhaseMap(const std::vector<trace::RegionRow>& regions) {
+    std::vector<std::size_t> phase_of;  // parents come before children
+    for (std::size_t r = 0; r < regions.size(); ++r) {
+        const bool root = regions[r].parent < 0;
+        const std::size_t above = root ? other : phase_of[static_cast<std::size_t>(regions[r].parent)];
+        const auto* named = std::find(phase_names.begin(), phase_names.end(), regions[r].name);
+        std::size_t phase = above;
+        if (!is_closed(above) && named != phase_names.end())
+            phase = static_cast<std::size_t>(named - phase_names.begin());
+        phase_of.push_back(phase);
+        if (root || phase != above) {
+            terms_.push_back({r, phase, 1.0});
+            if (!root) terms_.push_back({r, above, -1.0});
+            if (phase != other) entries_.push_back({r, phase});
+        }
+        if (regions[r].name == "step" && phase == other) steps_.push_back(r);
+    }
+}
+
+PhaseSums PhaseMap::sums(const double* times, const std::uint32_t* calls) const {
+    PhaseSums sums;
+    for (const Term& term : terms_) sums.seconds[term.phase] += term.sign * times[term.region];
+    for (const Entry& entry : entries_) sums.calls[entry.phase] += calls[entry.region];
+    // A difference of sums may come out a rounding below zero.
+    for (double& seconds : sums.seconds) seconds = std::max(seconds, 0.0);
+    return sums;
+}
+
+double PhaseMap::step_seconds(const double* times) const {
+    double seconds = 0;
+    for (const std::size_t region : steps_) seconds += times[region];
+    return seconds;
+}
+
+}  // namespace lockstep::analysis

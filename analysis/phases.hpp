@@ -1,0 +1,59 @@
+// The phases that a run's time is divided into. Every second of a region belongs to exactly one phase (docs/trace.md).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "trace/layout.hpp"
+
+namespace lockstep::analysis {
+
+enum class Phase : std::size_t {
+    initialization,
+    data_loading,
+    data_movement,
+    forward,
+    loss,
+    backward,
+    communication,
+    optimizer,
+    validation,
+    checkpoint,
+    other,
+};
+inline constexpr std::size_t phase_count = 11;
+inline constexpr std::array<const char*, phase_count> phase_names = {
+    "initialization", "data_loading", "data_movement", "forward",    "loss", "backward",
+    "communication",  "optimizer",    "validation",    "checkpoint", "other"};
+
+struct PhaseSums {
+    std::array<double, phase_count> seconds{}, calls{};
+    double total() const;  // seconds
+    void add(const PhaseSums& more);
+    void scale(double factor);
+};
+
+// From a row of /times and /calls to phases. A phase's time is without that of other phases below it: a communication
+// inside backward counts as communication. Whatever is inside initialization, validation or checkpoint counts as that.
+class PhaseMap {
+  public:
+    explicit PhaseMap(const std::vector<trace::RegionRow>& regions);
+    PhaseSums sums(const double* times, const std::uint32_t* calls) const;
+    double step_seconds(const double* times) const;  // in the regions called "step"
+
+  private:
+    struct Term {
+        std::size_t region, phase;
+        double sign;
+    };
+    struct Entry {
+        std::size_t region, phase;
+    };
+    std::vector<Term> terms_;
+    std::vector<Entry> entries_;  // the regions whose calls are a phase's
+    std::vector<std::size_t> steps_;
+};
+
+}  // namespace lockstep::analysis

@@ -1,0 +1,150 @@
+#include "data/encode.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "base/clock.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "device/parallel.hpp"
+
+namespace lockstep::data {
+namespace {
+
+void append_tokens(const std::vector<std::int32_t>& tokens, std::size_t width, std::string& out) {
+    for (const auto token : tokens) {
+        std::array<char, sizeof token> bytes;
+        std::memcpy(bytes.data(), &token, sizeof token);  // little-endian: the low bytes come first
+        out.append(bytes.data(), width);
+    }
+}
+
+std::string encode_piece(const Tokenizer& tokenizer, const TextBatch& batch, const Piece& piece, bool first_of_all,
+                         std::size_t width) {
+    const std::string_view text = std::string_view(batch.bytes).substr(piece.begin, piece.end - piece.begin);
+    std::string out;
+    if (piece.starts_document && !first_of_all && tokenizer.boundary() >= 0)
+        append_tokens({tokenizer.boundary()}, width, out);
+    append_tokens(piece.starts_document ? tokenizer.encode(text) : tokenizer.encode_continued(text), width, out);
+    return out;
+}
+
+double negative_log_sum(std::uint64_t count, std::uint64_t total) {
+    if (count == 0) return 0;
+    return static_cast<double>(count) * std::log(static_cast<double>(total) / static_cast<double>(count));
+}
+
+}  // namespace
+
+Progress::Progress(std::string title, std::uint64_t total_bytes, bool shown)
+    : title_(std::move(title)),
+      total_(total_bytes),
+      shown_(shown && log::on_terminal()),
+      begun_(seconds_now()),
+      last_shown_(begun_) {}
+
+Progress::~Progress() {
+    if (shown_) log::status_line("");
+}
+
+void Progress::show(std::uint64_t done_bytes) {
+    const double now = seconds_now();
+    if (!shown_ || now - last_shown_ < 0.25 || done_bytes == 0) return;
+    last_shown_ = now;
+    const double done = static_cast<double>(done_bytes), total = static_cast<double>(total_),
+                 rate = done / (now - begun_);
+    log::status_line(fmt::format("{}: {:.0f} % of {}, {}/s, {} left", title_, 100 * done / total, human_bytes(total),
+                                 human_bytes(rate), human_seconds(std::max(0.0, total - done) / rate)));
+}
+
+void ByteStatistics::add(std::string_view bytes) {
+    if (bytes.empty()) return;
+    if (total_ == 0) first_ = static_cast<unsigned char>(bytes.front());
+    const bool has_before = total_ > 0;
+    std::vector<std::vector<std::uint64_t>> parts(static_cast<std::size_t>(threads()));
+    parallel_for(static_cast<std::int64_t>(bytes.size()), 1 << 20,
+                 [&](std::int64_t first, std::int64_t last, int thread) {
+                     auto& counts = parts[static_cast<std::size_t>(thread)];
+                     counts.assign(pairs_.size(), 0);
+                     const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
+                     if (first == 0 && !has_before) first = 1;
+                     std::size_t before = first == 0 ? last_ : data[first - 1];
+                     for (std::int64_t i = first; i < last; ++i) {
+                         ++counts[before * 256 + data[i]];
+                         before = data[i];
+                     }
+                 });
+    for (const auto& counts : parts)
+        for (std::size_t i = 0; i < counts.size(); ++i) pairs_[i] += counts[i];
+    total_ += bytes.size();
+    last_ = static_cast<unsigned char>(bytes.back());
+}
+
+double ByteStatistics::entropy() const {
+    if (total_ == 0) return 0;
+    std::array<std::uint64_t, 256> counts{};
+    counts[first_] = 1;
+    for (std::size_t i = 0; i < pairs_.size(); ++i) counts[i % 256] += pairs_[i];
+    double sum = 0;
+    for (const auto count : counts) sum += negative_log_sum(count, total_);
+    return sum / static_cast<double>(total_);
+}
+
+double ByteStatistics::conditional_entropy() const {
+    if (total_ < 2) return 0;
+    double sum = 0;
+    for (std::size_t before = 0; before < 256; ++before) {
+        std::uint64_t total = 0;
+        for (std::size_t byte = 0; byte < 256; ++byte) total += pairs_[before * 256 + byte];
+        for (std::size_t byte = 0; byte < 256; ++byte) sum += negative_log_sum(pairs_[before * 256 + byte], total);
+    }
+    return sum / static_cast<double>(total_ - 1);
+}
+
+std::size_t token_width(const Tokenizer& tokenizer) {
+    if (tokenizer.kind() == "bytes") return 1;
+    return tokenizer.vocabulary() <= 65536 ? 2 : 4;
+}
+
+void encode_text(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
+                 const std::function<void(const void* tokens, std::size_t bytes)>& take) {
+    const bool as_they_are = tokenizer.kind() == "bytes";  // the batch, with its boundaries, is the tokens
+    const std::size_t width = token_width(tokenizer);
+    Progress progress(options.title, text.bytes(), options.progress);
+    TextReader reader(text, options.batch_bytes);
+    TextBatch batch;
+    std::vector<std::string> encoded;
+    std::uint64_t done = 0;
+    bool first_of_all = true;
+    while (reader.next(batch)) {
+        if (options.statistics) options.statistics->add(batch.bytes);
+        if (as_they_are) {
+            take(batch.bytes.data(), batch.bytes.size());
+        } else {
+            encoded.assign(batch.pieces.size(), std::string());
+            // A few megabytes a time, so that progress is seen to move where a tokenizer is slow.
+            const std::size_t group = 16 * static_cast<std::size_t>(threads());
+            for (std::size_t begin = 0; begin < batch.pieces.size(); begin += group) {
+                const std::size_t end = std::min(batch.pieces.size(), begin + group);
+                parallel_for(
+                    static_cast<std::int64_t>(end - begin), 1, [&](std::int64_t first, std::int64_t last, int) {
+                        for (auto i = begin + static_cast<std::size_t>(first);
+                             i < begin + static_cast<std::size_t>(last); ++i)
+                            encoded[i] = encode_piece(tokenizer, batch, batch.pieces[i], first_of_all && i == 0, width);
+                    });
+                for (std::size_t i = begin; i < end; ++i) {
+                    take(encoded[i].data(), encoded[i].size());
+                    encoded[i] = std::string();
+                }
+                progress.show(done + batch.pieces[end - 1].end);
+            }
+        }
+        first_of_all = false;
+        done += batch.bytes.size();
+        progress.show(done);
+    }
+}
+
+}  // namespace lockstep::data

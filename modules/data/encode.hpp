@@ -1,0 +1,61 @@
+// Inside the module: text files to one stream of tokens, with all threads, and what the bytes of the text look like.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/text_files.hpp"
+#include "data/tokenizer.hpp"
+
+namespace lockstep::data {
+
+// A status line with the share done, the rate and the time left, at most four times a second; cleared at the end.
+class Progress {
+  public:
+    Progress(std::string title, std::uint64_t total_bytes, bool shown);
+    ~Progress();
+    Progress(const Progress&) = delete;
+    Progress& operator=(const Progress&) = delete;
+    void show(std::uint64_t done_bytes);
+
+  private:
+    std::string title_;
+    std::uint64_t total_;
+    bool shown_;
+    double begun_, last_shown_;
+};
+
+// Counts of bytes and of pairs of neighbours in a stream of bytes that arrives in parts.
+class ByteStatistics {
+  public:
+    ByteStatistics() : pairs_(256 * 256) {}
+    void add(std::string_view bytes);
+    double entropy() const;              // of a byte, in nats
+    double conditional_entropy() const;  // of a byte when the one before it is known, in nats
+
+  private:
+    std::vector<std::uint64_t> pairs_;  // [before][byte]
+    std::uint64_t total_ = 0;
+    unsigned char first_ = 0, last_ = 0;
+};
+
+// Bytes of a token in files and in memory: 1 for the tokenizer bytes, else 2, or 4 for vocabularies beyond 65,536.
+std::size_t token_width(const Tokenizer& tokenizer);
+
+struct EncodeOptions {
+    std::size_t batch_bytes = std::size_t{32} << 20;  // of text read at a time; changes nothing in the result
+    std::string title = "packing";
+    bool progress = true;
+    ByteStatistics* statistics = nullptr;  // of the text with byte 0 between documents
+};
+
+// Gives the tokens of all files to `take`, in order, as unsigned integers of token_width bytes, with the tokenizer's
+// boundary between documents. The tokens do not depend on the number of threads.
+void encode_text(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
+                 const std::function<void(const void* tokens, std::size_t bytes)>& take);
+
+}  // namespace lockstep::data

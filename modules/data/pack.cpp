@@ -1,0 +1,181 @@
+#include "data/pack.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "base/log.hpp"
+#include "base/version.hpp"
+#include "data/encode.hpp"
+#include "data/sentencepiece.hpp"
+#include "data/text_files.hpp"
+#include "data/tokenizer.hpp"
+#include "hdf5/hdf5.hpp"
+
+namespace lockstep::data {
+namespace {
+
+constexpr std::int64_t format_version = 1;
+constexpr std::int64_t most_pieces = 1'000'000;
+
+// A file that is gone at the end unless it was renamed.
+class TemporaryFile {
+  public:
+    explicit TemporaryFile(std::string path) : path_(std::move(path)) {}
+    ~TemporaryFile() { std::remove(path_.c_str()); }
+    TemporaryFile(const TemporaryFile&) = delete;
+    TemporaryFile& operator=(const TemporaryFile&) = delete;
+    const std::string& path() const { return path_; }
+
+  private:
+    std::string path_;
+};
+
+// Tokens written one after another, and their checksum.
+class TokenWriter {
+  public:
+    TokenWriter(const std::string& path, int flags, std::uint64_t offset) : file_(path, flags), offset_(offset) {}
+    void take(const void* tokens, std::size_t bytes) {
+        file_.write(tokens, bytes, offset_ + written_);
+        hasher_.add(tokens, bytes);
+        written_ += bytes;
+    }
+    const FileDescriptor& file() const { return file_; }
+    std::uint64_t written() const { return written_; }
+    std::uint64_t checksum() const { return hasher_.digest(); }
+
+  private:
+    FileDescriptor file_;
+    Hasher hasher_;
+    std::uint64_t offset_, written_ = 0;
+};
+
+void check_out(const std::string& out) {
+    if (out.empty()) throw usage_error("--out names no file");
+    std::error_code problem;
+    if (std::filesystem::is_directory(out, problem)) throw usage_error("--out {} is a folder; name a file in it", out);
+    const std::filesystem::path folder = std::filesystem::path(out).parent_path();
+    if (!folder.empty() && !std::filesystem::is_directory(folder, problem))
+        throw usage_error("--out {}: the folder {} does not exist", out, folder.string());
+}
+
+void check_not_replaced(const TextFiles& text, const std::string& out) {
+    std::error_code problem;
+    if (!std::filesystem::exists(out, problem)) return;
+    for (const auto& file : text.files)
+        if (std::filesystem::equivalent(file.path, out, problem))
+            throw usage_error("--out {} is one of the text files and would be replaced; name another file", out);
+}
+
+std::unique_ptr<Tokenizer> choose_tokenizer(const PackOptions& options, const TextFiles& text) {
+    if (options.train_tokenizer == 0) return open_tokenizer(options.tokenizer);
+    log::info("training a tokenizer of {} pieces", options.train_tokenizer);
+    return make_tokenizer("sentencepiece", train_sentencepiece(text, options.train_tokenizer, options.progress));
+}
+
+hdf5::ElementType element_type(std::size_t width) {
+    return width == 1 ? hdf5::ElementType::uint8 : width == 2 ? hdf5::ElementType::uint16 : hdf5::ElementType::uint32;
+}
+
+// The file with everything but the tokens and their checksum, which come at the returned offset.
+std::uint64_t lay_out(hdf5::File& file, const Tokenizer& tokenizer, std::uint64_t tokens) {
+    file.write_attribute("/", "format", std::string("lockstep-tokens"));
+    file.write_attribute("/", "format_version", format_version);
+    file.write_attribute("/", "program_version", std::string(version()) + " (" + commit() + ")");
+    file.write_attribute("/", "tokenizer_kind", tokenizer.kind());
+    file.write_attribute("/", "vocabulary", tokenizer.vocabulary());
+    file.write_attribute("/", "token_count", static_cast<std::int64_t>(tokens));
+    const std::string& model = tokenizer.model();
+    if (!model.empty()) {
+        file.write_text("tokenizer_model", model);
+        file.write_attribute("/", "tokenizer_model_checksum", hash_text(hash64(model.data(), model.size())));
+    }
+    file.create_dataset("tokens", element_type(token_width(tokenizer)), {tokens});
+    return file.info("tokens").offset;
+}
+
+void finish(hdf5::File& file, const PackResult& result) {
+    file.write_attribute("/", "document_count", result.files);
+    file.write_attribute("/", "byte_count", result.bytes);
+    file.write_attribute("/", "byte_entropy", result.byte_entropy);
+    file.write_attribute("/", "conditional_entropy", result.conditional_entropy);
+    file.write_attribute("/", "checksum", hash_text(result.checksum));
+    file.close();
+}
+
+void copy_tokens(const FileDescriptor& from, TokenWriter& to, std::uint64_t bytes) {
+    std::string part;
+    for (std::uint64_t done = 0; done < bytes; done += part.size()) {
+        part.resize(static_cast<std::size_t>(std::min<std::uint64_t>(bytes - done, 8 << 20)));
+        if (from.read(part.data(), part.size(), done) != part.size())
+            throw fault_error("{} became shorter", from.path());
+        to.take(part.data(), part.size());
+    }
+}
+
+}  // namespace
+
+PackResult pack(const PackOptions& options) {
+    if (options.train_tokenizer != 0 && options.tokenizer != "bytes")
+        throw usage_error("--tokenizer {} and --train-tokenizer exclude each other: give one", options.tokenizer);
+    if (options.train_tokenizer < 0 || options.train_tokenizer > most_pieces)
+        throw usage_error("--train-tokenizer {} is not a number of pieces between 1 and {}", options.train_tokenizer,
+                          most_pieces);
+    check_out(options.out);
+    const TextFiles text = collect_text_files(options.paths);
+    check_not_replaced(text, options.out);
+    const auto tokenizer = choose_tokenizer(options, text);
+
+    PackResult result;
+    result.files = static_cast<std::int64_t>(text.files.size());
+    result.skipped_files = text.skipped;
+    result.bytes = static_cast<std::int64_t>(text.bytes());
+    result.vocabulary = tokenizer->vocabulary();
+
+    const TemporaryFile temporary(options.out + ".tmp"), spool(options.out + ".tokens.tmp");
+    ByteStatistics statistics;
+    EncodeOptions encoding;
+    encoding.batch_bytes = options.batch_bytes;
+    encoding.progress = options.progress;
+    encoding.statistics = &statistics;
+    const auto encode_into = [&](TokenWriter& writer) {
+        encode_text(text, *tokenizer, encoding,
+                    [&](const void* tokens, std::size_t bytes) { writer.take(tokens, bytes); });
+    };
+
+    const std::size_t width = token_width(*tokenizer);
+    std::unique_ptr<TokenWriter> spooled;
+    std::uint64_t tokens = text.bytes() + text.files.size() - 1;
+    if (tokenizer->kind() != "bytes") {
+        // How many tokens there will be is known only when all are made, and the dataset's size must be known before.
+        spooled = std::make_unique<TokenWriter>(spool.path(), O_RDWR | O_CREAT | O_TRUNC, 0);
+        encode_into(*spooled);
+        tokens = spooled->written() / width;
+        if (tokens == 0) throw usage_error("this tokenizer makes no tokens of the text; is it all spaces?");
+    }
+    hdf5::File file = hdf5::File::create(temporary.path());
+    // HDF5 never touches the bytes of this dataset: it is allocated early and never filled.
+    TokenWriter writer(temporary.path(), O_RDWR, lay_out(file, *tokenizer, tokens));
+    writer.file().reserve(tokens * width, file.info("tokens").offset);
+    if (spooled)
+        copy_tokens(spooled->file(), writer, spooled->written());
+    else
+        encode_into(writer);
+    LOCKSTEP_ASSERT(writer.written() == tokens * width);
+
+    result.tokens = static_cast<std::int64_t>(tokens);
+    result.byte_entropy = statistics.entropy();
+    result.conditional_entropy = statistics.conditional_entropy();
+    result.checksum = writer.checksum();
+    finish(file, result);
+    writer.file().sync();
+    rename_into_place(temporary.path(), options.out);
+    return result;
+}
+
+}  // namespace lockstep::data

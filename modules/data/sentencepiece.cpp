@@ -1,0 +1,178 @@
+#include "data/sentencepiece.hpp"
+
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.hpp"
+#include "data/encode.hpp"
+
+namespace lockstep::data {
+namespace {
+
+constexpr std::uint64_t sample_bytes = std::uint64_t{32} << 20;
+constexpr std::size_t longest_sentence = 4096;  // the trainer passes over those longer than 4192
+
+class SentencePieceTokenizer final : public Tokenizer {
+  public:
+    SentencePieceTokenizer(const std::string& model, const std::string& origin) : model_(model) {
+        const auto status = processor_.LoadFromSerializedProto(model_);
+        if (!status.ok() || processor_.GetPieceSize() <= 0)
+            throw damaged_error("{} is not a sentencepiece model: {}", origin,
+                                status.ok() ? "it has no pieces" : status.ToString());
+        const auto probe = encode("\n");
+        if (probe.size() > 1 && processor_.IdToPiece(probe.front()) == "\xE2\x96\x81") leading_space_ = probe.front();
+    }
+
+    std::string kind() const override { return "sentencepiece"; }
+    const std::string& model() const override { return model_; }
+    std::int64_t vocabulary() const override { return processor_.GetPieceSize(); }
+    std::int32_t boundary() const override {
+        return processor_.eos_id() >= 0 ? processor_.eos_id() : processor_.bos_id();
+    }
+
+    std::vector<std::int32_t> encode(std::string_view text) const override {
+        std::vector<int> tokens;
+        const auto status = processor_.Encode(text, &tokens);
+        if (!status.ok()) throw fault_error("sentencepiece could not tokenize the text: {}", status.ToString());
+        return tokens;
+    }
+
+    std::vector<std::int32_t> encode_continued(std::string_view text) const override {
+        auto tokens = encode(text);
+        // The space that the model puts before every text; before a newline it is a token of its own and can be taken
+        // off.
+        if (leading_space_ >= 0 && !text.empty() && text.front() == '\n' && tokens.front() == leading_space_)
+            tokens.erase(tokens.begin());
+        return tokens;
+    }
+
+    std::string decode(const std::vector<std::int32_t>& tokens) const override {
+        std::vector<int> known(tokens);
+        for (auto& token : known)
+            if (token < 0 || token >= processor_.GetPieceSize()) token = processor_.unk_id();
+        std::string text;
+        const auto status = processor_.Decode(known, &text);
+        if (!status.ok()) throw fault_error("sentencepiece could not turn tokens into text: {}", status.ToString());
+        return text;
+    }
+
+  private:
+    std::string model_;
+    sentencepiece::SentencePieceProcessor processor_;
+    std::int32_t leading_space_ = -1;
+};
+
+// Lines of every stride-th piece of the text.
+class SampledLines final : public sentencepiece::SentenceIterator {
+  public:
+    SampledLines(const TextFiles& text, bool progress)
+        : stride_((text.bytes() + sample_bytes - 1) / sample_bytes),
+          reader_(text, std::size_t{4} << 20),
+          progress_("reading for the tokenizer", text.bytes(), progress) {
+        Next();
+    }
+    bool done() const override { return done_; }
+    const std::string& value() const override { return line_; }
+    sentencepiece::util::Status status() const override { return {}; }
+
+    void Next() override {
+        do {
+            while (rest_.empty()) {
+                if (!next_piece()) {
+                    done_ = true;
+                    return;
+                }
+            }
+            take_line();
+        } while (line_.empty());
+    }
+
+  private:
+    bool next_piece() {
+        for (;;) {
+            if (piece_ == batch_.pieces.size()) {
+                read_ += batch_.bytes.size();
+                progress_.show(read_);
+                if (!reader_.next(batch_)) return false;
+                piece_ = 0;
+            }
+            const Piece& piece = batch_.pieces[piece_++];
+            if (count_++ % stride_ != 0) continue;
+            rest_ = std::string_view(batch_.bytes).substr(piece.begin, piece.end - piece.begin);
+            return true;
+        }
+    }
+
+    void take_line() {
+        std::size_t end = std::min(rest_.find('\n'), rest_.size());
+        const bool whole = end <= longest_sentence;
+        if (!whole) {
+            end = longest_sentence;
+            for (int back = 0; back < 3 && (static_cast<unsigned char>(rest_[end]) & 0xC0) == 0x80; ++back) --end;
+        }
+        line_.assign(rest_.substr(0, end));
+        rest_.remove_prefix(std::min(rest_.size(), whole ? end + 1 : end));
+    }
+
+    std::uint64_t stride_;
+    TextReader reader_;
+    TextBatch batch_;
+    std::size_t piece_ = 0;
+    std::uint64_t count_ = 0, read_ = 0;
+    std::string_view rest_;
+    std::string line_;
+    bool done_ = false;
+    Progress progress_;
+};
+
+// The number that follows `words` in what sentencepiece says, "" when it says something else.
+std::string number_after(const std::string& sentence, const std::string& words) {
+    const auto found = sentence.find(words);
+    if (found == std::string::npos) return "";
+    const auto begin = found + words.size();
+    return sentence.substr(begin, sentence.find_first_not_of("0123456789", begin) - begin);
+}
+
+Error training_error(const std::string& said, std::int64_t pieces) {
+    const std::string most = number_after(said, "Please set it to a value <= ");
+    if (!most.empty())
+        return usage_error("--train-tokenizer {} is too many pieces for this text, which is enough for {}", pieces,
+                           most);
+    const std::string least = number_after(said, "smaller than required_chars. " + std::to_string(pieces) + " vs ");
+    if (!least.empty())
+        return usage_error("--train-tokenizer {} is too few pieces: the bytes and letters of this text alone take {}",
+                           pieces, least);
+    return usage_error("--train-tokenizer {}: no tokenizer could be made from this text: {}", pieces, said);
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_sentencepiece(const std::string& model, const std::string& origin) {
+    return std::make_unique<SentencePieceTokenizer>(model, origin);
+}
+
+std::string train_sentencepiece(const TextFiles& text, std::int64_t pieces, bool progress) {
+    // The number of threads is written into the model, so it must not follow the machine.
+    const std::unordered_map<std::string, std::string> settings = {
+        {"model_type", "bpe"},
+        {"vocab_size", std::to_string(pieces)},
+        {"byte_fallback", "true"},
+        {"normalization_rule_name", "identity"},
+        {"remove_extra_whitespaces", "false"},
+        {"add_dummy_prefix", "false"},
+        {"allow_whitespace_only_pieces", "true"},
+        {"num_threads", "4"},
+        {"minloglevel", "2"},
+    };
+    SampledLines lines(text, progress);
+    std::string model;
+    const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &lines, &model);
+    if (!status.ok()) throw training_error(status.ToString(), pieces);
+    return model;
+}
+
+}  // namespace lockstep::data

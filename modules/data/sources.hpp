@@ -1,0 +1,60 @@
+// Inside the module: the tokens behind a dataset, whatever they come from, as one row of segments in memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/mapped_file.hpp"
+#include "data/text_files.hpp"
+#include "data/token_file.hpp"
+#include "data/tokenizer.hpp"
+
+namespace lockstep::data {
+
+class Sources {
+  public:
+    // Paths in the order given; text files and folders that follow each other are documents of one text.
+    // Plain text is tokenized with `kept`, or where that is null with the tokenizer that is named.
+    Sources(const std::vector<std::string>& paths, const std::string& name, std::shared_ptr<const Tokenizer> kept);
+    Sources(const Sources&) = delete;
+    Sources& operator=(const Sources&) = delete;
+
+    std::int64_t tokens() const { return tokens_; }
+    std::int64_t vocabulary() const { return vocabulary_; }
+    const std::string& tokenizer_kind() const { return tokenizer_kind_; }
+    const std::string& tokenizer_model() const { return tokenizer_model_; }
+    std::uint64_t checksum() const { return checksum_; }
+    // Tokens [begin, begin + count) of the row.
+    void copy(std::int64_t begin, std::int64_t count, std::int32_t* out) const;
+
+  private:
+    struct Segment {
+        std::int64_t begin = 0, end = 0;  // in the row
+        const std::byte* data = nullptr;
+        std::size_t width = 0;              // bytes of a token
+        const std::string* path = nullptr;  // named in errors
+    };
+    void add_token_file(const std::string& path);
+    void add_flat_file(const std::string& path);
+    void add_text(const std::vector<std::string>& paths, const Tokenizer& tokenizer);
+    void add_bytes(const TextFiles& text);
+    void add_encoded(const TextFiles& text, const Tokenizer& tokenizer);
+    void add_segment(const std::byte* data, std::size_t width, std::uint64_t count, const std::string& path);
+    void agree_on_tokenizer(const std::string& kind, const std::string& model, std::int64_t vocabulary,
+                            const std::string& path);
+    void add_to_checksum(std::uint64_t value);
+
+    std::vector<Segment> segments_;
+    std::deque<TokenFile> token_files_;
+    std::deque<MappedFile> mapped_files_;
+    std::deque<std::string> buffers_, names_;  // deques: segments point into them
+    std::int64_t tokens_ = 0, vocabulary_ = 0;
+    std::string tokenizer_kind_, tokenizer_model_, first_path_;
+    std::uint64_t checksum_ = 0;
+};
+
+}  // namespace lockstep::data

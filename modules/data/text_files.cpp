@@ -1,0 +1,182 @@
+#include "data/text_files.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace lockstep::data {
+namespace {
+
+constexpr std::size_t looked_at = 65536;  // bytes of a file that decide whether it is text
+constexpr std::size_t longest_piece = 65536;
+
+using FolderIdentity = std::pair<dev_t, ino_t>;
+
+bool is_text(const std::string& path) {
+    const FileDescriptor file(path, O_RDONLY);
+    std::array<char, looked_at> start;
+    const std::size_t bytes = file.read(start.data(), start.size(), 0);
+    return std::memchr(start.data(), '\0', bytes) == nullptr;
+}
+
+struct Walk {
+    std::string folder;
+    std::set<FolderIdentity> entered;
+    std::vector<TextFile> candidates;  // paths inside `folder`
+    std::int64_t skipped = 0;
+
+    void enter(const std::string& inside) {
+        const std::string path = inside.empty() ? folder : folder + "/" + inside;
+        std::error_code problem;
+        std::vector<std::string> names;
+        for (std::filesystem::directory_iterator entry(path, problem), end; !problem && entry != end;
+             entry.increment(problem))
+            names.push_back(entry->path().filename().native());
+        if (problem) throw usage_error("the folder {} cannot be read: {}", path, problem.message());
+        // The order decides under which name a folder that two links lead to is read.
+        std::sort(names.begin(), names.end());
+        for (const auto& name : names)
+            if (name.front() != '.') visit(inside.empty() ? name : inside + "/" + name);
+    }
+
+    void visit(const std::string& inside) {
+        struct stat about {};
+        if (::stat((folder + "/" + inside).c_str(), &about) != 0) {
+            if (errno != ENOENT && errno != ELOOP)
+                throw usage_error("{}/{} cannot be read: {}", folder, inside, system_error_text());
+            ++skipped;  // a link to nothing
+        } else if (S_ISDIR(about.st_mode)) {
+            if (entered.insert({about.st_dev, about.st_ino}).second) enter(inside);
+        } else if (S_ISREG(about.st_mode) && about.st_size > 0) {
+            candidates.push_back({inside, static_cast<std::uint64_t>(about.st_size)});
+        } else {
+            ++skipped;
+        }
+    }
+};
+
+void collect_folder(const std::string& folder, const struct stat& about, TextFiles& text) {
+    Walk walk;
+    walk.folder = folder;
+    while (walk.folder.size() > 1 && walk.folder.back() == '/') walk.folder.pop_back();
+    walk.entered.insert({about.st_dev, about.st_ino});
+    walk.enter("");
+    std::sort(walk.candidates.begin(), walk.candidates.end(),
+              [](const TextFile& a, const TextFile& b) { return a.path < b.path; });
+    const std::size_t before = text.files.size();
+    for (const auto& candidate : walk.candidates) {
+        std::string path = walk.folder + "/" + candidate.path;
+        if (is_text(path))
+            text.files.push_back({std::move(path), candidate.bytes});
+        else
+            ++walk.skipped;
+    }
+    if (text.files.size() == before)
+        throw usage_error("the folder {} holds no text ({} other files); name text files, or folders that hold some",
+                          folder, walk.skipped);
+    text.skipped += walk.skipped;
+}
+
+}  // namespace
+
+std::uint64_t TextFiles::bytes() const {
+    std::uint64_t sum = 0;
+    for (const auto& file : files) sum += file.bytes;
+    return sum;
+}
+
+TextFiles collect_text_files(const std::vector<std::string>& paths) {
+    TextFiles text;
+    for (const auto& path : paths) {
+        struct stat about {};
+        if (::stat(path.c_str(), &about) != 0) {
+            if (errno == ENOENT || errno == ENOTDIR) throw usage_error("{} does not exist", path);
+            throw usage_error("{} cannot be read: {}", path, system_error_text());
+        }
+        if (S_ISDIR(about.st_mode)) {
+            collect_folder(path, about, text);
+        } else if (!S_ISREG(about.st_mode)) {
+            throw usage_error("{} is neither a file nor a folder", path);
+        } else if (about.st_size == 0) {
+            ++text.skipped;
+        } else if (is_text(path)) {
+            text.files.push_back({path, static_cast<std::uint64_t>(about.st_size)});
+        } else {
+            throw usage_error("{} is not text: there is a NUL byte in its first 64 KiB", path);
+        }
+    }
+    if (text.files.empty())
+        throw usage_error("there is no text to read: {}",
+                          paths.empty() ? "no path is given" : paths.front() + " is empty");
+    return text;
+}
+
+bool TextReader::next(TextBatch& batch) {
+    batch.bytes = std::exchange(carried_, std::string());
+    batch.pieces.clear();
+    piece_begin_ = 0;
+    while (file_ < files_.size() && (batch.pieces.empty() || batch.bytes.size() < batch_bytes_)) {
+        read_more(batch);
+        cut_pieces(batch);
+        if (!document_complete_) continue;
+        document_complete_ = false;
+        piece_starts_document_ = true;
+        descriptor_.reset();
+        offset_ = 0;
+        if (++file_ < files_.size()) batch.bytes += '\0';
+        piece_begin_ = batch.bytes.size();
+    }
+    carried_.assign(batch.bytes, piece_begin_);
+    batch.bytes.resize(piece_begin_);
+    return !batch.pieces.empty();
+}
+
+void TextReader::read_more(TextBatch& batch) {
+    const TextFile& file = files_[file_];
+    if (!descriptor_) descriptor_ = std::make_unique<FileDescriptor>(file.path, O_RDONLY);
+    // One byte beyond the longest piece, so that at least one piece is cut.
+    const std::uint64_t room = std::max(batch_bytes_, batch.bytes.size() + longest_piece + 1) - batch.bytes.size();
+    const auto wanted = static_cast<std::size_t>(std::min(room, file.bytes - offset_));
+    const std::size_t before = batch.bytes.size();
+    batch.bytes.resize(before + wanted);
+    char beyond = 0;
+    const bool ends_early = descriptor_->read(batch.bytes.data() + before, wanted, offset_) < wanted;
+    offset_ += wanted;
+    document_complete_ = offset_ == file.bytes;
+    if (ends_early || (document_complete_ && descriptor_->read(&beyond, 1, offset_) > 0))
+        throw usage_error("{} changed while it was read; start again when nothing writes to it", file.path);
+}
+
+void TextReader::cut_pieces(TextBatch& batch) {
+    const char* bytes = batch.bytes.data();
+    const std::size_t end = batch.bytes.size();
+    while (piece_begin_ < end) {
+        std::size_t piece_end = end;
+        if (end - piece_begin_ > longest_piece) {
+            piece_end = piece_begin_ + longest_piece;
+            const void* newline = ::memrchr(bytes + piece_begin_ + 1, '\n', longest_piece - 1);
+            if (newline) {
+                piece_end = static_cast<std::size_t>(static_cast<const char*>(newline) - bytes);
+            } else {
+                // No newline: not inside a UTF-8 letter, which has at most three bytes after its first.
+                for (int back = 0; back < 3 && (static_cast<unsigned char>(bytes[piece_end]) & 0xC0) == 0x80; ++back)
+                    --piece_end;
+            }
+        } else if (!document_complete_) {
+            break;
+        }
+        batch.pieces.push_back({piece_begin_, piece_end, std::exchange(piece_starts_document_, false)});
+        piece_begin_ = piece_end;
+    }
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,143 @@
+#include "data/token_file.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "hdf5/hdf5.hpp"
+
+namespace lockstep::data {
+namespace {
+
+constexpr std::string_view hdf5_signature("\x89HDF\r\n\x1a\n", 8);
+constexpr std::int64_t known_version = 1;
+
+void check_readable(const std::string& path) {
+    std::error_code problem;
+    if (!std::filesystem::exists(path, problem)) throw usage_error("{} does not exist", path);
+    if (!std::filesystem::is_regular_file(path, problem)) throw usage_error("{} is not a file", path);
+}
+
+bool begins_like_hdf5(const std::string& path) {
+    const FileDescriptor file(path, O_RDONLY);
+    std::array<char, hdf5_signature.size()> start{};
+    return file.read(start.data(), start.size(), 0) == start.size() &&
+           std::string_view(start.data(), start.size()) == hdf5_signature;
+}
+
+std::uint64_t parse_hash(const std::string& text, const std::string& path, const char* name) {
+    std::size_t read = 0;
+    try {
+        const std::uint64_t value = std::stoull(text, &read, 16);
+        if (read == 16 && text.size() == 16) return value;
+    } catch (const std::exception&) {
+        // said below
+    }
+    throw damaged_error("{}: the attribute {} is '{}', not 16 hexadecimal digits", path, name, text);
+}
+
+std::size_t width_of(const hdf5::DatasetInfo& about, const std::string& path) {
+    if (about.type_name == "uint8") return 1;
+    if (about.type_name == "uint16") return 2;
+    if (about.type_name == "uint32") return 4;
+    throw damaged_error("{}: /tokens holds {}, not uint8, uint16 or uint32", path, about.type_name);
+}
+
+}  // namespace
+
+bool is_token_file(const std::string& path) {
+    check_readable(path);
+    if (!begins_like_hdf5(path)) return false;
+    const hdf5::File file = hdf5::File::open(path);
+    return file.has_attribute("/", "format") && file.read_string("/", "format") == "lockstep-tokens";
+}
+
+TokenFileInfo read_token_file_info(const std::string& path) {
+    check_readable(path);
+    const std::uint64_t file_bytes = std::filesystem::file_size(path);
+    if (file_bytes < hdf5_signature.size() || !begins_like_hdf5(path))
+        throw damaged_error("{} is no token file or its beginning is damaged; lockstep pack makes token files", path);
+    const hdf5::File file = hdf5::File::open(path);
+    const std::string format =
+        file.has_attribute("/", "format") ? file.read_string("/", "format") : "unknown HDF5 data";
+    if (format != "lockstep-tokens")
+        throw usage_error("{} holds {}, not tokens; lockstep pack makes token files", path, format);
+    const std::int64_t version = file.read_integer("/", "format_version");
+    if (version > known_version)
+        throw usage_error("{} is a token file of version {}; this program reads up to {}: use a newer lockstep", path,
+                          version, known_version);
+
+    TokenFileInfo info;
+    info.path = path;
+    info.program_version = file.read_string("/", "program_version");
+    info.tokenizer_kind = file.read_string("/", "tokenizer_kind");
+    info.vocabulary = file.read_integer("/", "vocabulary");
+    info.token_count = file.read_integer("/", "token_count");
+    info.document_count = file.read_integer("/", "document_count");
+    info.byte_count = file.read_integer("/", "byte_count");
+    info.byte_entropy = file.read_number("/", "byte_entropy");
+    info.conditional_entropy = file.read_number("/", "conditional_entropy");
+    info.checksum = parse_hash(file.read_string("/", "checksum"), path, "checksum");
+    if (info.tokenizer_kind != "bytes") {
+        info.tokenizer_model = file.read_text("tokenizer_model");
+        const std::string expected = file.read_string("/", "tokenizer_model_checksum");
+        const std::string found = hash_text(hash64(info.tokenizer_model.data(), info.tokenizer_model.size()));
+        if (found != expected)
+            throw damaged_error("{}: the checksum of the tokenizer model is {}, but it was written as {}", path, found,
+                                expected);
+    }
+    const hdf5::DatasetInfo about = file.info("tokens");
+    info.token_width = width_of(about, path);
+    info.offset = about.offset;
+    if (about.dimensions.size() != 1 || about.dimensions[0] != static_cast<std::uint64_t>(info.token_count) ||
+        info.token_count <= 0 || !about.contiguous || about.offset == 0)
+        throw damaged_error("{}: /tokens is not one contiguous row of the {} tokens that the file says it holds", path,
+                            info.token_count);
+    if (info.vocabulary <= 0 || info.vocabulary > std::int64_t{1} << 31)
+        throw damaged_error("{}: a vocabulary of {} is not possible", path, info.vocabulary);
+    if (file_bytes < info.offset + info.token_bytes())
+        throw damaged_error("{} is cut short: it has {} bytes, and its tokens end at byte {}", path, file_bytes,
+                            info.offset + info.token_bytes());
+    return info;
+}
+
+Table describe(const TokenFileInfo& info) {
+    Table table({{"path", "token file"},
+                 {"tokenizer", "tokenizer"},
+                 {"vocabulary", "vocabulary"},
+                 {"tokens", "tokens"},
+                 {"documents", "documents"},
+                 {"bytes", "bytes of text"},
+                 {"token_bytes", "bytes a token"},
+                 {"byte_entropy", "entropy of a byte, nats", 4},
+                 {"conditional_entropy", "entropy of a byte given the one before, nats", 4},
+                 {"checksum", "checksum"},
+                 {"program_version", "written by lockstep"}});
+    table.add_row({info.path, info.tokenizer_kind, info.vocabulary, info.token_count, info.document_count,
+                   info.byte_count, static_cast<std::int64_t>(info.token_width), info.byte_entropy,
+                   info.conditional_entropy, hash_text(info.checksum), info.program_version});
+    return table;
+}
+
+TokenFile::TokenFile(const std::string& path) : info_(read_token_file_info(path)), file_(path) {
+    // Looked at again: another file may have taken the name in between.
+    if (file_.bytes() < info_.offset + info_.token_bytes()) throw damaged_error("{} changed while it was opened", path);
+}
+
+std::uint64_t verify_token_file(const std::string& path) {
+    const TokenFile file(path);
+    const TokenFileInfo& info = file.info();
+    const std::uint64_t found = hash64(file.tokens(), info.token_bytes());
+    if (found != info.checksum)
+        throw damaged_error("{} is damaged: the checksum of its tokens is {}, but it was written as {}; pack it again",
+                            path, hash_text(found), hash_text(info.checksum));
+    return info.token_bytes() + info.tokenizer_model.size();
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,166 @@
+#define BOOST_TEST_MODULE checkpoint_mpi
+#define BOOST_TEST_NO_MAIN
+#include <boost/test/unit_test.hpp>
+#include <cstdlib>
+
+#include "base/fault.hpp"
+#include "base/log.hpp"
+#include "checkpoint_fixture.hpp"
+#include "cluster/session.hpp"
+
+using namespace lockstep;
+using namespace lockstep::checkpoint_tests;
+namespace fs = std::filesystem;
+
+namespace {
+
+cluster::Session* session = nullptr;
+
+std::unique_ptr<cluster::Communicator> world() {
+    return session->make_world_communicator();
+}
+
+// A folder of this rank count's own, made by rank 0.
+std::string shared_folder(const std::string& name) {
+    const auto communicator = world();
+    const std::string own = fmt::format("np{}_{}", communicator->size(), name);
+    if (communicator->rank() == 0) empty_test_folder(own);
+    communicator->barrier();
+    return test_folder(own);
+}
+
+struct InjectedFault {
+    explicit InjectedFault(const std::string& fault) { setenv("LOCKSTEP_FAULT", fault.c_str(), 1); }
+    ~InjectedFault() { unsetenv("LOCKSTEP_FAULT"); }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(what_is_written_is_read_on_every_rank) {
+    const std::string folder = shared_folder("round_trip");
+    const Tensors written(odd_sizes());
+    checkpoint::Writer writer(folder, 2, world());
+    BOOST_TEST(writer.write_now(some_contents(100), written.entries));
+    Tensors read(odd_sizes());
+    read.fill(-1);
+    const auto communicator = world();
+    checkpoint::load(in(folder, 100), read.entries, *communicator);
+    BOOST_TEST((read == written));
+    if (communicator->rank() == 0) BOOST_TEST(same(checkpoint::read_contents(in(folder, 100)), some_contents(100)));
+}
+
+// So a run on any number of ranks can resume from what any other number wrote.
+BOOST_AUTO_TEST_CASE(the_file_does_not_depend_on_the_number_of_ranks) {
+    for (const auto& tensors : {odd_sizes(), few_small()}) {
+        const std::string folder = shared_folder("any_ranks");
+        const Tensors written(tensors);
+        checkpoint::Writer writer(folder + "/all", 2, world());
+        BOOST_TEST(writer.write_now(some_contents(1), written.entries));
+        const auto communicator = world();
+        if (communicator->rank() == 0) {
+            solo_writer(folder + "/one").write_now(some_contents(1), written.entries);
+            BOOST_TEST((bytes_of(in(folder + "/all", 1)) == bytes_of(in(folder + "/one", 1))));
+        }
+        communicator->barrier();
+        Tensors read(tensors);
+        read.fill(-1);
+        checkpoint::load(in(folder + "/one", 1), read.entries, *communicator);
+        BOOST_TEST((read == written));
+        read.fill(-1);
+        const auto alone = cluster::make_solo_communicator();
+        checkpoint::load(in(folder + "/all", 1), read.entries, *alone);
+        BOOST_TEST((read == written));
+        communicator->barrier();
+    }
+}
+
+BOOST_AUTO_TEST_CASE(the_file_holds_what_was_there_at_begin) {
+    const std::string folder = shared_folder("beside");
+    Tensors changing(odd_sizes());
+    checkpoint::Writer writer(folder, 2, world());
+    const auto communicator = world();
+    for (const int step : {1, 2, 3}) {
+        const Tensors start(odd_sizes(), static_cast<float>(step));
+        for (std::size_t i = 0; i < start.entries.size(); ++i)
+            std::memcpy(changing.entries[i].value.data(), start.entries[i].value.data(),
+                        start.entries[i].value.bytes());
+        BOOST_TEST(writer.begin(some_contents(step), changing.entries));
+        changing.fill(static_cast<float>(communicator->rank()));
+        if (step == 2) continue;  // the next begin commits it
+        BOOST_TEST(writer.commit());
+        communicator->barrier();
+        checkpoint::load(in(folder, step), changing.entries, *communicator);
+        BOOST_TEST((changing == start));
+    }
+    communicator->barrier();
+    BOOST_TEST(!fs::exists(in(folder, 1)));
+    BOOST_TEST(fs::exists(in(folder, 2)));
+    BOOST_TEST(fs::exists(in(folder, 3)));
+}
+
+BOOST_AUTO_TEST_CASE(when_one_rank_cannot_write_all_give_up_together) {
+    const std::string folder = shared_folder("one_fails");
+    const Tensors written(odd_sizes());
+    checkpoint::Writer writer(folder, 2, world());
+    const auto communicator = world();
+    BOOST_TEST(writer.write_now(some_contents(1), written.entries));
+    for (int rank = 0; rank < communicator->size(); ++rank) {
+        const InjectedFault fault(fmt::format("checkpoint_write:{}:*:enospc", rank));
+        BOOST_TEST(writer.begin(some_contents(2), written.entries));
+        BOOST_TEST(!writer.commit());
+        BOOST_TEST(!fs::exists(in(folder, 2)));
+    }
+    {
+        const InjectedFault fault("checkpoint_reserve:0:*:enospc");
+        BOOST_TEST(!writer.begin(some_contents(2), written.entries));
+    }
+    communicator->barrier();
+    BOOST_TEST(checkpoint::list_checkpoints(folder) == std::vector<std::string>{in(folder, 1)});
+    BOOST_TEST(!fs::exists(in(folder, 2) + ".tmp"));
+    BOOST_TEST(writer.write_now(some_contents(2), written.entries));
+    communicator->barrier();
+    checkpoint::verify(in(folder, 2));
+}
+
+BOOST_AUTO_TEST_CASE(damage_is_reported_alike_on_every_rank) {
+    const std::string folder = shared_folder("damage");
+    const Tensors written(odd_sizes());
+    checkpoint::Writer writer(folder, 2, world());
+    BOOST_TEST(writer.write_now(some_contents(1), written.entries));
+    const auto communicator = world();
+    // The last element of the largest tensor: another rank than 0 reads it when there is one.
+    if (communicator->rank() == 0) {
+        const auto& head = *std::find_if(written.entries.begin(), written.entries.end(),
+                                         [](const Entry& entry) { return entry.path == "parameters/head/weight"; });
+        const char* end = static_cast<const char*>(head.value.data()) + head.value.bytes();
+        flip_bit(in(folder, 1), place_of(in(folder, 1), std::string(end - 400, end)) + 399, 0);
+    }
+    communicator->barrier();
+    Tensors read(odd_sizes());
+    BOOST_CHECK_EXCEPTION(checkpoint::load(in(folder, 1), read.entries, *communicator), Error, [](const Error& error) {
+        return error.code() == ExitCode::damaged &&
+               std::string(error.what()).find("parameters/head/weight") != std::string::npos;
+    });
+    BOOST_CHECK_EXCEPTION(checkpoint::load(folder + "/none.h5", read.entries, *communicator), Error,
+                          [](const Error& error) { return error.code() == ExitCode::usage; });
+}
+
+BOOST_AUTO_TEST_CASE(ranks_with_different_tensors_are_refused) {
+    const std::string folder = shared_folder("different");
+    checkpoint::Writer writer(folder, 2, world());
+    auto tensors = few_small();
+    if (session->size() > 1 && session->rank() == session->size() - 1) tensors.push_back({"parameters/more", {2}});
+    const Tensors written(tensors);
+    if (session->size() == 1)
+        BOOST_TEST(writer.begin(some_contents(1), written.entries));
+    else
+        BOOST_CHECK_THROW(writer.begin(some_contents(1), written.entries), Error);
+}
+
+int main(int argc, char** argv) {
+    cluster::Session started(&argc, &argv);
+    session = &started;
+    log::set_rank(started.rank());
+    fault::set_position(started.rank(), 0);
+    return started.run([&] { return boost::unit_test::unit_test_main(init_unit_test, argc, argv); });
+}

@@ -1,0 +1,160 @@
+#define BOOST_TEST_NO_MAIN
+#define BOOST_TEST_MODULE trace_mpi
+#include <boost/test/unit_test.hpp>
+#include <cstdlib>
+
+#include "cluster/session.hpp"
+#include "trace/reader.hpp"
+#include "trace/tracer.hpp"
+#include "unit/trace/synthetic_trace.hpp"
+
+using namespace lockstep;
+using namespace lockstep::trace;
+
+namespace {
+
+cluster::Session* session = nullptr;
+
+StepRecord record_of(std::int64_t step) {
+    StepRecord record;
+    record.step = step;
+    record.epoch = step / 8;
+    record.tokens = 64 * step;
+    record.loss = 1.0 / static_cast<double>(step);
+    return record;
+}
+
+std::string shared_folder(cluster::Communicator& world, const std::string& name) {
+    const auto own =
+        std::filesystem::temp_directory_path() / ("lockstep-mpi-" + name + "-" + std::to_string(::getpid()));
+    return world.broadcast_text(own.string(), 0);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(rows_hold_what_every_rank_did) {
+    const auto world = session->make_world_communicator();
+    const std::string folder = shared_folder(*world, "rows");
+    const int rank = session->rank(), ranks = session->size();
+    TracerOptions options;
+    options.folder = folder;
+    options.steps_left = 20;
+    options.event_every = 10;
+    options.rank.data = rank;
+    options.rank.host = "host" + std::to_string(rank);
+    Tracer tracer(options, session->make_world_communicator());
+    const RegionId epoch = tracer.region("epoch"), step = tracer.region("epoch/step"),
+                   forward = tracer.region("epoch/step/forward"), data = tracer.region("epoch/step/communication/data");
+    tracer.begin(epoch);
+    for (std::int64_t i = 1; i <= 20; ++i) {
+        {
+            const Scope in_step(tracer, step);
+            // Every rank makes another number of calls, so rows that were mixed up would show.
+            for (int call = 0; call <= rank; ++call) const Scope in_forward(tracer, forward);
+            const Scope in_data(tracer, data);
+            tracer.memory(static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(i), 9);
+        }
+        tracer.finish_step(record_of(i), static_cast<double>(i) + 0.1 * rank);
+        if (i % 7 == 0) tracer.flush();
+    }
+    tracer.end(epoch);
+    tracer.close();
+    world->barrier();
+    if (rank == 0) {
+        const Run run = open_run(folder);
+        BOOST_REQUIRE(run.parts.size() == 1);
+        const TraceFile& file = run.parts[0].file;
+        BOOST_REQUIRE(file.ranks() == static_cast<std::size_t>(ranks));
+        BOOST_REQUIRE(file.steps().size() == 20);
+        const std::size_t size = file.ranks(), regions = file.regions();
+        std::vector<double> times, losses;
+        std::vector<std::uint32_t> calls;
+        std::vector<std::uint64_t> memory;
+        file.read_times(0, 20, times);
+        file.read_calls(0, 20, calls);
+        file.read_rank_loss(0, 20, losses);
+        file.read_memory(0, 20, memory);
+        for (std::size_t row = 0; row < 20; ++row) {
+            BOOST_TEST(file.steps()[row].tokens == 64 * static_cast<std::int64_t>(row + 1));
+            for (std::size_t r = 0; r < size; ++r) {
+                const double* time = times.data() + (row * size + r) * regions;
+                const std::uint32_t* call = calls.data() + (row * size + r) * regions;
+                BOOST_TEST(call[forward] == r + 1);
+                BOOST_TEST(call[data] == 1u);
+                BOOST_TEST(call[step] == 1u);
+                BOOST_TEST(time[step] >= (time[forward] + time[data]) * (1 - 1e-9));
+                BOOST_TEST(time[epoch] >= time[step] * (1 - 1e-9));
+                BOOST_TEST(losses[row * size + r] == static_cast<double>(row + 1) + 0.1 * static_cast<double>(r));
+                BOOST_TEST(memory[(row * size + r) * 3] == r);
+                BOOST_TEST(memory[(row * size + r) * 3 + 1] == row + 1);
+            }
+        }
+        for (std::size_t r = 0; r < size; ++r) {
+            BOOST_TEST(file.header().ranks[r].host == "host" + std::to_string(r));
+            BOOST_TEST(file.header().ranks[r].data == static_cast<std::int64_t>(r));
+            BOOST_TEST(file.header().ranks[r].clock_error >= 0);
+            // One machine has one clock: the true offset is zero and must lie in the interval.
+            BOOST_TEST(std::abs(file.header().ranks[r].clock_offset) <= file.header().ranks[r].clock_error + 1e-9);
+        }
+        std::vector<std::size_t> events(size, 0);
+        for (const EventRow& event : file.read_events()) {
+            BOOST_TEST((event.step == 1 || event.step % 10 == 0));
+            if (event.region == forward) ++events[static_cast<std::size_t>(event.rank)];
+        }
+        for (std::size_t r = 0; r < size; ++r) BOOST_TEST(events[r] == 3 * (r + 1));
+        std::filesystem::remove_all(folder);
+    }
+    world->barrier();
+}
+
+BOOST_AUTO_TEST_CASE(trouble_on_rank_0_ends_the_trace_everywhere) {
+    const auto world = session->make_world_communicator();
+    const std::string folder = shared_folder(*world, "trouble");
+    TracerOptions options;
+    options.folder = folder;
+    options.steps_left = 20;
+    Tracer tracer(options, session->make_world_communicator());
+    tracer.region("step");
+    for (std::int64_t i = 1; i <= 12; ++i) {
+        if (i == 5) ::setenv("LOCKSTEP_FAULT", "trace_write:0:*:enospc", 1);
+        tracer.finish_step(record_of(i), 0);
+        tracer.flush();
+    }
+    tracer.close();  // and nobody waits for ever
+    ::unsetenv("LOCKSTEP_FAULT");
+    world->barrier();
+    if (session->rank() == 0) {
+        BOOST_TEST(open_run(folder).parts[0].rows == 4u);
+        std::filesystem::remove_all(folder);
+    }
+    world->barrier();
+}
+
+BOOST_AUTO_TEST_CASE(destruction_without_close_waits_for_nobody) {
+    const auto world = session->make_world_communicator();
+    const std::string folder = shared_folder(*world, "unclosed");
+    {
+        TracerOptions options;
+        options.folder = folder;
+        Tracer tracer(options, session->make_world_communicator());
+        tracer.region("step");
+        tracer.finish_step(record_of(1), 0);
+        tracer.flush();
+        tracer.finish_step(record_of(2), 0);
+        if (session->rank() != 0) world->barrier();  // rank 0 destroys its tracer while the others still hold theirs
+    }
+    if (session->rank() == 0) world->barrier();
+    if (session->rank() == 0) {
+        const Run run = open_run(folder);
+        BOOST_TEST(run.parts[0].rows == 1u);
+        BOOST_TEST(!run.closed());
+        std::filesystem::remove_all(folder);
+    }
+    world->barrier();
+}
+
+int main(int argc, char** argv) {
+    cluster::Session own(&argc, &argv);
+    session = &own;
+    return own.run([&] { return boost::unit_test::unit_test_main(init_unit_test, argc, argv); });
+}

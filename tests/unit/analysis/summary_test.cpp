@@ -1,0 +1,311 @@
+// lockstep-analyze summary on traces whose every figure can be computed by hand.
+#define BOOST_TEST_MODULE summary
+#include <sys/wait.h>
+
+#include <boost/test/unit_test.hpp>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "analysis/figures.hpp"
+#include "base/error.hpp"
+#include "unit/trace/synthetic_trace.hpp"
+
+using namespace lockstep;
+using namespace lockstep::analysis;
+using trace::test::make_header;
+using trace::test::TemporaryFolder;
+
+namespace {
+
+struct Known {
+    const char* path;
+    double seconds;  // a step, on rank 0; rank r takes r + 1 times as long
+    std::uint32_t calls;
+};
+// Inclusive times, as the tracer writes them.
+const std::vector<Known> every_step = {
+    {"initialization", 0, 0},
+    {"epoch", 4.1, 0},
+    {"epoch/step", 4.0, 1},
+    {"epoch/step/data_loading", 0.1, 2},
+    {"epoch/step/data_movement", 0.05, 2},
+    {"epoch/step/forward", 1.0, 4},
+    {"epoch/step/forward/loss", 0.2, 4},
+    {"epoch/step/backward", 2.0, 4},
+    {"epoch/step/backward/communication", 0.5, 1},
+    {"epoch/step/communication", 0.3, 3},
+    {"epoch/step/communication/data", 0.3, 3},
+    {"epoch/step/optimizer", 0.4, 1},
+    {"validation", 0, 0},
+    {"validation/forward", 0, 0},
+    {"checkpoint", 0, 0},
+};
+
+trace::Block known_block(std::int64_t first, std::int64_t last, std::size_t ranks) {
+    trace::Block block;
+    for (std::int64_t step = first; step <= last; ++step) {
+        trace::StepRow row;
+        row.step = step;
+        row.epoch = (step - 1) / 2;
+        row.loss = static_cast<double>(step);
+        row.tokens = 1000;
+        row.seconds = 8;
+        row.model_flop = 1e6;
+        row.skipped = step == 3 ? 1 : 0;
+        block.steps.push_back(row);
+        for (std::size_t rank = 0; rank < ranks; ++rank) {
+            block.rank_loss.push_back(static_cast<double>(step) + 0.5 * static_cast<double>(rank));
+            block.overhead.push_back(0.01);
+            for (const std::uint64_t bytes : {100u, 200u, 1000u})
+                block.memory.push_back(bytes * static_cast<std::uint64_t>(step) + rank);
+            for (Known known : every_step) {
+                const std::string path = known.path;
+                if (path == "initialization" && step == 1) known = {"", 5.0, 1};
+                if (path == "validation" && step == 4) known = {"", 0.7, 1};
+                if (path == "validation/forward" && step == 4) known = {"", 0.6, 8};
+                if (path == "checkpoint" && step % 2 == 0) known = {"", 0.2, 1};
+                block.times.push_back(known.seconds * static_cast<double>(rank + 1));
+                block.calls.push_back(known.calls);
+            }
+        }
+    }
+    return block;
+}
+
+trace::Header known_header(std::size_t ranks) {
+    std::vector<std::string> paths;
+    for (const Known& known : every_step) paths.emplace_back(known.path);
+    return make_header(ranks, paths);
+}
+
+void write_known_trace(const std::string& folder, bool closed = true) {
+    trace::TraceWriter writer(folder, known_header(2), 10);
+    writer.append(known_block(1, 4, 2));
+    if (closed) writer.finish();
+}
+
+struct Output {
+    int code = -1;
+    std::string text, errors;
+};
+Output analyze(const TemporaryFolder& folder, const std::string& arguments) {
+    const std::string errors = folder / "stderr.txt";
+    const std::string command =
+        std::string(LOCKSTEP_BINARY_DIR) + "/bin/lockstep-analyze " + arguments + " 2>" + errors;
+    Output output;
+    FILE* pipe = ::popen(command.c_str(), "r");
+    BOOST_REQUIRE(pipe);
+    char piece[4096];
+    for (std::size_t got = 0; (got = std::fread(piece, 1, sizeof piece, pipe)) > 0;) output.text.append(piece, got);
+    const int status = ::pclose(pipe);
+    output.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    std::ifstream stream(errors);
+    output.errors.assign(std::istreambuf_iterator<char>(stream), {});
+    return output;
+}
+
+constexpr double tolerance = 1e-9;
+void check(double value, double expected) {
+    BOOST_TEST(std::abs(value - expected) <= tolerance * std::abs(expected), value << " is not " << expected);
+}
+
+struct Expected {
+    const char* phase;
+    double seconds, calls;
+};
+// Of rank 0 over the four steps.
+const std::vector<Expected> whole_run = {
+    {"initialization", 5.0, 1}, {"data_loading", 0.4, 8}, {"data_movement", 0.2, 8},  {"forward", 3.2, 16},
+    {"loss", 0.8, 16},          {"backward", 6.0, 16},    {"communication", 3.2, 16}, {"optimizer", 1.6, 4},
+    {"validation", 0.7, 1},     {"checkpoint", 0.4, 2},   {"other", 1.0, 0},
+};
+constexpr double whole_total = 22.5;
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(json_holds_the_known_figures) {
+    const TemporaryFolder folder("summary-json");
+    write_known_trace(folder / "run");
+    std::ofstream(folder / "run/status.json") << R"({"outcome": "finished", "exit_code": 0})";
+    const Output output = analyze(folder, "summary --format json " + (folder / "run"));
+    BOOST_REQUIRE(output.code == 0);
+    const auto json = nlohmann::json::parse(output.text);
+    for (const char* key : {"configuration", "ranks", "average", "epochs", "steps", "overhead", "notes"})
+        BOOST_TEST(json.contains(key), key);
+    BOOST_TEST(json["configuration"]["mixer"] == "ttt-linear");
+    BOOST_TEST(json["configuration"]["width"] == 64);
+    BOOST_TEST(json["configuration"]["ranks"] == 2);
+    BOOST_TEST(json["configuration"]["threads"] == 4);
+    BOOST_TEST(json["configuration"]["commit"] == "0123456789ab");
+    BOOST_TEST(json["status"]["outcome"] == "finished");
+    BOOST_REQUIRE(json["ranks"].size() == 2);
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+        const double factor = static_cast<double>(rank + 1);
+        const auto& of_rank = json["ranks"][rank];
+        BOOST_TEST(of_rank["rank"] == rank);
+        for (const Expected& expected : whole_run) {
+            const auto& phase = of_rank["phases"][expected.phase];
+            check(phase["seconds"], factor * expected.seconds);
+            BOOST_TEST(phase["calls"] == expected.calls);
+            check(phase["share"], expected.seconds / whole_total);
+            if (expected.calls > 0) check(phase["mean_seconds"], factor * expected.seconds / expected.calls);
+        }
+        check(of_rank["loss"]["first"], 1 + 0.5 * static_cast<double>(rank));
+        check(of_rank["loss"]["last"], 4 + 0.5 * static_cast<double>(rank));
+        check(of_rank["loss"]["mean"], 2.5 + 0.5 * static_cast<double>(rank));
+        check(of_rank["forward_latency"]["mean_seconds"], 0.2 * factor);
+        check(of_rank["forward_latency"]["median_seconds"], 0.2 * factor);
+        check(of_rank["tokens_per_second"], 2000 / (16 * factor));
+        BOOST_TEST(of_rank["peak_memory_bytes"] == 4000 + rank);
+        BOOST_TEST(of_rank["allocated_memory_bytes"] == 400 + rank);
+    }
+    for (const Expected& expected : whole_run)
+        check(json["average"]["phases"][expected.phase]["seconds"], 1.5 * expected.seconds);
+    check(json["average"]["forward_latency"]["mean_seconds"], 0.3);
+    check(json["average"]["forward_latency"]["median_seconds"], 0.3);
+    check(json["totals"]["tokens_per_second"], 125);
+    check(json["totals"]["model_flop_per_second"], 125000);
+    BOOST_TEST(json["totals"]["skipped_steps"] == 1);
+    check(json["overhead"]["share"], 0.08 / (3 * whole_total));
+    check(json["overhead"]["seconds"], 0.04);
+
+    BOOST_REQUIRE(json["epochs"].size() == 2);
+    BOOST_TEST(json["epochs"][1]["epoch"] == 1);
+    BOOST_TEST(json["epochs"][1]["steps"] == 2);
+    check(json["epochs"][1]["loss"], 3.5);
+    check(json["epochs"][1]["phases"]["validation"]["seconds"], 1.5 * 0.7);
+    check(json["epochs"][0]["phases"]["initialization"]["slowest_seconds"], 10.0);
+    check(json["epochs"][0]["ranks"][1]["phases"]["backward"]["seconds"], 2 * 3.0);
+    BOOST_REQUIRE(json["steps"].size() == 4);
+    BOOST_TEST(json["steps"][2]["step"] == 3);
+    BOOST_TEST(!json["steps"][2].contains("ranks"));
+    check(json["steps"][2]["phases"]["forward"]["seconds"], 1.5 * 0.8);
+    check(json["steps"][2]["tokens_per_second"], 125);
+    const auto by_step =
+        nlohmann::json::parse(analyze(folder, "summary --per step --format json " + (folder / "run")).text);
+    check(by_step["steps"][2]["ranks"][1]["phases"]["forward"]["seconds"], 2 * 0.8);
+}
+
+BOOST_AUTO_TEST_CASE(every_second_belongs_to_one_phase) {
+    const trace::Header header = known_header(1);
+    const trace::Block block = known_block(4, 4, 1);
+    const PhaseSums sums = PhaseMap(header.regions).sums(block.times.data(), block.calls.data());
+    check(sums.total(), 4.1 + 0.7 + 0.2);  // the roots: epoch, validation, checkpoint
+    // What is inside validation is validation, though it is called forward.
+    check(sums.seconds[static_cast<std::size_t>(Phase::validation)], 0.7);
+    check(sums.calls[static_cast<std::size_t>(Phase::forward)], 4);
+}
+
+BOOST_AUTO_TEST_CASE(csv_has_a_line_per_rank_and_span) {
+    const TemporaryFolder folder("summary-csv");
+    write_known_trace(folder / "run");
+    const auto lines_of = [&](const std::string& arguments) {
+        const Output output = analyze(folder, "summary --format csv " + arguments + " " + (folder / "run"));
+        BOOST_TEST(output.code == 0);
+        std::vector<std::string> lines;
+        std::istringstream stream(output.text);
+        for (std::string line; std::getline(stream, line);) lines.push_back(line);
+        return lines;
+    };
+    const auto run = lines_of(""), epochs = lines_of("--per epoch"), steps = lines_of("--per step"),
+               means = lines_of("--per step --ranks mean");
+    BOOST_REQUIRE(run.size() == 1 + 3);
+    BOOST_TEST(
+        run[0].starts_with("run,rank,steps,initialization_seconds,initialization_calls,initialization_mean_seconds,"));
+    BOOST_TEST(run[1].starts_with("synthetic,0,4,5,1,5,"));
+    BOOST_TEST(run[3].starts_with("synthetic,mean,4,7.5,1,7.5,"));
+    BOOST_TEST(epochs.size() == 1u + 2 * 3);
+    BOOST_TEST(steps.size() == 1u + 4 * 3);
+    BOOST_TEST(means.size() == 1u + 4);
+    BOOST_TEST(means[2].starts_with("synthetic,2,mean,1,"));
+}
+
+BOOST_AUTO_TEST_CASE(text_names_all_that_was_asked_for) {
+    const TemporaryFolder folder("summary-text");
+    write_known_trace(folder / "run");
+    for (const std::string format : {"text", "markdown"})
+        for (const std::string per : {"run", "epoch", "step"}) {
+            const Output output =
+                analyze(folder, "summary --format " + format + " --per " + per + " " + (folder / "run"));
+            BOOST_TEST(output.code == 0);
+            BOOST_TEST(output.errors.empty());
+            for (const char* name : phase_names) BOOST_TEST(output.text.find(name) != std::string::npos, name);
+            for (const char* words :
+                 {"125 tokens/s", "125.0 kFLOP/s", "Skipped steps: 1", "peak memory", "ttt-linear", "mean"})
+                BOOST_TEST(output.text.find(words) != std::string::npos, words);
+        }
+}
+
+BOOST_AUTO_TEST_CASE(a_crashed_run_is_used_up_to_its_last_flush) {
+    const TemporaryFolder folder("summary-crash");
+    write_known_trace(folder / "run", false);
+    const Output output = analyze(folder, "summary --format json " + (folder / "run"));
+    BOOST_REQUIRE(output.code == 0);
+    const auto json = nlohmann::json::parse(output.text);
+    BOOST_TEST(json["steps"].size() == 4u);
+    BOOST_TEST(json["notes"].dump().find("last flush, step 4") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(steps_made_again_count_once) {
+    const TemporaryFolder folder("summary-resume");
+    write_known_trace(folder / "run", false);
+    {
+        trace::TraceWriter writer(folder / "run", known_header(2), 10);
+        writer.append(known_block(3, 6, 2));
+        writer.finish();
+    }
+    const trace::Run run = trace::open_run(folder / "run");
+    const RunFigures figures = figures_of(run, {});
+    BOOST_TEST(figures.all.steps == 6);
+    BOOST_TEST(figures.all.tokens == 6000);
+    BOOST_TEST(figures.steps.back().number == 6);
+    check(figures.mean.seconds[static_cast<std::size_t>(Phase::forward)], 1.5 * 0.8 * 6);
+    BOOST_TEST(run.superseded == 2u);
+    BOOST_TEST(figures.epochs.size() == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(losses_that_are_not_finite_do_not_spoil_the_rest) {
+    const TemporaryFolder folder("summary-nan");
+    {
+        trace::Block block = known_block(1, 4, 2);
+        block.rank_loss[4] = block.steps[2].loss = std::numeric_limits<double>::quiet_NaN();
+        trace::TraceWriter writer(folder / "run", known_header(2), 10);
+        writer.append(block);
+        writer.finish();
+    }
+    const Output output = analyze(folder, "summary --format json " + (folder / "run"));
+    BOOST_REQUIRE(output.code == 0);
+    const auto json = nlohmann::json::parse(output.text);
+    BOOST_TEST(json["steps"][2]["loss"].is_null());
+    check(json["ranks"][0]["loss"]["mean"], 7.0 / 3);
+}
+
+BOOST_AUTO_TEST_CASE(wrong_input_gets_a_sentence_and_its_code) {
+    const TemporaryFolder folder("summary-wrong");
+    write_known_trace(folder / "run");
+    std::ofstream(folder / "text.txt") << "hello";
+    std::ofstream(folder / "empty.h5") << "";
+    hdf5::File::create(folder / "other.h5").close();
+    std::ifstream whole(folder / "run/trace-001.h5", std::ios::binary);
+    const std::string bytes(std::istreambuf_iterator<char>(whole), {});
+    std::ofstream(folder / "cut.h5", std::ios::binary) << bytes.substr(0, bytes.size() / 2);
+    const auto expect = [&](const std::string& arguments, int code) {
+        const Output output = analyze(folder, arguments);
+        BOOST_TEST(output.code == code, arguments << " gave " << output.code << ": " << output.errors);
+        BOOST_TEST(output.text.empty());
+        BOOST_TEST(!output.errors.empty());
+        return output.errors;
+    };
+    const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
+    BOOST_TEST(lines(expect("summary " + (folder / "nothing"), 2)) == 1);
+    BOOST_TEST(lines(expect("summary " + (folder / "text.txt"), 2)) == 1);
+    BOOST_TEST(lines(expect("summary " + (folder / "other.h5"), 2)) == 1);
+    BOOST_TEST(lines(expect("summary " + folder.string(), 2)) == 1);
+    BOOST_TEST(lines(expect("summary " + (folder / "empty.h5"), 3)) == 1);
+    BOOST_TEST(lines(expect("summary " + (folder / "cut.h5"), 3)) == 1);
+    expect("summary", 2);
+    expect("summary --format xml " + (folder / "run"), 2);
+    expect("sumary", 2);
+}

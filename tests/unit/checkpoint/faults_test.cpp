@@ -1,0 +1,141 @@
+// Full disks, failing writes and kills: what was committed before survives.
+#define BOOST_TEST_MODULE checkpoint_faults
+#include <sys/mount.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <boost/test/unit_test.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+
+#include "checkpoint_fixture.hpp"
+#include "device/parallel.hpp"
+
+using namespace lockstep;
+using namespace lockstep::checkpoint_tests;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct InjectedFault {
+    explicit InjectedFault(const char* fault) { setenv("LOCKSTEP_FAULT", fault, 1); }
+    ~InjectedFault() { unsetenv("LOCKSTEP_FAULT"); }
+};
+
+std::size_t files_in(const std::string& folder) {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
+
+struct MountedMemory {
+    std::string folder;
+    bool mounted;
+    MountedMemory(const std::string& name, const char* options)
+        : folder(empty_test_folder(name)), mounted(::mount("none", folder.c_str(), "tmpfs", 0, options) == 0) {}
+    ~MountedMemory() {
+        if (mounted) ::umount2(folder.c_str(), MNT_DETACH);
+    }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_full_disk_at_reservation_leaves_the_earlier_one) {
+    const std::string folder = empty_test_folder("reserve");
+    const Tensors written(few_small());
+    auto writer = solo_writer(folder);
+    BOOST_TEST(writer.write_now(some_contents(1), written.entries));
+    {
+        const InjectedFault fault("checkpoint_reserve:*:*:enospc");
+        BOOST_TEST(!writer.begin(some_contents(2), written.entries));
+        BOOST_TEST((writer.progress() == checkpoint::Writer::Progress::idle));
+        BOOST_TEST(!writer.write_now(some_contents(2), written.entries));
+        BOOST_TEST(!writer.finish());
+    }
+    BOOST_TEST(files_in(folder) == 1u);
+    checkpoint::verify(in(folder, 1));
+    BOOST_TEST(writer.write_now(some_contents(2), written.entries));
+    BOOST_TEST(writer.finish());
+    checkpoint::verify(in(folder, 2));
+}
+
+BOOST_AUTO_TEST_CASE(a_failing_write_leaves_the_earlier_one) {
+    const std::string folder = empty_test_folder("write");
+    const Tensors written(odd_sizes());
+    auto writer = solo_writer(folder);
+    BOOST_TEST(writer.write_now(some_contents(1), written.entries));
+    for (const char* action : {"checkpoint_write:*:*:enospc", "checkpoint_write:*:*:throw"}) {
+        const InjectedFault fault(action);
+        BOOST_TEST(writer.begin(some_contents(2), written.entries));
+        while (writer.progress() == checkpoint::Writer::Progress::writing) usleep(1000);
+        BOOST_TEST((writer.progress() == checkpoint::Writer::Progress::failed));
+        BOOST_TEST(!writer.commit());
+        BOOST_TEST(files_in(folder) == 1u);
+    }
+    std::vector<std::string> skipped;
+    BOOST_TEST(checkpoint::find_newest(folder, skipped) == in(folder, 1));
+    BOOST_TEST(skipped.empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_kill_at_any_point_leaves_the_earlier_one) {
+    const std::string folder = empty_test_folder("kill");
+    const Tensors written(odd_sizes());
+    BOOST_TEST(solo_writer(folder).write_now(some_contents(1), written.entries));
+    for (const char* point : {"checkpoint_write", "checkpoint_before_rename"}) {
+        const pid_t child = fork();
+        BOOST_REQUIRE(child >= 0);
+        if (child == 0) {
+            setenv("LOCKSTEP_FAULT", (std::string(point) + ":*:*:kill").c_str(), 1);
+            set_threads(1);
+            solo_writer(folder).write_now(some_contents(2), written.entries);
+            _exit(0);
+        }
+        int status = 0;
+        BOOST_REQUIRE(waitpid(child, &status, 0) == child);
+        BOOST_REQUIRE(WIFSIGNALED(status));
+        BOOST_TEST(WTERMSIG(status) == SIGKILL);
+        BOOST_TEST(fs::exists(in(folder, 2) + ".tmp"));
+        BOOST_TEST(!fs::exists(in(folder, 2)));
+        std::vector<std::string> skipped;
+        BOOST_TEST(checkpoint::find_newest(folder, skipped) == in(folder, 1));
+        auto next_launch = solo_writer(folder);
+        BOOST_TEST(files_in(folder) == 1u);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_that_cannot_be_made_is_a_warning) {
+    const std::string folder = empty_test_folder("no_folder");
+    write_bytes(folder + "/file", "x");
+    auto writer = solo_writer(folder + "/late");
+    fs::create_symlink("/proc/self/nowhere", folder + "/late");
+    BOOST_TEST(!writer.write_now(some_contents(1), Tensors(few_small()).entries));
+    BOOST_CHECK_THROW(solo_writer(folder + "/file"), Error);
+}
+
+BOOST_AUTO_TEST_CASE(a_disk_that_is_really_full_leaves_the_earlier_one) {
+    const MountedMemory disk("full_disk", "size=40m");
+    if (!disk.mounted) {
+        BOOST_TEST_MESSAGE("skipped: a file system in memory cannot be mounted here: " << std::strerror(errno));
+        return;
+    }
+    const Tensors written(odd_sizes());  // 14 MB
+    auto writer = solo_writer(disk.folder, 4);
+    BOOST_TEST(writer.write_now(some_contents(1), written.entries));
+    BOOST_TEST(writer.write_now(some_contents(2), written.entries));
+    BOOST_TEST(!writer.write_now(some_contents(3), written.entries));  // no room for the tensors
+    BOOST_TEST(files_in(disk.folder) == 2u);
+    struct statvfs room {};
+    BOOST_REQUIRE(statvfs(disk.folder.c_str(), &room) == 0);
+    const std::size_t left = room.f_bavail * room.f_frsize;
+    for (const std::size_t spare :
+         {std::size_t{0}, std::size_t{4096}, std::size_t{200'000}}) {  // no room for the metadata
+        write_bytes(disk.folder + "/filler", std::string(left - spare, 'f'));
+        BOOST_TEST(!writer.write_now(some_contents(3), written.entries));
+        fs::remove(disk.folder + "/filler");
+    }
+    checkpoint::verify(in(disk.folder, 1));
+    checkpoint::verify(in(disk.folder, 2));
+    fs::remove(in(disk.folder, 1));
+    BOOST_TEST(writer.write_now(some_contents(3), written.entries));
+    checkpoint::verify(in(disk.folder, 3));
+}

@@ -1,0 +1,112 @@
+// Whole models: the gradient of every tensor against finite differences of the loss.
+#define BOOST_TEST_MODULE model
+#include <boost/test/unit_test.hpp>
+
+#include "unit/model/small_models.hpp"
+
+using namespace lockstep;
+using test::Fixture;
+
+namespace {
+
+// Along the direction of the gradient itself the loss must change by |gradient| per unit: a number far above the
+// rounding of fp32 unless the gradient is all but zero.
+void check_gradients(const config::ModelDescription& model, const model::PassShape& shape) {
+    Fixture fixture(model, shape);
+    fixture.loss(true);
+    for (const auto& parameter : fixture.parameters.descriptions()) {
+        const Tensor value = fixture.parameters.value(parameter.name),
+                     gradient = fixture.parameters.gradient(parameter.name);
+        double square = 0;
+        for (std::int64_t i = 0; i < gradient.count(); ++i)
+            square += static_cast<double>(gradient.fp32()[i]) * gradient.fp32()[i];
+        const double norm = std::sqrt(square);
+        if (norm < 1e-4) continue;  // a key bias of attention: its true gradient is zero
+        const std::vector<float> kept(value.fp32(), value.fp32() + value.count());
+        // Four points cancel the third derivative; the step moves the loss by about 1e-2.
+        const double step = std::min(0.02, 5e-3 / norm);
+        const auto loss_at = [&](double factor) {
+            for (std::int64_t i = 0; i < value.count(); ++i)
+                value.fp32()[i] =
+                    static_cast<float>(kept[static_cast<std::size_t>(i)] + factor * step * gradient.fp32()[i] / norm);
+            return fixture.loss(false);
+        };
+        const double minus2 = loss_at(-2), minus1 = loss_at(-1), plus1 = loss_at(1), plus2 = loss_at(2);
+        const double slope = (minus2 - 8 * minus1 + 8 * plus1 - plus2) / (12 * step);
+        // fp32 losses near 4 carry about 1e-6; over the step that is 1e-6 / step.
+        const double allowed = 5e-3 * norm + 2e-6 / step;
+        BOOST_TEST(std::abs(slope - norm) < allowed,
+                   parameter.name << ": gradient " << norm << ", finite difference " << slope);
+        std::copy(kept.begin(), kept.end(), value.fp32());
+    }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
+    for (const auto& [name, model] : test::all_kinds()) BOOST_TEST_CONTEXT(name) {
+            check_gradients(model, {2, 21});
+        }
+}
+
+BOOST_AUTO_TEST_CASE(gradients_of_a_single_token) {
+    for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp"}) BOOST_TEST_CONTEXT(mixer) {
+            check_gradients(test::small_model(mixer), {1, 1});
+        }
+}
+
+BOOST_AUTO_TEST_CASE(gradients_add_up_over_micro_batches) {
+    for (const auto& [name, model] : test::all_kinds()) BOOST_TEST_CONTEXT(name) {
+            Fixture once(model, {1, 18}), twice(model, {1, 18});
+            once.loss(true);
+            twice.loss(true);
+            twice.loss(true);
+            const Tensor one = once.parameters.all_gradients(), two = twice.parameters.all_gradients();
+            double difference = 0, size = 0;
+            for (std::int64_t i = 0; i < one.count(); ++i) {
+                difference += std::pow(two.fp32()[i] - 2.0 * one.fp32()[i], 2);
+                size += std::pow(2.0 * one.fp32()[i], 2);
+            }
+            BOOST_TEST(difference < 1e-12 * size);
+        }
+}
+
+BOOST_AUTO_TEST_CASE(sequences_of_a_batch_do_not_see_each_other) {
+    for (const auto& [name, model] : test::all_kinds()) BOOST_TEST_CONTEXT(name) {
+            Fixture pair(model, {2, 17}), alone(model, {1, 17});
+            std::copy(pair.ids.begin() + 17, pair.ids.end(), alone.ids.begin());
+            std::copy(pair.targets.begin() + 17, pair.targets.end(), alone.targets.begin());
+            pair.loss(false);
+            alone.loss(false);
+            for (std::size_t t = 0; t < 17; ++t) BOOST_TEST(std::abs(pair.losses[17 + t] - alone.losses[t]) < 1e-5);
+        }
+}
+
+BOOST_AUTO_TEST_CASE(a_token_does_not_see_the_ones_after_it) {
+    for (const auto& [name, model] : test::all_kinds()) BOOST_TEST_CONTEXT(name) {
+            Fixture fixture(model, {1, 35});
+            fixture.loss(false);
+            const std::vector<float> before = fixture.losses;
+            fixture.ids[30] = (fixture.ids[30] + 1) % static_cast<std::int32_t>(model.vocabulary);
+            fixture.loss(false);
+            for (std::size_t t = 0; t < 30; ++t) BOOST_TEST(fixture.losses[t] == before[t]);
+            BOOST_TEST(fixture.losses[30] != before[30]);
+        }
+}
+
+BOOST_AUTO_TEST_CASE(a_head_in_pieces_gives_the_loss_of_a_head_at_once) {
+    config::ModelDescription model = test::small_model("attention");
+    model.vocabulary = 131072;  // 64 rows of logits at a time
+    Fixture fixture(model, {5, 31});
+    const double in_pieces = fixture.loss(true);
+    std::vector<float> logits(static_cast<std::size_t>(fixture.shape.rows() * model.vocabulary));
+    fixture.stage.logits(0, Tensor(logits.data(), Type::fp32, {fixture.shape.rows(), model.vocabulary}));
+    double sum = 0;
+    for (std::int64_t row = 0; row < fixture.shape.rows(); ++row) {
+        const float* of_row = logits.data() + row * model.vocabulary;
+        double total = 0;
+        for (std::int64_t v = 0; v < model.vocabulary; ++v) total += std::exp(static_cast<double>(of_row[v]));
+        sum += std::log(total) - of_row[fixture.targets[static_cast<std::size_t>(row)]];
+    }
+    BOOST_TEST(std::abs(in_pieces - sum / static_cast<double>(fixture.shape.rows())) < 1e-4);
+}

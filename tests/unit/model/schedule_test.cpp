@@ -1,0 +1,91 @@
+#include "optim/schedule.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+
+#include "optim/adamw.hpp"
+#include "unit/model/small_models.hpp"
+
+using namespace lockstep;
+
+namespace {
+config::ScheduleSection schedule_of(const std::string& kind) {
+    config::ScheduleSection schedule;
+    schedule.kind = kind;
+    schedule.warmup = 10;
+    schedule.peak_lr = 1e-3;
+    schedule.final_lr = 1e-5;
+    return schedule;
+}
+bool near(double a, double b) {
+    return std::abs(a - b) < 1e-12;
+}
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(learning_rates_rise_hold_and_fall) {
+    for (const char* kind : {"cosine", "linear", "constant", "wsd"}) BOOST_TEST_CONTEXT(kind) {
+            const auto rate = [&](std::int64_t step) { return optim::learning_rate(schedule_of(kind), 110, step); };
+            BOOST_TEST(near(rate(1), 1e-4));
+            BOOST_TEST(near(rate(5), 5e-4));
+            BOOST_TEST(near(rate(10), 1e-3));
+            for (std::int64_t step = 11; step <= 110; ++step) BOOST_TEST(rate(step) <= rate(step - 1));
+        }
+    BOOST_TEST(near(optim::learning_rate(schedule_of("cosine"), 110, 60), (1e-3 + 1e-5) / 2));
+    BOOST_TEST(near(optim::learning_rate(schedule_of("cosine"), 110, 110), 1e-5));
+    BOOST_TEST(near(optim::learning_rate(schedule_of("linear"), 110, 60), (1e-3 + 1e-5) / 2));
+    BOOST_TEST(near(optim::learning_rate(schedule_of("constant"), 110, 110), 1e-3));
+    BOOST_TEST(near(optim::learning_rate(schedule_of("wsd"), 110, 88), 1e-3));
+    BOOST_TEST(near(optim::learning_rate(schedule_of("wsd"), 110, 99), (1e-3 + 1e-5) / 2));
+    BOOST_TEST(near(optim::learning_rate(schedule_of("wsd"), 110, 110), 1e-5));
+}
+
+BOOST_AUTO_TEST_CASE(a_run_of_one_step_has_a_learning_rate) {
+    config::ScheduleSection schedule = schedule_of("cosine");
+    schedule.warmup = 0;
+    BOOST_TEST(std::isfinite(optim::learning_rate(schedule, 1, 1)));
+    BOOST_TEST(optim::learning_rate(schedule, 1, 1) > 0);
+}
+
+BOOST_AUTO_TEST_CASE(the_inner_rate_warms_up) {
+    config::ModelDescription model = test::small_model("ttt-mlp");
+    BOOST_TEST(optim::inner_rate_factor(model, 100, 1) == 1);
+    model.ttt.base_lr_warmup = 0.01;
+    BOOST_TEST(near(optim::inner_rate_factor(model, 100, 0), 0.1));
+    BOOST_TEST(near(optim::inner_rate_factor(model, 100, 50), 0.55));
+    BOOST_TEST(optim::inner_rate_factor(model, 100, 100) == 1);
+}
+
+BOOST_AUTO_TEST_CASE(decay_spares_vectors_when_asked) {
+    for (const char* decay : {"all", "matrices"}) BOOST_TEST_CONTEXT(decay) {
+            test::Fixture fixture(test::small_model("ttt-linear"), {1, 4});
+            config::OptimizerSection settings;
+            settings.decay = decay;
+            settings.weight_decay = 0.5;
+            optim::AdamW optimizer(*fixture.backend, fixture.parameters, settings);
+            const float norm = fixture.parameters.value("final_norm/weight").fp32()[0];
+            const float weight = fixture.parameters.value("blocks/0/mlp/up/weight").fp32()[0];
+            optimizer.update(0.1, 0, 1);  // zero gradients: only decay moves anything
+            const float expected_norm = std::string(decay) == "all" ? norm * 0.95f : norm;
+            BOOST_TEST(std::abs(fixture.parameters.value("final_norm/weight").fp32()[0] - expected_norm) < 1e-6f);
+            BOOST_TEST(std::abs(fixture.parameters.value("blocks/0/mlp/up/weight").fp32()[0] - weight * 0.95f) < 1e-6f);
+        }
+}
+
+BOOST_AUTO_TEST_CASE(clipping_scales_the_gradient_to_the_limit) {
+    test::Fixture clipped(test::small_model("attention"), {1, 9}), scaled(test::small_model("attention"), {1, 9});
+    clipped.loss(true);
+    scaled.loss(true);
+    config::OptimizerSection settings;
+    settings.epsilon = 1;  // so that the size of the gradient shows
+    settings.clip = 0.25;
+    optim::AdamW with_clip(*clipped.backend, clipped.parameters, settings);
+    settings.clip = 0;
+    optim::AdamW without(*scaled.backend, scaled.parameters, settings);
+    const double norm = with_clip.gradient_norm();
+    BOOST_TEST_REQUIRE(norm > 0.25);
+    scaled.backend->scale(scaled.parameters.all_gradients(), static_cast<float>(0.25 / (norm + 1e-6)));
+    with_clip.update(0.01, norm, 1);
+    without.update(0.01, 0.25, 1);
+    const Tensor a = clipped.parameters.all_values(), b = scaled.parameters.all_values();
+    for (std::int64_t i = 0; i < a.count(); ++i) BOOST_TEST_REQUIRE(std::abs(a.fp32()[i] - b.fp32()[i]) < 1e-6f);
+}

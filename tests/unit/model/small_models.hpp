@@ -1,0 +1,136 @@
+// Small models of every kind, and one pass of loss and gradients through them.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/random.hpp"
+#include "model/stage.hpp"
+
+namespace lockstep::test {
+
+inline config::ModelDescription small_model(const std::string& mixer) {
+    config::ModelDescription model;
+    model.mixer = mixer;
+    model.width = 48;
+    model.layers = 2;
+    model.heads = 3;
+    model.mlp_width = 40;
+    model.vocabulary = 37;
+    model.context = 64;
+    model.position = mixer == "attention" ? "rope" : "none";
+    config::resolve(model);
+    return model;
+}
+
+struct NamedModel {
+    std::string name;
+    config::ModelDescription model;
+};
+
+// Every choice of a model at least once, in a list short enough for finite differences.
+inline std::vector<NamedModel> all_kinds() {
+    std::vector<NamedModel> list;
+    auto add = [&](const std::string& name, const std::string& mixer, auto change) {
+        config::ModelDescription model = small_model(mixer);
+        change(model);
+        config::resolve(model);
+        list.push_back({name, model});
+    };
+    add("gpt2: layer norm, gelu, learned positions, all biases", "attention", [](auto& model) {
+        model.norm = "layer";
+        model.mlp = "gelu";
+        model.position = "learned";
+        model.bias = "all";
+    });
+    add("llama: grouped heads, own head, stretched rotation", "attention", [](auto& model) {
+        model.width = 64;
+        model.heads = 4;
+        model.kv_heads = 2;
+        model.tied_head = false;
+        model.rope_scaling = "llama3";
+    });
+    add("qwen: query, key and value biases", "attention", [](auto& model) { model.bias = "qkv"; });
+    add("attention without positions, swiglu with biases", "attention", [](auto& model) {
+        model.position = "none";
+        model.bias = "all";
+    });
+    add("ttt-linear", "ttt-linear", [](auto&) {});
+    add("ttt-linear: gate, shared query and key, convolution", "ttt-linear",
+        [](auto& model) { model.ttt.gate = model.ttt.share_qk = model.ttt.pre_conv = true; });
+    add("ttt-linear: mini-batch 5, own head, gelu, layer norm", "ttt-linear", [](auto& model) {
+        model.ttt.mini_batch = 5;
+        model.tied_head = false;
+        model.mlp = "gelu";
+        model.norm = "layer";
+    });
+    add("ttt-mlp", "ttt-mlp", [](auto&) {});
+    add("ttt-mlp: gate, shared query and key, convolution", "ttt-mlp",
+        [](auto& model) { model.ttt.gate = model.ttt.share_qk = model.ttt.pre_conv = true; });
+    add("ttt-mlp: learned positions", "ttt-mlp", [](auto& model) { model.position = "learned"; });
+    return list;
+}
+
+// A model with its parameters moved off their special values (zeros and ones hide mistakes), and one batch of tokens.
+struct Fixture {
+    Fixture(const config::ModelDescription& description, const model::PassShape& pass_shape, bool training = true)
+        : shape(pass_shape),
+          backend(kernels::make_cpu_backend()),
+          parameters({}, model::describe_parameters(description, model::whole_model(description)), training),
+          stage(start(description), parameters, description, options(description, pass_shape, training)) {
+        const RandomStream random(5, "tokens");
+        for (std::int64_t i = 0; i < shape.rows(); ++i) {
+            ids.push_back(token(random, 2 * i, description.vocabulary));
+            targets.push_back(token(random, 2 * i + 1, description.vocabulary));
+        }
+        losses.resize(ids.size());
+    }
+
+    Tensor id_tensor() { return {ids.data(), Type::int32, {shape.rows()}}; }
+
+    double loss(bool with_gradients) {
+        const float scale = with_gradients ? 1.0f / static_cast<float>(shape.rows()) : 0;
+        stage.forward(0, id_tensor());
+        stage.loss(0, Tensor(targets.data(), Type::int32, {shape.rows()}), scale,
+                   Tensor(losses.data(), Type::fp32, {shape.rows()}));
+        if (with_gradients) stage.backward(0, id_tensor());
+        double sum = 0;
+        for (const float value : losses) sum += value;
+        return sum / static_cast<double>(shape.rows());
+    }
+
+    model::PassShape shape;
+    std::unique_ptr<kernels::Backend> backend;
+    model::ParameterSet parameters;
+    model::Stage stage;
+    std::vector<std::int32_t> ids, targets;
+    std::vector<float> losses;
+
+  private:
+    static std::int32_t token(const RandomStream& random, std::int64_t index, std::int64_t vocabulary) {
+        return static_cast<std::int32_t>(random.bits(static_cast<std::uint64_t>(index)) %
+                                         static_cast<std::uint64_t>(vocabulary));
+    }
+    static model::StageOptions options(const config::ModelDescription& description, const model::PassShape& shape,
+                                       bool training) {
+        model::StageOptions made;
+        made.range = model::whole_model(description);
+        made.shape = shape;
+        made.training = training;
+        return made;
+    }
+    kernels::Backend& start(const config::ModelDescription&) {
+        parameters.initialize(3);
+        for (const auto& parameter : parameters.descriptions()) {
+            const Tensor value = parameters.value(parameter.name);
+            const RandomStream random(9, parameter.name);
+            for (std::int64_t i = 0; i < value.count(); ++i)
+                value.fp32()[i] += static_cast<float>(0.1 * random.normal(static_cast<std::uint64_t>(i)));
+        }
+        return *backend;
+    }
+};
+
+}  // namespace lockstep::test

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# What `make demo` runs, in build/demo: packs text, trains on 2 ranks, is stopped in the middle, resumes, prints a sample,
+# checks the validation loss, analyses. Usage: tools/demo.sh [BUILD-FOLDER]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${1:-build}
+folder=build/demo
+run=$folder/runs/demo
+checkpoints=$folder/checkpoints/demo
+description=jobs/examples/demo.toml
+
+fail() {
+    echo "demo: $1" >&2
+    exit 1
+}
+heading() { printf '\n== %s\n' "$1"; }
+show() {
+    printf '$%s\n' "$(printf ' %q' "$@")" >&2
+    "$@"
+}
+# A variable of the build's CMake cache.
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" | head -n 1; }
+# The last number that a JSON file (or a file of JSON lines) has under a key.
+last_number() { sed -n "s/.*\"$1\": *\\([-+0-9.eE][-+0-9.eE]*\\).*/\\1/p" "$2" | tail -n 1; }
+
+for program in lockstep lockstep-analyze; do
+    [[ -x $build/bin/$program ]] || fail "$build/bin/$program is not built; run make build"
+done
+compiler=$(cached CMAKE_CXX_COMPILER)
+mpirun=$(cached MPIEXEC_EXECUTABLE)
+# Open MPI refuses two things by default that a demo in a container needs; MPICH ignores these.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+
+heading "Text: the C++ standard library's headers of the compiler"
+headers=
+while read -r path; do
+    if [[ -z $headers && -f $path/vector && -f $path/string ]]; then headers=$(cd "$path" && pwd -P); fi
+done < <(LC_ALL=C "$compiler" -E -x c++ - -v </dev/null 2>&1 >/dev/null | sed -n '/^#include </,/^End of search/p')
+[[ -n $headers ]] || fail "$compiler names no folder with the C++ standard library's headers"
+mkdir -p "$folder"
+rm -rf "$run" "$checkpoints"
+show "$build/bin/lockstep" pack --out "$folder/tokens.h5" --format json "$headers" >"$folder/pack.json" ||
+    fail "the text could not be packed"
+cat "$folder/pack.json"
+conditional=$(last_number conditional_entropy "$folder/pack.json")
+[[ -n $conditional ]] || fail "lockstep pack did not print the conditional entropy"
+
+steps=$(sed -n 's/^steps *= *\([0-9]*\).*/\1/p' "$description")
+half=$((steps / 2))
+
+heading "Training on 2 ranks, stopped after step $half of $steps"
+code=0
+show "$mpirun" -np 2 "$build/bin/lockstep" train "$description" --stop-at "$half" || code=$?
+[[ $code -eq 4 ]] || fail "exit code 4 (stopped early with a checkpoint) was expected, not $code"
+echo "Stopped with exit code 4: there is more to do, and a checkpoint to do it from."
+
+heading "Resuming to the end"
+show "$mpirun" -np 2 "$build/bin/lockstep" train "$description" --resume auto || fail "the resumed run ended with exit code $?"
+
+heading "A sample"
+newest=
+for file in "$checkpoints"/step-*.h5; do newest=$file; done
+[[ -f $newest ]] || fail "there is no checkpoint in $checkpoints"
+show "$build/bin/lockstep" generate --checkpoint "$newest" --prompt "  template<typename " --tokens 300 --temperature 0.7 --top-k 40 --seed 1
+echo
+
+heading "Validation"
+loss=$(last_number validation_loss "$run/metrics.jsonl")
+[[ -n $loss ]] || fail "there is no validation loss in $run/metrics.jsonl"
+awk -v loss="$loss" -v conditional="$conditional" 'BEGIN {
+    printf "final validation loss                               %.4f nats a byte\n", loss
+    printf "conditional entropy of a byte given the one before  %.4f nats a byte\n", conditional
+    printf "the model is below it by                            %.4f nats a byte\n", conditional - loss
+    exit !(conditional - loss >= 0.3)
+}' || fail "the validation loss should be at least 0.3 nats below the conditional entropy"
+
+heading "How the time was spent"
+show "$build/bin/lockstep-analyze" summary "$run"
+
+printf '\nThe run is in %s, its checkpoints in %s.\n' "$run" "$checkpoints"
