@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <string>
 
@@ -16,6 +17,14 @@ std::string version_text() {
         "lockstep {} (commit {})\nbuilt with {}\nCPU instruction set: {}\nCUDA: not in this build\nsentencepiece: {}",
         lockstep::version(), lockstep::commit(), lockstep::compiler(), lockstep::kernels::cpu_instruction_set(),
         lockstep::data::has_sentencepiece() ? "yes" : "no");
+}
+
+// Whether this process speaks for the launch before MPI has started, by what the launchers of MPICH and its kin, of
+// Open MPI and of Slurm say. Without a launcher it does.
+bool speaks_for_all() {
+    for (const char* name : {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"})
+        if (const char* rank = std::getenv(name)) return std::atoi(rank) == 0;
+    return true;
 }
 
 }  // namespace
@@ -41,7 +50,7 @@ int main(int argc, char** argv) {
         return action();
     } catch (const CLI::ParseError& problem) {
         if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version
-        std::fprintf(stderr, "lockstep: %s; see lockstep --help\n", problem.what());
+        if (speaks_for_all()) std::fprintf(stderr, "lockstep: %s; see lockstep --help\n", problem.what());
         return static_cast<int>(ExitCode::usage);
     } catch (const Error& error) {
         log::error("{}", error.what());

@@ -69,14 +69,6 @@ std::string train_sentencepiece(const TextFiles&, std::int64_t, bool) {
 }
 #endif
 
-bool has_sentencepiece() {
-#ifdef LOCKSTEP_SENTENCEPIECE
-    return true;
-#else
-    return false;
-#endif
-}
-
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, const std::string& model) {
     if (kind == "bytes") return std::make_unique<ByteTokenizer>();
     if (kind == "sentencepiece") return make_sentencepiece(model, "the sentencepiece model that is kept in the file");

@@ -41,22 +41,23 @@ Trainer::Trainer(const cluster::Session& session, config::RunDescription descrip
                      [&] { folder_ = std::make_unique<RunFolder>(description_.run.folder, description_.run.name); });
     decide_resume();
     if (already_finished_) return;
+    if (folder_) log::add_file(folder_->path() + "/log.txt");
+    check_checkpoint_folder();
+    build();
+    if (!resume_path_.empty())
+        restore(resume_path_);
+    else
+        parameters_->initialize(description_.run.seed);
+    // Only now: a launch that could not resume leaves what is said of the run as it was.
     if (folder_) {
-        log::add_file(folder_->path() + "/log.txt");
         folder_->write_description(config::to_toml(description_));
         folder_->remove_stop_file();
-        folder_->write_status("running", 0, 0, "");
+        folder_->write_status("running", state_.step, 0, "");
     }
     try {
-        check_checkpoint_folder();
-        build();
-        if (!resume_path_.empty())
-            restore(resume_path_);
-        else
-            parameters_->initialize(description_.run.seed);
         start_trace();
     } catch (const Error& error) {
-        if (folder_) folder_->write_status("failed", 0, static_cast<int>(error.code()), error.what());
+        if (folder_) folder_->write_status("failed", state_.step, static_cast<int>(error.code()), error.what());
         throw;
     }
 }

@@ -1,0 +1,233 @@
+// What one does with a trained model: evaluate it, generate from it, look into it, see where its time went.
+#define BOOST_TEST_MODULE models
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+
+#include "end_to_end/command.hpp"
+
+using namespace lockstep::tests;
+namespace data = boost::unit_test::data;
+
+namespace {
+
+Json json_of(const Result& result) {
+    check_exit(result, 0);
+    const Json json = Json::parse(result.out, nullptr, false);
+    BOOST_TEST_REQUIRE(!json.is_discarded(), result);
+    return json;
+}
+
+// Some of `lockstep generate`'s options before those of the case.
+std::string generate(const fs::path& folder, const fs::path& checkpoint, const std::string& options) {
+    const Result result =
+        run("generate --checkpoint " + checkpoint.string() + " --prompt 'the small ' " + options, folder);
+    check_exit(result, 0);
+    BOOST_TEST(result.error == "");
+    BOOST_TEST(!result.out.empty());
+    return result.out.substr(0, result.out.size() - 1);  // without the line's end
+}
+
+// Courses of the whole program on more ranks stay with that of one.
+constexpr double rank_tolerance = 2e-6;
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(rank_invariance)
+
+BOOST_DATA_TEST_CASE(the_same_losses_on_any_number_of_ranks, data::make({"attention", "ttt-linear", "ttt-mlp"}),
+                     mixer) {
+    const Workplace place;
+    const std::string train =
+        "train run.toml --set batch.micro=0 --set schedule.steps=20 --set schedule.peak_lr=1e-3 "
+        "--set validation.every=10 --set model.mixer=" +
+        std::string(mixer);
+    std::map<int, double> losses, validation_losses;
+    for (const int ranks : {1, 2, 3, 4}) {
+        const std::string name = "ranks-" + std::to_string(ranks);
+        check_exit(run(train + " --set run.name=" + name, place.path(), ranks), 0);
+        const auto these = numbers_of(place.path(), "loss", name);
+        const auto these_validated = numbers_of(place.path(), "validation_loss", name);
+        BOOST_TEST_REQUIRE(these.size() == 20u);
+        BOOST_TEST_REQUIRE(these_validated.size() == 2u);
+        if (ranks == 1) {
+            losses = these;
+            validation_losses = these_validated;
+            BOOST_TEST(losses.at(20) < losses.at(1) - 0.1);  // it learns
+            continue;
+        }
+        const double worst = largest_difference(losses, these);
+        BOOST_TEST_MESSAGE(mixer << " on " << ranks << " ranks: losses differ by up to " << worst);
+        BOOST_TEST(worst < rank_tolerance);
+        BOOST_TEST(largest_difference(validation_losses, these_validated) < rank_tolerance);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+BOOST_AUTO_TEST_SUITE(eval)
+
+BOOST_DATA_TEST_CASE(eval_gives_the_runs_last_validation_loss, data::make({"attention", "ttt-linear", "ttt-mlp"}),
+                     mixer) {
+    const Workplace place;
+    write_file(place.path() / "held-out.txt", make_text(3000, 99));
+    check_exit(run("train run.toml --set data.validation=held-out.txt --set schedule.steps=6 --set model.mixer=" +
+                       std::string(mixer),
+                   place.path()),
+               0);
+    const double expected = numbers_of(place.path(), "validation_loss").at(6);
+    const std::string command =
+        "eval --data held-out.txt --format json --checkpoint " + checkpoint_file(place.path(), 6).string();
+    for (const auto& [arguments, ranks] :
+         std::vector<std::pair<std::string, int>>{{command, 0}, {command, 2}, {command + " --micro 5", 0}}) {
+        const Json json = json_of(run(arguments, place.path(), ranks));
+        BOOST_TEST(std::abs(json["validation_loss"].get<double>() - expected) < 1e-6 * expected);
+        BOOST_TEST(std::abs(json["perplexity"].get<double>() - std::exp(expected)) < 1e-5 * std::exp(expected));
+        BOOST_TEST(json["step"] == 6);
+        BOOST_TEST(json["tokens"] == 2999 / 32 * 32);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+BOOST_AUTO_TEST_SUITE(generation)
+
+BOOST_DATA_TEST_CASE(text_is_a_function_of_checkpoint_prompt_and_seed,
+                     data::make({"attention", "ttt-linear", "ttt-mlp"}), mixer) {
+    const Workplace place;
+    check_exit(run("train run.toml --set model.mixer=" + std::string(mixer), place.path()), 0);
+    // Only the checkpoint is needed.
+    const fs::path checkpoint = place.path() / "alone" / "model.h5";
+    fs::create_directory(checkpoint.parent_path());
+    fs::rename(checkpoint_file(place.path(), 12), checkpoint);
+    fs::remove_all(place.path() / "text");
+    const auto text = [&](const std::string& options) {
+        return generate(checkpoint.parent_path(), checkpoint, options);
+    };
+    const std::string ten = text("--tokens 10 --seed 3 --top-k 20");
+    BOOST_TEST(ten.rfind("the small ", 0) == 0u);
+    BOOST_TEST(text("--tokens 10 --seed 3 --top-k 20") == ten);
+    BOOST_TEST(ten.rfind(text("--tokens 5 --seed 3 --top-k 20"), 0) == 0u);
+    BOOST_TEST(text("--tokens 40 --seed 4") != text("--tokens 40 --seed 3"));
+    const std::string likeliest = text("--tokens 20 --temperature 0");
+    BOOST_TEST(text("--tokens 20 --temperature 0 --seed 9") == likeliest);
+    BOOST_TEST(text("--tokens 20 --top-k 1 --seed 9") == likeliest);
+    BOOST_TEST(likeliest.size() == std::string("the small ").size() + 20);
+    BOOST_TEST(text("--tokens 0") == "the small ");
+}
+
+BOOST_AUTO_TEST_CASE(a_trained_tokenizer_travels_with_the_checkpoint) {
+    const Workplace place;
+    const fs::path& folder = place.path();
+    if (contains(run("--version", folder).out, "sentencepiece: no")) {
+        BOOST_TEST_MESSAGE("skipped: built without sentencepiece");
+        return;
+    }
+    const Json packed = json_of(run("pack --out tokens.h5 --train-tokenizer 300 --format json text", folder));
+    BOOST_TEST(packed["vocabulary"] == 300);
+    BOOST_TEST(packed["tokens"].get<int>() < packed["bytes"].get<int>());
+    BOOST_TEST(packed["conditional_entropy"].get<double>() < packed["byte_entropy"].get<double>());
+    check_exit(run("train run.toml --set data.train=tokens.h5 --set model.vocabulary=300", folder, 2), 0);
+    check_exit(run("verify tokens.h5", folder), 0);
+    fs::remove_all(folder / "text");
+    fs::remove(folder / "tokens.h5");
+    const fs::path checkpoint = checkpoint_file(folder, 12);
+    const std::string text = generate(folder, checkpoint, "--tokens 12 --seed 2");
+    BOOST_TEST(contains(text, "the small"));
+    BOOST_TEST(text.size() > std::string("the small ").size());
+    BOOST_TEST(generate(folder, checkpoint, "--tokens 12 --seed 2") == text);
+    // Plain text is read with the checkpoint's tokenizer.
+    write_file(folder / "held-out.txt", make_text(3000, 99));
+    const Json evaluated =
+        json_of(run("eval --data held-out.txt --format json --checkpoint " + checkpoint.string(), folder));
+    BOOST_TEST(evaluated["tokens"].get<int>() < 3000);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+BOOST_AUTO_TEST_SUITE(presets)
+
+BOOST_AUTO_TEST_CASE(presets_have_exactly_these_parameters) {
+    const fs::path folder = fs::temp_directory_path();
+    const std::vector<std::pair<std::string, std::int64_t>> presets = {
+        {"gpt2-124m", 124439808},
+        {"ttt-linear-125m --set model.vocabulary=50257", 124298064},
+        {"ttt-mlp-125m --set model.vocabulary=32000", 114442320},
+        {"llama-3.1-8b", 8030261248},
+        {"qwen2.5-7b", 7615616512}};
+    for (const auto& [preset, parameters] : presets) {
+        const Json json = json_of(run("inspect --format json --preset " + preset, folder));
+        BOOST_TEST(json["parameters"] == parameters, preset << ": " << json["parameters"]);
+        std::int64_t sum = 0;
+        for (const Json& tensor : json["tensors"]) sum += tensor["parameters"].get<std::int64_t>();
+        BOOST_TEST(sum == parameters);
+    }
+    for (const char* format : {"text", "markdown", "csv"}) {
+        const Result result = run(std::string("inspect --preset gpt2-124m --format ") + format, folder);
+        check_exit(result, 0);
+        BOOST_TEST(contains(result.out, "embedding"));
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+BOOST_AUTO_TEST_SUITE(inspect)
+
+BOOST_AUTO_TEST_CASE(a_run_its_files_and_its_summary) {
+    const Workplace place;
+    const fs::path& folder = place.path();
+    check_exit(run("pack --out tokens.h5 text", folder), 0);
+    const std::string train = "train run.toml --set data.train=tokens.h5 --set validation.every=4";
+    check_exit(run(train + " --stop-at 5", folder, 2), 4);
+    check_exit(run(train + " --resume auto", folder, 2), 0);
+
+    const fs::path checkpoint = checkpoint_file(folder, 12);
+    const Json model = json_of(run("inspect --format json " + checkpoint.string(), folder));
+    std::int64_t parameters = 0;
+    for (const auto& [path, values] : tensors_of(checkpoint))
+        if (path.rfind("parameters/", 0) == 0) parameters += static_cast<std::int64_t>(values.size());
+    BOOST_TEST(model["parameters"] == parameters);
+    BOOST_TEST(model["format"] == "lockstep-checkpoint");
+    BOOST_TEST(json_of(run("inspect --format json tokens.h5", folder))["format"] == "lockstep-tokens");
+
+    // The trace of the second launch counts on from the first's.
+    std::vector<std::string> traces;
+    for (const auto& name : names_in(run_folder(folder)))
+        if (name.rfind("trace-", 0) == 0) traces.push_back((run_folder(folder) / name).string());
+    BOOST_TEST_REQUIRE(traces.size() == 2u);
+    for (const auto& trace : traces) {
+        BOOST_TEST(json_of(run("inspect --format json " + trace, folder))["format"] == "lockstep-trace");
+        check_exit(run("verify " + trace, folder), 0);
+    }
+    const Json summary = json_of(Process(analyze_program + " summary runs/small --format json", folder).wait());
+    BOOST_TEST(summary["ranks"].size() == 2u);
+    BOOST_TEST(summary["totals"]["steps"] == 12);
+    BOOST_TEST(summary["totals"]["last_step"] == 12);
+    BOOST_TEST(summary["totals"]["skipped_steps"] == 0);
+    BOOST_TEST(summary["status"]["state"] == "finished");
+    const Json& phases = summary["average"]["phases"];
+    for (const char* name : {"data_loading", "data_movement", "forward", "loss", "backward", "communication",
+                             "optimizer", "validation", "checkpoint"}) {
+        BOOST_TEST_REQUIRE(phases.contains(name), name << " is missing");
+        BOOST_TEST(phases[name]["calls"].get<double>() > 0, name << " was never called");
+    }
+    BOOST_TEST(phases["forward"]["calls"] == 12 * 3);  // six sequences a rank, two at a time
+    const auto losses = numbers_of(folder, "loss");
+    for (const Json& rank : summary["ranks"])
+        BOOST_TEST(std::abs(rank["loss"]["last"].get<double>() - losses.at(12)) < 1);
+    double mean = 0;  // of the ranks' losses: the run's
+    for (const Json& rank : summary["ranks"]) mean += rank["loss"]["last"].get<double>() / 2;
+    BOOST_TEST(std::abs(mean - losses.at(12)) < 1e-9 * losses.at(12));
+    for (const char* format : {"text", "markdown", "csv"})
+        check_exit(Process(analyze_program + " summary runs/small --format " + format, folder).wait(), 0);
+    check_exit(Process(analyze_program + " summary runs/nowhere", folder).wait(), 2);
+}
+
+BOOST_AUTO_TEST_CASE(every_command_helps) {
+    const fs::path folder = fs::temp_directory_path();
+    for (const char* command : {"", "train", "eval", "generate", "pack", "inspect", "verify"}) {
+        const Result result = run(std::string(command) + " --help", folder);
+        check_exit(result, 0);
+        BOOST_TEST(contains(result.out, "--help"));
+    }
+    const Result version = run("--version", folder);
+    check_exit(version, 0);
+    BOOST_TEST(contains(version.out, "commit"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

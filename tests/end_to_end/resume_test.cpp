@@ -1,0 +1,211 @@
+// A run that is stopped, killed or moved to other ranks and goes on is the run that was never stopped.
+#define BOOST_TEST_MODULE resume
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+
+#include "end_to_end/command.hpp"
+
+using namespace lockstep::tests;
+namespace data = boost::unit_test::data;
+
+namespace {
+
+constexpr const char* validating = " --set validation.every=5";
+constexpr int last_step = 12;
+
+// The end of a run in `resumed` is that of the run in `whole`: tensors, state and course, bit for bit.
+void check_same_end(const fs::path& whole, const fs::path& resumed) {
+    check_same_checkpoint(checkpoint_file(whole, last_step), checkpoint_file(resumed, last_step));
+    for (const std::string key : {"loss", "gradient_norm", "learning_rate", "validation_loss"})
+        BOOST_TEST((numbers_of(whole, key) == numbers_of(resumed, key)), key << " differs");
+    BOOST_TEST(numbers_of(resumed, "loss").size() == last_step);
+    BOOST_TEST(status_of(resumed)["state"] == "finished");
+    BOOST_TEST(status_of(resumed)["step"] == last_step);
+}
+
+struct Twins {
+    Workplace place;
+    fs::path whole = place.twin("whole"), resumed = place.twin("resumed");
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(resume)
+
+BOOST_AUTO_TEST_CASE(stopped_at_any_step_with_gradient_accumulation) {
+    const Twins twins;
+    const std::string train = std::string("train run.toml") + validating;
+    check_exit(run(train, twins.whole), 0);
+    for (const int stop :
+         {1, 3, 4, 5, 11}) {  // in the warm-up, at its end and at a checkpoint, between, before the end
+        fs::remove_all(twins.resumed / "runs");
+        fs::remove_all(twins.resumed / "checkpoints");
+        check_exit(run(train + " --stop-at " + std::to_string(stop), twins.resumed), 4);
+        BOOST_TEST(status_of(twins.resumed)["state"] == "stopped");
+        BOOST_TEST(status_of(twins.resumed)["exit_code"] == 4);
+        BOOST_TEST(fs::exists(checkpoint_file(twins.resumed, stop)));
+        const Result second = run(train + " --resume auto", twins.resumed);
+        check_exit(second, 0);
+        BOOST_TEST(contains(second.error, "at step " + std::to_string(stop)));
+        BOOST_TEST(!contains(second.error, "bit for bit"), second);  // nothing differs, so no warning
+        check_same_end(twins.whole, twins.resumed);
+    }
+}
+
+BOOST_DATA_TEST_CASE(stopped_twice_on_two_ranks, data::make({"attention", "ttt-mlp"}), mixer) {
+    const Twins twins;
+    const std::string train = "train run.toml --set model.mixer=" + std::string(mixer) + validating;
+    check_exit(run(train, twins.whole, 2), 0);
+    check_exit(run(train + " --stop-at 2", twins.resumed, 2), 4);
+    check_exit(run(train + " --resume auto --stop-at 7", twins.resumed, 2), 4);
+    check_exit(run(train + " --resume checkpoints/small/step-00000007.h5", twins.resumed, 2), 0);
+    check_same_end(twins.whole, twins.resumed);
+}
+
+BOOST_AUTO_TEST_CASE(killed_and_resumed_from_the_periodic_checkpoint) {
+    const Twins twins;
+    check_exit(run("train run.toml", twins.whole), 0);
+    // A checkpoint is begun only when the one before has its name: at step 11 that of step 4 has.
+    const Result killed = run("train run.toml", twins.resumed, 0, "LOCKSTEP_FAULT=step_end:0:11:kill");
+    check_exit(killed, 128 + SIGKILL);
+    BOOST_TEST_REQUIRE(!checkpoints_in(twins.resumed).empty());
+    BOOST_TEST(metrics_of(twins.resumed).size() == 10u);
+    check_exit(run("train run.toml --resume auto", twins.resumed), 0);
+    check_same_end(twins.whole, twins.resumed);
+    BOOST_TEST((checkpoints_in(twins.resumed) == checkpoints_in(twins.whole)));  // nothing unfinished is left
+}
+
+BOOST_AUTO_TEST_CASE(all_processes_killed_and_resumed) {
+    const Twins twins;
+    {
+        // Rank 1 stands still at the end of step 11, so that the kill comes in the middle of a run.
+        const Process process(command_line("train run.toml", 2, "LOCKSTEP_FAULT=step_end:1:11:stop"), twins.resumed);
+        const auto standing = [&] {
+            return metrics_of(twins.resumed).size() == 10 && !checkpoints_in(twins.resumed).empty();
+        };
+        BOOST_TEST_REQUIRE(wait_until(standing), process.error_so_far());
+        process.kill_group();
+    }
+    check_exit(run("train run.toml", twins.whole, 2), 0);
+    // The lock is free when the last process is gone.
+    Result resumed;
+    BOOST_TEST(wait_until([&] {
+        resumed = run("train run.toml --resume auto", twins.resumed, 2);
+        return resumed.exit_code != 2;
+    }));
+    check_exit(resumed, 0);
+    check_same_end(twins.whole, twins.resumed);
+}
+
+BOOST_AUTO_TEST_CASE(another_number_of_ranks_goes_on) {
+    const Twins twins;
+    check_exit(run("train run.toml", twins.whole), 0);
+    for (const int ranks : {2, 3}) {
+        fs::remove_all(twins.resumed / "runs");
+        fs::remove_all(twins.resumed / "checkpoints");
+        check_exit(run("train run.toml --stop-at 6", twins.resumed), 4);
+        const Result second = run("train run.toml --resume auto", twins.resumed, ranks);
+        check_exit(second, 0);
+        BOOST_TEST(count_of(second.error, "bit for bit: ranks " + std::to_string(ranks) + " (then 1)") == 1u, second);
+        const auto losses = numbers_of(twins.whole, "loss"), others = numbers_of(twins.resumed, "loss");
+        BOOST_TEST(largest_difference(losses, others) < 1e-5);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+BOOST_AUTO_TEST_SUITE(launch)
+
+BOOST_AUTO_TEST_CASE(auto_without_checkpoints_begins_and_a_finished_run_is_left_alone) {
+    const Workplace place;
+    const Result fresh = run("train run.toml --resume auto", place.path());
+    check_exit(fresh, 0);
+    BOOST_TEST(contains(fresh.error, "nothing to resume"));
+    const auto metrics = read_file(run_folder(place.path()) / "metrics.jsonl");
+    for (const int ranks : {0, 2}) {
+        const Result again = run("train run.toml --resume auto", place.path(), ranks);
+        check_exit(again, 0);
+        BOOST_TEST(count_of(again.error, "is finished") == 1u, again);
+    }
+    BOOST_TEST(read_file(run_folder(place.path()) / "metrics.jsonl") == metrics);
+    BOOST_TEST(status_of(place.path())["state"] == "finished");
+
+    const Result refused = run("train run.toml", place.path());
+    check_exit(refused, 2);
+    BOOST_TEST(contains(refused.error, "--resume auto"));
+    BOOST_TEST(contains(refused.error, "run.name"));
+    BOOST_TEST(read_file(run_folder(place.path()) / "metrics.jsonl") == metrics);
+}
+
+BOOST_AUTO_TEST_CASE(a_second_launch_of_a_run_is_refused) {
+    const Workplace place;
+    Process first(command_line("train run.toml --set schedule.steps=1000000"), place.path());
+    BOOST_TEST_REQUIRE(wait_until([&] { return !read_file(run_folder(place.path()) / "metrics.jsonl").empty(); }));
+    for (const int ranks : {0, 2}) {
+        const Result second = run("train run.toml --resume auto", place.path(), ranks);
+        check_exit(second, 2);
+        BOOST_TEST(count_of(second.error, "is being trained by another launch") == 1u, second);
+    }
+    first.signal(SIGUSR1);  // the first is unharmed: it stops when asked to
+    check_exit(first.wait(), 4);
+    BOOST_TEST(status_of(place.path())["state"] == "stopped");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+BOOST_AUTO_TEST_SUITE(signals)
+
+namespace {
+
+// A run without an end is asked to stop by `ask`; it leaves a checkpoint of the step it says, and goes on from there.
+void stop_by(const std::function<void(const Process&, const fs::path&)>& ask, int ranks,
+             const std::vector<int>& exit_codes, const std::string& reason) {
+    const Workplace place;
+    const std::string train = "train run.toml --set schedule.steps=1000000 --set checkpoint.every=100000";
+    Process process(command_line(train, ranks), place.path());
+    BOOST_TEST_REQUIRE(wait_until([&] { return !read_file(run_folder(place.path()) / "metrics.jsonl").empty(); }));
+    ask(process, place.path());
+    const Result result = process.wait();
+    BOOST_TEST((std::find(exit_codes.begin(), exit_codes.end(), result.exit_code) != exit_codes.end()), result);
+    // mpirun may leave before its ranks do.
+    BOOST_TEST_REQUIRE(wait_until([&] { return status_of(place.path())["state"] == "stopped"; }, 10), result);
+    const Json status = status_of(place.path());
+    BOOST_TEST(status["exit_code"] == 4);
+    BOOST_TEST(contains(status["reason"].get<std::string>(), reason), status["reason"]);
+    const int step = status["step"].get<int>();
+    const fs::path checkpoint = checkpoint_file(place.path(), step);
+    BOOST_TEST_REQUIRE(fs::exists(checkpoint));
+    check_exit(run("verify " + checkpoint.string(), place.path()), 0);
+    BOOST_TEST(static_cast<int>(metrics_of(place.path()).size()) == step);
+    check_exit(run(train + " --resume auto --stop-at " + std::to_string(step + 2), place.path(), ranks), 4);
+    BOOST_TEST(status_of(place.path())["step"] == step + 2);
+}
+
+void send(int signal, int ranks, const std::vector<int>& exit_codes, const std::string& word) {
+    stop_by([&](const Process& process, const fs::path&) { process.signal(signal); }, ranks, exit_codes, word);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(usr1_alone) {
+    send(SIGUSR1, 0, {4}, "USR1");
+}
+BOOST_AUTO_TEST_CASE(term_alone) {
+    send(SIGTERM, 0, {4}, "TERM");
+}
+BOOST_AUTO_TEST_CASE(int_alone) {
+    send(SIGINT, 0, {4}, "INT");
+}
+BOOST_AUTO_TEST_CASE(usr1_to_mpirun) {
+    send(SIGUSR1, 2, {4}, "USR1");
+}
+BOOST_AUTO_TEST_CASE(term_to_mpirun) {
+    send(SIGTERM, 2, {0, 4, 128 + SIGTERM}, "TERM");  // some mpiruns return their own code
+}
+BOOST_AUTO_TEST_CASE(int_to_mpirun) {
+    send(SIGINT, 2, {0, 4, 128 + SIGINT}, "INT");
+}
+BOOST_AUTO_TEST_CASE(stop_file) {
+    const auto ask = [](const Process&, const fs::path& folder) { write_file(run_folder(folder) / "stop", ""); };
+    stop_by(ask, 2, {4}, "\"stop\"");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

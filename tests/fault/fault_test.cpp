@@ -1,0 +1,240 @@
+// Files are damaged, disks fill up, losses become NaN and ranks die: what is whole stays whole, and what went wrong is
+// said.
+#define BOOST_TEST_MODULE fault
+#include <sys/mount.h>
+
+#include <cmath>
+
+#include "end_to_end/command.hpp"
+
+using namespace lockstep::tests;
+
+namespace {
+
+void truncate_file(const fs::path& path) {
+    fs::resize_file(path, fs::file_size(path) / 2);
+}
+void flip_bit(const fs::path& path) {
+    std::string bytes = read_file(path);
+    bytes[bytes.size() / 3] = static_cast<char>(bytes[bytes.size() / 3] ^ 1);
+    write_file(path, bytes);
+}
+
+void check_whole(const fs::path& folder, const fs::path& checkpoint) {
+    check_exit(run("verify " + checkpoint.string(), folder), 0);
+}
+
+void check_finite(const fs::path& checkpoint) {
+    for (const auto& [path, values] : tensors_of(checkpoint)) {
+        bool finite = true;
+        for (const float value : values) finite = finite && std::isfinite(value);
+        BOOST_TEST(finite, path << " holds numbers that are not finite");
+    }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(damaged_checkpoint)
+
+BOOST_AUTO_TEST_CASE(the_one_before_is_taken) {
+    const Workplace place;
+    const fs::path whole = place.twin("whole");
+    check_exit(run("train run.toml", whole), 0);
+    int number = 0;
+    for (const auto damage : {truncate_file, flip_bit}) {
+        const fs::path folder = place.twin("damaged-" + std::to_string(++number));
+        check_exit(run("train run.toml --stop-at 6", folder), 4);
+        const fs::path newest = checkpoint_file(folder, 6), before = checkpoint_file(folder, 4);
+        damage(newest);
+        check_exit(run("verify " + newest.string(), folder), 3);
+        check_exit(run("train run.toml --resume " + newest.string(), folder), 3);
+        const Result resumed = run("train run.toml --resume auto", folder, number);
+        check_exit(resumed, 0);
+        BOOST_TEST(count_of(resumed.error, "passed over: ") == 1u, resumed);
+        BOOST_TEST(contains(resumed.error, "step-00000006.h5"));
+        BOOST_TEST(contains(resumed.error, "resumed from checkpoints/small/step-00000004.h5 at step 4"), resumed);
+        if (number == 1) check_same_checkpoint(checkpoint_file(whole, 12), checkpoint_file(folder, 12));
+        BOOST_TEST(numbers_of(folder, "loss").size() == 12u);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(none_is_whole) {
+    const Workplace place;
+    check_exit(run("train run.toml --stop-at 6", place.path()), 4);
+    const auto names = checkpoints_in(place.path());
+    BOOST_TEST(names.size() == 2u);
+    for (const auto& name : names) flip_bit(place.path() / "checkpoints" / "small" / name);
+    for (const int ranks : {0, 2}) {
+        const Result result = run("train run.toml --resume auto", place.path(), ranks);
+        check_exit(result, 3);
+        BOOST_TEST(count_of(result.error, "passed over: ") == 2u, result);
+        BOOST_TEST(count_of(result.error, "error: ") == 1u, result);
+    }
+    BOOST_TEST((checkpoints_in(place.path()) == names));  // nothing is removed
+    BOOST_TEST(status_of(place.path())["state"] == "stopped");
+}
+
+BOOST_AUTO_TEST_CASE(as_many_as_asked_for_are_kept) {
+    const Workplace place;
+    check_exit(run("train run.toml --set checkpoint.every=2", place.path(), 2), 0);
+    BOOST_TEST((checkpoints_in(place.path()) == std::vector<std::string>{"step-00000010.h5", "step-00000012.h5"}));
+    check_exit(run("train run.toml --set checkpoint.every=2 --set checkpoint.keep=4 --set run.name=more", place.path()),
+               0);
+    BOOST_TEST(checkpoints_in(place.path(), "more").size() == 4u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+BOOST_AUTO_TEST_SUITE(full_disk)
+
+BOOST_AUTO_TEST_CASE(training_goes_on_without_a_checkpoint) {
+    const Workplace place;
+    const Result result = run("train run.toml", place.path(), 2, "LOCKSTEP_FAULT=checkpoint_reserve:*:8:enospc");
+    check_exit(result, 0);
+    BOOST_TEST(count_of(result.error, "warning: the checkpoint of step 8 was not written") == 1u, result);
+    BOOST_TEST((checkpoints_in(place.path()) == std::vector<std::string>{"step-00000004.h5", "step-00000012.h5"}));
+    check_whole(place.path(), checkpoint_file(place.path(), 4));
+    check_whole(place.path(), checkpoint_file(place.path(), 12));
+    BOOST_TEST(numbers_of(place.path(), "loss").size() == 12u);
+}
+
+BOOST_AUTO_TEST_CASE(one_rank_cannot_write) {
+    const Workplace place;
+    check_exit(run("train run.toml --stop-at 4", place.path(), 2), 4);
+    const Result result =
+        run("train run.toml --resume auto", place.path(), 2, "LOCKSTEP_FAULT=checkpoint_write:1:*:enospc");
+    check_exit(result, 1);  // the end of the run was not saved
+    BOOST_TEST(count_of(result.error, "was not written on rank 1") == 2u, result);
+    BOOST_TEST(count_of(result.error, "error: ") == 1u, result);
+    BOOST_TEST((checkpoints_in(place.path()) == std::vector<std::string>{"step-00000004.h5"}));
+    BOOST_TEST(status_of(place.path())["state"] == "failed");
+    BOOST_TEST(numbers_of(place.path(), "loss").size() == 12u);
+    check_exit(run("train run.toml --resume auto", place.path(), 2), 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_disk_that_is_really_full) {
+    const Workplace place;
+    const fs::path disk = place.path() / "checkpoints";
+    fs::create_directory(disk);
+    // Room for one checkpoint, of about 1.3 MiB, but not for two.
+    if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=2m") != 0) {
+        BOOST_TEST_MESSAGE("skipped: no file system can be mounted here");
+        return;
+    }
+    const Result result = run("train run.toml", place.path(), 2);
+    check_exit(result, 1);
+    BOOST_TEST(count_of(result.error, "warning: the checkpoint of step 8 was not written") == 1u, result);
+    BOOST_TEST(count_of(result.error, "No space left on device") == 2u, result);
+    BOOST_TEST(count_of(result.error, "error: step 12 could not be saved") == 1u, result);
+    BOOST_TEST((checkpoints_in(place.path()) == std::vector<std::string>{"step-00000004.h5"}));
+    check_whole(place.path(), checkpoint_file(place.path(), 4));
+    BOOST_TEST(::umount(disk.c_str()) == 0);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+BOOST_AUTO_TEST_SUITE(not_a_number)
+
+BOOST_AUTO_TEST_CASE(a_step_is_skipped_and_counted) {
+    const Workplace place;
+    const Result result = run("train run.toml", place.path(), 2, "LOCKSTEP_FAULT=loss:1:5:nan");
+    check_exit(result, 0);
+    const auto lines = metrics_of(place.path());
+    int skipped = 0;
+    for (const Json& line : lines)
+        if (line.value("skipped", false)) {
+            ++skipped;
+            BOOST_TEST(line["step"] == 5);
+            BOOST_TEST(line["loss"].is_null());
+        }
+    BOOST_TEST(skipped == 1);
+    BOOST_TEST(contains(result.error, "skipped 1 (this one)"));
+    const auto state = state_of(checkpoint_file(place.path(), 12));
+    BOOST_TEST(state.at("skipped_steps") == "1");
+    BOOST_TEST(state.at("optimizer_steps") == "11");
+    check_finite(checkpoint_file(place.path(), 12));
+    BOOST_TEST(numbers_of(place.path(), "loss").at(12) < numbers_of(place.path(), "loss").at(1));
+}
+
+BOOST_AUTO_TEST_CASE(too_many_in_a_row_end_the_run_with_a_checkpoint) {
+    const Workplace place;
+    std::string faults;
+    for (int step = 4; step <= 12; ++step) faults += "loss:*:" + std::to_string(step) + ":nan,";
+    const Result result =
+        run("train run.toml --set optimizer.skip_limit=3", place.path(), 2, "LOCKSTEP_FAULT=" + faults);
+    check_exit(result, 1);
+    BOOST_TEST(count_of(result.error, "error: ") == 1u, result);
+    BOOST_TEST(contains(result.error, "3 steps in a row, up to step 6"), result);
+    BOOST_TEST(status_of(place.path())["state"] == "failed");
+    BOOST_TEST(status_of(place.path())["step"] == 6);
+    const fs::path checkpoint = checkpoint_file(place.path(), 6);
+    BOOST_TEST_REQUIRE(fs::exists(checkpoint));
+    check_whole(place.path(), checkpoint);
+    check_finite(checkpoint);
+    // The parameters are those after step 3, the last good one.
+    const fs::path good = place.twin("good");
+    check_exit(run("train run.toml --set optimizer.skip_limit=3 --stop-at 3", good, 2), 4);
+    BOOST_TEST((tensors_of(checkpoint) == tensors_of(checkpoint_file(good, 3))));
+    // The trace tells of them.
+    const Result summary = Process(analyze_program + " summary runs/small --format json", place.path()).wait();
+    check_exit(summary, 0);
+    BOOST_TEST(Json::parse(summary.out)["totals"]["skipped_steps"] == 3, summary);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+BOOST_AUTO_TEST_SUITE(lost_rank)
+
+namespace {
+
+// One of three ranks is lost in step 11: the job is down soon, and the checkpoint of step 4, which has its name by
+// then, can be resumed from.
+Result lose_a_rank(const fs::path& folder, const std::string& fault) {
+    Result result = run("train run.toml", folder, 3, "LOCKSTEP_FAULT=" + fault);
+    BOOST_TEST(!result.timed_out);
+    BOOST_TEST(result.seconds < 15);
+    const auto names = checkpoints_in(folder);
+    bool any = false;
+    for (const auto& name : names)
+        if (name.find(".tmp") == std::string::npos) {
+            any = true;
+            check_whole(folder, folder / "checkpoints" / "small" / name);
+        }
+    BOOST_TEST(any);
+    check_exit(run("train run.toml --resume auto", folder, 3), 0);
+    BOOST_TEST(numbers_of(folder, "loss").size() == 12u);
+    BOOST_TEST((checkpoints_in(folder) == std::vector<std::string>{"step-00000008.h5", "step-00000012.h5"}));
+    return result;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_rank_throws) {
+    const Workplace place;
+    const Result result = lose_a_rank(place.path(), "step_end:1:11:throw");
+    BOOST_TEST(result.exit_code == 1, result);
+    BOOST_TEST(count_of(result.error, "injected fault at step_end on rank 1 in step 11") == 1u, result);
+}
+
+BOOST_AUTO_TEST_CASE(all_ranks_throw) {
+    const Workplace place;
+    const Result result = lose_a_rank(place.path(), "step_end:*:11:throw");
+    BOOST_TEST(result.exit_code == 1, result);
+    BOOST_TEST(count_of(result.error, "error: ") == 1u, result);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_is_killed) {
+    const Workplace place;
+    const Result result = lose_a_rank(place.path(), "step_end:2:11:kill");
+    BOOST_TEST(result.exit_code != 0, result);
+}
+
+BOOST_AUTO_TEST_CASE(the_first_rank_is_killed_before_a_checkpoint_gets_its_name) {
+    const Workplace place;
+    check_exit(run("train run.toml --stop-at 2", place.path(), 3), 4);
+    const Result result = run("train run.toml --resume auto --stop-at 6", place.path(), 3,
+                              "LOCKSTEP_FAULT=checkpoint_before_rename:0:6:kill");
+    BOOST_TEST(result.exit_code != 0, result);
+    BOOST_TEST(!fs::exists(checkpoint_file(place.path(), 6)));
+    check_exit(run("train run.toml --resume auto", place.path(), 3), 0);
+    BOOST_TEST((checkpoints_in(place.path()) == std::vector<std::string>{"step-00000008.h5", "step-00000012.h5"}));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
