@@ -94,8 +94,12 @@ class Process {
         const std::string line = "exec " + command, out = output_.string() + ".out", error = output_.string() + ".err";
         id_ = ::fork();
         BOOST_REQUIRE(id_ >= 0);
-        if (id_ != 0) return;
-        ::setpgid(0, 0);
+        if (id_ != 0) {
+            // In both processes, so that the group exists whichever comes first.
+            static_cast<void>(::setpgid(id_, id_));
+            return;
+        }
+        if (::setpgid(0, 0) != 0) ::_exit(126);
         const int in_file = ::open("/dev/null", O_RDONLY);
         const int out_file = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
         const int error_file = ::open(error.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
@@ -118,7 +122,10 @@ class Process {
     }
 
     void signal(int number) const { BOOST_TEST(::kill(id_, number) == 0); }
-    void kill_group() const { ::kill(-id_, SIGKILL); }
+    // The command and what it started in its own group; never another's, since the child is not yet waited for.
+    void kill_group() const {
+        if (id_ > 1 && !ended_ && ::getpgid(id_) == id_) ::kill(-id_, SIGKILL);
+    }
     std::string error_so_far() const { return read_file(output_.string() + ".err"); }
 
     Result wait(double timeout = patience_seconds) {
