@@ -25,9 +25,12 @@ struct Options {
 data::DatasetOptions dataset_options(const Options& options, const train::ModelFile& file) {
     data::DatasetOptions dataset;
     dataset.paths = options.data;
-    dataset.tokenizer = file.description.data.tokenizer;
     dataset.length = options.length > 0 ? options.length : file.description.batch.length;
     dataset.random = false;
+    dataset.key = "--data";
+    const checkpoint::Contents& contents = file.contents;
+    if (!contents.tokenizer_kind.empty())
+        dataset.kept_tokenizer = data::make_tokenizer(contents.tokenizer_kind, contents.tokenizer_model);
     return dataset;
 }
 

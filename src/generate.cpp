@@ -72,7 +72,7 @@ int generate(const Options& options) {
             options.checkpoint);
     const auto tokenizer = data::make_tokenizer(file.contents.tokenizer_kind, file.contents.tokenizer_model);
     std::vector<std::int32_t> prompt = tokenizer->encode(options.prompt);
-    if (prompt.empty()) prompt.push_back(tokenizer->boundary());
+    if (prompt.empty()) prompt.push_back(std::max(0, tokenizer->boundary()));
     const std::int64_t context = static_cast<std::int64_t>(prompt.size()) + options.tokens;
     if (model.position == "learned" && context > model.context)
         throw usage_error(

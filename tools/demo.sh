@@ -15,7 +15,7 @@ fail() {
 }
 heading() { printf '\n== %s\n' "$1"; }
 show() {
-    printf '$ %s\n' "$*" >&2
+    printf '$%s\n' "$(printf ' %q' "$@")" >&2
     "$@"
 }
 # A variable of the build's CMake cache.

@@ -1,5 +1,6 @@
 #include "base/fault.hpp"
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 
@@ -10,8 +11,9 @@ namespace lockstep::fault {
 #ifdef LOCKSTEP_FAULT_INJECTION
 namespace {
 
-int own_rank = 0;
-long own_step = 0;
+// Read by the checkpoint writer's thread too.
+std::atomic<int> own_rank = 0;
+std::atomic<long> own_step = 0;
 
 std::string_view take_field(std::string_view& text, char separator) {
     const auto end = text.find(separator);
@@ -35,13 +37,13 @@ std::string at(std::string_view point) {
         std::string_view fields = take_field(faults, ',');
         const auto wanted_point = take_field(fields, ':'), rank = take_field(fields, ':'),
                    step = take_field(fields, ':');
-        if (wanted_point != point || (rank != "*" && rank != std::to_string(own_rank)) ||
-            (step != "*" && step != std::to_string(own_step)))
+        if (wanted_point != point || (rank != "*" && rank != std::to_string(own_rank.load())) ||
+            (step != "*" && step != std::to_string(own_step.load())))
             continue;
         if (fields == "kill") std::raise(SIGKILL);
         if (fields == "stop") std::raise(SIGSTOP);
         if (fields == "throw")
-            throw fault_error("injected fault at {} on rank {} in step {}", point, own_rank, own_step);
+            throw fault_error("injected fault at {} on rank {} in step {}", point, own_rank.load(), own_step.load());
         return std::string(fields);
     }
     return "";

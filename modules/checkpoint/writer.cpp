@@ -292,7 +292,8 @@ bool Writer::write_now(const Contents& contents, const std::vector<Entry>& entri
 }
 
 bool Writer::finish() {
-    return implementation_->share ? commit() : true;
+    if (implementation_->share) commit();
+    return implementation_->last_was_written;
 }
 
 }  // namespace lockstep::checkpoint

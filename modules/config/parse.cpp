@@ -247,9 +247,12 @@ class Reader {
         } catch (const toml::parse_error& error) {
             const bool in_file = place.back() == ':';
             const auto at = error.source().begin;
-            throw usage_error("{}{} not valid TOML: {}", place,
-                              in_file ? fmt::format("{}:{}:", at.line, at.column) : "",
-                              std::string(error.description()));
+            const std::string problem{error.description()};
+            // A word without quotes is the commonest slip, and TOML reports it as a broken boolean, date or number.
+            const bool value = problem.find("table") == std::string::npos && problem.find("key") == std::string::npos;
+            throw usage_error("{}{} not valid TOML: {}{}", place,
+                              in_file ? fmt::format("{}:{}:", at.line, at.column) : "", problem,
+                              value ? " (a text needs quotes)" : "");
         }
     }
 

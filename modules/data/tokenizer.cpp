@@ -57,8 +57,7 @@ namespace {
 Error without_sentencepiece() {
     return usage_error(
         "this lockstep was built without sentencepiece, so it knows only the tokenizer \"bytes\"; install "
-        "sentencepiece "
-        "(Debian: libsentencepiece-dev) and build again");
+        "sentencepiece (Debian: libsentencepiece-dev) and build again");
 }
 }  // namespace
 std::unique_ptr<Tokenizer> make_sentencepiece(const std::string&, const std::string&) {

@@ -36,6 +36,5 @@ bool has_sentencepiece();  // in this build
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, const std::string& model);
 // "bytes" or the path of a .model file; no such file: usage error.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name);
-bool has_sentencepiece();  // whether this build takes sentencepiece models
 
 }  // namespace lockstep::data

@@ -16,8 +16,8 @@ namespace {
 
 static_assert(sizeof(hid_t) == sizeof(std::int64_t));
 
-// Where closing a file fails (a full disk), HDF5 1.10 crashes when it cleans up at exit, and the exit code is lost. Every
-// handle here is closed by its owner, so there is nothing to clean up. Must come before any other call to HDF5.
+// Where closing a file fails (a full disk), HDF5 1.10 crashes when it cleans up at exit, and the exit code is lost.
+// Every handle here is closed by its owner, so there is nothing to clean up. Must come before any other call to HDF5.
 [[maybe_unused]] const bool no_cleanup_at_exit = H5dont_atexit() >= 0;
 
 void silence_hdf5() {
@@ -94,9 +94,10 @@ hid_t native(ElementType type) {
 Handle text_type(std::size_t bytes, const std::string& path) {
     const std::string doing = "describing a text";
     Handle type(H5Tcopy(H5T_C_S1), H5Tclose, path, true, doing);
-    check(H5Tset_size(type.get(), std::max<std::size_t>(bytes, 1)), path, true, doing);
-    check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), path, true, doing);
-    check(H5Tset_cset(type.get(), H5T_CSET_UTF8), path, true, doing);
+    const hid_t id = type.get();
+    if (H5Tset_size(id, std::max<std::size_t>(bytes, 1)) < 0 || H5Tset_strpad(id, H5T_STR_NULLPAD) < 0 ||
+        H5Tset_cset(id, H5T_CSET_UTF8) < 0)
+        fail(path, true, doing);
     return type;
 }
 
@@ -125,18 +126,14 @@ Handle open_object(hid_t file, const std::string& file_path, bool writing, const
     return {H5Oopen(file, path.c_str(), H5P_DEFAULT), H5Oclose, file_path, writing, "opening " + path};
 }
 
-herr_t collect_name(hid_t, const char* name, const H5L_info_t*, void* names) {
+template <class Info>  // of a link or an attribute
+herr_t collect_name(hid_t, const char* name, const Info*, void* names) {
     static_cast<std::vector<std::string>*>(names)->emplace_back(name);
     return 0;
 }
 
 herr_t collect_dataset(hid_t, const char* name, const H5O_info_t* info, void* names) {
     if (info->type == H5O_TYPE_DATASET) static_cast<std::vector<std::string>*>(names)->emplace_back(name);
-    return 0;
-}
-
-herr_t collect_attribute(hid_t, const char* name, const H5A_info_t*, void* names) {
-    static_cast<std::vector<std::string>*>(names)->emplace_back(name);
     return 0;
 }
 
@@ -210,7 +207,6 @@ void create_contiguous(hid_t file, const std::string& file_path, const std::stri
 }
 
 constexpr hid_t own_type = -1;  // no conversion
-
 void read_into(hid_t file, const std::string& file_path, bool writing, const std::string& path, hid_t type,
                void* data) {
     const std::string doing = "reading /" + path;
@@ -285,8 +281,8 @@ bool File::exists(const std::string& object) const {
 std::vector<std::string> File::children(const std::string& group) const {
     std::vector<std::string> names;
     const Handle handle = open_object(id_, path_, writing_, group);
-    check(H5Literate(handle.get(), H5_INDEX_NAME, H5_ITER_INC, nullptr, collect_name, &names), path_, writing_,
-          "listing " + group);
+    check(H5Literate(handle.get(), H5_INDEX_NAME, H5_ITER_INC, nullptr, collect_name<H5L_info_t>, &names), path_,
+          writing_, "listing " + group);
     return names;
 }
 
@@ -344,8 +340,8 @@ bool File::has_attribute(const std::string& object, const std::string& name) con
 std::vector<std::string> File::attributes(const std::string& object) const {
     std::vector<std::string> names;
     const Handle handle = open_object(id_, path_, writing_, object);
-    check(H5Aiterate2(handle.get(), H5_INDEX_NAME, H5_ITER_INC, nullptr, collect_attribute, &names), path_, writing_,
-          "listing the attributes of " + object);
+    check(H5Aiterate2(handle.get(), H5_INDEX_NAME, H5_ITER_INC, nullptr, collect_name<H5A_info_t>, &names), path_,
+          writing_, "listing the attributes of " + object);
     return names;
 }
 
@@ -392,11 +388,11 @@ std::string File::attribute_kind(const std::string& object, const std::string& n
 }
 
 std::string File::read_as_text(const std::string& object, const std::string& name) const {
+    const std::string kind = attribute_kind(object, name);
+    if (kind == "text") return read_string(object, name);
+    if (kind == "number") return fmt::format("{}", read_number(object, name));
+    if (kind == "other") return "(not one text or number)";
     const StoredAttribute stored(id_, path_, writing_, object, name);
-    if (!stored.single) return "(several values)";
-    if (stored.kind == H5T_STRING) return read_string(object, name);
-    if (stored.kind == H5T_FLOAT) return fmt::format("{}", read_number(object, name));
-    if (stored.kind != H5T_INTEGER) return "(not text, not a number)";
     if (H5Tget_sign(stored.type.get()) == H5T_SGN_NONE) return fmt::format("{}", read_unsigned(object, name));
     return fmt::format("{}", read_integer(object, name));
 }
@@ -453,11 +449,10 @@ DatasetInfo File::info(const std::string& path) const {
     const Handle type(H5Dget_type(dataset.get()), H5Tclose, path_, writing_, doing);
     const Handle creation(H5Dget_create_plist(dataset.get()), H5Pclose, path_, writing_, doing);
     DatasetInfo about;
-    const int axes = H5Sget_simple_extent_ndims(space.get());
+    std::array<hsize_t, H5S_MAX_RANK> sizes{};
+    const int axes = H5Sget_simple_extent_dims(space.get(), sizes.data(), nullptr);
     check(axes, path_, writing_, doing);
-    std::vector<hsize_t> sizes(static_cast<std::size_t>(axes));
-    if (axes > 0) check(H5Sget_simple_extent_dims(space.get(), sizes.data(), nullptr), path_, writing_, doing);
-    about.dimensions.assign(sizes.begin(), sizes.end());
+    about.dimensions.assign(sizes.begin(), sizes.begin() + axes);
     about.element_bytes = H5Tget_size(type.get());
     about.bytes = about.element_bytes;
     for (const auto size : about.dimensions) about.bytes *= size;

@@ -92,16 +92,6 @@ const char* scatter_rows(const char* from, std::size_t rows, std::size_t rank, s
     return from;
 }
 
-}  // namespace
-
-Detail detail_from(const std::string& name) {
-    if (name == "off") return Detail::off;
-    if (name == "step") return Detail::step;
-    if (name == "phase") return Detail::phase;
-    if (name == "layer") return Detail::layer;
-    throw usage_error("trace.detail is \"{}\"; it takes off, step, phase or layer", name);
-}
-
 std::string detail_name(Detail detail) {
     switch (detail) {
         case Detail::off:
@@ -114,6 +104,16 @@ std::string detail_name(Detail detail) {
             return "layer";
     }
     return "phase";
+}
+
+}  // namespace
+
+Detail detail_from(const std::string& name) {
+    if (name == "off") return Detail::off;
+    if (name == "step") return Detail::step;
+    if (name == "phase") return Detail::phase;
+    if (name == "layer") return Detail::layer;
+    throw usage_error("trace.detail is \"{}\"; it takes off, step, phase or layer", name);
 }
 
 struct Tracer::Implementation {

@@ -96,6 +96,7 @@ void Trainer::open_data() {
     training_data_.emplace(options);
     if (!data.validation.empty()) {
         options.paths = data.validation;
+        options.key = "[data] validation";
         options.random = false;
         validation_data_.emplace(options);
     } else if (data.validation_fraction > 0) {

@@ -138,6 +138,7 @@ BOOST_AUTO_TEST_CASE(a_syntax_error_names_file_line_and_column) {
     check_contains(sentence, "run.toml:3:6: not valid TOML");
     check_contains(sentence, "expected '='");
     check_contains(refusal("[run]\nname = \"a\"\nname = \"b\"\n"), "run.toml:3:");
+    check_contains(refusal("[run]\nname = first\n"), "(a text needs quotes)");
 }
 
 BOOST_AUTO_TEST_CASE(an_unknown_key_names_the_nearest) {
