@@ -1,9 +1,6 @@
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <string>
 
 #include "base/error.hpp"
@@ -30,21 +27,10 @@ bool speaks_for_all() {
     return true;
 }
 
-// OpenMP's threads wait for each other in a loop by default. Where a core is shared, be it with the thread that writes
-// a checkpoint, a loop burns whole time slices: steps of 20 ms were seen to take seconds. The OpenMP library reads the
-// setting when it is loaded, before main, so the program starts itself anew with it. What the user set stays.
-void wait_without_spinning(char** argv) {
-    if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
-    std::error_code unknown;
-    const std::string program = std::filesystem::read_symlink("/proc/self/exe", unknown).string();
-    if (!unknown && setenv("OMP_WAIT_POLICY", "passive", 1) == 0) execv(program.c_str(), argv);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
     using namespace lockstep;
-    wait_without_spinning(argv);
     CLI::App program{
         "Trains transformer and TTT (test-time-training) language models over MPI ranks.\n"
         "Exit codes: 0 done, 1 a fault inside, 2 the input is wrong, 3 a file is damaged, 4 stopped early with a "

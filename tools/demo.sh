@@ -8,6 +8,7 @@ folder=build/demo
 run=$folder/runs/demo
 checkpoints=$folder/checkpoints/demo
 description=jobs/examples/demo.toml
+settings=(--set "data.train=$folder/tokens.h5" --set "run.folder=$folder/runs" --set "checkpoint.folder=$folder/checkpoints")
 
 fail() {
     echo "demo: $1" >&2
@@ -51,12 +52,12 @@ half=$((steps / 2))
 
 heading "Training on 2 ranks, stopped after step $half of $steps"
 code=0
-show "$mpirun" -np 2 "$build/bin/lockstep" train "$description" --stop-at "$half" || code=$?
+show "$mpirun" -np 2 "$build/bin/lockstep" train "$description" "${settings[@]}" --stop-at "$half" || code=$?
 [[ $code -eq 4 ]] || fail "exit code 4 (stopped early with a checkpoint) was expected, not $code"
 echo "Stopped with exit code 4: there is more to do, and a checkpoint to do it from."
 
 heading "Resuming to the end"
-show "$mpirun" -np 2 "$build/bin/lockstep" train "$description" --resume auto || fail "the resumed run ended with exit code $?"
+show "$mpirun" -np 2 "$build/bin/lockstep" train "$description" "${settings[@]}" --resume auto || fail "the resumed run ended with exit code $?"
 
 heading "A sample"
 newest=

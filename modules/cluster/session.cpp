@@ -138,6 +138,8 @@ int Session::run(const std::function<int()>& body) {
         if (done) break;
         if (!sentence.empty() && seconds_now() - start > patience_seconds) {
             log::error("{} (on rank {} of {}; the other ranks are ended)", sentence, rank(), size());
+            // The launcher closes this rank's stderr as soon as it hears of the abort: let the sentence through first.
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
             MPI_Abort(MPI_COMM_WORLD, own[0]);
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));

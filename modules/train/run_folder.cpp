@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/version.hpp"
 
 namespace lockstep::train {
@@ -103,6 +104,14 @@ void RunFolder::open_metrics(std::int64_t step) {
     if (!metrics_) throw usage_error("{} cannot be written: {}", path, system_error_text());
 }
 
+void RunFolder::write_metrics_line(const std::string& line) {
+    metrics_ << line << "\n" << std::flush;
+    if (metrics_) return;
+    log::warning("{}/metrics.jsonl cannot be written ({}); a line is lost, training goes on", path_,
+                 system_error_text());
+    metrics_.clear();
+}
+
 void RunFolder::write_step(const StepMetrics& metrics) {
     Json line = {{"step", metrics.step},
                  {"loss", number(metrics.loss)},
@@ -113,11 +122,11 @@ void RunFolder::write_step(const StepMetrics& metrics) {
                  {"tokens_per_second", metrics.tokens_per_second},
                  {"flop_per_second", metrics.flop_per_second}};
     if (metrics.skipped) line["skipped"] = true;
-    metrics_ << line.dump() << "\n" << std::flush;
+    write_metrics_line(line.dump());
 }
 
 void RunFolder::write_validation(std::int64_t step, double validation_loss) {
-    metrics_ << Json({{"step", step}, {"validation_loss", number(validation_loss)}}).dump() << "\n" << std::flush;
+    write_metrics_line(Json({{"step", step}, {"validation_loss", number(validation_loss)}}).dump());
 }
 
 bool RunFolder::stop_file_exists() const {

@@ -36,6 +36,7 @@ class RunFolder {
     void remove_stop_file() const;
 
   private:
+    void write_metrics_line(const std::string& line);
     std::string path_;
     int lock_ = -1;
     std::ofstream metrics_;

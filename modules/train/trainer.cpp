@@ -48,8 +48,8 @@ ExitCode Trainer::run() {
 ExitCode Trainer::train() {
     last_save_ = seconds_now();
     const std::int64_t every = description_.checkpoint.every, validate_every = description_.validation.every;
-    std::int64_t stop = go_on;
     std::int64_t step = state_.step;
+    std::int64_t stop = options_.stop_at > 0 && step >= options_.stop_at ? stop_at_step : go_on;
     while (step < steps_ && stop == go_on) {
         ++step;
         failed_step_ = step;
@@ -66,7 +66,7 @@ ExitCode Trainer::train() {
         const double seconds = seconds_now() - start;
         tracer_->end(regions_.step);
 
-        const Control control = exchange(step, seconds, result);
+        const Control control = exchange(step, seconds);
         stop = control.stop;
         report(step, result, control.slowest_seconds);
         const bool given_up = skipped_in_a_row_ >= description_.optimizer.skip_limit;
@@ -77,22 +77,7 @@ ExitCode Trainer::train() {
         bool saved = true;
         if (last || control.save || (every > 0 && step % every == 0)) saved = save(step, last);
 
-        trace::StepRecord record;
-        record.step = step;
-        record.epoch = epoch;
-        record.loss = result.loss;
-        record.learning_rate = optim::learning_rate(description_.schedule, steps_, step);
-        record.gradient_norm = result.gradient_norm;
-        record.batch = description_.batch.global;
-        record.tokens = description_.batch.global * description_.batch.length;
-        record.skipped = result.skipped ? 1 : 0;
-        record.seconds = control.slowest_seconds;
-        record.model_flop = record.hardware_flop = flop_per_token_ * static_cast<double>(record.tokens);
-        const ProcessMemory memory = process_memory();
-        const std::size_t planned = 2 * parameters_->all_values().bytes() + optimizer_->bytes() +
-                                    stage_->activation_bytes() + stage_->workspace_bytes();
-        tracer_->memory(planned, memory.resident, memory.peak);
-        tracer_->finish_step(record, result.rank_loss);
+        record(step, epoch, result, control.slowest_seconds);
         if (control.flush) tracer_->flush();
         if (last && !saved) {
             tracer_->close();
@@ -122,6 +107,25 @@ ExitCode Trainer::train() {
     else
         log::info("stopped at step {} of {} ({}); continue with --resume auto", step, steps_, reason);
     return code;
+}
+
+void Trainer::record(std::int64_t step, std::int64_t epoch, const StepResult& result, double slowest_seconds) {
+    trace::StepRecord row;
+    row.step = step;
+    row.epoch = epoch;
+    row.loss = result.loss;
+    row.learning_rate = optim::learning_rate(description_.schedule, steps_, step);
+    row.gradient_norm = result.gradient_norm;
+    row.batch = description_.batch.global;
+    row.tokens = description_.batch.global * description_.batch.length;
+    row.skipped = result.skipped ? 1 : 0;
+    row.seconds = slowest_seconds;
+    row.model_flop = row.hardware_flop = flop_per_token_ * static_cast<double>(row.tokens);
+    const ProcessMemory memory = process_memory();
+    const std::size_t planned = 2 * parameters_->all_values().bytes() + optimizer_->bytes() +
+                                stage_->activation_bytes() + stage_->workspace_bytes();
+    tracer_->memory(planned, memory.resident, memory.peak);
+    tracer_->finish_step(row, result.rank_loss);
 }
 
 void Trainer::load_batch(std::int64_t first_sample, std::int64_t micro_step) {
@@ -192,7 +196,7 @@ Trainer::StepResult Trainer::make_step(std::int64_t step) {
     return result;
 }
 
-Trainer::Control Trainer::exchange(std::int64_t step, double seconds, const StepResult&) {
+Trainer::Control Trainer::exchange(std::int64_t step, double seconds) {
     std::int64_t stop = go_on;
     const double now = seconds_now();
     bool save = false;

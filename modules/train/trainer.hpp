@@ -68,7 +68,8 @@ class Trainer {
     ExitCode train();
     StepResult make_step(std::int64_t step);
     void load_batch(std::int64_t first_sample, std::int64_t micro_step);
-    Control exchange(std::int64_t step, double seconds, const StepResult& result);
+    Control exchange(std::int64_t step, double seconds);
+    void record(std::int64_t step, std::int64_t epoch, const StepResult& result, double slowest_seconds);
     void report(std::int64_t step, const StepResult& result, double seconds);
     void validate(std::int64_t step);
     bool save(std::int64_t step, bool wait);  // false: it could not be written
