@@ -43,6 +43,7 @@ int run(const Options& options) {
         const auto backend = kernels::make_cpu_backend();
         const train::ModelFile file = train::load_model(options.checkpoint, *communicator);
         const auto& model = file.description.model;
+        const std::int64_t length = options.length > 0 ? options.length : file.description.batch.length;
         std::optional<data::Dataset> dataset;
         cluster::together(*communicator, [&] {
             dataset.emplace(dataset_options(options, file));
@@ -51,13 +52,16 @@ int run(const Options& options) {
                     "the data has a vocabulary of {} tokens, the model's is {}; it was not made for this model",
                     dataset->vocabulary(), model.vocabulary);
         });
+        if (model.mixer == "attention" && model.position != "none" && length > model.context)
+            throw usage_error("--length {} is more than the {} positions that the model knows (model.context)", length,
+                              model.context);
         model::StageOptions stage_options;
         stage_options.range = model::whole_model(model);
-        const std::int64_t length = options.length > 0 ? options.length : file.description.batch.length;
         const std::int64_t micro = options.micro > 0 ? options.micro : std::max<std::int64_t>(1, 4096 / length);
         stage_options.shape = {std::min(micro, dataset->windows()), length};
         stage_options.training = false;
         model::Stage stage(*backend, *file.parameters, model, stage_options);
+        stage.set_inner_rate_factor(train::inner_rate_factor(file));
         train::BatchTensors batch(backend->device(), stage_options.shape);
         const train::Evaluation result =
             train::evaluate(*backend, stage, batch, *dataset, options.windows, *communicator);

@@ -74,12 +74,13 @@ int generate(const Options& options) {
     std::vector<std::int32_t> prompt = tokenizer->encode(options.prompt);
     if (prompt.empty()) prompt.push_back(std::max(0, tokenizer->boundary()));
     const std::int64_t context = static_cast<std::int64_t>(prompt.size()) + options.tokens;
-    if (model.position == "learned" && context > model.context)
+    if (model.mixer == "attention" && model.position != "none" && context > model.context)
         throw usage_error(
-            "prompt and text are {} tokens, the model's learned positions end at {}; ask for fewer with --tokens",
+            "prompt and text are {} tokens, the positions that the model knows end at {}; ask for fewer with --tokens",
             context, model.context);
 
     model::Decoder decoder(*backend, *file.parameters, model, context);
+    decoder.set_inner_rate_factor(train::inner_rate_factor(file));
     const RandomStream random(options.seed, "sampling");
     std::vector<std::int32_t> sequence = prompt;
     std::string printed = tokenizer->decode(sequence);

@@ -102,7 +102,7 @@ int inspect_file(const Options& options) {
     const TableFormat format = table_format(options.format);
     const hdf5::File file = hdf5::File::open(options.file);
     if (!file.has_attribute("/", "format"))
-        throw damaged_error("{} is an HDF5 file, but none of lockstep's: it has no attribute 'format'", options.file);
+        throw usage_error("{} is an HDF5 file, but none of lockstep's: it has no attribute 'format'", options.file);
     const std::string kind = file.read_string("/", "format");
     Json attributes = Json::object();
     std::string text;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 
 namespace lockstep {
 
@@ -11,5 +12,7 @@ inline double seconds_now() {
 inline double wall_seconds() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
+
+std::string utc_now();  // "2026-01-31T12:00:00Z"
 
 }  // namespace lockstep

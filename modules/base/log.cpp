@@ -69,10 +69,6 @@ void set_rank(int rank) {
     rank_prefix = rank == 0 ? "" : fmt::format("rank {}: ", rank);
 }
 
-void set_level(Level lowest) {
-    logger().set_level(spdlog_level(level_from_environment(lowest)));
-}
-
 void add_file(const std::string& path) {
     try {
         auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
@@ -81,11 +77,6 @@ void add_file(const std::string& path) {
     } catch (const spdlog::spdlog_ex& problem) {
         throw usage_error("the log file {} cannot be written: {}", path, problem.what());
     }
-}
-
-void close_file() {
-    auto& sinks = logger().sinks();
-    if (sinks.size() > 1) sinks.resize(1);
 }
 
 void write(Level level, std::string_view sentence) {

@@ -1,5 +1,5 @@
-// The log: to stderr, and to a file once a run has a folder. Every rank may warn (its rank is named); only rank 0
-// informs.
+// The log: to stderr (from LOCKSTEP_LOG=debug|info|warning|error on; default info), and to a file once a run has a
+// folder. Every rank may warn (its rank is named); only rank 0 informs.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,9 +13,7 @@ namespace lockstep::log {
 enum class Level { debug, info, warning, error };
 
 void set_rank(int rank);
-void set_level(Level lowest);            // default info; LOCKSTEP_LOG=debug|info|warning|error overrides
 void add_file(const std::string& path);  // appends; rank 0 only
-void close_file();
 void write(Level level, std::string_view sentence);
 // One line on stderr that the next one overwrites; shown only on a terminal, on rank 0. "" clears it.
 void status_line(std::string_view text);

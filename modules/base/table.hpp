@@ -26,7 +26,7 @@ class Table {
     explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
     void add_row(std::vector<Cell> cells);
     std::string print(TableFormat format) const;  // json: an array of objects; ends with a newline
-    std::string print_object() const;  // json of the first row alone, for tables of one row
+    std::string print_object() const;             // json of the first row alone, for tables of one row
     const std::vector<Column>& columns() const { return columns_; }
     const std::vector<std::vector<Cell>>& rows() const { return rows_; }
 

@@ -22,7 +22,9 @@ struct State {
     std::int64_t data_cursor = 0;  // the next sample number
     double loss_scale = 1;
     std::int64_t good_steps = 0, bad_steps = 0;  // of the loss scaler
-    std::int64_t skipped_steps = 0;
+    std::int64_t skipped_steps = 0, skipped_in_a_row = 0;
+    std::uint64_t data_checksum = 0;      // of the training data, and
+    std::int64_t length = 0;              // tokens a sequence: together they say what a sample number means
     std::int64_t ranks = 1, threads = 1;  // of the run that wrote it; with processor and commit they decide
     std::string processor, commit;        // whether a resume repeats bit for bit
     bool finished = false;                // the schedule was completed
@@ -91,6 +93,9 @@ std::uint64_t verify(const std::string& path, const std::function<void(std::uint
 // The newest whole checkpoint of a folder, all checksums tried, "" when there is none. Why others were passed over goes
 // to `skipped`, one sentence each.
 std::string find_newest(const std::string& folder, std::vector<std::string>& skipped);
+// A run that goes on from `step` leaves the later checkpoints behind: they are renamed to NAME.set-aside, so that the
+// next resume does not take one of them for its own. Returns the new names.
+std::vector<std::string> set_aside_later(const std::string& folder, std::int64_t step);
 std::vector<std::string> list_checkpoints(const std::string& folder);  // oldest first
 
 }  // namespace lockstep::checkpoint

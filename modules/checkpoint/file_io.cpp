@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -75,12 +76,19 @@ void OpenFile::write(const void* data, std::uint64_t bytes, std::uint64_t offset
 
 void OpenFile::reserve(std::uint64_t bytes) const {
     if (bytes == 0) return;
-    int error;
-    do error = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes));
-    while (error == EINTR);
-    if (error != 0)
-        throw fault_error("{} bytes for {} cannot be reserved: {}", bytes, path_,
-                          std::generic_category().message(error));
+    int result;
+    do result = ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes));
+    while (result != 0 && errno == EINTR);
+    if (result == 0) return;
+    if (errno != EOPNOTSUPP)
+        throw fault_error("{} bytes for {} cannot be reserved: {}", bytes, path_, system_error_text());
+    // This file system cannot reserve. posix_fallocate would write every block here, for minutes when the file is
+    // large; what is free is asked for instead.
+    struct statvfs space {};
+    if (::fstatvfs(descriptor_, &space) != 0 || ::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0)
+        throw fault_error("{} cannot be made {} bytes long: {}", path_, bytes, system_error_text());
+    if (static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize < bytes)
+        throw fault_error("{} bytes for {} are not free on its disk", bytes, path_);
 }
 
 void OpenFile::sync_data() const {

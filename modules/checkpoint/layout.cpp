@@ -33,6 +33,9 @@ void for_each_field(StateType& state, Field&& field) {
     field("good_steps", state.good_steps);
     field("bad_steps", state.bad_steps);
     field("skipped_steps", state.skipped_steps);
+    field("skipped_in_a_row", state.skipped_in_a_row);
+    field("data_checksum", state.data_checksum);
+    field("length", state.length);
     field("ranks", state.ranks);
     field("threads", state.threads);
     field("processor", state.processor);

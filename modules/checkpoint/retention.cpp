@@ -62,10 +62,24 @@ std::string find_newest(const std::string& folder, std::vector<std::string>& ski
             verify(path);
             return path;
         } catch (const Error& error) {
+            // Only damage is passed over: a file that cannot be read today may be the best one tomorrow.
+            if (error.code() != ExitCode::damaged) throw;
             skipped.emplace_back(error.what());
         }
     }
     return "";
+}
+
+std::vector<std::string> set_aside_later(const std::string& folder, std::int64_t step) {
+    std::vector<std::string> moved;
+    for (const auto& path : list_checkpoints(folder)) {
+        if (*step_of(std::filesystem::path(path).filename().string()) <= step) continue;
+        moved.push_back(path + ".set-aside");
+        std::error_code error;
+        std::filesystem::rename(path, moved.back(), error);
+        if (error) throw usage_error("{} cannot be renamed: {}", path, error.message());
+    }
+    return moved;
 }
 
 std::vector<std::string> remove_unfinished(const std::string& folder) {

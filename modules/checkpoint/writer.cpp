@@ -11,7 +11,6 @@
 #include "base/format.hpp"
 #include "base/hash.hpp"
 #include "base/log.hpp"
-#include "checkpoint/agreement.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/layout.hpp"
 #include "checkpoint/retention.hpp"
@@ -19,6 +18,11 @@
 #include "device/parallel.hpp"
 
 namespace lockstep::checkpoint {
+
+using cluster::agree;
+using cluster::caught;
+using cluster::Failure;
+
 namespace {
 
 constexpr std::int64_t least_kept = 2;  // so that one is left when the newest is found damaged
@@ -56,7 +60,9 @@ class Share {
   public:
     Share(std::string path, Layout layout, int rank, int ranks)
         : path_(std::move(path)), layout_(std::move(layout)), blocks_(share_of_blocks(layout_, rank, ranks)) {}
+    // Waits for the thread; when nobody has waited for it before, the rest is not written.
     ~Share() {
+        abandoned_ = true;
         if (thread_.joinable()) thread_.join();
     }
     Share(const Share&) = delete;
@@ -123,7 +129,7 @@ class Share {
     void run() {
         failure_ = caught([&] {
             write();
-            file_.sync_data();
+            if (!abandoned_) file_.sync_data();
             read_back();
         });
         snapshot_.reset();
@@ -132,7 +138,7 @@ class Share {
 
     void write() {
         if (blocks_.empty()) fail_if_injected("checkpoint_write", path_);
-        for (std::size_t i = 0; i < blocks_.size(); ++i) {
+        for (std::size_t i = 0; i < blocks_.size() && !abandoned_; ++i) {
             if (i == blocks_.size() / 2) fail_if_injected("checkpoint_write", path_);
             const Block& block = blocks_[i];
             checksums_.push_back(hash64(snapshot_.get() + starts_[i], block.bytes));
@@ -144,6 +150,7 @@ class Share {
     void read_back() const {
         std::vector<char> buffer(blocks_.empty() ? 0 : layout_.block_bytes);
         for (const Block& block : blocks_) {
+            if (abandoned_) return;
             file_.forget_cached(offset_of(layout_, block), block.bytes);
             read_block(file_, path_, layout_, block, buffer.data());
         }
@@ -158,6 +165,7 @@ class Share {
     OpenFile file_;
     std::optional<Error> failure_;
     std::atomic<Writer::Progress> progress_ = Writer::Progress::writing;
+    std::atomic<bool> abandoned_ = false;
     std::thread thread_;
 };
 

@@ -1,43 +1,43 @@
 #include "cluster/agree.hpp"
 
 #include <exception>
-#include <optional>
+#include <new>
 #include <string>
 
-#include "base/error.hpp"
-
 namespace lockstep::cluster {
-namespace {
 
-void agree(Communicator& communicator, bool takes_part, const std::function<void()>& work) {
-    int code = 0;
-    std::string sentence;
-    if (takes_part) {
-        try {
-            work();
-        } catch (const Error& error) {
-            code = static_cast<int>(error.code());
-            sentence = error.what();
-        } catch (const std::exception& error) {
-            code = static_cast<int>(ExitCode::fault);
-            sentence = std::string("a fault inside lockstep: ") + error.what();
-        }
+std::optional<Error> caught(const std::function<void()>& work) {
+    try {
+        work();
+    } catch (const Error& error) {
+        return error;
+    } catch (const std::bad_alloc&) {
+        return fault_error("there is not enough memory");
+    } catch (const std::exception& problem) {
+        return fault_error("a fault inside lockstep: {}", problem.what());
     }
-    std::vector<std::int64_t> lowest = {code == 0 ? communicator.size() : communicator.rank()};
-    communicator.all_reduce(lowest, Reduce::minimum);
-    if (lowest[0] == communicator.size()) return;
-    const int speaker = static_cast<int>(lowest[0]);
-    communicator.broadcast(&code, sizeof code, speaker);
-    throw Error(static_cast<ExitCode>(code), communicator.broadcast_text(sentence, speaker));
+    return std::nullopt;
 }
 
-}  // namespace
+std::optional<Failure> agree(const std::optional<Error>& own, Communicator& communicator) {
+    std::vector<std::int64_t> first = {own ? communicator.rank() : communicator.size()};
+    communicator.all_reduce(first, Reduce::minimum);
+    const int rank = static_cast<int>(first[0]);
+    if (rank == communicator.size()) return std::nullopt;
+    int code = own ? static_cast<int>(own->code()) : 0;
+    communicator.broadcast(&code, sizeof code, rank);
+    const std::string sentence = communicator.broadcast_text(own ? own->what() : "", rank);
+    return Failure{Error(static_cast<ExitCode>(code), sentence), rank};
+}
 
 void on_root(Communicator& communicator, const std::function<void()>& work) {
-    agree(communicator, communicator.rank() == 0, work);
+    const auto failure = agree(communicator.rank() == 0 ? caught(work) : std::nullopt, communicator);
+    if (failure) throw failure->error;
 }
+
 void together(Communicator& communicator, const std::function<void()>& work) {
-    agree(communicator, true, work);
+    const auto failure = agree(caught(work), communicator);
+    if (failure) throw failure->error;
 }
 
 }  // namespace lockstep::cluster

@@ -2,10 +2,23 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
+#include "base/error.hpp"
 #include "cluster/communicator.hpp"
 
 namespace lockstep::cluster {
+
+// Runs `work`; what it throws comes back instead.
+std::optional<Error> caught(const std::function<void()>& work);
+
+// A failure as all ranks see it: of the lowest rank that had one.
+struct Failure {
+    Error error;
+    int rank;
+};
+// Collective: nothing when no rank has one.
+std::optional<Failure> agree(const std::optional<Error>& own, Communicator& communicator);
 
 // Collective. Runs `work` on rank 0 only; when it throws, every rank throws the same Error.
 void on_root(Communicator& communicator, const std::function<void()>& work);

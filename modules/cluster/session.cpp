@@ -85,9 +85,15 @@ Session::Session(int* argc, char*** argv) {
     int provided = 0;
     if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
         throw fault_error("MPI could not start; was the program started with this MPI's mpirun?");
+    if (provided < MPI_THREAD_FUNNELED) throw fault_error("this MPI does not allow threads (MPI_THREAD_FUNNELED)");
     LOCKSTEP_MPI(MPI_Comm_set_errhandler, MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     log::set_rank(rank());
-    place_ = find_place(rank(), size());
+    try {
+        place_ = find_place(rank(), size());
+    } catch (const Error& error) {
+        log::error("{}", error.what());
+        MPI_Abort(MPI_COMM_WORLD, static_cast<int>(error.code()));
+    }
 }
 
 Session::~Session() {
@@ -137,6 +143,7 @@ int Session::run(const std::function<int()>& body) {
         LOCKSTEP_MPI(MPI_Test, &request, &done, MPI_STATUS_IGNORE);
         if (done) break;
         if (!sentence.empty() && seconds_now() - start > patience_seconds) {
+            if (last_words_) last_words_(static_cast<ExitCode>(own[0]), sentence);
             log::error("{} (on rank {} of {}; the other ranks are ended)", sentence, rank(), size());
             // The launcher closes this rank's stderr as soon as it hears of the abort: let the sentence through first.
             std::this_thread::sleep_for(std::chrono::milliseconds(300));

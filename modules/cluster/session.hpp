@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "cluster/communicator.hpp"
 
 namespace lockstep::cluster {
@@ -42,8 +43,13 @@ class Session {
     // others are ended within seconds.
     int run(const std::function<int()>& body);
 
+    // What a rank that failed alone does before it ends the others, since rank 0 no longer can.
+    using LastWords = std::function<void(ExitCode code, const std::string& sentence)>;
+    void set_last_words(LastWords last_words) { last_words_ = std::move(last_words); }
+
   private:
     RankPlace place_;
+    LastWords last_words_;
     bool finished_ = false;
 };
 

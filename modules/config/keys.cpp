@@ -205,7 +205,10 @@ std::vector<Key> keys_of(RunDescription& description) {
     keys.push_back({"checkpoint.every", &checkpoint.every, "Steps between checkpoints. 0: only at the end.", {}});
     keys.push_back(
         {"checkpoint.every_minutes", &checkpoint.every_minutes, "Minutes between checkpoints. 0: not by time.", {}});
-    keys.push_back({"checkpoint.keep", &checkpoint.keep, "Checkpoints kept; older ones are removed. Fewer than 2 count as 2.", {}});
+    keys.push_back({"checkpoint.keep",
+                    &checkpoint.keep,
+                    "Checkpoints kept; older ones are removed. Fewer than 2 count as 2.",
+                    {}});
     keys.push_back(
         {"checkpoint.folder", &checkpoint.folder, "Where checkpoints go, in a folder of the run's name.", {}});
     keys.push_back(

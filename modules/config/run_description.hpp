@@ -124,6 +124,10 @@ void check(const RunDescription& description);
 // The whole description as TOML that parses back to the same description.
 std::string to_toml(const RunDescription& description);
 
+// The keys that differ, one text each: "model.heads is 4, was 2". `section`: only keys below it ("model"), "" for all.
+std::vector<std::string> differences(const RunDescription& now, const RunDescription& before,
+                                     const std::string& section);
+
 // Every key with its default and meaning, in order: what docs/run-description.md holds.
 struct KeyHelp {
     std::string key, type, default_value, meaning;

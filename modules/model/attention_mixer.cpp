@@ -109,6 +109,7 @@ class AttentionMixer final : public Mixer {
     }
 
     void rotate(Backend& backend, Tensor x, std::int64_t length, std::int64_t position, bool inverse) const {
+        LOCKSTEP_ASSERT(!rotary_ || position + length <= rotary_->cosine.size(0));
         if (rotary_) backend.rotate(x, rotary_->cosine, rotary_->sine, length, position, RotaryPairs::halves, inverse);
     }
 

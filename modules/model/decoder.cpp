@@ -45,6 +45,10 @@ void Decoder::start_sequence() {
     for (std::size_t i = 0; i < blocks_.size(); ++i) blocks_[i].start_sequence(backend_, states_[i]);
 }
 
+void Decoder::set_inner_rate_factor(double factor) {
+    for (Block& block : blocks_) block.mixer().set_inner_rate_factor(factor);
+}
+
 Tensor Decoder::feed(const std::vector<std::int32_t>& tokens) {
     LOCKSTEP_ASSERT(!tokens.empty());
     const auto count = static_cast<std::int64_t>(tokens.size());

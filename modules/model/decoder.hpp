@@ -16,6 +16,7 @@ class Decoder {
     // `context`: the longest sequence, prompt included.
     Decoder(Backend& backend, ParameterSet& parameters, const config::ModelDescription& model, std::int64_t context);
     void start_sequence();
+    void set_inner_rate_factor(double factor);
     // Feeds the tokens that come next; returns the logits [V] of the token after the last of them.
     Tensor feed(const std::vector<std::int32_t>& tokens);
     std::int64_t position() const { return position_; }

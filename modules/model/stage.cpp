@@ -120,7 +120,7 @@ void Stage::forward(int slot, Tensor ids) {
         backend_.embedding_forward(kept.input, ids, table_, position_, options_.shape.length, 0);
     Tensor h = kept.input;
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
-        const OptionalScope timed(options_.tracer, forward_regions_, i);
+        const OptionalScope timed(timed_ ? options_.tracer : nullptr, forward_regions_, i);
         blocks_[i].forward(backend_, workspace_, kept.blocks[i], h, options_.shape);
         h = kept.blocks[i].output;
     }
@@ -156,7 +156,7 @@ void Stage::backward(int slot, Tensor ids) {
     LOCKSTEP_ASSERT(options_.training);
     Slot& kept = slots_[static_cast<std::size_t>(slot)];
     for (std::size_t i = blocks_.size(); i-- > 0;) {
-        const OptionalScope timed(options_.tracer, backward_regions_, i);
+        const OptionalScope timed(timed_ ? options_.tracer : nullptr, backward_regions_, i);
         const Tensor h = i == 0 ? kept.input : kept.blocks[i - 1].output;
         blocks_[i].backward(backend_, workspace_, kept.gradient, kept.blocks[i], h, options_.shape);
     }

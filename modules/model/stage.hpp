@@ -45,6 +45,7 @@ class Stage {
     Tensor hidden_gradient(int slot) const { return slots_[static_cast<std::size_t>(slot)].gradient; }
 
     void set_inner_rate_factor(double factor);
+    void set_timed(bool timed) { timed_ = timed; }  // whether blocks are timed as parts of a training step
     std::size_t activation_bytes() const { return activations_.capacity(); }
     std::size_t workspace_bytes() const { return workspace_.capacity(); }
     const PassShape& shape() const { return options_.shape; }
@@ -67,6 +68,7 @@ class Stage {
     std::optional<Norm> final_norm_;
     Arena activations_, workspace_;
     std::vector<Slot> slots_;
+    bool timed_ = true;
     std::vector<trace::RegionId> forward_regions_, backward_regions_;
 };
 

@@ -10,8 +10,10 @@ AdamW::AdamW(kernels::Backend& backend, model::ParameterSet& parameters, const c
       parameters_(parameters),
       settings_(settings),
       memory_(backend.device(), 2 * parameters.all_values().bytes(), "optimizer moments") {
-    first_moment_ = memory_.allocate(Type::fp32, parameters.all_values().shape());
-    second_moment_ = memory_.allocate(Type::fp32, parameters.all_values().shape());
+    const std::int64_t count = parameters.all_values().count();
+    all_moments_ = memory_.allocate(Type::fp32, {2 * count});
+    first_moment_ = all_moments_.slice(0, count);
+    second_moment_ = all_moments_.slice(count, count);
 }
 
 double AdamW::gradient_norm() const {

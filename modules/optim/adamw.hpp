@@ -21,6 +21,7 @@ class AdamW {
 
     Tensor first_moment(std::size_t parameter) const { return parameters_.part(first_moment_, parameter); }
     Tensor second_moment(std::size_t parameter) const { return parameters_.part(second_moment_, parameter); }
+    Tensor all_moments() const { return all_moments_; }  // flat: first, then second
     std::size_t bytes() const { return memory_.capacity(); }
 
   private:
@@ -29,7 +30,7 @@ class AdamW {
     model::ParameterSet& parameters_;
     config::OptimizerSection settings_;
     Arena memory_;
-    Tensor first_moment_, second_moment_;  // flat, laid out like the parameters
+    Tensor all_moments_, first_moment_, second_moment_;  // flat, laid out like the parameters
 };
 
 }  // namespace lockstep::optim

@@ -19,6 +19,7 @@ Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors
     const std::int64_t first = all * communicator.rank() / communicator.size();
     const std::int64_t last = all * (communicator.rank() + 1) / communicator.size();
     std::vector<double> sums = {0, 0};  // loss, tokens
+    stage.set_timed(false);
     for (std::int64_t window = first; window < last; window += shape.batch) {
         for (std::int64_t i = 0; i < shape.batch; ++i) {
             // The last micro-batch may be short: its empty places repeat a window whose targets are ignored.
@@ -33,6 +34,7 @@ Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors
         stage.loss(0, batch.targets, 0, batch.losses);
         sums[0] += backend.sum(batch.losses);
     }
+    stage.set_timed(true);
     communicator.all_reduce(sums, cluster::Reduce::sum);
     return {sums[1] > 0 ? sums[0] / sums[1] : 0, static_cast<std::int64_t>(sums[1])};
 }

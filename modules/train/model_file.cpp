@@ -1,6 +1,7 @@
 #include "train/model_file.hpp"
 
 #include "cluster/agree.hpp"
+#include "optim/schedule.hpp"
 
 namespace lockstep::train {
 
@@ -9,6 +10,10 @@ std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& para
     for (const auto& parameter : parameters.descriptions())
         entries.push_back({"parameters/" + parameter.name, parameters.value(parameter.name)});
     return entries;
+}
+
+double inner_rate_factor(const ModelFile& file) {
+    return optim::inner_rate_factor(file.description.model, file.description.schedule.warmup, file.contents.state.step);
 }
 
 ModelFile load_model(const std::string& checkpoint, cluster::Communicator& communicator) {

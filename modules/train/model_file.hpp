@@ -19,6 +19,9 @@ struct ModelFile {
 // Collective.
 ModelFile load_model(const std::string& checkpoint, cluster::Communicator& communicator);
 
+// The factor on the inner learning rate of TTT at the step of the checkpoint.
+double inner_rate_factor(const ModelFile& file);
+
 // What a checkpoint calls the tensors of a stage: "parameters/<name>".
 std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& parameters);
 

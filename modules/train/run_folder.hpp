@@ -3,8 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <string>
+
+#include "train/run_lock.hpp"
 
 namespace lockstep::train {
 
@@ -19,7 +20,7 @@ struct StepMetrics {
 class RunFolder {
   public:
     // Makes the folder and takes its lock; a second launch of the same run is a usage error that names the first.
-    RunFolder(const std::string& folder, const std::string& name);
+    explicit RunFolder(const std::string& path);
     ~RunFolder();
     RunFolder(const RunFolder&) = delete;
     RunFolder& operator=(const RunFolder&) = delete;
@@ -27,7 +28,9 @@ class RunFolder {
     const std::string& path() const { return path_; }
     void write_description(const std::string& toml) const;
     // state: "running", "finished", "stopped", "failed".
-    void write_status(const std::string& state, std::int64_t step, int exit_code, const std::string& reason) const;
+    // A failure to write it is a warning. Static: a rank that fails alone writes it for rank 0.
+    static void write_status(const std::string& folder, const std::string& state, std::int64_t step, int exit_code,
+                             const std::string& reason);
     // Drops the lines after `step` (a run that resumes there will write them again) and opens the file for more.
     void open_metrics(std::int64_t step);
     void write_step(const StepMetrics& metrics);
@@ -38,8 +41,9 @@ class RunFolder {
   private:
     void write_metrics_line(const std::string& line);
     std::string path_;
-    int lock_ = -1;
-    std::ofstream metrics_;
+    RunLock lock_;
+    int metrics_ = -1;
+    bool metrics_writable_ = true;
 };
 
 }  // namespace lockstep::train

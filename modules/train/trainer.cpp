@@ -39,8 +39,8 @@ ExitCode Trainer::run() {
     } catch (const std::exception& error) {
         const auto* ours = dynamic_cast<const Error*>(&error);
         if (folder_)
-            folder_->write_status("failed", failed_step_, static_cast<int>(ours ? ours->code() : ExitCode::fault),
-                                  error.what());
+            RunFolder::write_status(run_path_, "failed", failed_step_,
+                                    static_cast<int>(ours ? ours->code() : ExitCode::fault), error.what());
         throw;
     }
 }
@@ -64,18 +64,20 @@ ExitCode Trainer::train() {
         const double start = seconds_now();
         const StepResult result = make_step(step);
         const double seconds = seconds_now() - start;
-        tracer_->end(regions_.step);
-
         const Control control = exchange(step, seconds);
+        tracer_->end(regions_.step);
         stop = control.stop;
         report(step, result, control.slowest_seconds);
-        const bool given_up = skipped_in_a_row_ >= description_.optimizer.skip_limit;
+        const std::int64_t skipped_in_a_row = state_.skipped_in_a_row;
+        const bool given_up = skipped_in_a_row >= description_.optimizer.skip_limit;
+        if (given_up) state_.skipped_in_a_row = 0;  // who resumes after this has changed something
         const bool last = step == steps_ || stop != go_on || given_up;
         if ((validate_every > 0 && step % validate_every == 0) || (step == steps_ && validation_data_)) validate(step);
-        if (step % replica_check_every == 0 || last) compare_replicas(step);
         if (control.write_pending && !control.writing) commit_checkpoint();
-        bool saved = true;
-        if (last || control.save || (every > 0 && step % every == 0)) saved = save(step, last);
+        const bool save_now = last || control.save || (every > 0 && step % every == 0);
+        // Before a checkpoint too: its parts come from different replicas.
+        if (save_now || step % replica_check_every == 0) compare_replicas(step);
+        const bool saved = !save_now || save(step, last);
 
         record(step, epoch, result, control.slowest_seconds);
         if (control.flush) tracer_->flush();
@@ -90,7 +92,7 @@ ExitCode Trainer::train() {
             throw fault_error(
                 "the loss or its gradient was not finite in {} steps in a row, up to step {}; the last good parameters "
                 "are in {}; lower schedule.peak_lr or optimizer.clip, or look at the data",
-                skipped_in_a_row_, step, checkpoint_folder_ + "/" + checkpoint::file_name(step));
+                skipped_in_a_row, step, checkpoint_folder_ + "/" + checkpoint::file_name(step));
         }
     }
     if (epoch_ >= 0) tracer_->end(regions_.epoch);
@@ -99,7 +101,7 @@ ExitCode Trainer::train() {
     const std::string reason = finished ? "" : stop_reason(stop);
     const ExitCode code = finished ? ExitCode::done : ExitCode::stopped;
     if (folder_) {
-        folder_->write_status(finished ? "finished" : "stopped", step, static_cast<int>(code), reason);
+        RunFolder::write_status(run_path_, finished ? "finished" : "stopped", step, static_cast<int>(code), reason);
         folder_->remove_stop_file();
     }
     if (finished)
@@ -191,7 +193,7 @@ Trainer::StepResult Trainer::make_step(std::int64_t step) {
     state_.data_cursor += description_.batch.global;
     state_.tokens += description_.batch.global * description_.batch.length;
     state_.skipped_steps += result.skipped ? 1 : 0;
-    skipped_in_a_row_ = result.skipped ? skipped_in_a_row_ + 1 : 0;
+    state_.skipped_in_a_row = result.skipped ? state_.skipped_in_a_row + 1 : 0;
     fault::at("step_end");
     return result;
 }
@@ -219,6 +221,8 @@ Trainer::Control Trainer::exchange(std::int64_t step, double seconds) {
                                         writing == Writing::writing ? 1 : 0,
                                         writing != Writing::idle ? 1 : 0,
                                         static_cast<std::int64_t>(seconds * 1e9)};
+    const trace::Scope timed(*tracer_, regions_.communication);
+    const trace::Scope within(*tracer_, regions_.communication_control);
     control_communicator_->all_reduce(values, cluster::Reduce::maximum);
     return {values[0],      values[1] != 0, values[2] != 0,
             values[3] != 0, values[4] != 0, static_cast<double>(values[5]) * 1e-9};
@@ -272,6 +276,8 @@ checkpoint::Contents Trainer::contents(std::int64_t step) const {
     contents.state = state_;
     contents.state.step = step;
     contents.state.seed = description_.run.seed;
+    contents.state.data_checksum = training_data_->checksum();
+    contents.state.length = description_.batch.length;
     contents.state.ranks = session_.size();
     contents.state.threads = threads();
     contents.state.processor = processor_name();
@@ -301,8 +307,12 @@ void Trainer::commit_checkpoint() {
 
 void Trainer::compare_replicas(std::int64_t step) {
     if (session_.size() == 1) return;
-    const Tensor values = parameters_->all_values();
-    const std::uint64_t own = hash64(values.data(), values.bytes());
+    const trace::Scope timed(*tracer_, regions_.communication);
+    const trace::Scope within(*tracer_, regions_.communication_control);
+    Hasher hasher;
+    for (const Tensor& values : {parameters_->all_values(), optimizer_->all_moments()})
+        hasher.add(values.data(), values.bytes());
+    const std::uint64_t own = hasher.digest();
     const std::vector<char> all = control_communicator_->gather(&own, sizeof own, 0);
     cluster::on_root(*control_communicator_, [&] {
         std::vector<std::uint64_t> sums(static_cast<std::size_t>(session_.size()));
@@ -310,7 +320,8 @@ void Trainer::compare_replicas(std::int64_t step) {
         for (std::size_t rank = 1; rank < sums.size(); ++rank)
             if (sums[rank] != sums[0])
                 throw fault_error(
-                    "after step {} the parameters of rank {} differ from those of rank 0 (checksums {} and {}), which "
+                    "after step {} the parameters or moments of rank {} differ from those of rank 0 (checksums {} and "
+                    "{}), which "
                     "points to faulty hardware or a bug; resume from a checkpoint before it with --resume FILE",
                     step, rank, hash_text(sums[rank]), hash_text(sums[0]));
     });

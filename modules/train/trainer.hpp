@@ -30,7 +30,7 @@ struct TrainOptions {
 class Trainer {
   public:
     // Collective; checks the description against ranks and data, takes the run's folder, loads what is resumed.
-    Trainer(const cluster::Session& session, config::RunDescription description, TrainOptions options);
+    Trainer(cluster::Session& session, config::RunDescription description, TrainOptions options);
     ~Trainer();
     Trainer(const Trainer&) = delete;
     Trainer& operator=(const Trainer&) = delete;
@@ -41,7 +41,7 @@ class Trainer {
   private:
     struct Regions {
         trace::RegionId initialization, epoch, step, data_loading, data_movement, forward, loss, backward,
-            communication, communication_data, optimizer, validation, checkpoint;
+            communication, communication_data, communication_control, optimizer, validation, checkpoint;
     };
     struct StepResult {
         double loss = 0, rank_loss = 0, gradient_norm = 0;
@@ -62,6 +62,10 @@ class Trainer {
     void restore(const std::string& path);
     void say_memory_plan() const;
     void check_checkpoint_folder() const;
+    void check_same_data() const;
+    void check_same_model(const std::string& stored_description) const;
+    void say_differences(const std::string& stored_description) const;
+    void leave_last_words();
     std::vector<checkpoint::Entry> entries() const;
 
     // trainer.cpp
@@ -78,12 +82,13 @@ class Trainer {
     checkpoint::Contents contents(std::int64_t step) const;
     std::string stop_reason(std::int64_t stop) const;
 
-    const cluster::Session& session_;
+    cluster::Session& session_;
     config::RunDescription description_;
     TrainOptions options_;
     std::unique_ptr<cluster::Communicator> data_communicator_, control_communicator_;
-    std::unique_ptr<RunFolder> folder_;  // rank 0
-    std::string checkpoint_folder_, resume_path_;
+    std::unique_ptr<RunFolder> folder_;         // rank 0
+    std::unique_ptr<RunLock> checkpoint_lock_;  // rank 0
+    std::string run_path_, checkpoint_folder_, resume_path_;
     std::unique_ptr<kernels::Backend> backend_;
     std::optional<data::Dataset> training_data_, validation_data_;
     std::unique_ptr<model::ParameterSet> parameters_;
@@ -99,7 +104,7 @@ class Trainer {
     checkpoint::State state_;
     std::int64_t steps_ = 0;         // of the whole schedule
     std::int64_t accumulation_ = 1;  // micro-steps a step
-    std::int64_t skipped_in_a_row_ = 0, saved_step_ = -1, epoch_ = -1;
+    std::int64_t saved_step_ = -1, epoch_ = -1;
     std::int64_t failed_step_ = 0;  // where status.json says the run failed
     double started_ = 0, last_save_ = 0, last_stop_check_ = 0, flop_per_token_ = 0;
     bool already_finished_ = false;

@@ -1,4 +1,6 @@
 // Everything before the first step.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -27,21 +29,25 @@ std::string processor_name() {
     return name + ", " + kernels::cpu_instruction_set();
 }
 
-Trainer::Trainer(const cluster::Session& session, config::RunDescription description, TrainOptions options)
+Trainer::Trainer(cluster::Session& session, config::RunDescription description, TrainOptions options)
     : session_(session), description_(std::move(description)), options_(std::move(options)), started_(seconds_now()) {
     data_communicator_ = session.make_world_communicator();
     control_communicator_ = session.make_world_communicator();
     set_threads(session.place().threads);
     backend_ = kernels::make_cpu_backend();
+    run_path_ = description_.run.folder + "/" + description_.run.name;
     checkpoint_folder_ = description_.checkpoint.folder + "/" + description_.run.name;
 
     check_batch();
     cluster::together(*control_communicator_, [&] { open_data(); });
-    cluster::on_root(*control_communicator_,
-                     [&] { folder_ = std::make_unique<RunFolder>(description_.run.folder, description_.run.name); });
+    check_same_data();
+    cluster::on_root(*control_communicator_, [&] {
+        folder_ = std::make_unique<RunFolder>(run_path_);
+        checkpoint_lock_ = std::make_unique<RunLock>(checkpoint_folder_, ".lock");
+    });
     decide_resume();
     if (already_finished_) return;
-    if (folder_) log::add_file(folder_->path() + "/log.txt");
+    if (folder_) log::add_file(run_path_ + "/log.txt");
     check_checkpoint_folder();
     build();
     if (!resume_path_.empty())
@@ -52,14 +58,20 @@ Trainer::Trainer(const cluster::Session& session, config::RunDescription descrip
     if (folder_) {
         folder_->write_description(config::to_toml(description_));
         folder_->remove_stop_file();
-        folder_->write_status("running", state_.step, 0, "");
+        RunFolder::write_status(run_path_, "running", state_.step, 0, "");
     }
-    try {
-        start_trace();
-    } catch (const Error& error) {
-        if (folder_) folder_->write_status("failed", state_.step, static_cast<int>(error.code()), error.what());
-        throw;
-    }
+    leave_last_words();
+    start_trace();
+}
+
+// From here on the run is this launch's: however it ends, status.json and log.txt say so, also when a rank other than 0
+// fails alone and rank 0 can say nothing any more.
+void Trainer::leave_last_words() {
+    failed_step_ = state_.step;
+    session_.set_last_words([this](ExitCode code, const std::string& sentence) {
+        RunFolder::write_status(run_path_, "failed", failed_step_, static_cast<int>(code), sentence);
+        if (!folder_) log::add_file(run_path_ + "/log.txt");
+    });
 }
 
 void Trainer::check_batch() {
@@ -127,6 +139,19 @@ void Trainer::open_data() {
               static_cast<double>(steps_ * description_.batch.global) / static_cast<double>(training_data_->windows()));
 }
 
+// Every rank must see the same tokens: a path may name different files on different nodes.
+void Trainer::check_same_data() const {
+    const auto checksum = static_cast<std::int64_t>(training_data_->checksum());
+    const std::int64_t validation = validation_data_ ? validation_data_->windows() : 0;
+    std::vector<std::int64_t> least = {checksum, training_data_->windows(), validation}, most = least;
+    control_communicator_->all_reduce(least, cluster::Reduce::minimum);
+    control_communicator_->all_reduce(most, cluster::Reduce::maximum);
+    if (least != most)
+        throw usage_error(
+            "the ranks see different data under the same names ([data] train or validation); put the files where every "
+            "node sees the same ones");
+}
+
 void Trainer::decide_resume() {
     cluster::on_root(*control_communicator_, [&] {
         const bool any = !checkpoint::list_checkpoints(checkpoint_folder_).empty();
@@ -153,7 +178,12 @@ void Trainer::decide_resume() {
     });
     resume_path_ = control_communicator_->broadcast_text(resume_path_, 0);
     if (resume_path_.empty()) return;
-    cluster::together(*control_communicator_, [&] { state_ = checkpoint::read_contents(resume_path_).state; });
+    cluster::together(*control_communicator_, [&] {
+        const checkpoint::Contents contents = checkpoint::read_contents(resume_path_);
+        state_ = contents.state;
+        check_same_model(contents.run_description);
+        if (session_.rank() == 0) say_differences(contents.run_description);
+    });
     already_finished_ = state_.step >= steps_;
 }
 
@@ -177,14 +207,17 @@ void Trainer::start_trace() {
     const auto& place = session_.place();
     trace::TracerOptions options;
     options.detail = trace::detail_from(description_.trace.detail);
-    options.folder = description_.run.folder + "/" + description_.run.name;
+    options.folder = run_path_;
     options.run_name = description_.run.name;
     options.description = config::to_toml(description_);
     options.steps_left = steps_ - state_.step;
     options.rank.host = place.host;
     options.rank.cores = place.cores;
     options.rank.threads = threads();
-    options.rank.data = session_.rank();
+    const cluster::GridPlace grid = cluster::grid_place(session_.rank(), {1, session_.size(), 1});
+    options.rank.data = grid.data;
+    options.rank.tensor = grid.tensor;
+    options.rank.pipeline = grid.pipeline;
     tracer_ = std::make_unique<trace::Tracer>(std::move(options), session_.make_world_communicator());
     regions_.initialization = tracer_->region("initialization");
     regions_.epoch = tracer_->region("epoch");
@@ -196,6 +229,7 @@ void Trainer::start_trace() {
     regions_.backward = tracer_->region("epoch/step/backward");
     regions_.communication = tracer_->region("epoch/step/communication");
     regions_.communication_data = tracer_->region("epoch/step/communication/data");
+    regions_.communication_control = tracer_->region("epoch/step/communication/control");
     regions_.optimizer = tracer_->region("epoch/step/optimizer");
     regions_.validation = tracer_->region("validation");
     regions_.checkpoint = tracer_->region("checkpoint");
@@ -246,6 +280,10 @@ void Trainer::restore(const std::string& path) {
     checkpoint::load(path, entries(), *data_communicator_);
     saved_step_ = state_.step;
     log::info("resumed from {} at step {}", path, state_.step);
+    cluster::on_root(*control_communicator_, [&] {
+        for (const auto& moved : checkpoint::set_aside_later(checkpoint_folder_, state_.step))
+            log::warning("a checkpoint later than step {} is set aside: {}", state_.step, moved);
+    });
     if (session_.rank() != 0) return;  // warnings of other ranks are printed too
     const std::string processor = processor_name();
     std::string differences;
@@ -259,21 +297,46 @@ void Trainer::restore(const std::string& path) {
     compare(state_.commit, std::string(commit()), "commit");
     if (!differences.empty())
         log::warning("this resume will not repeat an uninterrupted run bit for bit: {}", differences);
-    if (state_.seed != description_.run.seed)
-        log::warning("run.seed is {}, the checkpoint's was {}: the order of data changes here", description_.run.seed,
-                     state_.seed);
+    if (state_.data_checksum != training_data_->checksum() || state_.length != description_.batch.length ||
+        state_.seed != description_.run.seed)
+        log::warning(
+            "the data, batch.length or run.seed is another than the checkpoint's: from here on the samples are others, "
+            "and some may be seen again");
+}
+
+// The tensors of two models may agree in name and shape and still mean other things (heads, rotation, epsilon).
+void Trainer::check_same_model(const std::string& stored_description) const {
+    const config::RunDescription stored = config::parse_run_description(stored_description, resume_path_, {});
+    config::RunDescription before = stored;
+    // What changes no number: a preset's name, and the context where positions are not learned.
+    before.model.preset = description_.model.preset;
+    if (description_.model.position != "learned") before.model.context = description_.model.context;
+    const std::vector<std::string> list = config::differences(description_, before, "model");
+    if (!list.empty())
+        throw usage_error("{} is a checkpoint of another model: {}; give the run description it was made with",
+                          resume_path_, fmt::format("{}", fmt::join(list, "; ")));
+}
+
+void Trainer::say_differences(const std::string& stored_description) const {
+    const config::RunDescription stored = config::parse_run_description(stored_description, resume_path_, {});
+    std::vector<std::string> list;
+    for (const char* section : {"batch", "optimizer", "schedule", "precision"})
+        for (const auto& difference : config::differences(description_, stored, section))
+            if (!difference.starts_with("batch.micro")) list.push_back(difference);
+    if (!list.empty()) log::warning("changed since the checkpoint: {}", fmt::join(list, "; "));
 }
 
 void Trainer::say_memory_plan() const {
     const auto bytes = [](std::size_t value) { return human_bytes(static_cast<double>(value)); };
     const std::size_t parameters = parameters_->all_values().bytes();
     log::info(
-        "memory a rank: parameters {}, gradients {}, moments {}, activations {}, workspace {}; {} sequences of {} "
-        "tokens at a "
-        "time, {} micro-step{} a step",
+        "memory a rank: parameters {}, gradients {}, moments {}, activations {}, workspace {}, and {} while a "
+        "checkpoint "
+        "is written; {} sequences of {} tokens at a time, {} micro-step{} a step",
         bytes(parameters), bytes(parameters), bytes(optimizer_->bytes()), bytes(stage_->activation_bytes()),
-        bytes(stage_->workspace_bytes()), description_.batch.micro, description_.batch.length, accumulation_,
-        accumulation_ == 1 ? "" : "s");
+        bytes(stage_->workspace_bytes()),
+        bytes((parameters + optimizer_->bytes()) / static_cast<std::size_t>(session_.size())), description_.batch.micro,
+        description_.batch.length, accumulation_, accumulation_ == 1 ? "" : "s");
 }
 
 }  // namespace lockstep::train
