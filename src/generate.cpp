@@ -61,6 +61,8 @@ std::size_t whole_characters(const std::string& text) {
 }
 
 int generate(const Options& options) {
+    if (!(options.temperature >= 0))
+        throw usage_error("--temperature is {}; it must be 0 or more", options.temperature);
     set_threads(cluster::threads_alone());
     const auto communicator = cluster::make_solo_communicator();
     const auto backend = kernels::make_cpu_backend();
@@ -117,8 +119,7 @@ void add_generate(CLI::App& program, Action& action) {
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
     command->add_option("--temperature", options->temperature, "0 takes the most likely token; higher is more varied")
-        ->capture_default_str()
-        ->check(CLI::NonNegativeNumber);
+        ->capture_default_str();
     command->add_option("--top-k", options->top_k, "Draw from the K most likely tokens only (0: all)")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);

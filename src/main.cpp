@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/version.hpp"
 #include "command.hpp"
@@ -27,6 +28,13 @@ bool speaks_for_all() {
     return true;
 }
 
+std::string unknown_command(const CLI::App& program, const std::string& word) {
+    std::vector<std::string> names;
+    for (const auto* command : program.get_subcommands(nullptr)) names.push_back(command->get_name());
+    const std::string near = lockstep::nearest_name(word, names);
+    return fmt::format("'{}' is not a command of lockstep{}", word, near.empty() ? "" : "; did you mean " + near + "?");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -47,14 +55,16 @@ int main(int argc, char** argv) {
     commands::add_verify(program, action);
     try {
         program.parse(argc, argv);
-        return action();
+        // What is not for many ranks is done by the first.
+        const bool by_ranks = program.got_subcommand("train") || program.got_subcommand("eval");
+        return by_ranks || speaks_for_all() ? action() : 0;
     } catch (const CLI::ParseError& problem) {
         if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version
         if (!speaks_for_all()) return static_cast<int>(ExitCode::usage);
         std::string sentence = problem.what();
         // A first word that is no command is what is wrong, not that a command is missing.
         if (argc > 1 && argv[1][0] != '-' && program.get_subcommands().empty())
-            sentence = fmt::format("'{}' is not a command of lockstep", argv[1]);
+            sentence = unknown_command(program, argv[1]);
         std::fprintf(stderr, "lockstep: %s; see lockstep --help\n", sentence.c_str());
         return static_cast<int>(ExitCode::usage);
     } catch (const Error& error) {

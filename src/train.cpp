@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/error.hpp"
 #include "cluster/session.hpp"
 #include "command.hpp"
 #include "config/run_description.hpp"
@@ -20,6 +21,9 @@ struct Options {
 int run(const Options& options) {
     cluster::Session session(nullptr, nullptr);
     return session.run([&] {
+        if (options.description.empty() && options.settings.empty())
+            throw usage_error(
+                "train takes a run description: lockstep train RUN.toml; jobs/examples has some to start from");
         std::vector<std::string> settings = options.settings;
         if (!options.device.empty()) settings.push_back("run.device=" + options.device);
         const auto description = config::read_run_description(options.description, settings);
@@ -43,9 +47,12 @@ void add_train(CLI::App& program, Action& action) {
     command->add_option("--device", options->device, "auto, cpu or cuda (default: run.device)");
     command->add_option("--resume", options->train.resume,
                         "Continue from a checkpoint: 'auto' (the newest whole one) or a file");
-    command->add_option("--stop-at", options->train.stop_at, "Stop with a checkpoint after this step (exit code 4)");
-    command->add_option("--stop-after", options->train.stop_after_minutes,
-                        "Stop with a checkpoint after so many minutes (exit code 4)");
+    command->add_option("--stop-at", options->train.stop_at, "Stop with a checkpoint after this step (exit code 4)")
+        ->check(CLI::PositiveNumber);
+    command
+        ->add_option("--stop-after", options->train.stop_after_minutes,
+                     "Stop with a checkpoint after so many minutes (exit code 4)")
+        ->check(CLI::PositiveNumber);
     command->footer(
         "A run stops with a checkpoint and exit code 4 on the signals USR1, TERM and INT, and when a file named 'stop' "
         "is "

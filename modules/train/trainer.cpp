@@ -21,6 +21,9 @@ namespace {
 // Every so many steps the replicas' parameters are compared.
 constexpr std::int64_t replica_check_every = 100;
 
+// How often status.json says how far the run is.
+constexpr double status_every_seconds = 10;
+
 enum StopCode : std::int64_t { go_on = 0, stop_at_step = 1, stop_for_time = 2, stop_file = 3, stop_for_signal = 100 };
 
 }  // namespace
@@ -91,7 +94,7 @@ ExitCode Trainer::train() {
             tracer_->close();
             throw fault_error(
                 "the loss or its gradient was not finite in {} steps in a row, up to step {}; the last good parameters "
-                "are in {}; lower schedule.peak_lr or optimizer.clip, or look at the data",
+                "are in {}; lower schedule.peak_lr, clip the gradient harder, or look at the data",
                 skipped_in_a_row, step, checkpoint_folder_ + "/" + checkpoint::file_name(step));
         }
     }
@@ -126,12 +129,12 @@ void Trainer::record(std::int64_t step, std::int64_t epoch, const StepResult& re
     const ProcessMemory memory = process_memory();
     const std::size_t planned = 2 * parameters_->all_values().bytes() + optimizer_->bytes() +
                                 stage_->activation_bytes() + stage_->workspace_bytes();
-    tracer_->memory(planned, memory.resident, memory.peak);
+    tracer_->memory(planned, memory.resident, std::max(memory.peak, memory.resident));
     tracer_->finish_step(row, result.rank_loss);
 }
 
 void Trainer::load_batch(std::int64_t first_sample, std::int64_t micro_step) {
-    const std::int64_t length = description_.batch.length, micro = description_.batch.micro;
+    const std::int64_t length = description_.batch.length, micro = micro_;
     const std::int64_t first = first_sample + (session_.rank() * accumulation_ + micro_step) * micro;
     {
         const trace::Scope timed(*tracer_, regions_.data_loading);
@@ -230,6 +233,10 @@ Trainer::Control Trainer::exchange(std::int64_t step, double seconds) {
 
 void Trainer::report(std::int64_t step, const StepResult& result, double seconds) {
     if (!folder_) return;
+    if (seconds_now() - last_status_ > status_every_seconds) {
+        last_status_ = seconds_now();
+        RunFolder::write_status(run_path_, "running", step, 0, "");
+    }
     const std::int64_t tokens = description_.batch.global * description_.batch.length;
     StepMetrics metrics;
     metrics.step = step;

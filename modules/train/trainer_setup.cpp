@@ -75,26 +75,29 @@ void Trainer::leave_last_words() {
 }
 
 void Trainer::check_batch() {
-    auto& batch = description_.batch;
+    const auto& batch = description_.batch;
     const std::int64_t ranks = session_.size(), data_ranks = description_.parallel.data;
     if (data_ranks != 0 && data_ranks != ranks)
         throw usage_error(
             "parallel.data = {}, but {} ranks were started; start mpirun -np {} or set parallel.data = \"auto\"",
             data_ranks, ranks, data_ranks);
     if (batch.global % ranks != 0)
-        throw usage_error("batch.global = {} sequences do not divide among {} ranks; {} or {} would", batch.global,
-                          ranks, std::max(ranks, batch.global / ranks * ranks), (batch.global / ranks + 1) * ranks);
+        throw usage_error("batch.global = {} sequences do not divide among {} ranks; {} would", batch.global, ranks,
+                          batch.global < ranks ? fmt::format("{}", ranks)
+                                               : fmt::format("{} or {}", batch.global / ranks * ranks,
+                                                             (batch.global / ranks + 1) * ranks));
     const std::int64_t share = batch.global / ranks;
-    if (batch.micro == 0) {
+    micro_ = batch.micro;
+    if (micro_ == 0) {
         // As many sequences at once as fit about 8192 tokens: larger products gain little, memory grows in proportion.
-        batch.micro = std::max<std::int64_t>(1, std::min(share, 8192 / std::max<std::int64_t>(1, batch.length)));
-        while (share % batch.micro != 0) --batch.micro;
+        micro_ = std::max<std::int64_t>(1, std::min(share, 8192 / std::max<std::int64_t>(1, batch.length)));
+        while (share % micro_ != 0) --micro_;
     }
-    if (share % batch.micro != 0)
+    if (share % micro_ != 0)
         throw usage_error(
             "batch.micro = {} does not divide the {} sequences a step of each rank (batch.global = {} on {} ranks)",
             batch.micro, share, batch.global, ranks);
-    accumulation_ = share / batch.micro;
+    accumulation_ = share / micro_;
 }
 
 void Trainer::open_data() {
@@ -184,6 +187,10 @@ void Trainer::decide_resume() {
         check_same_model(contents.run_description);
         if (session_.rank() == 0) say_differences(contents.run_description);
     });
+    if (state_.step >= steps_ && options_.resume != "auto")
+        throw usage_error(
+            "{} is of step {}, and the schedule ends at step {}: nothing is left to train; raise schedule.steps",
+            resume_path_, state_.step, steps_);
     already_finished_ = state_.step >= steps_;
 }
 
@@ -209,7 +216,9 @@ void Trainer::start_trace() {
     options.detail = trace::detail_from(description_.trace.detail);
     options.folder = run_path_;
     options.run_name = description_.run.name;
-    options.description = config::to_toml(description_);
+    config::RunDescription resolved = description_;
+    resolved.batch.micro = micro_;
+    options.description = config::to_toml(resolved);
     options.steps_left = steps_ - state_.step;
     options.rank.host = place.host;
     options.rank.cores = place.cores;
@@ -238,7 +247,7 @@ void Trainer::start_trace() {
     const auto& model = description_.model;
     model::StageOptions stage;
     stage.range = model::whole_model(model);
-    stage.shape = {description_.batch.micro, description_.batch.length};
+    stage.shape = {micro_, description_.batch.length};
     stage.tracer = tracer_.get();
     stage_ = std::make_unique<model::Stage>(*backend_, *parameters_, model, stage);
     batch_ = std::make_unique<BatchTensors>(backend_->device(), stage.shape);
@@ -261,8 +270,8 @@ void Trainer::build() {
     log::info("lockstep {} ({}), {}: {} rank{} x {} thread{} on {}", version(), commit(), processor_name(),
               session_.size(), session_.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s",
               session_.place().host);
-    log::info("model: {} {}, {} parameters, {:.3g} FLOP a token", model.preset, model.mixer,
-              with_commas(model::parameter_count(model)),
+    log::info("model: {}{}, {} parameters, {:.3g} FLOP a token", model.preset.empty() ? "" : model.preset + ", ",
+              model.mixer, with_commas(model::parameter_count(model)),
               model::training_flop_per_token(model, description_.batch.length));
 }
 
@@ -335,7 +344,7 @@ void Trainer::say_memory_plan() const {
         "is written; {} sequences of {} tokens at a time, {} micro-step{} a step",
         bytes(parameters), bytes(parameters), bytes(optimizer_->bytes()), bytes(stage_->activation_bytes()),
         bytes(stage_->workspace_bytes()),
-        bytes((parameters + optimizer_->bytes()) / static_cast<std::size_t>(session_.size())), description_.batch.micro,
+        bytes((parameters + optimizer_->bytes()) / static_cast<std::size_t>(session_.size())), micro_,
         description_.batch.length, accumulation_, accumulation_ == 1 ? "" : "s");
 }
 

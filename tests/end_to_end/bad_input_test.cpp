@@ -12,7 +12,8 @@ std::map<std::string, std::string> contents_of(const fs::path& folder) {
     for (const char* part : {"runs", "checkpoints"}) {
         if (!fs::exists(folder / part)) continue;
         for (const auto& entry : fs::recursive_directory_iterator(folder / part))
-            if (entry.is_regular_file() && entry.path().filename() != "lock" && entry.path().filename() != "log.txt")
+            if (entry.is_regular_file() && entry.path().filename() != "lock" && entry.path().filename() != ".lock" &&
+                entry.path().filename() != "log.txt")
                 contents[entry.path().string()] = read_file(entry.path());
     }
     return contents;

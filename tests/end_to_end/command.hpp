@@ -253,7 +253,9 @@ inline std::vector<std::string> names_in(const fs::path& folder) {
     return names;
 }
 inline std::vector<std::string> checkpoints_in(const fs::path& folder, const std::string& name = "small") {
-    return names_in(folder / "checkpoints" / name);
+    std::vector<std::string> names = names_in(folder / "checkpoints" / name);
+    names.erase(std::remove(names.begin(), names.end(), ".lock"), names.end());
+    return names;
 }
 
 inline Json status_of(const fs::path& folder, const std::string& name = "small") {

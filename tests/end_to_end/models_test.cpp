@@ -92,7 +92,10 @@ BOOST_AUTO_TEST_SUITE(generation)
 BOOST_DATA_TEST_CASE(text_is_a_function_of_checkpoint_prompt_and_seed,
                      data::make({"attention", "ttt-linear", "ttt-mlp"}), mixer) {
     const Workplace place;
-    check_exit(run("train run.toml --set model.mixer=" + std::string(mixer), place.path()), 0);
+    check_exit(
+        run("train run.toml --set model.context=64 --set batch.length=32 --set model.mixer=" + std::string(mixer),
+            place.path()),
+        0);
     // Only the checkpoint is needed.
     const fs::path checkpoint = place.path() / "alone" / "model.h5";
     fs::create_directory(checkpoint.parent_path());

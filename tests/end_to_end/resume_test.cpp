@@ -144,8 +144,12 @@ BOOST_AUTO_TEST_CASE(a_second_launch_of_a_run_is_refused) {
     for (const int ranks : {0, 2}) {
         const Result second = run("train run.toml --resume auto", place.path(), ranks);
         check_exit(second, 2);
-        BOOST_TEST(count_of(second.error, "is being trained by another launch") == 1u, second);
+        BOOST_TEST(count_of(second.error, "is in use by another launch of this run") == 1u, second);
     }
+    // Nor may one with another run folder write to the same checkpoints.
+    const Result elsewhere = run("train run.toml --resume auto --set run.folder=other", place.path());
+    check_exit(elsewhere, 2);
+    BOOST_TEST(contains(elsewhere.error, "checkpoints/small is in use by another launch"), elsewhere);
     first.signal(SIGUSR1);  // the first is unharmed: it stops when asked to
     check_exit(first.wait(), 4);
     BOOST_TEST(status_of(place.path())["state"] == "stopped");
