@@ -70,7 +70,7 @@ endif()
 # HDF5 must speak the MPI that was found: two MPIs in one process end in a crash far from its cause.
 set(hdf5_places "${HDF5_LINK_LIBRARIES};${HDF5_INCLUDE_DIRS}")
 if(hdf5_places MATCHES "${other_mpi_name}" AND NOT hdf5_places MATCHES "${mpi_name}")
-    message(FATAL_ERROR "HDF5 (${HDF5_LINK_LIBRARIES}) was built for ${other_mpi_name}, but the MPI found is ${mpi_name} "
+    message(FATAL_ERROR "HDF5 (headers in ${HDF5_INCLUDE_DIRS}) was built for ${other_mpi_name}, but the MPI found is ${mpi_name} "
                         "(${MPI_C_LIBRARIES}). Install the HDF5 of this MPI (libhdf5-${mpi_name}-dev), or set MPI_HOME to "
                         "the MPI of this HDF5.")
 endif()
