@@ -15,14 +15,14 @@ CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --
 help:
 	@echo 'make build      installs what is missing, builds $(BUILD)/bin/lockstep and the tests'
 	@echo 'make test       builds, then runs the quick tests'
-	@echo 'make test-long  builds, then runs every test'
-	@echo 'make demo       builds, then packs text, trains on 2 ranks, stops, resumes, generates, analyses'
+	@echo 'make test-long  the same as make test in this version: no test has the label long'
+	@echo 'make demo       builds the programs, then packs text, trains on 2 ranks, stops, resumes, generates, analyses'
 	@echo 'make debug      builds build/debug without optimisation'
 	@echo 'make asan       builds build/asan with AddressSanitizer and UndefinedBehaviorSanitizer, runs the quick tests'
 	@echo 'make bench      builds and runs the benchmarks'
-	@echo 'make format     formats the sources with clang-format'
-	@echo 'make tidy       checks the sources with clang-tidy'
-	@echo 'make install    installs to PREFIX=$(PREFIX)'
+	@echo 'make format     formats the sources with clang-format 14'
+	@echo 'make tidy       checks the sources with clang-tidy 14'
+	@echo 'make install    builds build/install without tests and fault injection, installs to PREFIX=$(PREFIX)'
 	@echo 'make clean      removes $(BUILD), with the demo in it'
 	@echo 'JOBS=$(JOBS) compile and test at a time.'
 
@@ -44,7 +44,10 @@ test: build
 test-long: build
 	$(CTEST) $(CTEST_FLAGS)
 
-demo: build
+# Only the two programs; the tests of the same build folder are compiled when something asks for them.
+demo: dependencies
+	cmake -S . -B $(BUILD) $(call GENERATOR,$(BUILD)) $(CMAKE_FLAGS)
+	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep lockstep-analyze
 	tools/demo.sh $(BUILD)
 
 bench: dependencies
@@ -59,8 +62,10 @@ format:
 tidy: build
 	git ls-files 'modules/*.cpp' 'src/*.cpp' 'analysis/*.cpp' | xargs -n 1 -P $(JOBS) clang-tidy --quiet -p $(BUILD)
 
-install: build
-	cmake --install $(BUILD) --prefix $(PREFIX)
+install: dependencies
+	cmake -S . -B build/install $(call GENERATOR,build/install) -DLOCKSTEP_TESTS=OFF $(CMAKE_FLAGS)
+	cmake --build build/install --parallel $(JOBS)
+	cmake --install build/install --prefix $(PREFIX)
 
 clean:
 	rm -rf $(BUILD)

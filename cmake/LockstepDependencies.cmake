@@ -7,6 +7,22 @@ find_package(MPI COMPONENTS C)
 if(NOT MPI_C_FOUND)
     list(APPEND missing "MPI (mpich libmpich-dev)")
 endif()
+# Every MPI is Open MPI or of MPICH's kin, and the HDF5 of one does not work with the other.
+set(mpi_name "mpich")
+set(other_mpi_name "openmpi")
+if(MPI_C_FOUND)
+    include(CheckSymbolExists)
+    unset(LOCKSTEP_OPEN_MPI CACHE)  # the MPI may be another than the last time
+    set(CMAKE_REQUIRED_LIBRARIES MPI::MPI_C)
+    set(CMAKE_REQUIRED_QUIET ON)
+    check_symbol_exists(OPEN_MPI mpi.h LOCKSTEP_OPEN_MPI)
+    unset(CMAKE_REQUIRED_LIBRARIES)
+    unset(CMAKE_REQUIRED_QUIET)
+    if(LOCKSTEP_OPEN_MPI)
+        set(mpi_name "openmpi")
+        set(other_mpi_name "mpich")
+    endif()
+endif()
 find_package(OpenMP COMPONENTS CXX)
 if(NOT OpenMP_CXX_FOUND)
     list(APPEND missing "OpenMP for this compiler (g++ has it; for clang++ 14: libomp-14-dev)")
@@ -19,7 +35,7 @@ macro(lockstep_find_pkg target module package)
         list(APPEND missing "${package}")
     endif()
 endmacro()
-lockstep_find_pkg(HDF5 "hdf5-mpich;hdf5" "HDF5 built for this MPI (libhdf5-mpich-dev)")
+lockstep_find_pkg(HDF5 "hdf5-${mpi_name};hdf5-mpi;hdf5" "HDF5 built for this MPI (libhdf5-${mpi_name}-dev)")
 lockstep_find_pkg(HWLOC hwloc "hwloc (libhwloc-dev)")
 lockstep_find_pkg(XXHASH libxxhash "xxHash (libxxhash-dev)")
 macro(lockstep_find_cmake name package)
@@ -52,9 +68,11 @@ if(missing)
 endif()
 
 # HDF5 must speak the MPI that was found: two MPIs in one process end in a crash far from its cause.
-if(HDF5_LINK_LIBRARIES MATCHES "openmpi" AND NOT MPI_C_LIBRARIES MATCHES "openmpi")
-    message(FATAL_ERROR "HDF5 (${HDF5_LINK_LIBRARIES}) was built for Open MPI, but the MPI found is ${MPI_C_LIBRARIES}. "
-                        "Install the HDF5 for this MPI (libhdf5-mpich-dev) or set MPI_HOME.")
+set(hdf5_places "${HDF5_LINK_LIBRARIES};${HDF5_INCLUDE_DIRS}")
+if(hdf5_places MATCHES "${other_mpi_name}" AND NOT hdf5_places MATCHES "${mpi_name}")
+    message(FATAL_ERROR "HDF5 (headers in ${HDF5_INCLUDE_DIRS}) was built for ${other_mpi_name}, but the MPI found is ${mpi_name} "
+                        "(${MPI_C_LIBRARIES}). Install the HDF5 of this MPI (libhdf5-${mpi_name}-dev), or set MPI_HOME to "
+                        "the MPI of this HDF5.")
 endif()
 
 # Optional.

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # What `make demo` runs, in build/demo: packs text, trains on 2 ranks, is stopped in the middle, resumes, prints a sample,
-# checks the validation loss, analyses. Usage: tools/demo.sh [BUILD-FOLDER]
+# checks the validation loss, analyses. The whole log of the training is in build/demo/train.log.
+# Usage: tools/demo.sh [BUILD-FOLDER]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
 folder=build/demo
 run=$folder/runs/demo
 checkpoints=$folder/checkpoints/demo
+log=$folder/train.log
 description=jobs/examples/demo.toml
 settings=(--set "data.train=$folder/tokens.h5" --set "run.folder=$folder/runs" --set "checkpoint.folder=$folder/checkpoints")
 
@@ -18,6 +20,14 @@ heading() { printf '\n== %s\n' "$1"; }
 show() {
     printf '$%s\n' "$(printf ' %q' "$@")" >&2
     "$@"
+}
+# Trains with the options given. The whole log goes to the file; what is shown of the steps is every 25th.
+train() {
+    show "$mpirun" -np 2 "$build/bin/lockstep" train "$description" "${settings[@]}" "$@" 2>&1 | while IFS= read -r line; do
+        printf '%s\n' "$line" >>"$log"
+        if [[ $line =~ \ step\ ([0-9]+)/[0-9]+\ \| ]] && ((BASH_REMATCH[1] % 25 != 0)); then continue; fi
+        printf '%s\n' "$line"
+    done
 }
 # A variable of the build's CMake cache.
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" | head -n 1; }
@@ -40,7 +50,7 @@ while read -r path; do
 done < <(LC_ALL=C "$compiler" -E -x c++ - -v </dev/null 2>&1 >/dev/null | sed -n '/^#include </,/^End of search/p')
 [[ -n $headers ]] || fail "$compiler names no folder with the C++ standard library's headers"
 mkdir -p "$folder"
-rm -rf "$run" "$checkpoints"
+rm -rf "$run" "$checkpoints" "$log"
 show "$build/bin/lockstep" pack --out "$folder/tokens.h5" --format json "$headers" >"$folder/pack.json" ||
     fail "the text could not be packed"
 cat "$folder/pack.json"
@@ -52,18 +62,19 @@ half=$((steps / 2))
 
 heading "Training on 2 ranks, stopped after step $half of $steps"
 code=0
-show "$mpirun" -np 2 "$build/bin/lockstep" train "$description" "${settings[@]}" --stop-at "$half" || code=$?
-[[ $code -eq 4 ]] || fail "exit code 4 (stopped early with a checkpoint) was expected, not $code"
+train --stop-at "$half" || code=$?
+[[ $code -eq 4 ]] || fail "exit code 4 (stopped early with a checkpoint) was expected, not $code; the log is $log"
 echo "Stopped with exit code 4: there is more to do, and a checkpoint to do it from."
 
 heading "Resuming to the end"
-show "$mpirun" -np 2 "$build/bin/lockstep" train "$description" "${settings[@]}" --resume auto || fail "the resumed run ended with exit code $?"
+train --resume auto || fail "the resumed run ended with exit code $?; the log is $log"
 
 heading "A sample"
 newest=
 for file in "$checkpoints"/step-*.h5; do newest=$file; done
 [[ -f $newest ]] || fail "there is no checkpoint in $checkpoints"
-show "$build/bin/lockstep" generate --checkpoint "$newest" --prompt "  template<typename " --tokens 300 --temperature 0.7 --top-k 40 --seed 1
+show "$build/bin/lockstep" generate --checkpoint "$newest" --prompt $'template<typename _Tp>\n    struct ' --tokens 300 \
+    --temperature 0.7 --top-k 40 --seed 1
 echo
 
 heading "Validation"
@@ -79,4 +90,4 @@ awk -v loss="$loss" -v conditional="$conditional" 'BEGIN {
 heading "How the time was spent"
 show "$build/bin/lockstep-analyze" summary "$run"
 
-printf '\nThe run is in %s, its checkpoints in %s.\n' "$run" "$checkpoints"
+printf '\nThe run is in %s, its checkpoints in %s, the log of the training in %s.\n' "$run" "$checkpoints" "$log"
