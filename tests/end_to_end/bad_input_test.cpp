@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(descriptions_that_are_wrong) {
     refused("train run.toml --set precision.compute=fp16", 2, {"precision.compute"});
     refused("train run.toml --device cuda", 2, {"cuda"});
     refused("train run.toml --device gpu", 2, {"gpu"});
-    refused("train", 2, {"run.name"});
+    refused("train", 2, {"train takes a run description"});
     BOOST_TEST(!fs::exists(folder / "runs"));
     BOOST_TEST(!fs::exists(folder / "checkpoints"));
 
@@ -162,6 +162,7 @@ BOOST_AUTO_TEST_CASE(checkpoints_that_are_wrong) {
     refused("train run.toml --resume flipped.h5", 3, {"flipped.h5"});
     refused("train run.toml --resume auto --set model.width=32", 2, {"another model"});
     refused("train run.toml --resume auto --set model.mixer=ttt-mlp", 2, {"another model"});
+    refused("train run.toml --resume auto --set model.heads=4", 2, {"another model", "model.heads is 4, was 2"});
     refused("train run.toml --resume auto --set model.layers=3", 2, {"another model"});
     refused("train run.toml --resume auto --set model.layers=1", 2, {"another model"});
     refused("eval --checkpoint flipped.h5 --data text", 3, {"flipped.h5"});
