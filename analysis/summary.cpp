@@ -275,7 +275,7 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
     const RunFigures& figures = summary.figures;
     Table configuration({{"key", "setting"}, {"value", "value"}});
     for (const Setting& setting : summary.configuration) {
-        if (std::holds_alternative<std::monostate>(setting.value)) continue;
+        if (std::holds_alternative<std::monostate>(setting.value) || setting.value == Cell(std::string())) continue;
         // As words: a column of mixed numbers and names reads best flush left, and without separators in a year.
         const auto* whole = std::get_if<std::int64_t>(&setting.value);
         std::vector<Cell> cells = {setting.title, setting.value};
