@@ -4,6 +4,7 @@
 
 #include <boost/test/unit_test.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -438,6 +439,9 @@ BOOST_AUTO_TEST_CASE(wrong_input_gets_a_sentence_and_its_code) {
     };
     const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
     BOOST_TEST(lines(expect("summary " + (folder / "nothing"), 2)) == 1);
+    ::setenv("LOCKSTEP_LOG", "loud", 1);
+    BOOST_TEST(expect("summary " + (folder / "nothing"), 2).find("does not exist") != std::string::npos);
+    ::unsetenv("LOCKSTEP_LOG");
     BOOST_TEST(lines(expect("summary " + (folder / "text.txt"), 2)) == 1);
     BOOST_TEST(lines(expect("summary " + (folder / "other.h5"), 2)) == 1);
     BOOST_TEST(lines(expect("summary " + folder.string(), 2)) == 1);
