@@ -1,5 +1,6 @@
 #include "analysis/configuration.hpp"
 
+#include <fmt/format.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -20,15 +21,6 @@ Cell at(const toml::table& table, std::string_view path) {
     return {};
 }
 
-// One number, or all of them in the order they came: "2, 4".
-Cell one_or_list(const std::vector<std::int64_t>& values) {
-    std::string list;
-    for (std::size_t i = 0; i < values.size(); ++i)
-        if (i == 0 || values[i] != values[i - 1]) list += (list.empty() ? "" : ", ") + std::to_string(values[i]);
-    if (std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end()) return values.front();
-    return list;
-}
-
 std::string calendar_time(double seconds) {
     const auto whole = static_cast<std::time_t>(seconds);
     std::tm parts{};
@@ -38,46 +30,105 @@ std::string calendar_time(double seconds) {
     return text;
 }
 
-}  // namespace
+// What one launch was; of threads, a value for each rank.
+struct Values {
+    std::string key, title;
+    std::vector<Cell> values;
+};
 
-std::vector<Setting> configuration_of(const trace::Run& run) {
-    const trace::Header& header = run.header();
+std::vector<Values> values_of(const trace::Header& header) {
     toml::table description;
     try {
         description = toml::parse(header.description);
     } catch (const toml::parse_error&) {
         // An imported or foreign description: what it says stays unknown, the figures do not depend on it.
     }
-    std::vector<std::int64_t> ranks, threads;
-    for (const auto& part : run.parts) ranks.push_back(static_cast<std::int64_t>(part.file.ranks()));
+    std::vector<Cell> threads;
     std::set<std::string> hosts;
     for (const auto& rank : header.ranks) {
-        threads.push_back(rank.threads);
+        threads.emplace_back(rank.threads);
         hosts.insert(rank.host);
     }
     return {
-        {"name", "run", header.run_name},
-        {"preset", "preset", at(description, "model.preset")},
-        {"mixer", "mixer", at(description, "model.mixer")},
-        {"width", "width", at(description, "model.width")},
-        {"layers", "layers", at(description, "model.layers")},
-        {"vocabulary", "vocabulary", at(description, "model.vocabulary")},
-        {"ranks", "ranks", one_or_list(ranks)},
-        {"hosts", "hosts", static_cast<std::int64_t>(hosts.size())},
-        {"threads", "threads per rank", one_or_list(threads)},
-        {"batch", "batch, sequences a step", at(description, "batch.global")},
-        {"micro_batch", "micro-batch, sequences", at(description, "batch.micro")},
-        {"length", "length, tokens a sequence", at(description, "batch.length")},
-        {"tensor", "tensor parallel", at(description, "parallel.tensor")},
-        {"pipeline", "pipeline parallel", at(description, "parallel.pipeline")},
-        {"precision", "precision", at(description, "precision.compute")},
-        {"device", "device", at(description, "run.device")},
-        {"program_version", "program version", header.program_version},
-        {"commit", "commit", header.commit},
-        {"started", "started", calendar_time(run.parts.front().file.header().start_time)},
-        {"launches", "launches", run.launches},
-        {"detail", "trace detail", header.detail},
+        {"name", "run", {header.run_name}},
+        {"preset", "preset", {at(description, "model.preset")}},
+        {"mixer", "mixer", {at(description, "model.mixer")}},
+        {"width", "width", {at(description, "model.width")}},
+        {"layers", "layers", {at(description, "model.layers")}},
+        {"vocabulary", "vocabulary", {at(description, "model.vocabulary")}},
+        {"ranks", "ranks", {static_cast<std::int64_t>(header.ranks.size())}},
+        {"hosts", "hosts", {static_cast<std::int64_t>(hosts.size())}},
+        {"threads", "threads per rank", threads},
+        {"batch", "batch, sequences a step", {at(description, "batch.global")}},
+        {"micro_batch", "micro-batch, sequences", {at(description, "batch.micro")}},
+        {"length", "length, tokens a sequence", {at(description, "batch.length")}},
+        {"tensor", "tensor parallel", {at(description, "parallel.tensor")}},
+        {"pipeline", "pipeline parallel", {at(description, "parallel.pipeline")}},
+        {"precision", "precision", {at(description, "precision.compute")}},
+        {"device", "device", {at(description, "run.device")}},
+        {"program_version", "program version", {header.program_version}},
+        {"commit", "commit", {header.commit}},
+        {"detail", "trace detail", {header.detail}},
     };
+}
+
+}  // namespace
+
+Cell one_or_list(const std::vector<Cell>& values) {
+    std::vector<Cell> distinct;
+    for (const Cell& value : values)
+        if (!std::holds_alternative<std::monostate>(value) &&
+            std::find(distinct.begin(), distinct.end(), value) == distinct.end())
+            distinct.push_back(value);
+    if (distinct.empty()) return {};
+    if (distinct.size() == 1) return distinct.front();
+    std::string list;
+    for (const Cell& value : distinct) {
+        if (!list.empty()) list += ", ";
+        if (const auto* whole = std::get_if<std::int64_t>(&value)) list += fmt::format("{}", *whole);
+        if (const auto* number = std::get_if<double>(&value)) list += fmt::format("{}", *number);
+        if (const auto* words = std::get_if<std::string>(&value)) list += *words;
+    }
+    return list;
+}
+
+std::vector<Setting> configuration_of(const trace::Run& run) {
+    const bool any = std::any_of(run.parts.begin(), run.parts.end(), [](const auto& part) { return part.rows > 0; });
+    std::vector<Values> all;
+    for (const auto& part : run.parts) {
+        if (any && part.rows == 0) continue;  // nothing of it is in the figures
+        const std::vector<Values> own = values_of(part.file.header());
+        if (all.empty()) {
+            all = own;
+            continue;
+        }
+        for (std::size_t i = 0; i < all.size(); ++i)
+            all[i].values.insert(all[i].values.end(), own[i].values.begin(), own[i].values.end());
+    }
+    std::vector<Setting> settings;
+    for (const Values& one : all) settings.push_back({one.key, one.title, one_or_list(one.values)});
+    settings.push_back({"started", "started", calendar_time(run.parts.front().file.header().start_time)});
+    settings.push_back({"launches", "launches", run.launches});
+    return settings;
+}
+
+std::vector<Launch> launches_of(const trace::Run& run) {
+    std::vector<Launch> launches;
+    for (const auto& part : run.parts) {
+        if (!launches.empty() && launches.back().number == part.launch) continue;
+        const trace::Header& header = part.file.header();
+        Launch launch;
+        launch.number = part.launch;
+        launch.started = calendar_time(header.start_time);
+        for (const Values& one : values_of(header)) {
+            if (one.key == "ranks") launch.ranks = one_or_list(one.values);
+            if (one.key == "hosts") launch.hosts = one_or_list(one.values);
+            if (one.key == "threads") launch.threads = one_or_list(one.values);
+            if (one.key == "micro_batch") launch.micro_batch = one_or_list(one.values);
+        }
+        launches.push_back(std::move(launch));
+    }
+    return launches;
 }
 
 std::string status_of(const trace::Run& run) {

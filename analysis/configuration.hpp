@@ -14,7 +14,18 @@ struct Setting {
     Cell value;
 };
 
+// What differs between launches is a list of the values, each once, in the order in which they came: "2, 3, 1".
 std::vector<Setting> configuration_of(const trace::Run& run);
+
+struct Launch {
+    std::int64_t number = 1;  // from 1
+    Cell started, ranks, hosts, threads, micro_batch;
+};
+// All of them, also those none of whose steps count.
+std::vector<Launch> launches_of(const trace::Run& run);
+
+// The only value, or a list as above; nothing of nothing.
+Cell one_or_list(const std::vector<Cell>& values);
 
 // status.json of the run's folder, as it stands there; "" where there is none.
 std::string status_of(const trace::Run& run);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "analysis/phases.hpp"
+#include "base/table.hpp"
 #include "trace/reader.hpp"
 
 namespace lockstep::analysis {
@@ -21,32 +22,38 @@ struct Mean {
     double value() const;  // NaN when there was nothing
 };
 
-struct RankFigures {
-    trace::RankRow place;
-    PhaseSums phases;
-    double step_seconds = 0;               // own time in the regions called "step", waiting for others included
-    double loss_first = 0, loss_last = 0;  // the first and last that are finite; NaN when none is
-    Mean loss;
-    double forward_median = 0;                            // seconds a call: the median over steps
-    std::uint64_t allocated = 0, reserved = 0, peak = 0;  // bytes, the most of any step
-    double overhead = 0;                                  // seconds spent tracing
-    double tokens_per_second = 0;
-};
-
+// What one rank did in some steps: of the run, an epoch or a step.
 struct RankSpan {
+    std::int64_t steps = 0;   // in which the rank took part
+    double tokens = 0;        // its share: each step's, divided by the ranks of that launch
+    double seconds = 0;       // those steps' time, the slowest rank's
+    double step_seconds = 0;  // own time in the regions called "step", waiting for others included
     PhaseSums phases;
-    double step_seconds = 0;
     Mean loss;
+    void add(const RankSpan& more);
+    double tokens_per_second() const;  // by its own time, or the slowest rank's where that was not measured
 };
 
-// An epoch or a step.
+struct RankFigures : RankSpan {
+    Cell host, cores, gpu, threads;        // a list where they changed from launch to launch
+    double loss_first = 0, loss_last = 0;  // the first and last that are finite; NaN when none is
+    double forward_median = 0;             // seconds a call: the median over steps
+    // Bytes, the most of any step. What is reserved counts as peak too: a recorded peak may be older than it.
+    std::uint64_t allocated = 0, reserved = 0, peak = 0;
+    double overhead = 0;  // seconds spent tracing
+};
+
+// An epoch, a step, a launch or the whole run. Means over ranks are taken step by step over the ranks that took part,
+// and added up. Fastest and slowest are the ranks with least and most time in a phase; where launches come together,
+// each launch's are added up, since rank 2 of one launch is another process than rank 2 of the next.
 struct SpanFigures {
-    std::int64_t number = 0, steps = 0, tokens = 0, skipped = 0;
+    std::int64_t number = 0, steps = 0, first_step = 0, last_step = 0, tokens = 0, skipped = 0;
+    double tokens_per_rank = 0;          // each step's tokens divided by the ranks that took part
     double seconds = 0, model_flop = 0;  // seconds: the slowest rank's, summed over steps
     Mean loss;
-    PhaseSums mean;                             // over ranks
-    std::array<double, phase_count> slowest{};  // of the rank that spent most time in the phase
-    std::vector<RankSpan> ranks;                // only where asked for
+    PhaseSums mean;
+    std::array<double, phase_count> fastest{}, slowest{};
+    std::vector<RankSpan> ranks;  // only where asked for; steps = 0 for a rank that took no part
 };
 
 struct FigureOptions {
@@ -55,13 +62,13 @@ struct FigureOptions {
 
 struct RunFigures {
     std::vector<RankFigures> ranks;
-    PhaseSums mean;  // over ranks
-    std::vector<SpanFigures> epochs, steps;
-    SpanFigures all;            // its steps, tokens, seconds, FLOP, skipped and loss
+    std::vector<SpanFigures> launches, epochs, steps;  // launches: also those none of whose steps count
+    SpanFigures all;
+    Mean rank_loss;             // over steps, of the mean over the ranks that took part
     double forward_median = 0;  // over steps and ranks
     double hardware_flop = 0;
-    double overhead_share = 0;  // seconds spent tracing ÷ seconds in all regions
-    std::int64_t first_step = 0, last_step = 0;
+    double overhead = 0;             // seconds spent tracing, mean over ranks
+    double overhead_share = 0;       // seconds spent tracing ÷ seconds in all regions
     std::vector<std::string> notes;  // what a reader must know to believe the figures
 };
 

@@ -2,10 +2,25 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "analysis/command.hpp"
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/version.hpp"
+
+namespace {
+
+// The log itself refuses to start where LOCKSTEP_LOG is wrong.
+void say(const std::string& sentence) {
+    try {
+        lockstep::log::error("{}", sentence);
+    } catch (const lockstep::Error& problem) {
+        std::fprintf(stderr, "lockstep-analyze: %s\nlockstep-analyze: %s\n", sentence.c_str(), problem.what());
+    }
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
     using namespace lockstep;
@@ -23,13 +38,18 @@ int main(int argc, char** argv) {
         if (std::fflush(stdout) != 0) throw fault_error("the output cannot be written: {}", system_error_text());
         return code;
     } catch (const CLI::ParseError& problem) {
-        // CLI11 prints help and version here, and says what is wrong with the command line.
-        return program.exit(problem) == 0 ? 0 : static_cast<int>(ExitCode::usage);
+        if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version
+        std::string sentence = problem.what();
+        // A first word that is no command is what is wrong, not that a command is missing.
+        if (argc > 1 && argv[1][0] != '-' && program.get_subcommands().empty())
+            sentence = fmt::format("'{}' is not a command of lockstep-analyze", argv[1]);
+        std::fprintf(stderr, "lockstep-analyze: %s; see lockstep-analyze --help\n", sentence.c_str());
+        return static_cast<int>(ExitCode::usage);
     } catch (const Error& problem) {
-        fmt::print(stderr, "lockstep-analyze: {}\n", problem.what());
+        say(problem.what());
         return static_cast<int>(problem.code());
     } catch (const std::exception& problem) {
-        fmt::print(stderr, "lockstep-analyze: {}\n", problem.what());
+        say(fmt::format("a fault inside lockstep-analyze: {}", problem.what()));
         return static_cast<int>(ExitCode::fault);
     }
 }

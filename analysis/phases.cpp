@@ -26,10 +26,10 @@ void PhaseSums::add(const PhaseSums& more) {
     }
 }
 
-void PhaseSums::scale(double factor) {
+void PhaseSums::divide(double divisor) {
     for (std::size_t i = 0; i < phase_count; ++i) {
-        seconds[i] *= factor;
-        calls[i] *= factor;
+        seconds[i] /= divisor;
+        calls[i] /= divisor;  // not times the inverse: whole numbers stay whole
     }
 }
 

@@ -32,7 +32,7 @@ struct PhaseSums {
     std::array<double, phase_count> seconds{}, calls{};
     double total() const;  // seconds
     void add(const PhaseSums& more);
-    void scale(double factor);
+    void divide(double divisor);
 };
 
 // From a row of /times and /calls to phases. A phase's time is without that of other phases below it: a communication

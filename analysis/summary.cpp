@@ -1,19 +1,15 @@
 // lockstep-analyze summary: what a run was, where each rank's time went, how fast and how large it was.
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "analysis/command.hpp"
-#include "analysis/configuration.hpp"
-#include "analysis/figures.hpp"
+#include "analysis/summary.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/table.hpp"
 
 namespace lockstep::analysis {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Options {
     std::vector<std::string> runs;
@@ -24,13 +20,6 @@ constexpr auto forward = static_cast<std::size_t>(Phase::forward);
 constexpr std::size_t few_ranks =
     16;  // up to so many, every rank of every epoch or step is shown unless told otherwise
 
-struct Summary {
-    std::vector<Setting> configuration;
-    std::string status;
-    std::string path;
-    RunFigures figures;
-};
-
 Summary summarise(const std::string& path, const Options& options) {
     const trace::Run run = trace::open_run(path);
     std::size_t ranks = 0;
@@ -39,16 +28,7 @@ Summary summarise(const std::string& path, const Options& options) {
     FigureOptions wanted;
     wanted.ranks_of_epochs = every_rank;
     wanted.ranks_of_steps = every_rank && options.per == "step";
-    return {configuration_of(run), status_of(run), path, figures_of(run, wanted)};
-}
-
-double share_of(double part, double whole) {
-    return whole > 0 ? part / whole : 0;
-}
-
-// Numbers that are not finite have no JSON.
-Json number(double value) {
-    return std::isfinite(value) ? Json(value) : Json(nullptr);
+    return {configuration_of(run), launches_of(run), status_of(run), path, figures_of(run, wanted)};
 }
 
 Cell cell(double value) {
@@ -69,118 +49,6 @@ Cell mean_cell(const PhaseSums& sums, std::size_t phase, double unit) {
 
 constexpr double millisecond = 1e-3;
 
-Json json_phases(const PhaseSums& sums, const std::array<double, phase_count>* slowest = nullptr) {
-    Json phases = Json::object();
-    const double total = sums.total();
-    for (std::size_t p = 0; p < phase_count; ++p) {
-        Json phase = {{"seconds", number(sums.seconds[p])}, {"calls", number(sums.calls[p])}};
-        if (sums.calls[p] == std::floor(sums.calls[p])) phase["calls"] = static_cast<std::int64_t>(sums.calls[p]);
-        phase["mean_seconds"] = sums.calls[p] > 0 ? number(mean_per_call(sums, p)) : Json(nullptr);
-        phase["share"] = number(share_of(sums.seconds[p], total));
-        if (slowest) phase["slowest_seconds"] = number((*slowest)[p]);
-        phases[phase_names[p]] = std::move(phase);
-    }
-    return phases;
-}
-
-double own_rate(std::int64_t tokens, std::size_t ranks, const RankSpan& rank, double seconds) {
-    return per_second(static_cast<double>(tokens) / static_cast<double>(ranks),
-                      rank.step_seconds > 0 ? rank.step_seconds : seconds);
-}
-
-Json json_totals(const SpanFigures& span) {
-    return {{"steps", span.steps},
-            {"skipped_steps", span.skipped},
-            {"tokens", span.tokens},
-            {"seconds", number(span.seconds)},
-            {"tokens_per_second", number(per_second(static_cast<double>(span.tokens), span.seconds))},
-            {"model_flop_per_second", number(per_second(span.model_flop, span.seconds))},
-            {"loss", number(span.loss.value())}};
-}
-
-Json json_span(const SpanFigures& span, const char* name, std::size_t rank_count) {
-    Json object = {{name, span.number}};
-    object.update(json_totals(span));
-    object["phases"] = json_phases(span.mean, &span.slowest);
-    if (!span.ranks.empty()) {
-        object["ranks"] = Json::array();
-        for (std::size_t r = 0; r < span.ranks.size(); ++r)
-            object["ranks"].push_back(
-                {{"rank", r},
-                 {"phases", json_phases(span.ranks[r].phases)},
-                 {"loss", number(span.ranks[r].loss.value())},
-                 {"tokens_per_second", number(own_rate(span.tokens, rank_count, span.ranks[r], span.seconds))}});
-    }
-    return object;
-}
-
-Json json_rank(const RankFigures& rank, std::size_t number_of_rank) {
-    return {
-        {"rank", number_of_rank},
-        {"host", rank.place.host},
-        {"cores", rank.place.cores},
-        {"gpu", rank.place.gpu},
-        {"threads", rank.place.threads},
-        {"phases", json_phases(rank.phases)},
-        {"loss",
-         {{"first", number(rank.loss_first)}, {"last", number(rank.loss_last)}, {"mean", number(rank.loss.value())}}},
-        {"forward_latency",
-         {{"mean_seconds", number(mean_per_call(rank.phases, forward))},
-          {"median_seconds", number(rank.forward_median)}}},
-        {"tokens_per_second", number(rank.tokens_per_second)},
-        {"allocated_memory_bytes", rank.allocated},
-        {"reserved_memory_bytes", rank.reserved},
-        {"peak_memory_bytes", rank.peak},
-        {"tracing_seconds", number(rank.overhead)}};
-}
-
-Json json_of(const Summary& summary) {
-    const RunFigures& figures = summary.figures;
-    const auto ranks = static_cast<double>(figures.ranks.size());
-    Json all = Json::object();
-    Json& configuration = all["configuration"] = Json::object();
-    for (const Setting& setting : summary.configuration)
-        std::visit(
-            [&](const auto& value) {
-                if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>)
-                    configuration[setting.key] = nullptr;
-                else
-                    configuration[setting.key] = value;
-            },
-            setting.value);
-    const Json status = Json::parse(summary.status, nullptr, false);
-    all["path"] = summary.path;
-    all["status"] = status.is_discarded() ? Json(nullptr) : status;
-    Json& totals = all["totals"] = json_totals(figures.all);
-    totals["first_step"] = figures.first_step;
-    totals["last_step"] = figures.last_step;
-    totals["hardware_flop_per_second"] = number(per_second(figures.hardware_flop, figures.all.seconds));
-    Json& list = all["ranks"] = Json::array();
-    double overhead = 0, rank_losses = 0;
-    std::uint64_t peak = 0;
-    for (std::size_t r = 0; r < figures.ranks.size(); ++r) {
-        list.push_back(json_rank(figures.ranks[r], r));
-        overhead += figures.ranks[r].overhead;
-        rank_losses += figures.ranks[r].loss.value();
-        peak = std::max(peak, figures.ranks[r].peak);
-    }
-    all["average"] = {
-        {"phases", json_phases(figures.mean)},
-        {"loss", {{"mean", number(rank_losses / ranks)}}},
-        {"forward_latency",
-         {{"mean_seconds", number(mean_per_call(figures.mean, forward))},
-          {"median_seconds", number(figures.forward_median)}}},
-        {"tokens_per_second", number(per_second(static_cast<double>(figures.all.tokens), figures.all.seconds) / ranks)},
-        {"largest_peak_memory_bytes", peak}};
-    all["overhead"] = {{"seconds", number(overhead / ranks)}, {"share", number(figures.overhead_share)}};
-    Json& epochs = all["epochs"] = Json::array();
-    for (const SpanFigures& span : figures.epochs) epochs.push_back(json_span(span, "epoch", figures.ranks.size()));
-    Json& steps = all["steps"] = Json::array();
-    for (const SpanFigures& span : figures.steps) steps.push_back(json_span(span, "step", figures.ranks.size()));
-    all["notes"] = figures.notes;
-    return all;
-}
-
 // One line of the phase tables: a rank's or the mean's, of the run, an epoch or a step.
 struct Line {
     std::int64_t span = 0;
@@ -191,40 +59,41 @@ struct Line {
     Cell peak{};
 };
 
+// Without ranks that took no part.
 std::vector<Line> lines_of(const Summary& summary, const std::string& per) {
     std::vector<Line> lines;
     const RunFigures& figures = summary.figures;
-    const auto ranks = static_cast<double>(figures.ranks.size());
-    if (per == "run") {
-        std::uint64_t most = 0;
-        for (std::size_t r = 0; r < figures.ranks.size(); ++r) {
-            const RankFigures& rank = figures.ranks[r];
-            most = std::max(most, rank.peak);
-            lines.push_back({0, static_cast<std::int64_t>(r), &rank.phases, rank.loss.value(), rank.tokens_per_second,
-                             figures.all.steps, static_cast<std::int64_t>(rank.peak)});
-        }
-        lines.push_back({0, std::string("mean"), &figures.mean, figures.all.loss.value(),
-                         per_second(static_cast<double>(figures.all.tokens), figures.all.seconds) / ranks,
-                         figures.all.steps, static_cast<std::int64_t>(most)});
-        return lines;
-    }
-    for (const SpanFigures& span : per == "epoch" ? figures.epochs : figures.steps) {
-        for (std::size_t r = 0; r < span.ranks.size(); ++r)
-            lines.push_back({span.number,
-                             static_cast<std::int64_t>(r),
-                             &span.ranks[r].phases,
-                             span.ranks[r].loss.value(),
-                             own_rate(span.tokens, figures.ranks.size(), span.ranks[r], span.seconds),
-                             span.steps,
-                             {}});
+    const auto add = [&](const SpanFigures& span, const auto& ranks) {
+        for (std::size_t r = 0; r < ranks.size(); ++r)
+            if (ranks[r].steps > 0 || span.steps == 0)
+                lines.push_back({span.number,
+                                 static_cast<std::int64_t>(r),
+                                 &ranks[r].phases,
+                                 ranks[r].loss.value(),
+                                 ranks[r].tokens_per_second(),
+                                 ranks[r].steps,
+                                 {}});
         lines.push_back({span.number,
                          std::string("mean"),
                          &span.mean,
                          span.loss.value(),
-                         per_second(static_cast<double>(span.tokens), span.seconds) / ranks,
+                         tokens_per_second_of_a_rank(span),
                          span.steps,
                          {}});
+    };
+    if (per == "run") {
+        std::uint64_t most = 0;
+        add(figures.all, figures.ranks);
+        for (Line& line : lines)
+            if (const auto* rank = std::get_if<std::int64_t>(&line.rank)) {
+                const std::uint64_t peak = figures.ranks[static_cast<std::size_t>(*rank)].peak;
+                line.peak = static_cast<std::int64_t>(peak);
+                most = std::max(most, peak);
+            }
+        lines.back().peak = static_cast<std::int64_t>(most);
+        return lines;
     }
+    for (const SpanFigures& span : per == "epoch" ? figures.epochs : figures.steps) add(span, span.ranks);
     return lines;
 }
 
@@ -331,18 +200,36 @@ void share_table(Page& page, const RunFigures& figures) {
                  {"mean", "mean per call, ms", 3},
                  {"fastest", "fastest rank, s", 3},
                  {"slowest", "slowest rank, s", 3}});
-    const double total = figures.mean.total();
-    for (std::size_t p = 0; p < phase_count; ++p) {
-        double fastest = figures.ranks.front().phases.seconds[p], slowest = fastest;
-        for (const RankFigures& rank : figures.ranks) {
-            fastest = std::min(fastest, rank.phases.seconds[p]);
-            slowest = std::max(slowest, rank.phases.seconds[p]);
-        }
-        table.add_row({std::string(phase_names[p]), figures.mean.seconds[p],
-                       100 * share_of(figures.mean.seconds[p], total), calls_cell(figures.mean.calls[p]),
-                       mean_cell(figures.mean, p, millisecond), fastest, slowest});
-    }
+    const PhaseSums& mean = figures.all.mean;
+    const double total = mean.total();
+    for (std::size_t p = 0; p < phase_count; ++p)
+        table.add_row({std::string(phase_names[p]), mean.seconds[p], 100 * share_of(mean.seconds[p], total),
+                       calls_cell(mean.calls[p]), mean_cell(mean, p, millisecond), figures.all.fastest[p],
+                       figures.all.slowest[p]});
     page.heading("Phases, average over ranks");
+    page.table(table);
+}
+
+void launch_table(Page& page, const Summary& summary) {
+    Table table({{"launch", "launch"},
+                 {"started", "started"},
+                 {"first_step", "from step"},
+                 {"last_step", "to step"},
+                 {"ranks", "ranks"},
+                 {"hosts", "hosts"},
+                 {"threads", "threads per rank"},
+                 {"micro_batch", "micro-batch"},
+                 {"seconds", "seconds in steps", 3},
+                 {"rate", "tokens/s", 0}});
+    for (std::size_t i = 0; i < summary.launches.size(); ++i) {
+        const Launch& launch = summary.launches[i];
+        const SpanFigures& span = summary.figures.launches[i];
+        const bool counts = span.steps > 0;
+        table.add_row({launch.number, launch.started, counts ? Cell(span.first_step) : Cell(),
+                       counts ? Cell(span.last_step) : Cell(), launch.ranks, launch.hosts, launch.threads,
+                       launch.micro_batch, span.seconds, counts ? Cell(tokens_per_second(span)) : Cell()});
+    }
+    page.heading("Launches");
     page.table(table);
 }
 
@@ -350,6 +237,7 @@ void rank_table(Page& page, const RunFigures& figures) {
     Table table({{"rank", "rank"},
                  {"host", "host"},
                  {"threads", "threads"},
+                 {"steps", "steps"},
                  {"first", "first loss", 4},
                  {"last", "last loss", 4},
                  {"mean", "mean loss", 4},
@@ -362,9 +250,9 @@ void rank_table(Page& page, const RunFigures& figures) {
     constexpr double mib = 1 << 20;
     for (std::size_t r = 0; r < figures.ranks.size(); ++r) {
         const RankFigures& rank = figures.ranks[r];
-        table.add_row({static_cast<std::int64_t>(r), rank.place.host, rank.place.threads, cell(rank.loss_first),
+        table.add_row({static_cast<std::int64_t>(r), rank.host, rank.threads, rank.steps, cell(rank.loss_first),
                        cell(rank.loss_last), cell(rank.loss.value()), 1e3 * mean_per_call(rank.phases, forward),
-                       1e3 * rank.forward_median, rank.tokens_per_second, static_cast<double>(rank.allocated) / mib,
+                       1e3 * rank.forward_median, rank.tokens_per_second(), static_cast<double>(rank.allocated) / mib,
                        static_cast<double>(rank.reserved) / mib, static_cast<double>(rank.peak) / mib});
     }
     page.heading("Ranks");
@@ -373,11 +261,11 @@ void rank_table(Page& page, const RunFigures& figures) {
 
 void status_sentences(Page& page, const Summary& summary) {
     if (summary.status.empty()) return;
-    const Json status = Json::parse(summary.status, nullptr, false);
+    const auto status = nlohmann::ordered_json::parse(summary.status, nullptr, false);
     if (!status.is_object()) return page.sentence("How it ended is unknown: status.json cannot be read.");
     std::string words;
     for (const auto& [key, value] : status.items())
-        if (value.is_primitive())
+        if (value.is_primitive() && !value.is_null() && value != "")
             words += fmt::format("{}{} {}", words.empty() ? "" : ", ", key,
                                  value.is_string() ? value.get<std::string>() : value.dump());
     page.sentence("How it ended (status.json): " + words + ".");
@@ -387,7 +275,7 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
     const RunFigures& figures = summary.figures;
     Table configuration({{"key", "setting"}, {"value", "value"}});
     for (const Setting& setting : summary.configuration) {
-        if (std::holds_alternative<std::monostate>(setting.value)) continue;
+        if (std::holds_alternative<std::monostate>(setting.value) || setting.value == Cell(std::string())) continue;
         // As words: a column of mixed numbers and names reads best flush left, and without separators in a year.
         const auto* whole = std::get_if<std::int64_t>(&setting.value);
         std::vector<Cell> cells = {setting.title, setting.value};
@@ -396,6 +284,7 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
     }
     page.heading(fmt::format("Run {}", summary.path), true);
     page.table(configuration);
+    if (summary.launches.size() > 1) launch_table(page, summary);
     share_table(page, figures);
     phase_tables(page, lines_of(summary, "run"), "run", "whole run");
     rank_table(page, figures);
@@ -403,13 +292,12 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
     page.heading("Together");
     const SpanFigures& all = figures.all;
     page.sentence(fmt::format("{} steps ({} to {}), {} tokens, {:.3f} s in steps (the slowest rank's).",
-                              with_commas(all.steps), figures.first_step, figures.last_step, with_commas(all.tokens),
+                              with_commas(all.steps), all.first_step, all.last_step, with_commas(all.tokens),
                               all.seconds));
-    page.sentence(fmt::format("{:.0f} tokens/s on all ranks together, {} for the model.",
-                              per_second(static_cast<double>(all.tokens), all.seconds),
+    page.sentence(fmt::format("{:.0f} tokens/s on all ranks together, {} for the model.", tokens_per_second(all),
                               human_rate(per_second(all.model_flop, all.seconds), "FLOP")));
     page.sentence(fmt::format("Forward pass: {:.3f} ms a call on average, median {:.3f} ms.",
-                              1e3 * mean_per_call(figures.mean, forward), 1e3 * figures.forward_median));
+                              1e3 * mean_per_call(figures.all.mean, forward), 1e3 * figures.forward_median));
     page.sentence(fmt::format("Skipped steps: {}. Tracing took {:.3f} % of the traced time.", all.skipped,
                               100 * figures.overhead_share));
     for (const std::string& note : figures.notes) page.sentence(note);
@@ -422,10 +310,12 @@ int run_summary(const Options& options) {
     for (const std::string& path : options.runs) summaries.push_back(summarise(path, options));
     std::string out;
     if (format == TableFormat::json) {
-        Json all = Json::array();
+        auto all = nlohmann::ordered_json::array();
         for (const Summary& summary : summaries) all.push_back(json_of(summary));
         // A name in a damaged description may not be UTF-8; that is no reason to print nothing.
-        out = (summaries.size() == 1 ? all[0] : all).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+        out = (summaries.size() == 1 ? all[0] : all)
+                  .dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+              "\n";
     } else if (format == TableFormat::csv) {
         out = csv_of(summaries, options.per);
     } else {

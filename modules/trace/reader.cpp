@@ -145,12 +145,12 @@ Run open_run(const std::string& path) {
         files.push_back({0, path});
     }
     for (const NumberedFile& file : files) {
-        RunPart part{TraceFile(file.path), 0};
+        RunPart part{TraceFile(file.path)};
         part.rows = part.file.steps().size();
-        if (part.file.header().part == 0) ++run.launches;
+        if (part.file.header().part == 0 || run.parts.empty()) ++run.launches;
+        part.launch = run.launches;
         run.parts.push_back(std::move(part));
     }
-    run.launches = std::max<std::int64_t>(run.launches, 1);
     // A later file's steps are what the run is made of; an earlier file counts up to where a later one begins.
     std::int64_t resumed_at = std::numeric_limits<std::int64_t>::max();
     for (auto part = run.parts.rbegin(); part != run.parts.rend(); ++part) {

@@ -42,6 +42,7 @@ class TraceFile {
 struct RunPart {
     TraceFile file;
     std::size_t rows = 0;
+    std::int64_t launch = 1;  // which of the run's launches wrote it, from 1
 };
 
 struct Run {

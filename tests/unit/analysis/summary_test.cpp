@@ -4,6 +4,7 @@
 
 #include <boost/test/unit_test.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -36,7 +37,8 @@ const std::vector<Known> every_step = {
     {"epoch/step/backward", 2.0, 4},
     {"epoch/step/backward/communication", 0.5, 1},
     {"epoch/step/communication", 0.3, 3},
-    {"epoch/step/communication/data", 0.3, 3},
+    {"epoch/step/communication/data", 0.2, 2},
+    {"epoch/step/communication/control", 0.1, 1},
     {"epoch/step/optimizer", 0.4, 1},
     {"validation", 0, 0},
     {"validation/forward", 0, 0},
@@ -261,9 +263,146 @@ BOOST_AUTO_TEST_CASE(steps_made_again_count_once) {
     BOOST_TEST(figures.all.steps == 6);
     BOOST_TEST(figures.all.tokens == 6000);
     BOOST_TEST(figures.steps.back().number == 6);
-    check(figures.mean.seconds[static_cast<std::size_t>(Phase::forward)], 1.5 * 0.8 * 6);
+    check(figures.all.mean.seconds[static_cast<std::size_t>(Phase::forward)], 1.5 * 0.8 * 6);
     BOOST_TEST(run.superseded == 2u);
     BOOST_TEST(figures.epochs.size() == 3u);
+}
+
+// Launches of 2, 3, 1 and 2 ranks. A step has 1200 tokens and takes 8 s; rank r spends 4 s × (r + 1) in it.
+BOOST_AUTO_TEST_CASE(launches_with_other_numbers_of_ranks) {
+    const TemporaryFolder folder("summary-launches");
+    const auto launch = [&](std::int64_t first, std::int64_t last, std::size_t ranks, std::int64_t threads, int micro) {
+        trace::Header header = known_header(ranks);
+        for (auto& rank : header.ranks) rank.threads = threads;
+        const auto at = header.description.find("micro = 2");
+        header.description.replace(at, 9, "micro = " + std::to_string(micro));
+        trace::Block block = known_block(first, last, ranks);
+        for (auto& row : block.steps) row.tokens = 1200;
+        trace::TraceWriter writer(folder / "run", header, 10);
+        writer.append(block);
+        writer.finish();
+    };
+    launch(1, 2, 2, 2, 4);
+    launch(3, 3, 3, 1, 2);
+    launch(4, 7, 1, 4, 8);
+    launch(7, 8, 2, 2, 4);  // step 7 again
+    const Output output = analyze(folder, "summary --format json " + (folder / "run"));
+    BOOST_REQUIRE(output.code == 0);
+    const auto json = nlohmann::json::parse(output.text);
+    BOOST_TEST(json["totals"]["tokens"] == 8 * 1200);
+    check(json["totals"]["tokens_per_second"], 150);
+    BOOST_TEST(json["configuration"]["ranks"] == "2, 3, 1");
+    BOOST_TEST(json["configuration"]["threads"] == "2, 1, 4");
+    BOOST_TEST(json["configuration"]["micro_batch"] == "4, 2, 8");
+    BOOST_TEST(json["configuration"]["hosts"] == "1, 2");
+    BOOST_TEST(json["configuration"]["width"] == 64);
+
+    // Rank 0: steps 1, 2, 7, 8 with 600 tokens, 3 with 400, 4 to 6 with 1200. Rank 1: 1, 2, 3, 7, 8. Rank 2: 3.
+    struct OfRank {
+        std::int64_t steps;
+        double tokens, seconds, loss;
+    };
+    const std::vector<OfRank> of_ranks = {
+        {8, 4 * 600 + 400 + 3 * 1200, 8 * 4, 4.5}, {5, 4 * 600 + 400, 5 * 8, 4.7}, {1, 400, 12, 4}};
+    BOOST_REQUIRE(json["ranks"].size() == 3u);
+    for (std::size_t r = 0; r < 3; ++r) {
+        const auto& rank = json["ranks"][r];
+        BOOST_TEST(rank["steps"] == of_ranks[r].steps);
+        check(rank["tokens"], of_ranks[r].tokens);
+        check(rank["tokens_per_second"], of_ranks[r].tokens / of_ranks[r].seconds);
+        check(rank["loss"]["mean"], of_ranks[r].loss);
+        BOOST_TEST(rank["phases"]["optimizer"]["calls"] == of_ranks[r].steps);
+    }
+    BOOST_TEST(json["ranks"][0]["threads"] == "2, 1, 4");
+    BOOST_TEST(json["ranks"][2]["threads"] == 1);
+    // Optimizer: 0.4 s × (r + 1) a step. Means of the steps: 0.6 with two ranks, 0.8 with three, 0.4 with one.
+    const auto& optimizer = json["average"]["phases"]["optimizer"];
+    check(optimizer["seconds"], 4 * 0.6 + 0.8 + 3 * 0.4);
+    BOOST_TEST(optimizer["calls"] == 8);
+    // A step's tokens over its ranks: 4 × 600 + 400 + 3 × 1200.
+    check(json["average"]["tokens_per_second"], 6400.0 / 64);
+    check(json["average"]["loss"]["mean"], (1.25 + 2.25 + 3.5 + 4 + 5 + 6 + 7.25 + 8.25) / 8);
+    check(json["overhead"]["seconds"], 8 * 0.01);
+
+    struct OfLaunch {
+        std::int64_t first, last, ranks, hosts, threads, micro;
+        double mean, slowest;  // optimizer
+    };
+    const std::vector<OfLaunch> of_launches = {{1, 2, 2, 1, 2, 4, 1.2, 1.6},
+                                               {3, 3, 3, 2, 1, 2, 0.8, 1.2},
+                                               {4, 6, 1, 1, 4, 8, 1.2, 1.2},
+                                               {7, 8, 2, 1, 2, 4, 1.2, 1.6}};
+    BOOST_REQUIRE(json["launches"].size() == 4u);
+    for (std::size_t i = 0; i < 4; ++i) {
+        const auto& found = json["launches"][i];
+        const OfLaunch& expected = of_launches[i];
+        const std::int64_t steps = expected.last - expected.first + 1;
+        BOOST_TEST(found["launch"] == i + 1);
+        BOOST_TEST(found["first_step"] == expected.first);
+        BOOST_TEST(found["last_step"] == expected.last);
+        BOOST_TEST(found["ranks"] == expected.ranks);
+        BOOST_TEST(found["hosts"] == expected.hosts);
+        BOOST_TEST(found["threads"] == expected.threads);
+        BOOST_TEST(found["micro_batch"] == expected.micro);
+        check(found["seconds"], 8.0 * static_cast<double>(steps));
+        check(found["tokens_per_second"], 150);
+        check(found["phases"]["optimizer"]["seconds"], expected.mean);
+        check(found["phases"]["optimizer"]["slowest_seconds"], expected.slowest);
+    }
+    // Epoch 1 holds step 3 of three ranks and step 4 of one.
+    const auto& epoch = json["epochs"][1];
+    check(epoch["phases"]["optimizer"]["seconds"], 0.8 + 0.4);
+    check(epoch["phases"]["optimizer"]["slowest_seconds"], 1.2 + 0.4);
+    BOOST_REQUIRE(epoch["ranks"].size() == 3u);
+    check(epoch["ranks"][0]["tokens_per_second"], (400.0 + 1200) / 8);
+    check(epoch["ranks"][2]["tokens_per_second"], 400.0 / 12);
+    BOOST_TEST(json["epochs"][0]["ranks"].size() == 2u);
+    BOOST_TEST(json["epochs"][2]["ranks"].size() == 1u);
+
+    const Output page = analyze(folder, "summary --per epoch " + (folder / "run"));
+    BOOST_REQUIRE(page.code == 0);
+    for (const char* words : {"Launches\n", "from step", "2, 3, 1", "different numbers of ranks", "150 tokens/s"})
+        BOOST_TEST(page.text.find(words) != std::string::npos, words);
+    const Output lines = analyze(folder, "summary --format csv " + (folder / "run"));
+    for (const char* words : {"synthetic,0,8,", "synthetic,1,5,", "synthetic,2,1,", "synthetic,mean,8,"})
+        BOOST_TEST(lines.text.find(words) != std::string::npos, words);
+}
+
+// A launch that was made again from its first step on has a line and no figures.
+BOOST_AUTO_TEST_CASE(a_launch_made_again_as_a_whole) {
+    const TemporaryFolder folder("summary-again");
+    for (const std::size_t ranks : {3, 2}) {
+        trace::TraceWriter writer(folder / "run", known_header(ranks), 10);
+        writer.append(known_block(1, 4, ranks));
+        writer.finish();
+    }
+    const auto json = nlohmann::json::parse(analyze(folder, "summary --format json " + (folder / "run")).text);
+    BOOST_REQUIRE(json["launches"].size() == 2u);
+    BOOST_TEST(json["launches"][0]["steps"] == 0);
+    BOOST_TEST(json["launches"][0]["first_step"].is_null());
+    BOOST_TEST(json["configuration"]["ranks"] == 2);
+    BOOST_TEST(json["ranks"].size() == 2u);
+    check(json["ranks"][1]["tokens_per_second"], 2000.0 / 32);
+    BOOST_TEST(json["notes"].dump().find("different numbers") == std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_empty_is_left_out_and_reserved_memory_is_peak_too) {
+    const TemporaryFolder folder("summary-status");
+    {
+        trace::Block block = known_block(1, 4, 2);
+        block.memory[3 * 2 * 3 + 1] = 9000;  // reserved, rank 0, step 4
+        trace::TraceWriter writer(folder / "run", known_header(2), 10);
+        writer.append(block);
+        writer.finish();
+    }
+    std::ofstream(folder / "run/status.json") << R"({"state": "finished", "step": 4, "reason": "", "time": "now"})";
+    const Output page = analyze(folder, "summary " + (folder / "run"));
+    BOOST_TEST(page.text.find("How it ended (status.json): state finished, step 4, time now.") != std::string::npos);
+    BOOST_TEST(page.text.find("Launches\n") == std::string::npos);
+    const auto json = nlohmann::json::parse(analyze(folder, "summary --format json " + (folder / "run")).text);
+    BOOST_TEST(json["ranks"][0]["peak_memory_bytes"] == 9000);
+    BOOST_TEST(json["ranks"][1]["peak_memory_bytes"] == 4001);
+    BOOST_TEST(json["average"]["largest_peak_memory_bytes"] == 9000);
 }
 
 BOOST_AUTO_TEST_CASE(losses_that_are_not_finite_do_not_spoil_the_rest) {
@@ -300,6 +439,9 @@ BOOST_AUTO_TEST_CASE(wrong_input_gets_a_sentence_and_its_code) {
     };
     const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
     BOOST_TEST(lines(expect("summary " + (folder / "nothing"), 2)) == 1);
+    ::setenv("LOCKSTEP_LOG", "loud", 1);
+    BOOST_TEST(expect("summary " + (folder / "nothing"), 2).find("does not exist") != std::string::npos);
+    ::unsetenv("LOCKSTEP_LOG");
     BOOST_TEST(lines(expect("summary " + (folder / "text.txt"), 2)) == 1);
     BOOST_TEST(lines(expect("summary " + (folder / "other.h5"), 2)) == 1);
     BOOST_TEST(lines(expect("summary " + folder.string(), 2)) == 1);
