@@ -9,19 +9,6 @@
 #include "base/log.hpp"
 #include "base/version.hpp"
 
-namespace {
-
-// The log itself refuses to start where LOCKSTEP_LOG is wrong.
-void say(const std::string& sentence) {
-    try {
-        lockstep::log::error("{}", sentence);
-    } catch (const lockstep::Error& problem) {
-        std::fprintf(stderr, "lockstep-analyze: %s\nlockstep-analyze: %s\n", sentence.c_str(), problem.what());
-    }
-}
-
-}  // namespace
-
 int main(int argc, char** argv) {
     using namespace lockstep;
     CLI::App program("Says from the traces of lockstep's runs where the time went.", "lockstep-analyze");
@@ -46,10 +33,10 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "lockstep-analyze: %s; see lockstep-analyze --help\n", sentence.c_str());
         return static_cast<int>(ExitCode::usage);
     } catch (const Error& problem) {
-        say(problem.what());
+        log::error("{}", problem.what());
         return static_cast<int>(problem.code());
     } catch (const std::exception& problem) {
-        say(fmt::format("a fault inside lockstep-analyze: {}", problem.what()));
+        log::error("a fault inside lockstep-analyze: {}", problem.what());
         return static_cast<int>(ExitCode::fault);
     }
 }

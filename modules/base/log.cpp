@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "base/error.hpp"
 
@@ -34,15 +35,15 @@ spdlog::level::level_enum spdlog_level(Level level) {
     return spdlog::level::info;
 }
 
-Level level_from_environment(Level otherwise) {
+// From LOCKSTEP_LOG; an unknown word is said in the log, which must not fail itself.
+std::optional<Level> level_from_environment() {
     const char* value = std::getenv("LOCKSTEP_LOG");
-    if (!value) return otherwise;
-    const std::string name = value;
+    const std::string name = value ? value : "info";
     if (name == "debug") return Level::debug;
     if (name == "info") return Level::info;
     if (name == "warning") return Level::warning;
     if (name == "error") return Level::error;
-    throw usage_error("LOCKSTEP_LOG is '{}'; it takes debug, info, warning or error", name);
+    return std::nullopt;
 }
 
 spdlog::logger& logger() {
@@ -50,7 +51,9 @@ spdlog::logger& logger() {
         auto made = std::make_shared<spdlog::logger>("lockstep", std::make_shared<spdlog::sinks::stderr_sink_mt>());
         made->set_pattern("%Y-%m-%d %H:%M:%S %l: %v");
         made->flush_on(spdlog::level::info);
-        made->set_level(spdlog_level(level_from_environment(Level::info)));
+        const auto level = level_from_environment();
+        made->set_level(spdlog_level(level.value_or(Level::info)));
+        if (!level) made->warn("LOCKSTEP_LOG is not one of debug, info, warning and error; info is taken");
         return made;
     }();
     return *instance;
