@@ -4,9 +4,7 @@
 // something twice shows it as a lower rate; bytes are those of every tensor read or written once.
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <functional>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -14,105 +12,29 @@
 
 #include "base/clock.hpp"
 #include "base/format.hpp"
-#include "base/random.hpp"
 #include "cluster/session.hpp"
-#include "device/memory.hpp"
 #include "device/parallel.hpp"
-#include "kernels/backend.hpp"
+#include "measure.hpp"
 
 using namespace lockstep;
 using namespace lockstep::kernels;
+using namespace lockstep::bench;
 
 namespace {
 
 constexpr std::int64_t rows = 512, width = 768, heads = 12, head_width = 64, mini_batch = 16, vocabulary = 50257;
 constexpr std::int64_t head_rows = 166;  // rows of logits at a time, as model/stage.cpp cuts them
 
-// Cuts the kernel's tensors from the arena, once measuring and once for good, and returns one run of the kernel.
-using Run = std::function<void()>;
-using Setup = std::function<Run(Arena&)>;
-
-struct Limits {
-    double flop_per_second = 0, bytes_per_second = 0;
-};
-
-struct Kernel {
-    Arena arena;
-    Run run;
-};
-
-Kernel prepare(const Setup& setup) {
-    Arena measure;
-    setup(measure);
-    Kernel kernel;
-    kernel.arena = Arena(Device{}, measure.peak(), "a benchmark");
-    kernel.run = setup(kernel.arena);
-    return kernel;
-}
-
-Tensor make(Arena& arena, const Shape& shape, double mean = 0, double deviation = 1) {
-    const Tensor tensor = arena.allocate(Type::fp32, shape);
-    if (arena.measuring()) return tensor;
-    const RandomStream stream(1, "bench");
-    float* x = tensor.fp32();
-    const double half = deviation * 1.7320508;  // a uniform distribution of this deviation
-    parallel_for(tensor.count(), 4096, [&](std::int64_t first, std::int64_t last, int) {
-        for (std::int64_t i = first; i < last; ++i)
-            x[i] = static_cast<float>(mean + half * (2 * stream.uniform(static_cast<std::uint64_t>(i)) - 1));
-    });
-    return tensor;
-}
-
-Tensor make_ids(Arena& arena, std::int64_t count) {
-    const Tensor tensor = arena.allocate(Type::int32, {count});
-    if (arena.measuring()) return tensor;
-    const RandomStream stream(1, "ids");
-    for (std::int64_t i = 0; i < count; ++i)
-        tensor.as<std::int32_t>()[i] =
-            static_cast<std::int32_t>(stream.uniform(static_cast<std::uint64_t>(i)) * static_cast<double>(vocabulary));
-    return tensor;
-}
-
-double shortest(const Run& run, int times) {
-    double best = 0;
-    for (int i = 0; i <= times; ++i) {  // the first does not count
-        const double start = seconds_now();
-        run();
-        const double seconds = seconds_now() - start;
-        if (i == 1 || (i > 1 && seconds < best)) best = seconds;
-    }
-    return best;
-}
-
-Setup product_of(Backend& backend, Shape c, Shape a, Transpose transpose_a, Shape b, Transpose transpose_b,
-                 Accumulate accumulate) {
-    return [=, &backend](Arena& arena) -> Run {
-        const Tensor out = make(arena, c), left = make(arena, a), right = make(arena, b);
-        return [=, &backend] { backend.product(out, left, transpose_a, right, transpose_b, accumulate); };
-    };
-}
-
-Limits measure_limits(Backend& backend) {
-    constexpr std::int64_t n = 2048, copied = std::int64_t{64} << 20;
-    const Kernel product =
-        prepare(product_of(backend, {n, n}, {n, n}, Transpose::no, {n, n}, Transpose::no, Accumulate::no));
-    const Kernel copy = prepare([&](Arena& arena) -> Run {
-        const Tensor y = arena.allocate(Type::fp32, {copied}), x = arena.allocate(Type::fp32, {copied});
-        return [&backend, y, x] { backend.copy(y, x); };
-    });
-    return {2.0 * n * n * n / shortest(product.run, 10), 2.0 * 4 * copied / shortest(copy.run, 10)};
-}
-
 class Suite {
   public:
     Suite(Backend& backend, const Limits& limits) : backend_(backend), limits_(limits) {}
 
     void arithmetic(const std::string& name, double flop, Setup setup) {
-        add(name, "FLOP/s", flop, flop / limits_.flop_per_second, std::move(setup));
+        add(name, "FLOP/s", flop, limits_.flop_per_second, std::move(setup));
     }
     void memory(const std::string& name, std::int64_t elements, Setup setup) {
         const double bytes = 4 * static_cast<double>(elements);
-        add(name, "bytes/s", bytes, bytes / limits_.bytes_per_second, std::move(setup));
+        add(name, "bytes/s", bytes, limits_.bytes_per_second, std::move(setup));
     }
 
     // y = x Wᵀ, dx = dy W, dW += dyᵀ x.
@@ -132,17 +54,19 @@ class Suite {
 
   private:
     // The tensors of one kernel at a time are kept, over all its repetitions.
-    void add(const std::string& name, const char* unit, double amount, double share, Setup setup) {
-        const auto function = [this, name, unit, amount, share, setup](benchmark::State& state) {
+    void add(const std::string& name, const char* unit, double amount, double limit, Setup setup) {
+        const auto function = [this, name, unit, amount, limit, setup](benchmark::State& state) {
             if (prepared_name_ != name) {
                 prepared_ = Kernel();
                 prepared_ = prepare(setup);
                 prepared_.run();
                 prepared_name_ = name;
             }
+            const double start = seconds_now();
             for (auto _ : state) prepared_.run();
-            state.counters[unit] = benchmark::Counter(amount, benchmark::Counter::kIsIterationInvariantRate);
-            state.counters["share_of_limit"] = benchmark::Counter(share, benchmark::Counter::kIsIterationInvariantRate);
+            const double seconds = (seconds_now() - start) / static_cast<double>(state.iterations());
+            state.counters[unit] = amount / seconds;
+            state.counters["share_of_limit"] = amount / seconds / limit;
         };
         benchmark::RegisterBenchmark(name.c_str(), function)->UseRealTime()->Unit(benchmark::kMillisecond);
     }
@@ -261,14 +185,14 @@ void Suite::elementwise() {
 void Suite::vocabulary_sized() {
     memory("cross_entropy", 2 * head_rows * vocabulary, [this](Arena& arena) -> Run {
         const Tensor losses = make(arena, {head_rows}), logits = make(arena, {head_rows, vocabulary});
-        const Tensor targets = make_ids(arena, head_rows);
+        const Tensor targets = make_ids(arena, head_rows, vocabulary);
         return [=, this] { backend_.cross_entropy(losses, logits, targets, 1.0f / rows); };
     });
     for (const bool backward : {false, true})
         memory(backward ? "embedding/backward" : "embedding/forward", (backward ? 5 : 3) * rows * width,
                [this, backward](Arena& arena) -> Run {
                    const Tensor table = make(arena, {vocabulary, width}), position = make(arena, {1024, width});
-                   const Tensor ids = make_ids(arena, rows), y = make(arena, {rows, width});
+                   const Tensor ids = make_ids(arena, rows, vocabulary), y = make(arena, {rows, width});
                    return [=, this] {
                        if (backward)
                            backend_.embedding_backward(table, position, ids, y, rows);
@@ -277,17 +201,6 @@ void Suite::vocabulary_sized() {
                    };
                });
 }
-
-// Shows the fastest of a kernel's repetitions: the one that other work on the machine disturbed least.
-class FastestReporter final : public benchmark::ConsoleReporter {
-  public:
-    void ReportRuns(const std::vector<Run>& runs) override {
-        if (runs.empty() || runs.front().run_type == Run::RT_Aggregate) return;
-        ConsoleReporter::ReportRuns({*std::min_element(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
-            return a.GetAdjustedRealTime() < b.GetAdjustedRealTime();
-        })});
-    }
-};
 
 int run(int argc, char** argv) {
     char repetitions[] = "--benchmark_repetitions=5", least_time[] = "--benchmark_min_time=0.1";
