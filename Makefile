@@ -50,8 +50,8 @@ demo: dependencies
 	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep lockstep-analyze
 	tools/demo.sh $(BUILD)
 
-bench: dependencies
-	@test -f bench/CMakeLists.txt || { echo 'This version has no benchmarks.' >&2; exit 2; }
+bench:
+	@tools/install_dependencies --benchmarks
 	cmake -S . -B build/bench $(call GENERATOR,build/bench) -DLOCKSTEP_BENCHMARKS=ON -DLOCKSTEP_TESTS=OFF $(CMAKE_FLAGS)
 	cmake --build build/bench --parallel $(JOBS)
 	@for benchmark in build/bench/bin/bench_*; do "$$benchmark" || exit 1; done

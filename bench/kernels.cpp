@@ -1,0 +1,249 @@
+// Times the CPU backend's kernels at the sizes of gpt2-124m, ttt-linear-125m and ttt-mlp-125m: N = 512 rows, one
+// sequence. Each kernel is set against what this machine gave in the same run: a product of 2048 x 2048 matrices for
+// arithmetic, a copy of 256 MiB for memory. FLOP are counted as in model/flops.hpp, so that a kernel that computes
+// something twice shows it as a lower rate; bytes are those of every tensor read or written once.
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/format.hpp"
+#include "cluster/session.hpp"
+#include "device/parallel.hpp"
+#include "measure.hpp"
+
+using namespace lockstep;
+using namespace lockstep::kernels;
+using namespace lockstep::bench;
+
+namespace {
+
+constexpr std::int64_t rows = 512, width = 768, heads = 12, head_width = 64, mini_batch = 16, vocabulary = 50257;
+constexpr std::int64_t head_rows = 166;  // rows of logits at a time, as model/stage.cpp cuts them
+
+class Suite {
+  public:
+    Suite(Backend& backend, const Limits& limits) : backend_(backend), limits_(limits) {}
+
+    void arithmetic(const std::string& name, double flop, Setup setup) {
+        add(name, "FLOP/s", flop, limits_.flop_per_second, std::move(setup));
+    }
+    void memory(const std::string& name, std::int64_t elements, Setup setup) {
+        const double bytes = 4 * static_cast<double>(elements);
+        add(name, "bytes/s", bytes, limits_.bytes_per_second, std::move(setup));
+    }
+
+    // y = x Wᵀ, dx = dy W, dW += dyᵀ x.
+    void linear(const std::string& name, std::int64_t n, std::int64_t in, std::int64_t out) {
+        const double flop = 2.0 * static_cast<double>(n * in * out);
+        const Shape x = {n, in}, y = {n, out}, w = {out, in};
+        using T = Transpose;
+        arithmetic(name + "/forward", flop, product_of(backend_, y, x, T::no, w, T::yes, Accumulate::no));
+        arithmetic(name + "/dx", flop, product_of(backend_, x, y, T::no, w, T::no, Accumulate::no));
+        arithmetic(name + "/dweight", flop, product_of(backend_, w, y, T::yes, x, T::no, Accumulate::yes));
+    }
+    void attention();
+    void ttt(bool mlp);
+    void norms();
+    void elementwise();
+    void vocabulary_sized();
+
+  private:
+    // The tensors of one kernel at a time are kept, over all its repetitions.
+    void add(const std::string& name, const char* unit, double amount, double limit, Setup setup) {
+        const auto function = [this, name, unit, amount, limit, setup](benchmark::State& state) {
+            if (prepared_name_ != name) {
+                prepared_ = Kernel();
+                prepared_ = prepare(setup);
+                prepared_.run();
+                prepared_name_ = name;
+            }
+            const double start = seconds_now();
+            for (auto _ : state) prepared_.run();
+            const double seconds = (seconds_now() - start) / static_cast<double>(state.iterations());
+            state.counters[unit] = amount / seconds;
+            state.counters["share_of_limit"] = amount / seconds / limit;
+        };
+        benchmark::RegisterBenchmark(name.c_str(), function)->UseRealTime()->Unit(benchmark::kMillisecond);
+    }
+
+    Backend& backend_;
+    Limits limits_;
+    std::string prepared_name_;
+    Kernel prepared_;
+};
+
+void Suite::attention() {
+    const AttentionShape shape{1, rows, rows, heads, heads, head_width};
+    const double flop = 2.0 * rows * rows * width;  // causal: half of the square, two products
+    for (const bool backward : {false, true})
+        arithmetic(backward ? "attention/backward" : "attention/forward", backward ? 2 * flop : flop,
+                   [this, shape, backward](Arena& arena) -> Run {
+                       const Shape x = {rows, width};
+                       const Tensor q = make(arena, x), k = make(arena, x), v = make(arena, x), y = make(arena, x);
+                       const Tensor sums = make(arena, {1, heads, rows});
+                       const Run forward = [=, this] { backend_.attention_forward(y, sums, q, k, v, shape); };
+                       if (!backward) return forward;
+                       if (!arena.measuring()) forward();
+                       const Tensor dy = make(arena, x), dq = make(arena, x), dk = make(arena, x), dv = make(arena, x);
+                       return [=, this] { backend_.attention_backward(dq, dk, dv, dy, q, k, v, y, sums, shape); };
+                   });
+}
+
+TttInner make_inner(Arena& arena, const TttShape& shape) {
+    const std::int64_t f = shape.head_width, g = shape.hidden();
+    TttInner inner;
+    inner.weight1 = make(arena, {heads, f, g}, 0, 0.02);
+    inner.bias1 = make(arena, {heads, 1, g}, 0, 0);
+    if (shape.mlp) {
+        inner.weight2 = make(arena, {heads, g, f}, 0, 0.02);
+        inner.bias2 = make(arena, {heads, 1, f}, 0, 0);
+    }
+    inner.norm_weight = make(arena, {heads, f}, 1, 0);
+    inner.norm_bias = make(arena, {heads, f}, 0, 0);
+    return inner;
+}
+
+void Suite::ttt(bool mlp) {
+    const TttShape shape{mlp, 1, rows, heads, head_width, mini_batch};
+    const double f = head_width, b = mini_batch;
+    const double flop = static_cast<double>(rows * heads) * (mlp ? 56 * f * f + 20 * b * f : 6 * f * f + 4 * b * f);
+    const std::string name = mlp ? "ttt_mlp/" : "ttt_linear/";
+    for (const bool backward : {false, true})
+        arithmetic(name + (backward ? "backward" : "forward"), backward ? 2 * flop : flop,
+                   [this, shape, backward](Arena& arena) -> Run {
+                       const Shape x = {rows, width};
+                       const Tensor q = make(arena, x), k = make(arena, x), v = make(arena, x), y = make(arena, x);
+                       const Tensor step = make(arena, {rows, heads}, (shape.mlp ? 0.05 : 0.5) / head_width, 0);
+                       const Tensor token = make(arena, {mini_batch}, 0.2, 0);
+                       const Tensor saved = make(arena, {backend_.ttt_saved_count(shape)});
+                       const TttInner inner = make_inner(arena, shape);
+                       const Run forward = [=, this] {
+                           backend_.ttt_forward(y, saved, q, k, v, step, token, inner, shape);
+                       };
+                       if (!backward) return forward;
+                       if (!arena.measuring()) forward();
+                       const Tensor dy = make(arena, x), dq = make(arena, x), dk = make(arena, x), dv = make(arena, x);
+                       const Tensor dstep = make(arena, {rows, heads}), dtoken = make(arena, {mini_batch});
+                       const TttInner dinner = make_inner(arena, shape);
+                       return [=, this] {
+                           backend_.ttt_backward(dq, dk, dv, dstep, dtoken, dinner, dy, saved, q, k, v, step, token,
+                                                 inner, shape);
+                       };
+                   });
+}
+
+void Suite::norms() {
+    constexpr std::int64_t n = rows * width;
+    for (const bool layer : {false, true})
+        for (const bool backward : {false, true})
+            memory(std::string(layer ? "layer_norm/" : "rms_norm/") + (backward ? "backward" : "forward"),
+                   (backward ? 4 : 2) * n, [this, layer, backward](Arena& arena) -> Run {
+                       const Shape x_shape = {rows, width};
+                       const Tensor x = make(arena, x_shape), y = make(arena, x_shape), dx = make(arena, x_shape);
+                       const Tensor mean = make(arena, {rows}, 0, 0), inverse = make(arena, {rows}, 1, 0);
+                       const Tensor w = make(arena, {width}, 1, 0), bias = make(arena, {width}, 0, 0);
+                       const Tensor dw = make(arena, {width}), dbias = make(arena, {width});
+                       return [=, this] {
+                           if (layer && backward)
+                               backend_.layer_norm_backward(dx, dw, dbias, y, x, w, mean, inverse);
+                           else if (layer)
+                               backend_.layer_norm_forward(y, mean, inverse, x, w, bias, 1e-5f);
+                           else if (backward)
+                               backend_.rms_norm_backward(dx, dw, y, x, w, inverse);
+                           else
+                               backend_.rms_norm_forward(y, inverse, x, w, 1e-6f);
+                       };
+                   });
+}
+
+void Suite::elementwise() {
+    constexpr std::int64_t gelu = rows * 3072, swiglu = rows * 2048, parameters = 10'000'000;
+    const auto flat = [this](const std::string& name, int tensors, std::int64_t count, int touched, auto call) {
+        memory(name, touched * count, [tensors, count, call](Arena& arena) -> Run {
+            std::vector<Tensor> t;
+            for (int i = 0; i < tensors; ++i) t.push_back(make(arena, {count}, 0.5, 0.25));
+            return [call, t] { call(t); };
+        });
+    };
+    using T = const std::vector<Tensor>&;
+    flat("gelu/forward", 2, gelu, 2, [this](T t) { backend_.gelu_forward(t[0], t[1]); });
+    flat("gelu/backward", 3, gelu, 3, [this](T t) { backend_.gelu_backward(t[0], t[1], t[2]); });
+    flat("swiglu/forward", 3, swiglu, 3, [this](T t) { backend_.swiglu_forward(t[0], t[1], t[2]); });
+    flat("swiglu/backward", 5, swiglu, 5, [this](T t) { backend_.swiglu_backward(t[0], t[1], t[2], t[3], t[4]); });
+    flat("adamw/10M", 4, parameters, 7, [this](T t) {
+        backend_.adamw(t[0], t[1], t[2], t[3], {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f, 100});
+    });
+    flat("sum_of_squares/10M", 1, parameters, 1,
+         [this](T t) { benchmark::DoNotOptimize(backend_.sum_of_squares(t[0])); });
+}
+
+void Suite::vocabulary_sized() {
+    memory("cross_entropy", 2 * head_rows * vocabulary, [this](Arena& arena) -> Run {
+        const Tensor losses = make(arena, {head_rows}), logits = make(arena, {head_rows, vocabulary});
+        const Tensor targets = make_ids(arena, head_rows, vocabulary);
+        return [=, this] { backend_.cross_entropy(losses, logits, targets, 1.0f / rows); };
+    });
+    for (const bool backward : {false, true})
+        memory(backward ? "embedding/backward" : "embedding/forward", (backward ? 5 : 3) * rows * width,
+               [this, backward](Arena& arena) -> Run {
+                   const Tensor table = make(arena, {vocabulary, width}), position = make(arena, {1024, width});
+                   const Tensor ids = make_ids(arena, rows, vocabulary), y = make(arena, {rows, width});
+                   return [=, this] {
+                       if (backward)
+                           backend_.embedding_backward(table, position, ids, y, rows);
+                       else
+                           backend_.embedding_forward(y, ids, table, position, rows, 0);
+                   };
+               });
+}
+
+int run(int argc, char** argv) {
+    char repetitions[] = "--benchmark_repetitions=5", least_time[] = "--benchmark_min_time=0.1";
+    std::vector<char*> arguments(argv, argv + argc);
+    arguments.insert(std::next(arguments.begin()), {repetitions, least_time});  // what the user says comes later
+    int count = static_cast<int>(arguments.size());
+    arguments.push_back(nullptr);
+    benchmark::Initialize(&count, arguments.data());
+    if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 2;
+
+    set_threads(cluster::threads_alone());
+    const auto backend = make_cpu_backend();
+    const Limits limits = measure_limits(*backend);
+    benchmark::AddCustomContext("threads", std::to_string(threads()));
+    benchmark::AddCustomContext("instruction set", cpu_instruction_set());
+    benchmark::AddCustomContext("product of 2048 x 2048 fp32", human_rate(limits.flop_per_second, "FLOP"));
+    benchmark::AddCustomContext("copy of 256 MiB, read and written", human_rate(limits.bytes_per_second, "B"));
+
+    Suite suite(*backend, limits);
+    suite.linear("linear_768_768", rows, 768, 768);
+    suite.linear("linear_768_2048", rows, 768, 2048);
+    suite.linear("linear_2048_768", rows, 2048, 768);
+    suite.linear("linear_768_3072", rows, 768, 3072);
+    suite.linear("linear_3072_768", rows, 3072, 768);
+    suite.linear("head_166x768_50257", head_rows, 768, vocabulary);
+    suite.attention();
+    suite.ttt(false);
+    suite.ttt(true);
+    suite.norms();
+    suite.elementwise();
+    suite.vocabulary_sized();
+    FastestReporter reporter;
+    benchmark::RunSpecifiedBenchmarks(&reporter);
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return run(argc, argv);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "bench_kernels: %s\n", error.what());
+        return 1;
+    }
+}
