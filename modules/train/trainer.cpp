@@ -42,7 +42,7 @@ ExitCode Trainer::run() {
     } catch (const std::exception& error) {
         const auto* ours = dynamic_cast<const Error*>(&error);
         if (folder_)
-            RunFolder::write_status(run_path_, "failed", failed_step_,
+            RunFolder::write_status(run_path_, "failed", *current_step_,
                                     static_cast<int>(ours ? ours->code() : ExitCode::fault), error.what());
         throw;
     }
@@ -55,7 +55,7 @@ ExitCode Trainer::train() {
     std::int64_t stop = options_.stop_at > 0 && step >= options_.stop_at ? stop_at_step : go_on;
     while (step < steps_ && stop == go_on) {
         ++step;
-        failed_step_ = step;
+        *current_step_ = step;
         fault::set_position(session_.rank(), step);
         const std::int64_t epoch = training_data_->epoch_of(state_.data_cursor);
         if (epoch != epoch_) {

@@ -106,7 +106,8 @@ class Trainer {
     std::int64_t micro_ = 1;         // sequences a forward pass: batch.micro, or chosen
     std::int64_t accumulation_ = 1;  // micro-steps a step
     std::int64_t saved_step_ = -1, epoch_ = -1;
-    std::int64_t failed_step_ = 0;  // where status.json says the run failed
+    // Where the run is, for what is said when it fails; outlives this object.
+    std::shared_ptr<std::int64_t> current_step_ = std::make_shared<std::int64_t>(0);
     double started_ = 0, last_save_ = 0, last_stop_check_ = 0, last_status_ = 0, flop_per_token_ = 0;
     bool already_finished_ = false;
 };

@@ -61,17 +61,26 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
         RunFolder::write_status(run_path_, "running", state_.step, 0, "");
     }
     leave_last_words();
-    start_trace();
+    try {
+        start_trace();
+    } catch (const Error& error) {
+        if (folder_)
+            RunFolder::write_status(run_path_, "failed", state_.step, static_cast<int>(error.code()), error.what());
+        throw;
+    }
 }
 
 // From here on the run is this launch's: however it ends, status.json and log.txt say so, also when a rank other than 0
 // fails alone and rank 0 can say nothing any more.
 void Trainer::leave_last_words() {
-    failed_step_ = state_.step;
-    session_.set_last_words([this](ExitCode code, const std::string& sentence) {
-        RunFolder::write_status(run_path_, "failed", failed_step_, static_cast<int>(code), sentence);
-        if (!folder_) log::add_file(run_path_ + "/log.txt");
-    });
+    *current_step_ = state_.step;
+    // They are spoken after this trainer is gone, so they hold what they need.
+    const bool logs_already = folder_ != nullptr;
+    session_.set_last_words(
+        [path = run_path_, step = current_step_, logs_already](ExitCode code, const std::string& sentence) {
+            RunFolder::write_status(path, "failed", *step, static_cast<int>(code), sentence);
+            if (!logs_already) log::add_file(path + "/log.txt");
+        });
 }
 
 void Trainer::check_batch() {

@@ -190,6 +190,11 @@ Result lose_a_rank(const fs::path& folder, const std::string& fault) {
     Result result = run("train run.toml", folder, 3, "LOCKSTEP_FAULT=" + fault);
     BOOST_TEST(!result.timed_out);
     BOOST_TEST(result.seconds < 15);
+    if (result.exit_code == 1) {  // it could still speak, also for rank 0
+        BOOST_TEST(status_of(folder)["state"] == "failed");
+        BOOST_TEST(status_of(folder)["step"] == 11);
+        BOOST_TEST(count_of(read_file(run_folder(folder) / "log.txt"), "injected fault") == 1u);
+    }
     const auto names = checkpoints_in(folder);
     bool any = false;
     for (const auto& name : names)
