@@ -4,10 +4,11 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <set>
+
+#include "base/clock.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -19,15 +20,6 @@ Cell at(const toml::table& table, std::string_view path) {
     if (const auto number = node.value_exact<double>()) return *number;
     if (const auto words = node.value_exact<std::string>()) return *words;
     return {};
-}
-
-std::string calendar_time(double seconds) {
-    const auto whole = static_cast<std::time_t>(seconds);
-    std::tm parts{};
-    gmtime_r(&whole, &parts);
-    char text[32] = "";
-    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-    return text;
 }
 
 // What one launch was; of threads, a value for each rank.

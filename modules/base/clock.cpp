@@ -5,13 +5,17 @@
 
 namespace lockstep {
 
-std::string utc_now() {
-    const std::time_t now = std::time(nullptr);
+std::string calendar_time(double wall_seconds) {
+    const auto whole = static_cast<std::time_t>(wall_seconds);
     std::tm parts{};
-    gmtime_r(&now, &parts);
+    gmtime_r(&whole, &parts);
     std::array<char, 32> text{};
     std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
     return text.data();
+}
+
+std::string utc_now() {
+    return calendar_time(wall_seconds());
 }
 
 }  // namespace lockstep

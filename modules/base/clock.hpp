@@ -13,6 +13,8 @@ inline double wall_seconds() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+// Seconds since 1970 as UTC.
+std::string calendar_time(double wall_seconds);
 std::string utc_now();  // "2026-01-31T12:00:00Z"
 
 }  // namespace lockstep

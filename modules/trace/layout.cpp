@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <system_error>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 
 namespace lockstep::trace {
@@ -72,15 +72,6 @@ struct RegionTable {
 };
 
 constexpr std::size_t widest_text = 1024;  // bytes of a text field; what is longer is cut
-
-std::string calendar_time(double seconds) {
-    const auto whole = static_cast<std::time_t>(seconds);
-    std::tm parts{};
-    gmtime_r(&whole, &parts);
-    char text[32] = "";
-    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-    return text;
-}
 
 void write_ranks(hdf5::File& file, const std::vector<RankRow>& ranks) {
     std::size_t width = 8;
