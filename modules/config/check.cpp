@@ -148,7 +148,8 @@ void check_machine(const RunDescription& description) {
     check_at_least(1, {{"parallel.tensor", parallel.tensor},
                        {"parallel.pipeline", parallel.pipeline},
                        {"parallel.context", parallel.context},
-                       {"parallel.interleave", parallel.interleave}});
+                       {"parallel.interleave", parallel.interleave},
+                       {"parallel.bucket_bytes", parallel.bucket_bytes}});
     if (parallel.zero > 1) throw usage_error("parallel.zero = {}: the stages are 0 and 1", parallel.zero);
     check_not_negative({{"watchdog.seconds", description.watchdog.seconds},
                         {"watchdog.first_step_seconds", description.watchdog.first_step_seconds}});

@@ -97,7 +97,7 @@ void Trainer::run_segments(bool reduce) {
             if (segment.first) forward_and_loss_work();
             segment_work(segment);
         };
-        if (!segment.recording && segment_runs_ >= runs_before_recording)
+        if (!segment.recording && segment_runs_ >= runs_before_recording && sync_mode() != SyncMode::launch)
             segment.recording = devices_.backend->record(work);
         if (segment.recording)
             segment.recording->run();

@@ -285,7 +285,6 @@ void Trainer::make_stage() {
 // segment's bucket holds what comes behind the blocks too, the last one's what comes before them: a tied embedding is
 // whole only when its backward is done.
 void Trainer::cut_segments() {
-    constexpr std::size_t bucket_bytes = std::size_t{32} << 20;
     const Tensor gradients = parameters_->all_gradients();
     const auto& descriptions = parameters_->descriptions();
     std::vector<std::int64_t> block_offsets(stage_->blocks(), -1);
@@ -301,7 +300,7 @@ void Trainer::cut_segments() {
     for (std::size_t block = stage_->blocks(); block-- > 0;) {
         const bool all = block == 0;
         const std::int64_t begin = all ? 0 : block_offsets[block];
-        const bool whole = session_.size() > 1 && static_cast<std::size_t>(end - begin) * sizeof(float) >= bucket_bytes;
+        const bool whole = session_.size() > 1 && (end - begin) * std::int64_t{sizeof(float)} >= description_.parallel.bucket_bytes;
         if (!all && !whole) continue;
         Segment segment;
         segment.first_block = block;
