@@ -24,7 +24,7 @@ class CudaBackend::Scratch {
   private:
     // Enough for the partial sums of most models; what needs more grows by halves at least, so that all the blocks
     // together are at most three times the largest.
-    static constexpr std::size_t first = std::size_t{32} << 20, step = std::size_t{2} << 20;
+    static constexpr std::size_t first = std::size_t{16} << 20, step = std::size_t{2} << 20;
 
     void grow(std::size_t bytes) {
         if (is_recording(context_.compute()))
