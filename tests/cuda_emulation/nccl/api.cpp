@@ -10,9 +10,9 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "nccl/communicator.hpp"
-#include "nccl/execution.hpp"
-#include "nccl/wire.hpp"
+#include "cuda_emulation/nccl/communicator.hpp"
+#include "cuda_emulation/nccl/execution.hpp"
+#include "cuda_emulation/nccl/wire.hpp"
 
 namespace lockstep::emulation::nccl {
 namespace {

@@ -1,4 +1,4 @@
-#include "nccl/communicator.hpp"
+#include "cuda_emulation/nccl/communicator.hpp"
 
 #include <fmt/format.h>
 

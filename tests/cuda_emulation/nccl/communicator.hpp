@@ -9,9 +9,9 @@
 // - buffers that overlap but are not in place as NCCL defines it, a split with calls still queued, a call on a stream
 //   that is being captured, on a communicator that was destroyed, or on one that does not block before it is ready:
 //   an error code at the call. ncclGetLastError says the sentence.
-// Streams here run only when the host waits for them. So that this hides no program's correctness, an operation first
-// runs those this process issued before it, whatever their stream; but a host that waits for another rank outside NCCL
-// while its own streams hold work that rank needs is reported as a rank that does not come.
+// Streams here run only when the host waits for one of them; while an operation waits for its partners the others go
+// on. What a GPU does by itself meanwhile does not happen: a host that waits outside of CUDA and NCCL for a rank that
+// needs work queued here is reported as a rank that does not come.
 #pragma once
 
 #include <atomic>
@@ -23,8 +23,8 @@
 #include <string>
 #include <vector>
 
+#include "cuda_emulation/nccl/exchange.hpp"
 #include "nccl.h"
-#include "nccl/exchange.hpp"
 
 enum class Departure : std::uint8_t { none, destroyed, aborted };
 

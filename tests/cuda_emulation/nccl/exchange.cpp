@@ -1,4 +1,4 @@
-#include "nccl/exchange.hpp"
+#include "cuda_emulation/nccl/exchange.hpp"
 
 #include <unistd.h>
 
@@ -9,8 +9,8 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "cuda_emulation/nccl/wire.hpp"
 #include "nccl.h"
-#include "nccl/wire.hpp"
 
 namespace lockstep::emulation::nccl {
 namespace {

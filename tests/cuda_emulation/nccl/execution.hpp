@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "nccl/ledger.hpp"
+#include "cuda_emulation/nccl/ledger.hpp"
 
 namespace lockstep::emulation::nccl {
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "nccl/fixture.hpp"
+#include "cuda_emulation/nccl/fixture.hpp"
 
 using namespace lockstep;
 using namespace lockstep::emulation::nccl::test;

@@ -1,4 +1,4 @@
-#include "nccl/ledger.hpp"
+#include "cuda_emulation/nccl/ledger.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "base/error.hpp"
-#include "nccl/wire.hpp"
+#include "cuda_emulation/nccl/wire.hpp"
 
 namespace lockstep::emulation::nccl::ledger {
 namespace {
@@ -22,6 +22,7 @@ struct Announcement {
     Departure departure = Departure::none;
     Request request;
     std::int32_t rank = 0;  // the sender's, in the communicator
+    std::int32_t tag = 0;
     std::uint64_t communicator = 0;
     std::uint64_t call = 0, index = 0;
     std::uint64_t collectives_before = 0, collectives_after = 0;  // of this communicator, around the call's group
@@ -42,7 +43,7 @@ struct State {
     std::map<int, Peer> peers;                           // by world rank
     std::map<CallKey, Announcement> sends_and_receives;  // announced to this rank
     std::map<const Operation*, std::pair<std::uint64_t, std::uint64_t>> around;
-    std::set<CallKey> here;
+    std::map<CallKey, int> here;   // the tags
     std::set<std::uint64_t> left;  // communicators this process is not in any more
 };
 
@@ -127,7 +128,7 @@ void take(int world, const Announcement& said) {
         return;
     }
     if (said.word == Word::here) {
-        state().here.insert(key);
+        state().here[key] = said.tag;
         return;
     }
     Peer& peer = state().peers[world];
@@ -199,9 +200,10 @@ void announce(const std::vector<std::shared_ptr<Operation>>& group) {
     }
 }
 
-void announce_presence(const Operation& operation) {
-    for (const Partner& partner : operation.partners)
-        say(*operation.comm, partner.rank, announcement_of(operation, Word::here));
+void announce_presence(const Operation& operation, int tag) {
+    Announcement said = announcement_of(operation, Word::here);
+    said.tag = tag;
+    for (const Partner& partner : operation.partners) say(*operation.comm, partner.rank, said);
 }
 
 void take_announcements() {
@@ -222,7 +224,12 @@ void update(Operation& operation) {
         const int world = comm.members[static_cast<std::size_t>(partner.rank)];
         const CallKey key{comm.id, world, opposite(operation.request.kind), operation.index};
         if (!partner.called && !is_collective(operation.request.kind)) match_with_peer(operation, key);
-        if (partner.called && !partner.here) partner.here = state().here.erase(key) > 0;
+        if (!partner.called || partner.here) continue;
+        const auto here = state().here.find(key);
+        if (here == state().here.end()) continue;
+        partner.here = true;
+        partner.tag = here->second;
+        state().here.erase(here);
     }
 }
 
@@ -242,7 +249,7 @@ void leave(ncclComm& comm, Departure how) {
     }
     std::erase_if(all.sends_and_receives, [&](const auto& entry) { return of_comm(entry.first); });
     std::erase_if(all.around, [&comm](const auto& entry) { return entry.first->comm == &comm; });
-    std::erase_if(all.here, of_comm);
+    std::erase_if(all.here, [&](const auto& entry) { return of_comm(entry.first); });
     for (auto& [world, peer] : all.peers) match_collectives(world);
 }
 

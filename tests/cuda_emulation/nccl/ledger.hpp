@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "nccl/communicator.hpp"
-#include "nccl/operation.hpp"
+#include "cuda_emulation/nccl/communicator.hpp"
+#include "cuda_emulation/nccl/operation.hpp"
 
 namespace lockstep::emulation::nccl {
 
@@ -19,6 +19,7 @@ struct Partner {
     int rank = 0;  // in the communicator
     bool called = false;
     bool here = false;  // its stream has come to the operation
+    int tag = 0;        // of what it receives in the operation; known once it is here
 };
 
 struct Operation {
@@ -35,8 +36,8 @@ namespace ledger {
 
 // Announces the calls of one group.
 void announce(const std::vector<std::shared_ptr<Operation>>& group);
-// Tells the partners that this rank's stream has come to the operation.
-void announce_presence(const Operation& operation);
+// Tells the partners that this rank's stream has come to the operation, and the tag of what it receives.
+void announce_presence(const Operation& operation, int tag);
 // Takes in what the partners announced, and tells of communicators that were aborted. Sets the asynchronous error of
 // communicators whose calls do not fit.
 void take_announcements();

@@ -7,8 +7,9 @@
 #include <tuple>
 
 #include "cluster/session.hpp"
+#include "cuda_emulation/emulation.hpp"
+#include "cuda_emulation/nccl/fixture.hpp"
 #include "kernels/cuda/element.hpp"
-#include "nccl/fixture.hpp"
 
 using namespace lockstep;
 using namespace lockstep::emulation::nccl::test;

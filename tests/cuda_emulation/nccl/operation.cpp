@@ -1,4 +1,4 @@
-#include "nccl/operation.hpp"
+#include "cuda_emulation/nccl/operation.hpp"
 
 #include <fmt/format.h>
 

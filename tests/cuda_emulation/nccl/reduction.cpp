@@ -1,4 +1,4 @@
-#include "nccl/reduction.hpp"
+#include "cuda_emulation/nccl/reduction.hpp"
 
 #include <algorithm>
 #include <cstring>

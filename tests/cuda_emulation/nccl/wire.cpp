@@ -1,4 +1,4 @@
-#include "nccl/wire.hpp"
+#include "cuda_emulation/nccl/wire.hpp"
 
 #include <charconv>
 #include <chrono>
@@ -83,6 +83,13 @@ void pause(double waited) {
         std::this_thread::yield();
     else
         std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
+int new_tag() {
+    constexpr int first = 16384, count = 16383;  // up to 32766; MPI allows 32767 at least
+    static int next = 0;
+    next = (next + 1) % count;
+    return first + next;
 }
 
 void post(int to, int tag, const void* data, std::size_t bytes) {

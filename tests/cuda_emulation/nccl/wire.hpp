@@ -12,13 +12,15 @@
 namespace lockstep::emulation::nccl::wire {
 
 constexpr int join_tag = 16380, reply_tag = 16381, announcement_tag = 16382;
-constexpr int first_payload_tag = 16384, payload_tags = 16383;  // up to 32767, the least upper bound MPI allows
 
 bool usable();              // MPI is initialised and not finalised
 bool may_call();            // … and this thread may call it
 int rank();                 // in MPI_COMM_WORLD; 0 where MPI is not usable
 double limit_seconds();     // LOCKSTEP_NCCL_TIMEOUT_SECONDS, 20 where it is not set
 void pause(double waited);  // between two looks at what has come
+
+// A tag for what an operation receives: another than that of the 16,383 operations before.
+int new_tag();
 
 // Sends a copy of the bytes; returns at once.
 void post(int to, int tag, const void* data, std::size_t bytes);
