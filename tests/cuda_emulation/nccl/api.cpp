@@ -10,6 +10,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "cuda_emulation/devices.hpp"
 #include "cuda_emulation/nccl/communicator.hpp"
 #include "cuda_emulation/nccl/execution.hpp"
 #include "cuda_emulation/nccl/wire.hpp"
@@ -231,6 +232,23 @@ void check_overlap(const Operation& operation) {
                       describe(request));
 }
 
+// Memory that a kernel of this GPU can reach, all of it within one allocation.
+void check_memory(const Operation& operation, const void* memory, std::size_t bytes) {
+    if (bytes == 0) return;
+    const char* begin = nullptr;
+    const Allocation* allocation = find_allocation(memory, &begin);
+    if (!allocation)
+        throw failure(ncclInvalidArgument, "a buffer of {} is host memory that the GPU cannot reach",
+                      describe(operation.request));
+    const auto offset = static_cast<std::size_t>(static_cast<const char*>(memory) - begin);
+    if (offset + bytes > allocation->bytes)
+        throw failure(ncclInvalidArgument, "a buffer of {} ends {} bytes after its allocation",
+                      describe(operation.request), offset + bytes - allocation->bytes);
+    if (allocation->where == Where::device && allocation->device != operation.comm->device)
+        throw failure(ncclInvalidArgument, "a buffer of {} is on GPU {}, the communicator {} on GPU {}",
+                      describe(operation.request), allocation->device, operation.comm->name, operation.comm->device);
+}
+
 void check_buffers(const Operation& operation) {
     const Request& request = operation.request;
     const bool root = request.root == operation.comm->rank;
@@ -238,6 +256,10 @@ void check_buffers(const Operation& operation) {
     const bool writes = request.kind != Kind::send && (request.kind != Kind::reduce || root);
     if (request.count > 0 && ((reads && !operation.input) || (writes && !operation.output)))
         throw failure(ncclInvalidArgument, "a buffer of {} is null", describe(request));
+    const std::size_t bytes = request.count * element_bytes(request.type);
+    const auto ranks = static_cast<std::size_t>(operation.comm->size);
+    if (reads) check_memory(operation, operation.input, bytes * (request.kind == Kind::reduce_scatter ? ranks : 1));
+    if (writes) check_memory(operation, operation.output, bytes * (request.kind == Kind::all_gather ? ranks : 1));
     if (reads && writes) check_overlap(operation);
 }
 
@@ -343,6 +365,29 @@ ncclResult_t finish(ncclComm& comm) {
     return ncclSuccess;
 }
 
+// As the library has it, destroying is done by all ranks together.
+void destroy(ncclComm& comm) {
+    if (comm.error != ncclSuccess)
+        throw failure(ncclInvalidUsage,
+                      "ncclCommDestroy of the communicator {}, which failed, may hang; call ncclCommAbort ({})",
+                      comm.name, comm.error_text());
+    finish(comm);
+    comm.closed = true;
+    ledger::leave(comm, Departure::destroyed);
+    for (const double start = seconds_now();; wire::pause(seconds_now() - start)) {
+        ledger::take_announcements();
+        std::string missing;
+        for (int rank = 0; rank < comm.size; ++rank)
+            if (rank != comm.rank && comm.departures[static_cast<std::size_t>(rank)] == Departure::none)
+                missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+        if (missing.empty()) return;
+        if (seconds_now() - start > wire::limit_seconds())
+            throw failure(ncclRemoteError,
+                          "ncclCommDestroy of the communicator {} waited {} s on rank {}; not called by its ranks {}",
+                          comm.name, wire::limit_seconds(), comm.rank, missing);
+    }
+}
+
 }  // namespace
 }  // namespace lockstep::emulation::nccl
 
@@ -399,13 +444,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     return guarded([&] {
         check_handle(comm);
-        if (comm->error != ncclSuccess)
-            throw failure(ncclInvalidUsage,
-                          "ncclCommDestroy of the communicator {}, which failed, may hang; call ncclCommAbort ({})",
-                          comm->name, comm->error_text());
-        finish(*comm);
-        comm->closed = true;
-        ledger::leave(*comm, Departure::destroyed);
+        destroy(*comm);
         return ncclSuccess;
     });
 }

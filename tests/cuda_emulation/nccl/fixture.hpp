@@ -3,8 +3,11 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
+#include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -52,6 +55,31 @@ class Stream {
 
   private:
     cudaStream_t stream_ = nullptr;
+};
+
+// Device memory, which the host can read here.
+template <class Element>
+class Buffer {
+  public:
+    explicit Buffer(std::size_t count, Element value = {}) : count_(count) {
+        BOOST_REQUIRE(cudaMalloc(&data_, std::max<std::size_t>(1, count * sizeof(Element))) == cudaSuccess);
+        std::fill(begin(), end(), value);
+    }
+    explicit Buffer(const std::vector<Element>& values) : Buffer(values.size()) {
+        std::copy(values.begin(), values.end(), begin());
+    }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    ~Buffer() { cudaFree(data_); }
+    std::size_t size() const { return count_; }
+    Element* data() const { return data_; }
+    Element* begin() const { return data_; }
+    Element* end() const { return data_ + count_; }
+    Element& operator[](std::size_t index) const { return data_[index]; }
+
+  private:
+    Element* data_ = nullptr;
+    std::size_t count_ = 0;
 };
 
 inline ncclUniqueId shared_id(int from = 0) {
@@ -113,6 +141,7 @@ inline bool contains(const std::string& text, const std::string& part) {
 // Between tests: a GPU of its own for each rank, the usual time limit, and no rank ahead of the others.
 struct EachTest {
     EachTest() {
+        setenv("LOCKSTEP_EMULATED_GPUS", "4", 1);
         BOOST_REQUIRE(cudaSetDevice(world_rank()) == cudaSuccess);
         unsetenv("LOCKSTEP_NCCL_TIMEOUT_SECONDS");
         MPI_Barrier(MPI_COMM_WORLD);

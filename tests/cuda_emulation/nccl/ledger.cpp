@@ -120,13 +120,14 @@ void match_collectives(int world) {
 }
 
 void take(int world, const Announcement& said) {
-    if (state().left.count(said.communicator)) return;
-    const CallKey key{said.communicator, world, key_kind(said.request.kind), said.index};
     if (said.word == Word::left) {
-        if (ncclComm* comm = find(said.communicator))
-            comm->departures[static_cast<std::size_t>(said.rank)] = said.departure;
+        for (const auto& comm : communicators())
+            if (comm->id == said.communicator && comm->ready)
+                comm->departures[static_cast<std::size_t>(said.rank)] = said.departure;
         return;
     }
+    if (state().left.count(said.communicator)) return;
+    const CallKey key{said.communicator, world, key_kind(said.request.kind), said.index};
     if (said.word == Word::here) {
         state().here[key] = said.tag;
         return;

@@ -133,8 +133,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(all_reduce, Element, Elements) {
     Stream stream;
     for (const std::size_t count : sizes)
         for (const ncclRedOp_t operation : operations) {
-            auto in = values<Element>(world_rank(), count);
-            std::vector<Element> out(count);
+            const Buffer<Element> in(values<Element>(world_rank(), count)), out(count);
             BOOST_REQUIRE(ncclAllReduce(in.data(), out.data(), count, Named<Element>::type, operation, world, stream) ==
                           ncclSuccess);
             stream.wait();
@@ -153,8 +152,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(reduce_scatter, Element, Elements) {
     const auto ranks = static_cast<std::size_t>(world_size()), rank = static_cast<std::size_t>(world_rank());
     for (const std::size_t count : sizes)
         for (const ncclRedOp_t operation : operations) {
-            auto in = values<Element>(world_rank(), count * ranks);
-            std::vector<Element> out(count);
+            const Buffer<Element> in(values<Element>(world_rank(), count * ranks)), out(count);
             BOOST_REQUIRE(ncclReduceScatter(in.data(), out.data(), count, Named<Element>::type, operation, world,
                                             stream) == ncclSuccess);
             BOOST_REQUIRE(ncclReduceScatter(in.data(), in.data() + rank * count, count, Named<Element>::type, operation,
@@ -172,9 +170,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(all_gather, Element, Elements) {
     Stream stream;
     const auto ranks = static_cast<std::size_t>(world_size()), rank = static_cast<std::size_t>(world_rank());
     for (const std::size_t count : sizes) {
-        const auto in = values<Element>(world_rank(), count);
-        std::vector<Element> out(count * ranks), in_place(count * ranks);
-        std::copy(in.begin(), in.end(), in_place.begin() + static_cast<std::ptrdiff_t>(rank * count));
+        const Buffer<Element> in(values<Element>(world_rank(), count)), out(count * ranks), in_place(count * ranks);
+        std::copy(in.begin(), in.end(), in_place.begin() + rank * count);
         BOOST_REQUIRE(ncclAllGather(in.data(), out.data(), count, Named<Element>::type, world, stream) == ncclSuccess);
         BOOST_REQUIRE(ncclAllGather(in_place.data() + rank * count, in_place.data(), count, Named<Element>::type, world,
                                     stream) == ncclSuccess);
@@ -190,8 +187,7 @@ BOOST_AUTO_TEST_CASE(broadcast_and_reduce_with_every_root) {
     World world;
     Stream stream;
     for (int root = 0; root < world_size(); ++root) {
-        const auto in = values<float>(world_rank(), 33);
-        std::vector<float> out(33, -1), sum(33, -1);
+        const Buffer<float> in(values<float>(world_rank(), 33)), out(33, -1), sum(33, -1);
         const bool is_root = root == world_rank();
         BOOST_REQUIRE(ncclBroadcast(is_root ? in.data() : nullptr, out.data(), 33, ncclFloat, root, world, stream) ==
                       ncclSuccess);
@@ -211,9 +207,9 @@ BOOST_AUTO_TEST_CASE(sums_are_in_rank_order_and_repeat) {
     const std::vector<float> terms = {1e8f, 1.0f, -1e8f, 0.3f};
     float wanted = terms[0];
     for (int rank = 1; rank < world_size(); ++rank) wanted += terms[static_cast<std::size_t>(rank)];
-    const std::vector<float> in(101, terms[static_cast<std::size_t>(world_rank())]);
+    const Buffer<float> in(101, terms[static_cast<std::size_t>(world_rank())]);
     for (int time = 0; time < 3; ++time) {
-        std::vector<float> out(101);
+        const Buffer<float> out(101);
         BOOST_REQUIRE(ncclAllReduce(in.data(), out.data(), 101, ncclFloat, ncclSum, world, stream) == ncclSuccess);
         stream.wait();
         for (const float value : out) BOOST_TEST(value == wanted);
@@ -224,19 +220,17 @@ BOOST_AUTO_TEST_CASE(bf16_partial_sums_are_rounded, *at_least(3)) {
     World world;
     Stream stream;
     // 256 + 1 is 256 in bf16, twice; in fp32 the sum would be 258.
-    const auto own = kernels::cuda::from_float<bf16>(world_rank() == 0 ? 256.0f : 1.0f);
-    bf16 sum{};
-    BOOST_REQUIRE(ncclAllReduce(&own, &sum, 1, ncclBfloat16, ncclSum, world, stream) == ncclSuccess);
+    const Buffer<bf16> own(1, kernels::cuda::from_float<bf16>(world_rank() == 0 ? 256.0f : 1.0f)), sum(1);
+    BOOST_REQUIRE(ncclAllReduce(own.data(), sum.data(), 1, ncclBfloat16, ncclSum, world, stream) == ncclSuccess);
     stream.wait();
-    BOOST_TEST(kernels::cuda::to_float(sum) == 256.0f);
+    BOOST_TEST(kernels::cuda::to_float(sum[0]) == 256.0f);
 }
 
 BOOST_AUTO_TEST_CASE(large_buffers) {
     World world;
     Stream stream;
     constexpr std::size_t count = (1 << 20) + 7;
-    const auto in = values<float>(world_rank(), count);
-    std::vector<float> sum(count), root(count);
+    const Buffer<float> in(values<float>(world_rank(), count)), sum(count), root(count);
     BOOST_REQUIRE(ncclAllReduce(in.data(), sum.data(), count, ncclFloat, ncclSum, world, stream) == ncclSuccess);
     BOOST_REQUIRE(ncclBroadcast(in.data(), root.data(), count, ncclFloat, world_size() - 1, world, stream) ==
                   ncclSuccess);
@@ -250,12 +244,12 @@ BOOST_AUTO_TEST_CASE(large_buffers) {
 BOOST_AUTO_TEST_CASE(work_runs_on_the_stream_and_not_at_the_call) {
     World world;
     Stream stream;
-    float in = -1, out = -1;
-    emulation::enqueue(stream, "writes the input", [&in] { in = 2; });
-    BOOST_REQUIRE(ncclAllReduce(&in, &out, 1, ncclFloat, ncclSum, world, stream) == ncclSuccess);
-    emulation::enqueue(stream, "overwrites the input", [&in] { in = 100; });
+    const Buffer<float> in(1, -1), out(1, -1);
+    emulation::enqueue(stream, "writes the input", [&in] { in[0] = 2; });
+    BOOST_REQUIRE(ncclAllReduce(in.data(), out.data(), 1, ncclFloat, ncclSum, world, stream) == ncclSuccess);
+    emulation::enqueue(stream, "overwrites the input", [&in] { in[0] = 100; });
     stream.wait();
-    BOOST_TEST(out == 2.0f * static_cast<float>(world_size()));
+    BOOST_TEST(out[0] == 2.0f * static_cast<float>(world_size()));
 }
 
 BOOST_AUTO_TEST_CASE(ring_of_sends_and_receives_in_a_group) {
@@ -263,8 +257,7 @@ BOOST_AUTO_TEST_CASE(ring_of_sends_and_receives_in_a_group) {
     Stream stream;
     const int next = (world_rank() + 1) % world_size(), previous = (world_rank() + world_size() - 1) % world_size();
     for (const std::size_t count : sizes) {
-        const auto in = values<float>(world_rank(), count);
-        std::vector<float> first(count), second(count);
+        const Buffer<float> in(values<float>(world_rank(), count)), first(count), second(count);
         BOOST_REQUIRE(ncclGroupStart() == ncclSuccess);
         BOOST_REQUIRE(ncclSend(in.data(), count, ncclFloat, next, world, stream) == ncclSuccess);
         BOOST_REQUIRE(ncclRecv(first.data(), count, ncclFloat, previous, world, stream) == ncclSuccess);
@@ -272,28 +265,28 @@ BOOST_AUTO_TEST_CASE(ring_of_sends_and_receives_in_a_group) {
         BOOST_REQUIRE(ncclSend(in.data(), count, ncclFloat, previous, world, stream) == ncclSuccess);
         BOOST_REQUIRE(ncclGroupEnd() == ncclSuccess);
         stream.wait();
-        BOOST_TEST(first == values<float>(previous, count));
-        BOOST_TEST(second == values<float>(next, count));
+        BOOST_TEST(std::vector<float>(first.begin(), first.end()) == values<float>(previous, count));
+        BOOST_TEST(std::vector<float>(second.begin(), second.end()) == values<float>(next, count));
     }
 }
 
 BOOST_AUTO_TEST_CASE(messages_to_one_rank_keep_their_order, *at_least(2)) {
     World world;
     Stream stream;
-    float numbers[4] = {1, 2, 3, 4}, got[4] = {};
-    for (int k = 0; k < 4 && world_rank() < 2; ++k) {
-        if (world_rank() == 0) BOOST_REQUIRE(ncclSend(numbers + k, 1, ncclFloat, 1, world, stream) == ncclSuccess);
-        if (world_rank() == 1) BOOST_REQUIRE(ncclRecv(got + k, 1, ncclFloat, 0, world, stream) == ncclSuccess);
+    const Buffer<float> numbers(std::vector<float>{1, 2, 3, 4}), got(4);
+    for (std::size_t k = 0; k < 4 && world_rank() < 2; ++k) {
+        if (world_rank() == 0)
+            BOOST_REQUIRE(ncclSend(numbers.data() + k, 1, ncclFloat, 1, world, stream) == ncclSuccess);
+        if (world_rank() == 1) BOOST_REQUIRE(ncclRecv(got.data() + k, 1, ncclFloat, 0, world, stream) == ncclSuccess);
     }
     stream.wait();
-    for (int k = 0; k < 4 && world_rank() == 1; ++k) BOOST_TEST(got[k] == numbers[k]);
+    for (std::size_t k = 0; k < 4 && world_rank() == 1; ++k) BOOST_TEST(got[k] == numbers[k]);
 }
 
 BOOST_AUTO_TEST_CASE(groups_hold_several_collectives_of_several_communicators) {
     World one("one"), other("other");
     Stream stream, second;
-    const auto in = values<float>(world_rank(), 31);
-    std::vector<float> sum(31), maximum(31), minimum(31);
+    const Buffer<float> in(values<float>(world_rank(), 31)), sum(31), maximum(31), minimum(31);
     BOOST_REQUIRE(ncclGroupStart() == ncclSuccess);
     BOOST_REQUIRE(ncclAllReduce(in.data(), sum.data(), 31, ncclFloat, ncclSum, one, stream) == ncclSuccess);
     BOOST_REQUIRE(ncclAllReduce(in.data(), maximum.data(), 31, ncclFloat, ncclMax, other, second) == ncclSuccess);
@@ -312,10 +305,9 @@ BOOST_AUTO_TEST_CASE(groups_hold_several_collectives_of_several_communicators) {
 BOOST_AUTO_TEST_CASE(ranks_wait_for_their_streams_in_different_order) {
     World one("one"), other("other");
     Stream first, second;
-    const float in = 1;
-    float sums[2] = {};
-    BOOST_REQUIRE(ncclAllReduce(&in, &sums[0], 1, ncclFloat, ncclSum, one, first) == ncclSuccess);
-    BOOST_REQUIRE(ncclAllReduce(&in, &sums[1], 1, ncclFloat, ncclSum, other, second) == ncclSuccess);
+    const Buffer<float> in(1, 1), sums(2);
+    BOOST_REQUIRE(ncclAllReduce(in.data(), &sums[0], 1, ncclFloat, ncclSum, one, first) == ncclSuccess);
+    BOOST_REQUIRE(ncclAllReduce(in.data(), &sums[1], 1, ncclFloat, ncclSum, other, second) == ncclSuccess);
     (world_rank() % 2 ? second : first).wait();
     (world_rank() % 2 ? first : second).wait();
     BOOST_TEST(sums[0] == static_cast<float>(world_size()));
@@ -333,9 +325,8 @@ BOOST_AUTO_TEST_CASE(split_into_halves_with_the_ranks_turned_round) {
     BOOST_REQUIRE(ncclCommUserRank(half, &rank) == ncclSuccess);
     BOOST_TEST(count == (world_size() + 1 - color) / 2);
     BOOST_TEST(rank == count - 1 - world_rank() / 2);
-    const auto own = static_cast<std::int32_t>(world_rank());
-    std::vector<std::int32_t> all(static_cast<std::size_t>(count));
-    BOOST_REQUIRE(ncclAllGather(&own, all.data(), 1, ncclInt32, half, stream) == ncclSuccess);
+    const Buffer<std::int32_t> own(1, world_rank()), all(static_cast<std::size_t>(count));
+    BOOST_REQUIRE(ncclAllGather(own.data(), all.data(), 1, ncclInt32, half, stream) == ncclSuccess);
     stream.wait();
     for (int index = 0; index < count; ++index)
         BOOST_TEST(all[static_cast<std::size_t>(index)] == 2 * (count - 1 - index) + color);
@@ -357,11 +348,10 @@ BOOST_AUTO_TEST_CASE(communicator_of_some_ranks_from_an_id_of_their_own, *at_lea
     ncclComm_t some = nullptr;
     Stream stream;
     BOOST_REQUIRE(ncclCommInitRank(&some, world_size() - 1, id, world_rank() - 1) == ncclSuccess);
-    const float in = 1;
-    float sum = 0;
-    BOOST_REQUIRE(ncclAllReduce(&in, &sum, 1, ncclFloat, ncclSum, some, stream) == ncclSuccess);
+    const Buffer<float> in(1, 1), sum(1);
+    BOOST_REQUIRE(ncclAllReduce(in.data(), sum.data(), 1, ncclFloat, ncclSum, some, stream) == ncclSuccess);
     stream.wait();
-    BOOST_TEST(sum == static_cast<float>(world_size() - 1));
+    BOOST_TEST(sum[0] == static_cast<float>(world_size() - 1));
     BOOST_TEST(ncclCommDestroy(some) == ncclSuccess);
 }
 
@@ -383,32 +373,30 @@ BOOST_AUTO_TEST_CASE(several_communicators_made_in_one_group) {
 BOOST_AUTO_TEST_CASE(communicator_that_does_not_block) {
     World world("patient", false);
     Stream stream;
-    const float in = 1;
-    float sum = 0;
-    BOOST_TEST(ncclAllReduce(&in, &sum, 1, ncclFloat, ncclSum, world, stream) == ncclInvalidArgument);
+    const Buffer<float> in(1, 1), sum(1);
+    BOOST_TEST(ncclAllReduce(in.data(), sum.data(), 1, ncclFloat, ncclSum, world, stream) == ncclInvalidArgument);
     const auto until_ready = [&world] {
         ncclResult_t state = ncclInProgress;
         while (state == ncclInProgress) state = state_of(world);
         return state;
     };
     BOOST_REQUIRE(until_ready() == ncclSuccess);
-    BOOST_REQUIRE(ncclAllReduce(&in, &sum, 1, ncclFloat, ncclSum, world, stream) == ncclInProgress);
+    BOOST_REQUIRE(ncclAllReduce(in.data(), sum.data(), 1, ncclFloat, ncclSum, world, stream) == ncclInProgress);
     stream.wait();
-    BOOST_TEST(sum == 0);  // it is on the stream only once the state is ncclSuccess
-    BOOST_TEST(ncclAllReduce(&in, &sum, 1, ncclFloat, ncclSum, world, stream) == ncclInvalidArgument);
+    BOOST_TEST(sum[0] == 0);  // it is on the stream only once the state is ncclSuccess
+    BOOST_TEST(ncclAllReduce(in.data(), sum.data(), 1, ncclFloat, ncclSum, world, stream) == ncclInvalidArgument);
     BOOST_REQUIRE(until_ready() == ncclSuccess);
     stream.wait();
-    BOOST_TEST(sum == static_cast<float>(world_size()));
+    BOOST_TEST(sum[0] == static_cast<float>(world_size()));
 }
 
 BOOST_AUTO_TEST_CASE(destroy_runs_what_is_queued) {
     World world;
     Stream stream;
-    const float in = 1;
-    float sum = 0;
-    BOOST_REQUIRE(ncclAllReduce(&in, &sum, 1, ncclFloat, ncclSum, world, stream) == ncclSuccess);
+    const Buffer<float> in(1, 1), sum(1);
+    BOOST_REQUIRE(ncclAllReduce(in.data(), sum.data(), 1, ncclFloat, ncclSum, world, stream) == ncclSuccess);
     BOOST_TEST(ncclCommDestroy(world.release()) == ncclSuccess);
-    BOOST_TEST(sum == static_cast<float>(world_size()));
+    BOOST_TEST(sum[0] == static_cast<float>(world_size()));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
