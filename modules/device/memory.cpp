@@ -13,7 +13,6 @@
 
 namespace lockstep {
 namespace {
-constexpr std::size_t alignment = 64;
 constexpr std::size_t huge_page = std::size_t{1} << 21;
 
 std::size_t round_up(std::size_t bytes, std::size_t to) {
@@ -22,12 +21,22 @@ std::size_t round_up(std::size_t bytes, std::size_t to) {
 }  // namespace
 
 void Arena::Free::operator()(void* memory) const {
-    std::free(memory);
+    if (source)
+        source->release(memory);
+    else
+        std::free(memory);
 }
 
 Arena::Arena(Device device, std::size_t bytes, std::string name) : capacity_(bytes), name_(std::move(name)) {
-    LOCKSTEP_ASSERT(device.kind == DeviceKind::cpu);
-    const std::size_t page = bytes >= huge_page ? huge_page : alignment;
+    if (device.memory) {
+        alignment_ = device_alignment;
+        memory_ = {device.memory->allocate(std::max<std::size_t>(bytes, 1)), Free{device.memory}};
+        if (!memory_)
+            throw usage_error("no room on GPU {} for {} of {}: {}; use a smaller model, batch.micro or batch.length",
+                              device.index, human_bytes(static_cast<double>(bytes)), name_, device.memory->free_text());
+        return;
+    }
+    const std::size_t page = bytes >= huge_page ? huge_page : host_alignment;
     const std::size_t rounded = round_up(std::max<std::size_t>(bytes, 1), page);
     memory_.reset(std::aligned_alloc(page, rounded));
     if (!memory_)
@@ -40,7 +49,7 @@ Arena::Arena(Device device, std::size_t bytes, std::string name) : capacity_(byt
 }
 
 Tensor Arena::allocate(Type type, const Shape& shape) {
-    const std::size_t bytes = round_up(static_cast<std::size_t>(element_count(shape)) * type_bytes(type), alignment);
+    const std::size_t bytes = round_up(static_cast<std::size_t>(element_count(shape)) * type_bytes(type), alignment_);
     const std::size_t offset = used_;
     used_ += bytes;
     peak_ = std::max(peak_, used_);

@@ -12,20 +12,32 @@
 namespace lockstep {
 
 enum class DeviceKind { cpu, cuda };
+
+// Where a device's memory comes from.
+class MemorySource {
+  public:
+    virtual ~MemorySource() = default;
+    virtual void* allocate(std::size_t bytes) = 0;  // zeroed, 256-byte aligned; null where there is no room
+    virtual void release(void* memory) = 0;
+    virtual std::string free_text() const = 0;  // "12.3 GiB of 139 GiB are free", for errors
+};
 struct Device {
     DeviceKind kind = DeviceKind::cpu;
     int index = 0;
+    MemorySource* memory = nullptr;  // of the process where null; outlives every arena
 };
 
 class Arena {
   public:
+    static constexpr std::size_t host_alignment = 64, device_alignment = 256;
     Arena() = default;  // measuring: tensors have no memory
+    explicit Arena(Device device) : alignment_(device.memory ? device_alignment : host_alignment) {}  // likewise
     Arena(Device device, std::size_t bytes,
           std::string name);  // zeroed; says `name` and the size when there is no room
     Arena(Arena&&) = default;
     Arena& operator=(Arena&&) = default;
 
-    Tensor allocate(Type type, const Shape& shape);  // 64-byte aligned
+    Tensor allocate(Type type, const Shape& shape);  // 64-byte aligned; on CUDA 256
     std::size_t mark() const { return used_; }
     void release(std::size_t mark) { used_ = mark; }  // what was cut since is free again
     std::size_t used() const { return used_; }
@@ -36,10 +48,14 @@ class Arena {
 
   private:
     struct Free {
+        MemorySource* source;
+        Free() : source(nullptr) {}
+        explicit Free(MemorySource* from) : source(from) {}
         void operator()(void* memory) const;
     };
     std::unique_ptr<void, Free> memory_;
     std::size_t capacity_ = 0;
+    std::size_t alignment_ = host_alignment;
     std::size_t used_ = 0;
     std::size_t peak_ = 0;
     std::string name_;

@@ -5,6 +5,7 @@
 namespace lockstep {
 
 std::size_t type_bytes(Type type) {
+    if (type == Type::fp64) return 8;
     return type == Type::fp32 || type == Type::int32 ? 4 : 2;
 }
 
@@ -18,6 +19,8 @@ const char* type_name(Type type) {
             return "fp16";
         case Type::int32:
             return "int32";
+        case Type::fp64:
+            return "fp64";
     }
     return "?";
 }

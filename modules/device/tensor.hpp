@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-enum class Type : std::uint8_t { fp32, bf16, fp16, int32 };
+enum class Type : std::uint8_t { fp32, bf16, fp16, int32, fp64 };
 std::size_t type_bytes(Type type);
 const char* type_name(Type type);
 
@@ -27,6 +27,11 @@ constexpr bool is_element_of<float>(Type type) {
 template <>
 constexpr bool is_element_of<std::int32_t>(Type type) {
     return type == Type::int32;
+}
+
+template <>
+constexpr bool is_element_of<double>(Type type) {
+    return type == Type::fp64;
 }
 
 using Shape = std::vector<std::int64_t>;
@@ -54,6 +59,7 @@ class Tensor {
         return static_cast<Element*>(data_);
     }
     float* fp32() const { return as<float>(); }
+    double* fp64() const { return as<double>(); }
 
     Tensor reshaped(const Shape& shape) const;                   // same elements, another shape
     Tensor slice(std::int64_t first, std::int64_t count) const;  // rows [first, first + count) of the first axis

@@ -5,11 +5,22 @@
 // V vocabulary, b TTT mini-batch, g hidden width of the TTT inner model (f for linear, 4f for mlp).
 // A tensor of rows [N, d] holds sequence s, token t in row s·L + t; a head is a contiguous slice of f columns.
 // Outputs written with += are accumulated, which is how gradients of parameters and of the residual stream are summed;
-// all other outputs are overwritten. Optional tensors may be empty. Work may be asynchronous until synchronize().
+// all other outputs are overwritten. Optional tensors may be empty.
+//
+// Types: T is the compute type (fp32, bf16 or fp16), the type of activations and of the weights of matrix products and
+// embeddings. Weights of norms, convolutions and the TTT inner model, statistics, losses, step sizes and all gradients
+// of parameters are fp32. A tensor whose type is not said is of type T. Sums are made in fp32 or better, results are
+// rounded once.
+//
+// Work may be asynchronous until synchronize(): operations run in the order they are called, after what was uploaded
+// before them. All tensors are memory of device().
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "device/memory.hpp"
 #include "device/tensor.hpp"
@@ -44,6 +55,25 @@ struct TttState {
     Tensor weight1_sum, bias1_sum, weight2_sum, bias2_sum;  // Σ λ ∇ since then
 };
 
+// The places of a decision about an update, fp64 [4].
+struct Decision {
+    static constexpr int proceed = 0, factor = 1, gradient_norm = 2, updates = 3;
+};
+
+// Values on their way from the device.
+class Later {
+  public:
+    virtual ~Later() = default;
+    virtual const std::vector<double>& get() = 0;  // waits for the work they come from
+};
+
+// Work recorded once, to be run again and again on the same tensors.
+class Recording {
+  public:
+    virtual ~Recording() = default;
+    virtual void run() = 0;
+};
+
 class Backend {
   public:
     Backend() = default;
@@ -53,35 +83,57 @@ class Backend {
     virtual Device device() const = 0;
     virtual void synchronize() = 0;
 
+    // Between host and device. The host's memory may be reused when upload returns, and holds the values when download
+    // does (which waits).
+    virtual void upload(Tensor y, const void* source) = 0;
+    virtual void download(void* destination, Tensor x) = 0;
+    virtual std::unique_ptr<Later> read_later(
+        Tensor x) = 0;  // fp64 [n], as it will be when what was called so far is done
+    // The operations that `issue` calls, not run but kept; null on devices where that saves nothing. Every operation in
+    // it must have run once before with tensors of the same shapes; upload, download and read_later may not be in it.
+    virtual std::unique_ptr<Recording> record(const std::function<void()>& issue) = 0;
+
     // Memory
-    virtual void fill(Tensor y, float value) = 0;
-    virtual void copy(Tensor y, Tensor x) = 0;       // same type and count
+    virtual void fill(Tensor y, float value) = 0;    // any type
+    virtual void copy(Tensor y, Tensor x) = 0;       // same count; between fp32, bf16 and fp16 converts
     virtual void add(Tensor y, Tensor x) = 0;        // y += x
-    virtual void scale(Tensor y, float factor) = 0;  // y *= factor
-    virtual double sum_of_squares(Tensor x) = 0;     // fixed order, independent of the number of threads
-    virtual double sum(Tensor x) = 0;                // likewise
+    virtual void scale(Tensor y, float factor) = 0;  // fp32 y *= factor
+
+    // Scalars stay on the device: fp64 [1], sums of fp32 x in a fixed order.
+    virtual void sum(Tensor total, Tensor x, Accumulate accumulate) = 0;
+    virtual void sum_of_squares(Tensor total, Tensor x, Accumulate accumulate) = 0;
 
     // Matrix products, row-major: c [m, n] (+)= op(a) op(b), op(a) is [m, k], op(b) is [k, n]. Tensors of more axes are
-    // taken as [all but last, last].
+    // taken as [all but last, last]. a and b are of one type, c of that or fp32.
     virtual void product(Tensor c, Tensor a, Transpose transpose_a, Tensor b, Transpose transpose_b,
                          Accumulate accumulate) = 0;
-    virtual void add_bias(Tensor y, Tensor bias) = 0;         // y [N, d] += bias [d]
-    virtual void bias_backward(Tensor dbias, Tensor dy) = 0;  // dbias [d] += column sums of dy [N, d]
+    // y [N, out] = x [N, in] weight [out, in]ᵀ + bias [out] + residual [N, out]; the last two may be empty, y may be
+    // the residual.
+    virtual void linear_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor residual) = 0;
+    // y = gelu(before), before = x weightᵀ + bias; and dbefore = gelu'(before) ⊙ (dy weight) with dy [N, n],
+    // weight [n, out] of the layer behind.
+    virtual void linear_gelu_forward(Tensor y, Tensor before, Tensor x, Tensor weight, Tensor bias) = 0;
+    virtual void linear_gelu_backward(Tensor dbefore, Tensor dy, Tensor weight, Tensor before) = 0;
+    virtual void add_bias(Tensor y, Tensor bias) = 0;         // y [N, d] += bias [d] of y's type; fp32 or T
+    virtual void bias_backward(Tensor dbias, Tensor dy) = 0;  // fp32 dbias [d] += column sums of dy [N, d]
 
-    // Embedding: ids int32 [N]. position [context, d] may be empty; row s·L + t adds position[first_position + t].
+    // Embedding: ids int32 [N], tables of type T, their gradients fp32. position [context, d] may be empty; row s·L + t
+    // adds position[first_position + t].
     virtual void embedding_forward(Tensor y, Tensor ids, Tensor table, Tensor position, std::int64_t length,
                                    std::int64_t first_position) = 0;
     virtual void embedding_backward(Tensor dtable, Tensor dposition, Tensor ids, Tensor dy,
                                     std::int64_t length) = 0;  // both +=
 
-    // Norms over the last axis. Statistics are fp32 [N], kept for backward. dx, dweight, dbias are +=.
+    // Norms over the last axis. Statistics are fp32 [N], kept for backward. dx, dweight, dbias are +=. Forward, where
+    // `residual` is given: x becomes x + residual first (rounded to T), in one pass.
     // RMSNorm (Zhang & Sennrich 2019): y = w x / sqrt(mean x² + ε).
-    virtual void rms_norm_forward(Tensor y, Tensor inverse_rms, Tensor x, Tensor weight, float epsilon) = 0;
+    virtual void rms_norm_forward(Tensor y, Tensor inverse_rms, Tensor x, Tensor residual, Tensor weight,
+                                  float epsilon) = 0;
     virtual void rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor x, Tensor weight,
                                    Tensor inverse_rms) = 0;
     // LayerNorm (Ba et al. 2016), population variance.
-    virtual void layer_norm_forward(Tensor y, Tensor mean, Tensor inverse_deviation, Tensor x, Tensor weight,
-                                    Tensor bias, float epsilon) = 0;
+    virtual void layer_norm_forward(Tensor y, Tensor mean, Tensor inverse_deviation, Tensor x, Tensor residual,
+                                    Tensor weight, Tensor bias, float epsilon) = 0;
     virtual void layer_norm_backward(Tensor dx, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight,
                                      Tensor mean, Tensor inverse_deviation) = 0;
 
@@ -114,10 +166,11 @@ class Backend {
                                     Tensor log_sum_exp, const AttentionShape& shape) = 0;
 
     // TTT (Sun et al. 2024), equations as in docs/ttt.md.
-    // Learned step: step_size [N, H] = scale · sigmoid(logit [N, H]); dlogit = dstep · step (1 - step/scale).
+    // Learned step: fp32 step_size [N, H] = scale · sigmoid(fp32 logit [N, H]), may be in place; dlogit (type T) =
+    // dstep · step (1 - step/scale).
     virtual void step_size_forward(Tensor step_size, Tensor logit, float scale) = 0;
     virtual void step_size_backward(Tensor dlogit, Tensor dstep_size, Tensor step_size, float scale) = 0;
-    // token_scale [b] = max(1/i + delta_i, 0), i = 1..b; ddelta += dtoken_scale where 1/i + delta_i >= 0.
+    // fp32 token_scale [b] = max(1/i + delta_i, 0), i = 1..b; ddelta += dtoken_scale where 1/i + delta_i >= 0.
     virtual void token_scale_forward(Tensor token_scale, Tensor delta) = 0;
     virtual void token_scale_backward(Tensor ddelta, Tensor dtoken_scale, Tensor delta) = 0;
     // The scan over mini-batches; q, k, v, y [N, H·f] after rotation, y before the post norm. The last mini-batch may
@@ -140,14 +193,22 @@ class Backend {
     // d(loss)/d(logits).
     virtual void cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale) = 0;
 
-    // AdamW with decoupled decay (Loshchilov & Hutter 2019), elementwise over flat tensors; the gradient is first
-    // multiplied by gradient_factor (clipping). step counts from 1.
+    // Whether this step's gradients are used, and how strongly, decided on the device; `decision` is laid out as
+    // Decision. proceed = 1 where loss and sum_of_squares (fp64 [1] each) are finite, else 0; gradient_norm =
+    // sqrt(sum_of_squares) · inverse_scale; factor = inverse_scale · min(1, clip / (gradient_norm + 1e-6)), without the
+    // second where clip is 0; updates += proceed.
+    virtual void decide_update(Tensor decision, Tensor loss, Tensor sum_of_squares, double clip,
+                               double inverse_scale) = 0;
+    // AdamW with decoupled decay (Loshchilov & Hutter 2019), elementwise over flat fp32 tensors, nothing where
+    // `decision` says not to proceed: the gradient is multiplied by the decision's factor, its updates are the step
+    // that counts from
+    // 1. `working` (type T, may be empty) becomes the new parameter, rounded. decays: int32 words, bit i of word j says
+    // whether weights decay in elements [16 (32 j + i), 16 (32 j + i + 1)).
     struct AdamW {
-        float learning_rate, beta1, beta2, epsilon, weight_decay, gradient_factor;
-        std::int64_t step;
+        float learning_rate, beta1, beta2, epsilon, weight_decay;
     };
-    virtual void adamw(Tensor parameter, Tensor gradient, Tensor first_moment, Tensor second_moment,
-                       const AdamW& settings) = 0;
+    virtual void adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor first_moment, Tensor second_moment,
+                       Tensor decays, Tensor decision, const AdamW& settings) = 0;
 };
 
 // The backend of this machine's processor; the instruction set is chosen here, at run time.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/cpu_backend.hpp"
@@ -6,25 +7,52 @@
 
 namespace lockstep::kernels::cpu {
 
-void CpuBackend::adamw(Tensor parameter, Tensor gradient, Tensor first_moment, Tensor second_moment,
-                       const AdamW& settings) {
+void CpuBackend::decide_update(Tensor decision, Tensor loss, Tensor sum_of_squares, double clip, double inverse_scale) {
+    LOCKSTEP_ASSERT(decision.count() == 4);
+    double* out = decision.fp64();
+    const double norm = std::sqrt(*sum_of_squares.fp64()) * inverse_scale;
+    out[Decision::proceed] = std::isfinite(*loss.fp64()) && std::isfinite(norm) ? 1 : 0;
+    out[Decision::gradient_norm] = norm;
+    out[Decision::factor] = inverse_scale * (clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0);
+    out[Decision::updates] += out[Decision::proceed];
+}
+
+void CpuBackend::adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor first_moment, Tensor second_moment,
+                       Tensor decays, Tensor decision, const AdamW& settings) {
     const std::int64_t count = parameter.count();
     LOCKSTEP_ASSERT(gradient.count() == count && first_moment.count() == count && second_moment.count() == count);
-    LOCKSTEP_ASSERT(settings.step >= 1);
+    LOCKSTEP_ASSERT(working.empty() && decays.count() * 512 >= count);
+    const double* decided = decision.fp64();
+    if (decided[Decision::proceed] == 0) return;
+    LOCKSTEP_ASSERT(decided[Decision::updates] >= 1);
     const double beta1 = static_cast<double>(settings.beta1), beta2 = static_cast<double>(settings.beta2);
-    const double rate = static_cast<double>(settings.learning_rate), steps = static_cast<double>(settings.step);
-    AdamWFactors factors{};
-    factors.beta1 = settings.beta1;
-    factors.beta2 = settings.beta2;
-    factors.epsilon = settings.epsilon;
-    factors.gradient_factor = settings.gradient_factor;
-    factors.step = static_cast<float>(rate / (1 - std::pow(beta1, steps)));
-    factors.second_moment_factor = static_cast<float>(1 / (1 - std::pow(beta2, steps)));
-    factors.decay = static_cast<float>(1 - rate * static_cast<double>(settings.weight_decay));
+    const double rate = static_cast<double>(settings.learning_rate);
+    AdamWFactors plain{};
+    plain.beta1 = settings.beta1;
+    plain.beta2 = settings.beta2;
+    plain.epsilon = settings.epsilon;
+    plain.gradient_factor = static_cast<float>(decided[Decision::factor]);
+    plain.step = static_cast<float>(rate / (1 - std::pow(beta1, decided[Decision::updates])));
+    plain.second_moment_factor = static_cast<float>(1 / (1 - std::pow(beta2, decided[Decision::updates])));
+    plain.decay = 1;
+    AdamWFactors decaying = plain;
+    decaying.decay = static_cast<float>(1 - rate * static_cast<double>(settings.weight_decay));
     float *p = parameter.fp32(), *m = first_moment.fp32(), *v = second_moment.fp32();
     const float* g = gradient.fp32();
+    const std::int32_t* words = decays.as<std::int32_t>();
+    const auto decays_at = [&](std::int64_t element) {
+        return ((static_cast<std::uint32_t>(words[element / 512]) >> (element / 16 % 32)) & 1u) != 0;
+    };
     for_elements(count, memory_grain / 4, [&](std::int64_t first, std::int64_t last) {
-        vector_.elementwise->adamw(p + first, g + first, m + first, v + first, factors, last - first);
+        for (std::int64_t begin = first; begin < last;) {  // as far as the elements decay alike
+            const bool decay = decays_at(begin);
+            std::int64_t end = begin;
+            while (end < last && decays_at(end) == decay) end += 16;
+            end = std::min(end, last);
+            vector_.elementwise->adamw(p + begin, g + begin, m + begin, v + begin, decay ? decaying : plain,
+                                       end - begin);
+            begin = end;
+        }
     });
 }
 

@@ -15,23 +15,31 @@ class CpuBackend final : public Backend {
     ~CpuBackend() override;
     Device device() const override;
     void synchronize() override;
+    void upload(Tensor y, const void* source) override;
+    void download(void* destination, Tensor x) override;
+    std::unique_ptr<Later> read_later(Tensor x) override;
+    std::unique_ptr<Recording> record(const std::function<void()>& issue) override;
     void fill(Tensor y, float value) override;
     void copy(Tensor y, Tensor x) override;
     void add(Tensor y, Tensor x) override;
     void scale(Tensor y, float factor) override;
-    double sum_of_squares(Tensor x) override;
-    double sum(Tensor x) override;
+    void sum(Tensor total, Tensor x, Accumulate accumulate) override;
+    void sum_of_squares(Tensor total, Tensor x, Accumulate accumulate) override;
     void product(Tensor c, Tensor a, Transpose transpose_a, Tensor b, Transpose transpose_b,
                  Accumulate accumulate) override;
+    void linear_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor residual) override;
+    void linear_gelu_forward(Tensor y, Tensor before, Tensor x, Tensor weight, Tensor bias) override;
+    void linear_gelu_backward(Tensor dbefore, Tensor dy, Tensor weight, Tensor before) override;
     void add_bias(Tensor y, Tensor bias) override;
     void bias_backward(Tensor dbias, Tensor dy) override;
     void embedding_forward(Tensor y, Tensor ids, Tensor table, Tensor position, std::int64_t length,
                            std::int64_t first_position) override;
     void embedding_backward(Tensor dtable, Tensor dposition, Tensor ids, Tensor dy, std::int64_t length) override;
-    void rms_norm_forward(Tensor y, Tensor inverse_rms, Tensor x, Tensor weight, float epsilon) override;
+    void rms_norm_forward(Tensor y, Tensor inverse_rms, Tensor x, Tensor residual, Tensor weight,
+                          float epsilon) override;
     void rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor x, Tensor weight, Tensor inverse_rms) override;
-    void layer_norm_forward(Tensor y, Tensor mean, Tensor inverse_deviation, Tensor x, Tensor weight, Tensor bias,
-                            float epsilon) override;
+    void layer_norm_forward(Tensor y, Tensor mean, Tensor inverse_deviation, Tensor x, Tensor residual, Tensor weight,
+                            Tensor bias, float epsilon) override;
     void layer_norm_backward(Tensor dx, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight, Tensor mean,
                              Tensor inverse_deviation) override;
     void rotate(Tensor x, Tensor cosine, Tensor sine, std::int64_t length, std::int64_t first_position,
@@ -63,8 +71,9 @@ class CpuBackend final : public Backend {
     void ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
                     const TttInner& inner, const TttShape& shape, std::int64_t position) override;
     void cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale) override;
-    void adamw(Tensor parameter, Tensor gradient, Tensor first_moment, Tensor second_moment,
-               const AdamW& settings) override;
+    void decide_update(Tensor decision, Tensor loss, Tensor sum_of_squares, double clip, double inverse_scale) override;
+    void adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor first_moment, Tensor second_moment,
+               Tensor decays, Tensor decision, const AdamW& settings) override;
 
   private:
     class Scratch;   // per-thread memory, grown on demand and kept (scratch.hpp)

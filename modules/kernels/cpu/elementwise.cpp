@@ -27,6 +27,14 @@ double sum_blocks(const float* x, std::int64_t count, double (*sum)(const float*
 }  // namespace
 
 void CpuBackend::fill(Tensor y, float value) {
+    if (y.type() == Type::fp64) {
+        std::fill_n(y.fp64(), y.count(), static_cast<double>(value));
+        return;
+    }
+    if (y.type() == Type::int32) {
+        std::fill_n(y.as<std::int32_t>(), y.count(), static_cast<std::int32_t>(value));
+        return;
+    }
     float* out = y.fp32();
     for_elements(y.count(), memory_grain,
                  [&](std::int64_t first, std::int64_t last) { std::fill(out + first, out + last, value); });
@@ -59,12 +67,14 @@ void CpuBackend::scale(Tensor y, float factor) {
     });
 }
 
-double CpuBackend::sum_of_squares(Tensor x) {
-    return sum_blocks(x.fp32(), x.count(), vector_.elementwise->sum_of_squares);
+void CpuBackend::sum(Tensor total, Tensor x, Accumulate accumulate) {
+    const double value = sum_blocks(x.fp32(), x.count(), vector_.elementwise->sum);
+    *total.fp64() = value + (accumulate == Accumulate::yes ? *total.fp64() : 0);
 }
 
-double CpuBackend::sum(Tensor x) {
-    return sum_blocks(x.fp32(), x.count(), vector_.elementwise->sum);
+void CpuBackend::sum_of_squares(Tensor total, Tensor x, Accumulate accumulate) {
+    const double value = sum_blocks(x.fp32(), x.count(), vector_.elementwise->sum_of_squares);
+    *total.fp64() = value + (accumulate == Accumulate::yes ? *total.fp64() : 0);
 }
 
 void CpuBackend::add_bias(Tensor y, Tensor bias) {

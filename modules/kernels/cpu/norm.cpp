@@ -1,17 +1,42 @@
 #include "kernels/cpu/vector/norm.hpp"
 
+#include <algorithm>
+
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/scratch.hpp"
+#include "kernels/cpu/vector/elementwise.hpp"
 
 namespace lockstep::kernels::cpu {
+namespace {
 
-void CpuBackend::rms_norm_forward(Tensor y, Tensor inverse_rms, Tensor x, Tensor weight, float epsilon) {
+// norm(first, last) over all rows of x, to which the residual (may be empty) is added first, a few rows at a time, so
+// that they are still in the cache.
+template <class Body>
+void for_normed_rows(float* x, Tensor residual, std::int64_t rows, std::int64_t width, const Elementwise& elementwise,
+                     Body&& norm) {
+    const float* add = residual.empty() ? nullptr : residual.fp32();
+    LOCKSTEP_ASSERT(!add || residual.count() == rows * width);
+    parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
+        const std::int64_t step = add ? row_grain(width) : last - first;
+        for (std::int64_t row = first; row < last; row += step) {
+            const std::int64_t end = std::min(row + step, last);
+            if (add) elementwise.add(x + row * width, add + row * width, (end - row) * width);
+            norm(row, end);
+        }
+    });
+}
+
+}  // namespace
+
+void CpuBackend::rms_norm_forward(Tensor y, Tensor inverse_rms, Tensor x, Tensor residual, Tensor weight,
+                                  float epsilon) {
     const std::int64_t width = x.size(-1), rows = x.rows();
     LOCKSTEP_ASSERT(y.count() == x.count() && weight.count() == width && inverse_rms.count() == rows);
     float *out = y.fp32(), *inverse = inverse_rms.fp32();
-    const float *in = x.fp32(), *w = weight.fp32();
-    parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
+    float* in = x.fp32();
+    const float* w = weight.fp32();
+    for_normed_rows(in, residual, rows, width, *vector_.elementwise, [&](std::int64_t first, std::int64_t last) {
         vector_.norm->rms_forward(out + first * width, inverse + first, in + first * width, w, epsilon, last - first,
                                   width);
     });
@@ -30,14 +55,15 @@ void CpuBackend::rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor 
                   });
 }
 
-void CpuBackend::layer_norm_forward(Tensor y, Tensor mean, Tensor inverse_deviation, Tensor x, Tensor weight,
-                                    Tensor bias, float epsilon) {
+void CpuBackend::layer_norm_forward(Tensor y, Tensor mean, Tensor inverse_deviation, Tensor x, Tensor residual,
+                                    Tensor weight, Tensor bias, float epsilon) {
     const std::int64_t width = x.size(-1), rows = x.rows();
     LOCKSTEP_ASSERT(y.count() == x.count() && weight.count() == width && bias.count() == width);
     LOCKSTEP_ASSERT(mean.count() == rows && inverse_deviation.count() == rows);
     float *out = y.fp32(), *centre = mean.fp32(), *inverse = inverse_deviation.fp32();
-    const float *in = x.fp32(), *w = weight.fp32(), *b = bias.fp32();
-    parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
+    float* in = x.fp32();
+    const float *w = weight.fp32(), *b = bias.fp32();
+    for_normed_rows(in, residual, rows, width, *vector_.elementwise, [&](std::int64_t first, std::int64_t last) {
         vector_.norm->layer_forward(out + first * width, centre + first, inverse + first, in + first * width, w, b,
                                     epsilon, last - first, width);
     });

@@ -90,4 +90,20 @@ void CpuBackend::product(Tensor c, Tensor a, Transpose transpose_a, Tensor b, Tr
     products_->run({m, n, k, ta, tb, accumulate == Accumulate::yes, threads()}, c.fp32(), a.fp32(), b.fp32());
 }
 
+void CpuBackend::linear_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor residual) {
+    if (!residual.empty()) copy(y, residual);
+    product(y, x, Transpose::no, weight, Transpose::yes, residual.empty() ? Accumulate::no : Accumulate::yes);
+    if (!bias.empty()) add_bias(y, bias);
+}
+
+void CpuBackend::linear_gelu_forward(Tensor y, Tensor before, Tensor x, Tensor weight, Tensor bias) {
+    linear_forward(before, x, weight, bias, {});
+    gelu_forward(y, before);
+}
+
+void CpuBackend::linear_gelu_backward(Tensor dbefore, Tensor dy, Tensor weight, Tensor before) {
+    product(dbefore, dy, Transpose::no, weight, Transpose::no, Accumulate::no);
+    gelu_backward(dbefore, dbefore, before);
+}
+
 }  // namespace lockstep::kernels::cpu

@@ -101,8 +101,8 @@ __host__ __device__ inline fp16 from_float<fp16>(float value) {
 // Two 16-bit elements in one register, the first in the low half.
 template <class T>
 __device__ inline std::uint32_t pack_pair(float low, float high) {
-    return static_cast<std::uint32_t>(from_float<T>(low).bits) |
-           static_cast<std::uint32_t>(from_float<T>(high).bits) << 16;
+    return static_cast<std::uint32_t>(from_float<T>(low).bits) | static_cast<std::uint32_t>(from_float<T>(high).bits)
+                                                                     << 16;
 }
 template <class T>
 __device__ inline float unpack_low(std::uint32_t pair) {

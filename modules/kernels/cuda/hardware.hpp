@@ -1,6 +1,6 @@
-// The operations of the hardware beneath the tile operations of tile.hpp, one function each. Under nvcc they are PTX; in
-// tests, tests/cuda_emulation/hardware.hpp gives them their meaning on the CPU, fragment layouts included (PTX ISA, "Matrix
-// fragments for mma.m16n8k16", "ldmatrix", "movmatrix", "cp.async").
+// The operations of the hardware beneath the tile operations of tile.hpp, one function each. Under nvcc they are PTX;
+// in tests, tests/cuda_emulation/hardware.hpp gives them their meaning on the CPU, fragment layouts included (PTX ISA,
+// "Matrix fragments for mma.m16n8k16", "ldmatrix", "movmatrix", "cp.async").
 //
 // All but the copies are warp-wide: every lane of the warp calls together. With lane l, g = l / 4 and t = l % 4:
 //   mma A (16×16, 16 bit)  a0 (g, 2t..2t+1)  a1 (g+8, 2t..)  a2 (g, 2t+8..)  a3 (g+8, 2t+8..)
@@ -85,7 +85,8 @@ __device__ __forceinline__ void copy_async_commit() {  // ends a group of copies
     asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
 template <int pending>
-__device__ __forceinline__ void copy_async_wait() {  // until at most `pending` of this thread's newest groups are not done
+__device__ __forceinline__ void
+copy_async_wait() {  // until at most `pending` of this thread's newest groups are not done
     asm volatile("cp.async.wait_group %0;\n" ::"n"(pending) : "memory");
 }
 

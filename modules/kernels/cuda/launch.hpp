@@ -36,16 +36,18 @@ void launch(const Launch& where, void (*kernel)(Parameters...), Arguments&&... a
 #else
     constexpr std::size_t always_allowed = 48 * 1024;
     if (where.shared_bytes > always_allowed)
-        check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        static_cast<int>(where.shared_bytes)),
-                   where.name);
+        check_cuda(
+            cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(where.shared_bytes)),
+            where.name);
     cudaLaunchConfig_t configuration{};
     configuration.gridDim = where.grid;
     configuration.blockDim = dim3(where.threads, 1, 1);
     configuration.dynamicSmemBytes = where.shared_bytes;
     configuration.stream = where.stream;
-    check_cuda(cudaLaunchKernelEx(&configuration, kernel, static_cast<Parameters>(std::forward<Arguments>(arguments))...),
-               where.name);
+    check_cuda(
+        cudaLaunchKernelEx(&configuration, kernel, static_cast<Parameters>(std::forward<Arguments>(arguments))...),
+        where.name);
 #endif
     if (sync_mode() == SyncMode::launch) after_launch(where.name, where.stream);
 }

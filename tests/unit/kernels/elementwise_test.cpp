@@ -9,7 +9,37 @@ using namespace lockstep::kernel_tests;
 
 namespace {
 const std::vector<std::int64_t> sizes = {1, 31, 32, 33, 97, 1023, 1024, 1025, 16385, 70001};
+
+double sum_of(kernels::Backend& backend, Tensor x) {
+    double total = 0;
+    backend.sum(Tensor(&total, Type::fp64, {1}), x, kernels::Accumulate::no);
+    return total;
 }
+
+double sum_of_squares(kernels::Backend& backend, Tensor x) {
+    double total = 0;
+    backend.sum_of_squares(Tensor(&total, Type::fp64, {1}), x, kernels::Accumulate::no);
+    return total;
+}
+
+// Proceed with the given factor and number of updates.
+struct Proceed {
+    std::vector<double> values;
+    Proceed(double factor, double updates) : values{1, factor, 0, updates} {}
+    Tensor tensor() { return {values.data(), Type::fp64, {4}}; }
+};
+
+// Bits that say that the first `decaying` elements decay (a multiple of 16).
+std::vector<std::int32_t> decays(std::int64_t count, std::int64_t decaying) {
+    std::vector<std::int32_t> words(static_cast<std::size_t>((count + 511) / 512));
+    for (std::int64_t unit = 0; unit < (decaying + 15) / 16; ++unit)
+        words[static_cast<std::size_t>(unit / 32)] |= static_cast<std::int32_t>(1u << (unit % 32));
+    return words;
+}
+Tensor words(std::vector<std::int32_t>& of) {
+    return {of.data(), Type::int32, {static_cast<std::int64_t>(of.size())}};
+}
+}  // namespace
 
 BOOST_AUTO_TEST_CASE(memory_operations_agree_with_the_reference) {
     for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
@@ -44,7 +74,8 @@ BOOST_AUTO_TEST_CASE(copies_take_any_type_and_refuse_mixtures) {
     BOOST_CHECK_THROW(backend->copy(x.tensor(), id_tensor(ids)), Error);
     Floats short_one({2999});
     BOOST_CHECK_THROW(backend->copy(x.tensor(), short_one.tensor()), Error);
-    BOOST_CHECK_THROW(backend->fill(id_tensor(ids), 1.0f), Error);
+    backend->fill(id_tensor(ids), 7);
+    BOOST_TEST(ids == std::vector<int>(3000, 7));
 }
 
 BOOST_AUTO_TEST_CASE(sums_are_taken_in_double) {
@@ -57,17 +88,17 @@ BOOST_AUTO_TEST_CASE(sums_are_taken_in_double) {
                 absolute += std::abs(value);
                 squares += value * value;
             }
-            BOOST_TEST(std::abs(backend.sum(x.tensor()) - sum) <= 1e-12 * absolute, name);
-            BOOST_TEST(std::abs(backend.sum_of_squares(x.tensor()) - squares) <= 1e-12 * squares, name);
+            BOOST_TEST(std::abs(sum_of(backend, x.tensor()) - sum) <= 1e-12 * absolute, name);
+            BOOST_TEST(std::abs(sum_of_squares(backend, x.tensor()) - squares) <= 1e-12 * squares, name);
         }
         Floats large({1000}, 1e30f);  // its squares are beyond fp32
-        BOOST_TEST(std::abs(backend.sum_of_squares(large.tensor()) / 1e63 - 1) < 1e-6);
+        BOOST_TEST(std::abs(sum_of_squares(backend, large.tensor()) / 1e63 - 1) < 1e-6);
         large[777] = not_a_number;
-        BOOST_TEST(std::isnan(backend.sum_of_squares(large.tensor())));
+        BOOST_TEST(std::isnan(sum_of_squares(backend, large.tensor())));
         large[777] = infinity;
-        BOOST_TEST(std::isinf(backend.sum_of_squares(large.tensor())));
+        BOOST_TEST(std::isinf(sum_of_squares(backend, large.tensor())));
         Floats none({0});
-        BOOST_TEST(backend.sum(none.tensor()) == 0.0);
+        BOOST_TEST(sum_of(backend, none.tensor()) == 0.0);
     });
 }
 
@@ -76,10 +107,10 @@ BOOST_AUTO_TEST_CASE(sums_do_not_depend_on_the_number_of_threads) {
     const int before = threads();
     for_each_instruction_set([&](kernels::Backend& backend, const std::string& name) {
         set_threads(1);
-        const double sum = backend.sum(x.tensor()), squares = backend.sum_of_squares(x.tensor());
+        const double sum = sum_of(backend, x.tensor()), squares = sum_of_squares(backend, x.tensor());
         for (const int count : {2, 3, 7}) {
             set_threads(count);
-            BOOST_TEST((backend.sum(x.tensor()) == sum && backend.sum_of_squares(x.tensor()) == squares), name);
+            BOOST_TEST((sum_of(backend, x.tensor()) == sum && sum_of_squares(backend, x.tensor()) == squares), name);
         }
         set_threads(before);
     });
@@ -91,15 +122,23 @@ BOOST_AUTO_TEST_CASE(adamw_follows_the_reference_for_several_steps) {
             Floats parameter = random_floats({size}, "p"), gradient = random_floats({size}, "g", 0.01), first({size}),
                    second({size});
             Values p = parameter.values(), m = first.values(), v = second.values();
-            kernels::Backend::AdamW settings{1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0};
+            const kernels::Backend::AdamW settings{1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f};
+            const std::int64_t decaying = size / 3 / 16 * 16;
+            std::vector<std::int32_t> decay = decays(size, decaying);
             for (int step = 1; step <= 5; ++step) {
-                settings.step = step;
                 for (auto& value : gradient.data) value *= -0.7f;
-                backend.adamw(parameter.tensor(), gradient.tensor(), first.tensor(), second.tensor(), settings);
+                Proceed decision(0.5, step);
+                backend.adamw(parameter.tensor(), {}, gradient.tensor(), first.tensor(), second.tensor(), words(decay),
+                              decision.tensor(), settings);
                 const auto d = [](float value) { return static_cast<double>(value); };
+                Values undecayed = p, m2 = m, v2 = v;
                 reference::adamw(p, gradient.values(), m, v,
                                  {d(settings.learning_rate), d(settings.beta1), d(settings.beta2), d(settings.epsilon),
-                                  d(settings.weight_decay), d(settings.gradient_factor), step});
+                                  d(settings.weight_decay), 0.5, step});
+                reference::adamw(undecayed, gradient.values(), m2, v2,
+                                 {d(settings.learning_rate), d(settings.beta1), d(settings.beta2), d(settings.epsilon),
+                                  0, 0.5, step});
+                std::copy(undecayed.begin() + decaying, undecayed.end(), p.begin() + decaying);
             }
             check_close(parameter, p, 5, name + " parameter");
             check_close(first, m, 5, name + " first moment");
@@ -111,10 +150,41 @@ BOOST_AUTO_TEST_CASE(adamw_follows_the_reference_for_several_steps) {
 BOOST_AUTO_TEST_CASE(adamw_of_a_zero_gradient_only_decays) {
     for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
         Floats parameter({33}, 2.0f), gradient({33}), first({33}), second({33});
-        backend.adamw(parameter.tensor(), gradient.tensor(), first.tensor(), second.tensor(),
-                      {0.1f, 0.9f, 0.999f, 1e-8f, 0.5f, 1.0f, 1000000});
+        std::vector<std::int32_t> decay = decays(33, 33);
+        Proceed decision(1, 1000000);
+        backend.adamw(parameter.tensor(), {}, gradient.tensor(), first.tensor(), second.tensor(), words(decay),
+                      decision.tensor(), {0.1f, 0.9f, 0.999f, 1e-8f, 0.5f});
         for (const float value : parameter.data) BOOST_TEST(std::abs(value - 1.9f) < 1e-6f, name);
     });
+}
+
+BOOST_AUTO_TEST_CASE(an_update_is_decided_from_the_loss_and_the_norm) {
+    const auto backend = kernels::make_cpu_backend();
+    using kernels::Decision;
+    std::vector<double> decision(4);
+    const auto decide = [&](double loss, double squares, double clip, double inverse_scale) {
+        backend->decide_update(Tensor(decision.data(), Type::fp64, {4}), Tensor(&loss, Type::fp64, {1}),
+                               Tensor(&squares, Type::fp64, {1}), clip, inverse_scale);
+    };
+    decide(1, 16, 1, 1);
+    BOOST_TEST(decision[Decision::proceed] == 1.0);
+    BOOST_TEST(decision[Decision::gradient_norm] == 4.0);
+    BOOST_TEST(decision[Decision::factor] == 1 / (4 + 1e-6));
+    BOOST_TEST(decision[Decision::updates] == 1.0);
+    decide(1, 16, 8, 0.5);  // gradients scaled by 2: their norm is 2, below the clip
+    BOOST_TEST((decision[Decision::gradient_norm] == 2.0 && decision[Decision::factor] == 0.5));
+    decide(1, 1e30, 0, 1);
+    BOOST_TEST((decision[Decision::factor] == 1.0 && decision[Decision::updates] == 3.0));
+    const double nan = static_cast<double>(not_a_number), inf = static_cast<double>(infinity);
+    for (const auto& bad : {std::pair{nan, 1.0}, std::pair{1.0, nan}, std::pair{inf, 1.0}, std::pair{1.0, inf}}) {
+        decide(bad.first, bad.second, 1, 1);
+        BOOST_TEST((decision[Decision::proceed] == 0.0 && decision[Decision::updates] == 3.0));
+    }
+    Floats parameter({33}, 2.0f), gradient({33}, 1.0f), first({33}), second({33});
+    std::vector<std::int32_t> decay = decays(33, 33);
+    backend->adamw(parameter.tensor(), {}, gradient.tensor(), first.tensor(), second.tensor(), words(decay),
+                   Tensor(decision.data(), Type::fp64, {4}), {0.1f, 0.9f, 0.999f, 1e-8f, 0.5f});
+    BOOST_TEST((parameter.data == std::vector<float>(33, 2.0f)));
 }
 
 BOOST_AUTO_TEST_CASE(an_unknown_instruction_set_is_a_usage_error) {

@@ -33,14 +33,14 @@ void check_norm(kernels::Backend& backend, const Case& size, bool centred, const
                  expected_dweight = plus(dweight.values(), backward.dweight);
     const Values expected_dbias = plus(dbias.values(), backward.dbias);
     if (centred) {
-        backend.layer_norm_forward(y.tensor(), mean.tensor(), inverse.tensor(), x.tensor(), weight.tensor(),
+        backend.layer_norm_forward(y.tensor(), mean.tensor(), inverse.tensor(), x.tensor(), {}, weight.tensor(),
                                    bias.tensor(), epsilon);
         backend.layer_norm_backward(dx.tensor(), dweight.tensor(), dbias.tensor(), dy.tensor(), x.tensor(),
                                     weight.tensor(), mean.tensor(), inverse.tensor());
         check_close(mean, forward.mean, terms, what + " mean");
         check_close(dbias, expected_dbias, sums, what + " dbias");
     } else {
-        backend.rms_norm_forward(y.tensor(), inverse.tensor(), x.tensor(), weight.tensor(), epsilon);
+        backend.rms_norm_forward(y.tensor(), inverse.tensor(), x.tensor(), {}, weight.tensor(), epsilon);
         backend.rms_norm_backward(dx.tensor(), dweight.tensor(), dy.tensor(), x.tensor(), weight.tensor(),
                                   inverse.tensor());
     }
@@ -61,11 +61,31 @@ BOOST_AUTO_TEST_CASE(norms_agree_with_the_reference) {
     });
 }
 
+BOOST_AUTO_TEST_CASE(a_residual_is_added_first_and_kept) {
+    for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
+        for (const bool centred : {false, true}) {
+            Floats x = random_floats({301, 33}, "x"), residual = random_floats({301, 33}, "residual");
+            Floats weight = random_floats({33}, "weight"), bias = random_floats({33}, "bias");
+            Floats y({301, 33}), mean({301}), inverse({301});
+            const Values sum = plus(x.values(), residual.values());
+            const auto expected = reference::norm_forward(sum, weight.values(), bias.values(), epsilon_value, centred);
+            if (centred)
+                backend.layer_norm_forward(y.tensor(), mean.tensor(), inverse.tensor(), x.tensor(), residual.tensor(),
+                                           weight.tensor(), bias.tensor(), epsilon);
+            else
+                backend.rms_norm_forward(y.tensor(), inverse.tensor(), x.tensor(), residual.tensor(), weight.tensor(),
+                                         epsilon);
+            check_close(x, sum, 1, name + " sum");
+            check_close(y, expected.y, 33, name + " y");
+        }
+    });
+}
+
 BOOST_AUTO_TEST_CASE(a_large_mean_does_not_spoil_the_variance) {
     for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
         Floats x = random_floats({3, 256}, "x"), weight({256}, 1.0f), bias({256}), y({3, 256}), mean({3}), inverse({3});
         for (auto& value : x.data) value += 1000.0f;
-        backend.layer_norm_forward(y.tensor(), mean.tensor(), inverse.tensor(), x.tensor(), weight.tensor(),
+        backend.layer_norm_forward(y.tensor(), mean.tensor(), inverse.tensor(), x.tensor(), {}, weight.tensor(),
                                    bias.tensor(), epsilon);
         const auto expected = reference::norm_forward(x.values(), weight.values(), bias.values(), epsilon_value, true);
         for (std::size_t i = 0; i < y.data.size(); ++i)  // the mean is rounded to 6e-5, a 1e-4th of the spread
@@ -77,9 +97,9 @@ BOOST_AUTO_TEST_CASE(rows_of_zeros_are_finite_and_not_a_number_stays_in_its_row)
     for_each_instruction_set([](kernels::Backend& backend, const std::string&) {
         Floats x({3, 40}), weight({40}, 1.0f), bias({40}), y({3, 40}), mean({3}), inverse({3});
         x[45] = not_a_number;
-        backend.rms_norm_forward(y.tensor(), inverse.tensor(), x.tensor(), weight.tensor(), epsilon);
+        backend.rms_norm_forward(y.tensor(), inverse.tensor(), x.tensor(), {}, weight.tensor(), epsilon);
         BOOST_TEST((y[0] == 0.0f && std::isnan(y[41]) && y[80] == 0.0f));
-        backend.layer_norm_forward(y.tensor(), mean.tensor(), inverse.tensor(), x.tensor(), weight.tensor(),
+        backend.layer_norm_forward(y.tensor(), mean.tensor(), inverse.tensor(), x.tensor(), {}, weight.tensor(),
                                    bias.tensor(), epsilon);
         BOOST_TEST((y[0] == 0.0f && std::isnan(y[41]) && y[80] == 0.0f));
     });
@@ -103,12 +123,12 @@ BOOST_AUTO_TEST_CASE(norms_do_not_depend_on_the_number_of_threads) {
         Floats x = random_floats({1009, 65}, "x"), weight = random_floats({65}, "w"), bias({65}),
                dy = random_floats({1009, 65}, "dy");
         Floats y({1009, 65}), mean({1009}), inverse({1009}), dx({1009, 65}), dweight({65}), dbias({65});
-        backend.layer_norm_forward(y.tensor(), mean.tensor(), inverse.tensor(), x.tensor(), weight.tensor(),
+        backend.layer_norm_forward(y.tensor(), mean.tensor(), inverse.tensor(), x.tensor(), {}, weight.tensor(),
                                    bias.tensor(), epsilon);
         backend.layer_norm_backward(dx.tensor(), dweight.tensor(), dbias.tensor(), dy.tensor(), x.tensor(),
                                     weight.tensor(), mean.tensor(), inverse.tensor());
         Floats rms_y({1009, 65}), rms_dx({1009, 65}), rms_dweight({65});
-        backend.rms_norm_forward(rms_y.tensor(), inverse.tensor(), x.tensor(), weight.tensor(), epsilon);
+        backend.rms_norm_forward(rms_y.tensor(), inverse.tensor(), x.tensor(), {}, weight.tensor(), epsilon);
         backend.rms_norm_backward(rms_dx.tensor(), rms_dweight.tensor(), dy.tensor(), x.tensor(), weight.tensor(),
                                   inverse.tensor());
         return std::vector<Floats>{y, dx, dweight, dbias, rms_y, rms_dx, rms_dweight};

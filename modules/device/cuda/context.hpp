@@ -1,0 +1,48 @@
+// One GPU as this process uses it: its memory, its two streams, pinned memory to pass through. Whoever computes or
+// communicates on the GPU shares one context.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/memory.hpp"
+
+namespace lockstep {
+
+class CudaContext {
+  public:
+    explicit CudaContext(int index);  // makes this GPU the process's; fault or usage errors say what is missing
+    ~CudaContext();
+    CudaContext(const CudaContext&) = delete;
+    CudaContext& operator=(const CudaContext&) = delete;
+
+    Device device() const;
+    const cudaDeviceProp& properties() const { return properties_; }
+    cudaStream_t compute() const { return compute_; }              // what a Backend issues
+    cudaStream_t communication() const { return communication_; }  // of higher priority; collectives run here
+    void synchronize();                                            // waits for both
+
+    // `later` waits, on the GPU, for all that was issued to `earlier` so far. The host does not wait.
+    void order(cudaStream_t earlier, cudaStream_t later);
+
+    // Through a ring of pinned memory on the compute stream: the source may be reused on return.
+    void upload(void* destination, const void* source, std::size_t bytes);
+    void download(void* destination, const void* source, std::size_t bytes);  // waits
+
+  private:
+    class Memory;
+    class Staging;
+    int index_;
+    cudaDeviceProp properties_{};
+    cudaStream_t compute_ = nullptr, communication_ = nullptr;
+    std::unique_ptr<Memory> memory_;
+    std::unique_ptr<Staging> staging_;
+    std::vector<cudaEvent_t> events_;  // for order(), used in turn
+    std::size_t next_event_ = 0;
+};
+
+}  // namespace lockstep

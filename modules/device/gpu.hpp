@@ -1,0 +1,33 @@
+// The GPUs of this machine as seen by this process. In a program without the CUDA backend there are none.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+class CudaContext;
+
+struct Gpu {
+    int index = 0;
+    std::string name, bus;  // "NVIDIA H200", PCI "0000:1b:00.0"
+    std::uint64_t memory = 0;
+    int multiprocessors = 0;
+};
+struct Gpus {
+    std::vector<Gpu> list;
+    std::string why_none;  // "the CUDA driver is not installed", …; empty when there are any
+};
+Gpus find_gpus();  // never throws; starts nothing on the GPUs
+
+// A shared context, so that what uses it may be destroyed in any order.
+std::shared_ptr<CudaContext> open_gpu(int index);
+std::uint64_t free_gpu_memory(CudaContext& context);
+
+// Named ranges on a profiler's timeline (NVTX); nothing where no profiler listens.
+void push_range(const char* name);
+void pop_range();
+
+}  // namespace lockstep

@@ -1,0 +1,183 @@
+// What the tests of the GPU's operations share. The same tests run on the emulation (ctest emulation/<family>, several
+// orders of threads) and, where there is a GPU, on the real one (ctest cuda/<family>).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/gpu.hpp"
+#include "kernels/cuda.hpp"
+#include "kernels/cuda/element.hpp"
+#include "unit/kernels/support.hpp"
+
+#if defined(LOCKSTEP_CUDA_EMULATION)
+#include "cuda_emulation/device.hpp"
+#endif
+
+namespace lockstep::cuda_tests {
+
+using kernel_tests::plus;
+using kernel_tests::random_ids;
+using reference::Values;
+
+inline kernels::Backend& backend() {
+    static const auto made = kernels::make_cuda_backend(open_gpu(0));
+    return *made;
+}
+
+inline double roundoff(Type type) {
+    if (type == Type::bf16) return reference::bf16_roundoff;
+    return type == Type::fp16 ? reference::fp16_roundoff : reference::fp32_roundoff;
+}
+
+// A tensor on the GPU that owns its memory.
+class OnGpu {
+  public:
+    OnGpu(Type type, const Shape& shape)
+        : memory_(backend().device(), static_cast<std::size_t>(element_count(shape)) * type_bytes(type) + 256, "test"),
+          tensor_(memory_.allocate(type, shape)) {}
+    // The values, rounded to `type`.
+    OnGpu(Type type, const Shape& shape, const Values& values) : OnGpu(type, shape) { set(values); }
+
+    void set(const Values& values) {
+        BOOST_REQUIRE_EQUAL(static_cast<std::int64_t>(values.size()), tensor_.count());
+        std::vector<char> bytes(tensor_.bytes());
+        for (std::size_t i = 0; i < values.size(); ++i) encode(bytes.data(), i, values[i]);
+        backend().upload(tensor_, bytes.data());
+    }
+    // Every byte 0xff: NaN in every type, so that what a kernel forgets to write shows.
+    void poison() {
+        const std::vector<char> bytes(tensor_.bytes(), static_cast<char>(0xff));
+        backend().upload(tensor_, bytes.data());
+    }
+    std::vector<char> bytes() const {
+        std::vector<char> bytes(tensor_.bytes());
+        backend().download(bytes.data(), tensor_);
+        return bytes;
+    }
+    Values values() const {
+        const std::vector<char> raw = bytes();
+        Values values(static_cast<std::size_t>(tensor_.count()));
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = decode(raw.data(), i);
+        return values;
+    }
+    Tensor tensor() const { return tensor_; }
+    operator Tensor() const { return tensor_; }
+
+  private:
+    void encode(char* bytes, std::size_t i, double value) const {
+        const auto number = static_cast<float>(value);
+        const auto put = [&](const auto& element) {
+            std::memcpy(bytes + i * sizeof(element), &element, sizeof(element));
+        };
+        switch (tensor_.type()) {
+            case Type::fp32:
+                return put(number);
+            case Type::bf16:
+                return put(kernels::cuda::from_float<kernels::cuda::bf16>(number));
+            case Type::fp16:
+                return put(kernels::cuda::from_float<kernels::cuda::fp16>(number));
+            case Type::int32:
+                return put(static_cast<std::int32_t>(value));
+            case Type::fp64:
+                return put(value);
+        }
+    }
+    double decode(const char* bytes, std::size_t i) const {
+        const auto get = [&](auto element) {
+            std::memcpy(&element, bytes + i * sizeof(element), sizeof(element));
+            return element;
+        };
+        switch (tensor_.type()) {
+            case Type::fp32:
+                return static_cast<double>(get(float{}));
+            case Type::bf16:
+                return static_cast<double>(kernels::cuda::to_float(get(kernels::cuda::bf16{})));
+            case Type::fp16:
+                return static_cast<double>(kernels::cuda::to_float(get(kernels::cuda::fp16{})));
+            case Type::int32:
+                return static_cast<double>(get(std::int32_t{}));
+            case Type::fp64:
+                return get(double{});
+        }
+        return 0;
+    }
+
+    Arena memory_;
+    Tensor tensor_;
+};
+
+// Normally distributed values, rounded to `type`: what a tensor of that type can hold, so that the reference sees the
+// very same inputs.
+inline Values random_rounded(Type type, std::size_t count, const std::string& purpose, double scale = 1) {
+    Values values = kernel_tests::random_values(count, purpose, scale);
+    for (double& value : values) {
+        const auto number = static_cast<float>(value);
+        if (type == Type::bf16)
+            value =
+                static_cast<double>(kernels::cuda::to_float(kernels::cuda::from_float<kernels::cuda::bf16>(number)));
+        else if (type == Type::fp16)
+            value =
+                static_cast<double>(kernels::cuda::to_float(kernels::cuda::from_float<kernels::cuda::fp16>(number)));
+        else
+            value = static_cast<double>(number);
+    }
+    return values;
+}
+
+inline Values as_values(const std::vector<int>& ids) {
+    return {ids.begin(), ids.end()};
+}
+
+// `type`: the lowest precision on the way to the result; `terms`: the longest sum behind one value.
+inline void check_close(const Values& actual, const Values& expected, Type type, std::size_t terms,
+                        const std::string& what) {
+    BOOST_REQUIRE_EQUAL(actual.size(), expected.size());
+    double size = 1e-30, worst = 0;
+    std::size_t place = 0;
+    for (const double value : expected) size = std::max(size, std::abs(value));
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        const double error = std::abs(actual[i] - expected[i]) / size;
+        if (!(error <= worst)) {  // NaN counts
+            worst = error;
+            place = i;
+        }
+    }
+    // A 16-bit result of fp32 sums is rounded once or a few times: its error does not grow with the number of terms.
+    const double allowed = type == Type::fp32
+                               ? reference::tolerance(reference::fp32_roundoff, terms)
+                               : 3 * roundoff(type) + reference::tolerance(reference::fp32_roundoff, terms);
+    BOOST_CHECK_MESSAGE(worst <= allowed, what << ": element " << place << " of " << expected.size() << " is off by "
+                                               << worst << " of the largest value, " << allowed << " is allowed");
+}
+
+// body(type) for fp32, bf16 and fp16.
+template <class Body>
+void for_each_type(Body&& body) {
+    for (const Type type : {Type::fp32, Type::bf16, Type::fp16}) body(type);
+}
+
+// body() under several orders of a block's threads, which a GPU draws by itself. Results must be the same bits: let
+// body return them.
+template <class Body>
+void for_each_order(Body&& body) {
+#if defined(LOCKSTEP_CUDA_EMULATION)
+    std::vector<std::vector<char>> first;
+    for (const std::uint64_t seed : {0, 1, 2}) {
+        emulation::set_seed(seed);
+        std::vector<std::vector<char>> results = body();
+        if (first.empty())
+            first = std::move(results);
+        else
+            BOOST_CHECK_MESSAGE(results == first, "the order of threads, seed " << seed << ", changes the result");
+    }
+    emulation::set_seed(0);
+#else
+    const std::vector<std::vector<char>> first = body(), second = body();
+    BOOST_CHECK_MESSAGE(first == second, "two runs differ");
+#endif
+}
+
+}  // namespace lockstep::cuda_tests
