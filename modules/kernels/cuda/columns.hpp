@@ -48,16 +48,17 @@ __device__ inline void store_column_sums(float* to, std::int64_t limit, const fl
 }
 
 constexpr unsigned partial_lanes = 32;  // of columns, and of rows
-template <int unroll>
+
+// *place(c) += the sum of column c of partials [rows, width], where place(c) is not null.
+template <class Place>
 __global__ void __launch_bounds__(partial_lanes* partial_lanes)
-    add_partials_kernel(float* __restrict__ y, const float* __restrict__ partials, std::int64_t rows,
-                        std::int64_t width) {
+    add_partials_kernel(Place place, const float* __restrict__ partials, std::int64_t rows, std::int64_t width) {
     float* const work = shared_memory<float>();
     const unsigned lane = threadIdx.x % partial_lanes, row_lane = threadIdx.x / partial_lanes;
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * partial_lanes + lane;
     float sum = 0;
     if (column < width) {
-#pragma unroll unroll
+#pragma unroll 8
         for (std::int64_t row = row_lane; row < rows; row += partial_lanes) sum += partials[row * width + column];
     }
     work[threadIdx.x] = sum;
@@ -66,15 +67,15 @@ __global__ void __launch_bounds__(partial_lanes* partial_lanes)
     float total = 0;
 #pragma unroll
     for (unsigned i = 0; i < partial_lanes; ++i) total += work[i * partial_lanes + lane];
-    y[column] += total;
+    if (float* const to = place(column)) *to += total;
 }
 
-// y [width] += the column sums of partials [rows, width].
-inline void add_partials(const char* name, cudaStream_t stream, float* y, const float* partials, std::int64_t rows,
-                         std::int64_t width) {
+template <class Place>
+void add_partials(const char* name, cudaStream_t stream, Place place, const float* partials, std::int64_t rows,
+                  std::int64_t width) {
     launch({name, dim3(blocks_for(width, partial_lanes)), partial_lanes * partial_lanes,
             partial_lanes * partial_lanes * sizeof(float), stream},
-           add_partials_kernel<8>, y, partials, rows, width);
+           add_partials_kernel<Place>, place, partials, rows, width);
 }
 
 }  // namespace lockstep::kernels::cuda

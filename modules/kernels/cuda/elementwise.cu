@@ -54,7 +54,7 @@ constexpr int sum_width = pack_width<float>();
 constexpr std::int64_t sum_tile = static_cast<std::int64_t>(threads) * sum_width * pieces;
 
 template <bool squares>
-__global__ void __launch_bounds__(threads, 8)
+__global__ void __launch_bounds__(threads, 7)
     partial_sums_kernel(double* partials, const float* x, std::int64_t count, bool aligned) {
     const int thread = static_cast<int>(threadIdx.x);
     const auto term = [](float value) {
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(threads)
     if (threadIdx.x == 0) *total = sum + (accumulate ? *total : 0);
 }
 
-constexpr unsigned most_partials = 1024;
+constexpr unsigned most_partials = 924;  // 7 on each of 132 multiprocessors
 
 unsigned partial_count(std::int64_t count) {
     return static_cast<unsigned>(std::clamp<std::int64_t>((count + sum_tile - 1) / sum_tile, 1, most_partials));
@@ -171,6 +171,11 @@ __global__ void __launch_bounds__(column_threads)
                       row_width - first_column, sums, lanes, shared_memory<float>());
 }
 
+struct BiasPlace {
+    float* dbias;
+    __device__ float* operator()(std::int64_t column) const { return dbias + column; }
+};
+
 }  // namespace
 
 void CudaBackend::fill(Tensor y, float value) {
@@ -246,7 +251,7 @@ void CudaBackend::add_bias(Tensor y, Tensor bias) {
 void CudaBackend::bias_backward(Tensor dbias, Tensor dy) {
     const std::int64_t width = dbias.count(), rows = dy.rows();
     LOCKSTEP_ASSERT(dy.size(-1) == width);
-    float* const to = dbias.fp32();
+    const BiasPlace place{dbias.fp32()};
     dispatch(dy.type(), [&](auto element) {
         using T = decltype(element);
         const auto run = [&](auto kernel, int pack) {
@@ -255,7 +260,7 @@ void CudaBackend::bias_backward(Tensor dbias, Tensor dy) {
             launch({"bias_backward", dim3(grid.column_blocks, grid.row_blocks), column_threads,
                     static_cast<std::size_t>(column_threads * pack) * sizeof(float), stream()},
                    kernel, partials, elements<T>(dy), rows, width, grid.lanes);
-            add_partials("bias_backward", stream(), to, partials, grid.row_blocks, width);
+            add_partials("bias_backward", stream(), place, partials, grid.row_blocks, width);
         };
         constexpr int pack = pack_width<T>();
         if (aligned_for(pack, width, elements<T>(dy)))

@@ -2,6 +2,7 @@
 // which rows meet, and in which order, depends on the ids only. No id is slower for being frequent, since the ordered
 // rows are cut into tiles of equal size; an id that goes on over several tiles is summed tile by tile.
 #include <algorithm>
+#include <limits>
 
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/dispatch.hpp"
@@ -65,10 +66,11 @@ __device__ inline unsigned same_id(unsigned among, int local) {
     return same;
 }
 
-// use(row, local id, lanes of the same id) for this warp's rows whose id is in the run, `below` counts those before it.
+// Goes through this warp's share of all ids in order. A row whose id is in the run gets the next place of its id,
+// places[id - first_id], and use(row, place) is called; returned is how many ids of this lane are below the run.
 template <class Use>
-__device__ inline std::int32_t for_each_of_run(const std::int32_t* ids, std::int64_t rows, std::int32_t first_id,
-                                               Use&& use) {
+__device__ inline std::int32_t take_places(std::int32_t* places, const std::int32_t* ids, std::int64_t rows,
+                                           std::int32_t first_id, Use&& use) {
     const int warp = static_cast<int>(threadIdx.x) / warp_width, lane = static_cast<int>(threadIdx.x) % warp_width;
     constexpr std::int64_t tile = static_cast<std::int64_t>(warp_width) * in_flight;
     const std::int64_t tiles = (rows + tile - 1) / tile, share = (tiles + order_warps - 1) / order_warps;
@@ -84,13 +86,20 @@ __device__ inline std::int32_t for_each_of_run(const std::int32_t* ids, std::int
         }
 #pragma unroll
         for (int k = 0; k < in_flight; ++k) {
-            const bool mine = locals[k] >= 0 && locals[k] < run;
-            below += locals[k] < 0 ? 1 : 0;
+            const std::int32_t local = locals[k];
+            const bool mine = local >= 0 && local < run;
+            below += local < 0 ? 1 : 0;
             const unsigned among = __ballot_sync(all_lanes, mine);
             if (among == 0) continue;
-            const unsigned same = same_id(among, locals[k]);
-            if (mine) use(first + k * warp_width + lane, locals[k], same);
-            __syncwarp(all_lanes);
+            const unsigned same = same_id(among, mine ? local : 0), before = same & ((1u << lane) - 1u);
+            std::int32_t place = 0;
+            if (mine && before == 0) {  // the first lane of its id takes the places of all
+                place = places[local];
+                places[local] = place + __popc(same);
+            }
+            place = __shfl_sync(all_lanes, place, mine ? __ffs(static_cast<int>(same)) - 1 : lane);
+            if (mine) use(first + k * warp_width + lane, place + __popc(before));
+            __syncwarp(all_lanes);  // another lane may be the first next time
         }
     }
     return below;
@@ -108,10 +117,7 @@ __global__ void __launch_bounds__(order_threads)
     __syncthreads();
 
     std::int32_t* const mine = places + warp * run;
-    const auto leads = [&](unsigned same) { return (same & ((1u << lane) - 1u)) == 0; };
-    std::int32_t below = for_each_of_run(ids, rows, first_id, [&](std::int64_t, std::int32_t local, unsigned same) {
-        if (leads(same)) mine[local] += __popc(same);
-    });
+    std::int32_t below = take_places(mine, ids, rows, first_id, [](std::int64_t, std::int32_t) {});
 #pragma unroll
     for (int distance = warp_width / 2; distance > 0; distance /= 2)
         below += __shfl_xor_sync(all_lanes, below, distance);
@@ -136,9 +142,8 @@ __global__ void __launch_bounds__(order_threads)
     }
     __syncthreads();
 
-    for_each_of_run(ids, rows, first_id, [&](std::int64_t row, std::int32_t local, unsigned same) {
-        order[mine[local] + __popc(same & ((1u << lane) - 1u))] = static_cast<std::int32_t>(row);
-    });
+    take_places(mine, ids, rows, first_id,
+                [&](std::int64_t row, std::int32_t place) { order[place] = static_cast<std::int32_t>(row); });
 }
 
 constexpr int tile_rows = 32;
