@@ -7,6 +7,8 @@
 // of the block together.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/tile.hpp"
 
 namespace lockstep::kernels::cuda {
@@ -288,6 +290,26 @@ __device__ inline void sum_over_rows(Columns<N>& values) {
 #pragma unroll
             for (int distance = 4; distance < warp_width; distance *= 2)
                 values.at[n][i] += __shfl_xor_sync(all_lanes, values.at[n][i], distance);
+}
+
+// The transpose of a 16 × 16 tile, rounded to T, as a left operand. `work` is transpose_floats floats of shared memory
+// of the warp's own for T = float; 16-bit types go through registers.
+constexpr int transpose_stride = 20, transpose_floats = 16 * transpose_stride;
+template <class T>
+__device__ inline void to_left_transposed(Left<T, 1>& left, const Sums<2>& sums, float* work) {
+    if constexpr (std::is_same_v<T, float>) {
+        __syncwarp(all_lanes);  // an earlier use of `work` is over
+        store_sums(work, transpose_stride, sums);
+        __syncwarp(all_lanes);
+        load_left_transposed(left, work, transpose_stride);
+    } else {
+        Left<T, 1> plain;
+        to_left(plain, sums);
+        left.at[0][0] = move_matrix_transposed(plain.at[0][0]);
+        left.at[0][1] = move_matrix_transposed(plain.at[0][2]);
+        left.at[0][2] = move_matrix_transposed(plain.at[0][1]);
+        left.at[0][3] = move_matrix_transposed(plain.at[0][3]);
+    }
 }
 
 // The steps of a mini-batch in shared memory: τ and λ [16], 0 for tokens that do not exist.
