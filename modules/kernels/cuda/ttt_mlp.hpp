@@ -29,6 +29,11 @@ struct TttMlpSizes {
     __host__ __device__ std::int64_t state_count() const {
         return 2 * static_cast<std::int64_t>(width) * hidden + hidden + width;
     }
+    // What a kept state takes: the kernels with tensor cores pad f to the width they are made for.
+    __host__ __device__ std::int64_t kept_count() const {
+        const std::int64_t padded = width <= 64 ? 64 : width <= 96 ? 96 : width;
+        return 8 * padded * padded + 5 * padded;
+    }
     // The gradients that one head of one sequence adds: the state's, then γ [f], β [f], τ [b].
     __host__ __device__ std::int64_t part_count() const { return state_count() + 2 * width + mini_batch; }
 };
@@ -41,7 +46,7 @@ struct TttMlpTask {
     T *y, *dq, *dk, *dv;
     const float *step_size, *token_scale;
     const float *weight1, *bias1, *weight2, *bias2, *norm_weight, *norm_bias;
-    float* saved;       // [pairs, kept states, state_count()], each kernel's own layout; may be null in forward
+    float* saved;       // [pairs, kept states, kept_count()], each kernel's own layout; may be null in forward
     float* dstep_size;  // overwritten
     float* parts;       // [pairs, part_count()]
     float* work;        // [blocks, work_count]
@@ -88,10 +93,20 @@ inline std::int64_t ttt_mlp_blocks(const TttArguments& arguments) {
     return std::min<std::int64_t>(arguments.pairs(), arguments.multiprocessors);
 }
 
+// The kernels with tensor cores take the problem, in blocks of F = 64 or 96; 0: they do not.
+inline int ttt_mlp_tile_width(const TttMlpSizes& sizes, Type type) {
+    if (type == Type::fp32 || sizes.mini_batch > 16 || sizes.width % 2 != 0 || sizes.width > 96) return 0;
+    return sizes.width <= 64 ? 64 : 96;
+}
+
 // ttt_mlp_general.cu: every type, width and mini-batch.
 std::int64_t ttt_mlp_general_work(const TttMlpSizes& sizes, bool backward);  // floats for a block
 void ttt_mlp_forward_general(const TttArguments& arguments, Type type);
 void ttt_mlp_backward_general(const TttArguments& arguments, Type type, float* parts, float* work);
+
+// ttt_mlp_backward_tiles.cu: where ttt_mlp_tile_width() is not 0.
+std::int64_t ttt_mlp_backward_tiles_work(int tile_width);  // floats for a block
+void ttt_mlp_backward_tiles(const TttArguments& arguments, Type type, float* parts, float* work);
 
 // φ, φ' and φ'' at one place.
 struct Gelu {

@@ -1,4 +1,4 @@
-// TTT-MLP backward.
+// TTT-MLP backward: the choice of kernels, and the sums over sequences.
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/ttt_mlp.hpp"
 
@@ -49,11 +49,17 @@ __global__ void __launch_bounds__(reduce_threads)
 
 void ttt_mlp_backward(const TttArguments& arguments, Type type) {
     const TttMlpSizes sizes = ttt_mlp_sizes(arguments.shape);
+    const int tile_width = ttt_mlp_tile_width(sizes, type);
     const std::int64_t part_floats = (sizes.pairs() * sizes.part_count() + 63) / 64 * 64;
-    const std::int64_t work_floats = ttt_mlp_blocks(arguments) * ttt_mlp_general_work(sizes, true);
-    auto* const parts =
-        static_cast<float*>(arguments.scratch(static_cast<std::size_t>(part_floats + work_floats) * sizeof(float)));
-    ttt_mlp_backward_general(arguments, type, parts, parts + part_floats);
+    const std::int64_t block_floats =
+        tile_width ? ttt_mlp_backward_tiles_work(tile_width) : ttt_mlp_general_work(sizes, true);
+    auto* const parts = static_cast<float*>(arguments.scratch(
+        static_cast<std::size_t>(part_floats + ttt_mlp_blocks(arguments) * block_floats) * sizeof(float)));
+    float* const work = parts + part_floats;
+    if (tile_width)
+        ttt_mlp_backward_tiles(arguments, type, parts, work);
+    else
+        ttt_mlp_backward_general(arguments, type, parts, work);
 
     const auto of = [](const Tensor& tensor) { return elements<float>(tensor); };
     const TttInner& dinner = arguments.dinner;

@@ -35,7 +35,8 @@ __global__ void __launch_bounds__(threads) forward(TttMlpTask<T> task) {
         for (std::int64_t number = 0; number < sizes.mini_batches(); ++number) {
             const Place place = place_of(sizes, pair, number);
             if (task.saved && number > 0 && number % ttt_mlp_group == 0) {
-                float* kept = task.saved + (pair * sizes.kept_states() + number / ttt_mlp_group - 1) * count;
+                float* kept =
+                    task.saved + (pair * sizes.kept_states() + number / ttt_mlp_group - 1) * sizes.kept_count();
                 for_elements(static_cast<int>(count), [&](int i) { kept[i] = a.states[i]; });
             }
             load_keys(a, task.k, task.v, task.step_size, task.token_scale, place, sizes);
@@ -240,7 +241,7 @@ __global__ void __launch_bounds__(threads) backward(TttMlpTask<T> task) {
             if (group == 0) {
                 load_learned(a.states, task, head);
             } else {
-                const float* kept = task.saved + (pair * sizes.kept_states() + group - 1) * count;
+                const float* kept = task.saved + (pair * sizes.kept_states() + group - 1) * sizes.kept_count();
                 for_elements(static_cast<int>(count), [&](int i) { a.states[i] = kept[i]; });
             }
             for (std::int64_t number = begin; number + 1 < end; ++number) {
