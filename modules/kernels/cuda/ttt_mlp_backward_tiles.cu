@@ -555,7 +555,8 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
     const int f = sizes.width, thread = static_cast<int>(threadIdx.x);
     MlpShared<F> s;
     BackwardShared<F> d;
-    d.place(s.place(shared_memory<float>()), s.stepped_rows);
+    float* const behind = s.place(shared_memory<float>());
+    d.place(behind, s.stepped_rows);
     const Work<F> work(task.work + blockIdx.x * task.work_count);
 
     for (std::int64_t pair = blockIdx.x; pair < sizes.pairs(); pair += gridDim.x) {
