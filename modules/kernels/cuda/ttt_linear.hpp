@@ -286,12 +286,6 @@ TttRows ttt_rows(const TttArguments& arguments, std::initializer_list<const T*> 
     return where;
 }
 
-// Whether the kernels below take this shape; the others go the general way (ttt_general.cu). 128 columns of fp32 need
-// more shared memory than an A100 has.
-inline bool ttt_linear_is_tiled(const TttShape& shape, Type type) {
-    return shape.mini_batch <= 16 && shape.head_width <= (type == Type::fp32 ? 96 : 128);
-}
-
 // Calls launch_for(std::integral_constant<int, F>) with the smallest F that is built and holds `width` columns.
 template <class Function>
 void for_padded_width(std::int64_t width, Function&& launch_for) {
@@ -300,6 +294,22 @@ void for_padded_width(std::int64_t width, Function&& launch_for) {
     if (width <= 64) return launch_for(std::integral_constant<int, 64>{});
     if (width <= 96) return launch_for(std::integral_constant<int, 96>{});
     return launch_for(std::integral_constant<int, 128>{});
+}
+
+// Whether the kernels with tiles take this shape. 128 columns of fp32 need more shared memory than an A100 has.
+inline bool ttt_linear_is_tiled(const TttShape& shape, Type type) {
+    return shape.mini_batch <= 16 && shape.head_width <= (type == Type::fp32 ? 96 : 128);
+}
+
+// The others, in plain fp32 and device memory (ttt_linear_general.cu).
+void ttt_linear_forward_general(const TttArguments& arguments, Type type);
+void ttt_linear_backward_general(const TttArguments& arguments, Type type);
+
+// Floats of a kept state, for all kernels: W and c as wide as tiles pad them.
+inline std::int64_t ttt_linear_state_floats(const TttShape& shape) {
+    std::int64_t width = shape.head_width;
+    if (width <= 128) for_padded_width(width, [&](auto padded) { width = padded; });
+    return width * width + width;
 }
 
 }  // namespace lockstep::kernels::cuda

@@ -394,9 +394,11 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_backward_kernel(BackwardPara
 
 void ttt_linear_backward(const TttArguments& arguments, Type type) {
     const TttShape& shape = arguments.shape;
+    if (!ttt_linear_is_tiled(shape, type)) return ttt_linear_backward_general(arguments, type);
     dispatch(type, [&](auto element) {
         using T = decltype(element);
-        BackwardParameters<T> p{.part = TttPart(shape)};
+        BackwardParameters<T> p{};
+        p.part = TttPart(shape);
         p.q = elements<T>(arguments.q);
         p.k = elements<T>(arguments.k);
         p.v = elements<T>(arguments.v);

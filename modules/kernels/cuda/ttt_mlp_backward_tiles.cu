@@ -34,7 +34,7 @@ struct Work {
 
     static constexpr int state_floats = Geometry::on_chip ? 0 : 3 * Geometry::weight_floats;
     static constexpr int dstate_floats = (Geometry::on_chip ? 2 : 3) * Geometry::weight_floats;
-    static constexpr int floats = dstate_floats + state_floats + ttt_mlp_group * Slot<F>::floats;
+    static constexpr int fixed_floats = dstate_floats + state_floats;  // without the slots
     __device__ explicit Work(float* memory)
         : dstate(memory),
           state(memory + dstate_floats),
@@ -103,7 +103,7 @@ __device__ void remake_states(const TttMlpTask<T>& task, const MlpShared<F>& s, 
         if (thread < F) s.bias2[thread] = thread < f ? task.bias2[head * f + thread] : 0.0f;
     } else {
         const float* const kept =
-            task.saved + (pair * sizes.kept_states() + begin / ttt_mlp_group - 1) * sizes.kept_count();
+            task.saved + (pair * sizes.kept_states() + begin / sizes.group - 1) * sizes.kept_count();
         weight1.load_all(kept);
         weight2.load_all(kept + Geometry::weight_floats);
         bias1.load(kept + 2 * Geometry::weight_floats, 4 * F);
@@ -555,7 +555,8 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
     const int f = sizes.width, thread = static_cast<int>(threadIdx.x);
     MlpShared<F> s;
     BackwardShared<F> d;
-    d.place(s.place(shared_memory<float>()), s.stepped_rows);
+    float* const behind = s.place(shared_memory<float>());
+    d.place(behind, s.stepped_rows);
     const Work<F> work(task.work + blockIdx.x * task.work_count);
 
     for (std::int64_t pair = blockIdx.x; pair < sizes.pairs(); pair += gridDim.x) {
@@ -569,9 +570,9 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
         }
         const std::int64_t groups = sizes.kept_states() + 1;
         for (std::int64_t group = groups - 1; group >= 0; --group) {
-            const std::int64_t begin = group * ttt_mlp_group;
+            const std::int64_t begin = group * sizes.group;
             const std::int64_t end =
-                begin + ttt_mlp_group < sizes.mini_batches() ? begin + ttt_mlp_group : sizes.mini_batches();
+                begin + sizes.group < sizes.mini_batches() ? begin + sizes.group : sizes.mini_batches();
             remake_states<T, F>(task, s, work, pair, begin, end);
             Weights dweight1(work.dstate, work.dtiles);
             Weights dweight2(work.dstate + Geometry::weight_floats, work.dtiles + Geometry::weight_tiles * warp_width);
@@ -594,7 +595,7 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
                 }
                 continue;
             }
-            float* part = task.parts + pair * sizes.part_count();
+            float* part = task.parts + pair * sizes.part_count;
             dweight1.store_part(part, 1, sizes.hidden, sizes);
             dbias1.store(part += f * sizes.hidden, sizes.hidden);
             dweight2.store_part(part += sizes.hidden, f, 1, sizes);
@@ -609,12 +610,17 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
     }
 }
 
+template <int F>
+std::int64_t work_floats(const TttMlpSizes& sizes) {
+    return Work<F>::fixed_floats + static_cast<std::int64_t>(sizes.group) * Slot<F>::floats;
+}
+
 template <class T, int F>
 void run(const TttArguments& arguments, float* parts, float* work) {
     TttMlpTask<T> task = ttt_mlp_task<T>(arguments);
     task.parts = parts;
     task.work = work;
-    task.work_count = Work<F>::floats;
+    task.work_count = work_floats<F>(task.sizes);
     launch({"ttt_mlp_backward", dim3(static_cast<unsigned>(ttt_mlp_blocks(arguments))), MlpGeometry<F>::threads,
             (MlpShared<F>::floats + BackwardShared<F>::floats) * sizeof(float), arguments.stream},
            backward<T, F>, task);
@@ -622,8 +628,8 @@ void run(const TttArguments& arguments, float* parts, float* work) {
 
 }  // namespace
 
-std::int64_t ttt_mlp_backward_tiles_work(int tile_width) {
-    return tile_width == 64 ? Work<64>::floats : Work<96>::floats;
+std::int64_t ttt_mlp_backward_tiles_work(const TttMlpSizes& sizes, int tile_width) {
+    return tile_width == 64 ? work_floats<64>(sizes) : work_floats<96>(sizes);
 }
 
 void ttt_mlp_backward_tiles(const TttArguments& arguments, Type type, float* parts, float* work) {

@@ -37,9 +37,9 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) ttt_mlp_forward_ti
             const MlpPlace place = mlp_place(sizes, pair, number);
             MlpSteps& steps = s.steps[turn];
             float *const bias2 = s.bias2 + turn * F, *const next_bias2 = s.bias2 + (turn ^ 1) * F;
-            if (task.saved && number > 0 && number % ttt_mlp_group == 0) {
+            if (task.saved && number > 0 && number % sizes.group == 0) {
                 float* const kept =
-                    task.saved + (pair * sizes.kept_states() + number / ttt_mlp_group - 1) * sizes.kept_count();
+                    task.saved + (pair * sizes.kept_states() + number / sizes.group - 1) * sizes.kept_count();
                 weight1.store_all(kept);
                 weight2.store_all(kept + Geometry::weight_floats);
                 bias1.store(kept + 2 * Geometry::weight_floats, 4 * F);
