@@ -1,21 +1,22 @@
-# Compiler flags that every target of the project shares.
+# Compiler flags that every target of the project shares; those of .cu files are in LockstepCuda.cmake.
 add_library(lockstep_options INTERFACE)
 target_include_directories(lockstep_options INTERFACE ${PROJECT_SOURCE_DIR}/modules)
-target_compile_options(lockstep_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
-                                                 -Wnon-virtual-dtor -Woverloaded-virtual)
+function(lockstep_cxx_options)
+    target_compile_options(lockstep_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${ARGN}>")
+endfunction()
+lockstep_cxx_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
+                     -Woverloaded-virtual)
 # Sums are rounded as written, but for the targets that ask otherwise (the vector code, cmake/LockstepModule.cmake).
-target_compile_options(lockstep_options INTERFACE
-    $<$<NOT:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_FUSED_MULTIPLY_ADD>>>:-ffp-contract=off>)
+lockstep_cxx_options($<$<NOT:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_FUSED_MULTIPLY_ADD>>>:-ffp-contract=off>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # g++ 12 takes std::string::insert for overlapping copies (GCC bug 105651).
-    target_compile_options(lockstep_options INTERFACE -Wno-restrict)
+    lockstep_cxx_options(-Wno-restrict)
 endif()
 if(LOCKSTEP_WARNINGS_AS_ERRORS)
-    target_compile_options(lockstep_options INTERFACE -Werror)
+    lockstep_cxx_options(-Werror)
 endif()
 if(LOCKSTEP_SANITIZE)
-    target_compile_options(lockstep_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined
-                                                     -fno-omit-frame-pointer)
+    lockstep_cxx_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
     target_link_options(lockstep_options INTERFACE -fsanitize=address,undefined)
 endif()
 if(LOCKSTEP_TESTS)

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "device/cuda/handles.hpp"
 #include "device/memory.hpp"
 
 namespace lockstep {
@@ -22,14 +23,14 @@ class CudaContext {
 
     Device device() const;
     const cudaDeviceProp& properties() const { return properties_; }
-    cudaStream_t compute() const { return compute_; }              // what a Backend issues
-    cudaStream_t communication() const { return communication_; }  // of higher priority; collectives run here
-    void synchronize();                                            // waits for both
+    cudaStream_t compute() const { return compute_.get(); }              // what a Backend issues
+    cudaStream_t communication() const { return communication_.get(); }  // of higher priority; collectives run here
+    void synchronize();                                                  // waits for both
 
     // `later` waits, on the GPU, for all that was issued to `earlier` so far. The host does not wait.
     void order(cudaStream_t earlier, cudaStream_t later);
 
-    // Through a ring of pinned memory on the compute stream: the source may be reused on return.
+    // Through a ring of pinned memory on the compute stream: the source may be reused on return. One thread at a time.
     void upload(void* destination, const void* source, std::size_t bytes);
     void download(void* destination, const void* source, std::size_t bytes);  // waits
 
@@ -38,10 +39,10 @@ class CudaContext {
     class Staging;
     int index_;
     cudaDeviceProp properties_{};
-    cudaStream_t compute_ = nullptr, communication_ = nullptr;
+    CudaStream compute_, communication_;
     std::unique_ptr<Memory> memory_;
     std::unique_ptr<Staging> staging_;
-    std::vector<cudaEvent_t> events_;  // for order(), used in turn
+    std::vector<CudaEvent> events_;  // for order(), used in turn
     std::size_t next_event_ = 0;
 };
 

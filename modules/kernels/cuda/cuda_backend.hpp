@@ -89,9 +89,11 @@ class CudaBackend final : public Backend {
 
     class Scratch;
     class Products;  // cuBLASLt's descriptors and algorithms, kept by shape (products.hpp)
+    class Slots;     // where values on their way to the host arrive (later.hpp)
     std::shared_ptr<CudaContext> context_;
     std::unique_ptr<Scratch> scratch_;
     std::unique_ptr<Products> products_;
+    std::shared_ptr<Slots> slots_;
 };
 
 }  // namespace lockstep::kernels::cuda

@@ -152,7 +152,7 @@ __device__ inline void multiply(Sums<N>& sums, const Left<float, K>& left, const
     const int lane = lane_index(), quad = lane & ~3;
 #pragma unroll 1
     for (int block = 0; block < 2 * K; ++block) {
-        float a[4];
+        float a[4] = {};
 #pragma unroll
         for (int b = 0; b < 2 * K; ++b)  // `block` is no constant, registers need one
             if (b == block)

@@ -1,0 +1,36 @@
+#include "device/cuda/check.hpp"
+
+#include "base/error.hpp"
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void fail(cudaError_t result, const std::string& sentence) {
+    static_cast<void>(cudaGetLastError());  // said here; the next check is not to find it again
+    if (result == cudaErrorMemoryAllocation)
+        throw usage_error("{}: out of memory; use a smaller model, batch.micro or batch.length, or more GPUs",
+                          sentence);
+    if (result == cudaErrorNoKernelImageForDevice)
+        throw usage_error(
+            "{}: this lockstep was not built for this GPU; configure with -DLOCKSTEP_CUDA_ARCHITECTURES=… for its "
+            "compute capability",
+            sentence);
+    throw fault_error("{}: {} ({})", sentence, cudaGetErrorString(result), cudaGetErrorName(result));
+}
+
+}  // namespace
+
+void check_cuda(cudaError_t result, const char* what) {
+    if (result != cudaSuccess) fail(result, fmt::format("the GPU failed in {}", what));
+}
+
+void after_launch(const char* kernel, cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check_cuda(cudaStreamIsCapturing(stream, &status), kernel);
+    if (status != cudaStreamCaptureStatusNone) return;
+    const cudaError_t waited = cudaStreamSynchronize(stream), last = cudaGetLastError();
+    const cudaError_t result = waited != cudaSuccess ? waited : last;
+    if (result != cudaSuccess) fail(result, fmt::format("the kernel {} failed", kernel));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// The GPUs of a program that was built without the CUDA backend.
+#include "base/error.hpp"
+#include "device/gpu.hpp"
+
+namespace lockstep {
+namespace {
+constexpr const char* reason =
+    "this lockstep was built without the CUDA backend; configure with -DLOCKSTEP_CUDA=ON where the CUDA toolkit is";
+}
+
+Gpus find_gpus() {
+    return {{}, reason};
+}
+
+std::shared_ptr<CudaContext> open_gpu(int index) {
+    throw usage_error("GPU {} cannot be used: {}", index, reason);
+}
+
+std::uint64_t free_gpu_memory(CudaContext&) {
+    throw usage_error("there is no GPU whose memory could be asked for: {}", reason);
+}
+
+void push_range(const char*) {}
+void pop_range() {}
+
+}  // namespace lockstep

@@ -1,0 +1,106 @@
+#include "base/error.hpp"
+#include "kernels/cuda/products.hpp"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+// Tensor::rows divides by the last size, which may be zero here.
+std::int64_t leading_rows(const Tensor& tensor) {
+    std::int64_t rows = 1;
+    for (int axis = 0; axis + 1 < tensor.axes(); ++axis) rows *= tensor.size(axis);
+    return rows;
+}
+
+ProductKind kind_of(const Tensor& d, const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b) {
+    ProductKind kind;
+    kind.transpose_a = transpose_a == Transpose::yes;
+    kind.transpose_b = transpose_b == Transpose::yes;
+    kind.m = kind.transpose_a ? a.size(-1) : leading_rows(a);
+    kind.k = kind.transpose_a ? leading_rows(a) : a.size(-1);
+    kind.n = kind.transpose_b ? leading_rows(b) : b.size(-1);
+    kind.input = a.type();
+    kind.output = d.type();
+    LOCKSTEP_ASSERT((kind.transpose_b ? b.size(-1) : leading_rows(b)) == kind.k);
+    LOCKSTEP_ASSERT(d.size(-1) == kind.n && leading_rows(d) == kind.m);
+    LOCKSTEP_ASSERT(b.type() == a.type() && (d.type() == a.type() || d.type() == Type::fp32));
+    return kind;
+}
+
+bool nothing(const ProductKind& kind) {
+    return kind.m == 0 || kind.n == 0;
+}
+
+// cuBLASLt's GELU epilogues are made for 16-bit results whose rows are whole 16-byte pieces.
+bool may_fuse_gelu(const ProductKind& kind, const Tensor& before) {
+    constexpr std::int64_t piece = 16;
+    return kind.output != Type::fp32 && kind.n % 8 == 0 && kind.k > 0 &&
+           reinterpret_cast<std::uintptr_t>(before.data()) % piece == 0;
+}
+
+}  // namespace
+
+void CudaBackend::product(Tensor c, Tensor a, Transpose transpose_a, Tensor b, Transpose transpose_b,
+                          Accumulate accumulate) {
+    ProductKind kind = kind_of(c, a, transpose_a, b, transpose_b);
+    if (nothing(kind)) return;
+    if (kind.k == 0) {
+        if (accumulate == Accumulate::no) fill(c, 0.0f);
+        return;
+    }
+    kind.add = accumulate == Accumulate::yes;
+    products_->run(kind, {a.data(), b.data(), c.data(), c.data()});
+}
+
+void CudaBackend::linear_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor residual) {
+    ProductKind kind = kind_of(y, x, Transpose::no, weight, Transpose::yes);
+    LOCKSTEP_ASSERT(bias.empty() || bias.count() == kind.n);
+    LOCKSTEP_ASSERT(residual.empty() || (residual.type() == y.type() && residual.count() == y.count()));
+    if (nothing(kind)) return;
+    kind.add = !residual.empty();
+    if (!bias.empty() && bias.type() != y.type()) {  // fp32 results of 16-bit layers
+        const Tensor converted(scratch(static_cast<std::size_t>(kind.n) * type_bytes(y.type())), y.type(), {kind.n});
+        copy(converted, bias);
+        bias = converted;
+    }
+    if (kind.k == 0) {
+        if (residual.empty())
+            fill(y, 0.0f);
+        else if (residual.data() != y.data())
+            copy(y, residual);
+    } else {
+        const ProductOperands operands{x.data(), weight.data(), residual.data(), y.data(), bias.data()};
+        if (!bias.empty()) {
+            kind.epilogue = Epilogue::bias;
+            if (products_->run(kind, operands)) return;
+            kind.epilogue = Epilogue::none;
+        }
+        products_->run(kind, operands);
+    }
+    if (!bias.empty()) add_bias(y, bias);
+}
+
+void CudaBackend::linear_gelu_forward(Tensor y, Tensor before, Tensor x, Tensor weight, Tensor bias) {
+    ProductKind kind = kind_of(y, x, Transpose::no, weight, Transpose::yes);
+    LOCKSTEP_ASSERT(before.type() == y.type() && before.count() == y.count() && before.data() != y.data());
+    if (may_fuse_gelu(kind, before) && (bias.empty() || bias.type() == y.type()) && !nothing(kind)) {
+        kind.epilogue = bias.empty() ? Epilogue::gelu : Epilogue::gelu_bias;
+        if (products_->run(kind, {x.data(), weight.data(), nullptr, y.data(), bias.data(), before.data()})) return;
+    }
+    linear_forward(before, x, weight, bias, {});
+    gelu_forward(y, before);
+}
+
+void CudaBackend::linear_gelu_backward(Tensor dbefore, Tensor dy, Tensor weight, Tensor before) {
+    ProductKind kind = kind_of(dbefore, dy, Transpose::no, weight, Transpose::no);
+    LOCKSTEP_ASSERT(before.type() == dbefore.type() && before.count() == dbefore.count());
+    LOCKSTEP_ASSERT(before.data() != dbefore.data());
+    if (nothing(kind)) return;
+    if (may_fuse_gelu(kind, before)) {
+        kind.epilogue = Epilogue::gelu_backward;
+        if (products_->run(kind, {dy.data(), weight.data(), nullptr, dbefore.data(), nullptr, before.data()})) return;
+    }
+    product(dbefore, dy, Transpose::no, weight, Transpose::no, Accumulate::no);
+    gelu_backward(dbefore, dbefore, before);
+}
+
+}  // namespace lockstep::kernels::cuda

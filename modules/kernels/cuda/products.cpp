@@ -1,0 +1,194 @@
+#include "kernels/cuda/products.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.hpp"
+#include "device/cuda/check.hpp"
+#include "device/sync.hpp"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+constexpr std::size_t workspace_bytes = std::size_t{32} << 20;  // what NVIDIA advises for Hopper
+
+cudaDataType_t cuda_type(Type type) {
+    switch (type) {
+        case Type::fp32:
+            return CUDA_R_32F;
+        case Type::bf16:
+            return CUDA_R_16BF;
+        case Type::fp16:
+            return CUDA_R_16F;
+        default:
+            throw fault_error("a matrix product was called with a tensor of {}; it takes fp32, bf16 and fp16",
+                              type_name(type));
+    }
+}
+
+struct EpilogueTraits {
+    const char* words;  // for errors
+    cublasLtEpilogue_t value;
+    bool has_bias, has_aux;
+};
+
+EpilogueTraits traits(Epilogue epilogue) {
+    switch (epilogue) {
+        case Epilogue::bias:
+            return {" with a bias", CUBLASLT_EPILOGUE_BIAS, true, false};
+        case Epilogue::gelu:
+            return {" with GELU", CUBLASLT_EPILOGUE_GELU_AUX, false, true};
+        case Epilogue::gelu_bias:
+            return {" with a bias and GELU", CUBLASLT_EPILOGUE_GELU_AUX_BIAS, true, true};
+        case Epilogue::gelu_backward:
+            return {" with the derivative of GELU", CUBLASLT_EPILOGUE_DGELU, false, true};
+        case Epilogue::none:
+            break;
+    }
+    return {"", CUBLASLT_EPILOGUE_DEFAULT, false, false};
+}
+
+void check(cublasStatus_t status, const ProductKind& kind, const char* where) {
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    throw fault_error(
+        "cuBLASLt failed in {} for the matrix product [{}, {}]{} x [{}, {}]{} of {} to {}{}{}: {} ({}); "
+        "CUBLASLT_LOG_LEVEL=2 "
+        "shows its reason",
+        where, kind.m, kind.k, kind.transpose_a ? " (transposed)" : "", kind.k, kind.n,
+        kind.transpose_b ? " (transposed)" : "", type_name(kind.input), type_name(kind.output),
+        kind.add ? " added to a matrix" : "", traits(kind.epilogue).words, cublasLtGetStatusName(status),
+        static_cast<int>(status));
+}
+
+template <class Value>
+void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute, const Value& value,
+         const ProductKind& kind) {
+    check(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof(value)), kind, "describing");
+}
+
+template <class Value>
+void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const Value& value,
+         const ProductKind& kind) {
+    check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), kind, "describing");
+}
+
+constexpr int greatest_alignment = 8;  // log2: the heuristic knows no more than 256 bytes
+
+std::uint8_t alignment_of(const void* pointer) {  // what is not there is aligned
+    return static_cast<std::uint8_t>(
+        std::min(std::countr_zero(reinterpret_cast<std::uintptr_t>(pointer)), greatest_alignment));
+}
+
+}  // namespace
+
+CudaBackend::Products::Products(CudaContext& context)
+    : context_(context), workspace_(context.device(), workspace_bytes, "the matrix products' working memory") {
+    cublasLtHandle_t handle = nullptr;
+    const cublasStatus_t status = cublasLtCreate(&handle);
+    if (status != CUBLAS_STATUS_SUCCESS)
+        throw fault_error("cuBLASLt does not start on this GPU: {} ({})", cublasLtGetStatusName(status),
+                          static_cast<int>(status));
+    handle_.reset(handle);
+}
+
+std::size_t CudaBackend::Products::Hash::operator()(const Key& key) const {
+    std::uint64_t hash = 0;
+    const auto mix = [&](std::uint64_t value) { hash = std::rotl((hash ^ value) * 0x9e3779b97f4a7c15u, 29); };
+    const ProductKind& kind = key.kind;
+    mix(static_cast<std::uint64_t>(kind.m));
+    mix(static_cast<std::uint64_t>(kind.n));
+    mix(static_cast<std::uint64_t>(kind.k));
+    mix(static_cast<std::uint64_t>(kind.transpose_a) | static_cast<std::uint64_t>(kind.transpose_b) << 1 |
+        static_cast<std::uint64_t>(kind.add) << 2 | static_cast<std::uint64_t>(kind.epilogue) << 8 |
+        static_cast<std::uint64_t>(kind.input) << 16 | static_cast<std::uint64_t>(kind.output) << 24);
+    for (const std::uint8_t alignment : key.alignments) mix(alignment);
+    return hash;
+}
+
+// A row-major [rows, columns] operand, or one stored as its transpose, in cuBLASLt's terms: the column-major matrix
+// that lies in memory alike.
+CudaBackend::Products::Layout CudaBackend::Products::make_layout(const ProductKind& kind, Type type, std::int64_t rows,
+                                                                 std::int64_t columns, bool transposed) {
+    if (transposed) std::swap(rows, columns);
+    cublasLtMatrixLayout_t layout = nullptr;
+    check(cublasLtMatrixLayoutCreate(&layout, cuda_type(type), static_cast<std::uint64_t>(columns),
+                                     static_cast<std::uint64_t>(rows), columns),
+          kind, "describing");
+    return Layout(layout);
+}
+
+void CudaBackend::Products::point_epilogue(const Plan& plan, const ProductKind& kind, const ProductOperands& operands) {
+    const EpilogueTraits epilogue = traits(kind.epilogue);
+    if (epilogue.has_bias) set(plan.description.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias, kind);
+    if (epilogue.has_aux) set(plan.description.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.aux, kind);
+}
+
+CudaBackend::Products::Plan CudaBackend::Products::make(const Key& key, const ProductOperands& operands) const {
+    const ProductKind& kind = key.kind;
+    Plan plan;
+    cublasLtMatmulDesc_t description = nullptr;
+    // fp32 stays fp32: TF32 would need CUBLAS_COMPUTE_32F_FAST_TF32.
+    check(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F), kind, "describing");
+    plan.description.reset(description);
+    const EpilogueTraits epilogue = traits(kind.epilogue);
+    const cublasOperation_t left = kind.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t right = kind.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    set(description, CUBLASLT_MATMUL_DESC_TRANSA, left, kind);
+    set(description, CUBLASLT_MATMUL_DESC_TRANSB, right, kind);
+    set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue.value, kind);
+    if (epilogue.has_aux) set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, kind.n, kind);
+    plan.left = make_layout(kind, kind.input, kind.k, kind.n, kind.transpose_b);
+    plan.right = make_layout(kind, kind.input, kind.m, kind.k, kind.transpose_a);
+    plan.result = make_layout(kind, kind.output, kind.m, kind.n, false);
+    point_epilogue(plan, kind, operands);
+
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&preference), kind, "describing");
+    const Preference owner(preference);
+    const auto workspace = static_cast<std::uint64_t>(workspace_.capacity());
+    set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace, kind);
+    // Parts of a sum are added as fp32, also where the result is of 16 bits.
+    const std::uint32_t reductions =
+        kind.output == Type::fp32 ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions, kind);
+    const auto bytes = [&](std::size_t operand) { return std::uint32_t{1} << key.alignments[operand]; };
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, bytes(1), kind);
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, bytes(0), kind);
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, bytes(2), kind);
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, bytes(3), kind);
+
+    // The heuristic's first choice, not the quickest of several: times differ from run to run, and so would sums.
+    cublasLtMatmulHeuristicResult_t choice{};
+    int found = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle_.get(), description, plan.left.get(), plan.right.get(), plan.result.get(),
+                                       plan.result.get(), preference, 1, &choice, &found);
+    plan.possible = status == CUBLAS_STATUS_SUCCESS && found == 1 && choice.state == CUBLAS_STATUS_SUCCESS;
+    if (plan.possible)
+        plan.algorithm = choice.algo;
+    else if (kind.epilogue == Epilogue::none ||
+             (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED))
+        check(status != CUBLAS_STATUS_SUCCESS ? status : CUBLAS_STATUS_NOT_SUPPORTED, kind, "choosing an algorithm");
+    return plan;
+}
+
+bool CudaBackend::Products::run(const ProductKind& kind, const ProductOperands& operands) {
+    const Key key{kind,
+                  {alignment_of(operands.a), alignment_of(operands.b), alignment_of(operands.c),
+                   alignment_of(operands.d), alignment_of(operands.bias), alignment_of(operands.aux)}};
+    auto found = made_.find(key);
+    if (found == made_.end()) found = made_.emplace(key, make(key, operands)).first;
+    const Plan& plan = found->second;
+    if (!plan.possible) return false;
+    point_epilogue(plan, kind, operands);
+    const float one = 1, addend = kind.add ? 1 : 0;
+    check(cublasLtMatmul(handle_.get(), plan.description.get(), &one, operands.b, plan.left.get(), operands.a,
+                         plan.right.get(), &addend, kind.add ? operands.c : operands.d, plan.result.get(), operands.d,
+                         plan.result.get(), &plan.algorithm, workspace_.data(), workspace_.capacity(),
+                         context_.compute()),
+          kind, "running");
+    if (sync_mode() == SyncMode::launch) after_launch("product", context_.compute());
+    return true;
+}
+
+}  // namespace lockstep::kernels::cuda

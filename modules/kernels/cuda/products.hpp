@@ -1,0 +1,88 @@
+// Matrix products through cuBLASLt. Descriptors, layouts and the algorithm are made once for each kind of product and
+// kept: asking for an algorithm takes far longer than issuing a product.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+#include "device/cuda/context.hpp"
+#include "device/memory.hpp"
+#include "kernels/cuda/cuda_backend.hpp"
+
+namespace lockstep::kernels::cuda {
+
+enum class Epilogue : std::uint8_t { none, bias, gelu, gelu_bias, gelu_backward };
+
+// Row-major: d [m, n] = epilogue(op(a) op(b) [+ c]).
+struct ProductKind {
+    std::int64_t m = 0, n = 0, k = 0;  // above zero
+    bool transpose_a = false, transpose_b = false;
+    Type input = Type::fp32, output = Type::fp32;  // of a and b; of c, d, bias and aux
+    bool add = false;                              // c
+    Epilogue epilogue = Epilogue::none;
+    bool operator==(const ProductKind&) const = default;
+};
+struct ProductOperands {
+    const void *a = nullptr, *b = nullptr, *c = nullptr;  // c is read where `add` says so, and may be d
+    void* d = nullptr;
+    const void* bias = nullptr;  // [n]
+    void* aux = nullptr;         // [m, n]: gelu and gelu_bias write the value before it, gelu_backward reads it
+};
+
+class CudaBackend::Products {
+  public:
+    explicit Products(CudaContext& context);
+
+    // False where cuBLASLt does not have this epilogue for such operands; nothing was done then. Without an epilogue
+    // the product is done or an error is thrown.
+    bool run(const ProductKind& kind, const ProductOperands& operands);
+
+  private:
+    // cuBLASLt's choice depends on the kind and on how the operands are aligned: log2 of bytes, of a, b, c, d, bias,
+    // aux.
+    using Alignments = std::array<std::uint8_t, 6>;
+    struct Key {
+        ProductKind kind;
+        Alignments alignments;
+        bool operator==(const Key&) const = default;
+    };
+    struct Hash {
+        std::size_t operator()(const Key& key) const;
+    };
+    struct Free {
+        void operator()(cublasLtContext* handle) const { static_cast<void>(cublasLtDestroy(handle)); }
+        void operator()(cublasLtMatmulDescOpaque_t* description) const {
+            static_cast<void>(cublasLtMatmulDescDestroy(description));
+        }
+        void operator()(cublasLtMatrixLayoutOpaque_t* layout) const {
+            static_cast<void>(cublasLtMatrixLayoutDestroy(layout));
+        }
+        void operator()(cublasLtMatmulPreferenceOpaque_t* preference) const {
+            static_cast<void>(cublasLtMatmulPreferenceDestroy(preference));
+        }
+    };
+    using Description = std::unique_ptr<cublasLtMatmulDescOpaque_t, Free>;
+    using Layout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, Free>;
+    using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, Free>;
+    struct Plan {
+        Description description;
+        Layout left, right, result;  // as cuBLASLt counts: column-major, so that b is left and a is right
+        cublasLtMatmulAlgo_t algorithm{};
+        bool possible = false;
+    };
+    static Layout make_layout(const ProductKind& kind, Type type, std::int64_t rows, std::int64_t columns,
+                              bool transposed);
+    static void point_epilogue(const Plan& plan, const ProductKind& kind, const ProductOperands& operands);
+    Plan make(const Key& key, const ProductOperands& operands) const;
+
+    CudaContext& context_;
+    std::unique_ptr<cublasLtContext, Free> handle_;
+    Arena workspace_;
+    std::unordered_map<Key, Plan, Hash> made_;
+};
+
+}  // namespace lockstep::kernels::cuda

@@ -1,0 +1,44 @@
+// Device memory that the operations of the CUDA backend work in; grown on demand and kept, as recordings know its
+// addresses.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/recording.hpp"
+
+namespace lockstep::kernels::cuda {
+
+class CudaBackend::Scratch {
+  public:
+    explicit Scratch(CudaContext& context) : context_(context) { grow(first); }
+
+    void* get(std::size_t bytes) {
+        if (bytes > blocks_.back().capacity()) grow(bytes);
+        return blocks_.back().data();
+    }
+
+  private:
+    // Enough for the partial sums of most models; what needs more grows by halves at least, so that all the blocks
+    // together are at most three times the largest.
+    static constexpr std::size_t first = std::size_t{16} << 20, step = std::size_t{2} << 20;
+
+    void grow(std::size_t bytes) {
+        if (is_recording(context_.compute()))
+            throw fault_error(
+                "an operation that is being recorded needs {} of working memory for the first time; it must run once "
+                "before it is recorded",
+                human_bytes(static_cast<double>(bytes)));
+        const std::size_t last = blocks_.empty() ? 0 : blocks_.back().capacity();
+        const std::size_t wanted = std::max(bytes, last + last / 2);
+        blocks_.emplace_back(context_.device(), (wanted + step - 1) / step * step, "the kernels' working memory");
+    }
+
+    CudaContext& context_;
+    std::vector<Arena> blocks_;
+};
+
+}  // namespace lockstep::kernels::cuda

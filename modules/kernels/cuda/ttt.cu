@@ -1,0 +1,91 @@
+// CudaBackend's TTT operations: what is common to the linear and the mlp inner model; the kernels are theirs.
+#include "kernels/cuda/ttt.hpp"
+
+#include "base/error.hpp"
+#include "kernels/cuda/cuda_backend.hpp"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+void check_inner(const TttInner& inner, const TttShape& shape) {
+    const std::int64_t narrow = shape.heads * shape.head_width, wide = shape.heads * shape.hidden();
+    LOCKSTEP_ASSERT(inner.weight1.count() == narrow * shape.hidden() && inner.bias1.count() == wide);
+    if (shape.mlp) LOCKSTEP_ASSERT(inner.weight2.count() == narrow * shape.hidden() && inner.bias2.count() == narrow);
+    LOCKSTEP_ASSERT(inner.norm_weight.count() == narrow && inner.norm_bias.count() == narrow);
+}
+
+// What all three operations take; checks the shapes that they share.
+TttArguments common_arguments(const TttShape& shape, const Tensor& q, const Tensor& k, const Tensor& v,
+                              const Tensor& step_size, const Tensor& token_scale, const TttInner& inner) {
+    LOCKSTEP_ASSERT(shape.batch > 0 && shape.length > 0 && shape.heads > 0 && shape.head_width > 0 &&
+                    shape.mini_batch > 0);
+    const std::int64_t rows = shape.batch * shape.length;
+    LOCKSTEP_ASSERT(q.count() == rows * shape.heads * shape.head_width && k.count() == q.count() &&
+                    v.count() == q.count() && k.type() == q.type() && v.type() == q.type() &&
+                    step_size.count() == rows * shape.heads && token_scale.count() == shape.mini_batch);
+    check_inner(inner, shape);
+    TttArguments arguments{};
+    arguments.shape = shape;
+    arguments.q = q;
+    arguments.k = k;
+    arguments.v = v;
+    arguments.step_size = step_size.fp32();
+    arguments.token_scale = token_scale.fp32();
+    arguments.inner = inner;
+    return arguments;
+}
+
+}  // namespace
+
+std::int64_t CudaBackend::ttt_saved_count(const TttShape& shape) const {
+    return shape.mlp ? ttt_mlp_saved_count(shape) : ttt_linear_saved_count(shape);
+}
+
+void CudaBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size,
+                              Tensor token_scale, const TttInner& inner, const TttShape& shape) {
+    TttArguments arguments = common_arguments(shape, q, k, v, step_size, token_scale, inner);
+    LOCKSTEP_ASSERT(y.count() == q.count() && y.type() == q.type());
+    if (!saved.empty()) LOCKSTEP_ASSERT(saved.count() >= ttt_saved_count(shape));
+    arguments.y = y;
+    arguments.saved = saved.empty() ? nullptr : saved.fp32();
+    arguments.stream = stream();
+    arguments.multiprocessors = multiprocessors();
+    arguments.scratch = [this](std::size_t bytes) { return scratch(bytes); };
+    (shape.mlp ? ttt_mlp_forward : ttt_linear_forward)(arguments, q.type());
+}
+
+void CudaBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size, Tensor dtoken_scale,
+                               const TttInner& dinner, Tensor dy, Tensor saved, Tensor q, Tensor k, Tensor v,
+                               Tensor step_size, Tensor token_scale, const TttInner& inner, const TttShape& shape) {
+    TttArguments arguments = common_arguments(shape, q, k, v, step_size, token_scale, inner);
+    for (const Tensor& tensor : {dq, dk, dv, dy})
+        LOCKSTEP_ASSERT(tensor.count() == q.count() && tensor.type() == q.type());
+    LOCKSTEP_ASSERT(dstep_size.count() == step_size.count() && dtoken_scale.count() == token_scale.count() &&
+                    saved.count() >= ttt_saved_count(shape));
+    check_inner(dinner, shape);
+    arguments.dy = dy;
+    arguments.dq = dq;
+    arguments.dk = dk;
+    arguments.dv = dv;
+    arguments.dstep_size = dstep_size.fp32();
+    arguments.dtoken_scale = dtoken_scale.fp32();
+    arguments.dinner = dinner;
+    arguments.saved = saved.fp32();
+    arguments.stream = stream();
+    arguments.multiprocessors = multiprocessors();
+    arguments.scratch = [this](std::size_t bytes) { return scratch(bytes); };
+    (shape.mlp ? ttt_mlp_backward : ttt_linear_backward)(arguments, q.type());
+}
+
+void CudaBackend::ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k, Tensor v, Tensor step_size,
+                             Tensor token_scale, const TttInner& inner, const TttShape& shape, std::int64_t position) {
+    TttArguments arguments = common_arguments(shape, q, k, v, step_size, token_scale, inner);
+    LOCKSTEP_ASSERT(shape.batch == 1 && position >= 0 && y.count() == q.count() && y.type() == q.type());
+    arguments.y = y;
+    arguments.stream = stream();
+    arguments.multiprocessors = multiprocessors();
+    arguments.scratch = [this](std::size_t bytes) { return scratch(bytes); };
+    cuda::ttt_decode(arguments, q.type(), state, position);
+}
+
+}  // namespace lockstep::kernels::cuda

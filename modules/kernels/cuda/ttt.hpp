@@ -1,0 +1,78 @@
+// The seam between CudaBackend's TTT operations (ttt.cu) and their kernels: ttt_linear_*.cu, ttt_mlp_*.cu,
+// ttt_decode.cu. Equations and symbols as in docs/ttt.md, operations as in kernels/backend.hpp.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "kernels/backend.hpp"
+
+namespace lockstep::kernels::cuda {
+
+struct TttArguments {
+    TttShape shape;
+    Tensor q, k, v;  // [N, H·f] of type T
+    Tensor y;        // forward
+    Tensor dy, dq, dk, dv;
+    const float* step_size;    // λ [N, H]
+    const float* token_scale;  // τ [b]
+    float* dstep_size;         // overwritten
+    float* dtoken_scale;       // +=
+    TttInner inner;
+    TttInner dinner;  // +=
+    float* saved;     // ttt_…_saved_count() elements; forward: null where no backward follows
+    cudaStream_t stream;
+    int multiprocessors;
+    // Device memory for one operation, 256-byte aligned; to be asked for once an operation.
+    std::function<void*(std::size_t)> scratch;
+
+    std::int64_t pairs() const { return shape.batch * shape.heads; }
+    std::int64_t mini_batches() const { return (shape.length + shape.mini_batch - 1) / shape.mini_batch; }
+    std::int64_t stride() const { return shape.heads * shape.head_width; }  // of a row of q
+};
+
+// A sequence's and head's part of the gradients of what is learned, one array of fp32: offsets of dW1 [f, g], dc1 [g],
+// dW2 [g, f], dc2 [f] (mlp only), dγ [f], dβ [f], dτ [b].
+struct TttPart {
+    std::int64_t weight1, bias1, weight2, bias2, norm_weight, norm_bias, token_scale, count;
+
+    TttPart() = default;
+    explicit TttPart(const TttShape& shape) {
+        const std::int64_t f = shape.head_width, g = shape.hidden();
+        weight1 = 0;
+        bias1 = weight1 + f * g;
+        weight2 = bias1 + g;
+        bias2 = weight2 + (shape.mlp ? g * f : 0);
+        norm_weight = bias2 + (shape.mlp ? f : 0);
+        norm_bias = norm_weight + f;
+        token_scale = norm_bias + f;
+        count = (token_scale + shape.mini_batch + 3) / 4 * 4;
+    }
+};
+// Adds parts [B, H, count] to dinner and dtoken_scale, in the order of the sequences.
+void ttt_add_parts(const TttArguments& arguments, const float* parts);
+
+// Mini-batches between two kept states: the square root of all, which keeps the kept states (fp32, of every sequence)
+// and those made again between two of them (of the blocks that run) few; at most 16, so that the latter stay in L2.
+inline std::int64_t ttt_interval(std::int64_t mini_batches) {
+    std::int64_t interval = 1;
+    while (interval < 16 && interval * interval < mini_batches) ++interval;
+    return interval;
+}
+
+// Never 0: an empty tensor says that no backward follows.
+std::int64_t ttt_linear_saved_count(const TttShape& shape);
+void ttt_linear_forward(const TttArguments& arguments, Type type);
+void ttt_linear_backward(const TttArguments& arguments, Type type);
+
+std::int64_t ttt_mlp_saved_count(const TttShape& shape);
+void ttt_mlp_forward(const TttArguments& arguments, Type type);
+void ttt_mlp_backward(const TttArguments& arguments, Type type);
+
+// Token by token, linear and mlp; y, q, k, v, step_size, token_scale, inner's norm, shape and stream are read.
+void ttt_decode(const TttArguments& arguments, Type type, const TttState& state, std::int64_t position);
+
+}  // namespace lockstep::kernels::cuda

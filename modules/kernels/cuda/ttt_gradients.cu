@@ -1,0 +1,63 @@
+// The last step of every TTT backward: the parts of the sequences and heads are added up, in a fixed order.
+#include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/reduce.hpp"
+#include "kernels/cuda/ttt.hpp"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+constexpr unsigned threads = 256;
+
+struct Targets {
+    static constexpr int count = 6;
+    float* to[count];               // [H, size]
+    std::int64_t begin[count + 1];  // of its share of a part
+};
+
+// One thread an element of a head's part: Σ over sequences.
+__global__ void __launch_bounds__(threads)
+    ttt_add_parts_kernel(Targets targets, const float* parts, std::int64_t part_count, std::int64_t batch,
+                         std::int64_t heads) {
+    const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x, head = blockIdx.y;
+    if (i >= targets.begin[Targets::count]) return;
+    float sum = 0;
+    const float* part = parts + head * part_count + i;
+    for (std::int64_t sequence = 0; sequence < batch; ++sequence) sum += part[sequence * heads * part_count];
+    for (int t = 0; t < Targets::count; ++t)
+        if (i >= targets.begin[t] && i < targets.begin[t + 1])
+            targets.to[t][head * (targets.begin[t + 1] - targets.begin[t]) + i - targets.begin[t]] += sum;
+}
+
+// One block a token of the mini-batch: Σ over sequences and heads.
+__global__ void __launch_bounds__(threads)
+    ttt_add_token_scale_kernel(float* dtoken_scale, const float* parts, std::int64_t part_count, std::int64_t pairs) {
+    float sum = 0;
+    for (std::int64_t pair = threadIdx.x; pair < pairs; pair += threads) sum += parts[pair * part_count + blockIdx.x];
+    sum = block_sum(sum, shared_memory<float>());
+    if (threadIdx.x == 0) dtoken_scale[blockIdx.x] += sum;
+}
+
+}  // namespace
+
+void ttt_add_parts(const TttArguments& arguments, const float* parts) {
+    const TttShape& shape = arguments.shape;
+    const TttPart part(shape);
+    const TttInner& d = arguments.dinner;
+    Targets targets{};
+    const Tensor* const tensors[] = {&d.weight1, &d.bias1, &d.weight2, &d.bias2, &d.norm_weight, &d.norm_bias};
+    const std::int64_t begins[] = {part.weight1,     part.bias1,     part.weight2,    part.bias2,
+                                   part.norm_weight, part.norm_bias, part.token_scale};
+    for (int t = 0; t < Targets::count; ++t) {
+        targets.begin[t] = begins[t];
+        targets.to[t] = begins[t + 1] > begins[t] ? tensors[t]->fp32() : nullptr;
+    }
+    targets.begin[Targets::count] = part.token_scale;
+    launch({"ttt_add_parts", dim3(blocks_for(part.token_scale, threads), static_cast<unsigned>(shape.heads)), threads,
+            0, arguments.stream},
+           ttt_add_parts_kernel, targets, parts, part.count, shape.batch, shape.heads);
+    launch({"ttt_add_token_scale", dim3(static_cast<unsigned>(shape.mini_batch)), threads, 32 * sizeof(float),
+            arguments.stream},
+           ttt_add_token_scale_kernel, arguments.dtoken_scale, parts + part.token_scale, part.count, arguments.pairs());
+}
+
+}  // namespace lockstep::kernels::cuda

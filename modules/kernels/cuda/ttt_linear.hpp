@@ -1,0 +1,315 @@
+// What the forward and the backward kernel of TTT-Linear share. A block of F/16 warps works on one head of one
+// sequence, F ≥ f a multiple of 16; warp w holds the columns 16w … 16w + 15 of every 16-token tile, and of the state W
+// [f, f] the rows 16w … of Wᵀ, in fp32 registers. A mini-batch has at most 16 tokens. Padding is zeros; a token that
+// does not exist has λ = 0.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+
+#include "kernels/cuda/ttt.hpp"
+#include "kernels/cuda/ttt_layer.hpp"
+
+namespace lockstep::kernels::cuda {
+
+// T: of q, k, v, y. Products of 16-bit types have bf16 operands, fp16's too: dW leaves the range of fp16.
+template <class T, int F>
+struct TttLinear {
+    using Operand = std::conditional_t<std::is_same_v<T, float>, float, bf16>;
+    static constexpr bool registers_to_operand = !std::is_same_v<T, float>;  // a right operand needs no shared memory
+    static constexpr int warps = F / 16, threads = 2 * F;
+    static constexpr int steps = F / 16, blocks = F / 8;                       // of 16 and 8 columns
+    static constexpr int stride = F + 16 / static_cast<int>(sizeof(Operand));  // of tiles: no bank conflicts
+    static constexpr int tile = 16 * stride, square = F * stride;              // elements
+    static constexpr int state_floats = F * F + F;                             // of a kept state
+};
+
+// Where the tokens of a head of a sequence lie.
+struct TttRows {
+    std::int64_t stride;  // between tokens
+    int width;            // f
+    bool aligned;         // rows of the head start and end 16-byte aligned
+};
+
+// The rows of a tile into shared memory, zeros where there is no token or no column. Copies may be asynchronous: they
+// end with copy_async_wait and a barrier.
+template <class T, int F>
+__device__ inline void load_tile(typename TttLinear<T, F>::Operand* to, const T* from, const TttRows& where, int rows) {
+    using Operand = typename TttLinear<T, F>::Operand;
+    constexpr int threads = TttLinear<T, F>::threads, stride = TttLinear<T, F>::stride;
+    constexpr int each = Vector16<T>::count, row_chunks = F / each;
+    const int thread = static_cast<int>(threadIdx.x);
+    if (where.aligned) {
+#pragma unroll
+        for (int chunk = thread; chunk < 16 * row_chunks; chunk += threads) {
+            const int row = chunk / row_chunks, column = chunk % row_chunks * each;
+            const bool valid = row < rows && column < where.width;
+            const T* const source = valid ? from + row * where.stride + column : from;
+            if constexpr (std::is_same_v<T, Operand>) {
+                copy_async_16(to + row * stride + column, source, valid);
+            } else {
+                Vector16<Operand> converted{};
+                if (valid) {
+                    const Vector16<T> values = load16(source);
+#pragma unroll
+                    for (int i = 0; i < each; ++i) converted.at[i] = from_float<Operand>(to_float(values.at[i]));
+                }
+                store16(to + row * stride + column, converted);
+            }
+        }
+        return;
+    }
+    for (int i = thread; i < 16 * F; i += threads) {
+        const int row = i / F, column = i % F;
+        const bool valid = row < rows && column < where.width;
+        to[row * stride + column] = from_float<Operand>(valid ? to_float(from[row * where.stride + column]) : 0.0f);
+    }
+}
+
+template <class T>
+struct alignas(2 * sizeof(T)) Pair {
+    T at[2];
+};
+
+// This warp's columns of a tile: from shared memory where that holds the very values, else from global memory.
+template <class T, int F>
+__device__ inline Sums<2> tile_values(const typename TttLinear<T, F>::Operand* tile, const T* from,
+                                      const TttRows& where, int rows, int first_column) {
+    using Operand = typename TttLinear<T, F>::Operand;
+    Sums<2> values;
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            const int row = Sums<2>::row(i), column = first_column + Sums<2>::column(n, i);
+            if constexpr (std::is_same_v<T, Operand>) {
+                const auto pair = *reinterpret_cast<const Pair<T>*>(tile + row * TttLinear<T, F>::stride + column);
+                values.at[n][i] = to_float(pair.at[0]);
+                values.at[n][i + 1] = to_float(pair.at[1]);
+            } else {
+#pragma unroll
+                for (int j = 0; j < 2; ++j)
+                    values.at[n][i + j] =
+                        row < rows && column + j < where.width ? to_float(from[row * where.stride + column + j]) : 0.0f;
+            }
+        }
+    return values;
+}
+
+// This warp's columns to global memory.
+template <class T>
+__device__ inline void store_values(T* to, const Sums<2>& values, const TttRows& where, int rows, int first_column) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            const int row = Sums<2>::row(i), column = first_column + Sums<2>::column(n, i);
+            T* const place = to + row * where.stride + column;
+            const T low = from_float<T>(values.at[n][i]), high = from_float<T>(values.at[n][i + 1]);
+            if (row >= rows) continue;
+            if (where.aligned) {  // the width is even
+                if (column < where.width) *reinterpret_cast<Pair<T>*>(place) = {{low, high}};
+            } else {
+                if (column < where.width) place[0] = low;
+                if (column + 1 < where.width) place[1] = high;
+            }
+        }
+}
+
+// This warp's columns, rounded, into a shared tile.
+template <class T, int F>
+__device__ inline void store_tile(typename TttLinear<T, F>::Operand* tile, const Sums<2>& values, int first_column) {
+    using Operand = typename TttLinear<T, F>::Operand;
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; i += 2)
+            *reinterpret_cast<Pair<Operand>*>(tile + Sums<2>::row(i) * TttLinear<T, F>::stride + first_column +
+                                              Sums<2>::column(n, i)) = {
+                {from_float<Operand>(values.at[n][i]), from_float<Operand>(values.at[n][i + 1])}};
+}
+
+// This warp's 16 rows of Wᵀ (or dWᵀ), rounded, into rows 16w … of a matrix with `stride` elements a row.
+template <class T, int F>
+__device__ inline void store_rows(typename TttLinear<T, F>::Operand* matrix, int stride, const Sums<F / 8>& state) {
+    using Operand = typename TttLinear<T, F>::Operand;
+    const int first_row = static_cast<int>(threadIdx.x) / warp_width * 16;
+#pragma unroll
+    for (int n = 0; n < F / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; i += 2)
+            *reinterpret_cast<Pair<Operand>*>(matrix + (first_row + Sums<2>::row(i)) * stride +
+                                              Sums<F / 8>::column(n, i)) = {
+                {from_float<Operand>(state.at[n][i]), from_float<Operand>(state.at[n][i + 1])}};
+}
+
+// z += left W for this warp's columns, W straight from the registers that hold it; for float through `rows`, a matrix
+// in shared memory of which the warp has stored its rows.
+template <class T, int F>
+__device__ inline void multiply_state(Sums<2>& z, const Left<typename TttLinear<T, F>::Operand, F / 16>& left,
+                                      const Sums<F / 8>& state, const typename TttLinear<T, F>::Operand* rows) {
+    if constexpr (TttLinear<T, F>::registers_to_operand) {
+#pragma unroll
+        for (int k = 0; k < F / 16; ++k)
+#pragma unroll
+            for (int n = 0; n < 2; ++n) {
+                const unsigned b[2] = {pack_pair<bf16>(state.at[2 * k][2 * n], state.at[2 * k][2 * n + 1]),
+                                       pack_pair<bf16>(state.at[2 * k + 1][2 * n], state.at[2 * k + 1][2 * n + 1])};
+                mma_16x8x16(z.at[n], left.at[k], b, bf16{});
+            }
+    } else {
+        const int first_row = static_cast<int>(threadIdx.x) / warp_width * 16;
+        multiply<Right::rows_of_n>(z, left, rows + first_row * TttLinear<T, F>::stride, TttLinear<T, F>::stride);
+    }
+}
+
+// The learned state of a head: weight [f, f], bias [f].
+template <int F>
+__device__ inline void load_learned(Sums<F / 8>& state, Columns<2>& bias, const float* weight, const float* bias_from,
+                                    const TileColumns<2>& columns) {
+#pragma unroll
+    for (int n = 0; n < F / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int in = Sums<F / 8>::column(n, i), out = columns.first_column + Sums<F / 8>::row(i);
+            state.at[n][i] = in < columns.width && out < columns.width
+                                 ? weight[static_cast<std::int64_t>(in) * columns.width + out]
+                                 : 0.0f;
+        }
+    bias = columns.load(bias_from);
+}
+
+// A kept state: what each thread holds of Wᵀ, four floats after the other so that a warp's accesses are whole lines;
+// then the bias [F].
+template <int F>
+__device__ inline void keep_state(float* to, const Sums<F / 8>& state, const Columns<2>& bias, int first_column) {
+#pragma unroll
+    for (int n = 0; n < F / 8; ++n) {
+        const Vector16<float> four = {{state.at[n][0], state.at[n][1], state.at[n][2], state.at[n][3]}};
+        store16(to + (n * 2 * F + static_cast<int>(threadIdx.x)) * 4, four);
+    }
+    if (lane_index() < 4)
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 2; ++i) to[F * F + first_column + Sums<2>::column(n, i)] = bias.at[n][i];
+}
+template <int F>
+__device__ inline void load_kept(Sums<F / 8>& state, Columns<2>& bias, const float* from, int first_column) {
+#pragma unroll
+    for (int n = 0; n < F / 8; ++n) {
+        const Vector16<float> four = load16(from + (n * 2 * F + static_cast<int>(threadIdx.x)) * 4);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) state.at[n][i] = four.at[i];
+    }
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) bias.at[n][i] = from[F * F + first_column + Sums<2>::column(n, i)];
+}
+
+// bias in all rows.
+__device__ inline Sums<2> broadcast(const Columns<2>& bias) {
+    Sums<2> z;
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) z.at[n][i] = bias.at[n][i & 1];
+    return z;
+}
+
+// W' = W - Kᵀ(e⊙G), c' = c - eᵀG. `work`: a tile; this warp uses its own columns only.
+template <class T, int F>
+__device__ inline void update_state(Sums<F / 8>& state, Columns<2>& bias, const Sums<2>& gradient,
+                                    const typename TttLinear<T, F>::Operand* keys,
+                                    typename TttLinear<T, F>::Operand* work, const TileSteps& steps, int first_column) {
+    using Operand = typename TttLinear<T, F>::Operand;
+    Sums<2> step;
+    Columns<2> sum;
+    sum.clear();
+    const int row = lane_index() / 4;
+    const float last[2] = {-steps.last(row), -steps.last(row + 8)};
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            step.at[n][i] = last[i / 2] * gradient.at[n][i];
+            sum.at[n][i & 1] += step.at[n][i];
+        }
+    __syncwarp(all_lanes);  // an earlier use of `work` is over
+    store_tile<T, F>(work, step, first_column);
+    __syncwarp(all_lanes);
+    Left<Operand, 1> left;
+    load_left_transposed(left, work + first_column, TttLinear<T, F>::stride);
+    multiply<Right::rows_of_k>(state, left, keys, TttLinear<T, F>::stride);
+    sum_over_rows(sum);
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) bias.at[n][i] += sum.at[n][i];
+}
+
+// The loss gradient G of a mini-batch: terms.normal comes in as Z, the rest follows from K and V.
+template <class T, int F>
+__device__ inline void take_loss_gradient(LossTerms<2>& terms, const typename TttLinear<T, F>::Operand* keys,
+                                          const typename TttLinear<T, F>::Operand* values, const T* keys_from,
+                                          const T* values_from, const TttRows& where, int rows, const Columns<2>& gamma,
+                                          const Columns<2>& beta, const TileColumns<2>& columns,
+                                          RowSums<F / 16>& row_sums) {
+    const Sums<2> k = tile_values<T, F>(keys, keys_from, where, rows, columns.first_column);
+    terms.difference = tile_values<T, F>(values, values_from, where, rows, columns.first_column);
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) terms.difference.at[n][i] -= k.at[n][i];
+    loss_gradient(terms, gamma, beta, columns, row_sums);
+}
+
+// M⊙E in a lane's places of a 16 × 16 tile.
+__device__ inline Sums<2> step_tile(const TileSteps& steps) {
+    Sums<2> e;
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) e.at[n][i] = steps.step(Sums<2>::row(i), Sums<2>::column(n, i));
+    return e;
+}
+
+template <class T>
+TttRows ttt_rows(const TttArguments& arguments, std::initializer_list<const T*> pointers) {
+    TttRows where{arguments.stride(), static_cast<int>(arguments.shape.head_width), true};
+    constexpr int each = Vector16<T>::count;
+    if (where.width % each != 0) where.aligned = false;
+    for (const T* pointer : pointers)
+        if (reinterpret_cast<std::uintptr_t>(pointer) % 16 != 0) where.aligned = false;
+    return where;
+}
+
+// Calls launch_for(std::integral_constant<int, F>) with the smallest F that is built and holds `width` columns.
+template <class Function>
+void for_padded_width(std::int64_t width, Function&& launch_for) {
+    if (width <= 16) return launch_for(std::integral_constant<int, 16>{});
+    if (width <= 32) return launch_for(std::integral_constant<int, 32>{});
+    if (width <= 64) return launch_for(std::integral_constant<int, 64>{});
+    if (width <= 96) return launch_for(std::integral_constant<int, 96>{});
+    return launch_for(std::integral_constant<int, 128>{});
+}
+
+// Whether the kernels with tiles take this shape. 128 columns of fp32 need more shared memory than an A100 has.
+inline bool ttt_linear_is_tiled(const TttShape& shape, Type type) {
+    return shape.mini_batch <= 16 && shape.head_width <= (type == Type::fp32 ? 96 : 128);
+}
+
+// The others, in plain fp32 and device memory (ttt_linear_general.cu).
+void ttt_linear_forward_general(const TttArguments& arguments, Type type);
+void ttt_linear_backward_general(const TttArguments& arguments, Type type);
+
+// Floats of a kept state, for all kernels: W and c as wide as tiles pad them.
+inline std::int64_t ttt_linear_state_floats(const TttShape& shape) {
+    std::int64_t width = shape.head_width;
+    if (width <= 128) for_padded_width(width, [&](auto padded) { width = padded; });
+    return width * width + width;
+}
+
+}  // namespace lockstep::kernels::cuda

@@ -1,0 +1,445 @@
+// TTT-Linear backward: a block takes heads of sequences, one after the other, from their last mini-batch to their
+// first. The forward has kept W and c every few mini-batches; between two of them the states are made again first,
+// rounded as the products read them, and then read in reverse. dW' and dc' stay in fp32 registers.
+#include <algorithm>
+
+#include "kernels/cuda/dispatch.hpp"
+#include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/ttt.hpp"
+#include "kernels/cuda/ttt_linear.hpp"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+template <class T>
+struct BackwardParameters {
+    const T *q, *k, *v, *dy;
+    T *dq, *dk, *dv;
+    const float *step_size, *token_scale, *weight, *bias, *norm_weight, *norm_bias, *saved;
+    float* dstep_size;
+    float* parts;           // [pairs] as TttPart
+    unsigned char* states;  // [blocks, interval] of BackwardShared::state_bytes
+    TttPart part;
+    std::int64_t pairs, length, mini_batches, interval;
+    int heads, mini_batch;
+    TttRows where;
+};
+
+template <class T, int F>
+struct BackwardShared {
+    using Linear = TttLinear<T, F>;
+    using Operand = typename Linear::Operand;
+    // fp32 tiles are fetched when they are needed: twice as many would not fit.
+    static constexpr int stages = std::is_same_v<T, float> ? 1 : 2;
+    static constexpr int operands = (4 * stages + 2) * Linear::tile   // Q, K, V, dO; G, one that changes its use
+                                    + (stages + 1) * Linear::square;  // Wᵀ; dWᵀ
+    // Row sums, c, τ, λ of two mini-batches, de, transposes of each warp.
+    static constexpr int floats =
+        RowSums<F / 16>::floats + stages * F + 4 * 16 + (stages == 1 ? Linear::warps * transpose_floats : 0);
+    static constexpr std::size_t bytes = operands * sizeof(Operand) + floats * sizeof(float);
+    static constexpr std::size_t state_bytes = F * F * sizeof(Operand) + F * sizeof(float);  // Wᵀ, then c
+};
+
+template <class T, int F>
+struct Backward {
+    using Linear = TttLinear<T, F>;
+    using Shared = BackwardShared<T, F>;
+    using Operand = typename Linear::Operand;
+    static constexpr int tile = Linear::tile, stride = Linear::stride, square = Linear::square, stages = Shared::stages;
+
+    const BackwardParameters<T>& p;
+    // Shared memory
+    Operand *tiles, *g_tile, *work_tile, *state_rows, *dstate_rows;
+    float *sums_work, *bias_rows, *tau, *lambda, *de_work, *transpose_work;
+    // This thread's place and this pair's
+    int thread, warp, first_column;
+    std::int64_t pair, head, at;
+    const float* step_size;
+    float* dstep_size;
+    unsigned char* states;
+    TileColumns<2> columns;
+    RowSums<F / 16> row_sums;
+    Columns<2> gamma, beta;
+    // Gradients so far
+    Sums<F / 8> dstate;
+    Columns<2> dbias, dgamma, dbeta;
+    float dtau[2];
+
+    __device__ explicit Backward(const BackwardParameters<T>& parameters)
+        : p(parameters),
+          tiles(shared_memory<Operand>()),
+          g_tile(tiles + 4 * stages * tile),
+          work_tile(g_tile + tile),
+          state_rows(work_tile + tile),
+          dstate_rows(state_rows + stages * square),
+          sums_work(reinterpret_cast<float*>(tiles + Shared::operands)),
+          bias_rows(sums_work + RowSums<F / 16>::floats),
+          tau(bias_rows + stages * F),
+          lambda(tau + 16),
+          de_work(lambda + 32),
+          thread(static_cast<int>(threadIdx.x)),
+          warp(thread / warp_width),
+          first_column(16 * warp),
+          states(parameters.states + static_cast<std::int64_t>(blockIdx.x) * parameters.interval *
+                                         static_cast<std::int64_t>(Shared::state_bytes)),
+          columns{first_column, parameters.where.width},
+          row_sums(sums_work, warp) {
+        transpose_work = de_work + 16 + (stages == 1 ? warp * transpose_floats : 0);
+    }
+
+    __device__ int rows_of(std::int64_t number) const {
+        const std::int64_t rest = p.length - number * p.mini_batch;
+        return static_cast<int>(rest < p.mini_batch ? rest : p.mini_batch);
+    }
+    __device__ std::int64_t start_of(std::int64_t number) const { return at + number * p.mini_batch * p.where.stride; }
+    __device__ static int stage_of(std::int64_t number) { return stages == 1 ? 0 : static_cast<int>(number % 2); }
+    __device__ Operand* tiles_of(std::int64_t number) const { return tiles + stage_of(number) * 4 * tile; }
+    __device__ const float* lambda_of(std::int64_t number) const { return lambda + number % 2 * 16; }
+    __device__ float fetch_lambda(std::int64_t number) const {
+        return thread < rows_of(number) ? step_size[(number * p.mini_batch + thread) * p.heads] : 0.0f;
+    }
+    __device__ void set_lambda(std::int64_t number, float value) {
+        if (thread < 16) lambda[number % 2 * 16 + thread] = value;
+    }
+    __device__ unsigned char* state_at(std::int64_t index) const {
+        return states + index * static_cast<std::int64_t>(Shared::state_bytes);
+    }
+
+    // K and V of a mini-batch; for the way back Q, dO and the state before it as well.
+    __device__ void fetch(std::int64_t number, bool all, std::int64_t index) {
+        const int rows = rows_of(number);
+        const std::int64_t from = start_of(number);
+        Operand* const to = tiles_of(number);
+        load_tile<T, F>(to + tile, p.k + from, p.where, rows);
+        load_tile<T, F>(to + 2 * tile, p.v + from, p.where, rows);
+        if (all) {
+            load_tile<T, F>(to, p.q + from, p.where, rows);
+            load_tile<T, F>(to + 3 * tile, p.dy + from, p.where, rows);
+            const auto* const state = reinterpret_cast<const Operand*>(state_at(index));
+            const auto* const bias = reinterpret_cast<const float*>(state + F * F);
+            constexpr int each = Vector16<Operand>::count, row_chunks = F / each;
+            Operand* const rows_to = state_rows + stage_of(number) * square;
+#pragma unroll 4
+            for (int chunk = thread; chunk < F * row_chunks; chunk += Linear::threads) {
+                const int row = chunk / row_chunks, column = chunk % row_chunks * each;
+                copy_async_16(rows_to + row * stride + column, state + row * F + column);
+            }
+            if (thread < F / 4) copy_async_16(bias_rows + stage_of(number) * F + 4 * thread, bias + 4 * thread);
+        }
+        copy_async_commit();
+    }
+
+    // The states before the mini-batches [begin, end), rounded, into `states`; `begin` is where one was kept.
+    __device__ void make_states(std::int64_t begin, std::int64_t end) {
+        Sums<F / 8> state;
+        Columns<2> bias;
+        if (begin == 0) {
+            const std::int64_t width = p.where.width;
+            load_learned<F>(state, bias, p.weight + head * width * width, p.bias + head * width, columns);
+        } else {
+            const std::int64_t kept = (p.mini_batches - 1) / p.interval, place = begin / p.interval - 1;
+            load_kept<F>(state, bias, p.saved + (pair * kept + place) * Linear::state_floats, first_column);
+        }
+        __syncthreads();  // whatever was read in shared memory has been read
+        float next_lambda = fetch_lambda(begin);
+        if (stages == 2 && begin + 1 < end) fetch(begin, false, 0);
+        for (std::int64_t number = begin; number < end; ++number) {
+            auto* const to = reinterpret_cast<Operand*>(state_at(number - begin));
+            store_rows<T, F>(to, F, state);
+            if (lane_index() < 4)
+#pragma unroll
+                for (int n = 0; n < 2; ++n)
+#pragma unroll
+                    for (int i = 0; i < 2; ++i)
+                        reinterpret_cast<float*>(to + F * F)[first_column + Sums<2>::column(n, i)] = bias.at[n][i];
+            if (number + 1 == end) break;
+            set_lambda(number, next_lambda);
+            if constexpr (stages == 1) {
+                __syncthreads();
+                fetch(number, false, 0);
+                store_rows<T, F>(state_rows, stride, state);
+            }
+            copy_async_wait<0>();
+            __syncthreads();
+            if (stages == 2 && number + 2 < end) fetch(number + 1, false, 0);
+            if (number + 2 < end) next_lambda = fetch_lambda(number + 1);
+            const Operand* const keys = tiles_of(number) + tile;
+            const int rows = rows_of(number);
+            const TileSteps steps{tau, lambda_of(number), rows};
+            LossTerms<2> terms;
+            terms.normal = broadcast(bias);
+            Left<Operand, F / 16> left;
+            load_left(left, keys, stride);
+            multiply_state<T, F>(terms.normal, left, state, state_rows);
+            const std::int64_t from = start_of(number);
+            take_loss_gradient<T, F>(terms, keys, keys + tile, p.k + from, p.v + from, p.where, rows, gamma, beta,
+                                     columns, row_sums);
+            update_state<T, F>(state, bias, terms.gradient, keys, work_tile, steps, first_column);
+        }
+    }
+
+    __device__ void mini_batch(std::int64_t number) {
+        const int rows = rows_of(number);
+        const std::int64_t from = start_of(number);
+        const Operand* const queries = tiles_of(number);
+        const Operand *const keys = queries + tile, *const values = keys + tile, *const dys = values + tile;
+        const Operand* const rows_of_state = state_rows + stage_of(number) * square;
+        const TileSteps steps{tau, lambda_of(number), rows};
+        const float* const bias = bias_rows + stage_of(number) * F + first_column;
+
+        // Forward once more: G, Z̄.
+        LossTerms<2> terms;
+        Sums<2> z, scores, dread;  // dread: K dW' + dc'
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                terms.normal.at[n][i] = z.at[n][i] = bias[Sums<2>::column(n, i)];
+                dread.at[n][i] = dbias.at[n][i & 1];
+            }
+        Left<Operand, F / 16> left;
+        load_left(left, keys, stride);
+        multiply<Right::rows_of_n>(terms.normal, left, rows_of_state + first_column * stride, stride);
+        multiply<Right::rows_of_n>(dread, left, dstate_rows + first_column * stride, stride);
+        load_left(left, queries, stride);
+        multiply<Right::rows_of_n>(z, left, rows_of_state + first_column * stride, stride);
+        scores.clear();
+        multiply<Right::rows_of_n>(scores, left, keys, stride);
+        take_loss_gradient<T, F>(terms, keys, values, p.k + from, p.v + from, p.where, rows, gamma, beta, columns,
+                                 row_sums);
+        store_tile<T, F>(g_tile, terms.gradient, first_column);
+        __syncwarp(all_lanes);
+        Sums<2> e = step_tile(steps), negative;  // -P
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                scores.at[n][i] += 1.0f;
+                negative.at[n][i] = -e.at[n][i] * scores.at[n][i];
+            }
+        Left<Operand, 1> small;
+        to_left(small, negative);
+        multiply<Right::rows_of_k>(z, small, g_tile + first_column, stride);
+
+        // dZ̄, in `z`.
+        Sums<2> dq = tile_values<T, F>(dys, p.dy + from, p.where, rows, first_column);
+        norm_backward(z, dq, dgamma, dbeta, gamma, columns, row_sums);
+        store_tile<T, F>(work_tile, z, first_column);
+        __syncthreads();  // G and dZ̄ are whole
+
+        load_left(left, work_tile, stride);
+        multiply<Right::rows_of_k>(dq, left, rows_of_state + first_column, stride);
+        Sums<2> dstep, dscores;  // dE, dS
+        dstep.clear();
+        multiply<Right::rows_of_n>(dstep, left, g_tile, stride);
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                dscores.at[n][i] = -dstep.at[n][i] * e.at[n][i];
+                dstep.at[n][i] = Sums<2>::column(n, i) <= Sums<2>::row(i) ? -dstep.at[n][i] * scores.at[n][i] : 0.0f;
+            }
+        to_left(small, dscores);
+        multiply<Right::rows_of_k>(dq, small, keys + first_column, stride);
+        store_values(p.dq + from, dq, p.where, rows, first_column);
+
+        load_left(left, g_tile, stride);
+        Sums<2> dk;
+        dk.clear();
+        multiply<Right::rows_of_k>(dk, left, dstate_rows + first_column, stride);  // R
+        const int row = lane_index() / 4;
+        const float last[2] = {-steps.last(row), -steps.last(row + 8)};
+        float de[2] = {};  // first Σ G⊙(K dW' + dc')
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                dk.at[n][i] *= last[i / 2];
+                de[i / 2] += terms.gradient.at[n][i] * dread.at[n][i];
+                dread.at[n][i] *= last[i / 2];  // becomes dG
+            }
+        to_left_transposed(small, dscores, transpose_work);
+        multiply<Right::rows_of_k>(dk, small, queries + first_column, stride);
+        to_left_transposed(small, negative, transpose_work);
+        multiply<Right::rows_of_k>(dread, small, work_tile + first_column, stride);
+        load_left_transposed(small, work_tile + first_column, stride);
+        multiply<Right::rows_of_k>(dstate, small, queries, stride);
+        add_to_bias(z);
+
+        // dZ, in `dread`.
+        Sums<2> dtarget;  // -dT
+        loss_gradient_backward(dread, dtarget, dgamma, dbeta, terms, gamma, columns, de, row_sums);
+        store_tile<T, F>(work_tile, dread, first_column);
+        store_rows_of_target(dtarget, dk, from, rows);
+        __syncthreads();  // dZ is whole
+        load_left(left, work_tile, stride);
+        multiply<Right::rows_of_k>(dk, left, rows_of_state + first_column, stride);
+        store_values(p.dk + from, dk, p.where, rows, first_column);
+        load_left_transposed(small, work_tile + first_column, stride);
+        multiply<Right::rows_of_k>(dstate, small, keys, stride);
+        add_to_bias(dread);
+        if (warp == 0) {
+            de[0] = -de[0];
+            de[1] = -de[1];
+            steps_backward(dstep_size + number * p.mini_batch * p.heads, p.heads, dtau, dstep, de, steps, de_work);
+        }
+        store_rows<T, F>(dstate_rows, stride, dstate);
+    }
+
+    __device__ void add_to_bias(const Sums<2>& dz) {
+        Columns<2> sum;
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 2; ++i) sum.at[n][i] = dz.at[n][i] + dz.at[n][i + 2];
+        sum_over_rows(sum);
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 2; ++i) dbias.at[n][i] += sum.at[n][i];
+    }
+
+    // dV = dT, dK -= dT, from -dT.
+    __device__ void store_rows_of_target(const Sums<2>& dtarget, Sums<2>& dk, std::int64_t from, int rows) {
+        Sums<2> dv;
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                dv.at[n][i] = -dtarget.at[n][i];
+                dk.at[n][i] += dtarget.at[n][i];
+            }
+        store_values(p.dv + from, dv, p.where, rows, first_column);
+    }
+
+    __device__ void whole_pair(std::int64_t number_of_pair) {
+        pair = number_of_pair;
+        head = pair % p.heads;
+        const std::int64_t sequence = pair / p.heads;
+        at = sequence * p.length * p.where.stride + head * p.where.width;
+        step_size = p.step_size + sequence * p.length * p.heads + head;
+        dstep_size = p.dstep_size + sequence * p.length * p.heads + head;
+        gamma = columns.load(p.norm_weight + head * p.where.width);
+        beta = columns.load(p.norm_bias + head * p.where.width);
+        dstate.clear();
+        dbias.clear();
+        dgamma.clear();
+        dbeta.clear();
+        dtau[0] = dtau[1] = 0;
+        for (std::int64_t group = (p.mini_batches - 1) / p.interval; group >= 0; --group) {
+            const std::int64_t begin = group * p.interval, after = begin + p.interval;
+            const std::int64_t end = after < p.mini_batches ? after : p.mini_batches;
+            make_states(begin, end);
+            __syncthreads();  // the states are written, and shared memory is free
+            float next_lambda = fetch_lambda(end - 1);
+            if (stages == 2) fetch(end - 1, true, end - 1 - begin);
+            if (end == p.mini_batches) store_rows<T, F>(dstate_rows, stride, dstate);
+            for (std::int64_t number = end - 1; number >= begin; --number) {
+                set_lambda(number, next_lambda);
+                if constexpr (stages == 1) {
+                    __syncthreads();
+                    fetch(number, true, number - begin);
+                }
+                copy_async_wait<0>();
+                __syncthreads();
+                if (number > begin) {
+                    if (stages == 2) fetch(number - 1, true, number - 1 - begin);
+                    next_lambda = fetch_lambda(number - 1);
+                }
+                mini_batch(number);
+            }
+        }
+        write_part();
+    }
+
+    __device__ void write_part() {
+        float* const to = p.parts + pair * p.part.count;
+        const std::int64_t width = p.where.width;
+#pragma unroll
+        for (int n = 0; n < F / 8; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int in = Sums<F / 8>::column(n, i), out = first_column + Sums<F / 8>::row(i);
+                if (in < width && out < width) to[p.part.weight1 + in * width + out] = dstate.at[n][i];
+            }
+        sum_over_rows(dgamma);
+        sum_over_rows(dbeta);
+        const int lane = lane_index();
+        if (lane < 4)
+#pragma unroll
+            for (int n = 0; n < 2; ++n)
+#pragma unroll
+                for (int i = 0; i < 2; ++i)
+                    if (columns.inside(n, i)) {
+                        to[p.part.bias1 + columns.column(n, i)] = dbias.at[n][i];
+                        to[p.part.norm_weight + columns.column(n, i)] = dgamma.at[n][i];
+                        to[p.part.norm_bias + columns.column(n, i)] = dbeta.at[n][i];
+                    }
+        if (warp == 0 && lane % 4 == 0)
+#pragma unroll
+            for (int r = 0; r < 2; ++r)
+                if (lane / 4 + 8 * r < p.mini_batch) to[p.part.token_scale + lane / 4 + 8 * r] = dtau[r];
+    }
+};
+
+template <class T, int F>
+__global__ void __launch_bounds__(2 * F) ttt_linear_backward_kernel(BackwardParameters<T> p) {
+    Backward<T, F> backward(p);
+    if (backward.thread < 16)
+        backward.tau[backward.thread] = backward.thread < p.mini_batch ? p.token_scale[backward.thread] : 0.0f;
+    for (std::int64_t pair = blockIdx.x; pair < p.pairs; pair += gridDim.x) backward.whole_pair(pair);
+}
+
+}  // namespace
+
+void ttt_linear_backward(const TttArguments& arguments, Type type) {
+    const TttShape& shape = arguments.shape;
+    if (!ttt_linear_is_tiled(shape, type)) return ttt_linear_backward_general(arguments, type);
+    dispatch(type, [&](auto element) {
+        using T = decltype(element);
+        BackwardParameters<T> p{};
+        p.part = TttPart(shape);
+        p.q = elements<T>(arguments.q);
+        p.k = elements<T>(arguments.k);
+        p.v = elements<T>(arguments.v);
+        p.dy = elements<T>(arguments.dy);
+        p.dq = elements<T>(arguments.dq);
+        p.dk = elements<T>(arguments.dk);
+        p.dv = elements<T>(arguments.dv);
+        p.step_size = arguments.step_size;
+        p.token_scale = arguments.token_scale;
+        p.weight = arguments.inner.weight1.fp32();
+        p.bias = arguments.inner.bias1.fp32();
+        p.norm_weight = arguments.inner.norm_weight.fp32();
+        p.norm_bias = arguments.inner.norm_bias.fp32();
+        p.saved = arguments.saved;
+        p.dstep_size = arguments.dstep_size;
+        p.pairs = arguments.pairs();
+        p.length = shape.length;
+        p.mini_batches = arguments.mini_batches();
+        p.interval = ttt_interval(p.mini_batches);
+        p.heads = static_cast<int>(shape.heads);
+        p.mini_batch = static_cast<int>(shape.mini_batch);
+        p.where = ttt_rows<T>(arguments, {p.q, p.k, p.v, p.dy, p.dq, p.dk, p.dv});
+        for_padded_width(shape.head_width, [&](auto padded) {
+            constexpr int F = decltype(padded)::value;
+            if constexpr (F <= 96 || !std::is_same_v<T, float>) {
+                using Shared = BackwardShared<T, F>;
+                // Blocks beyond those that fit the GPU would only need more memory for their states.
+                const std::int64_t blocks = std::min<std::int64_t>(p.pairs, 4 * arguments.multiprocessors);
+                const std::size_t part_bytes =
+                    (static_cast<std::size_t>(p.pairs * p.part.count) * sizeof(float) + 255) / 256 * 256;
+                auto* const memory = static_cast<unsigned char*>(arguments.scratch(
+                    part_bytes + static_cast<std::size_t>(blocks * p.interval) * Shared::state_bytes));
+                p.parts = reinterpret_cast<float*>(memory);
+                p.states = memory + part_bytes;
+                launch({"ttt_linear_backward", dim3(static_cast<unsigned>(blocks)), 2 * F, Shared::bytes,
+                        arguments.stream},
+                       ttt_linear_backward_kernel<T, F>, p);
+            }
+        });
+        ttt_add_parts(arguments, p.parts);
+    });
+}
+
+}  // namespace lockstep::kernels::cuda

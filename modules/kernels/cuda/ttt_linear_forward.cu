@@ -1,0 +1,176 @@
+// TTT-Linear forward: a block takes a head of a sequence through its mini-batches. The tiles of the next mini-batch are
+// copied while this one is computed.
+#include <algorithm>
+
+#include "kernels/cuda/dispatch.hpp"
+#include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/ttt.hpp"
+#include "kernels/cuda/ttt_linear.hpp"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+template <class T>
+struct ForwardParameters {
+    const T *q, *k, *v;
+    T* y;
+    const float *step_size, *token_scale, *weight, *bias, *norm_weight, *norm_bias;
+    float* saved;  // [pairs, kept states, F·F + F], may be null
+    std::int64_t length, mini_batches, interval;
+    int heads, mini_batch;
+    TttRows where;
+};
+
+template <class T, int F>
+struct ForwardShared {
+    using Linear = TttLinear<T, F>;
+    using Operand = typename Linear::Operand;
+    static constexpr int rows_of_state = Linear::registers_to_operand ? 0 : Linear::square;
+    // Q, K, V of two mini-batches, G, e⊙G, for float Wᵀ
+    static constexpr int operands = 8 * Linear::tile + rows_of_state;
+    static constexpr int floats = RowSums<F / 16>::floats + 3 * 16;  // row sums, τ, λ of two mini-batches
+    static constexpr std::size_t bytes = operands * sizeof(Operand) + floats * sizeof(float);
+};
+
+template <class T, int F>
+__global__ void __launch_bounds__(2 * F) ttt_linear_forward_kernel(ForwardParameters<T> p) {
+    using Linear = TttLinear<T, F>;
+    using Operand = typename Linear::Operand;
+    constexpr int tile = Linear::tile, stride = Linear::stride;
+    Operand* const tiles = shared_memory<Operand>();
+    Operand* const g_tile = tiles + 6 * tile;
+    Operand* const step_work = tiles + 7 * tile;
+    Operand* const state_rows = tiles + 8 * tile;
+    float* const sums_work = reinterpret_cast<float*>(tiles + ForwardShared<T, F>::operands);
+    float* const tau = sums_work + RowSums<F / 16>::floats;
+    float* const lambda = tau + 16;
+
+    const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_width, first_column = 16 * warp;
+    const std::int64_t pair = blockIdx.x, sequence = pair / p.heads, head = pair % p.heads;
+    const std::int64_t at = sequence * p.length * p.where.stride + head * p.where.width;
+    const float* const step_size = p.step_size + sequence * p.length * p.heads + head;
+    const TileColumns<2> columns{first_column, p.where.width};
+    RowSums<F / 16> row_sums(sums_work, warp);
+
+    // The tiles of mini-batch `number`; returns λ of token `thread`.
+    const auto fetch = [&](std::int64_t number) {
+        const std::int64_t start = number * p.mini_batch, rest = p.length - start;
+        const int rows = static_cast<int>(rest < p.mini_batch ? rest : p.mini_batch);
+        Operand* const to = tiles + number % 2 * 3 * tile;
+        const std::int64_t from = at + start * p.where.stride;
+        load_tile<T, F>(to, p.q + from, p.where, rows);
+        load_tile<T, F>(to + tile, p.k + from, p.where, rows);
+        load_tile<T, F>(to + 2 * tile, p.v + from, p.where, rows);
+        copy_async_commit();
+        return thread < rows ? step_size[(start + thread) * p.heads] : 0.0f;
+    };
+
+    Sums<F / 8> state;
+    Columns<2> bias;
+    load_learned<F>(state, bias, p.weight + head * p.where.width * p.where.width, p.bias + head * p.where.width,
+                    columns);
+    const Columns<2> gamma = columns.load(p.norm_weight + head * p.where.width);
+    const Columns<2> beta = columns.load(p.norm_bias + head * p.where.width);
+    if (thread < 16) tau[thread] = thread < p.mini_batch ? p.token_scale[thread] : 0.0f;
+    const float first_lambda = fetch(0);
+    if (thread < 16) lambda[thread] = first_lambda;
+
+    for (std::int64_t number = 0; number < p.mini_batches; ++number) {
+        copy_async_wait<0>();
+        __syncthreads();  // the tiles have arrived; the other ones are no longer read
+        const float next_lambda = number + 1 < p.mini_batches ? fetch(number + 1) : 0.0f;
+        const std::int64_t start = number * p.mini_batch, rest = p.length - start;
+        const int rows = static_cast<int>(rest < p.mini_batch ? rest : p.mini_batch);
+        const std::int64_t from = at + start * p.where.stride;
+        const Operand* const queries = tiles + number % 2 * 3 * tile;
+        const Operand *const keys = queries + tile, *const values = keys + tile;
+        const TileSteps steps{tau, lambda + number % 2 * 16, rows};
+
+        if (p.saved && number > 0 && number % p.interval == 0) {
+            const std::int64_t kept = (p.mini_batches - 1) / p.interval, place = number / p.interval - 1;
+            keep_state<F>(p.saved + (pair * kept + place) * Linear::state_floats, state, bias, first_column);
+        }
+        if constexpr (!Linear::registers_to_operand) {
+            store_rows<T, F>(state_rows, stride, state);
+            __syncwarp(all_lanes);
+        }
+
+        LossTerms<2> terms;
+        terms.normal = broadcast(bias);
+        Sums<2> z = broadcast(bias), scores;
+        Left<Operand, F / 16> left;
+        load_left(left, keys, stride);
+        multiply_state<T, F>(terms.normal, left, state, state_rows);
+        load_left(left, queries, stride);
+        multiply_state<T, F>(z, left, state, state_rows);
+        scores.clear();
+        multiply<Right::rows_of_n>(scores, left, keys, stride);
+
+        take_loss_gradient<T, F>(terms, keys, values, p.k + from, p.v + from, p.where, rows, gamma, beta, columns,
+                                 row_sums);
+        store_tile<T, F>(g_tile, terms.gradient, first_column);
+        __syncwarp(all_lanes);
+        const Sums<2> e = step_tile(steps);
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) scores.at[n][i] = -e.at[n][i] * (scores.at[n][i] + 1.0f);
+        Left<Operand, 1> p_left;
+        to_left(p_left, scores);
+        multiply<Right::rows_of_k>(z, p_left, g_tile + first_column, stride);
+
+        update_state<T, F>(state, bias, terms.gradient, keys, step_work, steps, first_column);
+
+        normalise(z, columns, row_sums);
+        Sums<2> y = tile_values<T, F>(queries, p.q + from, p.where, rows, first_column);
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) y.at[n][i] += gamma.at[n][i & 1] * z.at[n][i] + beta.at[n][i & 1];
+        store_values(p.y + from, y, p.where, rows, first_column);
+        if (thread < 16) lambda[(number + 1) % 2 * 16 + thread] = next_lambda;
+    }
+}
+
+}  // namespace
+
+std::int64_t ttt_linear_saved_count(const TttShape& shape) {
+    const std::int64_t mini_batches = (shape.length + shape.mini_batch - 1) / shape.mini_batch;
+    const std::int64_t kept = (mini_batches - 1) / ttt_interval(mini_batches);
+    return std::max<std::int64_t>(shape.batch * shape.heads * kept * ttt_linear_state_floats(shape), 1);
+}
+
+void ttt_linear_forward(const TttArguments& arguments, Type type) {
+    const TttShape& shape = arguments.shape;
+    if (!ttt_linear_is_tiled(shape, type)) return ttt_linear_forward_general(arguments, type);
+    dispatch(type, [&](auto element) {
+        using T = decltype(element);
+        ForwardParameters<T> p{};
+        p.q = elements<T>(arguments.q);
+        p.k = elements<T>(arguments.k);
+        p.v = elements<T>(arguments.v);
+        p.y = elements<T>(arguments.y);
+        p.step_size = arguments.step_size;
+        p.token_scale = arguments.token_scale;
+        p.weight = arguments.inner.weight1.fp32();
+        p.bias = arguments.inner.bias1.fp32();
+        p.norm_weight = arguments.inner.norm_weight.fp32();
+        p.norm_bias = arguments.inner.norm_bias.fp32();
+        p.saved = arguments.saved;
+        p.length = shape.length;
+        p.mini_batches = arguments.mini_batches();
+        p.interval = ttt_interval(p.mini_batches);
+        p.heads = static_cast<int>(shape.heads);
+        p.mini_batch = static_cast<int>(shape.mini_batch);
+        p.where = ttt_rows<T>(arguments, {p.q, p.k, p.v, p.y});
+        for_padded_width(shape.head_width, [&](auto padded) {
+            constexpr int F = decltype(padded)::value;
+            if constexpr (F <= 96 || !std::is_same_v<T, float>)
+                launch({"ttt_linear_forward", dim3(static_cast<unsigned>(arguments.pairs())), 2 * F,
+                        ForwardShared<T, F>::bytes, arguments.stream},
+                       ttt_linear_forward_kernel<T, F>, p);
+        });
+    });
+}
+
+}  // namespace lockstep::kernels::cuda

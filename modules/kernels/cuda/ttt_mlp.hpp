@@ -1,0 +1,188 @@
+// What the kernels of TTT-MLP share: sizes, the layout of the parts that wait for their sum, GELU. Equations and
+// symbols as in docs/ttt.md.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/dispatch.hpp"
+#include "kernels/cuda/element.hpp"
+#include "kernels/cuda/reduce.hpp"
+#include "kernels/cuda/ttt.hpp"
+
+namespace lockstep::kernels::cuda {
+
+struct TttMlpSizes {
+    std::int64_t batch, length;
+    std::int64_t part_count;               // fp32 of a TttPart
+    int mini_batch, heads, width, hidden;  // b, H, f, 4f
+    int group;                             // mini-batches between two kept states (ttt_interval)
+
+    __host__ __device__ std::int64_t pairs() const { return batch * heads; }
+    __host__ __device__ std::int64_t mini_batches() const { return (length + mini_batch - 1) / mini_batch; }
+    __host__ __device__ std::int64_t kept_states() const { return (mini_batches() - 1) / group; }
+    __host__ __device__ std::int64_t row_stride() const { return static_cast<std::int64_t>(heads) * width; }
+    // W1 [f, 4f], c1 [4f], W2 [4f, f], c2 [f], one after the other.
+    __host__ __device__ std::int64_t state_count() const {
+        return 2 * static_cast<std::int64_t>(width) * hidden + hidden + width;
+    }
+    // What a kept state takes: the kernels with tensor cores pad f to the width they are made for.
+    __host__ __device__ std::int64_t kept_count() const {
+        const std::int64_t padded = width <= 64 ? 64 : width <= 96 ? 96 : width;
+        return 8 * padded * padded + 5 * padded;
+    }
+};
+
+// What a kernel reads and writes; q, k, v and their like begin at the first row.
+template <class T>
+struct TttMlpTask {
+    TttMlpSizes sizes;
+    const T *q, *k, *v, *dy;
+    T *y, *dq, *dk, *dv;
+    const float *step_size, *token_scale;
+    const float *weight1, *bias1, *weight2, *bias2, *norm_weight, *norm_bias;
+    float* saved;       // [pairs, kept states, kept_count()], each kernel's own layout; may be null in forward
+    float* dstep_size;  // overwritten
+    float* parts;       // [pairs, part_count], a TttPart each
+    float* work;        // [blocks, work_count]
+    std::int64_t work_count;
+};
+
+inline TttMlpSizes ttt_mlp_sizes(const TttShape& shape) {
+    TttMlpSizes sizes{};
+    sizes.batch = shape.batch;
+    sizes.length = shape.length;
+    sizes.part_count = TttPart(shape).count;
+    sizes.mini_batch = static_cast<int>(shape.mini_batch);
+    sizes.heads = static_cast<int>(shape.heads);
+    sizes.width = static_cast<int>(shape.head_width);
+    sizes.hidden = static_cast<int>(shape.hidden());
+    sizes.group = static_cast<int>(ttt_interval(sizes.mini_batches()));
+    return sizes;
+}
+
+template <class T>
+TttMlpTask<T> ttt_mlp_task(const TttArguments& arguments) {
+    TttMlpTask<T> task{};
+    task.sizes = ttt_mlp_sizes(arguments.shape);
+    task.q = elements<T>(arguments.q);
+    task.k = elements<T>(arguments.k);
+    task.v = elements<T>(arguments.v);
+    task.dy = elements<T>(arguments.dy);
+    task.y = elements<T>(arguments.y);
+    task.dq = elements<T>(arguments.dq);
+    task.dk = elements<T>(arguments.dk);
+    task.dv = elements<T>(arguments.dv);
+    task.step_size = arguments.step_size;
+    task.token_scale = arguments.token_scale;
+    task.weight1 = elements<float>(arguments.inner.weight1);
+    task.bias1 = elements<float>(arguments.inner.bias1);
+    task.weight2 = elements<float>(arguments.inner.weight2);
+    task.bias2 = elements<float>(arguments.inner.bias2);
+    task.norm_weight = elements<float>(arguments.inner.norm_weight);
+    task.norm_bias = elements<float>(arguments.inner.norm_bias);
+    task.saved = arguments.saved;
+    task.dstep_size = arguments.dstep_size;
+    return task;
+}
+
+// Blocks that work at once, each on one (sequence, head) after the other: no more than run at the same time need work
+// memory.
+inline std::int64_t ttt_mlp_blocks(const TttArguments& arguments) {
+    return std::min<std::int64_t>(arguments.pairs(), arguments.multiprocessors);
+}
+
+// The kernels with tensor cores take the problem, in blocks of F = 64 or 96; 0: they do not.
+inline int ttt_mlp_tile_width(const TttMlpSizes& sizes, Type type) {
+    if (type == Type::fp32 || sizes.mini_batch > 16 || sizes.width % 2 != 0 || sizes.width > 96) return 0;
+    return sizes.width <= 64 ? 64 : 96;
+}
+
+// ttt_mlp_general.cu: every type, width and mini-batch.
+std::int64_t ttt_mlp_general_work(const TttMlpSizes& sizes, bool backward);  // floats for a block
+void ttt_mlp_forward_general(const TttArguments& arguments, Type type);
+void ttt_mlp_backward_general(const TttArguments& arguments, Type type, float* parts, float* work);
+
+// ttt_mlp_backward_tiles.cu: where ttt_mlp_tile_width() is not 0.
+std::int64_t ttt_mlp_backward_tiles_work(const TttMlpSizes& sizes, int tile_width);  // floats for a block
+void ttt_mlp_backward_tiles(const TttArguments& arguments, Type type, float* parts, float* work);
+
+// φ, φ' and φ'' at one place.
+struct Gelu {
+    float value, slope, curvature;
+};
+__device__ inline Gelu gelu_at(float x) {
+    constexpr float scale = 0.7978845608028654f, cubic = 0.044715f;  // √(2/π)
+    const float square = x * x;
+    const float t = tanhf(scale * x * (1 + cubic * square));
+    const float du = scale * (1 + 3 * cubic * square), ddu = scale * 6 * cubic * x;
+    const float rest = 1 - t * t;
+    return {0.5f * x * (1 + t), 0.5f * (1 + t) + 0.5f * x * rest * du, rest * (du + 0.5f * x * ddu - x * t * du * du)};
+}
+
+// Rows of f values, one to a warp, in memory that the warp alone uses meanwhile; a lane keeps to its columns.
+constexpr float ttt_mlp_epsilon = 1e-6f;
+
+template <class Term>
+__device__ inline float row_mean(int width, int lane, Term&& term) {  // of term(column), given to all lanes
+    float sum = 0;
+    for (int j = lane; j < width; j += warp_width) sum += term(j);
+    return warp_sum(sum) / static_cast<float>(width);
+}
+
+// z becomes X̂; returns 1/σ. The mean is taken out before squaring: the differences of nearly equal numbers are what
+// the gradients are made of.
+__device__ inline float normalise_row(float* z, int width, int lane) {
+    const float mean = row_mean(width, lane, [&](int j) { return z[j]; });
+    const float variance = row_mean(width, lane, [&](int j) { return (z[j] - mean) * (z[j] - mean); });
+    const float inverse = 1.0f / sqrtf(variance + ttt_mlp_epsilon);
+    for (int j = lane; j < width; j += warp_width) z[j] = (z[j] - mean) * inverse;
+    return inverse;
+}
+
+// LNL2 at X̂: `difference` is the target T and becomes D, `gradient` becomes G; returns ⟨U X̂⟩.
+__device__ inline float loss_row(const float* normalised, float inverse, float* difference, float* gradient,
+                                 const float* norm_weight, const float* norm_bias, int width, int lane) {
+    for (int j = lane; j < width; j += warp_width)
+        difference[j] = norm_weight[j] * normalised[j] + norm_bias[j] - difference[j];
+    const float mean = row_mean(width, lane, [&](int j) { return norm_weight[j] * difference[j]; });
+    const float projection =
+        row_mean(width, lane, [&](int j) { return norm_weight[j] * difference[j] * normalised[j]; });
+    for (int j = lane; j < width; j += warp_width)
+        gradient[j] = (norm_weight[j] * difference[j] - mean - normalised[j] * projection) * inverse;
+    return projection;
+}
+
+// LayerNorm's backward: dz from dy.
+__device__ inline void norm_backward_row(float* dz, const float* dy, const float* normalised, float inverse,
+                                         const float* norm_weight, int width, int lane) {
+    const float mean = row_mean(width, lane, [&](int j) { return norm_weight[j] * dy[j]; });
+    const float projection = row_mean(width, lane, [&](int j) { return norm_weight[j] * dy[j] * normalised[j]; });
+    for (int j = lane; j < width; j += warp_width)
+        dz[j] = (norm_weight[j] * dy[j] - mean - normalised[j] * projection) * inverse;
+}
+
+// LNL2's backward: dgradient is dG and becomes dZ, ddifference receives dD = -dT, normalised becomes the row's part of
+// dγ, dU⊙D + dD⊙X̂.
+__device__ inline void loss_backward_row(float* dgradient, float* ddifference, float* normalised,
+                                         const float* difference, const float* gradient, float inverse,
+                                         float projection, const float* norm_weight, int width, int lane) {
+    const float mean = row_mean(width, lane, [&](int j) { return dgradient[j] * inverse; });
+    const float along = row_mean(width, lane, [&](int j) { return dgradient[j] * inverse * normalised[j]; });
+    const float size = row_mean(width, lane, [&](int j) { return dgradient[j] * gradient[j]; });
+    const auto dnormalised = [&](int j) {  // dX̂; dD = γ dU is there already
+        return norm_weight[j] * (ddifference[j] - difference[j] * along) - dgradient[j] * inverse * projection;
+    };
+    for (int j = lane; j < width; j += warp_width)
+        ddifference[j] = norm_weight[j] * (dgradient[j] * inverse - mean - normalised[j] * along);
+    const float dx_mean = row_mean(width, lane, dnormalised);
+    const float dx_along = row_mean(width, lane, [&](int j) { return dnormalised(j) * normalised[j]; });
+    for (int j = lane; j < width; j += warp_width) {
+        const float x = normalised[j], b = dgradient[j] * inverse;
+        const float dz = (dnormalised(j) - dx_mean - x * (dx_along + size)) * inverse;
+        normalised[j] = (b - mean - x * along) * difference[j] + ddifference[j] * x;
+        dgradient[j] = dz;
+    }
+}
+
+}  // namespace lockstep::kernels::cuda

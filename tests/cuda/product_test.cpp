@@ -1,0 +1,275 @@
+#define BOOST_TEST_MODULE cuda_product
+#include "reference/product.hpp"
+
+#include <cmath>
+
+#include "cuda/support.hpp"
+#include "device/sync.hpp"
+#include "reference/activation.hpp"
+
+using namespace lockstep;
+using namespace lockstep::cuda_tests;
+using kernels::Accumulate;
+using kernels::Transpose;
+
+namespace {
+
+std::size_t count_of(const Shape& shape) {
+    return static_cast<std::size_t>(element_count(shape));
+}
+
+// A tensor with random values, and the same values for the reference.
+struct Random {
+    Random(Type type, const Shape& shape, const std::string& purpose, double scale = 1)
+        : values(random_rounded(type, count_of(shape), purpose, scale)), gpu(type, shape, values) {}
+    operator Tensor() const { return gpu.tensor(); }
+    Values values;
+    OnGpu gpu;
+};
+
+Transpose transposed(bool yes) {
+    return yes ? Transpose::yes : Transpose::no;
+}
+
+// Of the input and of the result.
+struct Types {
+    Type input, output;
+};
+const std::vector<Types> all_types = {{Type::fp32, Type::fp32},
+                                      {Type::bf16, Type::bf16},
+                                      {Type::fp16, Type::fp16},
+                                      {Type::bf16, Type::fp32},
+                                      {Type::fp16, Type::fp32}};
+
+std::string text(const Types& types) {
+    return fmt::format("{} to {}", type_name(types.input), type_name(types.output));
+}
+
+void check_product(const Types& types, std::int64_t m, std::int64_t n, std::int64_t k, int form) {
+    const bool ta = form & 1, tb = form & 2, add = form & 4;
+    const Random a(types.input, ta ? Shape{k, m} : Shape{m, k}, "a"),
+        b(types.input, tb ? Shape{n, k} : Shape{k, n}, "b");
+    Random c(types.output, {m, n}, "c");
+    Values expected = reference::product(a.values, ta, b.values, tb, static_cast<std::size_t>(m),
+                                         static_cast<std::size_t>(n), static_cast<std::size_t>(k));
+    if (add)
+        expected = plus(expected, c.values);
+    else
+        c.gpu.poison();  // what is there before must not matter
+    backend().product(c, a, transposed(ta), b, transposed(tb), add ? Accumulate::yes : Accumulate::no);
+    check_close(c.gpu.values(), expected, types.output, static_cast<std::size_t>(k),
+                fmt::format("{}: m {} n {} k {} ta {} tb {} add {}", text(types), m, n, k, ta, tb, add));
+}
+
+Values with_bias(Values y, const Values& bias) {
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] += bias[i % bias.size()];
+    return y;
+}
+
+// x [N, in] weight [out, in]ᵀ + bias.
+Values linear(const Random& x, const Random& weight, const Values& bias, std::int64_t rows, std::int64_t out,
+              std::int64_t in) {
+    Values y = reference::product(x.values, false, weight.values, true, static_cast<std::size_t>(rows),
+                                  static_cast<std::size_t>(out), static_cast<std::size_t>(in));
+    return bias.empty() ? y : with_bias(std::move(y), bias);
+}
+
+struct Sizes {
+    std::int64_t rows, out, in;
+};
+const std::vector<Sizes> linear_sizes = {{1, 1, 1},    {1, 32, 33},  {5, 1, 7},   {31, 33, 32}, {32, 64, 32},
+                                         {33, 97, 65}, {65, 24, 97}, {97, 31, 1}, {64, 8, 31}};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(products_of_all_shapes_agree_with_the_reference) {
+    for (const Types& types : all_types)
+        for (const std::int64_t m : {1, 31, 32, 65})
+            for (const std::int64_t n : {1, 32, 33, 97})
+                for (const std::int64_t k : {1, 31, 33, 64})
+                    for (int form = 0; form < 8; ++form) check_product(types, m, n, k, form);
+}
+
+BOOST_AUTO_TEST_CASE(long_sums_agree_with_the_reference) {
+    for (const Types& types : all_types)
+        for (int form = 0; form < 8; ++form) check_product(types, 3, 5, 4099, form);
+}
+
+BOOST_AUTO_TEST_CASE(tensors_of_more_axes_count_as_rows) {
+    for (const Types& types : all_types) {
+        const Random a(types.input, {3, 5, 7}, "a"), b(types.input, {4, 7}, "b");
+        const OnGpu c(types.output, {3, 5, 4});
+        backend().product(c, a, Transpose::no, b, Transpose::yes, Accumulate::no);
+        check_close(c.values(), reference::product(a.values, false, b.values, true, 15, 4, 7), types.output, 7,
+                    text(types));
+    }
+}
+
+// The same kind of product, other tensors: what was kept from the first must not hold on to them.
+BOOST_AUTO_TEST_CASE(a_product_may_be_repeated_with_other_memory) {
+    for (const Types& types : all_types)
+        for (int round = 0; round < 3; ++round) {
+            const Random a(types.input, {33, 31}, fmt::format("a{}", round)), b(types.input, {31, 32}, "b");
+            const OnGpu c(types.output, {33, 32});
+            backend().product(c, a, Transpose::no, b, Transpose::no, Accumulate::no);
+            check_close(c.values(), reference::product(a.values, false, b.values, false, 33, 32, 31), types.output, 31,
+                        text(types));
+        }
+}
+
+// Rows of odd width begin anywhere: pieces of larger tensors, aligned as their type only.
+BOOST_AUTO_TEST_CASE(operands_may_be_unaligned) {
+    for (const Types& types : all_types)
+        for (std::int64_t first = 0; first < 4; ++first) {
+            constexpr std::int64_t m = 9, n = 16, k = 7;
+            const Random a(types.input, {20, k}, "a"), b(types.input, {20, n}, "b"), c(types.output, {20, n}, "c");
+            const auto rows_of = [&](const Random& tensor, std::int64_t count, std::int64_t width) {
+                const auto from = tensor.values.begin() + static_cast<std::ptrdiff_t>(first * width);
+                return Values(from, from + static_cast<std::ptrdiff_t>(count * width));
+            };
+            backend().product(c.gpu.tensor().slice(first, m), a.gpu.tensor().slice(first, m), Transpose::no,
+                              b.gpu.tensor().slice(first, k), Transpose::no, Accumulate::no);
+            Values expected = c.values;
+            const Values inside =
+                reference::product(rows_of(a, m, k), false, rows_of(b, k, n), false, m, n, static_cast<std::size_t>(k));
+            std::copy(inside.begin(), inside.end(), expected.begin() + static_cast<std::ptrdiff_t>(first * n));
+            check_close(c.gpu.values(), expected, types.output, k, fmt::format("{}, from row {}", text(types), first));
+        }
+}
+
+BOOST_AUTO_TEST_CASE(empty_sums_are_zero_and_no_rows_do_nothing) {
+    for (const Types& types : all_types) {
+        OnGpu c(types.output, {2, 3});
+        const OnGpu a(types.input, {2, 0}), b(types.input, {0, 3}), weight(types.input, {3, 0});
+        const Random bias(types.input, {3}, "bias"), residual(types.output, {2, 3}, "residual");
+        c.set(Values(6, 5.0));
+        backend().product(c, a, Transpose::no, b, Transpose::no, Accumulate::yes);
+        BOOST_TEST(c.values() == Values(6, 5.0));
+        backend().product(c, a, Transpose::no, b, Transpose::no, Accumulate::no);
+        BOOST_TEST(c.values() == Values(6, 0.0));
+        backend().linear_forward(c, a, weight, bias, residual);
+        check_close(c.values(), with_bias(residual.values, bias.values), types.output, 1, "no inputs");
+        backend().linear_forward(c, a, weight, {}, {});
+        BOOST_TEST(c.values() == Values(6, 0.0));
+
+        OnGpu sums(types.output, {4, 3});
+        sums.set(Values(12, 1.0));
+        const OnGpu none(types.input, {0, 3}), no_rows(types.input, {0, 4}), nothing(types.output, {0, 3});
+        const Random full(types.input, {4, 3}, "full");
+        backend().product(nothing, no_rows, Transpose::no, full, Transpose::no, Accumulate::no);
+        backend().linear_forward(nothing, none, Random(types.input, {3, 3}, "weight"), bias, {});
+        // As the gradient of a weight from no rows: [4, 0] · [0, 3] added to what is there.
+        backend().product(sums, no_rows, Transpose::yes, none, Transpose::no, Accumulate::yes);
+        BOOST_TEST(sums.values() == Values(12, 1.0));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(shapes_and_types_that_do_not_fit_are_refused) {
+    const OnGpu a(Type::fp32, {2, 3}), b(Type::fp32, {4, 5}), c(Type::fp32, {2, 5}), half(Type::bf16, {3, 5}),
+        small(Type::bf16, {2, 5}), right(Type::fp32, {3, 5});
+    const auto run = [](const OnGpu& result, const OnGpu& left, const OnGpu& other) {
+        backend().product(result, left, Transpose::no, other, Transpose::no, Accumulate::no);
+    };
+    BOOST_CHECK_THROW(run(c, a, b), Error);
+    BOOST_CHECK_THROW(run(c, a, half), Error);
+    BOOST_CHECK_THROW(run(small, a, right), Error);
+    run(c, a, right);
+}
+
+BOOST_AUTO_TEST_CASE(not_a_number_comes_through_a_product) {
+    for (const Types& types : all_types) {
+        Values ones(12, 1.0);
+        ones[5] = std::nan("");
+        const OnGpu a(types.input, {3, 4}, ones), b(types.input, {4, 2}, Values(8, 1.0)), c(types.output, {3, 2});
+        backend().product(c, a, Transpose::no, b, Transpose::no, Accumulate::no);
+        const Values values = c.values();
+        BOOST_TEST(std::isnan(values[2]));
+        BOOST_TEST(std::isnan(values[3]));
+        BOOST_TEST(values[0] == 4.0);
+        BOOST_TEST(values[5] == 4.0);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(linear_layers_add_bias_and_residual) {
+    for (const Types& types : all_types)
+        for (const Sizes& size : linear_sizes)
+            for (const bool has_bias : {false, true})
+                for (const int residuals : {0, 1, 2}) {  // none, another tensor, y itself
+                    const auto [rows, out, in] = size;
+                    const Random x(types.input, {rows, in}, "x"), weight(types.input, {out, in}, "weight"),
+                        bias(types.input, {out}, "bias"), residual(types.output, {rows, out}, "residual");
+                    const OnGpu other(types.output, {rows, out});
+                    const Tensor y = residuals == 2 ? residual.gpu.tensor() : other.tensor();
+                    backend().linear_forward(y, x, weight, has_bias ? bias.gpu.tensor() : Tensor(),
+                                             residuals > 0 ? residual.gpu.tensor() : Tensor());
+                    Values expected = linear(x, weight, has_bias ? bias.values : Values(), rows, out, in);
+                    if (residuals > 0) expected = plus(expected, residual.values);
+                    const OnGpu& result = residuals == 2 ? residual.gpu : other;
+                    check_close(result.values(), expected, types.output, static_cast<std::size_t>(in) + 2,
+                                fmt::format("{}: {} rows {} to {}, bias {}, residual {}", text(types), rows, in, out,
+                                            has_bias, residuals));
+                    if (residuals == 1) BOOST_TEST(residual.gpu.values() == residual.values);  // it is read only
+                }
+}
+
+BOOST_AUTO_TEST_CASE(gelu_follows_a_linear_layer) {
+    for_each_type([](Type type) {
+        for (const Sizes& size : linear_sizes)
+            for (const bool has_bias : {false, true}) {
+                const auto [rows, out, in] = size;
+                const double scale = 1 / std::sqrt(static_cast<double>(in));
+                const Random x(type, {rows, in}, "x"), weight(type, {out, in}, "weight", scale),
+                    bias(type, {out}, "bias");
+                OnGpu y(type, {rows, out}), before(type, {rows, out});
+                y.poison();
+                before.poison();
+                backend().linear_gelu_forward(y, before, x, weight, has_bias ? bias.gpu.tensor() : Tensor());
+                const Values expected = linear(x, weight, has_bias ? bias.values : Values(), rows, out, in);
+                const std::string what =
+                    fmt::format("{}: {} rows {} to {}, bias {}", type_name(type), rows, in, out, has_bias);
+                check_close(before.values(), expected, type, static_cast<std::size_t>(in) + 2, what + ", before");
+                check_close(y.values(), reference::activate(reference::gelu, expected), type,
+                            static_cast<std::size_t>(in) + 2, what);
+            }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(the_gradient_before_gelu_comes_from_the_layer_behind) {
+    for_each_type([](Type type) {
+        for (const Sizes& size : linear_sizes) {
+            const auto [rows, out, in] = size;  // dy [rows, in], weight [in, out], before [rows, out]
+            const Random dy(type, {rows, in}, "dy"), weight(type, {in, out}, "weight"),
+                before(type, {rows, out}, "before");
+            OnGpu dbefore(type, {rows, out});
+            dbefore.poison();
+            backend().linear_gelu_backward(dbefore, dy, weight, before);
+            const Values dafter =
+                reference::product(dy.values, false, weight.values, false, static_cast<std::size_t>(rows),
+                                   static_cast<std::size_t>(out), static_cast<std::size_t>(in));
+            check_close(dbefore.values(),
+                        reference::activation_backward(reference::gelu_derivative, dafter, before.values), type,
+                        static_cast<std::size_t>(in) + 2,
+                        fmt::format("{}: {} rows {} to {}", type_name(type), rows, in, out));
+            BOOST_TEST(before.gpu.values() == before.values);
+        }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(products_repeat_bit_for_bit_in_every_sync_mode) {
+    for (const SyncMode mode : {SyncMode::async, SyncMode::launch}) {
+        set_sync_mode(mode);
+        for_each_order([] {
+            std::vector<std::vector<char>> results;
+            for (const Types& types : all_types) {
+                const Random x(types.input, {33, 129}, "x"), weight(types.input, {64, 129}, "weight"),
+                    bias(types.input, {64}, "bias");
+                const OnGpu y(types.output, {33, 64});
+                backend().linear_forward(y, x, weight, bias, {});
+                backend().product(y, x, Transpose::no, weight, Transpose::yes, Accumulate::yes);
+                results.push_back(y.bytes());
+            }
+            return results;
+        });
+    }
+    set_sync_mode(SyncMode::async);
+}
