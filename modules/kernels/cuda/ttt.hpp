@@ -39,6 +39,7 @@ struct TttArguments {
 struct TttPart {
     std::int64_t weight1, bias1, weight2, bias2, norm_weight, norm_bias, token_scale, count;
 
+    TttPart() = default;
     explicit TttPart(const TttShape& shape) {
         const std::int64_t f = shape.head_width, g = shape.hidden();
         weight1 = 0;

@@ -164,19 +164,27 @@ __device__ inline void multiply_state(Sums<2>& z, const Left<typename TttLinear<
     }
 }
 
+// body(value, element of a [f, f] matrix of fp32) for what this thread holds of Wᵀ or dWᵀ; padding is left out. A
+// pointer that moves takes fewer registers than as many places as there are values.
+template <int F, class Body>
+__device__ inline void for_state(Sums<F / 8>& state, float* matrix, const TileColumns<2>& columns, Body&& body) {
+    const int width = columns.width, out = columns.first_column + Sums<F / 8>::row(0);
+    int in = Sums<F / 8>::column(0, 0);
+    float* place = matrix + in * width + out;
+#pragma unroll
+    for (int n = 0; n < F / 8; ++n, in += 8, place += 8 * width)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (in + (i & 1) < width && out + 4 * (i & 2) < width)
+                body(state.at[n][i], place[(i & 1) * width + 4 * (i & 2)]);
+}
+
 // The learned state of a head: weight [f, f], bias [f].
 template <int F>
 __device__ inline void load_learned(Sums<F / 8>& state, Columns<2>& bias, const float* weight, const float* bias_from,
                                     const TileColumns<2>& columns) {
-#pragma unroll
-    for (int n = 0; n < F / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int in = Sums<F / 8>::column(n, i), out = columns.first_column + Sums<F / 8>::row(i);
-            state.at[n][i] = in < columns.width && out < columns.width
-                                 ? weight[static_cast<std::int64_t>(in) * columns.width + out]
-                                 : 0.0f;
-        }
+    state.clear();
+    for_state<F>(state, const_cast<float*>(weight), columns, [](float& value, const float& place) { value = place; });
     bias = columns.load(bias_from);
 }
 
@@ -286,12 +294,6 @@ TttRows ttt_rows(const TttArguments& arguments, std::initializer_list<const T*> 
     return where;
 }
 
-// Whether the kernels below take this shape; the others go the general way (ttt_general.cu). 128 columns of fp32 need
-// more shared memory than an A100 has.
-inline bool ttt_linear_is_tiled(const TttShape& shape, Type type) {
-    return shape.mini_batch <= 16 && shape.head_width <= (type == Type::fp32 ? 96 : 128);
-}
-
 // Calls launch_for(std::integral_constant<int, F>) with the smallest F that is built and holds `width` columns.
 template <class Function>
 void for_padded_width(std::int64_t width, Function&& launch_for) {
@@ -300,6 +302,22 @@ void for_padded_width(std::int64_t width, Function&& launch_for) {
     if (width <= 64) return launch_for(std::integral_constant<int, 64>{});
     if (width <= 96) return launch_for(std::integral_constant<int, 96>{});
     return launch_for(std::integral_constant<int, 128>{});
+}
+
+// Whether the kernels with tiles take this shape. 128 columns of fp32 need more shared memory than an A100 has.
+inline bool ttt_linear_is_tiled(const TttShape& shape, Type type) {
+    return shape.mini_batch <= 16 && shape.head_width <= (type == Type::fp32 ? 96 : 128);
+}
+
+// The others, in plain fp32 and device memory (ttt_linear_general.cu).
+void ttt_linear_forward_general(const TttArguments& arguments, Type type);
+void ttt_linear_backward_general(const TttArguments& arguments, Type type);
+
+// Floats of a kept state, for all kernels: W and c as wide as tiles pad them.
+inline std::int64_t ttt_linear_state_floats(const TttShape& shape) {
+    std::int64_t width = shape.head_width;
+    if (width <= 128) for_padded_width(width, [&](auto padded) { width = padded; });
+    return width * width + width;
 }
 
 }  // namespace lockstep::kernels::cuda

@@ -137,13 +137,12 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_forward_kernel(ForwardParame
 std::int64_t ttt_linear_saved_count(const TttShape& shape) {
     const std::int64_t mini_batches = (shape.length + shape.mini_batch - 1) / shape.mini_batch;
     const std::int64_t kept = (mini_batches - 1) / ttt_interval(mini_batches);
-    std::int64_t width = shape.head_width;  // as wide as a kernel pads it
-    if (width <= 128) for_padded_width(width, [&](auto padded) { width = padded; });
-    return std::max<std::int64_t>(shape.batch * shape.heads * kept * (width + 1) * width, 1);
+    return std::max<std::int64_t>(shape.batch * shape.heads * kept * ttt_linear_state_floats(shape), 1);
 }
 
 void ttt_linear_forward(const TttArguments& arguments, Type type) {
     const TttShape& shape = arguments.shape;
+    if (!ttt_linear_is_tiled(shape, type)) return ttt_linear_forward_general(arguments, type);
     dispatch(type, [&](auto element) {
         using T = decltype(element);
         ForwardParameters<T> p{};

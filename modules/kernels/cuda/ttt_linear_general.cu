@@ -1,0 +1,385 @@
+// TTT-Linear for every type, width and mini-batch, in plain fp32: what the kernels with tiles do not take. A block
+// works on one head of one sequence; all matrices lie in its part of device memory, mostly in L1 and L2.
+#include <algorithm>
+
+#include "kernels/cuda/dispatch.hpp"
+#include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/ttt_linear.hpp"
+#include "kernels/cuda/ttt_mlp_general.hpp"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+using general::for_elements;
+using general::for_rows;
+using general::Matrix;
+using general::product;
+using general::threads;
+
+template <class T>
+struct GeneralParameters {
+    const T *q, *k, *v, *dy;
+    T *y, *dq, *dk, *dv;
+    const float *step_size, *token_scale, *weight, *bias, *norm_weight, *norm_bias;
+    float* saved;  // [pairs, kept states, state_floats]; forward: may be null
+    float* dstep_size;
+    float* parts;  // [pairs] as TttPart
+    TttPart part;
+    float* work;  // [blocks, work_count]
+    std::int64_t work_count, state_floats, pairs, length, mini_batches, interval;
+    int heads, width, mini_batch;
+};
+
+// What a block keeps of one mini-batch of r tokens: [r, f] matrices have rows of f, [r, r] of b.
+struct Arrays {
+    float *key, *normalised, *difference, *gradient, *inverse, *projection;  // keys' side; X̂, D, G, 1/σ, ⟨U X̂⟩
+    float *query, *read, *read_inverse, *score, *factor;                     // queries' side; Z̄ or its X̂, S, P
+    float *scale, *step, *last;                                              // τ, λ, e
+    float *dout, *dread, *dgradient, *ddifference, *dquery, *dkey, *dfactor, *dlast;
+    float* states;  // W [f, f], c [f]: one, or in backward those of a group
+};
+
+__host__ __device__ inline std::int64_t place(Arrays& a, float* memory, std::int64_t width, std::int64_t mini_batch,
+                                              std::int64_t states, bool backward) {
+    std::int64_t used = 0;
+    const auto take = [&](float*& to, std::int64_t count) {
+        to = memory ? memory + used : nullptr;
+        used += (count + 31) / 32 * 32;
+    };
+    const std::int64_t tile = mini_batch * width, square = mini_batch * mini_batch;
+    for (float** to : {&a.key, &a.normalised, &a.difference, &a.gradient, &a.query, &a.read}) take(*to, tile);
+    for (float** to : {&a.inverse, &a.projection, &a.read_inverse, &a.scale, &a.step, &a.last}) take(*to, mini_batch);
+    take(a.score, square);
+    take(a.factor, square);
+    if (backward) {
+        for (float** to : {&a.dout, &a.dread, &a.dgradient, &a.ddifference, &a.dquery, &a.dkey}) take(*to, tile);
+        take(a.dfactor, square);
+        take(a.dlast, mini_batch);
+    }
+    take(a.states, states * (width + 1) * width);
+    return used;
+}
+
+// One head of one sequence.
+template <class T>
+struct General {
+    const GeneralParameters<T>& p;
+    Arrays a;
+    int f, b, tokens = 0;
+    std::int64_t pair, head, row = 0, step_row = 0;  // the first element of a mini-batch in q and in step_size
+    const float *gamma, *beta;
+
+    __device__ General(const GeneralParameters<T>& parameters, std::int64_t pair_number, bool backward)
+        : p(parameters),
+          f(parameters.width),
+          b(parameters.mini_batch),
+          pair(pair_number),
+          head(pair_number % parameters.heads),
+          gamma(parameters.norm_weight + head * f),
+          beta(parameters.norm_bias + head * f) {
+        place(a, p.work + static_cast<std::int64_t>(blockIdx.x) * p.work_count, f, b, backward ? p.interval : 1,
+              backward);
+    }
+
+    __device__ Matrix rows(float* data) const { return {data, f, 1}; }
+    __device__ Matrix square(float* data) const { return {data, b, 1}; }
+    __device__ std::int64_t place_of(int i) const {
+        return row + static_cast<std::int64_t>(i / f) * p.heads * f + i % f;
+    }
+    __device__ std::int64_t state_count() const { return (static_cast<std::int64_t>(f) + 1) * f; }
+    __device__ float* kept(std::int64_t number) const {
+        return p.saved + (pair * ((p.mini_batches - 1) / p.interval) + number / p.interval - 1) * p.state_floats;
+    }
+
+    __device__ void load(std::int64_t number) {
+        const std::int64_t start = number * b, rest = p.length - start, token = pair / p.heads * p.length + start;
+        tokens = static_cast<int>(rest < b ? rest : b);
+        row = token * p.heads * f + head * f;
+        step_row = token * p.heads + head;
+        for_elements(tokens * f, [&](int i) {
+            const std::int64_t at = place_of(i);
+            a.query[i] = to_float(p.q[at]);
+            a.key[i] = to_float(p.k[at]);
+            a.difference[i] = to_float(p.v[at]) - a.key[i];
+        });
+        for_elements(tokens, [&](int i) {
+            a.scale[i] = p.token_scale[i];
+            a.step[i] = p.step_size[step_row + static_cast<std::int64_t>(i) * p.heads];
+            a.last[i] = p.token_scale[tokens - 1] * a.step[i];
+        });
+        __syncthreads();
+    }
+    __device__ void load_learned(float* state) const {
+        for_elements(f * f, [&](int i) { state[i] = p.weight[head * f * f + i]; });
+        for_elements(f, [&](int i) { state[f * f + i] = p.bias[head * f + i]; });
+        __syncthreads();
+    }
+
+    // G and what it is made of.
+    __device__ void key_side(float* state) const {
+        const float* const bias = state + f * f;
+        product(tokens, f, f, rows(a.key), rows(state),
+                [&](int i, int j, float sum) { a.normalised[i * f + j] = sum + bias[j]; });
+        __syncthreads();
+        for_rows(tokens, [&](int i, int lane) {
+            float* const normalised = a.normalised + i * f;
+            const float inverse = normalise_row(normalised, f, lane);
+            const float projection =
+                loss_row(normalised, inverse, a.difference + i * f, a.gradient + i * f, gamma, beta, f, lane);
+            if (lane == 0) {
+                a.inverse[i] = inverse;
+                a.projection[i] = projection;
+            }
+        });
+        __syncthreads();
+    }
+    // X̂ and 1/σ of Z̄.
+    __device__ void query_side(float* state) const {
+        const float* const bias = state + f * f;
+        product(tokens, tokens, f, rows(a.query), rows(a.key).transposed(), [&](int i, int j, float sum) {
+            a.score[i * b + j] = sum + 1;
+            a.factor[i * b + j] = j <= i ? a.scale[i] * a.step[j] * (sum + 1) : 0.0f;
+        });
+        product(tokens, f, f, rows(a.query), rows(state),
+                [&](int i, int j, float sum) { a.read[i * f + j] = sum + bias[j]; });
+        __syncthreads();
+        product(tokens, f, tokens, square(a.factor), rows(a.gradient),
+                [&](int i, int j, float sum) { a.read[i * f + j] -= sum; });
+        __syncthreads();
+        for_rows(tokens, [&](int i, int lane) {
+            const float inverse = normalise_row(a.read + i * f, f, lane);
+            if (lane == 0) a.read_inverse[i] = inverse;
+        });
+        __syncthreads();
+    }
+    // The state after the mini-batch; `to` may be `from`.
+    __device__ void update(float* to, const float* from) const {
+        for_elements((f + 1) * f, [&](int index) {
+            const int i = index / f, j = index % f;  // the bias is the row behind the weights, of an input of 1
+            float sum = 0;
+            for (int t = 0; t < tokens; ++t)
+                sum = fmaf(a.last[t] * (i < f ? a.key[t * f + i] : 1.0f), a.gradient[t * f + j], sum);
+            to[index] = from[index] - sum;
+        });
+        __syncthreads();
+    }
+
+    __device__ void forward() {
+        load_learned(a.states);
+        for (std::int64_t number = 0; number < p.mini_batches; ++number) {
+            if (p.saved && number > 0 && number % p.interval == 0) {
+                float* const to = kept(number);
+                for_elements((f + 1) * f, [&](int i) { to[i] = a.states[i]; });
+            }
+            load(number);
+            key_side(a.states);
+            query_side(a.states);
+            for_elements(tokens * f, [&](int i) {
+                p.y[place_of(i)] = from_float<T>(a.query[i] + (gamma[i % f] * a.read[i] + beta[i % f]));
+            });
+            update(a.states, a.states);
+        }
+    }
+
+    __device__ void backward() {
+        float* const part = p.parts + pair * p.part.count;
+        for_elements(static_cast<int>(p.part.count), [&](int i) { part[i] = 0; });
+        for (std::int64_t group = (p.mini_batches - 1) / p.interval; group >= 0; --group) {
+            const std::int64_t begin = group * p.interval, after = begin + p.interval;
+            const std::int64_t end = after < p.mini_batches ? after : p.mini_batches;
+            if (group == 0) {
+                load_learned(a.states);
+            } else {
+                const float* const from = kept(begin);
+                for_elements((f + 1) * f, [&](int i) { a.states[i] = from[i]; });
+                __syncthreads();
+            }
+            for (std::int64_t number = begin; number + 1 < end; ++number) {
+                float* const state = a.states + (number - begin) * state_count();
+                load(number);
+                key_side(state);
+                update(state + state_count(), state);
+            }
+            for (std::int64_t number = end - 1; number >= begin; --number) {
+                float* const state = a.states + (number - begin) * state_count();
+                load(number);
+                key_side(state);
+                query_side(state);
+                mini_batch_backward(state, part);
+            }
+        }
+    }
+
+    // part holds dW', dc' and becomes dW, dc.
+    __device__ void mini_batch_backward(float* state, float* part) const {
+        float* const dweight = part + p.part.weight1;
+        float* const dbias = part + p.part.bias1;
+        for_elements(tokens * f, [&](int i) { a.dout[i] = to_float(p.dy[place_of(i)]); });
+        __syncthreads();
+        for_rows(tokens, [&](int i, int lane) {
+            norm_backward_row(a.dread + i * f, a.dout + i * f, a.read + i * f, a.read_inverse[i], gamma, f, lane);
+        });
+        add_norm(part, a.dout, [&](int i) { return a.dout[i] * a.read[i]; });
+        __syncthreads();
+
+        product(tokens, tokens, f, rows(a.dread), rows(a.gradient).transposed(),
+                [&](int i, int j, float sum) { a.dfactor[i * b + j] = j <= i ? -sum : 0.0f; });
+        product(tokens, f, f, rows(a.dread), rows(state).transposed(),
+                [&](int i, int j, float sum) { a.dquery[i * f + j] = a.dout[i * f + j] + sum; });
+        product(tokens, f, f, rows(a.gradient), rows(dweight).transposed(),
+                [&](int i, int j, float sum) { a.dkey[i * f + j] = -a.last[i] * sum; });
+        product(tokens, f, f, rows(a.key), rows(dweight),
+                [&](int i, int j, float sum) { a.dgradient[i * f + j] = sum + dbias[j]; });
+        __syncthreads();
+        for_rows(tokens, [&](int i, int lane) {
+            float sum = 0;
+            for (int j = lane; j < f; j += warp_width) {
+                sum = fmaf(a.gradient[i * f + j], a.dgradient[i * f + j], sum);
+                a.dgradient[i * f + j] *= -a.last[i];
+            }
+            sum = warp_sum(sum);
+            if (lane == 0) a.dlast[i] = -sum;
+        });
+        // dE takes S's place, dS takes dP's.
+        for_elements(tokens * tokens, [&](int index) {
+            const int i = index / tokens, j = index % tokens, at = i * b + j;
+            const float dfactor = a.dfactor[at];
+            a.score[at] *= dfactor;
+            a.dfactor[at] = dfactor * a.scale[i] * a.step[j];
+        });
+        __syncthreads();
+        product(tokens, f, tokens, square(a.dfactor), rows(a.key),
+                [&](int i, int j, float sum) { a.dquery[i * f + j] += sum; });
+        product(tokens, f, tokens, square(a.dfactor).transposed(), rows(a.query),
+                [&](int i, int j, float sum) { a.dkey[i * f + j] += sum; });
+        product(tokens, f, tokens, square(a.factor).transposed(), rows(a.dread),
+                [&](int i, int j, float sum) { a.dgradient[i * f + j] -= sum; });
+        __syncthreads();
+        for_rows(tokens, [&](int i, int lane) {
+            loss_backward_row(a.dgradient + i * f, a.ddifference + i * f, a.normalised + i * f, a.difference + i * f,
+                              a.gradient + i * f, a.inverse[i], a.projection[i], gamma, f, lane);
+        });
+        __syncthreads();
+        add_norm(part, a.ddifference, [&](int i) { return a.normalised[i]; });
+        product(tokens, f, f, rows(a.dgradient), rows(state).transposed(), [&](int i, int j, float sum) {
+            a.dkey[i * f + j] += sum + a.ddifference[i * f + j];  // the target is V - K
+        });
+        for_elements((f + 1) * f, [&](int index) {
+            const int i = index / f, j = index % f;
+            float sum = 0;
+            for (int t = 0; t < tokens; ++t) {
+                sum = fmaf(i < f ? a.query[t * f + i] : 1.0f, a.dread[t * f + j], sum);
+                sum = fmaf(i < f ? a.key[t * f + i] : 1.0f, a.dgradient[t * f + j], sum);
+            }
+            dweight[index] += sum;  // dc lies behind dW
+        });
+        for_elements(tokens, [&](int i) {
+            float step = a.scale[tokens - 1] * a.dlast[i], scale = 0;
+            for (int t = 0; t < tokens; ++t) {
+                step = fmaf(a.scale[t], a.score[t * b + i], step);
+                scale += a.step[t] * (a.score[i * b + t] + (i == tokens - 1 ? a.dlast[t] : 0.0f));
+            }
+            p.dstep_size[step_row + static_cast<std::int64_t>(i) * p.heads] = step;
+            part[p.part.token_scale + i] += scale;
+        });
+        __syncthreads();
+        for_elements(tokens * f, [&](int i) {
+            const std::int64_t at = place_of(i);
+            p.dq[at] = from_float<T>(a.dquery[i]);
+            p.dk[at] = from_float<T>(a.dkey[i]);
+            p.dv[at] = from_float<T>(-a.ddifference[i]);
+        });
+        __syncthreads();
+    }
+
+    // dγ += Σ over tokens of weight(index), dβ += Σ of bias.
+    template <class Weight>
+    __device__ void add_norm(float* part, const float* bias, Weight&& weight) const {
+        for_elements(f, [&](int j) {
+            float weight_sum = 0, bias_sum = 0;
+            for (int t = 0; t < tokens; ++t) {
+                weight_sum += weight(t * f + j);
+                bias_sum += bias[t * f + j];
+            }
+            part[p.part.norm_weight + j] += weight_sum;
+            part[p.part.norm_bias + j] += bias_sum;
+        });
+    }
+};
+
+template <class T>
+__global__ void __launch_bounds__(threads) ttt_linear_forward_general_kernel(GeneralParameters<T> p) {
+    for (std::int64_t pair = blockIdx.x; pair < p.pairs; pair += gridDim.x) General<T>(p, pair, false).forward();
+}
+template <class T>
+__global__ void __launch_bounds__(threads) ttt_linear_backward_general_kernel(GeneralParameters<T> p) {
+    for (std::int64_t pair = blockIdx.x; pair < p.pairs; pair += gridDim.x) General<T>(p, pair, true).backward();
+}
+
+// No more blocks than run at the same time need work memory.
+std::int64_t block_count(const TttArguments& arguments) {
+    return std::min<std::int64_t>(arguments.pairs(), 2 * arguments.multiprocessors);
+}
+
+template <class T>
+GeneralParameters<T> parameters_of(const TttArguments& arguments, bool backward) {
+    const TttShape& shape = arguments.shape;
+    GeneralParameters<T> p{};
+    p.q = elements<T>(arguments.q);
+    p.k = elements<T>(arguments.k);
+    p.v = elements<T>(arguments.v);
+    p.step_size = arguments.step_size;
+    p.token_scale = arguments.token_scale;
+    p.weight = arguments.inner.weight1.fp32();
+    p.bias = arguments.inner.bias1.fp32();
+    p.norm_weight = arguments.inner.norm_weight.fp32();
+    p.norm_bias = arguments.inner.norm_bias.fp32();
+    p.saved = arguments.saved;
+    p.part = TttPart(shape);
+    p.state_floats = ttt_linear_state_floats(shape);
+    p.pairs = arguments.pairs();
+    p.length = shape.length;
+    p.mini_batches = arguments.mini_batches();
+    p.interval = ttt_interval(p.mini_batches);
+    p.heads = static_cast<int>(shape.heads);
+    p.width = static_cast<int>(shape.head_width);
+    p.mini_batch = static_cast<int>(shape.mini_batch);
+    Arrays arrays;
+    p.work_count = place(arrays, nullptr, p.width, p.mini_batch, backward ? p.interval : 1, backward);
+    const std::int64_t parts = backward ? (p.pairs * p.part.count + 63) / 64 * 64 : 0;
+    const std::int64_t floats = parts + block_count(arguments) * p.work_count;
+    p.parts = static_cast<float*>(arguments.scratch(static_cast<std::size_t>(floats) * sizeof(float)));
+    p.work = p.parts + parts;
+    return p;
+}
+
+}  // namespace
+
+void ttt_linear_forward_general(const TttArguments& arguments, Type type) {
+    dispatch(type, [&](auto element) {
+        using T = decltype(element);
+        GeneralParameters<T> p = parameters_of<T>(arguments, false);
+        p.y = elements<T>(arguments.y);
+        launch({"ttt_linear_forward_general", dim3(static_cast<unsigned>(block_count(arguments))), threads, 0,
+                arguments.stream},
+               ttt_linear_forward_general_kernel<T>, p);
+    });
+}
+
+void ttt_linear_backward_general(const TttArguments& arguments, Type type) {
+    dispatch(type, [&](auto element) {
+        using T = decltype(element);
+        GeneralParameters<T> p = parameters_of<T>(arguments, true);
+        p.dy = elements<T>(arguments.dy);
+        p.dq = elements<T>(arguments.dq);
+        p.dk = elements<T>(arguments.dk);
+        p.dv = elements<T>(arguments.dv);
+        p.dstep_size = arguments.dstep_size;
+        launch({"ttt_linear_backward_general", dim3(static_cast<unsigned>(block_count(arguments))), threads, 0,
+                arguments.stream},
+               ttt_linear_backward_general_kernel<T>, p);
+        ttt_add_parts(arguments, p.parts);
+    });
+}
+
+}  // namespace lockstep::kernels::cuda
