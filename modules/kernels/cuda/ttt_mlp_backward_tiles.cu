@@ -464,8 +464,10 @@ void run(const TttArguments& arguments, float* parts, float* work) {
     task.parts = parts;
     task.work = work;
     task.work_count = work_floats<F>(task.sizes);
+    constexpr std::size_t shared_bytes = (MlpShared<F>::floats + MlpBackwardShared<F>::floats) * sizeof(float);
+    static_assert(shared_bytes <= 163 * 1024, "a block of an A100 has no more");
     launch({"ttt_mlp_backward", dim3(static_cast<unsigned>(ttt_mlp_blocks(arguments))), MlpGeometry<F>::threads,
-            (MlpShared<F>::floats + MlpBackwardShared<F>::floats) * sizeof(float), arguments.stream},
+            shared_bytes, arguments.stream},
            backward<T, F>, task);
 }
 
