@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(threads)
 
 // Leaves a row of partial sums a block row: of each column the gradients of `most` weights and of the bias.
 template <class T, int most, int width>
-__global__ void __launch_bounds__(column_threads, 2)
+__global__ void __launch_bounds__(column_threads, most == 4 ? 2 : 1)
     convolution_backward_kernel(T* __restrict__ dx, float* __restrict__ partials, const T* __restrict__ dy,
                                 const T* __restrict__ x, const float* __restrict__ weight, int taps,
                                 std::int64_t row_width, std::int64_t length, std::int64_t segments, int lanes) {

@@ -54,7 +54,7 @@ constexpr int sum_width = pack_width<float>();
 constexpr std::int64_t sum_tile = static_cast<std::int64_t>(threads) * sum_width * pieces;
 
 template <bool squares>
-__global__ void __launch_bounds__(threads, 7)
+__global__ void __launch_bounds__(threads, 6)
     partial_sums_kernel(double* partials, const float* x, std::int64_t count, bool aligned) {
     const int thread = static_cast<int>(threadIdx.x);
     const auto term = [](float value) {
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(threads)
     if (threadIdx.x == 0) *total = sum + (accumulate ? *total : 0);
 }
 
-constexpr unsigned most_partials = 924;  // 7 on each of 132 multiprocessors
+constexpr unsigned most_partials = 792;  // 6 on each of 132 multiprocessors
 
 unsigned partial_count(std::int64_t count) {
     return static_cast<unsigned>(std::clamp<std::int64_t>((count + sum_tile - 1) / sum_tile, 1, most_partials));

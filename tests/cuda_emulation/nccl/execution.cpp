@@ -319,9 +319,10 @@ void drain(const ncclComm& comm) {
             std::find_if(all.begin(), all.end(), [&comm](const Unit* unit) { return &unit->comm() == &comm; });
         return found == all.end() ? nullptr : *found;
     };
+    // The stream may have been destroyed, its work being still carried out.
     while (const Unit* unit = left())
-        if (cudaStreamSynchronize(unit->stream()) != cudaSuccess)
-            throw fault_error("cudaStreamSynchronize failed with NCCL calls queued");
+        if (cudaStreamSynchronize(unit->stream()) != cudaSuccess && cudaDeviceSynchronize() != cudaSuccess)
+            throw fault_error("the device cannot be waited for with NCCL calls queued");
 }
 
 }  // namespace lockstep::emulation::nccl
