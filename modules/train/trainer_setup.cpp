@@ -325,6 +325,8 @@ void Trainer::build() {
     log::info("lockstep {} ({}), {}: {} rank{} x {} thread{} on {}", version(), commit(), devices_.name,
               session_.size(), session_.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s",
               session_.place().host);
+    if (session_.size() > 1) log::info("gradients travel by {}", devices_.carrier);
+    if (sync_mode() != SyncMode::async) log::info("sync mode: {}", sync_mode_name(sync_mode()));
     log::info("model: {}{}, {} parameters, {:.3g} FLOP a token", model.preset.empty() ? "" : model.preset + ", ",
               model.mixer, with_commas(model::parameter_count(model)),
               model::training_flop_per_token(model, description_.batch.length));

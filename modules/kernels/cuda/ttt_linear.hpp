@@ -164,19 +164,27 @@ __device__ inline void multiply_state(Sums<2>& z, const Left<typename TttLinear<
     }
 }
 
+// body(value, element of a [f, f] matrix of fp32) for what this thread holds of Wᵀ or dWᵀ; padding is left out. A
+// pointer that moves takes fewer registers than as many places as there are values.
+template <int F, class Body>
+__device__ inline void for_state(Sums<F / 8>& state, float* matrix, const TileColumns<2>& columns, Body&& body) {
+    const int width = columns.width, out = columns.first_column + Sums<F / 8>::row(0);
+    int in = Sums<F / 8>::column(0, 0);
+    float* place = matrix + in * width + out;
+#pragma unroll
+    for (int n = 0; n < F / 8; ++n, in += 8, place += 8 * width)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (in + (i & 1) < width && out + 4 * (i & 2) < width)
+                body(state.at[n][i], place[(i & 1) * width + 4 * (i & 2)]);
+}
+
 // The learned state of a head: weight [f, f], bias [f].
 template <int F>
 __device__ inline void load_learned(Sums<F / 8>& state, Columns<2>& bias, const float* weight, const float* bias_from,
                                     const TileColumns<2>& columns) {
-#pragma unroll
-    for (int n = 0; n < F / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int in = Sums<F / 8>::column(n, i), out = columns.first_column + Sums<F / 8>::row(i);
-            state.at[n][i] = in < columns.width && out < columns.width
-                                 ? weight[static_cast<std::int64_t>(in) * columns.width + out]
-                                 : 0.0f;
-        }
+    state.clear();
+    for_state<F>(state, const_cast<float*>(weight), columns, [](float& value, const float& place) { value = place; });
     bias = columns.load(bias_from);
 }
 
