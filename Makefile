@@ -10,20 +10,22 @@ GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),
 CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies build debug asan test test-long demo bench format tidy install clean
+.PHONY: help dependencies build debug asan test test-long test-gpu cuda-report demo bench format tidy install clean
 
 help:
-	@echo 'make build      installs what is missing, builds $(BUILD)/bin/lockstep and the tests'
-	@echo 'make test       builds, then runs the quick tests'
-	@echo 'make test-long  the same as make test in this version: no test has the label long'
-	@echo 'make demo       builds the programs, then packs text, trains on 2 ranks, stops, resumes, generates, analyses'
-	@echo 'make debug      builds build/debug without optimisation'
-	@echo 'make asan       builds build/asan with AddressSanitizer and UndefinedBehaviorSanitizer, runs the quick tests'
-	@echo 'make bench      builds and runs the benchmarks'
-	@echo 'make format     formats the sources with clang-format 14'
-	@echo 'make tidy       checks the sources with clang-tidy 14'
-	@echo 'make install    builds build/install without tests and fault injection, installs to PREFIX=$(PREFIX)'
-	@echo 'make clean      removes $(BUILD), with the demo in it'
+	@echo 'make build        installs what is missing, builds $(BUILD)/bin/lockstep and the tests'
+	@echo 'make test         builds, then runs the quick tests'
+	@echo 'make test-long    the same as make test in this version: no test has the label long'
+	@echo 'make test-gpu     builds, then runs the tests that need a GPU, one at a time'
+	@echo 'make cuda-report  registers, spills and occupancy of every CUDA kernel; fails where one spills unannounced'
+	@echo 'make demo         builds the programs, then packs text, trains on 2 ranks, stops, resumes, generates, analyses'
+	@echo 'make debug        builds build/debug without optimisation'
+	@echo 'make asan         builds build/asan with AddressSanitizer and UndefinedBehaviorSanitizer, runs the quick tests'
+	@echo 'make bench        builds and runs the benchmarks'
+	@echo 'make format       formats the sources with clang-format 14'
+	@echo 'make tidy         checks the sources with clang-tidy 14'
+	@echo 'make install      builds build/install without tests and fault injection, installs to PREFIX=$(PREFIX)'
+	@echo 'make clean        removes $(BUILD), with the demo in it'
 	@echo 'JOBS=$(JOBS) compile and test at a time.'
 
 dependencies:
@@ -39,10 +41,18 @@ debug asan: dependencies
 	$(if $(filter asan,$@),ctest --preset asan --parallel $(JOBS) --no-tests=error $(CTEST_FLAGS))
 
 test: build
-	$(CTEST) --label-exclude long $(CTEST_FLAGS)
+	$(CTEST) --label-exclude 'long|gpu' $(CTEST_FLAGS)
 
 test-long: build
-	$(CTEST) $(CTEST_FLAGS)
+	$(CTEST) --label-exclude gpu $(CTEST_FLAGS)
+
+test-gpu:
+	$(MAKE) build CMAKE_FLAGS='$(CMAKE_FLAGS) -DLOCKSTEP_GPU_TESTS=ON'
+	$(CTEST) --label-regex gpu $(CTEST_FLAGS)
+
+cuda-report: dependencies
+	cmake -S . -B $(BUILD) $(call GENERATOR,$(BUILD)) $(CMAKE_FLAGS)
+	cmake --build $(BUILD) --parallel $(JOBS) --target cuda-report
 
 # Only the two programs; the tests of the same build folder are compiled when something asks for them.
 demo: dependencies

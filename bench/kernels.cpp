@@ -152,11 +152,11 @@ void Suite::norms() {
                            if (layer && backward)
                                backend_.layer_norm_backward(dx, dw, dbias, y, x, w, mean, inverse);
                            else if (layer)
-                               backend_.layer_norm_forward(y, mean, inverse, x, w, bias, 1e-5f);
+                               backend_.layer_norm_forward(y, mean, inverse, x, {}, w, bias, 1e-5f);
                            else if (backward)
                                backend_.rms_norm_backward(dx, dw, y, x, w, inverse);
                            else
-                               backend_.rms_norm_forward(y, inverse, x, w, 1e-6f);
+                               backend_.rms_norm_forward(y, inverse, x, {}, w, 1e-6f);
                        };
                    });
 }
@@ -175,11 +175,23 @@ void Suite::elementwise() {
     flat("gelu/backward", 3, gelu, 3, [this](T t) { backend_.gelu_backward(t[0], t[1], t[2]); });
     flat("swiglu/forward", 3, swiglu, 3, [this](T t) { backend_.swiglu_forward(t[0], t[1], t[2]); });
     flat("swiglu/backward", 5, swiglu, 5, [this](T t) { backend_.swiglu_backward(t[0], t[1], t[2], t[3], t[4]); });
-    flat("adamw/10M", 4, parameters, 7, [this](T t) {
-        backend_.adamw(t[0], t[1], t[2], t[3], {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f, 100});
+    memory("adamw/10M", 7 * parameters, [this](Arena& arena) -> Run {
+        std::vector<Tensor> t;
+        for (int i = 0; i < 4; ++i) t.push_back(make(arena, {parameters}, 0.5, 0.25));
+        const Tensor decays = arena.allocate(Type::int32, {parameters / 512 + 1});
+        const Tensor decision = arena.allocate(Type::fp64, {4});
+        if (!arena.measuring()) {
+            backend_.fill(decays, -1);
+            backend_.fill(decision, 1);
+        }
+        return [=, this] {
+            backend_.adamw(t[0], {}, t[1], t[2], t[3], decays, decision, {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f});
+        };
     });
-    flat("sum_of_squares/10M", 1, parameters, 1,
-         [this](T t) { benchmark::DoNotOptimize(backend_.sum_of_squares(t[0])); });
+    memory("sum_of_squares/10M", parameters, [this](Arena& arena) -> Run {
+        const Tensor x = make(arena, {parameters}), total = arena.allocate(Type::fp64, {1});
+        return [=, this] { backend_.sum_of_squares(total, x, Accumulate::no); };
+    });
 }
 
 void Suite::vocabulary_sized() {

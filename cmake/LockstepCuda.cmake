@@ -87,6 +87,11 @@ else()
 endif()
 set(LOCKSTEP_CUDA_ARCHITECTURES "${default_architectures}" CACHE STRING
     "GPUs to compile for, as in CMAKE_CUDA_ARCHITECTURES: compute capability without the point, 8.0 or newer")
+foreach(architecture IN LISTS LOCKSTEP_CUDA_ARCHITECTURES)
+    if(NOT architecture MATCHES "^([0-9]+)[af]?(-real|-virtual)?$" OR CMAKE_MATCH_1 LESS 80)
+        message(FATAL_ERROR "LOCKSTEP_CUDA_ARCHITECTURES has '${architecture}'; it takes numbers from 80 on, such as 80;90a-real;100.")
+    endif()
+endforeach()
 set(CMAKE_CUDA_ARCHITECTURES ${LOCKSTEP_CUDA_ARCHITECTURES})
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)  # the program starts where no CUDA is installed
 if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER)

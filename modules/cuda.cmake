@@ -1,22 +1,49 @@
-# lockstep::cuda: what declares itself in device/gpu.hpp and kernels/cuda.hpp, for GPUs, or saying that this build has
-# none. It is above lockstep::kernels; programs link it, modules do not, so that tests may link the emulation instead
+# lockstep::cuda: what declares itself in device/gpu.hpp, kernels/cuda.hpp and cluster/gpu_communicator.hpp, for GPUs, or
+# saying that this build has none. It is above lockstep::kernels; programs link it, modules do not, so that tests may link the emulation instead
 # (tests/cuda).
 #
 # Every file of these folders belongs to it; the emulation compiles the same list.
 file(GLOB cuda_sources CONFIGURE_DEPENDS
+    ${CMAKE_CURRENT_SOURCE_DIR}/cluster/cuda/*.cpp
     ${CMAKE_CURRENT_SOURCE_DIR}/device/cuda/*.cpp
     ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cpp
     ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cu)
-set(cuda_absent_sources ${CMAKE_CURRENT_SOURCE_DIR}/device/gpu_absent.cpp
+set(cuda_absent_sources ${CMAKE_CURRENT_SOURCE_DIR}/cluster/gpu_communicator_absent.cpp
+                        ${CMAKE_CURRENT_SOURCE_DIR}/device/gpu_absent.cpp
                         ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/absent.cpp)
 list(REMOVE_ITEM cuda_sources ${cuda_absent_sources})
 set_property(GLOBAL PROPERTY LOCKSTEP_CUDA_SOURCES ${cuda_sources})
 
 if(LOCKSTEP_HAS_CUDA)
     add_library(lockstep_cuda STATIC ${cuda_sources})
-    target_link_libraries(lockstep_cuda PUBLIC lockstep::kernels lockstep_cuda_toolkit PRIVATE lockstep_cuda_options)
+    target_link_libraries(lockstep_cuda PUBLIC lockstep::kernels lockstep::cluster lockstep_cuda_toolkit
+                                        PRIVATE lockstep_cuda_options MPI::MPI_C)
 else()
     add_library(lockstep_cuda STATIC ${cuda_absent_sources})
-    target_link_libraries(lockstep_cuda PUBLIC lockstep::kernels)
+    target_link_libraries(lockstep_cuda PUBLIC lockstep::kernels lockstep::cluster)
 endif()
 add_library(lockstep::cuda ALIAS lockstep_cuda)
+
+# The target cuda-report: the kernels as PTX, with the flags of the library, assembled once more for what ptxas says.
+set(kernel_sources ${cuda_sources})
+list(FILTER kernel_sources INCLUDE REGEX "\\.cu$")
+if(LOCKSTEP_HAS_CUDA AND kernel_sources)
+    set(kernel_ptx "")
+    foreach(architecture IN LISTS LOCKSTEP_CUDA_ARCHITECTURES)
+        string(REGEX REPLACE "-.*" "" architecture ${architecture})
+        add_library(lockstep_cuda_ptx_${architecture} OBJECT EXCLUDE_FROM_ALL ${kernel_sources})
+        set_target_properties(lockstep_cuda_ptx_${architecture} PROPERTIES
+            CUDA_PTX_COMPILATION ON CUDA_ARCHITECTURES ${architecture}-virtual)
+        target_link_libraries(lockstep_cuda_ptx_${architecture} PRIVATE lockstep::kernels lockstep_cuda_toolkit lockstep_cuda_options)
+        list(APPEND kernel_ptx $<TARGET_OBJECTS:lockstep_cuda_ptx_${architecture}>)
+    endforeach()
+    get_filename_component(cuda_programs ${CMAKE_CUDA_COMPILER} DIRECTORY)
+    find_program(LOCKSTEP_PTXAS ptxas HINTS ${cuda_programs} REQUIRED)
+    include(ProcessorCount)
+    ProcessorCount(processors)
+    add_custom_target(cuda-report
+        COMMAND ${PROJECT_SOURCE_DIR}/tools/cuda_report --ptxas ${LOCKSTEP_PTXAS} --jobs ${processors}
+                --allow ${PROJECT_SOURCE_DIR}/tools/cuda_report.allow --out ${PROJECT_BINARY_DIR}/cuda-report.txt ${kernel_ptx}
+        DEPENDS ${kernel_ptx}
+        COMMAND_EXPAND_LISTS VERBATIM)
+endif()

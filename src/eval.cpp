@@ -9,7 +9,7 @@
 #include "command.hpp"
 #include "data/dataset.hpp"
 #include "device/parallel.hpp"
-#include "kernels/backend.hpp"
+#include "train/devices.hpp"
 #include "train/evaluation.hpp"
 #include "train/model_file.hpp"
 
@@ -17,7 +17,7 @@ namespace lockstep::commands {
 namespace {
 
 struct Options {
-    std::string checkpoint, format = "text";
+    std::string checkpoint, device = "auto", format = "text";
     std::vector<std::string> data;
     std::int64_t length = 0, micro = 0, windows = 0;
 };
@@ -40,8 +40,9 @@ int run(const Options& options) {
     return session.run([&] {
         const auto communicator = session.make_world_communicator();
         set_threads(session.place().threads);
-        const auto backend = kernels::make_cpu_backend();
-        const train::ModelFile file = train::load_model(options.checkpoint, *communicator);
+        const train::Devices devices = train::open_devices(options.device, session);
+        kernels::Backend& backend = *devices.backend;
+        const train::ModelFile file = train::load_model(options.checkpoint, backend, *communicator);
         const auto& model = file.description.model;
         const std::int64_t length = options.length > 0 ? options.length : file.description.batch.length;
         std::optional<data::Dataset> dataset;
@@ -60,11 +61,11 @@ int run(const Options& options) {
         const std::int64_t micro = options.micro > 0 ? options.micro : std::max<std::int64_t>(1, 4096 / length);
         stage_options.shape = {std::min(micro, dataset->windows()), length};
         stage_options.training = false;
-        model::Stage stage(*backend, *file.parameters, model, stage_options);
+        model::Stage stage(backend, *file.parameters, model, stage_options);
         stage.set_inner_rate_factor(train::inner_rate_factor(file));
-        train::BatchTensors batch(backend->device(), stage_options.shape);
+        train::BatchTensors batch(backend.device(), stage_options.shape);
         const train::Evaluation result =
-            train::evaluate(*backend, stage, batch, *dataset, options.windows, *communicator);
+            train::evaluate(backend, stage, batch, *dataset, options.windows, *communicator);
         if (session.rank() != 0) return 0;
         Table table({{"checkpoint", "checkpoint"},
                      {"step", "step"},
@@ -86,6 +87,7 @@ void add_eval(CLI::App& program, Action& action) {
     const auto options = std::make_shared<Options>();
     command->add_option("--checkpoint", options->checkpoint, "The checkpoint file")->required();
     command->add_option("--data", options->data, "Token files, text files or folders (may be repeated)")->required();
+    command->add_option("--device", options->device, "auto, cpu or cuda");
     command->add_option("--length", options->length, "Tokens a sequence (default: as trained)")
         ->check(CLI::PositiveNumber);
     command->add_option("--micro", options->micro, "Sequences a forward pass (default: about 4096 tokens)")

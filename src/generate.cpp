@@ -12,13 +12,14 @@
 #include "data/tokenizer.hpp"
 #include "device/parallel.hpp"
 #include "model/decoder.hpp"
+#include "train/devices.hpp"
 #include "train/model_file.hpp"
 
 namespace lockstep::commands {
 namespace {
 
 struct Options {
-    std::string checkpoint, prompt;
+    std::string checkpoint, prompt, device = "auto";
     std::int64_t tokens = 200, top_k = 0;
     std::uint64_t seed = 1;
     double temperature = 0.8;
@@ -65,8 +66,8 @@ int generate(const Options& options) {
         throw usage_error("--temperature is {}; it must be 0 or more", options.temperature);
     set_threads(cluster::threads_alone());
     const auto communicator = cluster::make_solo_communicator();
-    const auto backend = kernels::make_cpu_backend();
-    const train::ModelFile file = train::load_model(options.checkpoint, *communicator);
+    const train::Devices devices = train::open_device_alone(options.device);
+    const train::ModelFile file = train::load_model(options.checkpoint, *devices.backend, *communicator);
     const auto& model = file.description.model;
     if (file.contents.tokenizer_kind.empty())
         throw usage_error(
@@ -81,16 +82,16 @@ int generate(const Options& options) {
             "prompt and text are {} tokens, the positions that the model knows end at {}; ask for fewer with --tokens",
             context, model.context);
 
-    model::Decoder decoder(*backend, *file.parameters, model, context);
+    model::Decoder decoder(*devices.backend, *file.parameters, model, context);
     decoder.set_inner_rate_factor(train::inner_rate_factor(file));
     const RandomStream random(options.seed, "sampling");
     std::vector<std::int32_t> sequence = prompt;
     std::string printed = tokenizer->decode(sequence);
     std::fputs(printed.c_str(), stdout);
-    Tensor logits = decoder.feed(prompt);
+    std::vector<float> logits = decoder.feed(prompt);
     const std::int64_t known = std::min(model.vocabulary, tokenizer->vocabulary());
     for (std::int64_t i = 0; i < options.tokens; ++i) {
-        const std::int32_t token = draw(logits.fp32(), known, options, random.uniform(static_cast<std::uint64_t>(i)));
+        const std::int32_t token = draw(logits.data(), known, options, random.uniform(static_cast<std::uint64_t>(i)));
         if (token == tokenizer->boundary()) break;
         sequence.push_back(token);
         // Decoded as a whole: a token's text may depend on the one before it.
@@ -112,6 +113,7 @@ int generate(const Options& options) {
 void add_generate(CLI::App& program, Action& action) {
     auto* command = program.add_subcommand("generate", "Continue a text with the model of a checkpoint");
     const auto options = std::make_shared<Options>();
+    command->add_option("--device", options->device, "auto, cpu or cuda");
     command->add_option("--checkpoint", options->checkpoint, "The checkpoint file; it holds model and tokenizer")
         ->required();
     command->add_option("--prompt", options->prompt, "The text to continue")->required();

@@ -1,6 +1,7 @@
 // lockstep train
 #include "train/trainer.hpp"
 
+#include <cstdlib>
 #include <memory>
 
 #include "base/error.hpp"
@@ -14,7 +15,7 @@ namespace {
 struct Options {
     std::string description;
     std::vector<std::string> settings;
-    std::string device;
+    std::string device, sync;
     train::TrainOptions train;
 };
 
@@ -26,6 +27,11 @@ int run(const Options& options) {
                 "train takes a run description: lockstep train RUN.toml; jobs/examples has some to start from");
         std::vector<std::string> settings = options.settings;
         if (!options.device.empty()) settings.push_back("run.device=" + options.device);
+        const char* sync_of_environment = std::getenv("LOCKSTEP_SYNC");
+        if (!options.sync.empty())
+            settings.push_back("sync.mode=" + options.sync);
+        else if (sync_of_environment != nullptr && *sync_of_environment != '\0')
+            settings.push_back(std::string("sync.mode=") + sync_of_environment);
         const auto description = config::read_run_description(options.description, settings);
         config::check(description);
         train::Trainer trainer(session, description, options.train);
@@ -45,6 +51,9 @@ void add_train(CLI::App& program, Action& action) {
                      "Set one key of the description: --set batch.global=16 (may be repeated)")
         ->allow_extra_args(false);
     command->add_option("--device", options->device, "auto, cpu or cuda (default: run.device)");
+    command->add_option("--sync", options->sync,
+                        "async, bounded, phase, collective or launch: when the host waits for the GPU (default: the "
+                        "variable LOCKSTEP_SYNC, then sync.mode); docs/sync-modes.md");
     command->add_option("--resume", options->train.resume,
                         "Continue from a checkpoint: 'auto' (the newest whole one) or a file");
     command->add_option("--stop-at", options->train.stop_at, "Stop with a checkpoint after this step (exit code 4)")

@@ -11,6 +11,7 @@
 
 #include "cluster/communicator.hpp"
 #include "device/tensor.hpp"
+#include "kernels/backend.hpp"
 
 namespace lockstep::checkpoint {
 
@@ -41,6 +42,7 @@ struct Contents {
 struct Entry {
     std::string path;
     Tensor value;
+    kernels::Backend* device = nullptr;  // whose memory `value` is; null: the process's
 };
 
 std::string file_name(std::int64_t step);  // "step-00000100.h5"

@@ -152,6 +152,12 @@ std::vector<Block> share_of_blocks(const Layout& layout, int rank, int ranks) {
     return share;
 }
 
+Tensor part_of(const Entry& entry, const Block& block) {
+    constexpr std::uint64_t element = sizeof(float);
+    return entry.value.reshaped({entry.value.count()})
+        .slice(static_cast<std::int64_t>(block.first / element), static_cast<std::int64_t>(block.bytes / element));
+}
+
 std::uint64_t offset_of(const Layout& layout, const Block& block) {
     return layout.places[block.place].offset + block.first;
 }

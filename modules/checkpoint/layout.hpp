@@ -38,6 +38,7 @@ struct Block {
 std::vector<Block> share_of_blocks(const Layout& layout, int rank, int ranks);
 
 std::uint64_t offset_of(const Layout& layout, const Block& block);
+Tensor part_of(const Entry& entry, const Block& block);  // flat
 std::uint64_t checksum_offset_of(const Layout& layout, const Block& block);
 // Reads the block into `data` and its checksum from the file; throws a damaged error that names the tensor if they
 // differ.

@@ -80,25 +80,44 @@ void load(const std::string& path, const std::vector<Entry>& entries, cluster::C
     text = communicator.broadcast_text(std::move(text), 0);
     Layout layout;
     std::vector<std::size_t> entry_of_place;
-    const auto bytes_of = [&](const Block& block) {
-        return static_cast<char*>(entries[entry_of_place[block.place]].value.data()) + block.first;
-    };
+    const auto entry_of = [&](const Block& block) -> const Entry& { return entries[entry_of_place[block.place]]; };
+    std::vector<char> own;  // this rank's share of what lies on a device
     cluster::together(communicator, [&] {
         layout = selected(path, layout_from_text(text), entries, entry_of_place);
         const OpenFile file = OpenFile::for_reading(path);
-        for (const auto& block : share_of_blocks(layout, communicator.rank(), communicator.size()))
-            read_block(file, path, layout, block, bytes_of(block));
+        const auto share = share_of_blocks(layout, communicator.rank(), communicator.size());
+        std::uint64_t staged = 0;
+        for (const auto& block : share) staged += entry_of(block).device ? block.bytes : 0;
+        own.resize(staged);
+        char* stage = own.data();
+        for (const auto& block : share) {
+            const bool on_device = entry_of(block).device != nullptr;
+            read_block(file, path, layout, block,
+                       on_device ? stage : static_cast<char*>(part_of(entry_of(block), block).data()));
+            if (on_device) stage += block.bytes;
+        }
     });
-    if (communicator.size() == 1) return;
+    const char* next_own = own.data();
+    std::vector<char> received;
     for (int owner = 0; owner < communicator.size(); ++owner) {
         const auto share = share_of_blocks(layout, owner, communicator.size());
         for (std::size_t i = 0; i < share.size();) {
             // Neighbouring blocks of a tensor travel together.
-            std::uint64_t bytes = 0;
-            std::size_t next = i;
-            for (; next < share.size() && share[next].place == share[i].place; ++next) bytes += share[next].bytes;
-            communicator.broadcast(bytes_of(share[i]), bytes, owner);
-            i = next;
+            Block group = share[i];
+            for (++i; i < share.size() && share[i].place == group.place; ++i) group.bytes += share[i].bytes;
+            const Entry& entry = entry_of(group);
+            if (!entry.device) {
+                communicator.broadcast(part_of(entry, group).data(), group.bytes, owner);
+                continue;
+            }
+            if (owner == communicator.rank()) {
+                received.assign(next_own, next_own + group.bytes);
+                next_own += group.bytes;
+            } else {
+                received.resize(group.bytes);
+            }
+            communicator.broadcast(received.data(), group.bytes, owner);
+            entry.device->upload(part_of(entry, group), received.data());
         }
     }
 }

@@ -107,12 +107,12 @@ class Share {
 
   private:
     void copy(const std::vector<Entry>& entries) {
-        std::vector<const char*> from(layout_.places.size(), nullptr);
+        std::vector<const Entry*> from(layout_.places.size(), nullptr);
         for (std::size_t place = 0; place < layout_.places.size(); ++place) {
             const auto entry = std::lower_bound(entries.begin(), entries.end(), layout_.places[place].path,
                                                 [](const Entry& a, const std::string& path) { return a.path < path; });
             LOCKSTEP_ASSERT(entry != entries.end() && entry->path == layout_.places[place].path);
-            from[place] = static_cast<const char*>(entry->value.data());
+            from[place] = &*entry;
         }
         std::uint64_t bytes = 0;
         for (const auto& block : blocks_) {
@@ -122,8 +122,14 @@ class Share {
         snapshot_ = std::make_unique_for_overwrite<char[]>(bytes);
         parallel_for(static_cast<std::int64_t>(blocks_.size()), 1, [&](std::int64_t first, std::int64_t last, int) {
             for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i)
-                std::memcpy(snapshot_.get() + starts_[i], from[blocks_[i].place] + blocks_[i].first, blocks_[i].bytes);
+                if (!from[blocks_[i].place]->device)
+                    std::memcpy(snapshot_.get() + starts_[i], part_of(*from[blocks_[i].place], blocks_[i]).data(),
+                                blocks_[i].bytes);
         });
+        for (std::size_t i = 0; i < blocks_.size(); ++i) {
+            const Entry& entry = *from[blocks_[i].place];
+            if (entry.device) entry.device->download(snapshot_.get() + starts_[i], part_of(entry, blocks_[i]));
+        }
     }
 
     void run() {

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/clock.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
 #include "cluster/mpi_check.hpp"
 #include "cluster/mpi_communicator.hpp"
+#include "device/sync.hpp"
 
 namespace lockstep::cluster {
 namespace {
@@ -32,11 +36,29 @@ void all_reduce_pieces(void* data, std::size_t count, std::size_t element, MPI_D
                      static_cast<int>(std::min(step, count - first)), type, mpi_operation(operation), comm);
 }
 
+MPI_Datatype mpi_type(Type type) {
+    switch (type) {
+        case Type::fp32:
+            return MPI_FLOAT;
+        case Type::fp64:
+            return MPI_DOUBLE;
+        case Type::int32:
+            return MPI_INT32_T;
+        default:
+            throw fault_error("a tensor of {} cannot be reduced between ranks", type_name(type));
+    }
+}
+
+// How long a rank waits in the sync mode `collective` before it says so.
+constexpr double first_word_seconds = 5;
+
 class SoloCommunicator final : public Communicator {
   public:
     int rank() const override { return 0; }
     int size() const override { return 1; }
     void all_reduce(Tensor, Reduce) override {}
+    void begin_all_reduce(Tensor, Reduce) override {}
+    void finish_all_reduces() override {}
     void all_reduce(std::vector<double>&, Reduce) override {}
     void all_reduce(std::vector<std::int64_t>&, Reduce) override {}
     void broadcast(void*, std::size_t, int) override {}
@@ -86,10 +108,43 @@ MpiCommunicator::~MpiCommunicator() {
 }
 
 void MpiCommunicator::all_reduce(Tensor values, Reduce operation) {
-    const bool whole = values.type() == Type::int32;
-    LOCKSTEP_ASSERT(whole || values.type() == Type::fp32);
-    all_reduce_pieces(values.data(), static_cast<std::size_t>(values.count()), 4, whole ? MPI_INT32_T : MPI_FLOAT,
-                      operation, communicator_);
+    meet("all-reduce", values.bytes());
+    all_reduce_pieces(values.data(), static_cast<std::size_t>(values.count()), type_bytes(values.type()),
+                      mpi_type(values.type()), operation, communicator_);
+    meet("end of the all-reduce", values.bytes());
+}
+
+void MpiCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
+    if (sync_mode() == SyncMode::collective) return all_reduce(values, operation);
+    const std::size_t element = type_bytes(values.type()), step = largest_piece / element;
+    const auto count = static_cast<std::size_t>(values.count());
+    for (std::size_t first = 0; first < count; first += step) {
+        under_way_.push_back(MPI_REQUEST_NULL);
+        LOCKSTEP_MPI(MPI_Iallreduce, MPI_IN_PLACE, static_cast<char*>(values.data()) + first * element,
+                     static_cast<int>(std::min(step, count - first)), mpi_type(values.type()), mpi_operation(operation),
+                     communicator_, &under_way_.back());
+    }
+}
+
+void MpiCommunicator::finish_all_reduces() {
+    if (under_way_.empty()) return;
+    LOCKSTEP_MPI(MPI_Waitall, static_cast<int>(under_way_.size()), under_way_.data(), MPI_STATUSES_IGNORE);
+    under_way_.clear();
+}
+
+void MpiCommunicator::meet(const char* what, std::size_t bytes) {
+    if (sync_mode() != SyncMode::collective) return;
+    ++met_;
+    MPI_Request request = MPI_REQUEST_NULL;
+    LOCKSTEP_MPI(MPI_Ibarrier, communicator_, &request);
+    double next_word = seconds_now() + first_word_seconds;
+    for (int done = 0; !done;) {
+        LOCKSTEP_MPI(MPI_Test, &request, &done, MPI_STATUS_IGNORE);
+        if (done || seconds_now() < next_word) continue;
+        log::warning("rank {} waits for the other ranks at operation {}, {} of {}", rank_, met_, what,
+                     human_bytes(static_cast<double>(bytes)));
+        next_word += 10 * first_word_seconds;
+    }
 }
 
 void MpiCommunicator::all_reduce(std::vector<double>& values, Reduce operation) {

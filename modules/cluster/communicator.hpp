@@ -23,8 +23,14 @@ class Communicator {
     virtual int rank() const = 0;
     virtual int size() const = 0;
 
-    // In place, in a fixed order for a given number of ranks.
+    // In place, in a fixed order for a given number of ranks. `values` is memory of the device that this communicator
+    // was made for (fp32, fp64, int32), ordered with the work of its backend: after what was issued before, before what
+    // is issued after.
     virtual void all_reduce(Tensor values, Reduce operation) = 0;
+    // The same in two parts: what the backend is given between them may run beside the reduction, and must not touch
+    // `values`. finish_all_reduces ends all that were begun.
+    virtual void begin_all_reduce(Tensor values, Reduce operation) = 0;
+    virtual void finish_all_reduces() = 0;
     virtual void all_reduce(std::vector<double>& values, Reduce operation) = 0;
     virtual void all_reduce(std::vector<std::int64_t>& values, Reduce operation) = 0;
     virtual void broadcast(void* data, std::size_t bytes, int root) = 0;

@@ -3,26 +3,36 @@
 
 #include <mpi.h>
 
+#include <vector>
+
 #include "cluster/communicator.hpp"
 
 namespace lockstep::cluster {
 
-class MpiCommunicator final : public Communicator {
+class MpiCommunicator : public Communicator {
   public:
     explicit MpiCommunicator(MPI_Comm parent);  // collective over parent: duplicates it
     ~MpiCommunicator() override;
     int rank() const override { return rank_; }
     int size() const override { return size_; }
     void all_reduce(Tensor values, Reduce operation) override;
+    void begin_all_reduce(Tensor values, Reduce operation) override;
+    void finish_all_reduces() override;
     void all_reduce(std::vector<double>& values, Reduce operation) override;
     void all_reduce(std::vector<std::int64_t>& values, Reduce operation) override;
     void broadcast(void* data, std::size_t bytes, int root) override;
     std::vector<char> gather(const void* data, std::size_t bytes, int root) override;
     void barrier() override;
 
+  protected:
+    // In the sync mode `collective`: waits until all ranks are here, and says who waits for long.
+    void meet(const char* what, std::size_t bytes);
+
   private:
     MPI_Comm communicator_ = MPI_COMM_NULL;
     int rank_ = 0, size_ = 1;
+    std::vector<MPI_Request> under_way_;
+    std::int64_t met_ = 0;
 };
 
 }  // namespace lockstep::cluster

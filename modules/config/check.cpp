@@ -148,7 +148,8 @@ void check_machine(const RunDescription& description) {
     check_at_least(1, {{"parallel.tensor", parallel.tensor},
                        {"parallel.pipeline", parallel.pipeline},
                        {"parallel.context", parallel.context},
-                       {"parallel.interleave", parallel.interleave}});
+                       {"parallel.interleave", parallel.interleave},
+                       {"parallel.bucket_bytes", parallel.bucket_bytes}});
     if (parallel.zero > 1) throw usage_error("parallel.zero = {}: the stages are 0 and 1", parallel.zero);
     check_not_negative({{"watchdog.seconds", description.watchdog.seconds},
                         {"watchdog.first_step_seconds", description.watchdog.first_step_seconds}});
@@ -170,12 +171,10 @@ void check_files(const CheckpointSection& checkpoint, const ValidationSection& v
 
 // What later versions do and this one does not: said, never silently left out.
 void check_supported(const RunDescription& description) {
-    if (description.run.device == "cuda")
+    if (description.precision.compute == "fp16")
         throw usage_error(
-            "run.device = \"cuda\": this version of lockstep trains on the CPU only; set it to \"cpu\" or \"auto\"");
-    if (description.precision.compute != "fp32")
-        throw usage_error("precision.compute = {}: this version of lockstep computes in fp32 only; set it to \"fp32\"",
-                          toml_text(description.precision.compute));
+            "precision.compute = \"fp16\": this version of lockstep has no loss scaling, which fp16 needs; set it to "
+            "\"bf16\" or \"fp32\"");
     const ParallelSection& parallel = description.parallel;
     for (const Named& dimension :
          {Named{"parallel.tensor", parallel.tensor}, Named{"parallel.pipeline", parallel.pipeline},
@@ -198,9 +197,6 @@ void check_supported(const RunDescription& description) {
     if (description.watchdog.seconds > 0 || description.watchdog.first_step_seconds > 0)
         throw usage_error(
             "watchdog: this version of lockstep has no watchdog; remove the section or set both keys to 0");
-    if (description.sync.mode != "async")
-        throw usage_error("sync.mode = {}: this version of lockstep has one mode; set it to \"async\"",
-                          toml_text(description.sync.mode));
     if (!description.model.frozen.empty())
         throw usage_error("model.frozen = [{}, …]: this version of lockstep trains every parameter; remove the key",
                           toml_text(description.model.frozen.front()));

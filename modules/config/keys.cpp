@@ -185,6 +185,10 @@ void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSe
     keys.push_back({"parallel.context", &parallel.context, "Ranks that share each sequence.", {}});
     keys.push_back({"parallel.interleave", &parallel.interleave, "Pieces of the model on each pipeline stage.", {}});
     keys.push_back({"parallel.zero", &parallel.zero, "1: optimizer states are divided among replicas.", {}});
+    keys.push_back({"parallel.bucket_bytes",
+                    &parallel.bucket_bytes,
+                    "Gradients are reduced in pieces of about this size, each as soon as the backward pass has it.",
+                    {}});
     keys.push_back({"parallel.recompute",
                     &parallel.recompute,
                     "Activations computed again in the backward pass.",

@@ -67,6 +67,7 @@ struct PrecisionSection {
 struct ParallelSection {
     std::int64_t data = 0;  // 0: "auto"
     std::int64_t tensor = 1, pipeline = 1, context = 1, interleave = 1, zero = 0;
+    std::int64_t bucket_bytes = std::int64_t{32} << 20;
     std::string recompute = "none";
 };
 

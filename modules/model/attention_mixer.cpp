@@ -25,25 +25,26 @@ class AttentionMixer final : public Mixer {
     AttentionMixer(Backend& backend, const ParameterSet& parameters, const std::string& prefix,
                    const config::ModelDescription& model)
         : model_(model),
+          type_(parameters.compute_type()),
           query_(parameters, prefix + "mixer/query"),
           key_(parameters, prefix + "mixer/key"),
           value_(parameters, prefix + "mixer/value"),
           output_(parameters, prefix + "mixer/output") {
-        if (model.position == "rope") rotary_.emplace(backend.device(), model, model.context);
+        if (model.position == "rope") rotary_.emplace(backend, model, model.context);
     }
 
     std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool) const override {
         auto saved = std::make_unique<AttentionSaved>();
         const std::int64_t rows = shape.rows(), key_width = key_.outputs();
-        saved->q = arena.allocate(Type::fp32, {rows, model_.width});
-        saved->k = arena.allocate(Type::fp32, {rows, key_width});
-        saved->v = arena.allocate(Type::fp32, {rows, key_width});
-        saved->y = arena.allocate(Type::fp32, {rows, model_.width});
+        saved->q = arena.allocate(type_, {rows, model_.width});
+        saved->k = arena.allocate(type_, {rows, key_width});
+        saved->v = arena.allocate(type_, {rows, key_width});
+        saved->y = arena.allocate(type_, {rows, model_.width});
         saved->log_sum_exp = arena.allocate(Type::fp32, {shape.batch, model_.heads, shape.length});
         return saved;
     }
 
-    void forward(Backend& backend, Arena&, Tensor h, MixerSaved& kept, Tensor x, const PassShape& shape) override {
+    void forward(Backend& backend, Arena&, Tensor out, MixerSaved& kept, Tensor x, const PassShape& shape) override {
         auto& saved = static_cast<AttentionSaved&>(kept);
         query_.forward(backend, saved.q, x);
         key_.forward(backend, saved.k, x);
@@ -52,18 +53,18 @@ class AttentionMixer final : public Mixer {
         rotate(backend, saved.k, shape.length, 0, false);
         backend.attention_forward(saved.y, saved.log_sum_exp, saved.q, saved.k, saved.v,
                                   attention_shape(shape.batch, shape.length, shape.length));
-        output_.forward(backend, h, saved.y, Accumulate::yes);
+        output_.forward(backend, out, saved.y);
     }
 
-    void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dh, MixerSaved& kept, Tensor x,
+    void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dout, MixerSaved& kept, Tensor x,
                   const PassShape& shape) override {
         auto& saved = static_cast<AttentionSaved&>(kept);
         const std::size_t mark = workspace.mark();
-        const Tensor dy = workspace.allocate(Type::fp32, saved.y.shape());
-        const Tensor dq = workspace.allocate(Type::fp32, saved.q.shape());
-        const Tensor dk = workspace.allocate(Type::fp32, saved.k.shape());
-        const Tensor dv = workspace.allocate(Type::fp32, saved.v.shape());
-        output_.backward(backend, dy, dh, saved.y, Accumulate::no);
+        const Tensor dy = workspace.allocate(type_, saved.y.shape());
+        const Tensor dq = workspace.allocate(type_, saved.q.shape());
+        const Tensor dk = workspace.allocate(type_, saved.k.shape());
+        const Tensor dv = workspace.allocate(type_, saved.v.shape());
+        output_.backward(backend, dy, dout, saved.y, Accumulate::no);
         backend.attention_backward(dq, dk, dv, dy, saved.q, saved.k, saved.v, saved.y, saved.log_sum_exp,
                                    attention_shape(shape.batch, shape.length, shape.length));
         rotate(backend, dq, shape.length, 0, true);
@@ -76,20 +77,20 @@ class AttentionMixer final : public Mixer {
 
     std::unique_ptr<MixerState> plan_state(Arena& arena, std::int64_t context) const override {
         auto state = std::make_unique<AttentionState>();
-        state->keys = arena.allocate(Type::fp32, {context, key_.outputs()});
-        state->values = arena.allocate(Type::fp32, {context, key_.outputs()});
+        state->keys = arena.allocate(type_, {context, key_.outputs()});
+        state->values = arena.allocate(type_, {context, key_.outputs()});
         return state;
     }
 
     void start_sequence(Backend&, MixerState&) const override {}
 
-    void decode(Backend& backend, Arena& workspace, Tensor h, MixerState& kept, Tensor x,
+    void decode(Backend& backend, Arena& workspace, Tensor out, MixerState& kept, Tensor x,
                 std::int64_t position) override {
         auto& state = static_cast<AttentionState&>(kept);
         const std::size_t mark = workspace.mark();
         const std::int64_t count = x.rows(), seen = position + count;
-        const Tensor q = workspace.allocate(Type::fp32, {count, model_.width});
-        const Tensor y = workspace.allocate(Type::fp32, {count, model_.width});
+        const Tensor q = workspace.allocate(type_, {count, model_.width});
+        const Tensor y = workspace.allocate(type_, {count, model_.width});
         const Tensor log_sum_exp = workspace.allocate(Type::fp32, {1, model_.heads, count});
         const Tensor k = state.keys.slice(position, count), v = state.values.slice(position, count);
         query_.forward(backend, q, x);
@@ -99,7 +100,7 @@ class AttentionMixer final : public Mixer {
         rotate(backend, k, count, position, false);
         backend.attention_forward(y, log_sum_exp, q, state.keys.slice(0, seen), state.values.slice(0, seen),
                                   attention_shape(1, count, seen));
-        output_.forward(backend, h, y, Accumulate::yes);
+        output_.forward(backend, out, y);
         workspace.release(mark);
     }
 
@@ -114,6 +115,7 @@ class AttentionMixer final : public Mixer {
     }
 
     config::ModelDescription model_;
+    Type type_;
     Linear query_, key_, value_, output_;
     std::optional<RotaryTable> rotary_;
 };

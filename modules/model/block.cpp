@@ -10,6 +10,7 @@ std::string prefix_of(std::int64_t number) {
 Block::Block(Backend& backend, const ParameterSet& parameters, std::int64_t number,
              const config::ModelDescription& model)
     : width_(model.width),
+      type_(parameters.compute_type()),
       mixer_norm_(parameters, prefix_of(number) + "mixer_norm", model.norm_epsilon),
       mlp_norm_(parameters, prefix_of(number) + "mlp_norm", model.norm_epsilon),
       mixer_(make_mixer(backend, parameters, prefix_of(number), model)),
@@ -23,18 +24,18 @@ Block::Saved Block::plan(Arena& arena, const PassShape& shape, bool training) co
     Saved saved;
     const Shape rows = {shape.rows(), width_};
     if (convolution_) {
-        saved.convolution_normed = arena.allocate(Type::fp32, rows);
-        saved.after_convolution = arena.allocate(Type::fp32, rows);
+        saved.convolution_normed = arena.allocate(type_, rows);
+        saved.after_convolution = arena.allocate(type_, rows);
         convolution_norm_->plan(arena, saved.convolution_statistics, shape.rows());
     }
-    saved.mixer_normed = arena.allocate(Type::fp32, rows);
+    saved.mixer_normed = arena.allocate(type_, rows);
     mixer_norm_.plan(arena, saved.mixer_statistics, shape.rows());
     saved.mixer = mixer_->plan(arena, shape, training);
-    saved.after_mixer = arena.allocate(Type::fp32, rows);
-    saved.mlp_normed = arena.allocate(Type::fp32, rows);
+    saved.after_mixer = arena.allocate(type_, rows);
+    saved.mlp_normed = arena.allocate(type_, rows);
     mlp_norm_.plan(arena, saved.mlp_statistics, shape.rows());
     mlp_.plan(arena, saved.mlp, shape.rows());
-    saved.output = arena.allocate(Type::fp32, rows);
+    saved.output = arena.allocate(type_, rows);
     return saved;
 }
 
@@ -47,17 +48,15 @@ void Block::forward(Backend& backend, Arena& workspace, Saved& saved, Tensor h, 
         input = saved.after_convolution;
     }
     mixer_norm_.forward(backend, saved.mixer_normed, saved.mixer_statistics, input);
-    backend.copy(saved.after_mixer, input);
     mixer_->forward(backend, workspace, saved.after_mixer, *saved.mixer, saved.mixer_normed, shape);
-
-    mlp_norm_.forward(backend, saved.mlp_normed, saved.mlp_statistics, saved.after_mixer);
-    backend.copy(saved.output, saved.after_mixer);
-    mlp_.forward(backend, saved.output, saved.mlp, saved.mlp_normed);
+    // The norm adds the residual stream to what the mixer wrote.
+    mlp_norm_.forward(backend, saved.mlp_normed, saved.mlp_statistics, saved.after_mixer, input);
+    mlp_.forward(backend, saved.output, saved.after_mixer, saved.mlp, saved.mlp_normed);
 }
 
 void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved, Tensor h, const PassShape& shape) {
     const std::size_t mark = workspace.mark();
-    const Tensor dnormed = workspace.allocate(Type::fp32, dh.shape());
+    const Tensor dnormed = workspace.allocate(type_, dh.shape());
     mlp_.backward(backend, workspace, dnormed, dh, saved.mlp, saved.mlp_normed);
     mlp_norm_.backward(backend, dh, dnormed, saved.after_mixer, saved.mlp_statistics);
 
@@ -74,7 +73,7 @@ void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved
 Block::State Block::plan_state(Arena& arena, std::int64_t context) const {
     State state;
     state.mixer = mixer_->plan_state(arena, context);
-    if (convolution_) state.history = arena.allocate(Type::fp32, {1, convolution_->kernel() - 1, width_});
+    if (convolution_) state.history = arena.allocate(type_, {1, convolution_->kernel() - 1, width_});
     return state;
 }
 
@@ -86,22 +85,21 @@ void Block::start_sequence(Backend& backend, State& state) const {
 void Block::decode(Backend& backend, Arena& workspace, Tensor h, State& state, std::int64_t position) {
     const std::size_t mark = workspace.mark();
     const std::int64_t count = h.rows();
-    const Tensor normed = workspace.allocate(Type::fp32, h.shape());
+    const Tensor normed = workspace.allocate(type_, h.shape()), mixed = workspace.allocate(type_, h.shape());
     Norm::Statistics statistics;
     statistics.plan(workspace, count, true);
     if (convolution_) {
-        const Tensor mixed = workspace.allocate(Type::fp32, h.shape());
         convolution_norm_->forward(backend, normed, statistics, h);
         convolution_->forward(backend, mixed, normed, state.history, count);
         move_convolution_history(backend, state.history, normed);
         backend.add(h, mixed);
     }
     mixer_norm_.forward(backend, normed, statistics, h);
-    mixer_->decode(backend, workspace, h, *state.mixer, normed, position);
-    mlp_norm_.forward(backend, normed, statistics, h);
+    mixer_->decode(backend, workspace, mixed, *state.mixer, normed, position);
+    mlp_norm_.forward(backend, normed, statistics, h, mixed);
     Mlp::Saved saved;
     mlp_.plan(workspace, saved, count);
-    mlp_.forward(backend, h, saved, normed);
+    mlp_.forward(backend, h, h, saved, normed);
     workspace.release(mark);
 }
 

@@ -38,6 +38,7 @@ class Block {
 
   private:
     std::int64_t width_;
+    Type type_;
     std::optional<Norm> convolution_norm_;
     std::optional<Convolution> convolution_;
     Norm mixer_norm_, mlp_norm_;

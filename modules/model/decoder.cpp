@@ -1,7 +1,6 @@
 #include "model/decoder.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 namespace lockstep::model {
 
@@ -16,20 +15,21 @@ Decoder::Decoder(Backend& backend, ParameterSet& parameters, const config::Model
     : backend_(backend),
       model_(model),
       context_(context),
-      table_(parameters.value("embedding/weight")),
-      head_(parameters.value(model.tied_head ? "embedding/weight" : "head/weight")),
+      type_(parameters.compute_type()),
+      table_(parameters.working("embedding/weight")),
+      head_(parameters.working(model.tied_head ? "embedding/weight" : "head/weight")),
       final_norm_(parameters, "final_norm", model.norm_epsilon) {
-    if (model.position == "learned") learned_position_ = parameters.value("position/weight");
+    if (model.position == "learned") learned_position_ = parameters.working("position/weight");
     for (std::int64_t number = 0; number < model.layers; ++number)
         blocks_.emplace_back(backend, parameters, number, model);
-    Arena measure;
+    Arena measure(backend.device());
     plan_states(measure);
     memory_ = Arena(backend.device(), measure.peak(), "decoding state");
     plan_states(memory_);
     // Temporaries of one piece: the residual stream, its norm, and a mixer's or an MLP's set.
     const std::int64_t columns = 16 * model.width + 3 * model.mlp_width + 4 * model.heads + 64;
     const auto bytes =
-        static_cast<std::size_t>(std::min(piece, context) * columns) * sizeof(float) + (std::size_t{1} << 16);
+        static_cast<std::size_t>(std::min(piece, context) * columns) * sizeof(float) + (std::size_t{1} << 18);
     workspace_ = Arena(backend.device(), bytes, "workspace");
     start_sequence();
 }
@@ -49,7 +49,7 @@ void Decoder::set_inner_rate_factor(double factor) {
     for (Block& block : blocks_) block.mixer().set_inner_rate_factor(factor);
 }
 
-Tensor Decoder::feed(const std::vector<std::int32_t>& tokens) {
+const std::vector<float>& Decoder::feed(const std::vector<std::int32_t>& tokens) {
     LOCKSTEP_ASSERT(!tokens.empty());
     const auto count = static_cast<std::int64_t>(tokens.size());
     if (position_ + count > context_)
@@ -57,17 +57,19 @@ Tensor Decoder::feed(const std::vector<std::int32_t>& tokens) {
                           context_);
     for (std::int64_t first = 0; first < count; first += piece)
         feed_piece(tokens.data() + first, std::min(piece, count - first));
-    return logits_.reshaped({model_.vocabulary});
+    host_logits_.resize(static_cast<std::size_t>(model_.vocabulary));
+    backend_.download(host_logits_.data(), logits_);
+    return host_logits_;
 }
 
 void Decoder::feed_piece(const std::int32_t* tokens, std::int64_t count) {
     const std::size_t mark = workspace_.mark();
     const Tensor ids = workspace_.allocate(Type::int32, {count});
-    std::memcpy(ids.data(), tokens, ids.bytes());
-    const Tensor h = workspace_.allocate(Type::fp32, {count, model_.width});
+    backend_.upload(ids, tokens);
+    const Tensor h = workspace_.allocate(type_, {count, model_.width});
     backend_.embedding_forward(h, ids, table_, learned_position_, count, position_);
     for (std::size_t i = 0; i < blocks_.size(); ++i) blocks_[i].decode(backend_, workspace_, h, states_[i], position_);
-    const Tensor last = h.slice(count - 1, 1), normed = workspace_.allocate(Type::fp32, {1, model_.width});
+    const Tensor last = h.slice(count - 1, 1), normed = workspace_.allocate(type_, {1, model_.width});
     Norm::Statistics statistics;
     statistics.plan(workspace_, 1, true);
     final_norm_.forward(backend_, normed, statistics, last);

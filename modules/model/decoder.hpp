@@ -17,8 +17,8 @@ class Decoder {
     Decoder(Backend& backend, ParameterSet& parameters, const config::ModelDescription& model, std::int64_t context);
     void start_sequence();
     void set_inner_rate_factor(double factor);
-    // Feeds the tokens that come next; returns the logits [V] of the token after the last of them.
-    Tensor feed(const std::vector<std::int32_t>& tokens);
+    // Feeds the tokens that come next; returns the logits [V] of the token after the last of them, fp32, on the host.
+    const std::vector<float>& feed(const std::vector<std::int32_t>& tokens);
     std::int64_t position() const { return position_; }
 
   private:
@@ -28,12 +28,14 @@ class Decoder {
     Backend& backend_;
     config::ModelDescription model_;
     std::int64_t context_;
+    Type type_;
     Tensor table_, learned_position_, head_;
     std::vector<Block> blocks_;
     std::vector<Block::State> states_;
     Norm final_norm_;
     Arena memory_, workspace_;
     Tensor logits_;
+    std::vector<float> host_logits_;
     std::int64_t position_ = 0;
 };
 

@@ -5,19 +5,22 @@ namespace lockstep::model {
 using kernels::Transpose;
 
 Linear::Linear(const ParameterSet& parameters, const std::string& name)
-    : weight_(parameters.value(name + "/weight")), dweight_(parameters.gradient(name + "/weight")) {
+    : weight_(parameters.working(name + "/weight")), dweight_(parameters.gradient(name + "/weight")) {
     if (!parameters.has(name + "/bias")) return;
-    bias_ = parameters.value(name + "/bias");
+    bias_ = parameters.working(name + "/bias");
     dbias_ = parameters.gradient(name + "/bias");
 }
 
-void Linear::forward(Backend& backend, Tensor y, Tensor x, Accumulate accumulate) const {
-    backend.product(y, x, Transpose::no, weight_, Transpose::yes, accumulate);
-    if (!bias_.empty()) backend.add_bias(y, bias_);
+void Linear::forward(Backend& backend, Tensor y, Tensor x, Tensor residual) const {
+    backend.linear_forward(y, x, weight_, bias_, residual);
 }
 
 void Linear::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, Accumulate accumulate) const {
     backend.product(dx, dy, Transpose::no, weight_, Transpose::no, accumulate);
+    backward_parameters(backend, dy, x);
+}
+
+void Linear::backward_parameters(Backend& backend, Tensor dy, Tensor x) const {
     backend.product(dweight_, dy, Transpose::yes, x, Transpose::no, Accumulate::yes);
     if (!bias_.empty()) backend.bias_backward(dbias_, dy);
 }
@@ -37,11 +40,11 @@ Norm::Norm(const ParameterSet& parameters, const std::string& name, double epsil
     dbias_ = parameters.gradient(name + "/bias");
 }
 
-void Norm::forward(Backend& backend, Tensor y, const Statistics& statistics, Tensor x) const {
+void Norm::forward(Backend& backend, Tensor y, const Statistics& statistics, Tensor x, Tensor residual) const {
     if (centred_)
-        backend.layer_norm_forward(y, statistics.mean, statistics.inverse, x, weight_, bias_, epsilon_);
+        backend.layer_norm_forward(y, statistics.mean, statistics.inverse, x, residual, weight_, bias_, epsilon_);
     else
-        backend.rms_norm_forward(y, statistics.inverse, x, weight_, epsilon_);
+        backend.rms_norm_forward(y, statistics.inverse, x, residual, weight_, epsilon_);
 }
 
 void Norm::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, const Statistics& statistics) const {
@@ -79,41 +82,42 @@ void move_convolution_history(Backend& backend, Tensor history, Tensor inputs) {
 Mlp::Mlp(const ParameterSet& parameters, const std::string& prefix, const config::ModelDescription& model)
     : swiglu_(model.mlp == "swiglu"),
       width_(model.mlp_width),
+      type_(parameters.compute_type()),
       up_(parameters, prefix + "mlp/up"),
       down_(parameters, prefix + "mlp/down") {
     if (swiglu_) gate_.emplace_back(parameters, prefix + "mlp/gate");
 }
 
 void Mlp::plan(Arena& arena, Saved& saved, std::int64_t rows) const {
-    if (swiglu_) saved.gate = arena.allocate(Type::fp32, {rows, width_});
-    saved.up = arena.allocate(Type::fp32, {rows, width_});
-    saved.activated = arena.allocate(Type::fp32, {rows, width_});
+    if (swiglu_) saved.gate = arena.allocate(type_, {rows, width_});
+    saved.up = arena.allocate(type_, {rows, width_});
+    saved.activated = arena.allocate(type_, {rows, width_});
 }
 
-void Mlp::forward(Backend& backend, Tensor h, const Saved& saved, Tensor x) const {
-    up_.forward(backend, saved.up, x);
+void Mlp::forward(Backend& backend, Tensor y, Tensor residual, const Saved& saved, Tensor x) const {
     if (swiglu_) {
+        up_.forward(backend, saved.up, x);
         gate_[0].forward(backend, saved.gate, x);
         backend.swiglu_forward(saved.activated, saved.gate, saved.up);
     } else {
-        backend.gelu_forward(saved.activated, saved.up);
+        backend.linear_gelu_forward(saved.activated, saved.up, x, up_.weight(), up_.bias());
     }
-    down_.forward(backend, h, saved.activated, Accumulate::yes);
+    down_.forward(backend, y, saved.activated, residual);
 }
 
 void Mlp::backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dh, const Saved& saved, Tensor x) const {
     const std::size_t mark = workspace.mark();
     const Shape shape = saved.up.shape();
-    const Tensor dactivated = workspace.allocate(Type::fp32, shape);
-    const Tensor dup = workspace.allocate(Type::fp32, shape);
-    down_.backward(backend, dactivated, dh, saved.activated, Accumulate::no);
+    const Tensor dup = workspace.allocate(type_, shape);
     if (swiglu_) {
-        const Tensor dgate = workspace.allocate(Type::fp32, shape);
+        const Tensor dactivated = workspace.allocate(type_, shape), dgate = workspace.allocate(type_, shape);
+        down_.backward(backend, dactivated, dh, saved.activated, Accumulate::no);
         backend.swiglu_backward(dgate, dup, dactivated, saved.gate, saved.up);
         gate_[0].backward(backend, dx, dgate, x, Accumulate::no);
         up_.backward(backend, dx, dup, x, Accumulate::yes);
     } else {
-        backend.gelu_backward(dup, dactivated, saved.up);
+        backend.linear_gelu_backward(dup, dh, down_.weight(), saved.up);
+        down_.backward_parameters(backend, dh, saved.activated);
         up_.backward(backend, dx, dup, x, Accumulate::no);
     }
     workspace.release(mark);

@@ -13,13 +13,16 @@ namespace lockstep::model {
 using kernels::Accumulate;
 using kernels::Backend;
 
-// y [N, out] = x [N, in] weightᵀ + bias
+// y [N, out] = x [N, in] weightᵀ + bias + residual (may be empty, may be y)
 class Linear {
   public:
     Linear(const ParameterSet& parameters, const std::string& name);
-    void forward(Backend& backend, Tensor y, Tensor x, Accumulate accumulate = Accumulate::no) const;
+    void forward(Backend& backend, Tensor y, Tensor x, Tensor residual = {}) const;
     void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, Accumulate accumulate) const;
+    void backward_parameters(Backend& backend, Tensor dy, Tensor x) const;  // backward without dx
     std::int64_t outputs() const { return weight_.size(0); }
+    Tensor weight() const { return weight_; }  // of the compute type, like the bias
+    Tensor bias() const { return bias_; }
 
   private:
     Tensor weight_, bias_, dweight_, dbias_;
@@ -34,7 +37,8 @@ class Norm {
     };
     Norm(const ParameterSet& parameters, const std::string& name, double epsilon);  // LayerNorm where it has a bias
     void plan(Arena& arena, Statistics& statistics, std::int64_t rows) const { statistics.plan(arena, rows, centred_); }
-    void forward(Backend& backend, Tensor y, const Statistics& statistics, Tensor x) const;
+    // Where a residual is given, x becomes x + residual first.
+    void forward(Backend& backend, Tensor y, const Statistics& statistics, Tensor x, Tensor residual = {}) const;
     void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, const Statistics& statistics) const;  // dx is +=
 
   private:
@@ -58,7 +62,7 @@ class Convolution {
 // While decoding: history [1, k-1, d] becomes the last k-1 rows of (history, inputs [n, d]).
 void move_convolution_history(Backend& backend, Tensor history, Tensor inputs);
 
-// down(silu(gate x) ⊙ up x) or down(gelu(up x)); the result is added to the residual stream.
+// down(silu(gate x) ⊙ up x) or down(gelu(up x))
 class Mlp {
   public:
     struct Saved {
@@ -66,13 +70,15 @@ class Mlp {
     };
     Mlp(const ParameterSet& parameters, const std::string& prefix, const config::ModelDescription& model);
     void plan(Arena& arena, Saved& saved, std::int64_t rows) const;
-    void forward(Backend& backend, Tensor h, const Saved& saved, Tensor x) const;  // h +=
+    // y = residual + mlp(x); y may be the residual
+    void forward(Backend& backend, Tensor y, Tensor residual, const Saved& saved, Tensor x) const;
     void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dh, const Saved& saved,
                   Tensor x) const;  // dx overwritten
 
   private:
     bool swiglu_;
     std::int64_t width_;
+    Type type_;
     std::vector<Linear> gate_;  // one, or none for gelu
     Linear up_, down_;
 };

@@ -1,4 +1,4 @@
-// What mixes tokens in a block: causal attention, or TTT. A mixer's result is added to the residual stream.
+// What mixes tokens in a block: causal attention, or TTT.
 #pragma once
 
 #include <memory>
@@ -36,17 +36,17 @@ class Mixer {
     virtual ~Mixer() = default;
 
     virtual std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool training) const = 0;
-    // h [N, d] += mixer(x [N, d])
-    virtual void forward(Backend& backend, Arena& workspace, Tensor h, MixerSaved& saved, Tensor x,
+    // y [N, d] = mixer(x [N, d])
+    virtual void forward(Backend& backend, Arena& workspace, Tensor y, MixerSaved& saved, Tensor x,
                          const PassShape& shape) = 0;
-    // dx (overwritten) from dh; the gradients of parameters are +=
-    virtual void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dh, MixerSaved& saved, Tensor x,
+    // dx (overwritten) from dy; the gradients of parameters are +=
+    virtual void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dy, MixerSaved& saved, Tensor x,
                           const PassShape& shape) = 0;
 
     // Decoding: one sequence, x [n, d] are the n tokens from `position` on.
     virtual std::unique_ptr<MixerState> plan_state(Arena& arena, std::int64_t context) const = 0;
     virtual void start_sequence(Backend& backend, MixerState& state) const = 0;
-    virtual void decode(Backend& backend, Arena& workspace, Tensor h, MixerState& state, Tensor x,
+    virtual void decode(Backend& backend, Arena& workspace, Tensor y, MixerState& state, Tensor x,
                         std::int64_t position) = 0;
 
     // A factor on the inner learning rate of TTT, for its warm-up.

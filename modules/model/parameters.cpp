@@ -147,20 +147,22 @@ std::int64_t parameter_count(const config::ModelDescription& model) {
     return count;
 }
 
-ParameterSet::ParameterSet(Device device, std::vector<ParameterDescription> descriptions, bool with_gradients)
-    : descriptions_(std::move(descriptions)) {
-    Arena measure;
+ParameterSet::ParameterSet(Device device, std::vector<ParameterDescription> descriptions, bool with_gradients,
+                           Type compute)
+    : descriptions_(std::move(descriptions)), compute_(compute) {
+    std::int64_t total = 0;
     for (std::size_t i = 0; i < descriptions_.size(); ++i) {
         index_[descriptions_[i].name] = i;
-        offsets_.push_back(static_cast<std::int64_t>(measure.used() / sizeof(float)));
-        measure.allocate(Type::fp32, descriptions_[i].shape);
+        offsets_.push_back(total);
+        total += (element_count(descriptions_[i].shape) + alignment - 1) / alignment * alignment;
     }
-    const auto total = static_cast<std::int64_t>(measure.used() / sizeof(float));
-    values_ = Arena(device, measure.used(), "parameters");
-    all_values_ = values_.allocate(Type::fp32, {total});
-    if (!with_gradients) return;
-    gradients_ = Arena(device, measure.used(), "gradients");
-    all_gradients_ = gradients_.allocate(Type::fp32, {total});
+    const auto make = [&](Arena& arena, Type type, const char* name) {
+        arena = Arena(device, static_cast<std::size_t>(total) * type_bytes(type) + Arena::device_alignment, name);
+        return arena.allocate(type, {total});
+    };
+    all_values_ = make(values_, Type::fp32, "parameters");
+    if (compute_ != Type::fp32) all_working_ = make(working_, compute_, "working parameters");
+    if (with_gradients) all_gradients_ = make(gradients_, Type::fp32, "gradients");
 }
 
 std::size_t ParameterSet::at(const std::string& name) const {
@@ -182,33 +184,45 @@ Tensor ParameterSet::gradient(const std::string& name) const {
     return part(all_gradients_, at(name));
 }
 
-void ParameterSet::initialize(std::uint64_t seed) {
+Tensor ParameterSet::working(const std::string& name) const {
+    return part(compute_ == Type::fp32 ? all_values_ : all_working_, at(name));
+}
+
+void ParameterSet::initialize(kernels::Backend& backend, std::uint64_t seed) {
+    std::vector<float> values;
     for (std::size_t i = 0; i < descriptions_.size(); ++i) {
         const ParameterDescription& parameter = descriptions_[i];
         const Tensor tensor = part(all_values_, i);
-        float* values = tensor.fp32();
+        values.resize(static_cast<std::size_t>(tensor.count()));
         const RandomStream random(seed, "parameter/" + parameter.name);
         const double bound = 1.0 / std::sqrt(static_cast<double>(convolution_kernel));
         parallel_for(tensor.count(), 4096, [&](std::int64_t first, std::int64_t last, int) {
             for (std::int64_t e = first; e < last; ++e) {
                 const auto index = static_cast<std::uint64_t>(e);
+                float& value = values[static_cast<std::size_t>(e)];
                 switch (parameter.initial) {
                     case Initial::normal:
-                        values[e] = static_cast<float>(parameter.deviation * random.normal(index));
+                        value = static_cast<float>(parameter.deviation * random.normal(index));
                         break;
                     case Initial::zero:
-                        values[e] = 0;
+                        value = 0;
                         break;
                     case Initial::one:
-                        values[e] = 1;
+                        value = 1;
                         break;
                     case Initial::convolution:
-                        values[e] = static_cast<float>(bound * (2 * random.uniform(index) - 1));
+                        value = static_cast<float>(bound * (2 * random.uniform(index) - 1));
                         break;
                 }
             }
         });
+        backend.upload(tensor, values.data());
     }
+    refresh_working(backend);
+}
+
+void ParameterSet::refresh_working(kernels::Backend& backend) {
+    if (!all_working_.empty()) backend.copy(all_working_, all_values_);
 }
 
 }  // namespace lockstep::model

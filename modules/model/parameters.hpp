@@ -10,6 +10,7 @@
 #include "config/model_description.hpp"
 #include "device/memory.hpp"
 #include "device/tensor.hpp"
+#include "kernels/backend.hpp"
 
 namespace lockstep::model {
 
@@ -37,30 +38,39 @@ StageRange whole_model(const config::ModelDescription& model);
 std::vector<ParameterDescription> describe_parameters(const config::ModelDescription& model, const StageRange& range);
 std::int64_t parameter_count(const config::ModelDescription& model);
 
-// Values and gradients, fp32, each kind in one arena and in the same order, so that the optimizer and the reductions
-// see one flat tensor. Padding between tensors is zero in both.
+// Values and gradients, fp32, and where the compute type is another the working copies of the values in that type: each
+// kind in one arena and in the same order, so that the optimizer and the reductions see one flat tensor. Tensors begin
+// at multiples of `alignment` elements; the padding between them is zero in all.
 class ParameterSet {
   public:
-    ParameterSet(Device device, std::vector<ParameterDescription> descriptions, bool with_gradients);
+    static constexpr std::int64_t alignment = 128;
+    ParameterSet(Device device, std::vector<ParameterDescription> descriptions, bool with_gradients,
+                 Type compute = Type::fp32);
     const std::vector<ParameterDescription>& descriptions() const { return descriptions_; }
     bool has(const std::string& name) const { return index_.count(name) > 0; }
     Tensor value(const std::string& name) const;
+    Tensor working(const std::string& name) const;   // of the compute type: for products and embeddings
     Tensor gradient(const std::string& name) const;  // empty without gradients
+    Type compute_type() const { return compute_; }
     Tensor all_values() const { return all_values_; }
+    Tensor all_working() const { return all_working_; }  // empty where the compute type is fp32
     Tensor all_gradients() const { return all_gradients_; }
+    std::size_t bytes() const { return values_.capacity() + working_.capacity(); }
     // A tensor of `arena` laid out like the values: where parameter `index` lies in a flat tensor of all.
     std::int64_t offset(std::size_t index) const { return offsets_[index]; }
     Tensor part(Tensor all, std::size_t index) const;
     // Initial values: a function of (seed, name, element) alone.
-    void initialize(std::uint64_t seed);
+    void initialize(kernels::Backend& backend, std::uint64_t seed);
+    void refresh_working(kernels::Backend& backend);  // from the values
 
   private:
     std::size_t at(const std::string& name) const;
     std::vector<ParameterDescription> descriptions_;
     std::map<std::string, std::size_t> index_;
     std::vector<std::int64_t> offsets_;
-    Arena values_, gradients_;
-    Tensor all_values_, all_gradients_;
+    Type compute_;
+    Arena values_, working_, gradients_;
+    Tensor all_values_, all_working_, all_gradients_;
 };
 
 }  // namespace lockstep::model

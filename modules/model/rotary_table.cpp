@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <vector>
 
 namespace lockstep::model {
 namespace {
@@ -19,21 +20,30 @@ double llama3_frequency(double frequency) {
 
 }  // namespace
 
-RotaryTable::RotaryTable(Device device, const config::ModelDescription& model, std::int64_t period) {
+RotaryTable::RotaryTable(kernels::Backend& backend, const config::ModelDescription& model, std::int64_t period) {
     const std::int64_t half = model.head_width() / 2;
-    memory = Arena(device, 2 * static_cast<std::size_t>(period * half * 4 + 64), "rotary positions");
-    cosine = memory.allocate(Type::fp32, {period, half});
-    sine = memory.allocate(Type::fp32, {period, half});
+    std::vector<float> cosines(static_cast<std::size_t>(period * half)), sines(cosines.size());
     for (std::int64_t i = 0; i < half; ++i) {
         double frequency =
             std::pow(model.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(model.head_width()));
         if (model.rope_scaling == "llama3") frequency = llama3_frequency(frequency);
         for (std::int64_t position = 0; position < period; ++position) {
             const double angle = static_cast<double>(position) * frequency;
-            cosine.fp32()[position * half + i] = static_cast<float>(std::cos(angle));
-            sine.fp32()[position * half + i] = static_cast<float>(std::sin(angle));
+            const auto place = static_cast<std::size_t>(position * half + i);
+            cosines[place] = static_cast<float>(std::cos(angle));
+            sines[place] = static_cast<float>(std::sin(angle));
         }
     }
+    const auto plan = [&](Arena& arena) {
+        cosine = arena.allocate(Type::fp32, {period, half});
+        sine = arena.allocate(Type::fp32, {period, half});
+    };
+    Arena measure(backend.device());
+    plan(measure);
+    memory = Arena(backend.device(), measure.peak(), "rotary positions");
+    plan(memory);
+    backend.upload(cosine, cosines.data());
+    backend.upload(sine, sines.data());
 }
 
 }  // namespace lockstep::model

@@ -1,14 +1,14 @@
-// Cosines and sines of rotary positions (Su et al. 2021), computed once a model in double.
+// Cosines and sines of rotary positions (Su et al. 2021), fp32, computed once a model in double.
 #pragma once
 
 #include "config/model_description.hpp"
-#include "device/memory.hpp"
+#include "kernels/backend.hpp"
 
 namespace lockstep::model {
 
 struct RotaryTable {
     // `period` positions: the mini-batch for TTT (positions count from its start), the context for attention.
-    RotaryTable(Device device, const config::ModelDescription& model, std::int64_t period);
+    RotaryTable(kernels::Backend& backend, const config::ModelDescription& model, std::int64_t period);
     Arena memory;
     Tensor cosine, sine;  // [period, f/2]
 };

@@ -9,7 +9,7 @@ using kernels::Transpose;
 namespace {
 
 // Logits are made for so many rows at a time that they stay near this size.
-constexpr std::int64_t logits_bytes = std::int64_t{32} << 20;
+constexpr std::int64_t logits_bytes_cpu = std::int64_t{32} << 20, logits_bytes_cuda = std::int64_t{512} << 20;
 
 class OptionalScope {
   public:
@@ -32,13 +32,13 @@ class OptionalScope {
 
 Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDescription& model,
              const StageOptions& options)
-    : backend_(backend), model_(model), options_(options) {
+    : backend_(backend), model_(model), options_(options), type_(parameters.compute_type()) {
     const StageRange& range = options.range;
     if (range.embedding) {
-        table_ = parameters.value("embedding/weight");
+        table_ = parameters.working("embedding/weight");
         dtable_ = parameters.gradient("embedding/weight");
         if (model.position == "learned") {
-            position_ = parameters.value("position/weight");
+            position_ = parameters.working("position/weight");
             dposition_ = parameters.gradient("position/weight");
         }
     }
@@ -51,16 +51,16 @@ Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDesc
     }
     if (range.head) {
         const std::string name = model.tied_head ? "embedding/weight" : "head/weight";
-        head_ = parameters.value(name);
+        head_ = parameters.working(name);
         dhead_ = parameters.gradient(name);
         final_norm_.emplace(parameters, "final_norm", model.norm_epsilon);
     }
-    Arena measure;
+    Arena measure(backend.device());
     std::vector<Slot> unused;
     plan(measure, unused);
     activations_ = Arena(backend.device(), measure.peak(), "activations");
     plan(activations_, slots_);
-    Arena workspace;
+    Arena workspace(backend.device());
     plan_workspace(workspace);
     workspace_ = Arena(backend.device(), workspace.peak(), "workspace");
 }
@@ -70,11 +70,11 @@ void Stage::plan(Arena& arena, std::vector<Slot>& slots) const {
     const Shape rows = {options_.shape.rows(), model_.width};
     for (int number = 0; number < options_.slots; ++number) {
         Slot slot;
-        slot.input = arena.allocate(Type::fp32, rows);
-        if (options_.training) slot.gradient = arena.allocate(Type::fp32, rows);
+        slot.input = arena.allocate(type_, rows);
+        if (options_.training) slot.gradient = arena.allocate(type_, rows);
         for (const Block& block : blocks_) slot.blocks.push_back(block.plan(arena, options_.shape, options_.training));
         if (final_norm_) {
-            slot.normed = arena.allocate(Type::fp32, rows);
+            slot.normed = arena.allocate(type_, rows);
             final_norm_->plan(arena, slot.final_statistics, options_.shape.rows());
         }
         slots.push_back(std::move(slot));
@@ -84,24 +84,26 @@ void Stage::plan(Arena& arena, std::vector<Slot>& slots) const {
 // The largest sum of temporaries that live at one time, by the same order of cuts that backward makes.
 void Stage::plan_workspace(Arena& arena) const {
     const std::int64_t rows = options_.shape.rows(), d = model_.width;
-    const auto cut = [&](std::int64_t columns) { arena.allocate(Type::fp32, {rows, columns}); };
+    const auto cut = [&](std::int64_t columns) { arena.allocate(type_, {rows, columns}); };
     if (options_.training) {
         cut(d);  // the block's gradient of a normed tensor
         const std::size_t mark = arena.mark();
         for (int i = 0; i < 3; ++i) cut(model_.mlp_width);
         arena.release(mark);
         for (int i = 0; i < 6; ++i) cut(d);  // the mixer's
-        for (int i = 0; i < 2; ++i) cut(model_.heads);
+        cut(model_.heads);
+        arena.allocate(Type::fp32, {rows, model_.heads});
         arena.allocate(Type::fp32, {model_.ttt.mini_batch});
     }
     arena.release(0);
-    arena.allocate(Type::fp32, {head_rows(), model_.vocabulary});
+    arena.allocate(type_, {head_rows(), model_.vocabulary});
     if (options_.training) cut(d);
     arena.release(0);
 }
 
 std::int64_t Stage::head_rows() const {
-    const std::int64_t fitting = logits_bytes / (model_.vocabulary * static_cast<std::int64_t>(sizeof(float)));
+    const std::int64_t most = backend_.device().kind == DeviceKind::cpu ? logits_bytes_cpu : logits_bytes_cuda;
+    const std::int64_t fitting = most / (model_.vocabulary * static_cast<std::int64_t>(type_bytes(type_)));
     return std::clamp<std::int64_t>(fitting, 1, std::max<std::int64_t>(1, options_.shape.rows()));
 }
 
@@ -133,8 +135,8 @@ void Stage::loss(int slot, Tensor targets, float gradient_scale, Tensor losses) 
     const bool backward = options_.training && gradient_scale != 0;
     const std::size_t mark = workspace_.mark();
     const std::int64_t rows = options_.shape.rows(), most = head_rows();
-    const Tensor all_logits = workspace_.allocate(Type::fp32, {most, model_.vocabulary});
-    const Tensor dnormed = backward ? workspace_.allocate(Type::fp32, {rows, model_.width}) : Tensor();
+    const Tensor all_logits = workspace_.allocate(type_, {most, model_.vocabulary});
+    const Tensor dnormed = backward ? workspace_.allocate(type_, {rows, model_.width}) : Tensor();
     for (std::int64_t first = 0; first < rows; first += most) {
         const std::int64_t count = std::min(most, rows - first);
         const Tensor logits = all_logits.slice(0, count), normed = kept.normed.slice(first, count);
@@ -153,15 +155,23 @@ void Stage::loss(int slot, Tensor targets, float gradient_scale, Tensor losses) 
 }
 
 void Stage::backward(int slot, Tensor ids) {
+    backward_blocks(slot, 0, blocks_.size());
+    backward_embedding(slot, ids);
+}
+
+void Stage::backward_blocks(int slot, std::size_t first, std::size_t last) {
     LOCKSTEP_ASSERT(options_.training);
     Slot& kept = slots_[static_cast<std::size_t>(slot)];
-    for (std::size_t i = blocks_.size(); i-- > 0;) {
+    for (std::size_t i = last; i-- > first;) {
         const OptionalScope timed(timed_ ? options_.tracer : nullptr, backward_regions_, i);
         const Tensor h = i == 0 ? kept.input : kept.blocks[i - 1].output;
         blocks_[i].backward(backend_, workspace_, kept.gradient, kept.blocks[i], h, options_.shape);
     }
+}
+
+void Stage::backward_embedding(int slot, Tensor ids) {
     if (options_.range.embedding)
-        backend_.embedding_backward(dtable_, dposition_, ids, kept.gradient, options_.shape.length);
+        backend_.embedding_backward(dtable_, dposition_, ids, hidden_gradient(slot), options_.shape.length);
 }
 
 void Stage::logits(int slot, Tensor logits) {

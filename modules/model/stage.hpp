@@ -36,6 +36,11 @@ class Stage {
     // kept.
     void loss(int slot, Tensor targets, float gradient_scale, Tensor losses);
     void backward(int slot, Tensor ids);
+    // backward in parts, from the last block to the first: blocks [first, last) of this stage, counted from 0, then the
+    // embedding. After a block its gradients are whole.
+    void backward_blocks(int slot, std::size_t first, std::size_t last);
+    void backward_embedding(int slot, Tensor ids);
+    std::size_t blocks() const { return blocks_.size(); }
     // All logits [N, V] of the last forward; for tests and small models.
     void logits(int slot, Tensor logits);
 
@@ -63,6 +68,7 @@ class Stage {
     Backend& backend_;
     config::ModelDescription model_;
     StageOptions options_;
+    Type type_;
     Tensor table_, dtable_, position_, dposition_, head_, dhead_;
     std::vector<Block> blocks_;
     std::optional<Norm> final_norm_;

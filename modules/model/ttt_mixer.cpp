@@ -36,6 +36,7 @@ class TttMixer final : public Mixer {
     TttMixer(Backend& backend, const ParameterSet& parameters, const std::string& prefix,
              const config::ModelDescription& model)
         : model_(model),
+          type_(parameters.compute_type()),
           query_(parameters, prefix + "mixer/query"),
           value_(parameters, prefix + "mixer/value"),
           output_(parameters, prefix + "mixer/output"),
@@ -44,11 +45,11 @@ class TttMixer final : public Mixer {
           dinner_(inner_of(parameters, prefix, true)),
           token_step_(parameters.value(prefix + "mixer/token_step")),
           dtoken_step_(parameters.gradient(prefix + "mixer/token_step")),
-          step_weight_(flattened(parameters.value(prefix + "mixer/step_size/weight"))),
+          step_weight_(flattened(parameters.working(prefix + "mixer/step_size/weight"))),
           dstep_weight_(flattened(parameters.gradient(prefix + "mixer/step_size/weight"))),
           step_bias_(in_one_row(parameters.value(prefix + "mixer/step_size/bias"))),
           dstep_bias_(in_one_row(parameters.gradient(prefix + "mixer/step_size/bias"))),
-          rotary_(backend.device(), model, model.ttt.mini_batch) {
+          rotary_(backend, model, model.ttt.mini_batch) {
         if (model.ttt.share_qk) {
             query_convolution_.emplace(parameters, prefix + "mixer/query_convolution");
             key_convolution_.emplace(parameters, prefix + "mixer/key_convolution");
@@ -64,12 +65,12 @@ class TttMixer final : public Mixer {
     std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool training) const override {
         auto saved = std::make_unique<TttSaved>();
         const Shape rows = {shape.rows(), model_.width};
-        if (model_.ttt.share_qk) saved->shared = arena.allocate(Type::fp32, rows);
+        if (model_.ttt.share_qk) saved->shared = arena.allocate(type_, rows);
         for (Tensor* tensor : {&saved->q, &saved->k, &saved->v, &saved->y, &saved->normed})
-            *tensor = arena.allocate(Type::fp32, rows);
+            *tensor = arena.allocate(type_, rows);
         if (gate_) {
-            saved->gate = arena.allocate(Type::fp32, rows);
-            saved->gated = arena.allocate(Type::fp32, rows);
+            saved->gate = arena.allocate(type_, rows);
+            saved->gated = arena.allocate(type_, rows);
         }
         saved->step_size = arena.allocate(Type::fp32, {shape.rows(), model_.heads});
         saved->token_scale = arena.allocate(Type::fp32, {model_.ttt.mini_batch});
@@ -78,37 +79,38 @@ class TttMixer final : public Mixer {
         return saved;
     }
 
-    void forward(Backend& backend, Arena&, Tensor h, MixerSaved& kept, Tensor x, const PassShape& shape) override {
+    void forward(Backend& backend, Arena&, Tensor y, MixerSaved& kept, Tensor x, const PassShape& shape) override {
         auto& saved = static_cast<TttSaved&>(kept);
         project(backend, saved, x, {}, shape.length, 0);
         backend.ttt_forward(saved.y, saved.scan, saved.q, saved.k, saved.v, saved.step_size, saved.token_scale, inner_,
                             ttt_shape(shape));
-        finish(backend, h, saved, x);
+        finish(backend, y, saved, x);
     }
 
-    void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dh, MixerSaved& kept, Tensor x,
+    void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dout, MixerSaved& kept, Tensor x,
                   const PassShape& shape) override {
         auto& saved = static_cast<TttSaved&>(kept);
         const std::size_t mark = workspace.mark();
         const Shape rows = saved.q.shape();
-        const auto make = [&](const Shape& of) { return workspace.allocate(Type::fp32, of); };
+        const auto make = [&](const Shape& of) { return workspace.allocate(type_, of); };
 
         const Tensor dnormed = make(rows), dy = make(rows);
         if (gate_) {
             const Tensor dgated = dy, dgate = make(rows);
-            output_.backward(backend, dgated, dh, saved.gated, Accumulate::no);
+            output_.backward(backend, dgated, dout, saved.gated, Accumulate::no);
             backend.gelu_gate_backward(dgate, dnormed, dgated, saved.gate, saved.normed);
             gate_->backward(backend, dx, dgate, x, Accumulate::no);
         } else {
-            output_.backward(backend, dnormed, dh, saved.normed, Accumulate::no);
+            output_.backward(backend, dnormed, dout, saved.normed, Accumulate::no);
             backend.fill(dx, 0);
         }
         backend.fill(dy, 0);  // a norm's backward adds
         post_norm_.backward(backend, dy, dnormed, saved.y, saved.post_statistics);
 
         const Tensor dq = make(rows), dk = make(rows), dv = dnormed;
-        const Tensor dstep = make(saved.step_size.shape()), dlogit = make(saved.step_size.shape());
-        const Tensor dtoken_scale = make(saved.token_scale.shape());
+        const Tensor dlogit = make(saved.step_size.shape());
+        const Tensor dstep = workspace.allocate(Type::fp32, saved.step_size.shape());
+        const Tensor dtoken_scale = workspace.allocate(Type::fp32, saved.token_scale.shape());
         backend.fill(dtoken_scale, 0);
         backend.ttt_backward(dq, dk, dv, dstep, dtoken_scale, dinner_, dy, saved.scan, saved.q, saved.k, saved.v,
                              saved.step_size, saved.token_scale, inner_, ttt_shape(shape));
@@ -143,7 +145,7 @@ class TttMixer final : public Mixer {
         state->inner = {like(inner_.weight1), like(inner_.bias1), like(inner_.weight2), like(inner_.bias2),
                         like(inner_.weight1), like(inner_.bias1), like(inner_.weight2), like(inner_.bias2)};
         if (query_convolution_)
-            state->history = arena.allocate(Type::fp32, {1, query_convolution_->kernel() - 1, model_.width});
+            state->history = arena.allocate(type_, {1, query_convolution_->kernel() - 1, model_.width});
         return state;
     }
 
@@ -162,7 +164,7 @@ class TttMixer final : public Mixer {
         if (!state.history.empty()) backend.fill(state.history, 0);
     }
 
-    void decode(Backend& backend, Arena& workspace, Tensor h, MixerState& kept, Tensor x,
+    void decode(Backend& backend, Arena& workspace, Tensor y, MixerState& kept, Tensor x,
                 std::int64_t position) override {
         auto& state = static_cast<TttDecodeState&>(kept);
         const std::size_t mark = workspace.mark();
@@ -172,7 +174,7 @@ class TttMixer final : public Mixer {
         project(backend, pass, x, state.history, shape.length, position);
         backend.ttt_decode(pass.y, state.inner, pass.q, pass.k, pass.v, pass.step_size, pass.token_scale, inner_,
                            ttt_shape(shape), position);
-        finish(backend, h, pass, x);
+        finish(backend, y, pass, x);
         workspace.release(mark);
     }
 
@@ -229,16 +231,17 @@ class TttMixer final : public Mixer {
     }
 
     // Everything after the scan.
-    void finish(Backend& backend, Tensor h, TttSaved& saved, Tensor x) const {
+    void finish(Backend& backend, Tensor y, TttSaved& saved, Tensor x) const {
         post_norm_.forward(backend, saved.normed, saved.post_statistics, saved.y);
         if (gate_) {
             gate_->forward(backend, saved.gate, x);
             backend.gelu_gate_forward(saved.gated, saved.gate, saved.normed);
         }
-        output_.forward(backend, h, gate_ ? saved.gated : saved.normed, Accumulate::yes);
+        output_.forward(backend, y, gate_ ? saved.gated : saved.normed);
     }
 
     config::ModelDescription model_;
+    Type type_;
     const Backend* backend_ = nullptr;
     Linear query_, value_, output_;
     std::optional<Linear> key_, gate_;

@@ -13,11 +13,12 @@ class AdamW {
   public:
     AdamW(kernels::Backend& backend, model::ParameterSet& parameters, const config::OptimizerSection& settings);
 
-    // L2 norm of all gradients together.
-    double gradient_norm() const;
-    // One update. `gradient_norm` decides the clip factor: clip / (norm + 1e-6), at most 1. `step` counts updates
-    // from 1.
-    void update(double learning_rate, double gradient_norm, std::int64_t step);
+    // One update, decided on the device: none where `loss` (fp64 [1]) or the norm of all gradients is not finite; the
+    // norm decides the clip factor, clip / (norm + 1e-6), at most 1.
+    void update(double learning_rate, Tensor loss);
+    // Of the last update, laid out as kernels::Decision.
+    Tensor decision() const { return decision_; }
+    void set_updates(std::int64_t updates);  // made so far, where a run is resumed
 
     Tensor first_moment(std::size_t parameter) const { return parameters_.part(first_moment_, parameter); }
     Tensor second_moment(std::size_t parameter) const { return parameters_.part(second_moment_, parameter); }
@@ -25,12 +26,13 @@ class AdamW {
     std::size_t bytes() const { return memory_.capacity(); }
 
   private:
-    bool decays(const model::ParameterDescription& parameter) const;
+    void mark_decaying();
     kernels::Backend& backend_;
     model::ParameterSet& parameters_;
     config::OptimizerSection settings_;
-    Arena memory_;
+    Arena memory_, small_;
     Tensor all_moments_, first_moment_, second_moment_;  // flat, laid out like the parameters
+    Tensor decays_, decision_, squares_;
 };
 
 }  // namespace lockstep::optim

@@ -14,11 +14,14 @@ struct Evaluation {
     std::int64_t tokens = 0;
 };
 
-// int32 tensors of one micro-batch.
+// Tensors of one micro-batch on the device.
 struct BatchTensors {
     BatchTensors(Device device, const model::PassShape& shape);
     Arena memory;
-    Tensor ids, targets, losses;  // [N]
+    Tensor ids, targets, losses;                       // [N]; fp32 losses
+    Tensor sum;                                        // fp64 [1]: of the losses
+    std::vector<std::int32_t> host_ids, host_targets;  // where they are made
+    void upload(kernels::Backend& backend);            // ids and targets
 };
 
 // Collective: the first `windows` windows of `data` in order (0: all), divided among the ranks.

@@ -5,10 +5,14 @@
 
 namespace lockstep::train {
 
-std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& parameters) {
+checkpoint::Entry entry_of(std::string path, Tensor value, kernels::Backend& backend) {
+    return {std::move(path), value, backend.device().kind == DeviceKind::cpu ? nullptr : &backend};
+}
+
+std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& parameters, kernels::Backend& backend) {
     std::vector<checkpoint::Entry> entries;
     for (const auto& parameter : parameters.descriptions())
-        entries.push_back({"parameters/" + parameter.name, parameters.value(parameter.name)});
+        entries.push_back(entry_of("parameters/" + parameter.name, parameters.value(parameter.name), backend));
     return entries;
 }
 
@@ -16,16 +20,16 @@ double inner_rate_factor(const ModelFile& file) {
     return optim::inner_rate_factor(file.description.model, file.description.schedule.warmup, file.contents.state.step);
 }
 
-ModelFile load_model(const std::string& checkpoint, cluster::Communicator& communicator) {
+ModelFile load_model(const std::string& checkpoint, kernels::Backend& backend, cluster::Communicator& communicator) {
     ModelFile file;
     cluster::together(communicator, [&] {
         file.contents = checkpoint::read_contents(checkpoint);
         file.description = config::parse_run_description(file.contents.run_description, checkpoint, {});
         const auto& model = file.description.model;
         file.parameters = std::make_unique<model::ParameterSet>(
-            Device{}, model::describe_parameters(model, model::whole_model(model)), false);
+            backend.device(), model::describe_parameters(model, model::whole_model(model)), false);
     });
-    checkpoint::load(checkpoint, parameter_entries(*file.parameters), communicator);
+    checkpoint::load(checkpoint, parameter_entries(*file.parameters, backend), communicator);
     return file;
 }
 

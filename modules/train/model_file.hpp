@@ -16,13 +16,14 @@ struct ModelFile {
     std::unique_ptr<model::ParameterSet> parameters;  // values only
 };
 
-// Collective.
-ModelFile load_model(const std::string& checkpoint, cluster::Communicator& communicator);
+// Collective. The model computes in fp32, whatever it was trained in.
+ModelFile load_model(const std::string& checkpoint, kernels::Backend& backend, cluster::Communicator& communicator);
 
 // The factor on the inner learning rate of TTT at the step of the checkpoint.
 double inner_rate_factor(const ModelFile& file);
 
-// What a checkpoint calls the tensors of a stage: "parameters/<name>".
-std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& parameters);
+// What a checkpoint calls the tensors of a stage: "parameters/<name>". They lie on the backend's device.
+checkpoint::Entry entry_of(std::string path, Tensor value, kernels::Backend& backend);
+std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& parameters, kernels::Backend& backend);
 
 }  // namespace lockstep::train

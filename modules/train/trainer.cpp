@@ -21,6 +21,8 @@ namespace {
 // Every so many steps the replicas' parameters are compared.
 constexpr std::int64_t replica_check_every = 100;
 
+constexpr std::int64_t compared_at_a_time = std::int64_t{1} << 24;  // elements, when they come from a GPU
+
 // How often status.json says how far the run is.
 constexpr double status_every_seconds = 10;
 
@@ -48,6 +50,31 @@ ExitCode Trainer::run() {
     }
 }
 
+void Trainer::Control::add(const Control& later) {
+    stop = std::max(stop, later.stop);
+    flush = flush || later.flush;
+    save = save || later.save;
+    writing = writing || later.writing;
+    write_pending = write_pending || later.write_pending;
+}
+
+// Takes what steps in flight have brought, oldest first, until `left` are still under way. All ranks have the same
+// steps under way. All but the newest are recorded; the newest row still takes what this step does from here on.
+Trainer::Control Trainer::finish_down_to(std::size_t left, std::vector<Finished>& finished) {
+    Control control;
+    while (in_flight_.size() > left) {
+        if (!finished.empty()) record(finished.back());
+        Issued oldest = std::move(in_flight_.front());
+        in_flight_.pop_front();
+        finished.push_back(finish(std::move(oldest)));
+        const Control agreed = exchange(finished.back().seconds);
+        control.add(agreed);
+        finished.back().slowest_seconds = agreed.slowest_seconds;
+        report(finished.back());
+    }
+    return control;
+}
+
 ExitCode Trainer::train() {
     last_save_ = seconds_now();
     const std::int64_t every = description_.checkpoint.every, validate_every = description_.validation.every;
@@ -57,40 +84,58 @@ ExitCode Trainer::train() {
         ++step;
         *current_step_ = step;
         fault::set_position(session_.rank(), step);
-        const std::int64_t epoch = training_data_->epoch_of(state_.data_cursor);
+        std::vector<Finished> finished;
+        Control control;
+        exact_ = wants_exact_times(step);
+        // Such a step has its row of times for itself.
+        if (exact_ && !in_flight_.empty()) {
+            control.add(finish_down_to(0, finished));
+            record(finished.back());
+            finished.clear();
+        }
+        const auto in_flight = static_cast<std::int64_t>(in_flight_.size());
+        const std::int64_t epoch = training_data_->epoch_of(state_.data_cursor + in_flight * description_.batch.global);
         if (epoch != epoch_) {
             if (epoch_ >= 0) tracer_->end(regions_.epoch);
             tracer_->begin(regions_.epoch);
             epoch_ = epoch;
         }
         tracer_->begin(regions_.step);
-        const double start = seconds_now();
-        const StepResult result = make_step(step);
-        const double seconds = seconds_now() - start;
-        const Control control = exchange(step, seconds);
+        issue(step, epoch, seconds_now());
+        control.add(finish_down_to(exact_ ? 0 : in_flight_limit_, finished));
         tracer_->end(regions_.step);
-        stop = control.stop;
-        report(step, result, control.slowest_seconds);
-        const std::int64_t skipped_in_a_row = state_.skipped_in_a_row;
-        const bool given_up = skipped_in_a_row >= description_.optimizer.skip_limit;
-        if (given_up) state_.skipped_in_a_row = 0;  // who resumes after this has changed something
-        const bool last = step == steps_ || stop != go_on || given_up;
-        if ((validate_every > 0 && step % validate_every == 0) || (step == steps_ && validation_data_)) validate(step);
-        if (control.write_pending && !control.writing) commit_checkpoint();
-        const bool save_now = last || control.save || (every > 0 && step % every == 0);
-        // Before a checkpoint too: its parts come from different replicas.
-        if (save_now || step % replica_check_every == 0) compare_replicas(step);
-        const bool saved = !save_now || save(step, last);
 
-        record(step, epoch, result, control.slowest_seconds);
+        stop = control.stop;
+        if (options_.stop_at > 0 && step >= options_.stop_at) stop = std::max<std::int64_t>(stop, stop_at_step);
+        const auto given_up = [&] { return state_.skipped_in_a_row >= description_.optimizer.skip_limit; };
+        const bool validate_now =
+            (validate_every > 0 && step % validate_every == 0) || (step == steps_ && validation_data_);
+        const auto last = [&] { return step == steps_ || stop != go_on || given_up(); };
+        const auto save_now = [&] { return last() || control.save || (every > 0 && step % every == 0); };
+        // Before a checkpoint too: its parts come from different replicas.
+        const auto compare_now = [&] { return save_now() || step % replica_check_every == 0; };
+        // What looks at parameters or at this step's numbers waits for them.
+        if (validate_now || compare_now()) {
+            control.add(finish_down_to(0, finished));
+            stop = std::max(stop, control.stop);
+        }
+        const bool gives_up = given_up(), is_last = last(), saves = save_now();
+        const std::int64_t skipped_in_a_row = state_.skipped_in_a_row;
+        if (gives_up) state_.skipped_in_a_row = 0;  // who resumes after this has changed something
+        if (validate_now) validate(step);
+        if (control.write_pending && !control.writing) commit_checkpoint();
+        if (compare_now()) compare_replicas(step);
+        const bool saved = !saves || save(step, is_last);
+
+        if (!finished.empty()) record(finished.back());
         if (control.flush) tracer_->flush();
-        if (last && !saved) {
+        if (is_last && !saved) {
             tracer_->close();
             throw fault_error(
                 "step {} could not be saved in {}; the newest whole checkpoint there is the one to resume from", step,
                 checkpoint_folder_);
         }
-        if (given_up) {
+        if (gives_up) {
             tracer_->close();
             throw fault_error(
                 "the loss or its gradient was not finite in {} steps in a row, up to step {}; the last good parameters "
@@ -114,94 +159,26 @@ ExitCode Trainer::train() {
     return code;
 }
 
-void Trainer::record(std::int64_t step, std::int64_t epoch, const StepResult& result, double slowest_seconds) {
+void Trainer::record(const Finished& finished) {
     trace::StepRecord row;
-    row.step = step;
-    row.epoch = epoch;
-    row.loss = result.loss;
-    row.learning_rate = optim::learning_rate(description_.schedule, steps_, step);
-    row.gradient_norm = result.gradient_norm;
+    row.step = finished.step;
+    row.epoch = finished.epoch;
+    row.loss = finished.loss;
+    row.learning_rate = optim::learning_rate(description_.schedule, steps_, finished.step);
+    row.gradient_norm = finished.gradient_norm;
     row.batch = description_.batch.global;
     row.tokens = description_.batch.global * description_.batch.length;
-    row.skipped = result.skipped ? 1 : 0;
-    row.seconds = slowest_seconds;
+    row.skipped = finished.skipped ? 1 : 0;
+    row.seconds = finished.slowest_seconds;
     row.model_flop = row.hardware_flop = flop_per_token_ * static_cast<double>(row.tokens);
     const ProcessMemory memory = process_memory();
-    const std::size_t planned = 2 * parameters_->all_values().bytes() + optimizer_->bytes() +
+    const std::size_t planned = parameters_->bytes() + parameters_->all_gradients().bytes() + optimizer_->bytes() +
                                 stage_->activation_bytes() + stage_->workspace_bytes();
     tracer_->memory(planned, memory.resident, std::max(memory.peak, memory.resident));
-    tracer_->finish_step(row, result.rank_loss);
+    tracer_->finish_step(row, finished.rank_loss);
 }
 
-void Trainer::load_batch(std::int64_t first_sample, std::int64_t micro_step) {
-    const std::int64_t length = description_.batch.length, micro = micro_;
-    const std::int64_t first = first_sample + (session_.rank() * accumulation_ + micro_step) * micro;
-    {
-        const trace::Scope timed(*tracer_, regions_.data_loading);
-        for (std::int64_t i = 0; i < micro; ++i)
-            training_data_->fetch(first + i, host_ids_.data() + i * length, host_targets_.data() + i * length);
-    }
-    const trace::Scope timed(*tracer_, regions_.data_movement);
-    std::memcpy(batch_->ids.data(), host_ids_.data(), batch_->ids.bytes());
-    std::memcpy(batch_->targets.data(), host_targets_.data(), batch_->targets.bytes());
-}
-
-Trainer::StepResult Trainer::make_step(std::int64_t step) {
-    StepResult result;
-    const auto tokens = static_cast<double>(description_.batch.global * description_.batch.length);
-    const auto gradient_scale = static_cast<float>(1.0 / tokens);
-    stage_->set_inner_rate_factor(optim::inner_rate_factor(description_.model, description_.schedule.warmup, step));
-    {
-        const trace::Scope timed(*tracer_, regions_.optimizer);
-        backend_->fill(parameters_->all_gradients(), 0);
-    }
-    double sum = 0;
-    for (std::int64_t micro_step = 0; micro_step < accumulation_; ++micro_step) {
-        load_batch(state_.data_cursor, micro_step);
-        {
-            const trace::Scope timed(*tracer_, regions_.forward);
-            stage_->forward(0, batch_->ids);
-        }
-        {
-            const trace::Scope timed(*tracer_, regions_.loss);
-            stage_->loss(0, batch_->targets, gradient_scale, batch_->losses);
-            sum += backend_->sum(batch_->losses);
-        }
-        {
-            const trace::Scope timed(*tracer_, regions_.backward);
-            stage_->backward(0, batch_->ids);
-        }
-    }
-    if (fault::at("loss") == "nan") sum = std::nan("");
-    result.rank_loss = sum * session_.size() / tokens;
-    {
-        const trace::Scope timed(*tracer_, regions_.communication);
-        const trace::Scope within(*tracer_, regions_.communication_data);
-        data_communicator_->all_reduce(parameters_->all_gradients(), cluster::Reduce::sum);
-        result.loss = data_communicator_->all_sum(sum) / tokens;
-    }
-    {
-        const trace::Scope timed(*tracer_, regions_.optimizer);
-        result.gradient_norm = optimizer_->gradient_norm();
-        // Both are the same on every rank, so all skip or none does.
-        result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.gradient_norm);
-        if (!result.skipped) {
-            ++state_.optimizer_steps;
-            optimizer_->update(optim::learning_rate(description_.schedule, steps_, step), result.gradient_norm,
-                               state_.optimizer_steps);
-        }
-    }
-    state_.step = step;
-    state_.samples += description_.batch.global;
-    state_.data_cursor += description_.batch.global;
-    state_.tokens += description_.batch.global * description_.batch.length;
-    state_.skipped_steps += result.skipped ? 1 : 0;
-    state_.skipped_in_a_row = result.skipped ? state_.skipped_in_a_row + 1 : 0;
-    fault::at("step_end");
-    return result;
-}
-
-Trainer::Control Trainer::exchange(std::int64_t step, double seconds) {
+Trainer::Control Trainer::exchange(double seconds) {
     std::int64_t stop = go_on;
     const double now = seconds_now();
     bool save = false;
@@ -214,7 +191,6 @@ Trainer::Control Trainer::exchange(std::int64_t step, double seconds) {
         const double minutes = description_.checkpoint.every_minutes;
         save = minutes > 0 && now - last_save_ > minutes * 60;
     }
-    if (options_.stop_at > 0 && step >= options_.stop_at) stop = stop_at_step;
     if (requested_signal() != 0) stop = stop_for_signal + requested_signal();
     using Writing = checkpoint::Writer::Progress;
     const Writing writing = writer_->progress();
@@ -231,8 +207,10 @@ Trainer::Control Trainer::exchange(std::int64_t step, double seconds) {
             values[3] != 0, values[4] != 0, static_cast<double>(values[5]) * 1e-9};
 }
 
-void Trainer::report(std::int64_t step, const StepResult& result, double seconds) {
+void Trainer::report(const Finished& finished) {
     if (!folder_) return;
+    const std::int64_t step = finished.step;
+    const double seconds = finished.slowest_seconds;
     if (seconds_now() - last_status_ > status_every_seconds) {
         last_status_ = seconds_now();
         RunFolder::write_status(run_path_, "running", step, 0, "");
@@ -240,14 +218,14 @@ void Trainer::report(std::int64_t step, const StepResult& result, double seconds
     const std::int64_t tokens = description_.batch.global * description_.batch.length;
     StepMetrics metrics;
     metrics.step = step;
-    metrics.loss = result.loss;
+    metrics.loss = finished.loss;
     metrics.learning_rate = optim::learning_rate(description_.schedule, steps_, step);
-    metrics.gradient_norm = result.gradient_norm;
+    metrics.gradient_norm = finished.gradient_norm;
     metrics.tokens = tokens;
     metrics.seconds = seconds;
     metrics.tokens_per_second = static_cast<double>(tokens) / seconds;
     metrics.flop_per_second = flop_per_token_ * metrics.tokens_per_second;
-    metrics.skipped = result.skipped;
+    metrics.skipped = finished.skipped;
     folder_->write_step(metrics);
 
     StepLine line;
@@ -260,10 +238,10 @@ void Trainer::report(std::int64_t step, const StepResult& result, double seconds
     line.tokens_per_second = metrics.tokens_per_second;
     line.flop_per_second = metrics.flop_per_second;
     line.learning_rate = metrics.learning_rate;
-    line.loss = result.loss;
-    line.gradient_norm = result.gradient_norm;
+    line.loss = finished.loss;
+    line.gradient_norm = finished.gradient_norm;
     line.skipped = state_.skipped_steps;
-    line.skipped_now = result.skipped;
+    line.skipped_now = finished.skipped;
     progress_->step(line);
 }
 
@@ -272,7 +250,7 @@ void Trainer::validate(std::int64_t step) {
     const trace::Scope timed(*tracer_, regions_.validation);
     const std::int64_t windows = description_.validation.batches * description_.batch.global;
     const Evaluation evaluation =
-        evaluate(*backend_, *stage_, *batch_, *validation_data_, windows, *data_communicator_);
+        evaluate(*devices_.backend, *stage_, *batch_, *validation_data_, windows, *control_communicator_);
     log::info("validation at step {}: loss {:.5f}, perplexity {:.3f}, {} tokens", step, evaluation.loss,
               std::exp(evaluation.loss), with_commas(evaluation.tokens));
     if (folder_) folder_->write_validation(step, evaluation.loss);
@@ -287,7 +265,7 @@ checkpoint::Contents Trainer::contents(std::int64_t step) const {
     contents.state.length = description_.batch.length;
     contents.state.ranks = session_.size();
     contents.state.threads = threads();
-    contents.state.processor = processor_name();
+    contents.state.processor = devices_.name;
     contents.state.commit = commit();
     contents.state.finished = step >= steps_;
     contents.run_description = config::to_toml(description_);
@@ -317,8 +295,19 @@ void Trainer::compare_replicas(std::int64_t step) {
     const trace::Scope timed(*tracer_, regions_.communication);
     const trace::Scope within(*tracer_, regions_.communication_control);
     Hasher hasher;
-    for (const Tensor& values : {parameters_->all_values(), optimizer_->all_moments()})
-        hasher.add(values.data(), values.bytes());
+    std::vector<char> piece;
+    for (const Tensor& values : {parameters_->all_values(), optimizer_->all_moments()}) {
+        if (!devices_.on_gpu()) {
+            hasher.add(values.data(), values.bytes());
+            continue;
+        }
+        for (std::int64_t first = 0; first < values.count(); first += compared_at_a_time) {
+            const Tensor part = values.slice(first, std::min(compared_at_a_time, values.count() - first));
+            piece.resize(part.bytes());
+            devices_.backend->download(piece.data(), part);
+            hasher.add(piece.data(), piece.size());
+        }
+    }
     const std::uint64_t own = hasher.digest();
     const std::vector<char> all = control_communicator_->gather(&own, sizeof own, 0);
     cluster::on_root(*control_communicator_, [&] {

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint.hpp"
 #include "cluster/session.hpp"
@@ -15,6 +18,7 @@
 #include "model/stage.hpp"
 #include "optim/adamw.hpp"
 #include "trace/tracer.hpp"
+#include "train/devices.hpp"
 #include "train/evaluation.hpp"
 #include "train/progress.hpp"
 #include "train/run_folder.hpp"
@@ -43,14 +47,30 @@ class Trainer {
         trace::RegionId initialization, epoch, step, data_loading, data_movement, forward, loss, backward,
             communication, communication_data, communication_control, optimizer, validation, checkpoint;
     };
-    struct StepResult {
+    // A step whose work is issued, and whose numbers are on their way from the device.
+    struct Issued {
+        std::int64_t step = 0, epoch = 0;
+        double start = 0;  // when it was issued
+        std::unique_ptr<kernels::Later> losses, decision;
+    };
+    struct Finished {
+        std::int64_t step = 0, epoch = 0;
         double loss = 0, rank_loss = 0, gradient_norm = 0;
         bool skipped = false;
+        double seconds = 0, slowest_seconds = 0;  // of this rank, of all
     };
     struct Control {            // what the ranks tell each other at a step's end
         std::int64_t stop = 0;  // 0 no; 1 --stop-at; 2 time; 3 stop file; above 100: a signal
         bool flush = false, save = false, writing = false, write_pending = false;
         double slowest_seconds = 0;
+        void add(const Control& later);
+    };
+    // A part of a micro-step's work after which one bucket of gradients is whole.
+    struct Segment {
+        std::size_t first_block = 0, last_block = 0;
+        bool first = false, last = false;               // with forward and loss; with the embedding's backward
+        Tensor bucket;                                  // of the flat gradients
+        std::unique_ptr<kernels::Recording> recording;  // of all its work
     };
 
     // trainer_setup.cpp
@@ -59,6 +79,8 @@ class Trainer {
     void decide_resume();
     void build();
     void start_trace();
+    void make_stage();
+    void cut_segments();
     void restore(const std::string& path);
     void say_memory_plan() const;
     void check_checkpoint_folder() const;
@@ -70,11 +92,10 @@ class Trainer {
 
     // trainer.cpp
     ExitCode train();
-    StepResult make_step(std::int64_t step);
-    void load_batch(std::int64_t first_sample, std::int64_t micro_step);
-    Control exchange(std::int64_t step, double seconds);
-    void record(std::int64_t step, std::int64_t epoch, const StepResult& result, double slowest_seconds);
-    void report(std::int64_t step, const StepResult& result, double seconds);
+    Control finish_down_to(std::size_t left, std::vector<Finished>& finished);
+    Control exchange(double seconds);
+    void record(const Finished& finished);
+    void report(const Finished& finished);
     void validate(std::int64_t step);
     bool save(std::int64_t step, bool wait);  // false: it could not be written
     void commit_checkpoint();
@@ -82,14 +103,27 @@ class Trainer {
     checkpoint::Contents contents(std::int64_t step) const;
     std::string stop_reason(std::int64_t stop) const;
 
+    // step.cpp
+    bool wants_exact_times(std::int64_t step) const;
+    void issue(std::int64_t step, std::int64_t epoch, double start);
+    Finished finish(Issued issued);
+    void load_batch(std::int64_t first_sample, std::int64_t micro_step);
+    void run_micro_step(bool reduce);
+    void run_phases(bool reduce);
+    void run_segments(bool reduce);
+    void forward_and_loss_work();
+    void segment_work(const Segment& segment);
+    template <class Body>
+    void phase(trace::RegionId region, const char* name, Body&& body);
+
     cluster::Session& session_;
     config::RunDescription description_;
     TrainOptions options_;
-    std::unique_ptr<cluster::Communicator> data_communicator_, control_communicator_;
+    std::unique_ptr<cluster::Communicator> control_communicator_;
     std::unique_ptr<RunFolder> folder_;         // rank 0
     std::unique_ptr<RunLock> checkpoint_lock_;  // rank 0
     std::string run_path_, checkpoint_folder_, resume_path_;
-    std::unique_ptr<kernels::Backend> backend_;
+    Devices devices_;
     std::optional<data::Dataset> training_data_, validation_data_;
     std::unique_ptr<model::ParameterSet> parameters_;
     std::unique_ptr<optim::AdamW> optimizer_;
@@ -99,7 +133,14 @@ class Trainer {
     std::unique_ptr<checkpoint::Writer> writer_;
     std::unique_ptr<Progress> progress_;
     Regions regions_{};
-    std::vector<std::int32_t> host_ids_, host_targets_;
+    std::vector<Segment> segments_;
+    Arena scalars_memory_;
+    Tensor losses_;  // fp64 [2]: the sum of this rank's losses, and of all ranks'
+    std::deque<Issued> in_flight_;
+    std::size_t in_flight_limit_ = 0;
+    bool exact_ = true;              // regions of this step are timed one by one
+    std::int64_t segment_runs_ = 0;  // since the work last changed
+    double inner_rate_factor_ = 1, last_finish_ = 0;
 
     checkpoint::State state_;
     std::int64_t steps_ = 0;         // of the whole schedule
@@ -111,8 +152,5 @@ class Trainer {
     double started_ = 0, last_save_ = 0, last_stop_check_ = 0, last_status_ = 0, flop_per_token_ = 0;
     bool already_finished_ = false;
 };
-
-// "AMD EPYC 9654, avx2": results repeat bit for bit on the same kind only.
-std::string processor_name();
 
 }  // namespace lockstep::train

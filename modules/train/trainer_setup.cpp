@@ -12,29 +12,31 @@
 #include "base/version.hpp"
 #include "cluster/agree.hpp"
 #include "device/parallel.hpp"
+#include "device/sync.hpp"
 #include "model/flops.hpp"
 #include "train/model_file.hpp"
 #include "train/trainer.hpp"
 
 namespace lockstep::train {
+namespace {
 
-std::string processor_name() {
-    std::ifstream info("/proc/cpuinfo");
-    std::string name = "unknown processor";
-    for (std::string line; std::getline(info, line);)
-        if (line.rfind("model name", 0) == 0) {
-            name = line.substr(std::min(line.size(), line.find(':') + 2));
-            break;
-        }
-    return name + ", " + kernels::cpu_instruction_set();
+Type compute_type(const std::string& name) {
+    if (name == "bf16") return Type::bf16;
+    return name == "fp16" ? Type::fp16 : Type::fp32;
 }
+
+}  // namespace
 
 Trainer::Trainer(cluster::Session& session, config::RunDescription description, TrainOptions options)
     : session_(session), description_(std::move(description)), options_(std::move(options)), started_(seconds_now()) {
-    data_communicator_ = session.make_world_communicator();
     control_communicator_ = session.make_world_communicator();
     set_threads(session.place().threads);
-    backend_ = kernels::make_cpu_backend();
+    set_sync_mode(sync_mode_from(description_.sync.mode));
+    devices_ = open_devices(description_.run.device, session);
+    if (!devices_.on_gpu() && description_.precision.compute != "fp32")
+        throw usage_error(
+            "precision.compute = \"{}\": this version computes in fp32 on CPUs; set it to \"fp32\", or run on GPUs",
+            description_.precision.compute);
     run_path_ = description_.run.folder + "/" + description_.run.name;
     checkpoint_folder_ = description_.checkpoint.folder + "/" + description_.run.name;
 
@@ -53,7 +55,7 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
     if (!resume_path_.empty())
         restore(resume_path_);
     else
-        parameters_->initialize(description_.run.seed);
+        parameters_->initialize(*devices_.backend, description_.run.seed);
     // Only now: a launch that could not resume leaves what is said of the run as it was.
     if (folder_) {
         folder_->write_description(config::to_toml(description_));
@@ -98,8 +100,9 @@ void Trainer::check_batch() {
     const std::int64_t share = batch.global / ranks;
     micro_ = batch.micro;
     if (micro_ == 0) {
-        // As many sequences at once as fit about 8192 tokens: larger products gain little, memory grows in proportion.
-        micro_ = std::max<std::int64_t>(1, std::min(share, 8192 / std::max<std::int64_t>(1, batch.length)));
+        // As many sequences at once as fit so many tokens: larger products gain little, memory grows in proportion.
+        const std::int64_t tokens = devices_.on_gpu() ? 32768 : 8192;
+        micro_ = std::max<std::int64_t>(1, std::min(share, tokens / std::max<std::int64_t>(1, batch.length)));
         while (share % micro_ != 0) --micro_;
     }
     if (share % micro_ != 0)
@@ -232,6 +235,7 @@ void Trainer::start_trace() {
     options.rank.host = place.host;
     options.rank.cores = place.cores;
     options.rank.threads = threads();
+    if (devices_.on_gpu()) options.rank.gpu = devices_.name;
     const cluster::GridPlace grid = cluster::grid_place(session_.rank(), {1, session_.size(), 1});
     options.rank.data = grid.data;
     options.rank.tensor = grid.tensor;
@@ -253,49 +257,98 @@ void Trainer::start_trace() {
     regions_.checkpoint = tracer_->region("checkpoint");
     tracer_->begin(regions_.initialization);
 
-    const auto& model = description_.model;
-    model::StageOptions stage;
-    stage.range = model::whole_model(model);
-    stage.shape = {micro_, description_.batch.length};
-    stage.tracer = tracer_.get();
-    stage_ = std::make_unique<model::Stage>(*backend_, *parameters_, model, stage);
-    batch_ = std::make_unique<BatchTensors>(backend_->device(), stage.shape);
-    host_ids_.resize(static_cast<std::size_t>(stage.shape.rows()));
-    host_targets_.resize(static_cast<std::size_t>(stage.shape.rows()));
-    flop_per_token_ = model::training_flop_per_token(model, description_.batch.length);
+    make_stage();
     say_memory_plan();
     if (folder_) folder_->open_metrics(state_.step);
     progress_ = std::make_unique<Progress>(state_.step);
     tracer_->end(regions_.initialization);
 }
 
+void Trainer::make_stage() {
+    kernels::Backend& backend = *devices_.backend;
+    const auto& model = description_.model;
+    model::StageOptions stage;
+    stage.range = model::whole_model(model);
+    stage.shape = {micro_, description_.batch.length};
+    stage.tracer = tracer_.get();
+    stage_ = std::make_unique<model::Stage>(backend, *parameters_, model, stage);
+    batch_ = std::make_unique<BatchTensors>(backend.device(), stage.shape);
+    scalars_memory_ = Arena(backend.device(), Arena::device_alignment, "the step's scalars");
+    losses_ = scalars_memory_.allocate(Type::fp64, {2});
+    cut_segments();
+    if (devices_.on_gpu() && sync_mode() == SyncMode::async) in_flight_limit_ = 1;
+    if (devices_.on_gpu() && sync_mode() == SyncMode::bounded) in_flight_limit_ = bounded_steps;
+    flop_per_token_ = model::training_flop_per_token(model, description_.batch.length);
+}
+
+// The flat gradients are cut at blocks, from the end, into buckets that are worth a message of their own. The first
+// segment's bucket holds what comes behind the blocks too, the last one's what comes before them: a tied embedding is
+// whole only when its backward is done.
+void Trainer::cut_segments() {
+    const Tensor gradients = parameters_->all_gradients();
+    const auto& descriptions = parameters_->descriptions();
+    std::vector<std::int64_t> block_offsets(stage_->blocks(), -1);
+    for (std::size_t i = 0; i < descriptions.size(); ++i) {
+        const std::string& name = descriptions[i].name;
+        if (!name.starts_with("blocks/")) continue;
+        auto& offset = block_offsets[static_cast<std::size_t>(std::stoll(name.substr(7)))];
+        if (offset < 0) offset = parameters_->offset(i);
+    }
+    segments_.clear();
+    std::size_t last_block = stage_->blocks();
+    std::int64_t end = gradients.count();
+    for (std::size_t block = stage_->blocks(); block-- > 0;) {
+        const bool all = block == 0;
+        const std::int64_t begin = all ? 0 : block_offsets[block];
+        const bool whole = session_.size() > 1 && (end - begin) * std::int64_t{sizeof(float)} >= description_.parallel.bucket_bytes;
+        if (!all && !whole) continue;
+        Segment segment;
+        segment.first_block = block;
+        segment.last_block = last_block;
+        segment.first = segments_.empty();
+        segment.last = all;
+        segment.bucket = gradients.slice(begin, end - begin);
+        segments_.push_back(std::move(segment));
+        last_block = block;
+        end = begin;
+    }
+}
+
 void Trainer::build() {
     const auto& model = description_.model;
-    parameters_ = std::make_unique<model::ParameterSet>(
-        backend_->device(), model::describe_parameters(model, model::whole_model(model)), true);
-    optimizer_ = std::make_unique<optim::AdamW>(*backend_, *parameters_, description_.optimizer);
+    parameters_ = std::make_unique<model::ParameterSet>(devices_.backend->device(),
+                                                        model::describe_parameters(model, model::whole_model(model)),
+                                                        true, compute_type(description_.precision.compute));
+    optimizer_ = std::make_unique<optim::AdamW>(*devices_.backend, *parameters_, description_.optimizer);
     writer_ = std::make_unique<checkpoint::Writer>(checkpoint_folder_, description_.checkpoint.keep,
                                                    session_.make_world_communicator());
-    log::info("lockstep {} ({}), {}: {} rank{} x {} thread{} on {}", version(), commit(), processor_name(),
+    log::info("lockstep {} ({}), {}: {} rank{} x {} thread{} on {}", version(), commit(), devices_.name,
               session_.size(), session_.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s",
               session_.place().host);
+    if (session_.size() > 1) log::info("gradients travel by {}", devices_.carrier);
+    if (sync_mode() != SyncMode::async) log::info("sync mode: {}", sync_mode_name(sync_mode()));
     log::info("model: {}{}, {} parameters, {:.3g} FLOP a token", model.preset.empty() ? "" : model.preset + ", ",
               model.mixer, with_commas(model::parameter_count(model)),
               model::training_flop_per_token(model, description_.batch.length));
 }
 
 std::vector<checkpoint::Entry> Trainer::entries() const {
-    std::vector<checkpoint::Entry> entries = parameter_entries(*parameters_);
+    kernels::Backend& backend = *devices_.backend;
+    std::vector<checkpoint::Entry> entries = parameter_entries(*parameters_, backend);
     const auto& descriptions = parameters_->descriptions();
     for (std::size_t i = 0; i < descriptions.size(); ++i)
-        entries.push_back({"optimizer/first_moment/" + descriptions[i].name, optimizer_->first_moment(i)});
+        entries.push_back(
+            entry_of("optimizer/first_moment/" + descriptions[i].name, optimizer_->first_moment(i), backend));
     for (std::size_t i = 0; i < descriptions.size(); ++i)
-        entries.push_back({"optimizer/second_moment/" + descriptions[i].name, optimizer_->second_moment(i)});
+        entries.push_back(
+            entry_of("optimizer/second_moment/" + descriptions[i].name, optimizer_->second_moment(i), backend));
     return entries;
 }
 
 void Trainer::restore(const std::string& path) {
-    checkpoint::load(path, entries(), *data_communicator_);
+    checkpoint::load(path, entries(), *control_communicator_);
+    parameters_->refresh_working(*devices_.backend);
+    optimizer_->set_updates(state_.optimizer_steps);
     saved_step_ = state_.step;
     log::info("resumed from {} at step {}", path, state_.step);
     cluster::on_root(*control_communicator_, [&] {
@@ -303,7 +356,7 @@ void Trainer::restore(const std::string& path) {
             log::warning("a checkpoint later than step {} is set aside: {}", state_.step, moved);
     });
     if (session_.rank() != 0) return;  // warnings of other ranks are printed too
-    const std::string processor = processor_name();
+    const std::string processor = devices_.name;
     std::string differences;
     const auto compare = [&](const auto& then, const auto& now, const char* what) {
         if (then != now)
@@ -347,12 +400,14 @@ void Trainer::say_differences(const std::string& stored_description) const {
 void Trainer::say_memory_plan() const {
     const auto bytes = [](std::size_t value) { return human_bytes(static_cast<double>(value)); };
     const std::size_t parameters = parameters_->all_values().bytes();
+    const std::string left =
+        devices_.on_gpu() ? fmt::format(", {} of the GPU stay free", bytes(devices_.free_memory())) : "";
     log::info(
-        "memory a rank: parameters {}, gradients {}, moments {}, activations {}, workspace {}, and {} while a "
-        "checkpoint "
-        "is written; {} sequences of {} tokens at a time, {} micro-step{} a step",
-        bytes(parameters), bytes(parameters), bytes(optimizer_->bytes()), bytes(stage_->activation_bytes()),
-        bytes(stage_->workspace_bytes()),
+        "memory a rank: parameters {}, gradients {}, moments {}, activations {}, workspace {}{}, and {} of the host "
+        "while "
+        "a checkpoint is written; {} sequences of {} tokens at a time, {} micro-step{} a step",
+        bytes(parameters_->bytes()), bytes(parameters), bytes(optimizer_->bytes()), bytes(stage_->activation_bytes()),
+        bytes(stage_->workspace_bytes()), left,
         bytes((parameters + optimizer_->bytes()) / static_cast<std::size_t>(session_.size())), micro_,
         description_.batch.length, accumulation_, accumulation_ == 1 ? "" : "s");
 }

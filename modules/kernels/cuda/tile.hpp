@@ -178,6 +178,39 @@ __device__ inline void multiply(Sums<N>& sums, const Left<float, K>& left, const
     }
 }
 
+// M row blocks of 16 at once, sums[m] += left[m] right: what is loaded of the right operand is used M times. With 16
+// rows a warp, shared memory is what limits the tensor cores of an H100; with 32 it is not.
+template <Right layout, class T, int K, int N, int M>
+__device__ inline void multiply(Sums<N> (&sums)[M], const Left<T, K> (&left)[M], const T* right, int stride) {
+    if constexpr (sizeof(T) == 4) {
+#pragma unroll
+        for (int m = 0; m < M; ++m) multiply<layout>(sums[m], left[m], right, stride);
+    } else {
+        const auto at = [&](int k, int n) {
+            return layout == Right::rows_of_n ? right + 8 * n * stride + 16 * k : right + 16 * k * stride + 8 * n;
+        };
+#pragma unroll
+        for (int k = 0; k < K; ++k) {
+#pragma unroll
+            for (int n = 0; n + 1 < N; n += 2) {
+                unsigned low[2], high[2];
+                detail::load_right_pair<layout>(low, high, at(k, n), stride);
+#pragma unroll
+                for (int m = 0; m < M; ++m) {
+                    mma_16x8x16(sums[m].at[n], left[m].at[k], low, T{});
+                    mma_16x8x16(sums[m].at[n + 1], left[m].at[k], high, T{});
+                }
+            }
+            if constexpr (N % 2 == 1) {
+                unsigned b[2];
+                detail::load_right_single<layout>(b, at(k, N - 1), stride);
+#pragma unroll
+                for (int m = 0; m < M; ++m) mma_16x8x16(sums[m].at[N - 1], left[m].at[k], b, T{});
+            }
+        }
+    }
+}
+
 // Rounded to T into shared or global memory, rows [0, rows) only; `to` is element (0, 0).
 template <class T, int N>
 __device__ inline void store_sums(T* to, int stride, const Sums<N>& sums, int rows = 16) {
@@ -187,6 +220,21 @@ __device__ inline void store_sums(T* to, int stride, const Sums<N>& sums, int ro
         for (int i = 0; i < 4; ++i)
             if (Sums<N>::row(i) < rows)
                 to[Sums<N>::row(i) * stride + Sums<N>::column(n, i)] = from_float<T>(sums.at[n][i]);
+}
+
+// All 16 rows into shared memory, 16-bit elements two at a time: `to` is 4-byte aligned and `stride` even.
+template <class T, int N>
+__device__ inline void store_sums_in_pairs(T* to, int stride, const Sums<N>& sums) {
+    if constexpr (sizeof(T) == 4) {
+        store_sums(to, stride, sums);
+    } else {
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; i += 2)
+                *reinterpret_cast<std::uint32_t*>(to + Sums<N>::row(i) * stride + Sums<N>::column(n, i)) =
+                    pack_pair<T>(sums.at[n][i], sums.at[n][i + 1]);
+    }
 }
 
 }  // namespace lockstep::kernels::cuda

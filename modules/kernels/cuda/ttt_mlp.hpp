@@ -12,25 +12,25 @@
 
 namespace lockstep::kernels::cuda {
 
-// Mini-batches between two kept states. A state is 2·f·4f fp32 numbers (128 KiB at f = 64) for each head and sequence:
-// kept before every 16th, 32 sequences of 2048 tokens of the 125m preset need 4.2 GB for 12 layers; the backward
-// recomputes 16 states at a time, which for the blocks that run at once is 0.15 GB.
-constexpr int ttt_mlp_group = 16;
-
 struct TttMlpSizes {
     std::int64_t batch, length;
+    std::int64_t part_count;               // fp32 of a TttPart
     int mini_batch, heads, width, hidden;  // b, H, f, 4f
+    int group;                             // mini-batches between two kept states (ttt_interval)
 
     __host__ __device__ std::int64_t pairs() const { return batch * heads; }
     __host__ __device__ std::int64_t mini_batches() const { return (length + mini_batch - 1) / mini_batch; }
-    __host__ __device__ std::int64_t kept_states() const { return (mini_batches() - 1) / ttt_mlp_group; }
+    __host__ __device__ std::int64_t kept_states() const { return (mini_batches() - 1) / group; }
     __host__ __device__ std::int64_t row_stride() const { return static_cast<std::int64_t>(heads) * width; }
     // W1 [f, 4f], c1 [4f], W2 [4f, f], c2 [f], one after the other.
     __host__ __device__ std::int64_t state_count() const {
         return 2 * static_cast<std::int64_t>(width) * hidden + hidden + width;
     }
-    // The gradients that one head of one sequence adds: the state's, then γ [f], β [f], τ [b].
-    __host__ __device__ std::int64_t part_count() const { return state_count() + 2 * width + mini_batch; }
+    // What a kept state takes: the kernels with tensor cores pad f to the width they are made for.
+    __host__ __device__ std::int64_t kept_count() const {
+        const std::int64_t padded = width <= 64 ? 64 : width <= 96 ? 96 : width;
+        return 8 * padded * padded + 5 * padded;
+    }
 };
 
 // What a kernel reads and writes; q, k, v and their like begin at the first row.
@@ -41,20 +41,24 @@ struct TttMlpTask {
     T *y, *dq, *dk, *dv;
     const float *step_size, *token_scale;
     const float *weight1, *bias1, *weight2, *bias2, *norm_weight, *norm_bias;
-    float* saved;       // [pairs, kept states, state_count()], each kernel's own layout; may be null in forward
+    float* saved;       // [pairs, kept states, kept_count()], each kernel's own layout; may be null in forward
     float* dstep_size;  // overwritten
-    float* parts;       // [pairs, part_count()]
+    float* parts;       // [pairs, part_count], a TttPart each
     float* work;        // [blocks, work_count]
     std::int64_t work_count;
 };
 
 inline TttMlpSizes ttt_mlp_sizes(const TttShape& shape) {
-    return {shape.batch,
-            shape.length,
-            static_cast<int>(shape.mini_batch),
-            static_cast<int>(shape.heads),
-            static_cast<int>(shape.head_width),
-            static_cast<int>(shape.hidden())};
+    TttMlpSizes sizes{};
+    sizes.batch = shape.batch;
+    sizes.length = shape.length;
+    sizes.part_count = TttPart(shape).count;
+    sizes.mini_batch = static_cast<int>(shape.mini_batch);
+    sizes.heads = static_cast<int>(shape.heads);
+    sizes.width = static_cast<int>(shape.head_width);
+    sizes.hidden = static_cast<int>(shape.hidden());
+    sizes.group = static_cast<int>(ttt_interval(sizes.mini_batches()));
+    return sizes;
 }
 
 template <class T>
@@ -88,10 +92,20 @@ inline std::int64_t ttt_mlp_blocks(const TttArguments& arguments) {
     return std::min<std::int64_t>(arguments.pairs(), arguments.multiprocessors);
 }
 
+// The kernels with tensor cores take the problem, in blocks of F = 64 or 96; 0: they do not.
+inline int ttt_mlp_tile_width(const TttMlpSizes& sizes, Type type) {
+    if (type == Type::fp32 || sizes.mini_batch > 16 || sizes.width % 2 != 0 || sizes.width > 96) return 0;
+    return sizes.width <= 64 ? 64 : 96;
+}
+
 // ttt_mlp_general.cu: every type, width and mini-batch.
 std::int64_t ttt_mlp_general_work(const TttMlpSizes& sizes, bool backward);  // floats for a block
 void ttt_mlp_forward_general(const TttArguments& arguments, Type type);
 void ttt_mlp_backward_general(const TttArguments& arguments, Type type, float* parts, float* work);
+
+// ttt_mlp_backward_tiles.cu: where ttt_mlp_tile_width() is not 0.
+std::int64_t ttt_mlp_backward_tiles_work(const TttMlpSizes& sizes, int tile_width);  // floats for a block
+void ttt_mlp_backward_tiles(const TttArguments& arguments, Type type, float* parts, float* work);
 
 // φ, φ' and φ'' at one place.
 struct Gelu {

@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(threads) forward(TttMlpTask<T> task) {
         load_learned(a.states, task, head);
         for (std::int64_t number = 0; number < sizes.mini_batches(); ++number) {
             const Place place = place_of(sizes, pair, number);
-            if (task.saved && number > 0 && number % ttt_mlp_group == 0) {
-                float* kept = task.saved + (pair * sizes.kept_states() + number / ttt_mlp_group - 1) * count;
+            if (task.saved && number > 0 && number % sizes.group == 0) {
+                float* kept = task.saved + (pair * sizes.kept_states() + number / sizes.group - 1) * sizes.kept_count();
                 for_elements(static_cast<int>(count), [&](int i) { kept[i] = a.states[i]; });
             }
             load_keys(a, task.k, task.v, task.step_size, task.token_scale, place, sizes);
@@ -222,13 +222,13 @@ __global__ void __launch_bounds__(threads) backward(TttMlpTask<T> task) {
     for (std::int64_t pair = blockIdx.x; pair < sizes.pairs(); pair += gridDim.x) {
         const std::int64_t head = pair % sizes.heads;
         const float *norm_weight = task.norm_weight + head * f, *norm_bias = task.norm_bias + head * f;
-        float* const part = task.parts + pair * sizes.part_count();
+        float* const part = task.parts + pair * sizes.part_count;
         __syncthreads();
-        for_elements(static_cast<int>(sizes.part_count()), [&](int i) { part[i] = 0; });
-        for (std::int64_t group = (sizes.mini_batches() - 1) / ttt_mlp_group; group >= 0; --group) {
-            const std::int64_t begin = group * ttt_mlp_group;
+        for_elements(static_cast<int>(sizes.part_count), [&](int i) { part[i] = 0; });
+        for (std::int64_t group = (sizes.mini_batches() - 1) / sizes.group; group >= 0; --group) {
+            const std::int64_t begin = group * sizes.group;
             const std::int64_t end =
-                begin + ttt_mlp_group < sizes.mini_batches() ? begin + ttt_mlp_group : sizes.mini_batches();
+                begin + sizes.group < sizes.mini_batches() ? begin + sizes.group : sizes.mini_batches();
             const auto load_key_side = [&](std::int64_t number) {
                 const Place place = place_of(sizes, pair, number);
                 load_keys(a, task.k, task.v, task.step_size, task.token_scale, place, sizes);
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(threads) backward(TttMlpTask<T> task) {
             if (group == 0) {
                 load_learned(a.states, task, head);
             } else {
-                const float* kept = task.saved + (pair * sizes.kept_states() + group - 1) * count;
+                const float* kept = task.saved + (pair * sizes.kept_states() + group - 1) * sizes.kept_count();
                 for_elements(static_cast<int>(count), [&](int i) { a.states[i] = kept[i]; });
             }
             for (std::int64_t number = begin; number + 1 < end; ++number) {

@@ -111,7 +111,7 @@ __host__ __device__ inline std::int64_t place(Arrays& arrays, float* memory, con
         for (float** to : {&arrays.dfactor1, &arrays.dfactor2, &arrays.dscale}) take(*to, b * b);
         take(arrays.dlast, b);
     }
-    take(arrays.states, (backward ? ttt_mlp_group : 1) * sizes.state_count());
+    take(arrays.states, (backward ? sizes.group : 1) * sizes.state_count());
     return used;
 }
 

@@ -44,13 +44,14 @@ BOOST_AUTO_TEST_CASE(initial_values_follow_seed_and_name_alone) {
     const config::ModelDescription model = test::small_model("ttt-mlp");
     model::ParameterSet whole({}, model::describe_parameters(model, model::whole_model(model)), false);
     model::ParameterSet last({}, model::describe_parameters(model, {1, 2, false, true}), false);
-    whole.initialize(4);
-    last.initialize(4);
+    const auto backend = kernels::make_cpu_backend();
+    whole.initialize(*backend, 4);
+    last.initialize(*backend, 4);
     for (const auto& parameter : last.descriptions()) {
         const Tensor a = whole.value(parameter.name), b = last.value(parameter.name);
         BOOST_TEST(std::equal(a.fp32(), a.fp32() + a.count(), b.fp32()), parameter.name);
     }
-    last.initialize(5);
+    last.initialize(*backend, 5);
     BOOST_TEST(whole.value("blocks/1/mixer/query/weight").fp32()[0] !=
                last.value("blocks/1/mixer/query/weight").fp32()[0]);
 }
@@ -59,7 +60,7 @@ BOOST_AUTO_TEST_CASE(initial_values_have_their_deviations) {
     config::ModelDescription model = test::small_model("ttt-linear");
     model.ttt.share_qk = true;
     model::ParameterSet parameters({}, model::describe_parameters(model, model::whole_model(model)), false);
-    parameters.initialize(1);
+    parameters.initialize(*kernels::make_cpu_backend(), 1);
     const auto deviation = [&](const std::string& name) {
         const Tensor value = parameters.value(name);
         double square = 0;

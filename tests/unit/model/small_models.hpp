@@ -122,7 +122,7 @@ struct Fixture {
         return made;
     }
     kernels::Backend& start(const config::ModelDescription&) {
-        parameters.initialize(3);
+        parameters.initialize(*backend, 3);
         for (const auto& parameter : parameters.descriptions()) {
             const Tensor value = parameters.value(parameter.name);
             const RandomStream random(9, parameter.name);

@@ -1,0 +1,51 @@
+#include "cluster/gpu_communicator.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "cluster/cuda/nccl_communicator.hpp"
+#include "cluster/cuda/staged_communicator.hpp"
+
+namespace lockstep::cluster {
+namespace {
+
+bool any_shared(Communicator& world, const std::string& gpu) {
+    constexpr std::size_t width = 512;
+    std::vector<char> own(width);
+    std::memcpy(own.data(), gpu.data(), std::min(gpu.size(), width - 1));
+    const std::vector<char> all = world.gather(own.data(), width, 0);
+    std::vector<std::string> names;
+    for (std::size_t at = 0; at < all.size(); at += width) names.emplace_back(all.data() + at);
+    std::sort(names.begin(), names.end());
+    const bool shared = std::adjacent_find(names.begin(), names.end()) != names.end();
+    return world.all_maximum(world.rank() == 0 && shared ? 1 : 0) != 0;
+}
+
+#if defined(LOCKSTEP_NCCL)
+std::string nccl_version_text() {  // "" where the library cannot be used
+    int version = 0;
+    if (ncclGetVersion(&version) != ncclSuccess) return "";
+    return fmt::format("NCCL {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+#endif
+
+}  // namespace
+
+GpuCommunicator make_gpu_communicator(std::shared_ptr<CudaContext> context, const std::string& gpu) {
+    MpiCommunicator world(MPI_COMM_WORLD);
+    if (world.size() == 1) return {make_solo_communicator(), "none"};
+    std::string why_staged;
+    if (any_shared(world, gpu)) why_staged = ", since ranks share a GPU";
+#if defined(LOCKSTEP_NCCL)
+    const std::string nccl = nccl_version_text();
+    if (why_staged.empty() && world.all_maximum(nccl.empty() ? 1 : 0) != 0)
+        why_staged = ", since NCCL cannot be used on every rank";
+    if (why_staged.empty()) return {std::make_unique<NcclCommunicator>(std::move(context)), nccl};
+#else
+    if (why_staged.empty()) why_staged = ", since this lockstep was built without NCCL";
+#endif
+    return {std::make_unique<StagedCommunicator>(std::move(context)), "MPI through pinned memory" + why_staged};
+}
+
+}  // namespace lockstep::cluster

@@ -1,0 +1,10 @@
+// For a lockstep without the CUDA backend, where no GPU is ever found.
+#include "cluster/gpu_communicator.hpp"
+
+namespace lockstep::cluster {
+
+GpuCommunicator make_gpu_communicator(std::shared_ptr<CudaContext>, const std::string&) {
+    throw fault_error("this lockstep was built without the CUDA backend");
+}
+
+}  // namespace lockstep::cluster

@@ -1,0 +1,142 @@
+// AdamW over flat tensors: 28 bytes an element, and 2 or 4 more where there is a working copy; limited by memory.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/dispatch.hpp"
+#include "kernels/cuda/pack.hpp"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+__device__ bool finite(double value) {  // false for NaN
+    constexpr double largest = std::numeric_limits<double>::max();
+    return value >= -largest && value <= largest;
+}
+
+__global__ void decide_update_kernel(double* decision, const double* loss, const double* sum_of_squares, double clip,
+                                     double inverse_scale) {
+    if (threadIdx.x != 0) return;
+    const double norm = sqrt(*sum_of_squares) * inverse_scale;
+    const double proceed = finite(*loss) && finite(norm) ? 1 : 0;
+    const double share = clip / (norm + 1e-6);
+    decision[Decision::proceed] = proceed;
+    decision[Decision::gradient_norm] = norm;
+    decision[Decision::factor] = inverse_scale * (clip > 0 && share < 1 ? share : 1.0);
+    decision[Decision::updates] += proceed;
+}
+
+struct Factors {
+    float gradient, step, second_moment;
+};
+
+constexpr unsigned threads = 256, resident_blocks = 5;  // of a multiprocessor
+constexpr int width = 4;  // elements that a thread takes at once; all of them decay or none does
+static_assert(16 % width == 0);
+
+struct Arguments {
+    float *parameter, *first_moment, *second_moment;
+    const float* gradient;
+    const std::uint32_t* decays;
+    const double* decision;
+    std::int64_t count;
+    bool aligned;
+    Backend::AdamW settings;
+};
+
+// The new parameter; the moments are replaced.
+__device__ inline float update(float parameter, float gradient, float& first, float& second, const Factors& factors,
+                               const Backend::AdamW& s, float decay) {
+    const float g = gradient * factors.gradient;
+    first = s.beta1 * first + (1.0f - s.beta1) * g;
+    second = s.beta2 * second + (1.0f - s.beta2) * (g * g);
+    const float deviation = sqrtf(second * factors.second_moment) + s.epsilon;
+    return parameter * decay - factors.step * (first / deviation);
+}
+
+// A few blocks a multiprocessor that stride over all elements, so that each makes the corrections of the bias once.
+template <class T, bool has_working>
+__global__ void __launch_bounds__(threads, resident_blocks) adamw_kernel(Arguments at, T* working) {
+    if (at.decision[Decision::proceed] == 0) return;
+    Factors* const shared = shared_memory<Factors>();
+    const Backend::AdamW s = at.settings;
+    const double rate = static_cast<double>(s.learning_rate);
+    if (threadIdx.x == 0) {
+        const double updates = at.decision[Decision::updates];
+        shared->gradient = static_cast<float>(at.decision[Decision::factor]);
+        shared->step = static_cast<float>(rate / (1 - pow(static_cast<double>(s.beta1), updates)));
+        shared->second_moment = static_cast<float>(1 / (1 - pow(static_cast<double>(s.beta2), updates)));
+    }
+    __syncthreads();
+    const Factors factors = *shared;
+    const float decaying = static_cast<float>(1 - rate * static_cast<double>(s.weight_decay));
+    const auto decay_at = [&](std::int64_t i) { return (at.decays[i / 512] >> (i / 16 % 32)) & 1u ? decaying : 1.0f; };
+    const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+    const std::int64_t all_threads = static_cast<std::int64_t>(gridDim.x) * threads;
+    const std::int64_t packed = at.aligned ? at.count / width * width : 0;
+    for (std::int64_t i = thread * width; i < packed; i += all_threads * width) {
+        Pack<float, width> p = load_pack<width>(at.parameter + i);
+        const Pack<float, width> g = load_pack<width>(at.gradient + i);
+        Pack<float, width> m = load_pack<width>(at.first_moment + i), v = load_pack<width>(at.second_moment + i);
+        const float decay = decay_at(i);
+        Pack<T, width> rounded;
+#pragma unroll
+        for (int e = 0; e < width; ++e) {
+            p.at[e] = update(p.at[e], g.at[e], m.at[e], v.at[e], factors, s, decay);
+            rounded.at[e] = from_float<T>(p.at[e]);
+        }
+        store_pack(at.parameter + i, p);
+        store_pack(at.first_moment + i, m);
+        store_pack(at.second_moment + i, v);
+        if (has_working) store_pack(working + i, rounded);
+    }
+    for (std::int64_t i = packed + thread; i < at.count; i += all_threads) {
+        float m = at.first_moment[i], v = at.second_moment[i];
+        const float p = update(at.parameter[i], at.gradient[i], m, v, factors, s, decay_at(i));
+        at.parameter[i] = p;
+        at.first_moment[i] = m;
+        at.second_moment[i] = v;
+        if (has_working) working[i] = from_float<T>(p);
+    }
+}
+
+}  // namespace
+
+void CudaBackend::decide_update(Tensor decision, Tensor loss, Tensor sum_of_squares, double clip,
+                                double inverse_scale) {
+    LOCKSTEP_ASSERT(decision.count() == 4);
+    launch({"decide_update", dim3(1), 32, 0, stream()}, decide_update_kernel, decision.fp64(), loss.fp64(),
+           sum_of_squares.fp64(), clip, inverse_scale);
+}
+
+void CudaBackend::adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor first_moment, Tensor second_moment,
+                        Tensor decays, Tensor decision, const AdamW& settings) {
+    const std::int64_t count = parameter.count();
+    LOCKSTEP_ASSERT(gradient.count() == count && first_moment.count() == count && second_moment.count() == count);
+    LOCKSTEP_ASSERT(decays.count() * 512 >= count && decision.count() == 4);
+    LOCKSTEP_ASSERT(working.empty() || working.count() == count);
+    Arguments at{parameter.fp32(),
+                 first_moment.fp32(),
+                 second_moment.fp32(),
+                 gradient.fp32(),
+                 reinterpret_cast<const std::uint32_t*>(decays.as<std::int32_t>()),
+                 decision.fp64(),
+                 count,
+                 false,
+                 settings};
+    const unsigned blocks =
+        static_cast<unsigned>(std::min<std::int64_t>(blocks_for(count, static_cast<std::int64_t>(threads) * width),
+                                                     static_cast<std::int64_t>(resident_blocks) * multiprocessors()));
+    const auto run = [&](auto kernel, auto* rounded) {
+        at.aligned = aligned_for(width, 0, at.parameter, at.first_moment, at.second_moment, at.gradient, rounded);
+        launch({"adamw", dim3(blocks), threads, sizeof(Factors), stream()}, kernel, at, rounded);
+    };
+    if (working.empty()) return run(adamw_kernel<float, false>, static_cast<float*>(nullptr));
+    dispatch(working.type(), [&](auto element) {
+        using T = decltype(element);
+        run(adamw_kernel<T, true>, elements<T>(working));
+    });
+}
+
+}  // namespace lockstep::kernels::cuda

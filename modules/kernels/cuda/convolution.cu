@@ -1,0 +1,244 @@
+// The depthwise causal convolution. A thread owns a pack of columns and walks along a run of tokens with the inputs
+// that it still needs in registers, so that every row is read once (and a few rows again where runs meet).
+#include "kernels/cuda/columns.hpp"
+#include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/dispatch.hpp"
+#include "kernels/cuda/pack.hpp"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+constexpr unsigned threads = 256;
+constexpr int in_flight = 4;
+constexpr int forward_run = 16,
+              backward_run = 32;  // tokens; longer ones read less twice, shorter ones fill more threads
+
+// Kernels are made for `most` taps; fewer have zero weights in front.
+template <int most, int width>
+__device__ inline void load_weights(float (&weights)[most][width], const float* weight, std::int64_t column, int taps) {
+#pragma unroll
+    for (int j = 0; j < most; ++j)
+#pragma unroll
+        for (int e = 0; e < width; ++e)
+            weights[j][e] = j >= most - taps ? weight[(column + e) * taps + j - (most - taps)] : 0.0f;
+}
+
+template <class T, int width>
+__device__ inline void widen(float (&to)[width], const Pack<T, width>& from) {
+#pragma unroll
+    for (int e = 0; e < width; ++e) to[e] = to_float(from.at[e]);
+}
+
+// The oldest of the window leaves.
+template <int most, int width>
+__device__ inline void shift(float (&window)[most][width]) {
+#pragma unroll
+    for (int j = 0; j + 1 < most; ++j)
+#pragma unroll
+        for (int e = 0; e < width; ++e) window[j][e] = window[j + 1][e];
+}
+
+template <class T, int most, int width>
+__global__ void __launch_bounds__(threads)
+    convolution_forward_kernel(T* __restrict__ y, const T* __restrict__ x, const float* __restrict__ weight,
+                               const float* __restrict__ bias, const T* __restrict__ history, int taps,
+                               std::int64_t row_width, std::int64_t length, std::int64_t items) {
+    const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+    if (item >= items) return;
+    const std::int64_t packs = row_width / width, runs = (length + forward_run - 1) / forward_run;
+    const std::int64_t column = item % packs * width, sequence = item / packs / runs;
+    const std::int64_t begin = item / packs % runs * forward_run;
+    const std::int64_t end = begin + forward_run < length ? begin + forward_run : length;
+    const T* const from = x + sequence * length * row_width + column;
+    T* const to = y + sequence * length * row_width + column;
+    const T* const before = history ? history + sequence * (taps - 1) * row_width + column : nullptr;
+
+    float weights[most][width], add[width], window[most][width];  // window[j] is x[t - (most - 1) + j]
+    load_weights(weights, weight, column, taps);
+#pragma unroll
+    for (int e = 0; e < width; ++e) add[e] = bias[column + e];
+#pragma unroll
+    for (int j = 0; j + 1 < most; ++j) {
+        const std::int64_t source = begin - (most - 1) + j;
+        Pack<T, width> value{};
+        if (source >= 0)
+            value = load_pack<width>(from + source * row_width);
+        else if (before && source + taps - 1 >= 0)
+            value = load_pack<width>(before + (source + taps - 1) * row_width);
+        widen(window[j], value);
+    }
+    for (std::int64_t first = begin; first < end; first += in_flight) {
+        Pack<T, width> values[in_flight];
+#pragma unroll
+        for (int k = 0; k < in_flight; ++k)
+            if (first + k < end) values[k] = load_pack<width>(from + (first + k) * row_width);
+#pragma unroll
+        for (int k = 0; k < in_flight; ++k) {
+            if (first + k >= end) break;
+            widen(window[most - 1], values[k]);
+            Pack<T, width> out;
+#pragma unroll
+            for (int e = 0; e < width; ++e) {
+                float sum = add[e];
+#pragma unroll
+                for (int j = 0; j < most; ++j) sum += weights[j][e] * window[j][e];
+                out.at[e] = from_float<T>(sum);
+            }
+            store_pack(to + (first + k) * row_width, out);
+            shift(window);
+        }
+    }
+}
+
+// Leaves a row of partial sums a block row: of each column the gradients of `most` weights and of the bias.
+template <class T, int most, int width>
+__global__ void __launch_bounds__(column_threads, most == 4 ? 2 : 1)
+    convolution_backward_kernel(T* __restrict__ dx, float* __restrict__ partials, const T* __restrict__ dy,
+                                const T* __restrict__ x, const float* __restrict__ weight, int taps,
+                                std::int64_t row_width, std::int64_t length, std::int64_t segments, int lanes) {
+    constexpr int each = most + 1;
+    const int lane = static_cast<int>(threadIdx.x) % lanes, row_lane = static_cast<int>(threadIdx.x) / lanes;
+    const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * lanes * width;
+    const std::int64_t column = first_column + lane * width;
+    const std::int64_t row_lanes = column_threads / lanes, runs = (length + backward_run - 1) / backward_run;
+    float sums[width * each] = {};
+    if (column < row_width) {
+        float weights[most][width];
+        load_weights(weights, weight, column, taps);
+        for (std::int64_t segment = static_cast<std::int64_t>(blockIdx.y) * row_lanes + row_lane; segment < segments;
+             segment += row_lanes * gridDim.y) {
+            const std::int64_t offset = segment / runs * length * row_width + column;
+            const std::int64_t begin = segment % runs * backward_run;
+            const std::int64_t end = begin + backward_run < length ? begin + backward_run : length;
+            float inputs[most][width], gradients[most][width];  // [j]: of token t - (most - 1) + j
+#pragma unroll
+            for (int j = 0; j + 1 < most; ++j) {
+                const std::int64_t source = begin - (most - 1) + j;
+                Pack<T, width> value{};
+                if (source >= 0) value = load_pack<width>(x + offset + source * row_width);
+                widen(inputs[j], value);
+#pragma unroll
+                for (int e = 0; e < width; ++e) gradients[j][e] = 0;
+            }
+            // Beyond the run only the gradients are read, for dx of its last tokens.
+            for (std::int64_t first = begin; first < end + most - 1; first += in_flight) {
+                Pack<T, width> new_inputs[in_flight] = {}, new_gradients[in_flight] = {};
+#pragma unroll
+                for (int k = 0; k < in_flight; ++k) {
+                    const std::int64_t t = first + k;
+                    if (t < end) new_inputs[k] = load_pack<width>(x + offset + t * row_width);
+                    if (t < end + most - 1 && t < length)
+                        new_gradients[k] = load_pack<width>(dy + offset + t * row_width);
+                }
+#pragma unroll
+                for (int k = 0; k < in_flight; ++k) {
+                    const std::int64_t t = first + k;
+                    if (t >= end + most - 1) break;
+                    widen(inputs[most - 1], new_inputs[k]);
+                    widen(gradients[most - 1], new_gradients[k]);
+                    if (t < end) {
+#pragma unroll
+                        for (int e = 0; e < width; ++e) {
+#pragma unroll
+                            for (int j = 0; j < most; ++j) sums[e * each + j] += gradients[most - 1][e] * inputs[j][e];
+                            sums[e * each + most] += gradients[most - 1][e];
+                        }
+                    }
+                    if (t - (most - 1) >= begin) {
+                        Pack<T, width> out;
+#pragma unroll
+                        for (int e = 0; e < width; ++e) {
+                            float sum = 0;
+#pragma unroll
+                            for (int j = 0; j < most; ++j) sum += weights[j][e] * gradients[most - 1 - j][e];
+                            out.at[e] = from_float<T>(sum);
+                        }
+                        store_pack(dx + offset + (t - (most - 1)) * row_width, out);
+                    }
+                    shift(inputs);
+                    shift(gradients);
+                }
+            }
+        }
+    }
+    store_column_sums(partials + (static_cast<std::int64_t>(blockIdx.y) * row_width + first_column) * each,
+                      (row_width - first_column) * each, sums, lanes, shared_memory<float>());
+}
+
+struct GradientPlace {
+    float *dweight, *dbias;
+    int taps, most;
+    __device__ float* operator()(std::int64_t i) const {
+        const std::int64_t column = i / (most + 1);
+        const int tap = static_cast<int>(i % (most + 1)), place = tap - (most - taps);
+        if (tap == most) return dbias + column;
+        return place >= 0 ? dweight + column * taps + place : nullptr;
+    }
+};
+
+// function(most, pack) with compile-time constants: taps, rounded up, and the columns of a thread.
+template <int pack, class Function>
+void for_taps(std::int64_t taps, bool aligned, Function&& function) {
+    using Four = std::integral_constant<int, 4>;
+    using Eight = std::integral_constant<int, 8>;
+    using Packed = std::integral_constant<int, pack>;
+    using HalfPacked = std::integral_constant<int, pack / 2>;  // a pack of all of them would take most registers
+    using Single = std::integral_constant<int, 1>;
+    LOCKSTEP_ASSERT(taps >= 1 && taps <= Eight::value);
+    if (taps <= Four::value) return aligned ? function(Four(), Packed()) : function(Four(), Single());
+    return aligned ? function(Eight(), HalfPacked()) : function(Eight(), Single());
+}
+
+}  // namespace
+
+void CudaBackend::convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor history,
+                                      std::int64_t length) {
+    const std::int64_t width = x.size(-1), rows = x.rows(), taps = weight.size(-1);
+    LOCKSTEP_ASSERT(y.type() == x.type() && y.count() == x.count() && y.data() != x.data());
+    LOCKSTEP_ASSERT(weight.count() == width * taps && bias.count() == width && length > 0 && rows % length == 0);
+    LOCKSTEP_ASSERT(history.empty() ||
+                    (history.type() == x.type() && history.count() == rows / length * (taps - 1) * width));
+    const std::int64_t segments = rows / length * ((length + forward_run - 1) / forward_run);
+    dispatch(x.type(), [&](auto element) {
+        using T = decltype(element);
+        constexpr int pack = pack_width<T>();
+        const bool aligned = aligned_for(pack, width, elements<T>(y), elements<T>(x), elements<T>(history));
+        for_taps<pack>(taps, aligned, [&](auto most, auto columns) {
+            const std::int64_t items = segments * (width / columns.value);
+            launch({"convolution_forward", dim3(blocks_for(items, threads)), threads, 0, stream()},
+                   convolution_forward_kernel<T, most.value, columns.value>, elements<T>(y), elements<T>(x),
+                   weight.fp32(), bias.fp32(), elements<T>(history), static_cast<int>(taps), width, length, items);
+        });
+    });
+}
+
+void CudaBackend::convolution_backward(Tensor dx, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight,
+                                       std::int64_t length) {
+    const std::int64_t width = x.size(-1), rows = x.rows(), taps = weight.size(-1);
+    LOCKSTEP_ASSERT(dx.type() == x.type() && dy.type() == x.type() && dx.count() == x.count() &&
+                    dy.count() == x.count() && dx.data() != dy.data() && dx.data() != x.data());
+    LOCKSTEP_ASSERT(weight.count() == width * taps && dweight.count() == width * taps && dbias.count() == width);
+    LOCKSTEP_ASSERT(length > 0 && rows % length == 0);
+    const std::int64_t segments = rows / length * ((length + backward_run - 1) / backward_run);
+    dispatch(x.type(), [&](auto element) {
+        using T = decltype(element);
+        constexpr int pack = 4;  // twice as many would take most registers
+        const bool aligned = aligned_for(pack, width, elements<T>(dx), elements<T>(dy), elements<T>(x));
+        for_taps<pack>(taps, aligned, [&](auto most, auto columns) {
+            constexpr int values = columns.value * (most.value + 1);
+            const ColumnGrid grid = column_grid(segments, width / columns.value, 1);
+            const std::int64_t sums = width * (most.value + 1);
+            float* const partials = scratch_of<float>(grid.row_blocks * sums);
+            launch({"convolution_backward", dim3(grid.column_blocks, grid.row_blocks), column_threads,
+                    static_cast<std::size_t>(column_threads * values) * sizeof(float), stream()},
+                   convolution_backward_kernel<T, most.value, columns.value>, elements<T>(dx), partials,
+                   elements<T>(dy), elements<T>(x), weight.fp32(), static_cast<int>(taps), width, length, segments,
+                   grid.lanes);
+            add_partials("convolution_backward", stream(),
+                         GradientPlace{dweight.fp32(), dbias.fp32(), static_cast<int>(taps), most.value}, partials,
+                         grid.row_blocks, sums);
+        });
+    });
+}
+
+}  // namespace lockstep::kernels::cuda

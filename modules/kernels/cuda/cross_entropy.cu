@@ -1,0 +1,152 @@
+// Softmax cross-entropy with its gradient in place (Milakov & Gimelshein 2018 for the running sum), a block a row. A
+// row that fits the shared memory is read from global memory once and written once; a wider one is read a second time.
+// Rows need no alignment: the elements before and after the 16-byte pieces, at most 14 of 16 bits, take a thread each.
+#include <cmath>
+
+#include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/dispatch.hpp"
+#include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/norm.hpp"
+#include "kernels/cuda/reduce.hpp"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+constexpr unsigned most_threads = 512;
+constexpr int at_once = 4;  // 16-byte pieces that a thread has on their way
+constexpr float log2_e = 1.44269504088896341f;
+
+__device__ inline float exponential(float x) {
+    return fast_exp2(x * log2_e);
+}
+
+// Σ exp(x - base) over the values so far, base the highest of them. Values of -∞ count 0, also while there is no
+// other; +∞ and NaN make the total NaN.
+struct SoftmaxSum {
+    float highest = -INFINITY, total = 0;
+
+    __device__ static float base(float highest) { return highest == -INFINITY ? 0.0f : highest; }
+    template <int count>
+    __device__ void add(const float (&values)[count]) {
+        float top = highest;
+#pragma unroll
+        for (int e = 0; e < count; ++e) top = fmaxf(top, values[e]);
+        const float from = base(top);
+        total *= exponential(highest - from);
+#pragma unroll
+        for (int e = 0; e < count; ++e) total += exponential(values[e] - from);
+        highest = top;
+    }
+};
+
+template <class T>
+__device__ inline void to_floats(float (&values)[Vector16<T>::count], const Vector16<T>& piece) {
+#pragma unroll
+    for (int e = 0; e < Vector16<T>::count; ++e) values[e] = to_float(piece.at[e]);
+}
+
+template <class T, bool keep>
+__global__ void __launch_bounds__(most_threads)
+    cross_entropy_rows(float* losses, T* logits, const std::int32_t* __restrict__ targets, float gradient_scale,
+                       int vocabulary) {
+    using Piece = Vector16<T>;
+    constexpr int elements = Piece::count;
+    float* work = shared_memory<float>();
+    T* kept = reinterpret_cast<T*>(work + warp_width);
+    const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+    const std::int64_t row = blockIdx.x;
+    T* scores = logits + row * vocabulary;
+    const int target = targets[row];
+
+    // [head | pieces | tail], and the one element of head or tail that is this thread's, or -1.
+    const int skew = static_cast<int>(reinterpret_cast<std::uintptr_t>(scores) % 16 / sizeof(T));
+    const int to_aligned = (elements - skew) % elements, head = to_aligned < vocabulary ? to_aligned : vocabulary;
+    const int pieces = (vocabulary - head) / elements, tail = vocabulary - head - pieces * elements;
+    T* body = scores + head;
+    const int edge = thread < head ? thread : thread < head + tail ? vocabulary - head - tail + thread : -1;
+
+    if (target < 0) {  // not to be learned
+        if (thread == 0) losses[row] = 0;
+        if (gradient_scale == 0) return;
+        for (int piece = thread; piece < pieces; piece += threads) store16(body + piece * elements, Piece{});
+        if (edge >= 0) scores[edge] = T{};
+        return;
+    }
+
+    SoftmaxSum sum;
+    for (int first = thread; first < pieces; first += at_once * threads) {
+        Piece in[at_once];
+#pragma unroll
+        for (int i = 0; i < at_once; ++i)
+            if (first + i * threads < pieces) in[i] = load16(body + (first + i * threads) * elements);
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) {
+            if (first + i * threads >= pieces) continue;
+            if constexpr (keep) store16(kept + (first + i * threads) * elements, in[i]);
+            float values[elements];
+            to_floats(values, in[i]);
+            sum.add(values);
+        }
+    }
+    float edge_value[1] = {-INFINITY};
+    if (edge >= 0) {
+        edge_value[0] = to_float(scores[edge]);
+        sum.add(edge_value);
+    }
+    // A target beyond the vocabulary is a fault of the data: its loss is NaN, and the update does not happen.
+    const float chosen = target < vocabulary ? to_float(scores[target]) : NAN;
+    const float highest = block_maximum(sum.highest, work);
+    const float total = block_sum(sum.total * exponential(sum.highest - SoftmaxSum::base(highest)), work);
+    if (thread == 0) losses[row] = logf(total) + (highest - chosen);
+    if (gradient_scale == 0) return;
+
+    const float factor = gradient_scale / total;
+    const int target_piece = target < head ? -1 : (target - head) / elements;
+    const T* from = body;
+    if constexpr (keep) from = kept;
+    for (int first = thread; first < pieces; first += at_once * threads) {
+        Piece in[at_once];
+#pragma unroll
+        for (int i = 0; i < at_once; ++i)
+            if (first + i * threads < pieces) in[i] = load16(from + (first + i * threads) * elements);
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) {
+            const int piece = first + i * threads;
+            if (piece >= pieces) continue;
+            float values[elements];
+            to_floats(values, in[i]);
+#pragma unroll
+            for (int e = 0; e < elements; ++e) values[e] = factor * exponential(values[e] - highest);
+            if (piece == target_piece) {
+#pragma unroll
+                for (int e = 0; e < elements; ++e)
+                    if (head + piece * elements + e == target) values[e] -= gradient_scale;
+            }
+            Piece out;
+#pragma unroll
+            for (int e = 0; e < elements; ++e) out.at[e] = from_float<T>(values[e]);
+            store16(body + piece * elements, out);
+        }
+    }
+    if (edge >= 0)
+        scores[edge] =
+            from_float<T>(factor * exponential(edge_value[0] - highest) - (edge == target ? gradient_scale : 0.0f));
+}
+
+}  // namespace
+
+void CudaBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale) {
+    const std::int64_t vocabulary = logits.size(-1), rows = logits.rows();
+    LOCKSTEP_ASSERT(losses.count() == rows && targets.count() == rows && vocabulary <= INT32_MAX / 2);
+    dispatch(logits.type(), [&](auto element) {
+        using T = decltype(element);
+        const std::size_t work = warp_width * sizeof(float), row = static_cast<std::size_t>(vocabulary) * sizeof(T);
+        const bool keep = gradient_scale != 0.0f && work + row <= context_->properties().sharedMemPerBlockOptin;
+        launch({"cross_entropy", dim3(static_cast<unsigned>(rows)),
+                threads_for(vocabulary / Vector16<T>::count, at_once, most_threads), work + (keep ? row : 0), stream()},
+               keep ? cross_entropy_rows<T, true> : cross_entropy_rows<T, false>, losses.fp32(), elements<T>(logits),
+               targets.as<std::int32_t>(), gradient_scale, static_cast<int>(vocabulary));
+    });
+}
+
+}  // namespace lockstep::kernels::cuda

@@ -1,0 +1,273 @@
+// Fills, copies, sums, biases. All are limited by memory.
+#include "kernels/cuda/columns.hpp"
+#include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/dispatch.hpp"
+#include "kernels/cuda/pack.hpp"
+#include "kernels/cuda/reduce.hpp"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+struct Copy {
+    __device__ void operator()(const float (&x)[1], float (&y)[1]) const { y[0] = x[0]; }
+};
+struct Add {
+    __device__ void operator()(const float (&x)[2], float (&y)[1]) const { y[0] = x[0] + x[1]; }
+};
+struct Scale {
+    float factor;
+    __device__ void operator()(const float (&x)[1], float (&y)[1]) const { y[0] = x[0] * factor; }
+};
+
+constexpr unsigned threads = 256;
+constexpr int pieces = 4;  // packs that a thread has in flight
+
+template <class Element>
+__global__ void fill_kernel(Element* y, std::int64_t count, bool aligned, Element value) {
+    constexpr int width = pack_width<Element>();
+    constexpr std::int64_t tile = static_cast<std::int64_t>(threads) * width * pieces;
+    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * tile;
+    const int thread = static_cast<int>(threadIdx.x);
+    if (aligned && first + tile <= count) {
+        Pack<Element, width> values;
+#pragma unroll
+        for (int e = 0; e < width; ++e) values.at[e] = value;
+#pragma unroll
+        for (int p = 0; p < pieces; ++p)
+            store_pack(y + first + (p * static_cast<int>(threads) + thread) * width, values);
+        return;
+    }
+    const std::int64_t last = first + tile < count ? first + tile : count;
+    for (std::int64_t i = first + thread; i < last; i += threads) y[i] = value;
+}
+
+template <class Element>
+void fill_with(cudaStream_t stream, const Tensor& y, Element value) {
+    constexpr int width = pack_width<Element>();
+    launch(
+        {"fill", dim3(blocks_for(y.count(), static_cast<std::int64_t>(threads) * width * pieces)), threads, 0, stream},
+        fill_kernel<Element>, elements<Element>(y), y.count(), aligned_for(width, 0, elements<Element>(y)), value);
+}
+
+// Partial sums in fp64, one a block; the blocks that there are depend on the count only.
+constexpr int sum_width = pack_width<float>();
+constexpr std::int64_t sum_tile = static_cast<std::int64_t>(threads) * sum_width * pieces;
+
+template <bool squares>
+__global__ void __launch_bounds__(threads, 6)
+    partial_sums_kernel(double* partials, const float* x, std::int64_t count, bool aligned) {
+    const int thread = static_cast<int>(threadIdx.x);
+    const auto term = [](float value) {
+        const double wide = static_cast<double>(value);
+        return squares ? wide * wide : wide;
+    };
+    double sums[sum_width] = {};
+    for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * sum_tile; first < count;
+         first += static_cast<std::int64_t>(gridDim.x) * sum_tile) {
+        if (aligned && first + sum_tile <= count) {
+            Pack<float, sum_width> values[pieces];
+#pragma unroll
+            for (int p = 0; p < pieces; ++p)
+                values[p] = load_pack<sum_width>(x + first + (p * static_cast<int>(threads) + thread) * sum_width);
+#pragma unroll
+            for (int p = 0; p < pieces; ++p)
+#pragma unroll
+                for (int e = 0; e < sum_width; ++e) sums[e] += term(values[p].at[e]);
+        } else {
+            const std::int64_t last = first + sum_tile < count ? first + sum_tile : count;
+            for (std::int64_t i = first + thread; i < last; i += threads) sums[0] += term(x[i]);
+        }
+    }
+    double sum = sums[0];
+#pragma unroll
+    for (int e = 1; e < sum_width; ++e) sum += sums[e];
+    sum = block_sum(sum, shared_memory<double>());
+    if (thread == 0) partials[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(threads)
+    total_kernel(double* total, const double* partials, int count, bool accumulate) {
+    double sum = 0;
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(threads)) sum += partials[i];
+    sum = block_sum(sum, shared_memory<double>());
+    if (threadIdx.x == 0) *total = sum + (accumulate ? *total : 0);
+}
+
+constexpr unsigned most_partials = 792;  // 6 on each of 132 multiprocessors
+
+unsigned partial_count(std::int64_t count) {
+    return static_cast<unsigned>(std::clamp<std::int64_t>((count + sum_tile - 1) / sum_tile, 1, most_partials));
+}
+
+template <bool squares>
+void sum_with(cudaStream_t stream, const char* name, double* partials, const Tensor& total, const Tensor& x,
+              Accumulate accumulate) {
+    constexpr std::size_t shared_bytes = warp_width * sizeof(double);
+    const unsigned blocks = partial_count(x.count());
+    launch({name, dim3(blocks), threads, shared_bytes, stream}, partial_sums_kernel<squares>, partials, x.fp32(),
+           x.count(), aligned_for(sum_width, 0, x.fp32()));
+    launch({name, dim3(1), threads, shared_bytes, stream}, total_kernel, total.fp64(), partials, blocks,
+           accumulate == Accumulate::yes);
+}
+
+template <class T, int width>
+__global__ void __launch_bounds__(threads)
+    add_bias_kernel(T* __restrict__ y, const T* __restrict__ bias, std::int64_t packs, unsigned row_packs) {
+    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * (threads * pieces);
+    const unsigned first_column = static_cast<unsigned>(first % row_packs);
+    Pack<T, width> values[pieces];
+#pragma unroll
+    for (int p = 0; p < pieces; ++p) {
+        const std::int64_t pack = first + p * static_cast<int>(threads) + threadIdx.x;
+        if (pack < packs) values[p] = load_pack<width>(y + pack * width);
+    }
+#pragma unroll
+    for (int p = 0; p < pieces; ++p) {
+        const std::int64_t pack = first + p * static_cast<int>(threads) + threadIdx.x;
+        if (pack >= packs) return;
+        const unsigned column = (first_column + static_cast<unsigned>(p) * threads + threadIdx.x) % row_packs;
+        const Pack<T, width> add = load_pack<width>(bias + static_cast<std::int64_t>(column) * width);
+#pragma unroll
+        for (int e = 0; e < width; ++e)
+            values[p].at[e] = from_float<T>(to_float(values[p].at[e]) + to_float(add.at[e]));
+        store_pack(y + pack * width, values[p]);
+    }
+}
+
+template <class T, int width>
+void add_bias_with(cudaStream_t stream, const Tensor& y, const Tensor& bias) {
+    const std::int64_t packs = y.count() / width;
+    launch({"add_bias", dim3(blocks_for(packs, static_cast<std::int64_t>(threads) * pieces)), threads, 0, stream},
+           add_bias_kernel<T, width>, elements<T>(y), elements<T>(bias), packs, bias.count() / width);
+}
+
+template <class T, int width>
+__global__ void __launch_bounds__(column_threads)
+    column_sums_kernel(float* __restrict__ partials, const T* __restrict__ x, std::int64_t rows, std::int64_t row_width,
+                       int lanes) {
+    const int lane = static_cast<int>(threadIdx.x) % lanes, row_lane = static_cast<int>(threadIdx.x) / lanes;
+    const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * lanes * width;
+    const std::int64_t column = first_column + lane * width;
+    const std::int64_t row_lanes = column_threads / lanes, stride = row_lanes * gridDim.y;
+    float sums[width] = {};
+    if (column < row_width) {
+        std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * row_lanes + row_lane;
+        for (; row + (pieces - 1) * stride < rows; row += pieces * stride) {
+            Pack<T, width> values[pieces];
+#pragma unroll
+            for (int p = 0; p < pieces; ++p) values[p] = load_pack<width>(x + (row + p * stride) * row_width + column);
+#pragma unroll
+            for (int p = 0; p < pieces; ++p)
+#pragma unroll
+                for (int e = 0; e < width; ++e) sums[e] += to_float(values[p].at[e]);
+        }
+        for (; row < rows; row += stride) {
+            const Pack<T, width> values = load_pack<width>(x + row * row_width + column);
+#pragma unroll
+            for (int e = 0; e < width; ++e) sums[e] += to_float(values.at[e]);
+        }
+    }
+    store_column_sums(partials + static_cast<std::int64_t>(blockIdx.y) * row_width + first_column,
+                      row_width - first_column, sums, lanes, shared_memory<float>());
+}
+
+struct BiasPlace {
+    float* dbias;
+    __device__ float* operator()(std::int64_t column) const { return dbias + column; }
+};
+
+}  // namespace
+
+void CudaBackend::fill(Tensor y, float value) {
+    switch (y.type()) {
+        case Type::fp32:
+            return fill_with(stream(), y, value);
+        case Type::bf16:
+            return fill_with(stream(), y, from_float<bf16>(value));
+        case Type::fp16:
+            return fill_with(stream(), y, from_float<fp16>(value));
+        case Type::int32:
+            return fill_with(stream(), y, static_cast<std::int32_t>(value));
+        case Type::fp64:
+            return fill_with(stream(), y, static_cast<double>(value));
+    }
+}
+
+void CudaBackend::copy(Tensor y, Tensor x) {
+    LOCKSTEP_ASSERT(y.count() == x.count());
+    if (y.count() == 0) return;
+    if (y.type() == x.type()) {
+        if (y.data() != x.data())
+            check_cuda(cudaMemcpyAsync(y.data(), x.data(), y.bytes(), cudaMemcpyDeviceToDevice, stream()), "copy");
+        return;
+    }
+    const auto converts = [](Type type) { return type == Type::fp32 || type == Type::bf16 || type == Type::fp16; };
+    LOCKSTEP_ASSERT(converts(y.type()) && converts(x.type()));
+    dispatch(y.type(), [&](auto to) {
+        using Out = decltype(to);
+        dispatch(x.type(), [&](auto from) {
+            using In = decltype(from);
+            if constexpr (!std::is_same_v<Out, In>)
+                map("copy", stream(), y.count(), Operands<Out, 1, In, 1>{{elements<Out>(y)}, {elements<In>(x)}},
+                    Copy());
+        });
+    });
+}
+
+void CudaBackend::add(Tensor y, Tensor x) {
+    LOCKSTEP_ASSERT(y.type() == x.type() && y.count() == x.count());
+    dispatch(y.type(), [&](auto element) {
+        using T = decltype(element);
+        map("add", stream(), y.count(), Operands<T, 1, T, 2>{{elements<T>(y)}, {elements<T>(y), elements<T>(x)}},
+            Add());
+    });
+}
+
+void CudaBackend::scale(Tensor y, float factor) {
+    map("scale", stream(), y.count(), Operands<float, 1, float, 1>{{y.fp32()}, {y.fp32()}}, Scale{factor});
+}
+
+void CudaBackend::sum(Tensor total, Tensor x, Accumulate accumulate) {
+    sum_with<false>(stream(), "sum", scratch_of<double>(partial_count(x.count())), total, x, accumulate);
+}
+
+void CudaBackend::sum_of_squares(Tensor total, Tensor x, Accumulate accumulate) {
+    sum_with<true>(stream(), "sum_of_squares", scratch_of<double>(partial_count(x.count())), total, x, accumulate);
+}
+
+void CudaBackend::add_bias(Tensor y, Tensor bias) {
+    const std::int64_t width = bias.count();
+    LOCKSTEP_ASSERT(y.type() == bias.type() && y.size(-1) == width);
+    dispatch(y.type(), [&](auto element) {
+        using T = decltype(element);
+        constexpr int pack = pack_width<T>();
+        if (aligned_for(pack, width, elements<T>(y), elements<T>(bias)))
+            add_bias_with<T, pack>(stream(), y, bias);
+        else
+            add_bias_with<T, 1>(stream(), y, bias);
+    });
+}
+
+void CudaBackend::bias_backward(Tensor dbias, Tensor dy) {
+    const std::int64_t width = dbias.count(), rows = dy.rows();
+    LOCKSTEP_ASSERT(dy.size(-1) == width);
+    const BiasPlace place{dbias.fp32()};
+    dispatch(dy.type(), [&](auto element) {
+        using T = decltype(element);
+        const auto run = [&](auto kernel, int pack) {
+            const ColumnGrid grid = column_grid(rows, width / pack, 16);
+            float* const partials = scratch_of<float>(grid.row_blocks * width);
+            launch({"bias_backward", dim3(grid.column_blocks, grid.row_blocks), column_threads,
+                    static_cast<std::size_t>(column_threads * pack) * sizeof(float), stream()},
+                   kernel, partials, elements<T>(dy), rows, width, grid.lanes);
+            add_partials("bias_backward", stream(), place, partials, grid.row_blocks, width);
+        };
+        constexpr int pack = pack_width<T>();
+        if (aligned_for(pack, width, elements<T>(dy)))
+            run(column_sums_kernel<T, pack>, pack);
+        else
+            run(column_sums_kernel<T, 1>, 1);
+    });
+}
+
+}  // namespace lockstep::kernels::cuda

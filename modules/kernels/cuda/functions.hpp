@@ -1,0 +1,47 @@
+// Elementary functions in fp32. ±inf gives the limit, NaN gives NaN: comparisons are written so that a NaN falls
+// through to the argument.
+#pragma once
+
+#include "kernels/cuda/hardware.hpp"
+
+namespace lockstep::kernels::cuda {
+
+constexpr float log2_e = 1.44269504088896341f;
+
+__device__ inline float sigmoid(float x) {
+    return 1.0f / (1.0f + fast_exp2(-log2_e * x));
+}
+
+// SiLU: x · sigmoid(x).
+__device__ inline float silu(float x) {
+    const float bounded = x < -88.0f ? -88.0f : x;  // -inf · 0 would be NaN
+    return bounded * sigmoid(bounded);
+}
+
+struct WithDerivative {
+    float value, derivative;
+};
+__device__ inline WithDerivative silu_with_derivative(float x) {
+    float bounded = x < -88.0f ? -88.0f : x;
+    const float from_below = bounded;
+    bounded = bounded > 88.0f ? 88.0f : bounded;
+    const float e = fast_exp2(-log2_e * bounded), s = 1.0f / (1.0f + e);
+    return {from_below * s, s + bounded * (e * s * s)};
+}
+
+// GELU in the tanh form (Hendrycks & Gimpel 2016): x/2 (1 + tanh(u)) = x · s(w), s the sigmoid, w = 2u =
+// 2 sqrt(2/π) (x + 0.044715 x³). Beyond |x| = 10 the sigmoid is 0 or 1 in fp32.
+__device__ inline WithDerivative gelu_with_derivative(float x) {
+    const float from_below = x < -10.0f ? -10.0f : x;
+    const float bounded = from_below > 10.0f ? 10.0f : from_below;
+    const float square = bounded * bounded;
+    const float e = fast_exp2(bounded * (-log2_e * 1.5957691216057308f + -log2_e * 0.071354816272600252f * square));
+    const float s = 1.0f / (1.0f + e);
+    const float slope = e * s * s;  // s (1 - s) without cancellation
+    return {from_below * s, s + bounded * (slope * (1.5957691216057308f + 0.21406444881780076f * square))};
+}
+__device__ inline float gelu(float x) {
+    return gelu_with_derivative(x).value;
+}
+
+}  // namespace lockstep::kernels::cuda

@@ -1,0 +1,247 @@
+// RMSNorm and LayerNorm, forward: one pass over memory, a residual added on the way. Where rows are aligned to 16 bytes
+// and at most 2048 wide, a warp takes a row and keeps it in registers; other rows take a block each and are kept in
+// shared memory. The variance is that of the kept row around its mean: a large mean does not spoil it.
+#include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/dispatch.hpp"
+#include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/norm.hpp"
+#include "kernels/cuda/pack.hpp"
+#include "kernels/cuda/reduce.hpp"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+constexpr int warp_rows = 4;  // rows, and warps, of a block of forward_by_warp
+constexpr unsigned most_threads = 512;
+
+template <class T>
+__device__ inline float sum_with_residual(T& value, T residual) {  // the sum as it is kept
+    value = from_float<T>(to_float(value) + to_float(residual));
+    return to_float(value);
+}
+
+// `vectors`: 16-byte accesses that a lane makes for a row.
+template <class T, bool centred, int vectors>
+__global__ void __launch_bounds__(warp_rows* warp_width)
+    forward_by_warp(T* y, float* mean, float* inverse, T* x, const T* __restrict__ residual,
+                    const float* __restrict__ weight, const float* __restrict__ bias, float epsilon, std::int64_t rows,
+                    int width) {
+    constexpr int elements = Vector16<T>::count;
+    const int lane = static_cast<int>(threadIdx.x) % warp_width, pieces = width / elements;
+    const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warp_rows + threadIdx.x / warp_width;
+    if (row >= rows) return;
+    x += row * width;
+    y += row * width;
+    Vector16<T> kept[vectors];
+#pragma unroll
+    for (int i = 0; i < vectors; ++i) {
+        const int piece = lane + i * warp_width;
+        if (piece < pieces) kept[i] = load16(x + piece * elements);
+    }
+    if (residual) {
+        residual += row * width;
+        Vector16<T> added[vectors];
+#pragma unroll
+        for (int i = 0; i < vectors; ++i) {
+            const int piece = lane + i * warp_width;
+            if (piece < pieces) added[i] = load16(residual + piece * elements);
+        }
+#pragma unroll
+        for (int i = 0; i < vectors; ++i) {
+            const int piece = lane + i * warp_width;
+            if (piece >= pieces) continue;
+#pragma unroll
+            for (int e = 0; e < elements; ++e) sum_with_residual(kept[i].at[e], added[i].at[e]);
+            store16(x + piece * elements, kept[i]);
+        }
+    }
+
+    const float width_inverse = 1.0f / static_cast<float>(width);
+    float centre = 0;
+    if constexpr (centred) {
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < vectors; ++i)
+            if (lane + i * warp_width < pieces) {
+#pragma unroll
+                for (int e = 0; e < elements; ++e) sum += to_float(kept[i].at[e]);
+            }
+        centre = warp_sum(sum) * width_inverse;
+    }
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < vectors; ++i)
+        if (lane + i * warp_width < pieces) {
+#pragma unroll
+            for (int e = 0; e < elements; ++e) {
+                const float distance = to_float(kept[i].at[e]) - centre;
+                squares = fmaf(distance, distance, squares);
+            }
+        }
+    const float scale = 1.0f / sqrtf(warp_sum(squares) * width_inverse + epsilon);
+    if (lane == 0) {
+        if constexpr (centred) mean[row] = centre;
+        inverse[row] = scale;
+    }
+
+#pragma unroll
+    for (int i = 0; i < vectors; ++i) {
+        const int piece = lane + i * warp_width;
+        if (piece >= pieces) continue;
+        float w[elements], b[elements] = {};
+        load_floats(w, weight + piece * elements);
+        if constexpr (centred) load_floats(b, bias + piece * elements);
+#pragma unroll
+        for (int e = 0; e < elements; ++e)
+            kept[i].at[e] = from_float<T>(fmaf(w[e], (to_float(kept[i].at[e]) - centre) * scale, b[e]));
+        store16(y + piece * elements, kept[i]);
+    }
+}
+
+// `elements` neighbours are read together: as many as 16 bytes hold, or 1 where rows are not aligned. Every thread
+// keeps what it reads itself. A row too wide for the shared memory (`keep` is false) is read again from x.
+template <class T, bool centred, int elements>
+__global__ void __launch_bounds__(most_threads)
+    forward_by_block(T* y, float* mean, float* inverse, T* x, const T* __restrict__ residual,
+                     const float* __restrict__ weight, const float* __restrict__ bias, float epsilon,
+                     std::int64_t width, bool keep) {
+    using Piece = Pack<T, elements>;
+    float* work = shared_memory<float>();
+    const std::int64_t row = blockIdx.x, pieces = width / elements;
+    const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+    x += row * width;
+    y += row * width;
+    T* kept = keep ? reinterpret_cast<T*>(work + warp_width) : x;
+    float sum = 0;
+    for (std::int64_t piece = thread; piece < pieces; piece += threads) {
+        Piece in = load_pack<elements>(x + piece * elements);
+        if (residual) {
+            const Piece added = load_pack<elements>(residual + row * width + piece * elements);
+#pragma unroll
+            for (int e = 0; e < elements; ++e) sum_with_residual(in.at[e], added.at[e]);
+            store_pack(x + piece * elements, in);
+        }
+        if (keep) store_pack(kept + piece * elements, in);
+#pragma unroll
+        for (int e = 0; e < elements; ++e) sum += to_float(in.at[e]);
+    }
+
+    const float width_inverse = 1.0f / static_cast<float>(width);
+    const float centre = centred ? block_sum(sum, work) * width_inverse : 0.0f;
+    float squares = 0;
+    for (std::int64_t piece = thread; piece < pieces; piece += threads) {
+        const Piece in = load_pack<elements>(kept + piece * elements);
+#pragma unroll
+        for (int e = 0; e < elements; ++e) {
+            const float distance = to_float(in.at[e]) - centre;
+            squares = fmaf(distance, distance, squares);
+        }
+    }
+    const float scale = 1.0f / sqrtf(block_sum(squares, work) * width_inverse + epsilon);
+    if (thread == 0) {
+        if (centred) mean[row] = centre;
+        inverse[row] = scale;
+    }
+
+    for (std::int64_t piece = thread; piece < pieces; piece += threads) {
+        float w[elements], b[elements] = {};
+        load_floats(w, weight + piece * elements);
+        if constexpr (centred) load_floats(b, bias + piece * elements);
+        Piece in = load_pack<elements>(kept + piece * elements);
+#pragma unroll
+        for (int e = 0; e < elements; ++e)
+            in.at[e] = from_float<T>(fmaf(w[e], (to_float(in.at[e]) - centre) * scale, b[e]));
+        store_pack(y + piece * elements, in);
+    }
+}
+
+struct Forward {
+    Tensor y, mean, inverse, x, residual, weight, bias;
+    float epsilon;
+    std::int64_t rows, width;
+    std::size_t shared_limit;
+    cudaStream_t stream;
+};
+
+template <class T, bool centred, int groups>
+void launch_by_warp(const Forward& f) {
+    launch({centred ? "layer_norm_forward" : "rms_norm_forward", dim3(blocks_for(f.rows, warp_rows)),
+            warp_rows * warp_width, 0, f.stream},
+           forward_by_warp<T, centred, groups * vectors_of_group<T>>, elements<T>(f.y), elements<float>(f.mean),
+           elements<float>(f.inverse), elements<T>(f.x), elements<T>(f.residual), elements<float>(f.weight),
+           elements<float>(f.bias), f.epsilon, f.rows, static_cast<int>(f.width));
+}
+
+template <class T, bool centred, int count>
+void launch_by_block(const Forward& f) {
+    const std::size_t work = warp_width * sizeof(float), row = static_cast<std::size_t>(f.width) * sizeof(T);
+    const bool keep = work + row <= f.shared_limit;
+    const unsigned threads = threads_for(f.width / count, 4, most_threads);
+    launch({centred ? "layer_norm_forward_wide" : "rms_norm_forward_wide", dim3(static_cast<unsigned>(f.rows)), threads,
+            work + (keep ? row : 0), f.stream},
+           forward_by_block<T, centred, count>, elements<T>(f.y), elements<float>(f.mean), elements<float>(f.inverse),
+           elements<T>(f.x), elements<T>(f.residual), elements<float>(f.weight), elements<float>(f.bias), f.epsilon,
+           f.width, keep);
+}
+
+template <class T, bool centred>
+void forward(const Forward& f) {
+    const bool aligned = aligned_rows<T>(f.width, {f.y, f.x, f.residual, f.weight, f.bias});
+    if (!aligned) return launch_by_block<T, centred, 1>(f);
+    const std::int64_t groups = (f.width + group_width - 1) / group_width;
+    if (groups <= 1) return launch_by_warp<T, centred, 1>(f);
+    if (groups <= 2) return launch_by_warp<T, centred, 2>(f);
+    if (groups <= 3) return launch_by_warp<T, centred, 3>(f);
+    if (groups <= 4) return launch_by_warp<T, centred, 4>(f);
+    if (groups <= 6) return launch_by_warp<T, centred, 6>(f);
+    if (groups <= 8) return launch_by_warp<T, centred, 8>(f);
+    launch_by_block<T, centred, Vector16<T>::count>(f);
+}
+
+}  // namespace
+
+void CudaBackend::rms_norm_forward(Tensor y, Tensor inverse_rms, Tensor x, Tensor residual, Tensor weight,
+                                   float epsilon) {
+    const std::int64_t width = x.size(-1), rows = x.rows();
+    LOCKSTEP_ASSERT(y.count() == x.count() && weight.count() == width && inverse_rms.count() == rows);
+    LOCKSTEP_ASSERT(y.type() == x.type() && weight.type() == Type::fp32 && inverse_rms.type() == Type::fp32);
+    LOCKSTEP_ASSERT(residual.empty() || (residual.count() == x.count() && residual.type() == x.type()));
+    const Forward arguments{y,
+                            {},
+                            inverse_rms,
+                            x,
+                            residual,
+                            weight,
+                            {},
+                            epsilon,
+                            rows,
+                            width,
+                            context_->properties().sharedMemPerBlockOptin,
+                            stream()};
+    dispatch(x.type(), [&](auto element) { forward<decltype(element), false>(arguments); });
+}
+
+void CudaBackend::layer_norm_forward(Tensor y, Tensor mean, Tensor inverse_deviation, Tensor x, Tensor residual,
+                                     Tensor weight, Tensor bias, float epsilon) {
+    const std::int64_t width = x.size(-1), rows = x.rows();
+    LOCKSTEP_ASSERT(y.count() == x.count() && weight.count() == width && bias.count() == width);
+    LOCKSTEP_ASSERT(mean.count() == rows && inverse_deviation.count() == rows);
+    LOCKSTEP_ASSERT(y.type() == x.type() && weight.type() == Type::fp32 && bias.type() == Type::fp32);
+    LOCKSTEP_ASSERT(mean.type() == Type::fp32 && inverse_deviation.type() == Type::fp32);
+    LOCKSTEP_ASSERT(residual.empty() || (residual.count() == x.count() && residual.type() == x.type()));
+    const Forward arguments{y,
+                            mean,
+                            inverse_deviation,
+                            x,
+                            residual,
+                            weight,
+                            bias,
+                            epsilon,
+                            rows,
+                            width,
+                            context_->properties().sharedMemPerBlockOptin,
+                            stream()};
+    dispatch(x.type(), [&](auto element) { forward<decltype(element), true>(arguments); });
+}
+
+}  // namespace lockstep::kernels::cuda

@@ -1,0 +1,32 @@
+// What a rank computes on, and what carries tensors between ranks: decided once, alike on all ranks.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cluster/session.hpp"
+#include "device/gpu.hpp"
+#include "kernels/backend.hpp"
+
+namespace lockstep::train {
+
+struct Devices {
+    std::unique_ptr<kernels::Backend> backend;
+    std::unique_ptr<cluster::Communicator> communicator;  // of all ranks, for tensors of the backend
+    std::string name;                                     // "AMD EPYC 9654, avx2", "NVIDIA H200"
+    std::string carrier;                                  // "MPI", "NCCL 2.28.3", …
+    bool on_gpu() const { return backend->device().kind == DeviceKind::cuda; }
+    std::uint64_t free_memory() const;  // of the GPU, bytes
+    std::shared_ptr<CudaContext> gpu;
+};
+
+// Collective. choice: "cpu", "cuda" (a usage error says what is missing), or "auto": GPUs where every rank has one.
+Devices open_devices(const std::string& choice, const cluster::Session& session);
+
+// For a process that is no rank of anything.
+Devices open_device_alone(const std::string& choice);
+
+// "AMD EPYC 9654, avx2": results repeat bit for bit on the same kind only.
+std::string processor_name();
+
+}  // namespace lockstep::train

@@ -1,0 +1,124 @@
+#define BOOST_TEST_MODULE cuda_cross_entropy
+#include "reference/cross_entropy.hpp"
+
+#include "cuda/support.hpp"
+
+using namespace lockstep;
+using namespace lockstep::cuda_tests;
+
+namespace {
+
+constexpr float scale = 0.125f;
+using Results = std::vector<std::vector<char>>;
+
+// Targets at both ends, in between, and none.
+std::vector<int> some_targets(std::size_t rows, int vocabulary) {
+    std::vector<int> targets = random_ids(rows, vocabulary, "targets");
+    for (std::size_t r = 0; r < rows; ++r) {
+        if (r % 7 == 1) targets[r] = vocabulary - 1;
+        if (r % 7 == 3) targets[r] = -1;
+        if (r % 7 == 4) targets[r] = 0;
+    }
+    return targets;
+}
+
+// Losses and gradients of [rows, vocabulary] logits of which the first starts `skip` elements past an aligned address.
+Results check(Type type, std::int64_t rows, int vocabulary, std::int64_t skip) {
+    const std::string what = fmt::format("[{}, {}] {} skip {}", rows, vocabulary, type_name(type), skip);
+    const auto count = static_cast<std::size_t>(rows * vocabulary), terms = static_cast<std::size_t>(vocabulary);
+    const Values scores = random_rounded(type, count, "logits", 3);
+    const std::vector<int> targets = some_targets(static_cast<std::size_t>(rows), vocabulary);
+    Values with_skip(static_cast<std::size_t>(skip), 7.0);
+    with_skip.insert(with_skip.end(), scores.begin(), scores.end());
+    const OnGpu memory(type, {rows * vocabulary + skip}, with_skip), ids(Type::int32, {rows}, as_values(targets));
+    const Tensor logits = memory.tensor().slice(skip, rows * vocabulary).reshaped({rows, vocabulary});
+    OnGpu losses(Type::fp32, {rows}), only_losses(Type::fp32, {rows});
+    losses.poison();
+    only_losses.poison();
+
+    const auto before = memory.bytes();
+    backend().cross_entropy(only_losses, logits, ids, 0.0f);
+    BOOST_CHECK_MESSAGE(memory.bytes() == before, what << ": logits changed without a gradient");
+    backend().cross_entropy(losses, logits, ids, scale);
+    BOOST_CHECK_MESSAGE(only_losses.bytes() == losses.bytes(), what << ": the gradient changes the losses");
+
+    const auto expected = reference::cross_entropy(scores, targets);
+    check_close(losses.values(), expected.losses, Type::fp32, terms, what + " losses");
+    const Values after = memory.values();
+    BOOST_CHECK(std::equal(after.begin(), after.begin() + skip, with_skip.begin()));
+    // Apart, since the gradients of the targets are larger by far.
+    Values target_actual, target_expected, other_actual, other_expected;
+    for (std::size_t i = 0; i < count; ++i) {
+        const bool chosen = targets[i / terms] == static_cast<int>(i % terms);
+        (chosen ? target_actual : other_actual).push_back(after[i + static_cast<std::size_t>(skip)]);
+        (chosen ? target_expected : other_expected).push_back(static_cast<double>(scale) * expected.dlogits[i]);
+    }
+    if (vocabulary > 1) check_close(target_actual, target_expected, type, terms, what + " gradients of targets");
+    if (vocabulary == 1)
+        for (const double value : target_actual) BOOST_TEST(value == 0.0);
+    check_close(other_actual, other_expected, type, terms, what + " gradients");
+    return {losses.bytes(), memory.bytes()};
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(losses_and_gradients_agree_with_the_reference) {
+    for_each_type([](Type type) {
+        for (const int vocabulary : {1, 31, 32, 257, 1009})
+            for (const std::int64_t rows : {1, 31, 33}) check(type, rows, vocabulary, 0);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(rows_need_no_alignment) {
+    for_each_type([](Type type) {
+        for (const int vocabulary : {3, 7, 64, 1008})
+            for (const std::int64_t skip : {1, 3}) check(type, 9, vocabulary, skip);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_row_may_be_larger_than_the_shared_memory) {
+    check(Type::fp32, 2, 60001, 0);
+    check(Type::bf16, 2, 120001, 1);
+}
+
+BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_matter) {
+    for (const int vocabulary : {31, 1009, 5003}) for_each_order([&] { return check(Type::bf16, 5, vocabulary, 0); });
+}
+
+BOOST_AUTO_TEST_CASE(minus_infinity_is_probability_zero) {
+    for_each_type([](Type type) {
+        constexpr std::size_t vocabulary = 300;
+        constexpr double none = -std::numeric_limits<double>::infinity();
+        Values scores(vocabulary, none);  // also what most threads see alone
+        scores[7] = 2;
+        scores[200] = 2;
+        const OnGpu logits(type, {1, vocabulary}, scores), target(Type::int32, {1}, {200.0}), loss(Type::fp32, {1});
+        backend().cross_entropy(loss, logits, target, 1.0f);
+        check_close(loss.values(), {std::log(2.0)}, Type::fp32, vocabulary, "loss");
+        const Values gradient = logits.values();
+        for (std::size_t i = 0; i < vocabulary; ++i) BOOST_TEST(gradient[i] == (i == 7 ? 0.5 : i == 200 ? -0.5 : 0.0));
+    });
+}
+
+BOOST_AUTO_TEST_CASE(large_logits_do_not_overflow) {
+    const OnGpu logits(Type::fp32, {2, 3}, {5000, 5001, 4999, -5000, -5001, -4999});
+    const OnGpu targets(Type::int32, {2}, {0.0, 2.0}), losses(Type::fp32, {2});
+    backend().cross_entropy(losses, logits, targets, 0.0f);
+    const double total = 1 + std::exp(1.0) + std::exp(-1.0);
+    check_close(losses.values(), {std::log(total), std::log(total) - 1}, Type::fp32, 3, "losses");
+}
+
+BOOST_AUTO_TEST_CASE(not_a_number_and_targets_beyond_the_vocabulary_reach_the_loss_of_their_row_only) {
+    for (const std::size_t vocabulary : {5u, 64u, 1009u})
+        for (const std::size_t place : {std::size_t(0), vocabulary / 2, vocabulary - 1}) {
+            Values scores = random_rounded(Type::bf16, 4 * vocabulary, "logits");
+            scores[vocabulary + place] = std::numeric_limits<double>::quiet_NaN();
+            scores[2 * vocabulary + place] = std::numeric_limits<double>::infinity();
+            const OnGpu logits(Type::bf16, {4, static_cast<std::int64_t>(vocabulary)}, scores);
+            const OnGpu targets(Type::int32, {4}, {1.0, 1.0, 1.0, static_cast<double>(vocabulary)});
+            const OnGpu losses(Type::fp32, {4});
+            backend().cross_entropy(losses, logits, targets, 1.0f);
+            const Values loss = losses.values();
+            BOOST_TEST((std::isfinite(loss[0]) && std::isnan(loss[1]) && std::isnan(loss[2]) && std::isnan(loss[3])));
+        }
+}

@@ -1,0 +1,120 @@
+// Whole models: loss and every gradient of one training step on the GPU are those of the CPU backend.
+#define BOOST_TEST_MODULE cuda_model
+#include "cuda/support.hpp"
+#include "model/decoder.hpp"
+#include "optim/adamw.hpp"
+#include "unit/model/small_models.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+struct GpuStep {
+    double loss = 0;
+    std::vector<std::vector<float>> gradients, updated;  // by parameter
+};
+
+std::vector<float> fetch(Tensor tensor) {
+    std::vector<float> values(static_cast<std::size_t>(tensor.count()));
+    cuda_tests::backend().download(values.data(), tensor);
+    return values;
+}
+
+// The same model, tokens and update as `cpu`, on the GPU; its activations are of type `compute`.
+GpuStep step_on_gpu(test::Fixture& cpu, const config::ModelDescription& description, Type compute) {
+    kernels::Backend& backend = cuda_tests::backend();
+    model::ParameterSet parameters(backend.device(), cpu.parameters.descriptions(), true, compute);
+    for (const auto& parameter : parameters.descriptions())
+        backend.upload(parameters.value(parameter.name), cpu.parameters.value(parameter.name).data());
+    parameters.refresh_working(backend);
+    model::StageOptions options;
+    options.range = model::whole_model(description);
+    options.shape = cpu.shape;
+    model::Stage stage(backend, parameters, description, options);
+    const std::int64_t rows = cpu.shape.rows();
+    cuda_tests::OnGpu ids(Type::int32, {rows}), targets(Type::int32, {rows}), losses(Type::fp32, {rows});
+    cuda_tests::OnGpu sum(Type::fp64, {1});
+    backend.upload(ids, cpu.ids.data());
+    backend.upload(targets, cpu.targets.data());
+    stage.forward(0, ids);
+    stage.loss(0, targets, 1.0f / static_cast<float>(rows), losses);
+    stage.backward(0, ids);
+    backend.sum(sum, losses, kernels::Accumulate::no);
+    GpuStep result;
+    result.loss = sum.values()[0] / static_cast<double>(rows);
+    for (const auto& parameter : parameters.descriptions())
+        result.gradients.push_back(fetch(parameters.gradient(parameter.name)));
+    optim::AdamW optimizer(backend, parameters, {});
+    optimizer.update(1e-2, sum);
+    for (const auto& parameter : parameters.descriptions())
+        result.updated.push_back(fetch(parameters.value(parameter.name)));
+    return result;
+}
+
+double distance(const std::vector<float>& a, const float* b) {  // relative L2
+    double difference = 0, size = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+        size += std::pow(static_cast<double>(b[i]), 2);
+    }
+    return std::sqrt(difference / std::max(size, 1e-20));
+}
+
+// The bias of the keys moves all scores of a query alike: its true gradient is zero, and what is computed is rounding.
+bool has_no_gradient(const std::string& name) {
+    return name.find("mixer/key/bias") != std::string::npos;
+}
+
+void compare(const config::ModelDescription& description, const model::PassShape& shape, Type compute,
+             double tolerance) {
+    test::Fixture cpu(description, shape);
+    const double loss = cpu.loss(true);
+    const GpuStep gpu = step_on_gpu(cpu, description, compute);
+    BOOST_TEST(std::abs(gpu.loss - loss) <= tolerance * loss, "loss " << gpu.loss << ", on the CPU " << loss);
+    for (std::size_t i = 0; i < gpu.gradients.size(); ++i) {
+        const std::string& name = cpu.parameters.descriptions()[i].name;
+        if (has_no_gradient(name)) continue;
+        const double error = distance(gpu.gradients[i], cpu.parameters.gradient(name).fp32());
+        BOOST_TEST(error <= tolerance, name << ": the gradient differs by " << error);
+    }
+    if (compute != Type::fp32) return;
+    double sum = 1;
+    optim::AdamW optimizer(*cpu.backend, cpu.parameters, {});
+    optimizer.update(1e-2, Tensor(&sum, Type::fp64, {1}));
+    for (std::size_t i = 0; i < gpu.updated.size(); ++i) {
+        const std::string& name = cpu.parameters.descriptions()[i].name;
+        if (has_no_gradient(name)) continue;
+        BOOST_TEST(distance(gpu.updated[i], cpu.parameters.value(name).fp32()) <= 1e-3, name << " after the update");
+    }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_step_in_fp32_is_that_of_the_cpu) {
+    for (const auto& [name, model] : test::all_kinds()) BOOST_TEST_CONTEXT(name) {
+            compare(model, {2, 21}, Type::fp32, 2e-5);
+        }
+}
+
+// Each of some hundred roundings of a step adds about 2^-9 of its value.
+BOOST_AUTO_TEST_CASE(a_step_in_bf16_is_near_that_of_the_cpu) {
+    for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp"}) BOOST_TEST_CONTEXT(mixer) {
+            compare(test::small_model(mixer), {2, 21}, Type::bf16, 5e-2);
+        }
+}
+
+BOOST_AUTO_TEST_CASE(decoding_gives_the_tokens_of_the_cpu) {
+    for (const auto& [name, model] : test::all_kinds()) BOOST_TEST_CONTEXT(name) {
+            test::Fixture cpu(model, {1, 9}, false);
+            kernels::Backend& backend = cuda_tests::backend();
+            model::ParameterSet parameters(backend.device(), cpu.parameters.descriptions(), false);
+            for (const auto& parameter : parameters.descriptions())
+                backend.upload(parameters.value(parameter.name), cpu.parameters.value(parameter.name).data());
+            model::Decoder on_cpu(*cpu.backend, cpu.parameters, model, 9), on_gpu(backend, parameters, model, 9);
+            const std::vector<std::int32_t> prompt(cpu.ids.begin(), cpu.ids.begin() + 6);
+            for (const auto& piece : {prompt, {cpu.ids[6]}, {cpu.ids[7], cpu.ids[8]}}) {
+                const std::vector<float>& expected = on_cpu.feed(piece);
+                BOOST_TEST(distance(on_gpu.feed(piece), expected.data()) < 1e-4);
+            }
+        }
+}
