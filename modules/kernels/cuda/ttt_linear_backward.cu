@@ -18,7 +18,7 @@ struct BackwardParameters {
     const float *step_size, *token_scale, *weight, *bias, *norm_weight, *norm_bias, *saved;
     float* dstep_size;
     float* parts;           // [pairs] as TttPart
-    unsigned char* states;  // [blocks, interval] of BackwardShared::state_bytes
+    unsigned char* states;  // [blocks] of BackwardShared::block_bytes(interval)
     TttPart part;
     std::int64_t pairs, length, mini_batches, interval;
     int heads, mini_batch;
@@ -38,7 +38,11 @@ struct BackwardShared {
     static constexpr int floats = RowSums<F / 16>::floats + stages * F + 5 * 16 + 2 * F + 8 * Linear::threads +
                                   (stages == 1 ? Linear::warps * transpose_floats : 0);
     static constexpr std::size_t bytes = operands * sizeof(Operand) + floats * sizeof(float);
-    static constexpr std::size_t state_bytes = F * F * sizeof(Operand) + F * sizeof(float);  // Wᵀ, then c
+    // A block's device memory: the states of a group, each Wᵀ, then c; dW and dc while the states are made.
+    static constexpr std::size_t state_bytes = F * F * sizeof(Operand) + F * sizeof(float);
+    __host__ __device__ static constexpr std::size_t block_bytes(std::int64_t interval) {
+        return static_cast<std::size_t>(interval) * state_bytes + Linear::state_floats * sizeof(float);
+    }
 };
 
 template <class T, int F>
@@ -82,8 +86,7 @@ struct Backward {
           thread(static_cast<int>(threadIdx.x)),
           warp(thread / warp_width),
           first_column(16 * warp),
-          states(parameters.states + static_cast<std::int64_t>(blockIdx.x) * parameters.interval *
-                                         static_cast<std::int64_t>(Shared::state_bytes)),
+          states(parameters.states + blockIdx.x * Shared::block_bytes(parameters.interval)),
           columns{first_column, parameters.where.width},
           row_sums(sums_work, warp) {
         transpose_work = norm_work + 8 * Linear::threads + (stages == 1 ? warp * transpose_floats : 0);
@@ -144,7 +147,7 @@ struct Backward {
             const auto* const bias = reinterpret_cast<const float*>(state + F * F);
             constexpr int each = Vector16<Operand>::count, row_chunks = F / each;
             Operand* const rows_to = state_rows + stage_of(number) * square;
-#pragma unroll 4
+#pragma unroll 2
             for (int chunk = thread; chunk < F * row_chunks; chunk += Linear::threads) {
                 const int row = chunk / row_chunks, column = chunk % row_chunks * each;
                 copy_async_16(rows_to + row * stride + column, state + row * F + column);
@@ -248,17 +251,18 @@ struct Backward {
         multiply<Right::rows_of_k>(z, small, g_tile + first_column, stride);
 
         // dZ̄, in `z`.
-        Sums<2> dq = tile_values<T, F>(dys, p.dy + from, p.where, rows, first_column);
         Columns<2> dgamma, dbeta;
         dgamma.clear();
         dbeta.clear();
-        norm_backward(z, dq, dgamma, dbeta, norm(0), columns, row_sums);
+        norm_backward(z, tile_values<T, F>(dys, p.dy + from, p.where, rows, first_column), dgamma, dbeta, norm(0),
+                      columns, row_sums);
         add_norm(dgamma, dbeta);
         store_tile<T, F>(work_tile, z, first_column);
         add_to_bias(z);
         __syncthreads();  // G and dZ̄ are whole
 
         load_left(left, work_tile, stride);
+        Sums<2> dq = tile_values<T, F>(dys, p.dy + from, p.where, rows, first_column);
         multiply<Right::rows_of_k>(dq, left, rows_of_state + first_column, stride);
         Sums<2> dstep, dscores = step_tile(steps);  // dE, dS
         dstep.clear();
@@ -365,7 +369,11 @@ struct Backward {
         for (std::int64_t group = (p.mini_batches - 1) / p.interval; group >= 0; --group) {
             const std::int64_t begin = group * p.interval, after = begin + p.interval;
             const std::int64_t end = after < p.mini_batches ? after : p.mini_batches;
+            auto* const waiting = reinterpret_cast<float*>(state_at(p.interval));
+            keep_state<F>(waiting, dstate, dbias, first_column);  // its registers are needed
+            __syncwarp(all_lanes);
             make_states(begin, end);
+            load_kept<F>(dstate, dbias, waiting, first_column);
             __syncthreads();  // the states are written, and shared memory is free
             float next_lambda = fetch_lambda(end - 1);
             if (stages == 2) fetch(end - 1, true, end - 1 - begin);
@@ -466,8 +474,8 @@ void ttt_linear_backward(const TttArguments& arguments, Type type) {
                 const std::int64_t blocks = std::min<std::int64_t>(p.pairs, 4 * arguments.multiprocessors);
                 const std::size_t part_bytes =
                     (static_cast<std::size_t>(p.pairs * p.part.count) * sizeof(float) + 255) / 256 * 256;
-                auto* const memory = static_cast<unsigned char*>(arguments.scratch(
-                    part_bytes + static_cast<std::size_t>(blocks * p.interval) * Shared::state_bytes));
+                auto* const memory = static_cast<unsigned char*>(
+                    arguments.scratch(part_bytes + static_cast<std::size_t>(blocks) * Shared::block_bytes(p.interval)));
                 p.parts = reinterpret_cast<float*>(memory);
                 p.states = memory + part_bytes;
                 launch({"ttt_linear_backward", dim3(static_cast<unsigned>(blocks)), 2 * F, Shared::bytes,
