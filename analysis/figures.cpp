@@ -147,6 +147,8 @@ class Accumulator {
         const trace::TraceFile& file = part.file;
         const PhaseMap map(file.header().regions);
         const std::size_t ranks = file.ranks(), regions = file.regions();
+        const std::string& detail = file.header().detail;
+        const bool detailed = detail == "phase" || detail == "layer";
         constexpr std::size_t block_bytes = std::size_t{16} << 20;
         const std::size_t block = std::max<std::size_t>(block_bytes / (ranks * (regions * 12 + 40)), 1);
         Rows rows;
@@ -169,6 +171,10 @@ class Accumulator {
                         of_step[r].step_seconds = map.step_seconds(&rows.times[cell * regions]);
                     }
                     of_step[r].loss.add(rows.losses[cell]);
+                    if (detailed && !of_step[r].phases.has_step_phases()) {
+                        of_step[r].phases.forget_step_phases();
+                        if (r == 0) ++untimed_;
+                    }
                     add_to_rank(r, of_step[r], rows.losses[cell], &rows.memory[cell * 3], rows.overhead[cell]);
                     overhead += rows.overhead[cell];
                 }
@@ -252,6 +258,12 @@ class Accumulator {
                 fmt::format("The last launch did not end properly or is still running: the figures go up to the "
                             "last flush, step {}.",
                             figures_.steps.back().number));
+        if (untimed_ > 0)
+            notes.push_back(fmt::format(
+                "In {} of {} steps the phases overlapped and were not timed one by one; times, calls and shares of "
+                "phases are "
+                "those of the other {}.",
+                untimed_, figures_.steps.size(), figures_.steps.size() - static_cast<std::size_t>(untimed_)));
         if (run.superseded > 0)
             notes.push_back(fmt::format(
                 "{} steps were made again after a resume; their first execution is not counted.", run.superseded));
@@ -277,6 +289,7 @@ class Accumulator {
     std::vector<std::vector<double>> latencies_;
     SpanSums all_, launch_, epoch_;
     bool epoch_open_ = false;
+    std::int64_t untimed_ = 0;
 };
 
 }  // namespace

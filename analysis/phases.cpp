@@ -33,6 +33,18 @@ void PhaseSums::divide(double divisor) {
     }
 }
 
+bool PhaseSums::has_step_phases() const {
+    return calls[static_cast<std::size_t>(Phase::forward)] > 0;
+}
+
+void PhaseSums::forget_step_phases() {
+    for (const Phase phase : {Phase::data_loading, Phase::data_movement, Phase::forward, Phase::loss, Phase::backward,
+                              Phase::communication, Phase::optimizer, Phase::other}) {
+        seconds[static_cast<std::size_t>(phase)] = 0;
+        calls[static_cast<std::size_t>(phase)] = 0;
+    }
+}
+
 PhaseMap::PhaseMap(const std::vector<trace::RegionRow>& regions) {
     std::vector<std::size_t> phase_of;  // parents come before children
     for (std::size_t r = 0; r < regions.size(); ++r) {

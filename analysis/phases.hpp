@@ -33,6 +33,10 @@ struct PhaseSums {
     double total() const;  // seconds
     void add(const PhaseSums& more);
     void divide(double divisor);
+    // Whether the phases of a step were timed one by one. On a GPU most steps are not, since their phases overlap: then
+    // what little was timed within the step says nothing.
+    bool has_step_phases() const;
+    void forget_step_phases();
 };
 
 // From a row of /times and /calls to phases. A phase's time is without that of other phases below it: a communication

@@ -18,7 +18,7 @@ struct BackwardParameters {
     const float *step_size, *token_scale, *weight, *bias, *norm_weight, *norm_bias, *saved;
     float* dstep_size;
     float* parts;           // [pairs] as TttPart
-    unsigned char* states;  // [blocks, interval] of BackwardShared::state_bytes
+    unsigned char* states;  // [blocks] of BackwardShared::block_bytes(interval)
     TttPart part;
     std::int64_t pairs, length, mini_batches, interval;
     int heads, mini_batch;
@@ -33,11 +33,16 @@ struct BackwardShared {
     static constexpr int stages = std::is_same_v<T, float> ? 1 : 2;
     static constexpr int operands = (4 * stages + 2) * Linear::tile   // Q, K, V, dO; G, one that changes its use
                                     + (stages + 1) * Linear::square;  // Wᵀ; dWᵀ
-    // Row sums, c, τ, λ of two mini-batches, de, transposes of each warp.
-    static constexpr int floats =
-        RowSums<F / 16>::floats + stages * F + 4 * 16 + (stages == 1 ? Linear::warps * transpose_floats : 0);
+    // Row sums; c; τ, λ of two mini-batches; dλ and de; γ, β; each thread's parts of dγ and dβ, which registers have no
+    // room for; transposes of each warp.
+    static constexpr int floats = RowSums<F / 16>::floats + stages * F + 5 * 16 + 2 * F + 8 * Linear::threads +
+                                  (stages == 1 ? Linear::warps * transpose_floats : 0);
     static constexpr std::size_t bytes = operands * sizeof(Operand) + floats * sizeof(float);
-    static constexpr std::size_t state_bytes = F * F * sizeof(Operand) + F * sizeof(float);  // Wᵀ, then c
+    // A block's device memory: the states of a group, each Wᵀ, then c; dW and dc while the states are made.
+    static constexpr std::size_t state_bytes = F * F * sizeof(Operand) + F * sizeof(float);
+    __host__ __device__ static constexpr std::size_t block_bytes(std::int64_t interval) {
+        return static_cast<std::size_t>(interval) * state_bytes + Linear::state_floats * sizeof(float);
+    }
 };
 
 template <class T, int F>
@@ -50,7 +55,7 @@ struct Backward {
     const BackwardParameters<T>& p;
     // Shared memory
     Operand *tiles, *g_tile, *work_tile, *state_rows, *dstate_rows;
-    float *sums_work, *bias_rows, *tau, *lambda, *de_work, *transpose_work;
+    float *sums_work, *bias_rows, *tau, *lambda, *step_work, *norm_rows, *norm_work, *transpose_work;
     // This thread's place and this pair's
     int thread, warp, first_column;
     std::int64_t pair, head, at;
@@ -59,10 +64,9 @@ struct Backward {
     unsigned char* states;
     TileColumns<2> columns;
     RowSums<F / 16> row_sums;
-    Columns<2> gamma, beta;
     // Gradients so far
     Sums<F / 8> dstate;
-    Columns<2> dbias, dgamma, dbeta;
+    Columns<2> dbias;
     float dtau[2];
 
     __device__ explicit Backward(const BackwardParameters<T>& parameters)
@@ -76,15 +80,16 @@ struct Backward {
           bias_rows(sums_work + RowSums<F / 16>::floats),
           tau(bias_rows + stages * F),
           lambda(tau + 16),
-          de_work(lambda + 32),
+          step_work(lambda + 32),
+          norm_rows(step_work + 32),
+          norm_work(norm_rows + 2 * F),
           thread(static_cast<int>(threadIdx.x)),
           warp(thread / warp_width),
           first_column(16 * warp),
-          states(parameters.states + static_cast<std::int64_t>(blockIdx.x) * parameters.interval *
-                                         static_cast<std::int64_t>(Shared::state_bytes)),
+          states(parameters.states + blockIdx.x * Shared::block_bytes(parameters.interval)),
           columns{first_column, parameters.where.width},
           row_sums(sums_work, warp) {
-        transpose_work = de_work + 16 + (stages == 1 ? warp * transpose_floats : 0);
+        transpose_work = norm_work + 8 * Linear::threads + (stages == 1 ? warp * transpose_floats : 0);
     }
 
     __device__ int rows_of(std::int64_t number) const {
@@ -105,6 +110,29 @@ struct Backward {
         return states + index * static_cast<std::int64_t>(Shared::state_bytes);
     }
 
+    // γ (of: 0) or β (1), this warp's columns.
+    __device__ Columns<2> norm(int of) const {
+        Columns<2> values;
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+            const auto two =
+                *reinterpret_cast<const Pair<float>*>(norm_rows + of * F + first_column + Sums<2>::column(n, 0));
+            values.at[n][0] = two.at[0];
+            values.at[n][1] = two.at[1];
+        }
+        return values;
+    }
+    __device__ void add_norm(const Columns<2>& dgamma, const Columns<2>& dbeta) {
+        float* const place = norm_work + thread;
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                place[(2 * n + i) * Linear::threads] += dgamma.at[n][i];
+                place[(4 + 2 * n + i) * Linear::threads] += dbeta.at[n][i];
+            }
+    }
+
     // K and V of a mini-batch; for the way back Q, dO and the state before it as well.
     __device__ void fetch(std::int64_t number, bool all, std::int64_t index) {
         const int rows = rows_of(number);
@@ -119,7 +147,7 @@ struct Backward {
             const auto* const bias = reinterpret_cast<const float*>(state + F * F);
             constexpr int each = Vector16<Operand>::count, row_chunks = F / each;
             Operand* const rows_to = state_rows + stage_of(number) * square;
-#pragma unroll 4
+#pragma unroll 2
             for (int chunk = thread; chunk < F * row_chunks; chunk += Linear::threads) {
                 const int row = chunk / row_chunks, column = chunk % row_chunks * each;
                 copy_async_16(rows_to + row * stride + column, state + row * F + column);
@@ -172,7 +200,7 @@ struct Backward {
             load_left(left, keys, stride);
             multiply_state<T, F>(terms.normal, left, state, state_rows);
             const std::int64_t from = start_of(number);
-            take_loss_gradient<T, F>(terms, keys, keys + tile, p.k + from, p.v + from, p.where, rows, gamma, beta,
+            take_loss_gradient<T, F>(terms, keys, keys + tile, p.k + from, p.v + from, p.where, rows, norm(0), norm(1),
                                      columns, row_sums);
             update_state<T, F>(state, bias, terms.gradient, keys, work_tile, steps, first_column);
         }
@@ -205,40 +233,48 @@ struct Backward {
         multiply<Right::rows_of_n>(z, left, rows_of_state + first_column * stride, stride);
         scores.clear();
         multiply<Right::rows_of_n>(scores, left, keys, stride);
-        take_loss_gradient<T, F>(terms, keys, values, p.k + from, p.v + from, p.where, rows, gamma, beta, columns,
+        take_loss_gradient<T, F>(terms, keys, values, p.k + from, p.v + from, p.where, rows, norm(0), norm(1), columns,
                                  row_sums);
         store_tile<T, F>(g_tile, terms.gradient, first_column);
         __syncwarp(all_lanes);
-        Sums<2> e = step_tile(steps), negative;  // -P
+        Sums<2> negative = step_tile(steps);  // -P
 #pragma unroll
         for (int n = 0; n < 2; ++n)
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 scores.at[n][i] += 1.0f;
-                negative.at[n][i] = -e.at[n][i] * scores.at[n][i];
+                negative.at[n][i] *= -scores.at[n][i];
             }
-        Left<Operand, 1> small;
+        Left<Operand, 1> small, negative_transposed;
         to_left(small, negative);
+        to_left_transposed(negative_transposed, negative, transpose_work);
         multiply<Right::rows_of_k>(z, small, g_tile + first_column, stride);
 
         // dZ̄, in `z`.
-        Sums<2> dq = tile_values<T, F>(dys, p.dy + from, p.where, rows, first_column);
-        norm_backward(z, dq, dgamma, dbeta, gamma, columns, row_sums);
+        Columns<2> dgamma, dbeta;
+        dgamma.clear();
+        dbeta.clear();
+        norm_backward(z, tile_values<T, F>(dys, p.dy + from, p.where, rows, first_column), dgamma, dbeta, norm(0),
+                      columns, row_sums);
+        add_norm(dgamma, dbeta);
         store_tile<T, F>(work_tile, z, first_column);
+        add_to_bias(z);
         __syncthreads();  // G and dZ̄ are whole
 
         load_left(left, work_tile, stride);
+        Sums<2> dq = tile_values<T, F>(dys, p.dy + from, p.where, rows, first_column);
         multiply<Right::rows_of_k>(dq, left, rows_of_state + first_column, stride);
-        Sums<2> dstep, dscores;  // dE, dS
+        Sums<2> dstep, dscores = step_tile(steps);  // dE, dS
         dstep.clear();
         multiply<Right::rows_of_n>(dstep, left, g_tile, stride);
 #pragma unroll
         for (int n = 0; n < 2; ++n)
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                dscores.at[n][i] = -dstep.at[n][i] * e.at[n][i];
+                dscores.at[n][i] *= -dstep.at[n][i];
                 dstep.at[n][i] = Sums<2>::column(n, i) <= Sums<2>::row(i) ? -dstep.at[n][i] * scores.at[n][i] : 0.0f;
             }
+        if (warp == 0) steps_backward(step_work, dtau, dstep, steps);
         to_left(small, dscores);
         multiply<Right::rows_of_k>(dq, small, keys + first_column, stride);
         store_values(p.dq + from, dq, p.where, rows, first_column);
@@ -260,15 +296,16 @@ struct Backward {
             }
         to_left_transposed(small, dscores, transpose_work);
         multiply<Right::rows_of_k>(dk, small, queries + first_column, stride);
-        to_left_transposed(small, negative, transpose_work);
-        multiply<Right::rows_of_k>(dread, small, work_tile + first_column, stride);
+        multiply<Right::rows_of_k>(dread, negative_transposed, work_tile + first_column, stride);
         load_left_transposed(small, work_tile + first_column, stride);
         multiply<Right::rows_of_k>(dstate, small, queries, stride);
-        add_to_bias(z);
 
         // dZ, in `dread`.
         Sums<2> dtarget;  // -dT
-        loss_gradient_backward(dread, dtarget, dgamma, dbeta, terms, gamma, columns, de, row_sums);
+        dgamma.clear();
+        dbeta.clear();
+        loss_gradient_backward(dread, dtarget, dgamma, dbeta, terms, norm(0), columns, de, row_sums);
+        add_norm(dgamma, dbeta);
         store_tile<T, F>(work_tile, dread, first_column);
         store_rows_of_target(dtarget, dk, from, rows);
         __syncthreads();  // dZ is whole
@@ -281,7 +318,7 @@ struct Backward {
         if (warp == 0) {
             de[0] = -de[0];
             de[1] = -de[1];
-            steps_backward(dstep_size + number * p.mini_batch * p.heads, p.heads, dtau, dstep, de, steps, de_work);
+            last_step_backward(dstep_size + number * p.mini_batch * p.heads, p.heads, dtau, de, steps, step_work);
         }
         store_rows<T, F>(dstate_rows, stride, dstate);
     }
@@ -319,17 +356,24 @@ struct Backward {
         at = sequence * p.length * p.where.stride + head * p.where.width;
         step_size = p.step_size + sequence * p.length * p.heads + head;
         dstep_size = p.dstep_size + sequence * p.length * p.heads + head;
-        gamma = columns.load(p.norm_weight + head * p.where.width);
-        beta = columns.load(p.norm_bias + head * p.where.width);
+        __syncthreads();  // the pair before has been read
+        if (thread < F) {
+            const bool inside = thread < p.where.width;
+            norm_rows[thread] = inside ? p.norm_weight[head * p.where.width + thread] : 0.0f;
+            norm_rows[F + thread] = inside ? p.norm_bias[head * p.where.width + thread] : 0.0f;
+        }
+        for (int i = 0; i < 8; ++i) norm_work[i * Linear::threads + thread] = 0;
         dstate.clear();
         dbias.clear();
-        dgamma.clear();
-        dbeta.clear();
         dtau[0] = dtau[1] = 0;
         for (std::int64_t group = (p.mini_batches - 1) / p.interval; group >= 0; --group) {
             const std::int64_t begin = group * p.interval, after = begin + p.interval;
             const std::int64_t end = after < p.mini_batches ? after : p.mini_batches;
+            auto* const waiting = reinterpret_cast<float*>(state_at(p.interval));
+            keep_state<F>(waiting, dstate, dbias, first_column);  // its registers are needed
+            __syncwarp(all_lanes);
             make_states(begin, end);
+            load_kept<F>(dstate, dbias, waiting, first_column);
             __syncthreads();  // the states are written, and shared memory is free
             float next_lambda = fetch_lambda(end - 1);
             if (stages == 2) fetch(end - 1, true, end - 1 - begin);
@@ -354,13 +398,14 @@ struct Backward {
 
     __device__ void write_part() {
         float* const to = p.parts + pair * p.part.count;
-        const std::int64_t width = p.where.width;
+        for_state<F>(dstate, to + p.part.weight1, columns, [](const float& value, float& place) { place = value; });
+        Columns<2> dgamma, dbeta;
 #pragma unroll
-        for (int n = 0; n < F / 8; ++n)
+        for (int n = 0; n < 2; ++n)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int in = Sums<F / 8>::column(n, i), out = first_column + Sums<F / 8>::row(i);
-                if (in < width && out < width) to[p.part.weight1 + in * width + out] = dstate.at[n][i];
+            for (int i = 0; i < 2; ++i) {
+                dgamma.at[n][i] = norm_work[(2 * n + i) * Linear::threads + thread];
+                dbeta.at[n][i] = norm_work[(4 + 2 * n + i) * Linear::threads + thread];
             }
         sum_over_rows(dgamma);
         sum_over_rows(dbeta);
@@ -429,8 +474,8 @@ void ttt_linear_backward(const TttArguments& arguments, Type type) {
                 const std::int64_t blocks = std::min<std::int64_t>(p.pairs, 4 * arguments.multiprocessors);
                 const std::size_t part_bytes =
                     (static_cast<std::size_t>(p.pairs * p.part.count) * sizeof(float) + 255) / 256 * 256;
-                auto* const memory = static_cast<unsigned char*>(arguments.scratch(
-                    part_bytes + static_cast<std::size_t>(blocks * p.interval) * Shared::state_bytes));
+                auto* const memory = static_cast<unsigned char*>(
+                    arguments.scratch(part_bytes + static_cast<std::size_t>(blocks) * Shared::block_bytes(p.interval)));
                 p.parts = reinterpret_cast<float*>(memory);
                 p.states = memory + part_bytes;
                 launch({"ttt_linear_backward", dim3(static_cast<unsigned>(blocks)), 2 * F, Shared::bytes,

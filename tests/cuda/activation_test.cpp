@@ -1,0 +1,155 @@
+// Activations, and the step sizes and token scales of TTT, on the GPU.
+#define BOOST_TEST_MODULE cuda_activation
+#include "reference/activation.hpp"
+#include "cuda/support.hpp"
+
+using namespace lockstep;
+using namespace lockstep::cuda_tests;
+namespace ref = lockstep::reference;
+
+namespace {
+
+// Around a warp and the tiles of 2048, 4096 and 8192 elements.
+const std::vector<std::int64_t> sizes = {1, 31, 32, 33, 2047, 2049, 4095, 4097, 8193, 10007};
+
+// A tensor of `size` elements from element `start` of its memory.
+struct Part {
+    Part(Type type, std::int64_t elements, std::int64_t from, const std::string& purpose, double scale = 1)
+        : start(from),
+          values(random_rounded(type, static_cast<std::size_t>(elements), purpose, scale)),
+          memory(type, {elements + from}) {
+        Values all(static_cast<std::size_t>(from));
+        all.insert(all.end(), values.begin(), values.end());
+        memory.set(all);
+    }
+    operator Tensor() const { return memory.tensor().slice(start, static_cast<std::int64_t>(values.size())); }
+    Values now() const {
+        Values all = memory.values();
+        all.erase(all.begin(), all.begin() + start);
+        return all;
+    }
+    std::int64_t start;
+    Values values;
+    OnGpu memory;
+};
+
+struct Output : Part {
+    Output(Type type, std::int64_t size, std::int64_t from) : Part(type, size, from, "output") { memory.poison(); }
+};
+
+template <class Body>
+void for_each_case(Body&& body) {
+    for_each_type([&](Type type) {
+        for (const auto size : sizes)
+            for (const std::int64_t start : {0, 1})
+                body(type, size, start, fmt::format("{}, {} elements from {}", type_name(type), size, start));
+    });
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(gelu_follows_the_reference) {
+    for_each_case([](Type type, std::int64_t size, std::int64_t start, const std::string& what) {
+        const Part x(type, size, start, "x", 3), dy(type, size, start, "dy");
+        const Output y(type, size, start), dx(type, size, start);
+        backend().gelu_forward(y, x);
+        backend().gelu_backward(dx, dy, x);
+        check_close(y.now(), ref::activate(ref::gelu, x.values), type, 1, "gelu, " + what);
+        const Values expected = ref::activation_backward(ref::gelu_derivative, dy.values, x.values);
+        check_close(dx.now(), expected, type, 1, "gelu backward, " + what);
+        backend().gelu_backward(dy, dy, x);
+        check_close(dy.now(), expected, type, 1, "gelu backward in place, " + what);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(gated_units_follow_the_reference) {
+    for_each_case([](Type type, std::int64_t size, std::int64_t start, const std::string& what) {
+        for (const bool swiglu : {false, true}) {
+            const Part gate(type, size, start, "gate", 3), up(type, size, start, "up"), dy(type, size, start, "dy");
+            const Output y(type, size, start), dgate(type, size, start), dup(type, size, start);
+            const auto f = swiglu ? ref::silu : ref::gelu;
+            const auto derivative = swiglu ? ref::silu_derivative : ref::gelu_derivative;
+            const auto backward = [&](Tensor to_gate, Tensor to_up) {
+                if (swiglu)
+                    backend().swiglu_backward(to_gate, to_up, dy, gate, up);
+                else
+                    backend().gelu_gate_backward(to_gate, to_up, dy, gate, up);
+            };
+            if (swiglu)
+                backend().swiglu_forward(y, gate, up);
+            else
+                backend().gelu_gate_forward(y, gate, up);
+            backward(dgate, dup);
+            check_close(y.now(), ref::gated(f, gate.values, up.values), type, 1, "gated, " + what);
+            const ref::GatedGradients expected = ref::gated_backward(f, derivative, dy.values, gate.values, up.values);
+            check_close(dgate.now(), expected.dgate, type, 1, "dgate, " + what);
+            check_close(dup.now(), expected.dup, type, 1, "dup, " + what);
+            backward(gate, up);
+            check_close(gate.now(), expected.dgate, type, 1, "dgate in place, " + what);
+            check_close(up.now(), expected.dup, type, 1, "dup in place, " + what);
+        }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(activations_have_their_limits) {
+    const double inf = static_cast<double>(kernel_tests::infinity);
+    const Values points = {-inf, -1e30, -100, -20, 20, 100, 1e30, inf, static_cast<double>(kernel_tests::not_a_number)};
+    const Shape shape = {static_cast<std::int64_t>(points.size())};
+    const OnGpu x(Type::fp32, shape, points), one(Type::fp32, shape, Values(points.size(), 1));
+    OnGpu gelu(Type::fp32, shape), dgelu(Type::fp32, shape), silu(Type::fp32, shape), dgate(Type::fp32, shape),
+        dup(Type::fp32, shape);
+    backend().gelu_forward(gelu, x);
+    backend().gelu_backward(dgelu, one, x);
+    backend().swiglu_forward(silu, x, one);
+    backend().swiglu_backward(dgate, dup, one, x, one);
+    for (const auto& values : {gelu.values(), silu.values(), dup.values()}) {
+        for (std::size_t i = 0; i < 3; ++i) BOOST_TEST(std::abs(values[i]) < 1e-30);
+        BOOST_TEST(std::abs(values[3]) < 1e-7);
+        for (std::size_t i = 5; i < 8; ++i) BOOST_TEST(values[i] == x.values()[i]);
+        BOOST_TEST(std::isnan(values[8]));
+    }
+    for (const auto& values : {dgelu.values(), dgate.values()}) {
+        for (std::size_t i = 0; i < 8; ++i) BOOST_TEST(std::abs(values[i] - (i < 4 ? 0 : 1)) < 1e-6);
+        BOOST_TEST(std::isnan(values[8]));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(step_sizes_are_scaled_sigmoids) {
+    for_each_case([](Type type, std::int64_t size, std::int64_t start, const std::string& what) {
+        const Part logit(Type::fp32, size, start, "logit", 3), dstep(Type::fp32, size, start, "dstep");
+        const Output step(Type::fp32, size, start), dlogit(type, size, start);
+        backend().step_size_forward(step, logit, 0.25f);
+        Values steps, gradients;
+        for (std::size_t i = 0; i < logit.values.size(); ++i) {
+            const double s = ref::sigmoid(logit.values[i]);
+            steps.push_back(0.25 * s);
+            gradients.push_back(dstep.values[i] * 0.25 * s * (1 - s));
+        }
+        check_close(step.now(), steps, Type::fp32, 1, "step, " + what);
+        backend().step_size_backward(dlogit, dstep, step, 0.25f);
+        check_close(dlogit.now(), gradients, type, 1, "dlogit, " + what);
+        backend().step_size_forward(logit, logit, 0.25f);
+        check_close(logit.now(), steps, Type::fp32, 1, "step in place, " + what);
+    });
+    OnGpu step(Type::fp32, {1}, {0}), dlogit(Type::bf16, {1});
+    backend().step_size_backward(dlogit, OnGpu(Type::fp32, {1}, {1}), step, 0);
+    BOOST_TEST(dlogit.values()[0] == 0.0);  // a scale of 0 stops learning inside
+}
+
+BOOST_AUTO_TEST_CASE(token_scales_are_bounded_below) {
+    for (const std::int64_t size : {1, 16, 31, 127, 129}) {
+        const Part delta(Type::fp32, size, 0, "delta", 0.3), dscale(Type::fp32, size, 0, "dscale"),
+            ddelta(Type::fp32, size, 0, "ddelta");
+        const Output scale(Type::fp32, size, 0);
+        backend().token_scale_forward(scale, delta);
+        backend().token_scale_backward(ddelta, dscale, delta);
+        Values expected, gradient = ddelta.values;
+        for (std::size_t i = 0; i < delta.values.size(); ++i) {
+            const double value = 1 / static_cast<double>(i + 1) + delta.values[i];
+            expected.push_back(std::max(value, 0.0));
+            if (value >= 0) gradient[i] += dscale.values[i];
+        }
+        check_close(scale.now(), expected, Type::fp32, 1, "token scale");
+        check_close(ddelta.now(), gradient, Type::fp32, 1, "gradient of the token scale");
+    }
+}

@@ -1,0 +1,151 @@
+// The decision about an update, and AdamW, on the GPU.
+#define BOOST_TEST_MODULE cuda_adamw
+#include "reference/adamw.hpp"
+#include "cuda/support.hpp"
+
+using namespace lockstep;
+using namespace lockstep::cuda_tests;
+using kernels::Decision;
+
+namespace {
+
+using Settings = kernels::Backend::AdamW;
+
+// Groups of 16 elements decay in turn: 1 yes, 2 no, 3 yes, 4 no …, so that words and bits both vary.
+bool decays(std::int64_t element) {
+    std::int64_t group = element / 16, length = 1;
+    while (group >= length) group -= length++;
+    return length % 2 == 1;
+}
+
+Values decay_words(std::int64_t count) {
+    Values words;
+    for (std::int64_t first = 0; first < count; first += 512) {
+        std::uint32_t word = 0;
+        for (std::uint32_t bit = 0; bit < 32; ++bit)
+            if (decays(first + 16 * bit)) word |= 1u << bit;
+        words.push_back(static_cast<double>(static_cast<std::int32_t>(word)));
+    }
+    return words;
+}
+
+Values decision_of(double proceed, double factor, double updates) {
+    Values decision(4);
+    decision[Decision::proceed] = proceed;
+    decision[Decision::factor] = factor;
+    decision[Decision::updates] = updates;
+    return decision;
+}
+
+// What an update works on, all from element `start` of their memory.
+struct State {
+    std::int64_t size, start;
+    Values p, g, m, v;
+    OnGpu parameter, gradient, first, second, working, decay;
+
+    State(std::int64_t elements, std::int64_t from, Type type)
+        : size(elements),
+          start(from),
+          p(random_rounded(Type::fp32, static_cast<std::size_t>(size + start), "p")),
+          g(random_rounded(Type::fp32, p.size(), "g", 0.01)),
+          m(p.size()),
+          v(p.size()),
+          parameter(Type::fp32, {size + start}, p),
+          gradient(Type::fp32, {size + start}, g),
+          first(Type::fp32, {size + start}, m),
+          second(Type::fp32, {size + start}, v),
+          working(type, {size + start}),
+          decay(Type::int32, {(size + 511) / 512}, decay_words(size)) {
+        working.poison();
+    }
+    void update(const Tensor& decision, const Settings& settings, bool with_working) {
+        const auto cut = [&](const OnGpu& x) { return x.tensor().slice(start, size); };
+        backend().adamw(cut(parameter), with_working ? cut(working) : Tensor(), cut(gradient), cut(first), cut(second),
+                        decay, decision, settings);
+    }
+    void update_reference(const Settings& s, double factor, int step) {
+        const auto d = [](float value) { return static_cast<double>(value); };
+        reference::AdamW settings{d(s.learning_rate), d(s.beta1), d(s.beta2), d(s.epsilon),
+                                  d(s.weight_decay),  factor,     step};
+        for (std::int64_t i = 0; i < size; ++i) {
+            const auto at = static_cast<std::size_t>(start + i);
+            Values pi{p[at]}, mi{m[at]}, vi{v[at]};
+            settings.weight_decay = decays(i) ? d(s.weight_decay) : 0;
+            reference::adamw(pi, {g[at]}, mi, vi, settings);
+            p[at] = pi[0];
+            m[at] = mi[0];
+            v[at] = vi[0];
+        }
+    }
+};
+
+constexpr Settings usual{1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(adamw_follows_the_reference_for_several_steps) {
+    for_each_type([](Type type) {
+        for (const std::int64_t size : {1, 3, 31, 32, 33, 511, 513, 1023, 1025, 5003})
+            for (const std::int64_t start : {0, 1})
+                for_each_order([&] {
+                    State state(size, start, type);
+                    for (int step = 1; step <= 4; ++step) {
+                        for (double& value : state.g) value *= -0.75;
+                        state.gradient.set(state.g);
+                        for (double& value : state.g) value = static_cast<double>(static_cast<float>(value));
+                        const OnGpu decision(Type::fp64, {4}, decision_of(1, 0.5, step));
+                        state.update(decision, usual, true);
+                        state.update_reference(usual, 0.5, step);
+                    }
+                    const std::string what = fmt::format("{}, {} elements from {}, ", type_name(type), size, start);
+                    check_close(state.parameter.values(), state.p, Type::fp32, 5, what + "parameter");
+                    check_close(state.first.values(), state.m, Type::fp32, 5, what + "first moment");
+                    check_close(state.second.values(), state.v, Type::fp32, 5, what + "second moment");
+                    const OnGpu rounded(type, {size + start}, state.parameter.values());
+                    Values working = state.working.values(), expected = rounded.values();
+                    working.erase(working.begin(), working.begin() + start);
+                    expected.erase(expected.begin(), expected.begin() + start);
+                    BOOST_TEST((working == expected), what + "working copy");
+                    return std::vector{state.parameter.bytes(), state.first.bytes(), state.second.bytes()};
+                });
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_working_copy_may_be_absent) {
+    State state(1234, 0, Type::fp32);
+    state.update(OnGpu(Type::fp64, {4}, decision_of(1, 1, 1)), usual, false);
+    state.update_reference(usual, 1, 1);
+    check_close(state.parameter.values(), state.p, Type::fp32, 5, "parameter");
+}
+
+BOOST_AUTO_TEST_CASE(nothing_is_written_where_the_decision_says_no) {
+    State state(1025, 0, Type::bf16);
+    const auto parameter = state.parameter.bytes(), first = state.first.bytes(), second = state.second.bytes(),
+               working = state.working.bytes();
+    state.update(OnGpu(Type::fp64, {4}, decision_of(0, static_cast<double>(kernel_tests::not_a_number), 3)), usual,
+                 true);
+    BOOST_TEST((state.parameter.bytes() == parameter && state.first.bytes() == first));
+    BOOST_TEST((state.second.bytes() == second && state.working.bytes() == working));
+}
+
+BOOST_AUTO_TEST_CASE(an_update_is_decided_from_the_loss_and_the_norm) {
+    OnGpu decision(Type::fp64, {4}, {0, 0, 0, 0});
+    const auto decide = [&](double loss, double squares, double clip, double inverse_scale) {
+        backend().decide_update(decision, OnGpu(Type::fp64, {1}, {loss}), OnGpu(Type::fp64, {1}, {squares}), clip,
+                                inverse_scale);
+        return decision.values();
+    };
+    Values d = decide(1, 16, 1, 1);
+    BOOST_TEST((d[Decision::proceed] == 1 && d[Decision::gradient_norm] == 4 && d[Decision::updates] == 1));
+    BOOST_TEST(d[Decision::factor] == 1 / (4 + 1e-6));
+    d = decide(1, 16, 8, 0.5);  // gradients scaled by 2: their norm is 2, below the clip
+    BOOST_TEST((d[Decision::gradient_norm] == 2 && d[Decision::factor] == 0.5));
+    d = decide(1, 1e30, 0, 1);
+    BOOST_TEST((d[Decision::factor] == 1 && d[Decision::updates] == 3));
+    const double nan = static_cast<double>(kernel_tests::not_a_number),
+                 inf = static_cast<double>(kernel_tests::infinity);
+    for (const auto& bad : {std::pair{nan, 1.0}, std::pair{1.0, nan}, std::pair{inf, 1.0}, std::pair{1.0, inf}}) {
+        d = decide(bad.first, bad.second, 1, 1);
+        BOOST_TEST((d[Decision::proceed] == 0 && d[Decision::updates] == 3));
+    }
+}

@@ -1,0 +1,87 @@
+// The depthwise causal convolution on the GPU.
+#define BOOST_TEST_MODULE cuda_convolution
+#include "reference/convolution.hpp"
+#include "cuda/support.hpp"
+
+using namespace lockstep;
+using namespace lockstep::cuda_tests;
+
+namespace {
+
+// Lengths around the runs of 16 and 32 tokens; widths around a pack, a warp's columns, and odd ones.
+const std::vector<reference::ConvolutionShape> shapes = {
+    {1, 1, 1, 4},  {2, 15, 8, 4},  {1, 17, 16, 4}, {3, 31, 33, 4}, {1, 33, 264, 4}, {2, 65, 40, 4},  {1, 97, 7, 4},
+    {5, 2, 24, 4}, {2, 20, 16, 1}, {2, 19, 16, 2}, {1, 35, 9, 3},  {2, 33, 16, 5},  {1, 40, 264, 8}, {3, 7, 3, 8}};
+
+std::int64_t i64(std::size_t value) {
+    return static_cast<std::int64_t>(value);
+}
+
+std::string text(Type type, const reference::ConvolutionShape& s) {
+    return fmt::format("{}, {} × {} × {}, {} taps", type_name(type), s.batch, s.length, s.width, s.taps);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(forward_follows_the_reference) {
+    for_each_type([](Type type) {
+        for (const auto& s : shapes)
+            for (const std::int64_t start : {0, 1})
+                for (const bool with_history : {false, true}) {
+                    if (with_history && s.taps == 1) continue;
+                    const std::size_t count = s.batch * s.length * s.width;
+                    const Values x = random_rounded(type, count, "x");
+                    const Values weight = random_rounded(Type::fp32, s.width * s.taps, "weight"),
+                                 bias = random_rounded(Type::fp32, s.width, "bias");
+                    const Values before =
+                        with_history ? random_rounded(type, s.batch * (s.taps - 1) * s.width, "history") : Values();
+                    const Shape shape = {i64(s.batch), i64(s.taps) - 1, i64(s.width)};
+                    const OnGpu history(type, s.taps > 1 ? shape : Shape{1},
+                                        with_history ? before : Values(s.taps > 1 ? element_count(shape) : 1));
+                    OnGpu y(type, {i64(count) + start});
+                    y.poison();
+                    const Shape rows = {i64(s.batch * s.length), i64(s.width)};
+                    backend().convolution_forward(y.tensor().slice(start, i64(count)).reshaped(rows),
+                                                  OnGpu(type, rows, x),
+                                                  OnGpu(Type::fp32, {i64(s.width), 1, i64(s.taps)}, weight),
+                                                  OnGpu(Type::fp32, {i64(s.width)}, bias),
+                                                  with_history ? history.tensor() : Tensor(), i64(s.length));
+                    Values actual = y.values();
+                    actual.erase(actual.begin(), actual.begin() + start);
+                    check_close(actual, reference::convolution_forward(x, weight, bias, before, s), type, s.taps,
+                                text(type, s));
+                }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(backward_follows_the_reference_and_repeats) {
+    for_each_type([](Type type) {
+        for (const auto& s : shapes)
+            for (const std::int64_t start : {0, 1}) {
+                const std::size_t count = s.batch * s.length * s.width;
+                const Shape rows = {i64(s.batch * s.length), i64(s.width)};
+                const Values x = random_rounded(type, count, "x"), dy = random_rounded(type, count, "dy");
+                const Values weight = random_rounded(Type::fp32, s.width * s.taps, "weight");
+                const Values dweight_before = random_rounded(Type::fp32, s.width * s.taps, "dweight"),
+                             dbias_before = random_rounded(Type::fp32, s.width, "dbias");
+                const auto expected = reference::convolution_backward(dy, x, weight, s);
+                const Shape taps = {i64(s.width), 1, i64(s.taps)};
+                for_each_order([&] {
+                    OnGpu dx(type, {i64(count) + start}), dweight(Type::fp32, taps, dweight_before),
+                        dbias(Type::fp32, {i64(s.width)}, dbias_before);
+                    dx.poison();
+                    backend().convolution_backward(dx.tensor().slice(start, i64(count)).reshaped(rows), dweight, dbias,
+                                                   OnGpu(type, rows, dy), OnGpu(type, rows, x),
+                                                   OnGpu(Type::fp32, taps, weight), i64(s.length));
+                    Values actual = dx.values();
+                    actual.erase(actual.begin(), actual.begin() + start);
+                    check_close(actual, expected.dx, type, s.taps, text(type, s) + ", dx");
+                    check_close(dweight.values(), plus(dweight_before, expected.dweight), Type::fp32,
+                                s.batch * s.length, text(type, s) + ", dweight");
+                    check_close(dbias.values(), plus(dbias_before, expected.dbias), Type::fp32, s.batch * s.length,
+                                text(type, s) + ", dbias");
+                    return std::vector{dx.bytes(), dweight.bytes(), dbias.bytes()};
+                });
+            }
+    });
+}

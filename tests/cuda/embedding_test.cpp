@@ -1,0 +1,97 @@
+// Embeddings on the GPU.
+#define BOOST_TEST_MODULE cuda_embedding
+#include "reference/embedding.hpp"
+#include "cuda/support.hpp"
+
+using namespace lockstep;
+using namespace lockstep::cuda_tests;
+
+namespace {
+
+struct Case {
+    std::int64_t sequences, length, vocabulary, width;
+};
+// Around a warp, a tile of 32 ordered rows, and a run of 128 ids; more rows than a block's warps read at once.
+const std::vector<Case> cases = {{1, 1, 1, 1},    {1, 31, 5, 8},    {2, 16, 128, 32},  {3, 11, 129, 33},
+                                 {1, 97, 127, 7}, {5, 13, 300, 16}, {1, 2311, 260, 4}, {2, 40, 50, 264}};
+
+std::size_t count(std::int64_t a, std::int64_t b) {
+    return static_cast<std::size_t>(a * b);
+}
+
+std::string text(Type type, const Case& c) {
+    return fmt::format("{}, {} × {} rows, {} ids of {}", type_name(type), c.sequences, c.length, c.vocabulary, c.width);
+}
+
+// `hot`: one id in so many is the same.
+std::vector<int> ids_of(const Case& c, int hot) {
+    std::vector<int> ids = random_ids(count(c.sequences, c.length), static_cast<int>(c.vocabulary), "ids");
+    for (std::size_t i = 0; hot > 0 && i < ids.size(); ++i)
+        if (static_cast<int>(i * 7919 % 100) < hot) ids[i] = static_cast<int>(c.vocabulary / 2);
+    return ids;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(forward_follows_the_reference) {
+    for_each_type([](Type type) {
+        for (const Case& c : cases)
+            for (const std::int64_t start : {0, 1})  // of the output: aligned, or not
+                for (const bool positions : {false, true}) {
+                    const std::int64_t rows = c.sequences * c.length, first = positions ? 3 : 0;
+                    const std::vector<int> ids = ids_of(c, 0);
+                    const Values table = random_rounded(type, count(c.vocabulary, c.width), "table");
+                    const Values position =
+                        positions ? random_rounded(type, count(c.length + first, c.width), "position") : Values();
+                    const OnGpu places(type, {c.length + first, c.width},
+                                       positions ? position : Values(count(c.length, c.width)));
+                    OnGpu y(type, {rows * c.width + start});
+                    y.poison();
+                    backend().embedding_forward(y.tensor().slice(start, rows * c.width).reshaped({rows, c.width}),
+                                                OnGpu(Type::int32, {rows}, as_values(ids)),
+                                                OnGpu(type, {c.vocabulary, c.width}, table),
+                                                positions ? places.tensor() : Tensor(), c.length, first);
+                    Values actual = y.values();
+                    actual.erase(actual.begin(), actual.begin() + start);
+                    check_close(actual,
+                                reference::embedding_forward(ids, table, position, static_cast<std::size_t>(c.width),
+                                                             static_cast<std::size_t>(c.length),
+                                                             static_cast<std::size_t>(first)),
+                                type, 1, text(type, c));
+                }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(backward_follows_the_reference_and_repeats) {
+    for_each_type([](Type type) {
+        for (const Case& c : cases)
+            for (const int hot : {0, 60, 100})
+                for (const bool positions : {false, true}) {
+                    if (c.length > 1000 && (positions || type == Type::fp16)) continue;
+                    const std::int64_t rows = c.sequences * c.length, start = hot == 60 ? 1 : 0;
+                    const std::vector<int> ids = ids_of(c, hot);
+                    const OnGpu id(Type::int32, {rows}, as_values(ids));
+                    Values all = random_rounded(type, count(rows, c.width) + static_cast<std::size_t>(start), "dy");
+                    const OnGpu gradients(type, {rows * c.width + start}, all);
+                    const Tensor dy = gradients.tensor().slice(start, rows * c.width).reshaped({rows, c.width});
+                    all.erase(all.begin(), all.begin() + start);
+                    const Values table = random_rounded(Type::fp32, count(c.vocabulary, c.width), "dtable");
+                    const Values position = random_rounded(Type::fp32, count(c.length + 2, c.width), "dposition");
+                    Values expected = table, expected_position = positions ? position : Values();
+                    reference::embedding_backward(expected, expected_position, ids, all,
+                                                  static_cast<std::size_t>(c.width),
+                                                  static_cast<std::size_t>(c.length));
+                    for_each_order([&] {
+                        OnGpu dtable(Type::fp32, {c.vocabulary, c.width}, table),
+                            dposition(Type::fp32, {c.length + 2, c.width}, position);
+                        backend().embedding_backward(dtable, positions ? dposition.tensor() : Tensor(), id, dy,
+                                                     c.length);
+                        check_close(dtable.values(), expected, Type::fp32, static_cast<std::size_t>(rows),
+                                    text(type, c) + fmt::format(", {} % of one id", hot));
+                        check_close(dposition.values(), positions ? expected_position : position, Type::fp32,
+                                    static_cast<std::size_t>(c.sequences), text(type, c) + ", position");
+                        return std::vector{dtable.bytes(), dposition.bytes()};
+                    });
+                }
+    });
+}
