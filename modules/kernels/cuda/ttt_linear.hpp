@@ -260,20 +260,18 @@ __device__ inline void update_state(Sums<F / 8>& state, Columns<2>& bias, const 
         for (int i = 0; i < 2; ++i) bias.at[n][i] += sum.at[n][i];
 }
 
-// The loss gradient G of a mini-batch: terms.normal comes in as Z, the rest follows from K and V.
+// This warp's columns of the target T = V - K.
 template <class T, int F>
-__device__ inline void take_loss_gradient(LossTerms<2>& terms, const typename TttLinear<T, F>::Operand* keys,
-                                          const typename TttLinear<T, F>::Operand* values, const T* keys_from,
-                                          const T* values_from, const TttRows& where, int rows, const Columns<2>& gamma,
-                                          const Columns<2>& beta, const TileColumns<2>& columns,
-                                          RowSums<F / 16>& row_sums) {
-    const Sums<2> k = tile_values<T, F>(keys, keys_from, where, rows, columns.first_column);
-    terms.difference = tile_values<T, F>(values, values_from, where, rows, columns.first_column);
+__device__ inline Sums<2> take_target(const typename TttLinear<T, F>::Operand* keys,
+                                      const typename TttLinear<T, F>::Operand* values, const T* keys_from,
+                                      const T* values_from, const TttRows& where, int rows, int first_column) {
+    const Sums<2> k = tile_values<T, F>(keys, keys_from, where, rows, first_column);
+    Sums<2> target = tile_values<T, F>(values, values_from, where, rows, first_column);
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) terms.difference.at[n][i] -= k.at[n][i];
-    loss_gradient(terms, gamma, beta, columns, row_sums);
+        for (int i = 0; i < 4; ++i) target.at[n][i] -= k.at[n][i];
+    return target;
 }
 
 // M⊙E in a lane's places of a 16 × 16 tile.
