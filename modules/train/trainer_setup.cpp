@@ -300,7 +300,8 @@ void Trainer::cut_segments() {
     for (std::size_t block = stage_->blocks(); block-- > 0;) {
         const bool all = block == 0;
         const std::int64_t begin = all ? 0 : block_offsets[block];
-        const bool whole = session_.size() > 1 && (end - begin) * std::int64_t{sizeof(float)} >= description_.parallel.bucket_bytes;
+        const bool whole =
+            session_.size() > 1 && (end - begin) * std::int64_t{sizeof(float)} >= description_.parallel.bucket_bytes;
         if (!all && !whole) continue;
         Segment segment;
         segment.first_block = block;

@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(sums_are_taken_in_double) {
                 const Values values = totals.values();
                 BOOST_TEST(std::abs(values[0] - sum) <= 1e-13 * absolute, at(Type::fp32, size, start));
                 BOOST_TEST(std::abs(values[1] - squares) <= 1e-13 * squares, at(Type::fp32, size, start));
-                return std::vector{totals.bytes()};
+                return std::vector<std::vector<char>>{totals.bytes()};
             });
             BOOST_TEST(std::abs(total_of(x, false, Accumulate::yes, 5) - sum - 5) <= 1e-13 * (absolute + 5));
             BOOST_TEST(std::abs(total_of(x, true, Accumulate::yes, 5) - squares - 5) <= 1e-13 * (squares + 5));
@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(the_gradient_of_a_bias_is_a_column_sum) {
                     backend().bias_backward(dbias, dy);
                     check_close(dbias.values(), expected, Type::fp32, count(c.rows),
                                 fmt::format("{} rows, ", c.rows) + at(type, c.width, start));
-                    return std::vector{dbias.bytes()};
+                    return std::vector<std::vector<char>>{dbias.bytes()};
                 });
             }
     });

@@ -36,7 +36,7 @@ __global__ void row_sums(float* sums, const float* x, int width) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_SUITE(kernels)
+BOOST_AUTO_TEST_SUITE(threads)
 
 BOOST_AUTO_TEST_CASE(row_sums_are_right_in_every_order) {
     for (const int width : {1, 31, 32, 33, 97, 128, 131}) {

@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(as_many_gpus_as_the_environment_says) {
                         "kernel 'elsewhere' was launched on a stream that is not one of GPU 1"));
 }
 
-BOOST_AUTO_TEST_CASE(properties) {
+BOOST_AUTO_TEST_CASE(a_gpu_says_what_it_is) {
     cudaDeviceProp properties;
     BOOST_REQUIRE(cudaGetDeviceProperties(&properties, 0) == cudaSuccess);
     BOOST_TEST(properties.name == std::string("emulated GPU"));

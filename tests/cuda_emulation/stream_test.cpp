@@ -84,20 +84,27 @@ BOOST_AUTO_TEST_CASE(a_missing_event_shows_in_some_order) {
 }
 
 BOOST_AUTO_TEST_CASE(a_wait_is_for_the_recording_at_its_time) {
-    const Stream one, two;
-    const Event event;
-    int value = 0, seen = 0;
-    BOOST_REQUIRE(cudaStreamWaitEvent(two, event) == cudaSuccess);  // never recorded: no wait
-    launch_set(&value, 1, one);
-    BOOST_REQUIRE(cudaEventRecord(event, one) == cudaSuccess);
-    BOOST_REQUIRE(cudaStreamWaitEvent(two, event) == cudaSuccess);
-    launch_set(&value, 2, one);
-    BOOST_REQUIRE(cudaEventRecord(event, one) == cudaSuccess);
-    run("see", 1, 1, 0, two, [&] { seen = value; });
-    two.wait();
-    BOOST_TEST(seen == 1);
-    BOOST_REQUIRE(cudaEventSynchronize(event) == cudaSuccess);
-    BOOST_TEST(value == 2);
+    int too_early = 0, between = 0;
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        const Seed scope(seed);
+        const Stream one, two;
+        const Event event;
+        int value = 0, seen = -1;
+        BOOST_REQUIRE(cudaStreamWaitEvent(two, event) == cudaSuccess);  // never recorded: no wait
+        launch_set(&value, 1, one);
+        BOOST_REQUIRE(cudaEventRecord(event, one) == cudaSuccess);
+        BOOST_REQUIRE(cudaStreamWaitEvent(two, event) == cudaSuccess);
+        launch_set(&value, 2, one);
+        BOOST_REQUIRE(cudaEventRecord(event, one) == cudaSuccess);
+        run("see", 1, 1, 0, two, [&] { seen = value; });
+        two.wait();
+        too_early += seen == 0;
+        between += seen == 1;
+        BOOST_REQUIRE(cudaEventSynchronize(event) == cudaSuccess);
+        BOOST_TEST(value == 2);
+    }
+    BOOST_TEST(too_early == 0);
+    BOOST_TEST(between > 0);
 }
 
 BOOST_AUTO_TEST_CASE(queries_make_progress) {

@@ -113,8 +113,8 @@ __device__ inline std::uint32_t pack_pair(float low, float high) {
                static_cast<std::uint32_t>(__half_as_ushort(pair.y)) << 16;
     }
 #else
-    return static_cast<std::uint32_t>(from_float<T>(low).bits) |
-           static_cast<std::uint32_t>(from_float<T>(high).bits) << 16;
+    return static_cast<std::uint32_t>(from_float<T>(low).bits) | static_cast<std::uint32_t>(from_float<T>(high).bits)
+                                                                     << 16;
 #endif
 }
 template <class T>
