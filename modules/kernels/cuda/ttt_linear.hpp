@@ -190,33 +190,43 @@ __device__ inline void load_learned(Sums<F / 8>& state, Columns<2>& bias, const 
     bias = columns.load(bias_from);
 }
 
-// A kept state: what each thread holds of Wᵀ, four floats after the other so that a warp's accesses are whole lines;
-// then the bias [F].
+// Wᵀ as kept in device memory: what each thread holds, four floats after the other so that a warp's accesses are whole
+// lines.
 template <int F>
-__device__ inline void keep_state(float* to, const Sums<F / 8>& state, const Columns<2>& bias, int first_column) {
+__device__ inline void keep_weights(float* to, const Sums<F / 8>& state) {
 #pragma unroll
     for (int n = 0; n < F / 8; ++n) {
         const Vector16<float> four = {{state.at[n][0], state.at[n][1], state.at[n][2], state.at[n][3]}};
         store16(to + (n * 2 * F + static_cast<int>(threadIdx.x)) * 4, four);
     }
-    if (lane_index() < 4)
-#pragma unroll
-        for (int n = 0; n < 2; ++n)
-#pragma unroll
-            for (int i = 0; i < 2; ++i) to[F * F + first_column + Sums<2>::column(n, i)] = bias.at[n][i];
 }
 template <int F>
-__device__ inline void load_kept(Sums<F / 8>& state, Columns<2>& bias, const float* from, int first_column) {
+__device__ inline void load_weights(Sums<F / 8>& state, const float* from) {
 #pragma unroll
     for (int n = 0; n < F / 8; ++n) {
         const Vector16<float> four = load16(from + (n * 2 * F + static_cast<int>(threadIdx.x)) * 4);
 #pragma unroll
         for (int i = 0; i < 4; ++i) state.at[n][i] = four.at[i];
     }
+}
+
+// A row of F floats, of which this warp has its columns.
+__device__ inline void store_columns(float* row, const Columns<2>& values, int first_column) {
+    if (lane_index() < 4)
 #pragma unroll
-    for (int n = 0; n < 2; ++n)
+        for (int n = 0; n < 2; ++n)
 #pragma unroll
-        for (int i = 0; i < 2; ++i) bias.at[n][i] = from[F * F + first_column + Sums<2>::column(n, i)];
+            for (int i = 0; i < 2; ++i) row[first_column + Sums<2>::column(n, i)] = values.at[n][i];
+}
+__device__ inline Columns<2> load_columns(const float* row, int first_column) {
+    Columns<2> values;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+        const auto two = *reinterpret_cast<const Pair<float>*>(row + first_column + Sums<2>::column(n, 0));
+        values.at[n][0] = two.at[0];
+        values.at[n][1] = two.at[1];
+    }
+    return values;
 }
 
 // bias in all rows.

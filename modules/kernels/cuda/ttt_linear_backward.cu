@@ -32,15 +32,15 @@ struct BackwardShared {
     static constexpr int stages = std::is_same_v<T, float> ? 1 : 2;
     static constexpr int operands = (4 * stages + 2) * Linear::tile   // Q, K, V, dO; G, one that changes its use
                                     + (stages + 1) * Linear::square;  // Wᵀ; dWᵀ
-    // Row sums; c; τ, λ of two mini-batches; dλ and de; γ, β; each thread's parts of dγ and dβ, which registers have no
-    // room for; transposes of each warp.
-    static constexpr int floats = RowSums<F / 16>::floats + stages * F + 5 * 16 + 2 * F + 8 * Linear::threads +
+    // Row sums; c; τ, λ of two mini-batches; dλ and de; γ, β, dc; each thread's parts of dγ and dβ, which registers
+    // have no room for; transposes of each warp.
+    static constexpr int floats = RowSums<F / 16>::floats + stages * F + 5 * 16 + 3 * F + 8 * Linear::threads +
                                   (stages == 1 ? Linear::warps * transpose_floats : 0);
     static constexpr std::size_t bytes = operands * sizeof(Operand) + floats * sizeof(float);
-    // A block's device memory: the states of a group, each Wᵀ, then c; dW and dc while the states are made.
+    // A block's device memory: the states of a group, each Wᵀ, then c; dW while the states are made.
     static constexpr std::size_t state_bytes = F * F * sizeof(Operand) + F * sizeof(float);
     __host__ __device__ static constexpr std::size_t block_bytes(std::int64_t interval) {
-        return static_cast<std::size_t>(interval) * state_bytes + Linear::state_floats * sizeof(float);
+        return static_cast<std::size_t>(interval) * state_bytes + F * F * sizeof(float);
     }
 };
 
@@ -54,7 +54,7 @@ struct Backward {
     const BackwardParameters<T>& p;
     // Shared memory
     Operand *tiles, *g_tile, *work_tile, *state_rows, *dstate_rows;
-    float *sums_work, *bias_rows, *tau, *lambda, *step_work, *norm_rows, *norm_work, *transpose_work;
+    float *sums_work, *bias_rows, *tau, *lambda, *step_work, *rows_of_f, *norm_work, *transpose_work;
     // This thread's place and this pair's
     int thread, warp, first_column, pair, head;
     std::int64_t at, step_at;  // of the first token in q and in step_size
@@ -62,7 +62,6 @@ struct Backward {
     RowSums<F / 16> row_sums;
     // Gradients so far
     Sums<F / 8> dstate;
-    Columns<2> dbias;
     float dtau[2];
 
     __device__ explicit Backward(const BackwardParameters<T>& parameters)
@@ -77,8 +76,8 @@ struct Backward {
           tau(bias_rows + stages * F),
           lambda(tau + 16),
           step_work(lambda + 32),
-          norm_rows(step_work + 32),
-          norm_work(norm_rows + 2 * F),
+          rows_of_f(step_work + 32),
+          norm_work(rows_of_f + 3 * F),
           thread(static_cast<int>(threadIdx.x)),
           warp(thread / warp_width),
           first_column(16 * warp),
@@ -112,18 +111,8 @@ struct Backward {
                static_cast<std::size_t>(index) * Shared::state_bytes;
     }
 
-    // γ (of: 0) or β (1), this warp's columns.
-    __device__ Columns<2> norm(int of) const {
-        Columns<2> values;
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-            const auto two =
-                *reinterpret_cast<const Pair<float>*>(norm_rows + of * F + first_column + Sums<2>::column(n, 0));
-            values.at[n][0] = two.at[0];
-            values.at[n][1] = two.at[1];
-        }
-        return values;
-    }
+    // This warp's columns of γ (of: 0), β (1), dc (2).
+    __device__ Columns<2> row_of(int of) const { return load_columns(rows_of_f + of * F, first_column); }
     __device__ void add_norm(const Columns<2>& dgamma, const Columns<2>& dbeta) {
         float* const place = norm_work + thread;
 #pragma unroll
@@ -168,8 +157,9 @@ struct Backward {
             load_learned<F>(state, bias, p.weight + head * width * width, p.bias + head * width, columns);
         } else {
             const int kept = (p.mini_batches - 1) / p.interval, place = begin / p.interval - 1;
-            load_kept<F>(state, bias, p.saved + (static_cast<std::int64_t>(pair) * kept + place) * Linear::state_floats,
-                         first_column);
+            const float* const from = p.saved + (static_cast<std::int64_t>(pair) * kept + place) * Linear::state_floats;
+            load_weights<F>(state, from);
+            bias = load_columns(from + F * F, first_column);
         }
         __syncthreads();  // whatever was read in shared memory has been read
         float next_lambda = fetch_lambda(begin);
@@ -177,12 +167,7 @@ struct Backward {
         for (int number = begin; number < end; ++number) {
             auto* const to = reinterpret_cast<Operand*>(state_at(number - begin));
             store_rows<T, F>(to, F, state);
-            if (lane_index() < 4)
-#pragma unroll
-                for (int n = 0; n < 2; ++n)
-#pragma unroll
-                    for (int i = 0; i < 2; ++i)
-                        reinterpret_cast<float*>(to + F * F)[first_column + Sums<2>::column(n, i)] = bias.at[n][i];
+            store_columns(reinterpret_cast<float*>(to + F * F), bias, first_column);
             if (number + 1 == end) break;
             set_lambda(number, next_lambda);
             if constexpr (stages == 1) {
@@ -205,7 +190,7 @@ struct Backward {
             const std::int64_t from = start_of(number);
             terms.difference =
                 take_target<T, F>(keys, keys + tile, p.k + from, p.v + from, p.where, rows, first_column);
-            loss_gradient(terms, norm(0), norm(1), columns, row_sums);
+            loss_gradient(terms, row_of(0), row_of(1), columns, row_sums);
             update_state<T, F>(state, bias, terms.gradient, keys, work_tile, steps, first_column);
         }
     }
@@ -222,6 +207,7 @@ struct Backward {
         // Forward once more: G, Z̄.
         LossTerms<2> terms;
         Sums<2> z, scores, dread;  // dread: K dW' + dc'
+        const Columns<2> dbias = row_of(2);
 #pragma unroll
         for (int n = 0; n < 2; ++n)
 #pragma unroll
@@ -238,7 +224,7 @@ struct Backward {
         scores.clear();
         multiply<Right::rows_of_n>(scores, left, keys, stride);
         terms.difference = take_target<T, F>(keys, values, p.k + from, p.v + from, p.where, rows, first_column);
-        loss_gradient(terms, norm(0), norm(1), columns, row_sums);
+        loss_gradient(terms, row_of(0), row_of(1), columns, row_sums);
         store_tile<T, F>(g_tile, terms.gradient, first_column);
         __syncwarp(all_lanes);
         Sums<2> negative = step_tile(steps);  // -P
@@ -258,7 +244,7 @@ struct Backward {
         Columns<2> dgamma, dbeta;
         dgamma.clear();
         dbeta.clear();
-        norm_backward(z, tile_values<T, F>(dys, p.dy + from, p.where, rows, first_column), dgamma, dbeta, norm(0),
+        norm_backward(z, tile_values<T, F>(dys, p.dy + from, p.where, rows, first_column), dgamma, dbeta, row_of(0),
                       columns, row_sums);
         add_norm(dgamma, dbeta);
         store_tile<T, F>(work_tile, z, first_column);
@@ -308,7 +294,7 @@ struct Backward {
         Sums<2> dtarget;  // -dT
         dgamma.clear();
         dbeta.clear();
-        loss_gradient_backward(dread, dtarget, dgamma, dbeta, terms, norm(0), columns, de, row_sums);
+        loss_gradient_backward(dread, dtarget, dgamma, dbeta, terms, row_of(0), columns, de, row_sums);
         add_norm(dgamma, dbeta);
         store_tile<T, F>(work_tile, dread, first_column);
         store_rows_of_target(dtarget, dk, from, rows);
@@ -334,10 +320,11 @@ struct Backward {
 #pragma unroll
             for (int i = 0; i < 2; ++i) sum.at[n][i] = dz.at[n][i] + dz.at[n][i + 2];
         sum_over_rows(sum);
+        if (lane_index() < 4)
 #pragma unroll
-        for (int n = 0; n < 2; ++n)
+            for (int n = 0; n < 2; ++n)
 #pragma unroll
-            for (int i = 0; i < 2; ++i) dbias.at[n][i] += sum.at[n][i];
+                for (int i = 0; i < 2; ++i) rows_of_f[2 * F + columns.column(n, i)] += sum.at[n][i];
     }
 
     // dV = dT, dK -= dT, from -dT.
@@ -362,22 +349,21 @@ struct Backward {
         __syncthreads();  // the pair before has been read
         if (thread < F) {
             const bool inside = thread < p.where.width;
-            norm_rows[thread] = inside ? p.norm_weight[static_cast<std::int64_t>(head) * p.where.width + thread] : 0.0f;
-            norm_rows[F + thread] =
+            rows_of_f[thread] = inside ? p.norm_weight[static_cast<std::int64_t>(head) * p.where.width + thread] : 0.0f;
+            rows_of_f[2 * F + thread] = 0;
+            rows_of_f[F + thread] =
                 inside ? p.norm_bias[static_cast<std::int64_t>(head) * p.where.width + thread] : 0.0f;
         }
         for (int i = 0; i < 8; ++i) norm_work[i * Linear::threads + thread] = 0;
         dstate.clear();
-        dbias.clear();
         dtau[0] = dtau[1] = 0;
         for (int group = (p.mini_batches - 1) / p.interval; group >= 0; --group) {
             const int begin = group * p.interval, after = begin + p.interval;
             const int end = after < p.mini_batches ? after : p.mini_batches;
             auto* const waiting = reinterpret_cast<float*>(state_at(p.interval));
-            keep_state<F>(waiting, dstate, dbias, first_column);  // its registers are needed
-            __syncwarp(all_lanes);
+            keep_weights<F>(waiting, dstate);  // its registers are needed
             make_states(begin, end);
-            load_kept<F>(dstate, dbias, waiting, first_column);
+            load_weights<F>(dstate, waiting);
             __syncthreads();  // the states are written, and shared memory is free
             float next_lambda = fetch_lambda(end - 1);
             if (stages == 2) fetch(end - 1, true, end - 1 - begin);
@@ -413,6 +399,7 @@ struct Backward {
             }
         sum_over_rows(dgamma);
         sum_over_rows(dbeta);
+        const Columns<2> dbias = row_of(2);
         const int lane = lane_index();
         if (lane < 4)
 #pragma unroll
