@@ -107,11 +107,9 @@ __device__ inline void store_warp_rows(typename W::T* to, const typename W::T* f
     }
 }
 
-// sums[m] = rows [16m, 16m + 16) of `left` times the transpose of `right`, over a head's width; both in shared memory.
+// sums[m] += rows [16m, 16m + 16) of `left` times the transpose of `right`, over a head's width; both in shared memory.
 template <class W, int N, int M>
 __device__ inline void multiply_rows(Sums<N> (&sums)[M], const typename W::T* left, const typename W::T* right) {
-#pragma unroll
-    for (int m = 0; m < M; ++m) sums[m].clear();
 #pragma unroll
     for (int k = 0; k < W::width / 16; ++k) {
         Left<typename W::T, 1> part[M];

@@ -130,6 +130,8 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
 
         Sums<N> weights[M];
         Left<T, Tile::queries / 16> left[M];
+#pragma unroll
+        for (int m = 0; m < M; ++m) weights[m].clear();
         multiply_rows<W>(weights, warp_keys, tile_queries);
 #pragma unroll
         for (int n = 0; n < N; ++n)
@@ -158,6 +160,8 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
         }
         if constexpr (makes_dk) {
             Sums<N> slopes[M];
+#pragma unroll
+            for (int m = 0; m < M; ++m) slopes[m].clear();
             multiply_rows<W>(slopes, warp_values, tile_gradients);
 #pragma unroll
             for (int n = 0; n < N; ++n)
@@ -194,7 +198,7 @@ struct QueryGradientTile {
     static constexpr int queries = warps * warp_rows, keys = W::row_bytes > 600 ? 16 : 32;
     static constexpr std::size_t shared_bytes =
         static_cast<std::size_t>(2 * queries + 4 * keys) * static_cast<std::size_t>(W::row_bytes) +
-        2 * queries * sizeof(float);
+        2 * queries * sizeof(float) + sizeof(std::int64_t);
 };
 
 // A block owns a tile of queries, and walks over the keys they see.
@@ -212,6 +216,8 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
     T* values = keys + 2 * buffer;
     float* levels = reinterpret_cast<float*>(values + 2 * buffer);  // of a query, log_sum_exp in units of log2
     float* deltas = levels + Tile::queries;
+    std::int64_t* output_at =
+        reinterpret_cast<std::int64_t*>(deltas + Tile::queries);  // not in registers over the loop
 
     const int tiles = (sizes.query_length + Tile::queries - 1) / Tile::queries;
     const int block = static_cast<int>(blockIdx.x), head_of_all = block / tiles;
@@ -242,6 +248,7 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
         levels[row] = row < rows ? log_sum_exp[place] * log2_of_e : INFINITY;
         deltas[row] = row < rows ? delta[place] : 0.0f;
     }
+    if (threadIdx.x == 0) *output_at = query_at;
     Sums<W::width / 8> sums[M];
 #pragma unroll
     for (int m = 0; m < M; ++m) sums[m].clear();
@@ -256,22 +263,27 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
 
         Sums<N> weights[M], slopes[M];
         Left<T, Tile::keys / 16> left[M];
+#pragma unroll
+        for (int m = 0; m < M; ++m) {
+            weights[m].clear();
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float along = deltas[warp_row + 16 * m + Sums<1>::row(i)];
+#pragma unroll
+                for (int n = 0; n < N; ++n) slopes[m].at[n][i] = -along;  // saves registers
+            }
+        }
         multiply_rows<W>(weights, warp_queries, tile_keys);
         multiply_rows<W>(slopes, warp_gradients, values + tile % 2 * buffer);
         const bool diagonal = key + Tile::keys - 1 > warp_first;
 #pragma unroll
         for (int m = 0; m < M; ++m) {
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const int row = warp_row + 16 * m + Sums<1>::row(2 * half);
-                const float level = levels[row], along = deltas[row];
+            for (int i = 0; i < 4; ++i) {
+                const float level = levels[warp_row + 16 * m + Sums<1>::row(i)];
 #pragma unroll
                 for (int n = 0; n < N; ++n)
-#pragma unroll
-                    for (int i = 2 * half; i < 2 * half + 2; ++i) {
-                        const float weight = fast_exp2(fmaf(weights[m].at[n][i], sizes.scale_log2, -level));
-                        slopes[m].at[n][i] = weight * (slopes[m].at[n][i] - along);
-                    }
+                    slopes[m].at[n][i] *= fast_exp2(fmaf(weights[m].at[n][i], sizes.scale_log2, -level));
             }
             if (diagonal)
 #pragma unroll
@@ -284,7 +296,7 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
         multiply<Right::rows_of_k>(sums, left, tile_keys, W::stride);
     }
     store_warp_sums<W>(
-        dq + query_at + static_cast<std::int64_t>(warp_row) * query_stride, warp_queries, sums,
+        dq + *output_at + static_cast<std::int64_t>(warp_row) * query_stride, warp_queries, sums,
         [&](int, int) { return sizes.scale; }, query_stride, rows - warp_row, sizes);
 }
 

@@ -113,13 +113,12 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads)
         if (key >= warp_first + Tile::warp_rows) continue;  // the warp's queries are all earlier
         Sums<Tile::keys / 8> scores[M];
         const T* tile_keys = keys + tile % 2 * buffer;
-        if constexpr (Tile::keeps_queries) {
 #pragma unroll
-            for (int m = 0; m < M; ++m) scores[m].clear();
+        for (int m = 0; m < M; ++m) scores[m].clear();
+        if constexpr (Tile::keeps_queries)
             multiply<Right::rows_of_n>(scores, kept, tile_keys, W::stride);
-        } else {
+        else
             multiply_rows<W>(scores, warp_queries, tile_keys);
-        }
         // The first tile holds key 0, which all queries see: a maximum is finite from there on.
         if (key + Tile::keys - 1 > warp_first)
 #pragma unroll

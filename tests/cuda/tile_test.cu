@@ -1,2 +1,0 @@
-// The test for the GPU itself: its kernels need nvcc.
-#include "cuda/tile_test.cpp"
