@@ -46,7 +46,8 @@ test: build
 test-long: build
 	$(CTEST) --label-exclude gpu $(CTEST_FLAGS)
 
-test-gpu: build
+test-gpu:
+	$(MAKE) build CMAKE_FLAGS='$(CMAKE_FLAGS) -DLOCKSTEP_GPU_TESTS=ON'
 	$(CTEST) --label-regex gpu $(CTEST_FLAGS)
 
 cuda-report: dependencies

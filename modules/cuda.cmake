@@ -24,26 +24,31 @@ else()
 endif()
 add_library(lockstep::cuda ALIAS lockstep_cuda)
 
-# The target cuda-report: the kernels as PTX, with the flags of the library, assembled once more for what ptxas says.
+# The target cuda-report: the kernels as PTX, with the flags of the library, assembled once more for what ptxas says;
+# cuda-report-90a and so on are of one architecture.
 set(kernel_sources ${cuda_sources})
 list(FILTER kernel_sources INCLUDE REGEX "\\.cu$")
 if(LOCKSTEP_HAS_CUDA AND kernel_sources)
+    get_filename_component(cuda_programs ${CMAKE_CUDA_COMPILER} DIRECTORY)
+    find_program(LOCKSTEP_PTXAS ptxas HINTS ${cuda_programs} REQUIRED DOC "NVIDIA's assembler")
+    include(ProcessorCount)
+    ProcessorCount(processors)
+    function(lockstep_cuda_report name)
+        add_custom_target(${name}
+            COMMAND ${PROJECT_SOURCE_DIR}/tools/cuda_report --ptxas ${LOCKSTEP_PTXAS} --jobs ${processors}
+                    --allow ${PROJECT_SOURCE_DIR}/tools/cuda_report.allow --out ${PROJECT_BINARY_DIR}/${name}.txt ${ARGN}
+            DEPENDS ${ARGN}
+            COMMAND_EXPAND_LISTS VERBATIM)
+    endfunction()
     set(kernel_ptx "")
     foreach(architecture IN LISTS LOCKSTEP_CUDA_ARCHITECTURES)
         string(REGEX REPLACE "-.*" "" architecture ${architecture})
-        add_library(lockstep_cuda_ptx_${architecture} OBJECT EXCLUDE_FROM_ALL ${kernel_sources})
-        set_target_properties(lockstep_cuda_ptx_${architecture} PROPERTIES
-            CUDA_PTX_COMPILATION ON CUDA_ARCHITECTURES ${architecture}-virtual)
-        target_link_libraries(lockstep_cuda_ptx_${architecture} PRIVATE lockstep::kernels lockstep_cuda_toolkit lockstep_cuda_options)
-        list(APPEND kernel_ptx $<TARGET_OBJECTS:lockstep_cuda_ptx_${architecture}>)
+        set(target lockstep_cuda_ptx_${architecture})
+        add_library(${target} OBJECT EXCLUDE_FROM_ALL ${kernel_sources})
+        set_target_properties(${target} PROPERTIES CUDA_PTX_COMPILATION ON CUDA_ARCHITECTURES ${architecture}-virtual)
+        target_link_libraries(${target} PRIVATE lockstep::kernels lockstep_cuda_toolkit lockstep_cuda_options)
+        lockstep_cuda_report(cuda-report-${architecture} $<TARGET_OBJECTS:${target}>)
+        list(APPEND kernel_ptx $<TARGET_OBJECTS:${target}>)
     endforeach()
-    get_filename_component(cuda_programs ${CMAKE_CUDA_COMPILER} DIRECTORY)
-    find_program(LOCKSTEP_PTXAS ptxas HINTS ${cuda_programs} REQUIRED)
-    include(ProcessorCount)
-    ProcessorCount(processors)
-    add_custom_target(cuda-report
-        COMMAND ${PROJECT_SOURCE_DIR}/tools/cuda_report --ptxas ${LOCKSTEP_PTXAS} --jobs ${processors}
-                --allow ${PROJECT_SOURCE_DIR}/tools/cuda_report.allow --out ${PROJECT_BINARY_DIR}/cuda-report.txt ${kernel_ptx}
-        DEPENDS ${kernel_ptx}
-        COMMAND_EXPAND_LISTS VERBATIM)
+    lockstep_cuda_report(cuda-report ${kernel_ptx})
 endif()

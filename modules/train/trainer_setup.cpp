@@ -300,7 +300,8 @@ void Trainer::cut_segments() {
     for (std::size_t block = stage_->blocks(); block-- > 0;) {
         const bool all = block == 0;
         const std::int64_t begin = all ? 0 : block_offsets[block];
-        const bool whole = session_.size() > 1 && (end - begin) * std::int64_t{sizeof(float)} >= description_.parallel.bucket_bytes;
+        const bool whole =
+            session_.size() > 1 && (end - begin) * std::int64_t{sizeof(float)} >= description_.parallel.bucket_bytes;
         if (!all && !whole) continue;
         Segment segment;
         segment.first_block = block;
@@ -325,6 +326,8 @@ void Trainer::build() {
     log::info("lockstep {} ({}), {}: {} rank{} x {} thread{} on {}", version(), commit(), devices_.name,
               session_.size(), session_.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s",
               session_.place().host);
+    if (session_.size() > 1) log::info("gradients travel by {}", devices_.carrier);
+    if (sync_mode() != SyncMode::async) log::info("sync mode: {}", sync_mode_name(sync_mode()));
     log::info("model: {}{}, {} parameters, {:.3g} FLOP a token", model.preset.empty() ? "" : model.preset + ", ",
               model.mixer, with_commas(model::parameter_count(model)),
               model::training_flop_per_token(model, description_.batch.length));

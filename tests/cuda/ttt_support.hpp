@@ -178,7 +178,9 @@ inline void compare_ttt(const TttCase& c, Type type) {
             if (!p.mlp && (i == 8 || i == 9)) continue;  // the second layer
             if (i >= 5)
                 for (double& x : results.values[i]) x -= 0.25;
-            check_relative(results.values[i], expected[i], ttt_tolerance(type), TttResults::names[i]);
+            // dτ is a few numbers, each a sum over all tokens of terms of either sign that nearly cancel.
+            const double few = i == 5 && type != Type::fp32 ? 3 : 1;
+            check_relative(results.values[i], expected[i], few * ttt_tolerance(type), TttResults::names[i]);
         }
     }
 }

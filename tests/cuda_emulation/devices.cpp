@@ -88,7 +88,7 @@ std::size_t allocated_bytes(int device) {
 }
 
 std::string damaged_allocation() {
-    if constexpr (address_sanitizer) return "";
+    if (address_sanitizer) return "";
     for (const auto& [begin, allocation] : allocations())
         if (written_past(begin, allocation.bytes))
             return fmt::format("an allocation of {} bytes was written past its end", allocation.bytes);

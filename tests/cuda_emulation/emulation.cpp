@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "cuda_emulation/block.hpp"
 #include "cuda_emulation/devices.hpp"
+#include "cuda_emulation/runtime_state.hpp"
 #include "cuda_emulation/streams.hpp"
 
 namespace lockstep::emulation {
@@ -57,6 +58,10 @@ void run(const char* name, dim3 grid, dim3 block, std::size_t shared_bytes, cuda
          std::function<void()> thread) {
     const auto kernel = std::make_shared<const Kernel>(Kernel{name, grid, block, shared_bytes, std::move(thread)});
     check_launch(*kernel);
+    const std::lock_guard lock(device_lock());
+    if (!is_valid(stream) || resolve(stream).device != current_device())
+        throw fault_error("kernel '{}' was launched on a stream that is not one of GPU {}, the current one", name,
+                          current_device());
     enqueue(stream, name, [kernel] {
         run_blocks(*kernel);
         if (const std::string damage = damaged_allocation(); !damage.empty())

@@ -10,7 +10,8 @@ namespace lockstep::emulation {
 
 namespace {
 
-constexpr int relaxed = 2;  // cudaStreamCaptureModeRelaxed
+// As cudaStreamCaptureMode has them.
+constexpr int of_all_threads = 0, of_one_thread = 1;
 
 std::vector<cudaGraph*>& captures() {  // under way
     static std::vector<cudaGraph*> captures;
@@ -49,7 +50,9 @@ cudaGraph* find_capture(std::uint64_t id) {
 bool forbidden_by_capture() {
     bool forbidden = false;
     for (cudaGraph* graph : captures())
-        if (graph->mode != relaxed) forbidden = graph->invalid = true;
+        if (graph->mode == of_all_threads ||
+            (graph->mode == of_one_thread && graph->thread == std::this_thread::get_id()))
+            forbidden = graph->invalid = true;
     return forbidden;
 }
 
@@ -58,6 +61,7 @@ void begin_capture(CUstream_st& stream, int mode) {
     static std::uint64_t number = 0;
     graph->id = ++number;
     graph->mode = mode;
+    graph->thread = std::this_thread::get_id();
     graph->origin = &stream;
     join_capture(stream, *graph, {});
     captures().push_back(graph);

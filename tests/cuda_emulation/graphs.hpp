@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cuda_emulation/streams.hpp"
@@ -17,6 +18,7 @@ struct cudaGraph {
     std::vector<Node> nodes;
     std::uint64_t id = 0;  // of the capture
     int mode = 0;
+    std::thread::id thread;  // that began
     CUstream_st* origin = nullptr;
     std::vector<CUstream_st*> streams;  // that take part
     bool invalid = false;               // something that cannot be captured was asked for meanwhile
@@ -33,7 +35,7 @@ void join_capture(CUstream_st& stream, cudaGraph& graph, const std::vector<std::
 
 // The capture under way with this number; nullptr: it has ended.
 cudaGraph* find_capture(std::uint64_t id);
-// Whether a capture under way forbids calls that wait or allocate; it is then invalid.
+// Whether a capture under way forbids this thread calls that wait or allocate; it is then invalid.
 bool forbidden_by_capture();
 void begin_capture(CUstream_st& stream, int mode);
 bool is_joined(const cudaGraph& graph);  // the origin comes after all the others

@@ -39,7 +39,7 @@ void SharedMemory::poison() {
 }
 
 std::string SharedMemory::damage() const {
-    if constexpr (!address_sanitizer) {
+    if (!address_sanitizer) {
         if (!all_untouched(begin_ - margin)) return "wrote before the beginning of the block's shared memory";
         if (!all_untouched(begin_ + bytes_))
             return fmt::format("wrote past the end of the block's shared memory, which has {} bytes", bytes_);

@@ -1,5 +1,7 @@
 #include "device/cuda/check.hpp"
 
+#include <unordered_map>
+
 #include "base/error.hpp"
 
 namespace lockstep {
@@ -22,6 +24,17 @@ namespace {
 
 void check_cuda(cudaError_t result, const char* what) {
     if (result != cudaSuccess) fail(result, fmt::format("the GPU failed in {}", what));
+}
+
+void allow_shared_memory(const void* kernel, std::size_t bytes, const char* name) {
+    constexpr std::size_t always_allowed = 48 * 1024;
+    if (bytes <= always_allowed) return;
+    static std::unordered_map<const void*, std::size_t> allowed;  // launches come from one thread
+    std::size_t& most = allowed[kernel];
+    if (bytes <= most) return;
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+               name);
+    most = bytes;
 }
 
 void after_launch(const char* kernel, cudaStream_t stream) {

@@ -34,8 +34,7 @@ __global__ void __launch_bounds__(delta_threads)
         }
     }
 #pragma unroll
-    for (int distance = delta_lanes / 2; distance > 0; distance /= 2)
-        sum += __shfl_xor_sync(all_lanes, sum, distance);
+    for (int distance = delta_lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(all_lanes, sum, distance);
     if (lane == 0 && row < rows) {
         const std::int64_t token = row / sizes.heads, sequence = token / sizes.query_length;
         delta[sizes.row_head(static_cast<int>(sequence), static_cast<int>(row % sizes.heads)) +
@@ -48,6 +47,8 @@ struct KeyGradientTile {
     static constexpr int warps = W::row_bytes > 600 ? 2 : 4, threads = warps * warp_width;
     static constexpr int blocks_of_16 = W::exact && W::width == 64 ? 2 : 1, warp_rows = 16 * blocks_of_16;
     static constexpr int keys = warps * warp_rows, queries = W::row_bytes > 600 ? 16 : 32;
+    // Registers hold both gradients of a tile up to width 128; beyond, each has its own pass.
+    static constexpr bool at_once = W::width <= 128;
     static constexpr std::size_t shared_bytes =
         static_cast<std::size_t>(2 * keys + 4 * queries) * static_cast<std::size_t>(W::row_bytes) +
         4 * queries * sizeof(float);
@@ -56,11 +57,11 @@ struct KeyGradientTile {
 // A block owns a tile of keys of one key head, and walks over the queries that see it, head after head of its group.
 // Everything is transposed: rows are keys, columns are queries, so that weights go from one product into the next
 // inside registers.
-template <class W>
-__global__ void __launch_bounds__(KeyGradientTile<W>::threads)
-    attention_key_gradient_kernel(typename W::T* dk, typename W::T* dv, const typename W::T* dy,
-                                  const typename W::T* q, const typename W::T* k, const typename W::T* v,
-                                  const float* log_sum_exp, const float* delta, AttentionSizes sizes) {
+template <class W, bool makes_dk, bool makes_dv>
+__global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
+    attention_key_gradient_kernel(typename W::T* dk, typename W::T* dv, const typename W::T* dy, const typename W::T* q,
+                                  const typename W::T* k, const typename W::T* v, const float* log_sum_exp,
+                                  const float* delta, AttentionSizes sizes) {
     using T = typename W::T;
     using Tile = KeyGradientTile<W>;
     constexpr int M = Tile::blocks_of_16, N = Tile::queries / 8, buffer = Tile::queries * W::stride;
@@ -81,9 +82,9 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads)
     const int first_tile = first / Tile::queries;
     const int query_tiles = (sizes.query_length + Tile::queries - 1) / Tile::queries - first_tile;
     const int steps = query_tiles * sizes.group;
-    // Of the step's tile of queries, this thread's log_sum_exp, in units of log2, or delta; and where the tile begins.
     const int thread = static_cast<int>(threadIdx.x);
     const auto query_of = [&](int step) { return (first_tile + step % query_tiles) * Tile::queries; };
+    // Of the tile of queries, the result is what this thread keeps for `rows`.
     const auto load_queries = [&](int step) {
         const int head = key_head * sizes.group + step / query_tiles, query = query_of(step);
         const std::int64_t at = sizes.query_head(sequence, head) + static_cast<std::int64_t>(query) * query_stride;
@@ -108,7 +109,8 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads)
     const int warp_row = thread / warp_width * Tile::warp_rows, warp_first = first + warp_row;
     T* warp_keys = keys + warp_row * W::stride;
     T* warp_values = values + warp_row * W::stride;
-    Sums<W::width / 8> key_sums[M], value_sums[M];
+    Sums<makes_dk ? W::width / 8 : 1> key_sums[M];
+    Sums<makes_dv ? W::width / 8 : 1> value_sums[M];
 #pragma unroll
     for (int m = 0; m < M; ++m) {
         key_sums[m].clear();
@@ -126,7 +128,7 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads)
         const T* tile_queries = queries + step % 2 * buffer;
         const T* tile_gradients = gradients + step % 2 * buffer;
 
-        Sums<N> weights[M], slopes[M];
+        Sums<N> weights[M];
         Left<T, Tile::queries / 16> left[M];
         multiply_rows<W>(weights, warp_keys, tile_queries);
 #pragma unroll
@@ -149,34 +151,40 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads)
                     for (int i = 0; i < 4; ++i)
                         if (warp_first + 16 * m + Sums<1>::row(i) > query + Sums<1>::column(n, i))
                             weights[m].at[n][i] = 0;
+        if constexpr (makes_dv) {
 #pragma unroll
-        for (int m = 0; m < M; ++m) to_left(left[m], weights[m]);
-        multiply<Right::rows_of_k>(value_sums, left, tile_gradients, W::stride);
-
-        multiply_rows<W>(slopes, warp_values, tile_gradients);
+            for (int m = 0; m < M; ++m) to_left(left[m], weights[m]);
+            multiply<Right::rows_of_k>(value_sums, left, tile_gradients, W::stride);
+        }
+        if constexpr (makes_dk) {
+            Sums<N> slopes[M];
+            multiply_rows<W>(slopes, warp_values, tile_gradients);
 #pragma unroll
-        for (int n = 0; n < N; ++n)
+            for (int n = 0; n < N; ++n)
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const float along = step_rows[Tile::queries + Sums<1>::column(n, i)];
+                for (int i = 0; i < 2; ++i) {
+                    const float along = step_rows[Tile::queries + Sums<1>::column(n, i)];
 #pragma unroll
-                for (int m = 0; m < M; ++m)
+                    for (int m = 0; m < M; ++m)
 #pragma unroll
-                    for (int j = i; j < 4; j += 2)
-                        slopes[m].at[n][j] = weights[m].at[n][j] * (slopes[m].at[n][j] - along);
-            }
+                        for (int j = i; j < 4; j += 2)
+                            slopes[m].at[n][j] = weights[m].at[n][j] * (slopes[m].at[n][j] - along);
+                }
 #pragma unroll
-        for (int m = 0; m < M; ++m) to_left(left[m], slopes[m]);
-        multiply<Right::rows_of_k>(key_sums, left, tile_queries, W::stride);
+            for (int m = 0; m < M; ++m) to_left(left[m], slopes[m]);
+            multiply<Right::rows_of_k>(key_sums, left, tile_queries, W::stride);
+        }
     }
 
     const std::int64_t warp_at = key_at + static_cast<std::int64_t>(warp_row) * key_stride;
-    store_warp_sums<W>(
-        dk + warp_at, warp_keys, key_sums, [&](int, int) { return sizes.scale; }, key_stride, valid_keys - warp_row,
-        sizes);
-    store_warp_sums<W>(
-        dv + warp_at, warp_values, value_sums, [](int, int) { return 1.0f; }, key_stride, valid_keys - warp_row,
-        sizes);
+    if constexpr (makes_dk)
+        store_warp_sums<W>(
+            dk + warp_at, warp_keys, key_sums, [&](int, int) { return sizes.scale; }, key_stride, valid_keys - warp_row,
+            sizes);
+    if constexpr (makes_dv)
+        store_warp_sums<W>(
+            dv + warp_at, warp_values, value_sums, [](int, int) { return 1.0f; }, key_stride, valid_keys - warp_row,
+            sizes);
 }
 
 template <class W>
@@ -185,12 +193,13 @@ struct QueryGradientTile {
     static constexpr int blocks_of_16 = W::exact ? 2 : 1, warp_rows = 16 * blocks_of_16;
     static constexpr int queries = warps * warp_rows, keys = W::row_bytes > 600 ? 16 : 32;
     static constexpr std::size_t shared_bytes =
-        static_cast<std::size_t>(2 * queries + 4 * keys) * static_cast<std::size_t>(W::row_bytes);
+        static_cast<std::size_t>(2 * queries + 4 * keys) * static_cast<std::size_t>(W::row_bytes) +
+        2 * queries * sizeof(float);
 };
 
 // A block owns a tile of queries, and walks over the keys they see.
 template <class W>
-__global__ void __launch_bounds__(QueryGradientTile<W>::threads)
+__global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
     attention_query_gradient_kernel(typename W::T* dq, const typename W::T* dy, const typename W::T* q,
                                     const typename W::T* k, const typename W::T* v, const float* log_sum_exp,
                                     const float* delta, AttentionSizes sizes) {
@@ -201,14 +210,15 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads)
     T* gradients = queries + Tile::queries * W::stride;
     T* keys = gradients + Tile::queries * W::stride;  // two buffers, then two of values
     T* values = keys + 2 * buffer;
+    float* levels = reinterpret_cast<float*>(values + 2 * buffer);  // of a query, log_sum_exp in units of log2
+    float* deltas = levels + Tile::queries;
 
     const int tiles = (sizes.query_length + Tile::queries - 1) / Tile::queries;
     const int block = static_cast<int>(blockIdx.x), head_of_all = block / tiles;
     const int first = (tiles - 1 - block % tiles) * Tile::queries;  // the longest first, as in forward
     const int sequence = head_of_all / sizes.heads, head = head_of_all % sizes.heads;
     const int query_stride = sizes.query_stride(), key_stride = sizes.key_stride();
-    const std::int64_t query_at =
-        sizes.query_head(sequence, head) + static_cast<std::int64_t>(first) * query_stride;
+    const std::int64_t query_at = sizes.query_head(sequence, head) + static_cast<std::int64_t>(first) * query_stride;
     const T* k_head = k + sizes.key_head(sequence, head / sizes.group);
     const T* v_head = v + sizes.key_head(sequence, head / sizes.group);
     const int rows = min(Tile::queries, sizes.query_length - first);
@@ -227,17 +237,11 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads)
     const int warp_row = static_cast<int>(threadIdx.x) / warp_width * Tile::warp_rows, warp_first = first + warp_row;
     T* warp_queries = queries + warp_row * W::stride;
     T* warp_gradients = gradients + warp_row * W::stride;
-    float level[M][2], along[M][2];  // of this lane's rows: log_sum_exp in units of log2, and delta
-#pragma unroll
-    for (int m = 0; m < M; ++m)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int row = warp_first + 16 * m + Sums<1>::row(2 * half);
-            const bool valid = row < sizes.query_length;
-            const std::int64_t place = sizes.row_head(sequence, head) + row;
-            level[m][half] = valid ? log_sum_exp[place] * log2_of_e : INFINITY;
-            along[m][half] = valid ? delta[place] : 0.0f;
-        }
+    for (int row = static_cast<int>(threadIdx.x); row < Tile::queries; row += Tile::threads) {
+        const std::int64_t place = sizes.row_head(sequence, head) + first + row;
+        levels[row] = row < rows ? log_sum_exp[place] * log2_of_e : INFINITY;
+        deltas[row] = row < rows ? delta[place] : 0.0f;
+    }
     Sums<W::width / 8> sums[M];
 #pragma unroll
     for (int m = 0; m < M; ++m) sums[m].clear();
@@ -258,19 +262,23 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads)
 #pragma unroll
         for (int m = 0; m < M; ++m) {
 #pragma unroll
-            for (int n = 0; n < N; ++n)
+            for (int half = 0; half < 2; ++half) {
+                const int row = warp_row + 16 * m + Sums<1>::row(2 * half);
+                const float level = levels[row], along = deltas[row];
 #pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const float weight = fast_exp2(fmaf(weights[m].at[n][i], sizes.scale_log2, -level[m][i / 2]));
-                    slopes[m].at[n][i] = weight * (slopes[m].at[n][i] - along[m][i / 2]);
-                }
+                for (int n = 0; n < N; ++n)
+#pragma unroll
+                    for (int i = 2 * half; i < 2 * half + 2; ++i) {
+                        const float weight = fast_exp2(fmaf(weights[m].at[n][i], sizes.scale_log2, -level));
+                        slopes[m].at[n][i] = weight * (slopes[m].at[n][i] - along);
+                    }
+            }
             if (diagonal)
 #pragma unroll
                 for (int n = 0; n < N; ++n)
 #pragma unroll
                     for (int i = 0; i < 4; ++i)
-                        if (key + Sums<1>::column(n, i) > warp_first + 16 * m + Sums<1>::row(i))
-                            slopes[m].at[n][i] = 0;
+                        if (key + Sums<1>::column(n, i) > warp_first + 16 * m + Sums<1>::row(i)) slopes[m].at[n][i] = 0;
             to_left(left[m], slopes[m]);
         }
         multiply<Right::rows_of_k>(sums, left, tile_keys, W::stride);
@@ -300,17 +308,25 @@ void CudaBackend::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy,
             using W = decltype(head_width);
             using Keys = KeyGradientTile<W>;
             using Queries = QueryGradientTile<W>;
-            launch({"attention_key_gradient",
-                    grid_of(shape.batch * shape.key_heads * ((shape.key_length + Keys::keys - 1) / Keys::keys)),
-                    Keys::threads, Keys::shared_bytes, stream()},
-                   attention_key_gradient_kernel<W>, elements<T>(dk), elements<T>(dv), elements<T>(dy), elements<T>(q),
-                   elements<T>(k), elements<T>(v), log_sum_exp.fp32(), delta, sizes);
-            launch({"attention_query_gradient",
-                    grid_of(shape.batch * shape.heads *
-                            ((shape.query_length + Queries::queries - 1) / Queries::queries)),
-                    Queries::threads, Queries::shared_bytes, stream()},
-                   attention_query_gradient_kernel<W>, elements<T>(dq), elements<T>(dy), elements<T>(q), elements<T>(k),
-                   elements<T>(v), log_sum_exp.fp32(), delta, sizes);
+            const auto key_gradients = [&](auto kernel) {
+                launch({"attention_key_gradient",
+                        grid_of(shape.batch * shape.key_heads * ((shape.key_length + Keys::keys - 1) / Keys::keys)),
+                        Keys::threads, Keys::shared_bytes, stream()},
+                       kernel, elements<T>(dk), elements<T>(dv), elements<T>(dy), elements<T>(q), elements<T>(k),
+                       elements<T>(v), log_sum_exp.fp32(), delta, sizes);
+            };
+            if constexpr (Keys::at_once) {
+                key_gradients(attention_key_gradient_kernel<W, true, true>);
+            } else {
+                key_gradients(attention_key_gradient_kernel<W, true, false>);
+                key_gradients(attention_key_gradient_kernel<W, false, true>);
+            }
+            launch(
+                {"attention_query_gradient",
+                 grid_of(shape.batch * shape.heads * ((shape.query_length + Queries::queries - 1) / Queries::queries)),
+                 Queries::threads, Queries::shared_bytes, stream()},
+                attention_query_gradient_kernel<W>, elements<T>(dq), elements<T>(dy), elements<T>(q), elements<T>(k),
+                elements<T>(v), log_sum_exp.fp32(), delta, sizes);
         });
     });
 }

@@ -34,12 +34,7 @@ void launch(const Launch& where, void (*kernel)(Parameters...), Arguments&&... a
     emulation::run(where.name, where.grid, dim3(where.threads, 1, 1), where.shared_bytes, where.stream,
                    [=] { kernel(static_cast<Parameters>(arguments)...); });
 #else
-    constexpr std::size_t always_allowed = 48 * 1024;
-    if (where.shared_bytes > always_allowed)
-        check_cuda(
-            cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(where.shared_bytes)),
-            where.name);
+    allow_shared_memory(reinterpret_cast<const void*>(kernel), where.shared_bytes, where.name);
     cudaLaunchConfig_t configuration{};
     configuration.gridDim = where.grid;
     configuration.blockDim = dim3(where.threads, 1, 1);

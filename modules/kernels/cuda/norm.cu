@@ -5,6 +5,7 @@
 #include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/norm.hpp"
+#include "kernels/cuda/pack.hpp"
 #include "kernels/cuda/reduce.hpp"
 
 namespace lockstep::kernels::cuda {
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(most_threads)
     forward_by_block(T* y, float* mean, float* inverse, T* x, const T* __restrict__ residual,
                      const float* __restrict__ weight, const float* __restrict__ bias, float epsilon,
                      std::int64_t width, bool keep) {
-    using Piece = Elements<T, elements>;
+    using Piece = Pack<T, elements>;
     float* work = shared_memory<float>();
     const std::int64_t row = blockIdx.x, pieces = width / elements;
     const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
@@ -113,14 +114,14 @@ __global__ void __launch_bounds__(most_threads)
     T* kept = keep ? reinterpret_cast<T*>(work + warp_width) : x;
     float sum = 0;
     for (std::int64_t piece = thread; piece < pieces; piece += threads) {
-        Piece in = Piece::load(x + piece * elements);
+        Piece in = load_pack<elements>(x + piece * elements);
         if (residual) {
-            const Piece added = Piece::load(residual + row * width + piece * elements);
+            const Piece added = load_pack<elements>(residual + row * width + piece * elements);
 #pragma unroll
             for (int e = 0; e < elements; ++e) sum_with_residual(in.at[e], added.at[e]);
-            in.store(x + piece * elements);
+            store_pack(x + piece * elements, in);
         }
-        if (keep) in.store(kept + piece * elements);
+        if (keep) store_pack(kept + piece * elements, in);
 #pragma unroll
         for (int e = 0; e < elements; ++e) sum += to_float(in.at[e]);
     }
@@ -129,7 +130,7 @@ __global__ void __launch_bounds__(most_threads)
     const float centre = centred ? block_sum(sum, work) * width_inverse : 0.0f;
     float squares = 0;
     for (std::int64_t piece = thread; piece < pieces; piece += threads) {
-        const Piece in = Piece::load(kept + piece * elements);
+        const Piece in = load_pack<elements>(kept + piece * elements);
 #pragma unroll
         for (int e = 0; e < elements; ++e) {
             const float distance = to_float(in.at[e]) - centre;
@@ -146,11 +147,11 @@ __global__ void __launch_bounds__(most_threads)
         float w[elements], b[elements] = {};
         load_floats(w, weight + piece * elements);
         if constexpr (centred) load_floats(b, bias + piece * elements);
-        Piece in = Piece::load(kept + piece * elements);
+        Piece in = load_pack<elements>(kept + piece * elements);
 #pragma unroll
         for (int e = 0; e < elements; ++e)
             in.at[e] = from_float<T>(fmaf(w[e], (to_float(in.at[e]) - centre) * scale, b[e]));
-        in.store(y + piece * elements);
+        store_pack(y + piece * elements, in);
     }
 }
 

@@ -16,33 +16,6 @@ constexpr std::int64_t group_width = 256;
 template <class T>
 constexpr int vectors_of_group = 8 / Vector16<T>::count;  // 16-byte accesses of a lane
 
-// `count` neighbouring elements: 16 bytes of them, or 1.
-template <class T, int count>
-struct Elements {
-    T at[count];
-    __device__ static Elements load(const T* from) {
-        Elements out;
-        if constexpr (count == 1) {
-            out.at[0] = *from;
-        } else {
-            const Vector16<T> vector = load16(from);
-#pragma unroll
-            for (int e = 0; e < count; ++e) out.at[e] = vector.at[e];
-        }
-        return out;
-    }
-    __device__ void store(T* to) const {
-        if constexpr (count == 1) {
-            *to = at[0];
-        } else {
-            Vector16<T> vector;
-#pragma unroll
-            for (int e = 0; e < count; ++e) vector.at[e] = at[e];
-            store16(to, vector);
-        }
-    }
-};
-
 // `count` floats: 4 or 8, 16-byte aligned, or 1.
 template <int count>
 __device__ inline void load_floats(float (&values)[count], const float* from) {

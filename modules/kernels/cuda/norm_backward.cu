@@ -2,6 +2,7 @@
 //     dx += (g - mean(g) - n mean(g ⊙ n)) / deviation,   dw += Σ dy ⊙ n,   db += Σ dy
 // (RMSNorm: without mean(g)). Blocks walk over the rows in order and keep the sums of their rows for dw and db; a
 // second kernel adds the blocks' sums, in order. The number of blocks depends on the shape only.
+#include "kernels/cuda/columns.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/launch.hpp"
@@ -182,29 +183,13 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-// dweight and dbias += the sums over the blocks: a block for 32 columns of partials, its warps each take every eighth
-// block's sums.
-__global__ void __launch_bounds__(threads)
-    add_partials(float* dweight, float* dbias, const float* __restrict__ partials, int blocks, std::int64_t width,
-                 std::int64_t columns) {
-    float* work = shared_memory<float>();
-    const int lane = static_cast<int>(threadIdx.x) % warp_width, warp = static_cast<int>(threadIdx.x) / warp_width;
-    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * warp_width + lane;
-    float sum = 0;
-    if (column < columns)
-#pragma unroll 4
-        for (int block = warp; block < blocks; block += warps) sum += partials[block * columns + column];
-    work[warp * warp_width + lane] = sum;
-    __syncthreads();
-    if (warp != 0 || column >= columns) return;
-    float total = 0;
-#pragma unroll
-    for (int other = 0; other < warps; ++other) total += work[other * warp_width + lane];
-    if (column < width)
-        dweight[column] += total;
-    else
-        dbias[column - width] += total;
-}
+struct GradientPlace {  // of a column of the partial sums
+    float *dweight, *dbias;
+    std::int64_t width;
+    __device__ float* operator()(std::int64_t column) const {
+        return column < width ? dweight + column : dbias + (column - width);
+    }
+};
 
 struct Backward {
     Tensor dx, dweight, dbias, dy, x, weight, mean, inverse;
@@ -252,11 +237,9 @@ void backward(const Backward& b) {
     const std::int64_t columns = (centred ? 2 : 1) * b.width;
     dispatch(b.x.type(), [&](auto element) {
         const std::int64_t blocks = launch_rows<decltype(element), centred>(b);
-        if (blocks == 0) return;
-        launch(
-            {"norm_backward_sums", dim3(blocks_for(columns, warp_width)), threads, threads * sizeof(float), b.stream},
-            add_partials, elements<float>(b.dweight), elements<float>(b.dbias), b.partials, static_cast<int>(blocks),
-            b.width, columns);
+        add_partials("norm_backward_sums", b.stream,
+                     GradientPlace{elements<float>(b.dweight), elements<float>(b.dbias), b.width}, b.partials, blocks,
+                     columns);
     });
 }
 

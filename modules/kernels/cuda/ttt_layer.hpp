@@ -321,50 +321,52 @@ struct TileSteps {
     __device__ float step(int i, int j) const { return j <= i ? tau[i] * lambda[j] : 0.0f; }
 };
 
-// From dE (M applied, without the last row's part) and de, what one warp has whole: dλ [16] (to memory, rows that
-// exist, `stride` apart) and this lane's rows' dτ (+=). de[r] belongs to token g and g + 8; `work` is 16 floats of
-// shared memory of the warp's own.
-__device__ inline void steps_backward(float* dlambda, std::int64_t stride, float (&dtau)[2], const Sums<2>& dstep,
-                                      const float (&de)[2], const TileSteps& steps, float* work) {
-    const int lane = lane_index(), row = lane / 4;
-    __syncwarp(all_lanes);  // an earlier use of `work` is over
-    if (lane % 4 == 0) {
-        work[row] = de[0];
-        work[row + 8] = de[1];
-    }
-    __syncwarp(all_lanes);
+// The backward of the steps, by one warp, in two parts, for de is known later than the rest of dE. `work` is 32 floats
+// of shared memory of the warp's own, kept from the first part to the second. dtau: of this lane's rows, +=.
+//
+// First: dE, M applied, without de. The parts of dλ wait in `work`.
+__device__ inline void steps_backward(float* work, float (&dtau)[2], const Sums<2>& dstep, const TileSteps& steps) {
+    const int row = lane_index() / 4;
     float by_row[2] = {};
     Columns<2> by_column;
     by_column.clear();
-    float last = 0;  // Σ λ_j de_j over this lane's columns
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const int column = Sums<2>::column(n, i);
-            by_row[i / 2] += steps.lambda[column] * dstep.at[n][i];
+            by_row[i / 2] += steps.lambda[Sums<2>::column(n, i)] * dstep.at[n][i];
             by_column.at[n][i & 1] += steps.tau[row + 8 * (i / 2)] * dstep.at[n][i];
-            if (i < 2) last += steps.lambda[column] * work[column];
         }
     sum_over_rows(by_column);
 #pragma unroll
-    for (int distance = 1; distance <= 2; distance *= 2) {
-        by_row[0] += __shfl_xor_sync(all_lanes, by_row[0], distance);
-        by_row[1] += __shfl_xor_sync(all_lanes, by_row[1], distance);
-        last += __shfl_xor_sync(all_lanes, last, distance);
+    for (int r = 0; r < 2; ++r) {
+        by_row[r] += __shfl_xor_sync(all_lanes, by_row[r], 1);
+        by_row[r] += __shfl_xor_sync(all_lanes, by_row[r], 2);
+        dtau[r] += by_row[r];
     }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) dtau[r] += by_row[r] + (row + 8 * r == steps.rows - 1 ? last : 0.0f);
-    if (row == 0) {
+    if (row == 0)
 #pragma unroll
         for (int n = 0; n < 2; ++n)
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const int token = Sums<2>::column(n, i);
-                if (token < steps.rows)
-                    dlambda[token * stride] = by_column.at[n][i] + steps.tau[steps.rows - 1] * work[token];
-            }
+            for (int i = 0; i < 2; ++i) work[Sums<2>::column(n, i)] = by_column.at[n][i];
+}
+
+// Then: de[r] of token g and g + 8, which belongs to the last row. dλ goes to memory, of tokens that exist, `stride`
+// apart.
+__device__ inline void last_step_backward(float* dlambda, std::int64_t stride, float (&dtau)[2], const float (&de)[2],
+                                          const TileSteps& steps, float* work) {
+    const int lane = lane_index(), row = lane / 4;
+    if (lane % 4 == 0) {
+        work[16 + row] = de[0];
+        work[24 + row] = de[1];
     }
+    __syncwarp(all_lanes);
+    const float share = lane < 16 ? work[16 + lane] : 0.0f;
+    if (lane < steps.rows) dlambda[lane * stride] = work[lane] + steps.tau[steps.rows - 1] * share;
+    const float last = warp_sum(lane < 16 ? steps.lambda[lane] * share : 0.0f);  // Σ λ_j de_j
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+        if (row + 8 * r == steps.rows - 1) dtau[r] += last;
 }
 
 }  // namespace lockstep::kernels::cuda

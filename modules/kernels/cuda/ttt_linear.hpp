@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <type_traits>
 
+#include "base/error.hpp"
 #include "kernels/cuda/ttt.hpp"
 #include "kernels/cuda/ttt_layer.hpp"
 
@@ -27,7 +28,7 @@ struct TttLinear {
 
 // Where the tokens of a head of a sequence lie.
 struct TttRows {
-    std::int64_t stride;  // between tokens
+    std::int64_t stride;  // between tokens; 16 of them fit an int
     int width;            // f
     bool aligned;         // rows of the head start and end 16-byte aligned
 };
@@ -39,13 +40,13 @@ __device__ inline void load_tile(typename TttLinear<T, F>::Operand* to, const T*
     using Operand = typename TttLinear<T, F>::Operand;
     constexpr int threads = TttLinear<T, F>::threads, stride = TttLinear<T, F>::stride;
     constexpr int each = Vector16<T>::count, row_chunks = F / each;
-    const int thread = static_cast<int>(threadIdx.x);
+    const int thread = static_cast<int>(threadIdx.x), from_stride = static_cast<int>(where.stride);
     if (where.aligned) {
 #pragma unroll
         for (int chunk = thread; chunk < 16 * row_chunks; chunk += threads) {
             const int row = chunk / row_chunks, column = chunk % row_chunks * each;
             const bool valid = row < rows && column < where.width;
-            const T* const source = valid ? from + row * where.stride + column : from;
+            const T* const source = valid ? from + row * from_stride + column : from;
             if constexpr (std::is_same_v<T, Operand>) {
                 copy_async_16(to + row * stride + column, source, valid);
             } else {
@@ -63,7 +64,7 @@ __device__ inline void load_tile(typename TttLinear<T, F>::Operand* to, const T*
     for (int i = thread; i < 16 * F; i += threads) {
         const int row = i / F, column = i % F;
         const bool valid = row < rows && column < where.width;
-        to[row * stride + column] = from_float<Operand>(valid ? to_float(from[row * where.stride + column]) : 0.0f);
+        to[row * stride + column] = from_float<Operand>(valid ? to_float(from[row * from_stride + column]) : 0.0f);
     }
 }
 
@@ -90,8 +91,9 @@ __device__ inline Sums<2> tile_values(const typename TttLinear<T, F>::Operand* t
             } else {
 #pragma unroll
                 for (int j = 0; j < 2; ++j)
-                    values.at[n][i + j] =
-                        row < rows && column + j < where.width ? to_float(from[row * where.stride + column + j]) : 0.0f;
+                    values.at[n][i + j] = row < rows && column + j < where.width
+                                              ? to_float(from[row * static_cast<int>(where.stride) + column + j])
+                                              : 0.0f;
             }
         }
     return values;
@@ -105,7 +107,7 @@ __device__ inline void store_values(T* to, const Sums<2>& values, const TttRows&
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
             const int row = Sums<2>::row(i), column = first_column + Sums<2>::column(n, i);
-            T* const place = to + row * where.stride + column;
+            T* const place = to + (row * static_cast<int>(where.stride) + column);
             const T low = from_float<T>(values.at[n][i]), high = from_float<T>(values.at[n][i + 1]);
             if (row >= rows) continue;
             if (where.aligned) {  // the width is even
@@ -164,19 +166,27 @@ __device__ inline void multiply_state(Sums<2>& z, const Left<typename TttLinear<
     }
 }
 
+// body(value, element of a [f, f] matrix of fp32) for what this thread holds of Wᵀ or dWᵀ; padding is left out. A
+// pointer that moves takes fewer registers than as many places as there are values.
+template <int F, class Body>
+__device__ inline void for_state(Sums<F / 8>& state, float* matrix, const TileColumns<2>& columns, Body&& body) {
+    const int width = columns.width, out = columns.first_column + Sums<F / 8>::row(0);
+    int in = Sums<F / 8>::column(0, 0);
+    float* place = matrix + in * width + out;
+#pragma unroll
+    for (int n = 0; n < F / 8; ++n, in += 8, place += 8 * width)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (in + (i & 1) < width && out + 4 * (i & 2) < width)
+                body(state.at[n][i], place[(i & 1) * width + 4 * (i & 2)]);
+}
+
 // The learned state of a head: weight [f, f], bias [f].
 template <int F>
 __device__ inline void load_learned(Sums<F / 8>& state, Columns<2>& bias, const float* weight, const float* bias_from,
                                     const TileColumns<2>& columns) {
-#pragma unroll
-    for (int n = 0; n < F / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int in = Sums<F / 8>::column(n, i), out = columns.first_column + Sums<F / 8>::row(i);
-            state.at[n][i] = in < columns.width && out < columns.width
-                                 ? weight[static_cast<std::int64_t>(in) * columns.width + out]
-                                 : 0.0f;
-        }
+    state.clear();
+    for_state<F>(state, const_cast<float*>(weight), columns, [](float& value, const float& place) { value = place; });
     bias = columns.load(bias_from);
 }
 
@@ -250,20 +260,18 @@ __device__ inline void update_state(Sums<F / 8>& state, Columns<2>& bias, const 
         for (int i = 0; i < 2; ++i) bias.at[n][i] += sum.at[n][i];
 }
 
-// The loss gradient G of a mini-batch: terms.normal comes in as Z, the rest follows from K and V.
+// This warp's columns of the target T = V - K.
 template <class T, int F>
-__device__ inline void take_loss_gradient(LossTerms<2>& terms, const typename TttLinear<T, F>::Operand* keys,
-                                          const typename TttLinear<T, F>::Operand* values, const T* keys_from,
-                                          const T* values_from, const TttRows& where, int rows, const Columns<2>& gamma,
-                                          const Columns<2>& beta, const TileColumns<2>& columns,
-                                          RowSums<F / 16>& row_sums) {
-    const Sums<2> k = tile_values<T, F>(keys, keys_from, where, rows, columns.first_column);
-    terms.difference = tile_values<T, F>(values, values_from, where, rows, columns.first_column);
+__device__ inline Sums<2> take_target(const typename TttLinear<T, F>::Operand* keys,
+                                      const typename TttLinear<T, F>::Operand* values, const T* keys_from,
+                                      const T* values_from, const TttRows& where, int rows, int first_column) {
+    const Sums<2> k = tile_values<T, F>(keys, keys_from, where, rows, first_column);
+    Sums<2> target = tile_values<T, F>(values, values_from, where, rows, first_column);
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) terms.difference.at[n][i] -= k.at[n][i];
-    loss_gradient(terms, gamma, beta, columns, row_sums);
+        for (int i = 0; i < 4; ++i) target.at[n][i] -= k.at[n][i];
+    return target;
 }
 
 // M⊙E in a lane's places of a 16 × 16 tile.
@@ -279,6 +287,7 @@ __device__ inline Sums<2> step_tile(const TileSteps& steps) {
 template <class T>
 TttRows ttt_rows(const TttArguments& arguments, std::initializer_list<const T*> pointers) {
     TttRows where{arguments.stride(), static_cast<int>(arguments.shape.head_width), true};
+    LOCKSTEP_ASSERT(where.stride < (std::int64_t{1} << 27));
     constexpr int each = Vector16<T>::count;
     if (where.width % each != 0) where.aligned = false;
     for (const T* pointer : pointers)

@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_forward_kernel(ForwardParame
         scores.clear();
         multiply<Right::rows_of_n>(scores, left, keys, stride);
 
-        take_loss_gradient<T, F>(terms, keys, values, p.k + from, p.v + from, p.where, rows, gamma, beta, columns,
-                                 row_sums);
+        terms.difference = take_target<T, F>(keys, values, p.k + from, p.v + from, p.where, rows, first_column);
+        loss_gradient(terms, gamma, beta, columns, row_sums);
         store_tile<T, F>(g_tile, terms.gradient, first_column);
         __syncwarp(all_lanes);
         const Sums<2> e = step_tile(steps);

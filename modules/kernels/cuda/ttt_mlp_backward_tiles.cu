@@ -2,182 +2,16 @@
 // makes the group's states once more from the kept one, then goes back through them. The gradient of the state, fp32,
 // stays in registers at F = 64 while it does so.
 #include "kernels/cuda/launch.hpp"
-#include "kernels/cuda/ttt_mlp_tile.hpp"
+#include "kernels/cuda/ttt_mlp_backward_tiles.hpp"
 
 namespace lockstep::kernels::cuda {
 namespace {
 
-// What the group's forward leaves for each mini-batch, in device memory: the state's weights as bf16 tiles, c1 [4F],
-// c2 [F], and Z2 [16, F].
-template <int F>
-struct Slot {
-    using Geometry = MlpGeometry<F>;
-    Tile *weight1, *weight2;
-    float *bias1, *bias2, *output;
-
-    static constexpr int floats = Geometry::weight_floats + 4 * F + F + Geometry::row_floats;
-    __device__ explicit Slot(float* memory)
-        : weight1(reinterpret_cast<Tile*>(memory)),
-          weight2(weight1 + Geometry::weight_tiles * warp_width),
-          bias1(memory + Geometry::weight_floats),
-          bias2(bias1 + 4 * F),
-          output(bias2 + F) {}
-};
-
-// A block's device memory: the gradient of the state while it is not in registers, the state, the slots.
-template <int F>
-struct Work {
-    using Geometry = MlpGeometry<F>;
-    float *dstate, *state;
-    Tile *dtiles, *tiles;  // bf16 copies, where a state is not kept in registers
-    float* slots;
-
-    static constexpr int state_floats = Geometry::on_chip ? 0 : 3 * Geometry::weight_floats;
-    static constexpr int dstate_floats = (Geometry::on_chip ? 2 : 3) * Geometry::weight_floats;
-    static constexpr int fixed_floats = dstate_floats + state_floats;  // without the slots
-    __device__ explicit Work(float* memory)
-        : dstate(memory),
-          state(memory + dstate_floats),
-          dtiles(reinterpret_cast<Tile*>(memory + 2 * Geometry::weight_floats)),
-          tiles(reinterpret_cast<Tile*>(memory + dstate_floats + 2 * Geometry::weight_floats)),
-          slots(memory + dstate_floats + state_floats) {}
-};
-
-// Shared memory of the backward beside MlpShared.
-template <int F>
-struct BackwardShared {
-    using Geometry = MlpGeometry<F>;
-    static constexpr int square = mlp_rows * mlp_rows;
-    float *dout, *read2, *dread2;  // dO, later dG2 and dZ2; X̂ of the output, later dD; dZ̄2
-    float *dgradient2, *ddifference;
-    bf16 *dread2_rows, *dloss_rows;    // dZ̄2, dZ2
-    float *score1, *score2, *factor2;  // S1, S2, P2 [16, 16]
-    float *dscore1, *dscale;           // dS1, dE [16, 16]
-    float *dlast_parts, *dlast;        // de: each warp's part [warps, 16], whole [16]
-    float *inverse, *projection;       // 1/σ and ⟨U X̂⟩ [16]
-    float* dbias2;                     // dc2 [F]
-    float* waiting[3];
-
-    static constexpr int floats = 3 * Geometry::row_floats + Geometry::bf16_rows / 2 + 5 * square +
-                                  Geometry::warps * mlp_rows + 3 * mlp_rows + F + 3 * Waiting<F>::floats;
-    __device__ void place(float* memory, bf16* stepped_rows) {
-        const auto take = [&](int count) {
-            float* const taken = memory;
-            memory += count;
-            return taken;
-        };
-        dgradient2 = dout = take(Geometry::row_floats);
-        ddifference = read2 = take(Geometry::row_floats);
-        dread2 = take(Geometry::row_floats);
-        dread2_rows = reinterpret_cast<bf16*>(take(Geometry::bf16_rows / 2));
-        dloss_rows = stepped_rows;
-        for (float** to : {&score1, &score2, &factor2, &dscore1, &dscale}) *to = take(square);
-        dlast_parts = take(Geometry::warps * mlp_rows);
-        for (float** to : {&dlast, &inverse, &projection}) *to = take(mlp_rows);
-        dbias2 = take(F);
-        for (float*& to : waiting) to = take(Waiting<F>::floats);
-    }
-};
-
-// What a thread sums over the whole sequence: of dγ and dβ feature `thread`, of dτ token `thread`.
-struct ThreadSums {
-    float norm_weight, norm_bias, token_scale;
-};
-
-// The states of mini-batches [begin, end) into their slots, from the kept state at `begin`.
-template <class T, int F>
-__device__ void remake_states(const TttMlpTask<T>& task, const MlpShared<F>& s, const Work<F>& work, std::int64_t pair,
-                              std::int64_t begin, std::int64_t end) {
-    using Geometry = MlpGeometry<F>;
-    using Weights = WeightTiles<F, Geometry::on_chip>;
-    const TttMlpSizes& sizes = task.sizes;
-    const int f = sizes.width, thread = static_cast<int>(threadIdx.x);
-    const std::int64_t head = pair % sizes.heads, matrix = head * f * sizes.hidden;
-    Weights weight1(work.state, work.tiles);
-    Weights weight2(work.state + Geometry::weight_floats, work.tiles + Geometry::weight_tiles * warp_width);
-    HiddenBias bias1;
-    if (begin == 0) {
-        weight1.load_learned(task.weight1 + matrix, 1, sizes.hidden, sizes);
-        weight2.load_learned(task.weight2 + matrix, f, 1, sizes);
-        bias1.load(task.bias1 + head * sizes.hidden, sizes.hidden);
-        if (thread < F) s.bias2[thread] = thread < f ? task.bias2[head * f + thread] : 0.0f;
-    } else {
-        const float* const kept =
-            task.saved + (pair * sizes.kept_states() + begin / sizes.group - 1) * sizes.kept_count();
-        weight1.load_all(kept);
-        weight2.load_all(kept + Geometry::weight_floats);
-        bias1.load(kept + 2 * Geometry::weight_floats, 4 * F);
-        if (thread < F) s.bias2[thread] = kept[2 * Geometry::weight_floats + 4 * F + thread];
-    }
-    int turn = 0;
-    for (std::int64_t number = begin; number < end; ++number, turn ^= 1) {
-        const MlpPlace place = mlp_place(sizes, pair, number);
-        const Slot<F> slot(work.slots + (number - begin) * Slot<F>::floats);
-        MlpSteps& steps = s.steps[turn];
-        float *const bias2 = s.bias2 + turn * F, *const next_bias2 = s.bias2 + (turn ^ 1) * F;
-#pragma unroll
-        for (int h = 0; h < mlp_hidden_tiles; ++h)
-#pragma unroll
-            for (int c = 0; c < Geometry::tiles; ++c) {
-                slot.weight1[Weights::tile_place(h, c)] = weight1.tile(h, c);
-                slot.weight2[Weights::tile_place(h, c)] = weight2.tile(h, c);
-            }
-        bias1.store(slot.bias1, 4 * F);
-        if (thread < F) slot.bias2[thread] = bias2[thread];
-        load_steps(steps, task, place);
-        load_keys<T, F>(s, task, place);
-        __syncthreads();
-        Sums<2> slope[mlp_hidden_tiles];
-        Tile hidden[mlp_hidden_tiles];
-#pragma unroll
-        for (int h = 0; h < mlp_hidden_tiles; ++h)
-            for_sums([&](int n, int i) { slope[h].at[n][i] = bias1.at[h].at[n][i & 1]; });
-        multiply_rows<F>(slope, s.keys, [&](int h, int c) { return weight1.tile(h, c); });
-#pragma unroll
-        for (int h = 0; h < mlp_hidden_tiles; ++h) {
-            Sums<2> value;
-            for_sums([&](int n, int i) {
-                const Gelu gelu = gelu_at(slope[h].at[n][i]);
-                value.at[n][i] = gelu.value;
-                slope[h].at[n][i] = gelu.slope;
-            });
-            hidden[h] = packed(value);
-        }
-        const auto second = [&](int h, int c) { return weight2.tile(h, c); };
-        multiply_hidden<F>(s.partial, hidden, second);
-        __syncthreads();
-        for_warp_rows<F>([&](int row, int lane) {
-#pragma unroll
-            for (int j = lane; j < F; j += warp_width)
-                slot.output[row * F + j] = s.normalised[row * F + j] = partial_sum<F>(s.partial, row, j) + bias2[j];
-        });
-        if (number + 1 < end) {
-            loss_rows<F>(s, steps, f);
-            __syncthreads();
-            Sums<2> gradient1[mlp_hidden_tiles];
-            Tile stepped1[mlp_hidden_tiles];
-            gradient1[0].clear();
-            gradient1[1].clear();
-            multiply_rows<F>(gradient1, s.gradient2_rows, second);
-#pragma unroll
-            for (int h = 0; h < mlp_hidden_tiles; ++h) {
-                for_sums(
-                    [&](int n, int i) { gradient1[h].at[n][i] *= slope[h].at[n][i] * -steps.last[Sums<2>::row(i)]; });
-                stepped1[h] = packed(gradient1[h]);
-                bias1.add(h, column_sums(gradient1[h]));
-            }
-            update_weights<F>(s, weight1, weight2, stepped1, hidden);
-            update_bias2<F>(next_bias2, bias2, s.gradient2, steps);
-        }
-        __syncthreads();
-    }
-}
-
 // One mini-batch backward: dstate is the gradient of the state after it, and becomes that of the state before it.
 template <class T, int F, class Weights>
-__device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShared<F>& s, const BackwardShared<F>& d,
-                                        const Slot<F>& slot, Weights& dweight1, Weights& dweight2, HiddenBias& dbias1,
-                                        ThreadSums& sums_of_thread, const MlpPlace& place) {
+__device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShared<F>& s, const MlpBackwardShared<F>& d,
+                                        const MlpSlot<F>& slot, Weights& dweight1, Weights& dweight2,
+                                        MlpThreadSums& sums_of_thread, const MlpPlace& place) {
     using Geometry = MlpGeometry<F>;
     constexpr int stride = Geometry::bf16_stride;
     const TttMlpSizes& sizes = task.sizes;
@@ -214,6 +48,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
             s.gradient2_rows[row * stride + j] = from_float<bf16>(gradient[j]);
         }
     });
+    s.bias1[thread] = slot.bias1[thread];
     if (thread < F) s.bias2[thread] = slot.bias2[thread];
     __syncthreads();
 
@@ -221,14 +56,10 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
     Tile hidden[mlp_hidden_tiles], gradient1[mlp_hidden_tiles], read_hidden[mlp_hidden_tiles];
     Tile factor1;  // -P1
     {
-        HiddenBias bias1;
-        bias1.load(slot.bias1, 4 * F);
-        Sums<2> z[mlp_hidden_tiles], read[mlp_hidden_tiles], j[mlp_hidden_tiles];
+        Sums<2> z[mlp_hidden_tiles], read[mlp_hidden_tiles];
 #pragma unroll
-        for (int h = 0; h < mlp_hidden_tiles; ++h) {
-            j[h].clear();
-            for_sums([&](int n, int i) { z[h].at[n][i] = read[h].at[n][i] = bias1.at[h].at[n][i & 1]; });
-        }
+        for (int h = 0; h < mlp_hidden_tiles; ++h)
+            for_sums([&](int n, int i) { z[h].at[n][i] = read[h].at[n][i] = s.bias1[hidden_column(h, n, i)]; });
 #pragma unroll
         for (int c = 0; c < Geometry::tiles; ++c) {
             const Tile key = load_tile(s.keys + 16 * c, stride), query = load_tile(s.queries + 16 * c, stride);
@@ -239,27 +70,35 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
                 multiply(read[h], query, weight);
             }
         }
-        multiply_rows<F>(j, s.gradient2_rows, second);
+#pragma unroll
+        for (int h = 0; h < mlp_hidden_tiles; ++h) {
+            input.set(h, z[h]);
+            read1.set(h, read[h]);
+        }
         factor1 = negative_factor1<F>(s, steps, [&](int row, int column, float value) {
             if (warp == 0) d.score1[row * mlp_rows + column] = value;
         });
+        Sums<2> j[mlp_hidden_tiles];
+        j[0].clear();
+        j[1].clear();
+        multiply_rows<F>(j, s.gradient2_rows, second);
         Sums<2> scores;
         scores.clear();
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h) {
-            Sums<2> value, gradient;
-            for_sums([&](int n, int i) {
-                const Gelu gelu = gelu_at(z[h].at[n][i]);
-                value.at[n][i] = gelu.value;
-                gradient.at[n][i] = j[h].at[n][i] * gelu.slope;
-            });
-            input.set(h, z[h]);
             pulled.set(h, j[h]);
+            Sums<2> value = input.get(h);
+            for_sums([&](int n, int i) {
+                const Gelu gelu = gelu_at(value.at[n][i]);
+                value.at[n][i] = gelu.value;
+                j[h].at[n][i] *= gelu.slope;
+            });
             hidden[h] = packed(value);
-            gradient1[h] = packed(gradient);
-            multiply(read[h], factor1, transposed(gradient1[h]));
-            read1.set(h, read[h]);
-            for_sums([&](int n, int i) { value.at[n][i] = gelu_at(read[h].at[n][i]).value; });
+            gradient1[h] = packed(j[h]);
+            value = read1.get(h);
+            multiply(value, factor1, transposed(gradient1[h]));
+            read1.set(h, value);
+            for_sums([&](int n, int i) { value.at[n][i] = gelu_at(value.at[n][i]).value; });
             read_hidden[h] = packed(value);
             multiply(scores, read_hidden[h], hidden[h]);
         }
@@ -288,7 +127,6 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
 
     // dX̄2, dZ̄1; parts of dP1 and of dZ̄1 W1ᵀ.
     Tile dread1[mlp_hidden_tiles];
-    ColumnSums dread1_sums[mlp_hidden_tiles];
     {
         if (thread < f)
             for (int row = 0; row < mlp_rows; ++row) {
@@ -318,7 +156,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
             const Sums<2> read = read1.get(h);
             for_sums([&](int n, int i) { dread_hidden[h].at[n][i] *= gelu_at(read.at[n][i]).slope; });
             dread1[h] = packed(dread_hidden[h]);
-            dread1_sums[h] = column_sums(dread_hidden[h]);
+            set_bias(d.dbias1_change, h, column_sums(dread_hidden[h]));
             multiply(dfactor1, dread1[h], gradient1[h]);
             Sums<2> dhidden;
             dhidden.clear();
@@ -381,8 +219,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
             });
             stepped_hidden[h] = packed(value);
             read1.set(h, dhidden);
-            for_sums([&](int n, int i) { terms[h].at[n][i] = dbias1.at[h].at[n][i & 1]; });
-            dbias1.add(h, dread1_sums[h]);
+            for_sums([&](int n, int i) { terms[h].at[n][i] = d.dbias1[hidden_column(h, n, i)]; });
         }
         multiply_rows<F>(terms, s.keys, dfirst);  // K dW1' + dc1'
         const Tile left = transposed(factor1);
@@ -471,11 +308,15 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h) {
             const Sums<2> z = input.get(h), before = pulled.get(h);
+            Sums<2> value;
             for_sums([&](int n, int i) {
-                dhidden[h].at[n][i] = before.at[n][i] + dhidden[h].at[n][i] * gelu_at(z.at[n][i]).slope;
+                const Gelu gelu = gelu_at(z.at[n][i]);
+                value.at[n][i] = gelu.value;
+                dhidden[h].at[n][i] = before.at[n][i] + dhidden[h].at[n][i] * gelu.slope;
             });
+            hidden[h] = packed(value);  // again, rather than held in registers all the way
             dinput[h] = packed(dhidden[h]);
-            dbias1.add(h, column_sums(dhidden[h]));
+            add_to_bias(d.dbias1_change, h, column_sums(dhidden[h]));
         }
 #pragma unroll
         for (int c = 0; c < Geometry::tiles; ++c) {
@@ -522,7 +363,9 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
             }
             d.dbias2[thread] += change;
         }
-        if (thread < place.tokens) {  // dE and de to dλ and dτ
+        __syncwarp(all_lanes);
+        d.dbias1[thread] += d.dbias1_change[thread];  // of this warp: 32 hidden features
+        if (thread < place.tokens) {                  // dE and de to dλ and dτ
             float dstep = steps.scale[place.tokens - 1] * d.dlast[thread];
             for (int i = 0; i < place.tokens; ++i) {
                 dstep += steps.scale[i] * d.dscale[i * mlp_rows + thread];
@@ -554,20 +397,20 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
     const TttMlpSizes& sizes = task.sizes;
     const int f = sizes.width, thread = static_cast<int>(threadIdx.x);
     MlpShared<F> s;
-    BackwardShared<F> d;
+    MlpBackwardShared<F> d;
     float* const behind = s.place(shared_memory<float>());
     d.place(behind, s.stepped_rows);
-    const Work<F> work(task.work + blockIdx.x * task.work_count);
+    const MlpBackwardWork<F> work(task.work + blockIdx.x * task.work_count);
 
     for (std::int64_t pair = blockIdx.x; pair < sizes.pairs(); pair += gridDim.x) {
         const std::int64_t head = pair % sizes.heads;
-        HiddenBias dbias1{};
-        ThreadSums sums_of_thread{};
+        MlpThreadSums sums_of_thread{};
         if (thread < F) {
             s.norm_weight[thread] = thread < f ? task.norm_weight[head * f + thread] : 0.0f;
             s.norm_bias[thread] = thread < f ? task.norm_bias[head * f + thread] : 0.0f;
             d.dbias2[thread] = 0;
         }
+        d.dbias1[thread] = 0;
         const std::int64_t groups = sizes.kept_states() + 1;
         for (std::int64_t group = groups - 1; group >= 0; --group) {
             const std::int64_t begin = group * sizes.group;
@@ -584,9 +427,8 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
                 dweight2.load_all(work.dstate + Geometry::weight_floats);
             }
             for (std::int64_t number = end - 1; number >= begin; --number) {
-                const Slot<F> slot(work.slots + (number - begin) * Slot<F>::floats);
-                go_back<T, F>(task, s, d, slot, dweight1, dweight2, dbias1, sums_of_thread,
-                              mlp_place(sizes, pair, number));
+                const MlpSlot<F> slot(work.slots + (number - begin) * MlpSlot<F>::floats);
+                go_back<T, F>(task, s, d, slot, dweight1, dweight2, sums_of_thread, mlp_place(sizes, pair, number));
             }
             if (group > 0) {
                 if (Geometry::on_chip) {
@@ -597,7 +439,8 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
             }
             float* part = task.parts + pair * sizes.part_count;
             dweight1.store_part(part, 1, sizes.hidden, sizes);
-            dbias1.store(part += f * sizes.hidden, sizes.hidden);
+            part += f * sizes.hidden;
+            if (thread < sizes.hidden) part[thread] = d.dbias1[thread];
             dweight2.store_part(part += sizes.hidden, f, 1, sizes);
             part += f * sizes.hidden;
             if (thread < f) {
@@ -612,7 +455,7 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
 
 template <int F>
 std::int64_t work_floats(const TttMlpSizes& sizes) {
-    return Work<F>::fixed_floats + static_cast<std::int64_t>(sizes.group) * Slot<F>::floats;
+    return MlpBackwardWork<F>::fixed_floats + static_cast<std::int64_t>(sizes.group) * MlpSlot<F>::floats;
 }
 
 template <class T, int F>
@@ -621,8 +464,10 @@ void run(const TttArguments& arguments, float* parts, float* work) {
     task.parts = parts;
     task.work = work;
     task.work_count = work_floats<F>(task.sizes);
+    constexpr std::size_t shared_bytes = (MlpShared<F>::floats + MlpBackwardShared<F>::floats) * sizeof(float);
+    static_assert(shared_bytes <= 163 * 1024, "a block of an A100 has no more");
     launch({"ttt_mlp_backward", dim3(static_cast<unsigned>(ttt_mlp_blocks(arguments))), MlpGeometry<F>::threads,
-            (MlpShared<F>::floats + BackwardShared<F>::floats) * sizeof(float), arguments.stream},
+            shared_bytes, arguments.stream},
            backward<T, F>, task);
 }
 

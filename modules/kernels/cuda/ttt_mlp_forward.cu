@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/launch.hpp"
-#include "kernels/cuda/ttt_mlp_tile.hpp"
+#include "kernels/cuda/ttt_mlp_block.hpp"
 
 namespace lockstep::kernels::cuda {
 namespace {
@@ -19,14 +19,13 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) ttt_mlp_forward_ti
     auto* const tiles = reinterpret_cast<Tile*>(work + 2 * Geometry::weight_floats);
     Weights weight1(work, tiles);
     Weights weight2(work + Geometry::weight_floats, tiles + Geometry::weight_tiles * warp_width);
-    HiddenBias bias1;
 
     for (std::int64_t pair = blockIdx.x; pair < sizes.pairs(); pair += gridDim.x) {
         const std::int64_t head = pair % sizes.heads, matrix = head * f * sizes.hidden;
         __syncthreads();  // the pair before is done with shared memory
         weight1.load_learned(task.weight1 + matrix, 1, sizes.hidden, sizes);
         weight2.load_learned(task.weight2 + matrix, f, 1, sizes);
-        bias1.load(task.bias1 + head * sizes.hidden, sizes.hidden);
+        s.bias1[thread] = thread < sizes.hidden ? task.bias1[head * sizes.hidden + thread] : 0.0f;
         if (thread < F) {
             s.norm_weight[thread] = thread < f ? task.norm_weight[head * f + thread] : 0.0f;
             s.norm_bias[thread] = thread < f ? task.norm_bias[head * f + thread] : 0.0f;
@@ -42,7 +41,7 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) ttt_mlp_forward_ti
                     task.saved + (pair * sizes.kept_states() + number / sizes.group - 1) * sizes.kept_count();
                 weight1.store_all(kept);
                 weight2.store_all(kept + Geometry::weight_floats);
-                bias1.store(kept + 2 * Geometry::weight_floats, 4 * F);
+                kept[2 * Geometry::weight_floats + thread] = s.bias1[thread];
                 if (thread < F) kept[2 * Geometry::weight_floats + 4 * F + thread] = bias2[thread];
             }
             load_steps(steps, task, place);
@@ -55,7 +54,7 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) ttt_mlp_forward_ti
             Tile hidden[mlp_hidden_tiles];
 #pragma unroll
             for (int h = 0; h < mlp_hidden_tiles; ++h) {
-                for_sums([&](int n, int i) { slope[h].at[n][i] = read[h].at[n][i] = bias1.at[h].at[n][i & 1]; });
+                for_sums([&](int n, int i) { slope[h].at[n][i] = read[h].at[n][i] = s.bias1[hidden_column(h, n, i)]; });
             }
 #pragma unroll
             for (int c = 0; c < Geometry::tiles; ++c) {
@@ -111,7 +110,7 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) ttt_mlp_forward_ti
                 });
                 read_hidden[h] = packed(z);
                 stepped1[h] = packed(gradient1[h]);
-                bias1.add(h, column_sums(gradient1[h]));
+                add_to_bias(s.bias1, h, column_sums(gradient1[h]));
                 multiply(scores, read_hidden[h], hidden[h]);
             }
             store_scores<F>(s.scores, scores);

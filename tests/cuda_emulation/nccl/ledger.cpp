@@ -42,9 +42,8 @@ struct State {
     std::uint64_t calls = 0;
     std::map<int, Peer> peers;                           // by world rank
     std::map<CallKey, Announcement> sends_and_receives;  // announced to this rank
-    std::map<const Operation*, std::pair<std::uint64_t, std::uint64_t>> around;
-    std::map<CallKey, int> here;   // the tags
-    std::set<std::uint64_t> left;  // communicators this process is not in any more
+    std::map<CallKey, int> here;                         // the tags
+    std::set<std::uint64_t> left;                        // communicators this process is not in any more
 };
 
 State& state() {
@@ -75,6 +74,8 @@ Announcement announcement_of(const Operation& operation, Word word) {
     said.request = operation.request;
     said.call = operation.call;
     said.index = operation.index;
+    said.collectives_before = operation.collectives_before;
+    said.collectives_after = operation.collectives_after;
     return said;
 }
 
@@ -147,7 +148,6 @@ void match_with_peer(Operation& operation, const CallKey& key) {
     const auto found = state().sends_and_receives.find(key);
     if (found == state().sends_and_receives.end()) return;
     const Announcement& theirs = found->second;
-    const auto [before, after] = state().around.at(&operation);
     if (theirs.request.count != operation.request.count || theirs.request.type != operation.request.type) {
         operation.comm->set_error(ncclInvalidUsage,
                                   fmt::format("NCCL calls do not fit: {} meets {}; both must have the "
@@ -155,17 +155,17 @@ void match_with_peer(Operation& operation, const CallKey& key) {
                                               text_of(operation), text_of(theirs)));
         return;
     }
-    if (theirs.collectives_after < before || after < theirs.collectives_before) {
+    if (theirs.collectives_after < operation.collectives_before ||
+        operation.collectives_after < theirs.collectives_before) {
         operation.comm->set_error(
             ncclInvalidUsage,
             fmt::format("NCCL calls do not fit: {} comes after {} collective calls of its communicator, {} after {}; "
                         "sends and receives must keep their place among them",
-                        text_of(operation), before, text_of(theirs), theirs.collectives_before));
+                        text_of(operation), operation.collectives_before, text_of(theirs), theirs.collectives_before));
         return;
     }
     operation.partners.front().called = true;
     state().sends_and_receives.erase(found);
-    state().around.erase(&operation);
 }
 
 }  // namespace
@@ -183,14 +183,13 @@ void announce(const std::vector<std::shared_ptr<Operation>>& group) {
             auto& counters = request.kind == Kind::send ? comm.sends : comm.receives;
             operation->index = counters[static_cast<std::size_t>(request.root)]++;
             operation->partners.push_back({request.root});
-            state().around[operation.get()] = {before, comm.collectives};
         } else {
             for (int rank = 0; rank < comm.size; ++rank)
                 if (rank != comm.rank) operation->partners.push_back({rank});
         }
-        Announcement said = announcement_of(*operation, Word::called);
-        said.collectives_before = before;
-        said.collectives_after = comm.collectives;
+        operation->collectives_before = before;
+        operation->collectives_after = comm.collectives;
+        const Announcement said = announcement_of(*operation, Word::called);
         for (const Partner& partner : operation->partners) {
             say(comm, partner.rank, said);
             if (!collective) continue;
@@ -249,7 +248,6 @@ void leave(ncclComm& comm, Departure how) {
         std::erase_if(peer.theirs, [&comm](const auto& said_before) { return said_before.communicator == comm.id; });
     }
     std::erase_if(all.sends_and_receives, [&](const auto& entry) { return of_comm(entry.first); });
-    std::erase_if(all.around, [&comm](const auto& entry) { return entry.first->comm == &comm; });
     std::erase_if(all.here, [&](const auto& entry) { return of_comm(entry.first); });
     for (auto& [world, peer] : all.peers) match_collectives(world);
 }

@@ -29,6 +29,8 @@ struct Operation {
     ncclComm* comm = nullptr;
     std::uint64_t call = 0;   // of this process, over all communicators; from 1
     std::uint64_t index = 0;  // of its kind on this communicator (collective; send to or receive from the peer)
+    // Collective calls of this communicator before the call's group and at its end.
+    std::uint64_t collectives_before = 0, collectives_after = 0;
     std::vector<Partner> partners;
 };
 

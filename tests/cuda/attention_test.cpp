@@ -1,0 +1,254 @@
+#define BOOST_TEST_MODULE cuda_attention
+#include "reference/attention.hpp"
+#include "cuda/support.hpp"
+
+using namespace lockstep;
+using namespace lockstep::cuda_tests;
+
+namespace {
+
+struct Case {
+    std::int64_t batch, query_length, key_length, heads, key_heads, width;
+
+    kernels::AttentionShape shape() const { return {batch, query_length, key_length, heads, key_heads, width}; }
+    reference::AttentionShape reference() const {
+        const auto u = [](std::int64_t size) { return static_cast<std::size_t>(size); };
+        return {u(batch), u(query_length), u(key_length), u(heads), u(key_heads), u(width)};
+    }
+    std::string text(Type type) const {
+        return fmt::format("{} B {} Lq {} Lk {} H {} G {} f {}", type_name(type), batch, query_length, key_length,
+                           heads, key_heads, width);
+    }
+    Shape queries() const { return {batch * query_length, heads * width}; }
+    Shape keys() const { return {batch * key_length, key_heads * width}; }
+    Shape sums() const { return {batch, heads, query_length}; }
+    std::size_t terms() const { return static_cast<std::size_t>(key_length + width); }
+};
+
+Values random_of(Type type, const Shape& shape, const std::string& purpose, double scale = 1) {
+    return random_rounded(type, static_cast<std::size_t>(element_count(shape)), purpose, scale);
+}
+
+// Lengths around the tiles of 16 to 128 rows, primes; the tuned widths and others; groups of 1 to 4 heads.
+const std::vector<Case> square = {{1, 1, 1, 1, 1, 64},    {2, 2, 2, 2, 1, 8},      {1, 31, 31, 2, 2, 5},
+                                  {2, 32, 32, 3, 1, 40},  {1, 33, 33, 4, 1, 64},   {1, 33, 33, 1, 1, 96},
+                                  {1, 63, 63, 1, 1, 128}, {2, 64, 64, 2, 1, 8},    {1, 65, 65, 2, 1, 64},
+                                  {1, 17, 17, 6, 2, 16},  {1, 97, 97, 1, 1, 96},   {1, 127, 127, 1, 1, 64},
+                                  {1, 128, 128, 1, 1, 8}, {1, 129, 129, 1, 1, 96}, {1, 131, 131, 1, 1, 128},
+                                  {1, 35, 35, 1, 1, 256}, {1, 34, 34, 1, 1, 163},  {1, 70, 70, 2, 2, 7}};
+const std::vector<Case> decoding = {{2, 1, 17, 4, 2, 64},    {1, 5, 70, 2, 1, 64},   {1, 1, 65, 3, 3, 96},
+                                    {3, 1, 64, 2, 2, 5},     {1, 65, 130, 1, 1, 40}, {1, 3, 131, 2, 1, 128},
+                                    {1, 129, 200, 1, 1, 64}, {1, 2, 150, 4, 1, 8}};
+
+struct Inputs {
+    Values q, k, v, dy;
+};
+Inputs inputs_of(Type type, const Case& c, double scale = 1) {
+    return {random_of(type, c.queries(), "q", scale), random_of(type, c.keys(), "k"), random_of(type, c.keys(), "v"),
+            random_of(type, c.queries(), "dy")};
+}
+
+// A tensor that begins one element after a place that 16-byte accesses can begin at.
+class Shifted {
+  public:
+    Shifted(Type type, const Shape& shape, const Values& values)
+        : whole_(type, {element_count(shape) + 1}), shape_(shape) {
+        Values padded(1, 0.0);
+        padded.insert(padded.end(), values.begin(), values.end());
+        whole_.set(padded);
+    }
+    operator Tensor() const { return whole_.tensor().slice(1, element_count(shape_)).reshaped(shape_); }
+    Values values() const {
+        const Values all = whole_.values();
+        return Values(all.begin() + 1, all.end());
+    }
+    double before() const { return whole_.values()[0]; }  // the element that is not the tensor's: 0
+
+  private:
+    OnGpu whole_;
+    Shape shape_;
+};
+
+struct Forward {
+    OnGpu q, k, v, y, sums;
+
+    Forward(Type type, const Case& c, const Inputs& in)
+        : q(type, c.queries(), in.q),
+          k(type, c.keys(), in.k),
+          v(type, c.keys(), in.v),
+          y(type, c.queries()),
+          sums(Type::fp32, c.sums()) {
+        run(c);
+    }
+    void run(const Case& c) {
+        y.poison();
+        sums.poison();
+        backend().attention_forward(y, sums, q, k, v, c.shape());
+    }
+};
+
+struct Backward {
+    OnGpu dy, dq, dk, dv;
+
+    Backward(Type type, const Case& c, const Inputs& in, const Forward& forward)
+        : dy(type, c.queries(), in.dy), dq(type, c.queries()), dk(type, c.keys()), dv(type, c.keys()) {
+        dq.poison();
+        dk.poison();
+        dv.poison();
+        backend().attention_backward(dq, dk, dv, dy, forward.q, forward.k, forward.v, forward.y, forward.sums,
+                                     c.shape());
+    }
+};
+
+void check_forward(Type type, const Case& c) {
+    const Inputs in = inputs_of(type, c);
+    const Forward run(type, c, in);
+    const auto expected = reference::attention_forward(in.q, in.k, in.v, c.reference());
+    check_close(run.y.values(), expected.y, type, c.terms(), c.text(type) + " y");
+    check_close(run.sums.values(), expected.log_sum_exp, Type::fp32, c.terms(), c.text(type) + " log_sum_exp");
+}
+
+void check_backward(Type type, const Case& c) {
+    const Inputs in = inputs_of(type, c);
+    const Forward forward(type, c, in);
+    const Backward run(type, c, in, forward);
+    const auto expected = reference::attention_backward(in.dy, in.q, in.k, in.v, c.reference());
+    const std::size_t terms = c.terms() * static_cast<std::size_t>(c.heads);
+    check_close(run.dv.values(), expected.dv, type, terms, c.text(type) + " dv");
+    if (c.query_length > 1) {
+        check_close(run.dq.values(), expected.dq, type, terms, c.text(type) + " dq");
+        check_close(run.dk.values(), expected.dk, type, terms, c.text(type) + " dk");
+    } else {  // a single key has weight 1 whatever the scores: only the rounding of dy·(v - y) is left
+        for (const double value : run.dq.values()) BOOST_TEST(std::abs(value) < 1e-5);
+        for (const double value : run.dk.values()) BOOST_TEST(std::abs(value) < 1e-5);
+    }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(forward_agrees_with_the_reference) {
+    for_each_type([](Type type) {
+        for (const auto& c : square) check_forward(type, c);
+        for (const auto& c : decoding) check_forward(type, c);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(backward_agrees_with_the_reference) {
+    for_each_type([](Type type) {
+        for (const auto& c : square) check_backward(type, c);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(no_order_of_threads_changes_a_bit) {
+    for_each_type([](Type type) {
+        for (const Case& c : {Case{1, 67, 67, 2, 1, 64}, Case{2, 35, 35, 2, 2, 5}, Case{1, 37, 37, 1, 1, 96},
+                              Case{1, 66, 66, 1, 1, 128}}) {
+            const Inputs in = inputs_of(type, c);
+            for_each_order([&] {
+                const Forward forward(type, c, in);
+                const Backward run(type, c, in, forward);
+                return std::vector<std::vector<char>>{forward.y.bytes(), forward.sums.bytes(), run.dq.bytes(),
+                                                      run.dk.bytes(), run.dv.bytes()};
+            });
+        }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(tensors_that_are_not_aligned_give_the_same) {
+    const Case c{1, 40, 40, 2, 1, 64};
+    for_each_type([&](Type type) {
+        const Inputs in = inputs_of(type, c);
+        const Shifted q(type, c.queries(), in.q), k(type, c.keys(), in.k), v(type, c.keys(), in.v),
+            dy(type, c.queries(), in.dy), y(type, c.queries(), in.q), dq(type, c.queries(), in.q),
+            dk(type, c.keys(), in.k), dv(type, c.keys(), in.v);
+        const OnGpu sums(Type::fp32, c.sums());
+        backend().attention_forward(y, sums, q, k, v, c.shape());
+        backend().attention_backward(dq, dk, dv, dy, q, k, v, y, sums, c.shape());
+        const auto expected = reference::attention_backward(in.dy, in.q, in.k, in.v, c.reference());
+        check_close(y.values(), reference::attention_forward(in.q, in.k, in.v, c.reference()).y, type, c.terms(), "y");
+        check_close(dq.values(), expected.dq, type, 2 * c.terms(), "dq");
+        check_close(dk.values(), expected.dk, type, 2 * c.terms(), "dk");
+        check_close(dv.values(), expected.dv, type, 2 * c.terms(), "dv");
+        BOOST_TEST(y.before() == 0);
+        BOOST_TEST(dk.before() == 0);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_query_of_a_longer_sequence_attends_as_it_does_alone) {
+    const Case whole{1, 131, 131, 2, 1, 64}, last{1, 1, 131, 2, 1, 64};
+    for_each_type([&](Type type) {
+        const Inputs in = inputs_of(type, whole);
+        const Forward run(type, whole, in);
+        const OnGpu y(type, last.queries()), sums(Type::fp32, last.sums());
+        backend().attention_forward(y, sums, run.q.tensor().slice(130, 1), run.k, run.v, last.shape());
+        const Values all = run.y.values(), expected(all.end() - 128, all.end());
+        BOOST_TEST(y.values() == expected);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(later_tokens_do_not_change_earlier_ones) {
+    const Case c{1, 100, 100, 1, 1, 64};
+    for_each_type([&](Type type) {
+        Inputs in = inputs_of(type, c);
+        const Forward before(type, c, in);
+        for (std::size_t i = 70 * 64; i < 100 * 64; ++i) in.k[i] = in.v[i] = 3;
+        const Forward after(type, c, in);
+        const Values a = before.y.values(), b = after.y.values();
+        BOOST_TEST(std::equal(a.begin(), a.begin() + 70 * 64, b.begin()));
+        BOOST_TEST(!std::equal(a.begin() + 70 * 64, a.begin() + 71 * 64, b.begin() + 70 * 64));
+    });
+}
+
+BOOST_AUTO_TEST_CASE(large_scores_stay_finite) {
+    const Case c{1, 70, 70, 2, 2, 32};
+    for_each_type([&](Type type) {
+        for (const double scale : {100.0, 1e4}) {  // weights are nearly 0 or 1; scores of 1e4 carry 1e-3 in fp32
+            const Inputs in = inputs_of(type, c, scale);
+            const Forward run(type, c, in);
+            const auto expected = reference::attention_forward(in.q, in.k, in.v, c.reference());
+            const Values y = run.y.values();
+            for (std::size_t i = 0; i < y.size(); ++i)
+                BOOST_TEST(std::abs(y[i] - expected.y[i]) < 2e-2 + 4 * roundoff(type), c.text(type));
+            const Backward gradients(type, c, in, run);
+            for (const auto* gradient : {&gradients.dk, &gradients.dq, &gradients.dv})
+                for (const double value : gradient->values()) BOOST_TEST(std::isfinite(value));
+        }
+        // One key that all later queries attend to alone, and one that none does.
+        Inputs in = inputs_of(type, c);
+        for (std::size_t i = 0; i < in.q.size(); ++i) in.q[i] = 1;
+        for (std::size_t i = 0; i < 64; ++i) {
+            in.k[40 * 64 + i] = 1000;
+            in.k[50 * 64 + i] = -1000;
+        }
+        const Forward run(type, c, in);
+        const Values y = run.y.values();
+        for (std::size_t row = 40; row < 70; ++row)
+            for (std::size_t i = 0; i < 64; ++i)
+                BOOST_TEST(std::abs(y[row * 64 + i] - in.v[40 * 64 + i]) < 16 * roundoff(type));
+    });
+}
+
+BOOST_AUTO_TEST_CASE(not_a_number_is_seen_where_it_matters) {
+    const Case c{1, 70, 70, 2, 2, 64};
+    for_each_type([&](Type type) {
+        const Inputs in = inputs_of(type, c);
+        Inputs bad = in;
+        bad.q[3 * 128 + 5] = std::numeric_limits<double>::quiet_NaN();  // a query of token 3, head 0
+        const Values y = Forward(type, c, bad).y.values();
+        BOOST_TEST((std::isnan(y[3 * 128]) && !std::isnan(y[3 * 128 + 64]) && !std::isnan(y[2 * 128]) &&
+                    !std::isnan(y[4 * 128])));
+        bad = in;
+        bad.v[0] = std::numeric_limits<double>::quiet_NaN();  // a value of token 0, seen by all
+        const Values z = Forward(type, c, bad).y.values();
+        BOOST_TEST((std::isnan(z[0]) && std::isnan(z[69 * 128])));
+    });
+}
+
+BOOST_AUTO_TEST_CASE(shapes_that_do_not_fit_are_refused) {
+    const Case c{1, 4, 4, 4, 2, 8}, wide{1, 2, 2, 1, 1, 257};
+    const Forward run(Type::bf16, c, inputs_of(Type::bf16, c));
+    auto wrong = c.shape();
+    wrong.key_heads = 3;
+    BOOST_CHECK_THROW(backend().attention_forward(run.y, run.sums, run.q, run.k, run.v, wrong), Error);
+    BOOST_CHECK_THROW(Forward(Type::bf16, wide, inputs_of(Type::bf16, wide)), Error);
+}

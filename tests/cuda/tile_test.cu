@@ -1,0 +1,2 @@
+// The test for the GPU itself: its kernels need nvcc.
+#include "cuda/tile_test.cpp"
