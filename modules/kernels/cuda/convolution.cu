@@ -95,12 +95,13 @@ template <class T, int most, int width>
 __global__ void __launch_bounds__(column_threads, most == 4 ? 2 : 1)
     convolution_backward_kernel(T* __restrict__ dx, float* __restrict__ partials, const T* __restrict__ dy,
                                 const T* __restrict__ x, const float* __restrict__ weight, int taps,
-                                std::int64_t row_width, std::int64_t length, std::int64_t segments, int lanes) {
+                                std::int64_t row_width, int length, std::int64_t segments, int lanes) {
     constexpr int each = most + 1;
     const int lane = static_cast<int>(threadIdx.x) % lanes, row_lane = static_cast<int>(threadIdx.x) / lanes;
     const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * lanes * width;
     const std::int64_t column = first_column + lane * width;
-    const std::int64_t row_lanes = column_threads / lanes, runs = (length + backward_run - 1) / backward_run;
+    const std::int64_t row_lanes = column_threads / lanes;
+    const int runs = (length + backward_run - 1) / backward_run;
     float sums[width * each] = {};
     if (column < row_width) {
         float weights[most][width];
@@ -108,12 +109,12 @@ __global__ void __launch_bounds__(column_threads, most == 4 ? 2 : 1)
         for (std::int64_t segment = static_cast<std::int64_t>(blockIdx.y) * row_lanes + row_lane; segment < segments;
              segment += row_lanes * gridDim.y) {
             const std::int64_t offset = segment / runs * length * row_width + column;
-            const std::int64_t begin = segment % runs * backward_run;
-            const std::int64_t end = begin + backward_run < length ? begin + backward_run : length;
+            const int begin = static_cast<int>(segment % runs) * backward_run;
+            const int end = begin + backward_run < length ? begin + backward_run : length;
             float inputs[most][width], gradients[most][width];  // [j]: of token t - (most - 1) + j
 #pragma unroll
             for (int j = 0; j + 1 < most; ++j) {
-                const std::int64_t source = begin - (most - 1) + j;
+                const int source = begin - (most - 1) + j;
                 Pack<T, width> value{};
                 if (source >= 0) value = load_pack<width>(x + offset + source * row_width);
                 widen(inputs[j], value);
@@ -121,18 +122,18 @@ __global__ void __launch_bounds__(column_threads, most == 4 ? 2 : 1)
                 for (int e = 0; e < width; ++e) gradients[j][e] = 0;
             }
             // Beyond the run only the gradients are read, for dx of its last tokens.
-            for (std::int64_t first = begin; first < end + most - 1; first += in_flight) {
+            for (int first = begin; first < end + most - 1; first += in_flight) {
                 Pack<T, width> new_inputs[in_flight] = {}, new_gradients[in_flight] = {};
 #pragma unroll
                 for (int k = 0; k < in_flight; ++k) {
-                    const std::int64_t t = first + k;
+                    const int t = first + k;
                     if (t < end) new_inputs[k] = load_pack<width>(x + offset + t * row_width);
                     if (t < end + most - 1 && t < length)
                         new_gradients[k] = load_pack<width>(dy + offset + t * row_width);
                 }
 #pragma unroll
                 for (int k = 0; k < in_flight; ++k) {
-                    const std::int64_t t = first + k;
+                    const int t = first + k;
                     if (t >= end + most - 1) break;
                     widen(inputs[most - 1], new_inputs[k]);
                     widen(gradients[most - 1], new_gradients[k]);
@@ -218,7 +219,7 @@ void CudaBackend::convolution_backward(Tensor dx, Tensor dweight, Tensor dbias, 
     LOCKSTEP_ASSERT(dx.type() == x.type() && dy.type() == x.type() && dx.count() == x.count() &&
                     dy.count() == x.count() && dx.data() != dy.data() && dx.data() != x.data());
     LOCKSTEP_ASSERT(weight.count() == width * taps && dweight.count() == width * taps && dbias.count() == width);
-    LOCKSTEP_ASSERT(length > 0 && rows % length == 0);
+    LOCKSTEP_ASSERT(length > 0 && length < (std::int64_t{1} << 30) && rows % length == 0);
     const std::int64_t segments = rows / length * ((length + backward_run - 1) / backward_run);
     dispatch(x.type(), [&](auto element) {
         using T = decltype(element);
@@ -232,8 +233,8 @@ void CudaBackend::convolution_backward(Tensor dx, Tensor dweight, Tensor dbias, 
             launch({"convolution_backward", dim3(grid.column_blocks, grid.row_blocks), column_threads,
                     static_cast<std::size_t>(column_threads * values) * sizeof(float), stream()},
                    convolution_backward_kernel<T, most.value, columns.value>, elements<T>(dx), partials,
-                   elements<T>(dy), elements<T>(x), weight.fp32(), static_cast<int>(taps), width, length, segments,
-                   grid.lanes);
+                   elements<T>(dy), elements<T>(x), weight.fp32(), static_cast<int>(taps), width,
+                   static_cast<int>(length), segments, grid.lanes);
             add_partials("convolution_backward", stream(),
                          GradientPlace{dweight.fp32(), dbias.fp32(), static_cast<int>(taps), most.value}, partials,
                          grid.row_blocks, sums);
