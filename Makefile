@@ -15,7 +15,7 @@ CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --
 help:
 	@echo 'make build        installs what is missing, builds $(BUILD)/bin/lockstep and the tests'
 	@echo 'make test         builds, then runs the quick tests'
-	@echo 'make test-long    the same as make test in this version: no test has the label long'
+	@echo 'make test-long  make test, and the mutations of GPU kernels (an hour)'
 	@echo 'make test-gpu     builds, then runs the tests that need a GPU, one at a time'
 	@echo 'make cuda-report  registers, spills and occupancy of every CUDA kernel; fails where one spills unannounced'
 	@echo 'make demo         builds the programs, then packs text, trains on 2 ranks, stops, resumes, generates, analyses'
@@ -64,7 +64,8 @@ bench:
 	@tools/install_dependencies --benchmarks
 	cmake -S . -B build/bench $(call GENERATOR,build/bench) -DLOCKSTEP_BENCHMARKS=ON -DLOCKSTEP_TESTS=OFF $(CMAKE_FLAGS)
 	cmake --build build/bench --parallel $(JOBS)
-	@for benchmark in build/bench/bin/bench_*; do "$$benchmark" || exit 1; done
+	build/bench/bin/bench_kernels
+	@if nvidia-smi >/dev/null 2>&1 && [ -x build/bench/bin/bench_gpu_kernels ]; then build/bench/bin/bench_gpu_kernels; fi
 
 format:
 	git ls-files '*.cpp' '*.hpp' '*.cu' '*.cuh' | xargs clang-format -i

@@ -260,9 +260,10 @@ class Accumulator {
                             figures_.steps.back().number));
         if (untimed_ > 0)
             notes.push_back(fmt::format(
-                "In {} of {} steps the phases overlapped and were not timed one by one; times, calls and shares of "
+                "In {} of {} steps the phases overlapped and were not timed one by one: times and calls of a step's "
                 "phases are "
-                "those of the other {}.",
+                "those of the other {}, while initialization, validation and checkpoint are of the whole run, so that "
+                "their shares look too large.",
                 untimed_, figures_.steps.size(), figures_.steps.size() - static_cast<std::size_t>(untimed_)));
         if (run.superseded > 0)
             notes.push_back(fmt::format(

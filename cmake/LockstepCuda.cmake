@@ -126,7 +126,10 @@ endif()
 add_library(lockstep_cuda_options INTERFACE)
 set(host_warnings -Wall,-Wextra,-Wshadow,-Wconversion,-Wno-sign-conversion,-Wnon-virtual-dtor,-Woverloaded-virtual)
 target_compile_options(lockstep_cuda_options INTERFACE
-    $<$<COMPILE_LANGUAGE:CUDA>:-DFMT_USE_CONSTEXPR=1 --expt-relaxed-constexpr -lineinfo -Xcompiler=${host_warnings} -Xcompiler=-ffp-contract=off>)
+    $<$<COMPILE_LANGUAGE:CUDA>:-DFMT_USE_CONSTEXPR=1 --expt-relaxed-constexpr -Xcompiler=${host_warnings} -Xcompiler=-ffp-contract=off>)
+# Lines of the sources for profilers and sanitizers; they make the program several times as large.
+target_compile_options(lockstep_cuda_options INTERFACE
+    $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<CONFIG:Debug,RelWithDebInfo>>:-lineinfo>)
 if(LOCKSTEP_WARNINGS_AS_ERRORS)
     target_compile_options(lockstep_cuda_options INTERFACE
         "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Werror all-warnings -Xcompiler=-Werror>")

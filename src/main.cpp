@@ -9,15 +9,16 @@
 #include "base/version.hpp"
 #include "command.hpp"
 #include "data/tokenizer.hpp"
+#include "device/gpu.hpp"
 #include "kernels/backend.hpp"
 
 namespace {
 
 std::string version_text() {
-    return fmt::format(
-        "lockstep {} (commit {})\nbuilt with {}\nCPU instruction set: {}\nCUDA: not in this build\nsentencepiece: {}",
-        lockstep::version(), lockstep::commit(), lockstep::compiler(), lockstep::kernels::cpu_instruction_set(),
-        lockstep::data::has_sentencepiece() ? "yes" : "no");
+    return fmt::format("lockstep {} (commit {})\nbuilt with {}\nCPU instruction set: {}\nCUDA: {}\nsentencepiece: {}",
+                       lockstep::version(), lockstep::commit(), lockstep::compiler(),
+                       lockstep::kernels::cpu_instruction_set(), lockstep::gpu_support(),
+                       lockstep::data::has_sentencepiece() ? "yes" : "no");
 }
 
 // Whether this process speaks for the launch before MPI has started, by what the launchers of MPICH and its kin, of

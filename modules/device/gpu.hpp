@@ -20,7 +20,8 @@ struct Gpus {
     std::vector<Gpu> list;
     std::string why_none;  // "the CUDA driver is not installed", …; empty when there are any
 };
-Gpus find_gpus();  // never throws; starts nothing on the GPUs
+const char* gpu_support();  // what this program was built with: "13.0 with NCCL", "not in this build"
+Gpus find_gpus();           // never throws; starts nothing on the GPUs
 
 // A shared context, so that what uses it may be destroyed in any order.
 std::shared_ptr<CudaContext> open_gpu(int index);

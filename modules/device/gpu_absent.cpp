@@ -8,6 +8,10 @@ constexpr const char* reason =
     "this lockstep was built without the CUDA backend; configure with -DLOCKSTEP_CUDA=ON where the CUDA toolkit is";
 }
 
+const char* gpu_support() {
+    return "not in this build";
+}
+
 Gpus find_gpus() {
     return {{}, reason};
 }

@@ -54,6 +54,7 @@ Devices open_devices(const std::string& choice, const cluster::Session& session)
         devices.communicator = session.make_world_communicator();
         devices.name = processor_name();
         devices.carrier = "MPI";
+        if (choice == "auto") devices.why_no_gpu = gpus.list.empty() ? gpus.why_none : "another rank has none";
         return devices;
     }
     const Gpu& gpu = gpus.list[static_cast<std::size_t>(session.place().local_rank) % gpus.list.size()];

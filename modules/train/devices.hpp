@@ -16,6 +16,7 @@ struct Devices {
     std::string name;                                     // "AMD EPYC 9654, avx2", "NVIDIA H200"
     std::string carrier;                                  // "MPI", "NCCL 2.28.3", …
     bool on_gpu() const { return backend->device().kind == DeviceKind::cuda; }
+    std::string why_no_gpu;             // where the choice was auto and a CPU was taken
     std::uint64_t free_memory() const;  // of the GPU, bytes
     std::shared_ptr<CudaContext> gpu;
 };

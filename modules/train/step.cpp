@@ -97,7 +97,9 @@ void Trainer::run_segments(bool reduce) {
             if (segment.first) forward_and_loss_work();
             segment_work(segment);
         };
-        if (!segment.recording && segment_runs_ >= runs_before_recording && sync_mode() != SyncMode::launch)
+        // The inner rate is part of the work: while it warms up, every step has another.
+        const bool lasting = inner_rate_factor_ == 1 && sync_mode() != SyncMode::launch;
+        if (!segment.recording && lasting && segment_runs_ >= runs_before_recording)
             segment.recording = devices_.backend->record(work);
         if (segment.recording)
             segment.recording->run();
@@ -181,6 +183,7 @@ Trainer::Finished Trainer::finish(Issued issued) {
     state_.optimizer_steps = static_cast<std::int64_t>(decision[Decision::updates]);
     state_.skipped_steps += finished.skipped ? 1 : 0;
     state_.skipped_in_a_row = finished.skipped ? state_.skipped_in_a_row + 1 : 0;
+    if (state_.skipped_in_a_row >= description_.optimizer.skip_limit) skipped_to_the_limit_ = state_.skipped_in_a_row;
     fault::at("step_end");
     return finished;
 }

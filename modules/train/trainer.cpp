@@ -89,7 +89,10 @@ ExitCode Trainer::train() {
         exact_ = wants_exact_times(step);
         // Such a step has its row of times for itself.
         if (exact_ && !in_flight_.empty()) {
+            const trace::Scope timed(*tracer_, regions_.step);  // the host waits for that step's work
             control.add(finish_down_to(0, finished));
+        }
+        if (!finished.empty()) {
             record(finished.back());
             finished.clear();
         }
@@ -107,20 +110,19 @@ ExitCode Trainer::train() {
 
         stop = control.stop;
         if (options_.stop_at > 0 && step >= options_.stop_at) stop = std::max<std::int64_t>(stop, stop_at_step);
-        const auto given_up = [&] { return state_.skipped_in_a_row >= description_.optimizer.skip_limit; };
         const bool validate_now =
             (validate_every > 0 && step % validate_every == 0) || (step == steps_ && validation_data_);
-        const auto last = [&] { return step == steps_ || stop != go_on || given_up(); };
+        const auto last = [&] { return step == steps_ || stop != go_on || skipped_to_the_limit_ > 0; };
         const auto save_now = [&] { return last() || control.save || (every > 0 && step % every == 0); };
         // Before a checkpoint too: its parts come from different replicas.
         const auto compare_now = [&] { return save_now() || step % replica_check_every == 0; };
         // What looks at parameters or at this step's numbers waits for them.
         if (validate_now || compare_now()) {
+            const trace::Scope timed(*tracer_, regions_.step);
             control.add(finish_down_to(0, finished));
             stop = std::max(stop, control.stop);
         }
-        const bool gives_up = given_up(), is_last = last(), saves = save_now();
-        const std::int64_t skipped_in_a_row = state_.skipped_in_a_row;
+        const bool gives_up = skipped_to_the_limit_ > 0, is_last = last(), saves = save_now();
         if (gives_up) state_.skipped_in_a_row = 0;  // who resumes after this has changed something
         if (validate_now) validate(step);
         if (control.write_pending && !control.writing) commit_checkpoint();
@@ -140,7 +142,7 @@ ExitCode Trainer::train() {
             throw fault_error(
                 "the loss or its gradient was not finite in {} steps in a row, up to step {}; the last good parameters "
                 "are in {}; lower schedule.peak_lr, clip the gradient harder, or look at the data",
-                skipped_in_a_row, step, checkpoint_folder_ + "/" + checkpoint::file_name(step));
+                skipped_to_the_limit_, step, checkpoint_folder_ + "/" + checkpoint::file_name(step));
         }
     }
     if (epoch_ >= 0) tracer_->end(regions_.epoch);

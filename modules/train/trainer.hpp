@@ -141,6 +141,7 @@ class Trainer {
     bool exact_ = true;              // regions of this step are timed one by one
     std::int64_t segment_runs_ = 0;  // since the work last changed
     double inner_rate_factor_ = 1, last_finish_ = 0;
+    std::int64_t skipped_to_the_limit_ = 0;  // steps in a row; steps after them may already be under way
 
     checkpoint::State state_;
     std::int64_t steps_ = 0;         // of the whole schedule

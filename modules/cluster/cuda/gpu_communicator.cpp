@@ -1,6 +1,7 @@
 #include "cluster/gpu_communicator.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -23,7 +24,10 @@ bool any_shared(Communicator& world, const std::string& gpu) {
 }
 
 #if defined(LOCKSTEP_NCCL)
-std::string nccl_version_text() {  // "" where the library cannot be used
+// "" where the library cannot be used. NVLS, the reduction in NVLink's switches, adds in an order that changes from
+// call to call, and a run is to repeat bit for bit; who sets NCCL_ALGO knows better.
+std::string nccl_version_text() {
+    setenv("NCCL_ALGO", "^NVLS,NVLSTree", 0);
     int version = 0;
     if (ncclGetVersion(&version) != ncclSuccess) return "";
     return fmt::format("NCCL {}.{}.{}", version / 10000, version / 100 % 100, version % 100);

@@ -2,6 +2,7 @@
 
 #if defined(LOCKSTEP_NCCL)
 #include <exception>
+#include <utility>
 
 #include "device/sync.hpp"
 
@@ -41,9 +42,11 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaContext> context)
     if (rank() == 0) check(ncclGetUniqueId(&id), "its unique id");
     broadcast(&id, sizeof id, 0);
     check(ncclCommInitRank(&nccl_, size(), id, rank()), "its start");
+    context_->set_while_waiting([this] { check_others(); });
 }
 
 NcclCommunicator::~NcclCommunicator() {
+    context_->set_while_waiting({});
     if (!nccl_) return;
     // While ranks unwind from an error some operations may never end; an orderly end would wait for them.
     static_cast<void>(std::uncaught_exceptions() > 0 ? ncclCommAbort(nccl_) : ncclCommDestroy(nccl_));
@@ -51,11 +54,15 @@ NcclCommunicator::~NcclCommunicator() {
 
 void NcclCommunicator::check(ncclResult_t result, const char* what) {
     if (result == ncclSuccess) return;
-    throw fault_error("NCCL failed on rank {} in {}: {} ({}); run with NCCL_DEBUG=WARN to see its reason", rank(), what,
-                      ncclGetErrorString(result), ncclGetLastError(nccl_));
+    const Error error = fault_error("NCCL failed on rank {} in {}: {} ({}); run with NCCL_DEBUG=WARN to see its reason",
+                                    rank(), what, ncclGetErrorString(result), ncclGetLastError(nccl_));
+    // Its kernels may wait for ranks that never come, and freeing memory, as who unwinds does, waits for kernels.
+    if (nccl_) static_cast<void>(ncclCommAbort(std::exchange(nccl_, nullptr)));
+    throw error;
 }
 
 void NcclCommunicator::check_others() {
+    if (!nccl_) return;
     ncclResult_t state = ncclSuccess;
     check(ncclCommGetAsyncError(nccl_, &state), "asking for its state");
     if (state != ncclInProgress) check(state, "an operation under way");

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -12,6 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr int oldest_capability = 8;  // bf16 and cp.async begin with compute capability 8.0
+constexpr std::size_t shared_memory_wanted = std::size_t{163} << 10;  // of a block: what an A100 has
 constexpr std::size_t event_count = 16;
 
 CudaStream make_stream(int index, bool urgent) {
@@ -29,6 +32,12 @@ cudaDeviceProp checked_properties(int index) {
             "GPU {} ({}) has compute capability {}.{}; the CUDA backend needs 8.0 (A100) or newer: use "
             "--device cpu or another GPU",
             index, properties.name, properties.major, properties.minor);
+    if (properties.sharedMemPerBlockOptin < shared_memory_wanted)
+        throw usage_error(
+            "GPU {} ({}) has {} of shared memory for a block, and the CUDA backend needs the {} of an A100 or newer "
+            "data-centre GPU: use --device cpu or another GPU",
+            index, properties.name, human_bytes(static_cast<double>(properties.sharedMemPerBlockOptin)),
+            human_bytes(static_cast<double>(shared_memory_wanted)));
     return properties;
 }
 
@@ -161,6 +170,18 @@ void CudaContext::order(cudaStream_t earlier, cudaStream_t later) {
     next_event_ = (next_event_ + 1) % events_.size();
     event.record(earlier);
     check_cuda(cudaStreamWaitEvent(later, event.get(), 0), "ordering two streams");
+}
+
+void CudaContext::wait(const CudaEvent& event) const {
+    constexpr int quick_looks = 1000;
+    for (int looks = 0;; ++looks) {
+        const cudaError_t state = cudaEventQuery(event.get());
+        if (state == cudaSuccess) return;
+        if (state != cudaErrorNotReady) check_cuda(state, "waiting for the GPU");
+        if (looks < quick_looks) continue;
+        if (while_waiting_) while_waiting_();
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
 }
 
 void CudaContext::upload(void* destination, const void* source, std::size_t bytes) {

@@ -5,8 +5,10 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/cuda/handles.hpp"
@@ -30,6 +32,10 @@ class CudaContext {
     // `later` waits, on the GPU, for all that was issued to `earlier` so far. The host does not wait.
     void order(cudaStream_t earlier, cudaStream_t later);
 
+    // The host waits. What hangs is not to hang it for ever: `look` is called now and then, and may throw.
+    void wait(const CudaEvent& event) const;
+    void set_while_waiting(std::function<void()> look) { while_waiting_ = std::move(look); }
+
     // Through a ring of pinned memory on the compute stream: the source may be reused on return. One thread at a time.
     void upload(void* destination, const void* source, std::size_t bytes);
     void download(void* destination, const void* source, std::size_t bytes);  // waits
@@ -44,6 +50,7 @@ class CudaContext {
     std::unique_ptr<Staging> staging_;
     std::vector<CudaEvent> events_;  // for order(), used in turn
     std::size_t next_event_ = 0;
+    std::function<void()> while_waiting_;
 };
 
 }  // namespace lockstep

@@ -50,6 +50,17 @@ std::string bus_of(int index) {
 
 }  // namespace
 
+const char* gpu_support() {
+    static const std::string text = fmt::format("{}.{}{}", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10,
+#if defined(LOCKSTEP_NCCL)
+                                                " with NCCL"
+#else
+                                                " without NCCL"
+#endif
+    );
+    return text.c_str();
+}
+
 Gpus find_gpus() {
     Gpus gpus;
     int count = 0;

@@ -167,14 +167,15 @@ CudaBackend::Products::Plan CudaBackend::Products::make(const Key& key, const Pr
     if (plan.possible)
         plan.algorithm = choice.algo;
     else if (kind.epilogue == Epilogue::none ||
-             (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED))
+             (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED &&
+              status != CUBLAS_STATUS_INVALID_VALUE))
         check(status != CUBLAS_STATUS_SUCCESS ? status : CUBLAS_STATUS_NOT_SUPPORTED, kind, "choosing an algorithm");
     return plan;
 }
 
 bool CudaBackend::Products::run(const ProductKind& kind, const ProductOperands& operands) {
     const Key key{kind,
-                  {alignment_of(operands.a), alignment_of(operands.b), alignment_of(operands.c),
+                  {alignment_of(operands.a), alignment_of(operands.b), alignment_of(kind.add ? operands.c : operands.d),
                    alignment_of(operands.d), alignment_of(operands.bias), alignment_of(operands.aux)}};
     auto found = made_.find(key);
     if (found == made_.end()) found = made_.emplace(key, make(key, operands)).first;

@@ -190,33 +190,43 @@ __device__ inline void load_learned(Sums<F / 8>& state, Columns<2>& bias, const 
     bias = columns.load(bias_from);
 }
 
-// A kept state: what each thread holds of Wᵀ, four floats after the other so that a warp's accesses are whole lines;
-// then the bias [F].
+// Wᵀ as kept in device memory: what each thread holds, four floats after the other so that a warp's accesses are whole
+// lines.
 template <int F>
-__device__ inline void keep_state(float* to, const Sums<F / 8>& state, const Columns<2>& bias, int first_column) {
+__device__ inline void keep_weights(float* to, const Sums<F / 8>& state) {
 #pragma unroll
     for (int n = 0; n < F / 8; ++n) {
         const Vector16<float> four = {{state.at[n][0], state.at[n][1], state.at[n][2], state.at[n][3]}};
         store16(to + (n * 2 * F + static_cast<int>(threadIdx.x)) * 4, four);
     }
-    if (lane_index() < 4)
-#pragma unroll
-        for (int n = 0; n < 2; ++n)
-#pragma unroll
-            for (int i = 0; i < 2; ++i) to[F * F + first_column + Sums<2>::column(n, i)] = bias.at[n][i];
 }
 template <int F>
-__device__ inline void load_kept(Sums<F / 8>& state, Columns<2>& bias, const float* from, int first_column) {
+__device__ inline void load_weights(Sums<F / 8>& state, const float* from) {
 #pragma unroll
     for (int n = 0; n < F / 8; ++n) {
         const Vector16<float> four = load16(from + (n * 2 * F + static_cast<int>(threadIdx.x)) * 4);
 #pragma unroll
         for (int i = 0; i < 4; ++i) state.at[n][i] = four.at[i];
     }
+}
+
+// A row of F floats, of which this warp has its columns.
+__device__ inline void store_columns(float* row, const Columns<2>& values, int first_column) {
+    if (lane_index() < 4)
 #pragma unroll
-    for (int n = 0; n < 2; ++n)
+        for (int n = 0; n < 2; ++n)
 #pragma unroll
-        for (int i = 0; i < 2; ++i) bias.at[n][i] = from[F * F + first_column + Sums<2>::column(n, i)];
+            for (int i = 0; i < 2; ++i) row[first_column + Sums<2>::column(n, i)] = values.at[n][i];
+}
+__device__ inline Columns<2> load_columns(const float* row, int first_column) {
+    Columns<2> values;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+        const auto two = *reinterpret_cast<const Pair<float>*>(row + first_column + Sums<2>::column(n, 0));
+        values.at[n][0] = two.at[0];
+        values.at[n][1] = two.at[1];
+    }
+    return values;
 }
 
 // bias in all rows.
@@ -260,20 +270,18 @@ __device__ inline void update_state(Sums<F / 8>& state, Columns<2>& bias, const 
         for (int i = 0; i < 2; ++i) bias.at[n][i] += sum.at[n][i];
 }
 
-// The loss gradient G of a mini-batch: terms.normal comes in as Z, the rest follows from K and V.
+// This warp's columns of the target T = V - K.
 template <class T, int F>
-__device__ inline void take_loss_gradient(LossTerms<2>& terms, const typename TttLinear<T, F>::Operand* keys,
-                                          const typename TttLinear<T, F>::Operand* values, const T* keys_from,
-                                          const T* values_from, const TttRows& where, int rows, const Columns<2>& gamma,
-                                          const Columns<2>& beta, const TileColumns<2>& columns,
-                                          RowSums<F / 16>& row_sums) {
-    const Sums<2> k = tile_values<T, F>(keys, keys_from, where, rows, columns.first_column);
-    terms.difference = tile_values<T, F>(values, values_from, where, rows, columns.first_column);
+__device__ inline Sums<2> take_target(const typename TttLinear<T, F>::Operand* keys,
+                                      const typename TttLinear<T, F>::Operand* values, const T* keys_from,
+                                      const T* values_from, const TttRows& where, int rows, int first_column) {
+    const Sums<2> k = tile_values<T, F>(keys, keys_from, where, rows, first_column);
+    Sums<2> target = tile_values<T, F>(values, values_from, where, rows, first_column);
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) terms.difference.at[n][i] -= k.at[n][i];
-    loss_gradient(terms, gamma, beta, columns, row_sums);
+        for (int i = 0; i < 4; ++i) target.at[n][i] -= k.at[n][i];
+    return target;
 }
 
 // M⊙E in a lane's places of a 16 × 16 tile.

@@ -20,8 +20,7 @@ struct BackwardParameters {
     float* parts;           // [pairs] as TttPart
     unsigned char* states;  // [blocks] of BackwardShared::block_bytes(interval)
     TttPart part;
-    std::int64_t pairs, length, mini_batches, interval;
-    int heads, mini_batch;
+    int pairs, length, mini_batches, interval, heads, mini_batch;
     TttRows where;
 };
 
@@ -33,15 +32,15 @@ struct BackwardShared {
     static constexpr int stages = std::is_same_v<T, float> ? 1 : 2;
     static constexpr int operands = (4 * stages + 2) * Linear::tile   // Q, K, V, dO; G, one that changes its use
                                     + (stages + 1) * Linear::square;  // Wᵀ; dWᵀ
-    // Row sums; c; τ, λ of two mini-batches; dλ and de; γ, β; each thread's parts of dγ and dβ, which registers have no
-    // room for; transposes of each warp.
-    static constexpr int floats = RowSums<F / 16>::floats + stages * F + 5 * 16 + 2 * F + 8 * Linear::threads +
+    // Row sums; c; τ, λ of two mini-batches; dλ and de; γ, β, dc; each thread's parts of dγ and dβ, which registers
+    // have no room for; transposes of each warp.
+    static constexpr int floats = RowSums<F / 16>::floats + stages * F + 5 * 16 + 3 * F + 8 * Linear::threads +
                                   (stages == 1 ? Linear::warps * transpose_floats : 0);
     static constexpr std::size_t bytes = operands * sizeof(Operand) + floats * sizeof(float);
-    // A block's device memory: the states of a group, each Wᵀ, then c; dW and dc while the states are made.
+    // A block's device memory: the states of a group, each Wᵀ, then c; dW while the states are made.
     static constexpr std::size_t state_bytes = F * F * sizeof(Operand) + F * sizeof(float);
     __host__ __device__ static constexpr std::size_t block_bytes(std::int64_t interval) {
-        return static_cast<std::size_t>(interval) * state_bytes + Linear::state_floats * sizeof(float);
+        return static_cast<std::size_t>(interval) * state_bytes + F * F * sizeof(float);
     }
 };
 
@@ -55,18 +54,14 @@ struct Backward {
     const BackwardParameters<T>& p;
     // Shared memory
     Operand *tiles, *g_tile, *work_tile, *state_rows, *dstate_rows;
-    float *sums_work, *bias_rows, *tau, *lambda, *step_work, *norm_rows, *norm_work, *transpose_work;
+    float *sums_work, *bias_rows, *tau, *lambda, *step_work, *rows_of_f, *norm_work, *transpose_work;
     // This thread's place and this pair's
-    int thread, warp, first_column;
-    std::int64_t pair, head, at;
-    const float* step_size;
-    float* dstep_size;
-    unsigned char* states;
+    int thread, warp, first_column, pair, head;
+    std::int64_t at, step_at;  // of the first token in q and in step_size
     TileColumns<2> columns;
     RowSums<F / 16> row_sums;
     // Gradients so far
     Sums<F / 8> dstate;
-    Columns<2> dbias;
     float dtau[2];
 
     __device__ explicit Backward(const BackwardParameters<T>& parameters)
@@ -81,47 +76,43 @@ struct Backward {
           tau(bias_rows + stages * F),
           lambda(tau + 16),
           step_work(lambda + 32),
-          norm_rows(step_work + 32),
-          norm_work(norm_rows + 2 * F),
+          rows_of_f(step_work + 32),
+          norm_work(rows_of_f + 3 * F),
           thread(static_cast<int>(threadIdx.x)),
           warp(thread / warp_width),
           first_column(16 * warp),
-          states(parameters.states + blockIdx.x * Shared::block_bytes(parameters.interval)),
           columns{first_column, parameters.where.width},
           row_sums(sums_work, warp) {
         transpose_work = norm_work + 8 * Linear::threads + (stages == 1 ? warp * transpose_floats : 0);
     }
 
-    __device__ int rows_of(std::int64_t number) const {
-        const std::int64_t rest = p.length - number * p.mini_batch;
-        return static_cast<int>(rest < p.mini_batch ? rest : p.mini_batch);
+    __device__ int rows_of(int number) const {
+        const int rest = p.length - number * p.mini_batch;
+        return rest < p.mini_batch ? rest : p.mini_batch;
     }
-    __device__ std::int64_t start_of(std::int64_t number) const { return at + number * p.mini_batch * p.where.stride; }
-    __device__ static int stage_of(std::int64_t number) { return stages == 1 ? 0 : static_cast<int>(number % 2); }
-    __device__ Operand* tiles_of(std::int64_t number) const { return tiles + stage_of(number) * 4 * tile; }
-    __device__ const float* lambda_of(std::int64_t number) const { return lambda + number % 2 * 16; }
-    __device__ float fetch_lambda(std::int64_t number) const {
-        return thread < rows_of(number) ? step_size[(number * p.mini_batch + thread) * p.heads] : 0.0f;
+    __device__ std::int64_t start_of(int number) const {
+        return at + static_cast<std::int64_t>(number) * p.mini_batch * p.where.stride;
     }
-    __device__ void set_lambda(std::int64_t number, float value) {
+    __device__ static int stage_of(int number) { return stages == 1 ? 0 : number % 2; }
+    __device__ Operand* tiles_of(int number) const { return tiles + stage_of(number) * 4 * tile; }
+    __device__ const float* lambda_of(int number) const { return lambda + number % 2 * 16; }
+    __device__ std::int64_t step_of(int number) const {
+        return step_at + static_cast<std::int64_t>(number) * p.mini_batch * p.heads;
+    }
+    __device__ float fetch_lambda(int number) const {
+        return thread < rows_of(number) ? p.step_size[step_of(number) + static_cast<std::int64_t>(thread) * p.heads]
+                                        : 0.0f;
+    }
+    __device__ void set_lambda(int number, float value) {
         if (thread < 16) lambda[number % 2 * 16 + thread] = value;
     }
-    __device__ unsigned char* state_at(std::int64_t index) const {
-        return states + index * static_cast<std::int64_t>(Shared::state_bytes);
+    __device__ unsigned char* state_at(int index) const {
+        return p.states + blockIdx.x * Shared::block_bytes(p.interval) +
+               static_cast<std::size_t>(index) * Shared::state_bytes;
     }
 
-    // γ (of: 0) or β (1), this warp's columns.
-    __device__ Columns<2> norm(int of) const {
-        Columns<2> values;
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-            const auto two =
-                *reinterpret_cast<const Pair<float>*>(norm_rows + of * F + first_column + Sums<2>::column(n, 0));
-            values.at[n][0] = two.at[0];
-            values.at[n][1] = two.at[1];
-        }
-        return values;
-    }
+    // This warp's columns of γ (of: 0), β (1), dc (2).
+    __device__ Columns<2> row_of(int of) const { return load_columns(rows_of_f + of * F, first_column); }
     __device__ void add_norm(const Columns<2>& dgamma, const Columns<2>& dbeta) {
         float* const place = norm_work + thread;
 #pragma unroll
@@ -134,7 +125,7 @@ struct Backward {
     }
 
     // K and V of a mini-batch; for the way back Q, dO and the state before it as well.
-    __device__ void fetch(std::int64_t number, bool all, std::int64_t index) {
+    __device__ void fetch(int number, bool all, int index) {
         const int rows = rows_of(number);
         const std::int64_t from = start_of(number);
         Operand* const to = tiles_of(number);
@@ -158,28 +149,25 @@ struct Backward {
     }
 
     // The states before the mini-batches [begin, end), rounded, into `states`; `begin` is where one was kept.
-    __device__ void make_states(std::int64_t begin, std::int64_t end) {
+    __device__ void make_states(int begin, int end) {
         Sums<F / 8> state;
         Columns<2> bias;
         if (begin == 0) {
             const std::int64_t width = p.where.width;
             load_learned<F>(state, bias, p.weight + head * width * width, p.bias + head * width, columns);
         } else {
-            const std::int64_t kept = (p.mini_batches - 1) / p.interval, place = begin / p.interval - 1;
-            load_kept<F>(state, bias, p.saved + (pair * kept + place) * Linear::state_floats, first_column);
+            const int kept = (p.mini_batches - 1) / p.interval, place = begin / p.interval - 1;
+            const float* const from = p.saved + (static_cast<std::int64_t>(pair) * kept + place) * Linear::state_floats;
+            load_weights<F>(state, from);
+            bias = load_columns(from + F * F, first_column);
         }
         __syncthreads();  // whatever was read in shared memory has been read
         float next_lambda = fetch_lambda(begin);
         if (stages == 2 && begin + 1 < end) fetch(begin, false, 0);
-        for (std::int64_t number = begin; number < end; ++number) {
+        for (int number = begin; number < end; ++number) {
             auto* const to = reinterpret_cast<Operand*>(state_at(number - begin));
             store_rows<T, F>(to, F, state);
-            if (lane_index() < 4)
-#pragma unroll
-                for (int n = 0; n < 2; ++n)
-#pragma unroll
-                    for (int i = 0; i < 2; ++i)
-                        reinterpret_cast<float*>(to + F * F)[first_column + Sums<2>::column(n, i)] = bias.at[n][i];
+            store_columns(reinterpret_cast<float*>(to + F * F), bias, first_column);
             if (number + 1 == end) break;
             set_lambda(number, next_lambda);
             if constexpr (stages == 1) {
@@ -200,13 +188,14 @@ struct Backward {
             load_left(left, keys, stride);
             multiply_state<T, F>(terms.normal, left, state, state_rows);
             const std::int64_t from = start_of(number);
-            take_loss_gradient<T, F>(terms, keys, keys + tile, p.k + from, p.v + from, p.where, rows, norm(0), norm(1),
-                                     columns, row_sums);
+            terms.difference =
+                take_target<T, F>(keys, keys + tile, p.k + from, p.v + from, p.where, rows, first_column);
+            loss_gradient(terms, row_of(0), row_of(1), columns, row_sums);
             update_state<T, F>(state, bias, terms.gradient, keys, work_tile, steps, first_column);
         }
     }
 
-    __device__ void mini_batch(std::int64_t number) {
+    __device__ void mini_batch(int number) {
         const int rows = rows_of(number);
         const std::int64_t from = start_of(number);
         const Operand* const queries = tiles_of(number);
@@ -218,6 +207,7 @@ struct Backward {
         // Forward once more: G, Z̄.
         LossTerms<2> terms;
         Sums<2> z, scores, dread;  // dread: K dW' + dc'
+        const Columns<2> dbias = row_of(2);
 #pragma unroll
         for (int n = 0; n < 2; ++n)
 #pragma unroll
@@ -233,8 +223,8 @@ struct Backward {
         multiply<Right::rows_of_n>(z, left, rows_of_state + first_column * stride, stride);
         scores.clear();
         multiply<Right::rows_of_n>(scores, left, keys, stride);
-        take_loss_gradient<T, F>(terms, keys, values, p.k + from, p.v + from, p.where, rows, norm(0), norm(1), columns,
-                                 row_sums);
+        terms.difference = take_target<T, F>(keys, values, p.k + from, p.v + from, p.where, rows, first_column);
+        loss_gradient(terms, row_of(0), row_of(1), columns, row_sums);
         store_tile<T, F>(g_tile, terms.gradient, first_column);
         __syncwarp(all_lanes);
         Sums<2> negative = step_tile(steps);  // -P
@@ -254,7 +244,7 @@ struct Backward {
         Columns<2> dgamma, dbeta;
         dgamma.clear();
         dbeta.clear();
-        norm_backward(z, tile_values<T, F>(dys, p.dy + from, p.where, rows, first_column), dgamma, dbeta, norm(0),
+        norm_backward(z, tile_values<T, F>(dys, p.dy + from, p.where, rows, first_column), dgamma, dbeta, row_of(0),
                       columns, row_sums);
         add_norm(dgamma, dbeta);
         store_tile<T, F>(work_tile, z, first_column);
@@ -304,7 +294,7 @@ struct Backward {
         Sums<2> dtarget;  // -dT
         dgamma.clear();
         dbeta.clear();
-        loss_gradient_backward(dread, dtarget, dgamma, dbeta, terms, norm(0), columns, de, row_sums);
+        loss_gradient_backward(dread, dtarget, dgamma, dbeta, terms, row_of(0), columns, de, row_sums);
         add_norm(dgamma, dbeta);
         store_tile<T, F>(work_tile, dread, first_column);
         store_rows_of_target(dtarget, dk, from, rows);
@@ -318,7 +308,7 @@ struct Backward {
         if (warp == 0) {
             de[0] = -de[0];
             de[1] = -de[1];
-            last_step_backward(dstep_size + number * p.mini_batch * p.heads, p.heads, dtau, de, steps, step_work);
+            last_step_backward(p.dstep_size + step_of(number), p.heads, dtau, de, steps, step_work);
         }
         store_rows<T, F>(dstate_rows, stride, dstate);
     }
@@ -330,10 +320,11 @@ struct Backward {
 #pragma unroll
             for (int i = 0; i < 2; ++i) sum.at[n][i] = dz.at[n][i] + dz.at[n][i + 2];
         sum_over_rows(sum);
+        if (lane_index() < 4)
 #pragma unroll
-        for (int n = 0; n < 2; ++n)
+            for (int n = 0; n < 2; ++n)
 #pragma unroll
-            for (int i = 0; i < 2; ++i) dbias.at[n][i] += sum.at[n][i];
+                for (int i = 0; i < 2; ++i) rows_of_f[2 * F + columns.column(n, i)] += sum.at[n][i];
     }
 
     // dV = dT, dK -= dT, from -dT.
@@ -349,36 +340,35 @@ struct Backward {
         store_values(p.dv + from, dv, p.where, rows, first_column);
     }
 
-    __device__ void whole_pair(std::int64_t number_of_pair) {
+    __device__ void whole_pair(int number_of_pair) {
         pair = number_of_pair;
         head = pair % p.heads;
-        const std::int64_t sequence = pair / p.heads;
-        at = sequence * p.length * p.where.stride + head * p.where.width;
-        step_size = p.step_size + sequence * p.length * p.heads + head;
-        dstep_size = p.dstep_size + sequence * p.length * p.heads + head;
+        const std::int64_t first_token = static_cast<std::int64_t>(pair / p.heads) * p.length;
+        at = first_token * p.where.stride + head * p.where.width;
+        step_at = first_token * p.heads + head;
         __syncthreads();  // the pair before has been read
         if (thread < F) {
             const bool inside = thread < p.where.width;
-            norm_rows[thread] = inside ? p.norm_weight[head * p.where.width + thread] : 0.0f;
-            norm_rows[F + thread] = inside ? p.norm_bias[head * p.where.width + thread] : 0.0f;
+            rows_of_f[thread] = inside ? p.norm_weight[static_cast<std::int64_t>(head) * p.where.width + thread] : 0.0f;
+            rows_of_f[2 * F + thread] = 0;
+            rows_of_f[F + thread] =
+                inside ? p.norm_bias[static_cast<std::int64_t>(head) * p.where.width + thread] : 0.0f;
         }
         for (int i = 0; i < 8; ++i) norm_work[i * Linear::threads + thread] = 0;
         dstate.clear();
-        dbias.clear();
         dtau[0] = dtau[1] = 0;
-        for (std::int64_t group = (p.mini_batches - 1) / p.interval; group >= 0; --group) {
-            const std::int64_t begin = group * p.interval, after = begin + p.interval;
-            const std::int64_t end = after < p.mini_batches ? after : p.mini_batches;
+        for (int group = (p.mini_batches - 1) / p.interval; group >= 0; --group) {
+            const int begin = group * p.interval, after = begin + p.interval;
+            const int end = after < p.mini_batches ? after : p.mini_batches;
             auto* const waiting = reinterpret_cast<float*>(state_at(p.interval));
-            keep_state<F>(waiting, dstate, dbias, first_column);  // its registers are needed
-            __syncwarp(all_lanes);
+            keep_weights<F>(waiting, dstate);  // its registers are needed
             make_states(begin, end);
-            load_kept<F>(dstate, dbias, waiting, first_column);
+            load_weights<F>(dstate, waiting);
             __syncthreads();  // the states are written, and shared memory is free
             float next_lambda = fetch_lambda(end - 1);
             if (stages == 2) fetch(end - 1, true, end - 1 - begin);
             if (end == p.mini_batches) store_rows<T, F>(dstate_rows, stride, dstate);
-            for (std::int64_t number = end - 1; number >= begin; --number) {
+            for (int number = end - 1; number >= begin; --number) {
                 set_lambda(number, next_lambda);
                 if constexpr (stages == 1) {
                     __syncthreads();
@@ -397,7 +387,7 @@ struct Backward {
     }
 
     __device__ void write_part() {
-        float* const to = p.parts + pair * p.part.count;
+        float* const to = p.parts + static_cast<std::int64_t>(pair) * p.part.count;
         for_state<F>(dstate, to + p.part.weight1, columns, [](const float& value, float& place) { place = value; });
         Columns<2> dgamma, dbeta;
 #pragma unroll
@@ -409,6 +399,7 @@ struct Backward {
             }
         sum_over_rows(dgamma);
         sum_over_rows(dbeta);
+        const Columns<2> dbias = row_of(2);
         const int lane = lane_index();
         if (lane < 4)
 #pragma unroll
@@ -432,7 +423,8 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_backward_kernel(BackwardPara
     Backward<T, F> backward(p);
     if (backward.thread < 16)
         backward.tau[backward.thread] = backward.thread < p.mini_batch ? p.token_scale[backward.thread] : 0.0f;
-    for (std::int64_t pair = blockIdx.x; pair < p.pairs; pair += gridDim.x) backward.whole_pair(pair);
+    for (int pair = static_cast<int>(blockIdx.x); pair < p.pairs; pair += static_cast<int>(gridDim.x))
+        backward.whole_pair(pair);
 }
 
 }  // namespace
@@ -459,10 +451,10 @@ void ttt_linear_backward(const TttArguments& arguments, Type type) {
         p.norm_bias = arguments.inner.norm_bias.fp32();
         p.saved = arguments.saved;
         p.dstep_size = arguments.dstep_size;
-        p.pairs = arguments.pairs();
-        p.length = shape.length;
-        p.mini_batches = arguments.mini_batches();
-        p.interval = ttt_interval(p.mini_batches);
+        p.pairs = static_cast<int>(arguments.pairs());
+        p.length = static_cast<int>(shape.length);
+        p.mini_batches = static_cast<int>(arguments.mini_batches());
+        p.interval = static_cast<int>(ttt_interval(p.mini_batches));
         p.heads = static_cast<int>(shape.heads);
         p.mini_batch = static_cast<int>(shape.mini_batch);
         p.where = ttt_rows<T>(arguments, {p.q, p.k, p.v, p.dy, p.dq, p.dk, p.dv});
@@ -473,7 +465,7 @@ void ttt_linear_backward(const TttArguments& arguments, Type type) {
                 // Blocks beyond those that fit the GPU would only need more memory for their states.
                 const std::int64_t blocks = std::min<std::int64_t>(p.pairs, 4 * arguments.multiprocessors);
                 const std::size_t part_bytes =
-                    (static_cast<std::size_t>(p.pairs * p.part.count) * sizeof(float) + 255) / 256 * 256;
+                    (static_cast<std::size_t>(arguments.pairs() * p.part.count) * sizeof(float) + 255) / 256 * 256;
                 auto* const memory = static_cast<unsigned char*>(
                     arguments.scratch(part_bytes + static_cast<std::size_t>(blocks) * Shared::block_bytes(p.interval)));
                 p.parts = reinterpret_cast<float*>(memory);

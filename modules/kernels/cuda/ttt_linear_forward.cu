@@ -88,7 +88,9 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_forward_kernel(ForwardParame
 
         if (p.saved && number > 0 && number % p.interval == 0) {
             const std::int64_t kept = (p.mini_batches - 1) / p.interval, place = number / p.interval - 1;
-            keep_state<F>(p.saved + (pair * kept + place) * Linear::state_floats, state, bias, first_column);
+            float* const to = p.saved + (pair * kept + place) * Linear::state_floats;
+            keep_weights<F>(to, state);
+            store_columns(to + F * F, bias, first_column);
         }
         if constexpr (!Linear::registers_to_operand) {
             store_rows<T, F>(state_rows, stride, state);
@@ -106,8 +108,8 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_forward_kernel(ForwardParame
         scores.clear();
         multiply<Right::rows_of_n>(scores, left, keys, stride);
 
-        take_loss_gradient<T, F>(terms, keys, values, p.k + from, p.v + from, p.where, rows, gamma, beta, columns,
-                                 row_sums);
+        terms.difference = take_target<T, F>(keys, values, p.k + from, p.v + from, p.where, rows, first_column);
+        loss_gradient(terms, gamma, beta, columns, row_sums);
         store_tile<T, F>(g_tile, terms.gradient, first_column);
         __syncwarp(all_lanes);
         const Sums<2> e = step_tile(steps);

@@ -212,18 +212,22 @@ __device__ inline int hidden_column(int h, int n, int i) {
 }
 // bias += sums, or = sums, at this warp's columns. Other lanes see it after a barrier.
 __device__ inline void add_to_bias(float* bias, int h, const ColumnSums& sums) {
-    if (lane_index() >= 4) return;
+    if (lane_index() < 4) {
 #pragma unroll
-    for (int n = 0; n < 2; ++n)
+        for (int n = 0; n < 2; ++n)
 #pragma unroll
-        for (int i = 0; i < 2; ++i) bias[hidden_column(h, n, i)] += sums.at[n][i];
+            for (int i = 0; i < 2; ++i) bias[hidden_column(h, n, i)] += sums.at[n][i];
+    }
+    __syncwarp(all_lanes);  // the tensor cores want the warp together again
 }
 __device__ inline void set_bias(float* bias, int h, const ColumnSums& sums) {
-    if (lane_index() >= 4) return;
+    if (lane_index() < 4) {
 #pragma unroll
-    for (int n = 0; n < 2; ++n)
+        for (int n = 0; n < 2; ++n)
 #pragma unroll
-        for (int i = 0; i < 2; ++i) bias[hidden_column(h, n, i)] = sums.at[n][i];
+            for (int i = 0; i < 2; ++i) bias[hidden_column(h, n, i)] = sums.at[n][i];
+    }
+    __syncwarp(all_lanes);
 }
 
 // Pairs of neighbouring elements: f is even, so a row's are aligned to two elements.
