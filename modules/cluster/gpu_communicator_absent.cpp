@@ -3,7 +3,7 @@
 
 namespace lockstep::cluster {
 
-GpuCommunicator make_gpu_communicator(std::shared_ptr<CudaContext>, const std::string&) {
+std::unique_ptr<CommunicatorSource> make_gpu_communicator_source(std::shared_ptr<CudaContext>, const std::string&) {
     throw fault_error("this lockstep was built without the CUDA backend");
 }
 

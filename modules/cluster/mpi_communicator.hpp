@@ -3,35 +3,59 @@
 
 #include <mpi.h>
 
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "cluster/communicator.hpp"
 
 namespace lockstep::cluster {
 
+std::vector<int> all_ranks();  // of MPI_COMM_WORLD
+
 class MpiCommunicator : public Communicator {
   public:
-    explicit MpiCommunicator(MPI_Comm parent);  // collective over parent: duplicates it
+    // Collective over `ranks`, ranks of MPI_COMM_WORLD, ascending, this one among them.
+    MpiCommunicator(const std::vector<int>& ranks, Use use);
     ~MpiCommunicator() override;
     int rank() const override { return rank_; }
     int size() const override { return size_; }
     void all_reduce(Tensor values, Reduce operation) override;
     void begin_all_reduce(Tensor values, Reduce operation) override;
-    void finish_all_reduces() override;
+    void begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) override;
+    void begin_all_gather(Tensor values, const std::vector<std::int64_t>& cuts) override;
+    void finish_collectives() override;
+    std::unique_ptr<Transfer> begin_send(Tensor values, int to, int tag) override;
+    std::unique_ptr<Transfer> begin_receive(Tensor values, int from, int tag) override;
     void all_reduce(std::vector<double>& values, Reduce operation) override;
     void all_reduce(std::vector<std::int64_t>& values, Reduce operation) override;
     void broadcast(void* data, std::size_t bytes, int root) override;
     std::vector<char> gather(const void* data, std::size_t bytes, int root) override;
+    std::vector<char> all_gather_bytes(const void* data, std::size_t bytes) override;
+    void exchange(const std::vector<Block>& receives, const std::vector<Block>& sends) override;
     void barrier() override;
 
   protected:
     // In the sync mode `collective`: waits until all ranks are here, and says who waits for long.
     void meet(const char* what, std::size_t bytes);
+    // Faults where begin_send and begin_receive may not be called so.
+    void check_transfer(int other, int tag) const;
 
   private:
+    // Issues a collective on `values`, behind what was begun on the same memory; `name` is for the sync mode.
+    void begin(const char* name, Tensor values, const std::function<void()>& issue);
+    MPI_Request* new_request();
+
+    // Memory that a collective under way reads or writes.
+    struct Range {
+        const char *first, *last;
+    };
     MPI_Comm communicator_ = MPI_COMM_NULL;
+    MPI_Comm exchanges_ = MPI_COMM_NULL;  // apart, so that no tag of begin_send meets them
+    Use use_;
     int rank_ = 0, size_ = 1;
     std::vector<MPI_Request> under_way_;
+    std::vector<Range> ranges_;
     std::int64_t met_ = 0;
 };
 

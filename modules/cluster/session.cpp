@@ -116,7 +116,7 @@ int Session::size() const {
 }
 
 std::unique_ptr<Communicator> Session::make_world_communicator() const {
-    return std::make_unique<MpiCommunicator>(MPI_COMM_WORLD);
+    return std::make_unique<MpiCommunicator>(all_ranks(), Use::transfers);
 }
 
 int Session::run(const std::function<int()>& body) {

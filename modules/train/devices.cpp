@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <numeric>
 
 #include "cluster/gpu_communicator.hpp"
 #include "kernels/cuda.hpp"
@@ -17,6 +18,13 @@ void check_choice(const std::string& choice) {
 Error no_gpu(const std::string& host, const Gpus& gpus) {
     return usage_error("the device is to be cuda, but no GPU can be used on {}: {}; choose cpu or auto", host,
                        gpus.why_none);
+}
+
+void make_world(Devices& devices, const cluster::Session& session) {
+    std::vector<int> all(static_cast<std::size_t>(session.size()));
+    std::iota(all.begin(), all.end(), 0);
+    devices.communicator = devices.communicators->make(all);
+    devices.carrier = devices.communicators->carrier();
 }
 
 }  // namespace
@@ -51,19 +59,18 @@ Devices open_devices(const std::string& choice, const cluster::Session& session)
     }
     if (!all_have || choice == "cpu") {
         devices.backend = kernels::make_cpu_backend();
-        devices.communicator = session.make_world_communicator();
+        devices.communicators = cluster::make_mpi_communicator_source();
         devices.name = processor_name();
-        devices.carrier = "MPI";
         if (choice == "auto") devices.why_no_gpu = gpus.list.empty() ? gpus.why_none : "another rank has none";
+        make_world(devices, session);
         return devices;
     }
     const Gpu& gpu = gpus.list[static_cast<std::size_t>(session.place().local_rank) % gpus.list.size()];
     devices.gpu = open_gpu(gpu.index);
     devices.backend = kernels::make_cuda_backend(devices.gpu);
     devices.name = gpu.name;
-    auto made = cluster::make_gpu_communicator(devices.gpu, session.place().host + " " + gpu.bus);
-    devices.communicator = std::move(made.communicator);
-    devices.carrier = std::move(made.carrier);
+    devices.communicators = cluster::make_gpu_communicator_source(devices.gpu, session.place().host + " " + gpu.bus);
+    make_world(devices, session);
     return devices;
 }
 
@@ -72,7 +79,8 @@ Devices open_device_alone(const std::string& choice) {
     Devices devices;
     const Gpus gpus = choice == "cpu" ? Gpus{} : find_gpus();
     if (choice == "cuda" && gpus.list.empty()) throw no_gpu("this machine", gpus);
-    devices.communicator = cluster::make_solo_communicator();
+    devices.communicators = cluster::make_mpi_communicator_source();
+    devices.communicator = devices.communicators->make({0});
     devices.carrier = "none";
     if (gpus.list.empty()) {
         devices.backend = kernels::make_cpu_backend();

@@ -12,9 +12,10 @@ namespace lockstep::train {
 
 struct Devices {
     std::unique_ptr<kernels::Backend> backend;
-    std::unique_ptr<cluster::Communicator> communicator;  // of all ranks, for tensors of the backend
-    std::string name;                                     // "AMD EPYC 9654, avx2", "NVIDIA H200"
-    std::string carrier;                                  // "MPI", "NCCL 2.28.3", …
+    std::unique_ptr<cluster::CommunicatorSource> communicators;  // of groups of ranks, for tensors of the backend
+    std::unique_ptr<cluster::Communicator> communicator;         // of all ranks, likewise
+    std::string name;                                            // "AMD EPYC 9654, avx2", "NVIDIA H200"
+    std::string carrier;                                         // "MPI", "NCCL 2.28.3", …
     bool on_gpu() const { return backend->device().kind == DeviceKind::cuda; }
     std::string why_no_gpu;             // where the choice was auto and a CPU was taken
     std::uint64_t free_memory() const;  // of the GPU, bytes

@@ -144,7 +144,7 @@ void Trainer::issue(std::int64_t step, std::int64_t epoch, double start) {
         phase(regions_.communication_data, "communication", [&] {
             backend.copy(losses_.slice(1, 1), losses_.slice(0, 1));
             devices_.communicator->begin_all_reduce(losses_.slice(1, 1), cluster::Reduce::sum);
-            devices_.communicator->finish_all_reduces();
+            devices_.communicator->finish_collectives();
         });
     }
     phase(regions_.optimizer, "optimizer",

@@ -34,22 +34,53 @@ std::string nccl_version_text() {
 }
 #endif
 
+class NoSource final : public CommunicatorSource {
+  public:
+    std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use) override {
+        LOCKSTEP_ASSERT(ranks == std::vector<int>{0});
+        return make_solo_communicator();
+    }
+    const std::string& carrier() const override { return carrier_; }
+
+  private:
+    std::string carrier_ = "none";
+};
+
+template <class Made>
+class GpuSource final : public CommunicatorSource {
+  public:
+    GpuSource(std::shared_ptr<CudaContext> context, std::string carrier)
+        : context_(std::move(context)), carrier_(std::move(carrier)) {}
+    std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use use) override {
+        if (ranks.size() == 1) return make_solo_communicator();
+        return std::make_unique<Made>(ranks, use, context_);
+    }
+    const std::string& carrier() const override { return carrier_; }
+
+  private:
+    std::shared_ptr<CudaContext> context_;
+    std::string carrier_;
+};
+
 }  // namespace
 
-GpuCommunicator make_gpu_communicator(std::shared_ptr<CudaContext> context, const std::string& gpu) {
-    MpiCommunicator world(MPI_COMM_WORLD);
-    if (world.size() == 1) return {make_solo_communicator(), "none"};
+std::unique_ptr<CommunicatorSource> make_gpu_communicator_source(std::shared_ptr<CudaContext> context,
+                                                                 const std::string& gpu) {
+    const std::vector<int> all = all_ranks();
+    if (all.size() == 1) return std::make_unique<NoSource>();
+    MpiCommunicator world(all, Use::collectives);
     std::string why_staged;
     if (any_shared(world, gpu)) why_staged = ", since ranks share a GPU";
 #if defined(LOCKSTEP_NCCL)
     const std::string nccl = nccl_version_text();
     if (why_staged.empty() && world.all_maximum(nccl.empty() ? 1 : 0) != 0)
         why_staged = ", since NCCL cannot be used on every rank";
-    if (why_staged.empty()) return {std::make_unique<NcclCommunicator>(std::move(context)), nccl};
+    if (why_staged.empty()) return std::make_unique<GpuSource<NcclCommunicator>>(std::move(context), nccl);
 #else
     if (why_staged.empty()) why_staged = ", since this lockstep was built without NCCL";
 #endif
-    return {std::make_unique<StagedCommunicator>(std::move(context)), "MPI through pinned memory" + why_staged};
+    return std::make_unique<GpuSource<StagedCommunicator>>(std::move(context),
+                                                           "MPI through pinned memory" + why_staged);
 }
 
 }  // namespace lockstep::cluster

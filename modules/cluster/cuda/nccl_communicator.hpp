@@ -5,6 +5,7 @@
 #include <nccl.h>
 
 #include <memory>
+#include <vector>
 
 #include "cluster/mpi_communicator.hpp"
 #include "device/cuda/context.hpp"
@@ -13,12 +14,16 @@ namespace lockstep::cluster {
 
 class NcclCommunicator final : public MpiCommunicator {
   public:
-    explicit NcclCommunicator(std::shared_ptr<CudaContext> context);  // collective
+    NcclCommunicator(const std::vector<int>& ranks, Use use, std::shared_ptr<CudaContext> context);  // collective
     ~NcclCommunicator() override;
     using MpiCommunicator::all_reduce;
     void all_reduce(Tensor values, Reduce operation) override;
     void begin_all_reduce(Tensor values, Reduce operation) override;
-    void finish_all_reduces() override;
+    void begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) override;
+    void begin_all_gather(Tensor values, const std::vector<std::int64_t>& cuts) override;
+    void finish_collectives() override;
+    std::unique_ptr<Transfer> begin_send(Tensor values, int to, int tag) override;
+    std::unique_ptr<Transfer> begin_receive(Tensor values, int from, int tag) override;
 
   private:
     void check(ncclResult_t result, const char* what);

@@ -13,12 +13,16 @@ namespace lockstep::cluster {
 
 class StagedCommunicator final : public MpiCommunicator {
   public:
-    explicit StagedCommunicator(std::shared_ptr<CudaContext> context);
+    StagedCommunicator(const std::vector<int>& ranks, Use use, std::shared_ptr<CudaContext> context);
     ~StagedCommunicator() override;
     using MpiCommunicator::all_reduce;
     void all_reduce(Tensor values, Reduce operation) override;
     void begin_all_reduce(Tensor values, Reduce operation) override;
-    void finish_all_reduces() override;
+    void begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) override;
+    void begin_all_gather(Tensor values, const std::vector<std::int64_t>& cuts) override;
+    void finish_collectives() override;
+    std::unique_ptr<Transfer> begin_send(Tensor values, int to, int tag) override;
+    std::unique_ptr<Transfer> begin_receive(Tensor values, int from, int tag) override;
 
   private:
     void reduce(Tensor values, Reduce operation);

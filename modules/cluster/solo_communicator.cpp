@@ -1,0 +1,56 @@
+#include <cstring>
+
+#include "cluster/communicator.hpp"
+#include "cluster/parts.hpp"
+
+namespace lockstep::cluster {
+namespace {
+
+class SoloCommunicator final : public Communicator {
+  public:
+    int rank() const override { return 0; }
+    int size() const override { return 1; }
+    void all_reduce(Tensor, Reduce) override {}
+    void begin_all_reduce(Tensor, Reduce) override {}
+    void begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) override {
+        check_reduce_scatter_type(values.type());
+        parts_of(values, cuts, 1);
+    }
+    void begin_all_gather(Tensor values, const std::vector<std::int64_t>& cuts) override { parts_of(values, cuts, 1); }
+    void finish_collectives() override {}
+    std::unique_ptr<Transfer> begin_send(Tensor, int, int) override { throw nobody(); }
+    std::unique_ptr<Transfer> begin_receive(Tensor, int, int) override { throw nobody(); }
+    void all_reduce(std::vector<double>&, Reduce) override {}
+    void all_reduce(std::vector<std::int64_t>&, Reduce) override {}
+    void broadcast(void*, std::size_t, int) override {}
+    std::vector<char> gather(const void* data, std::size_t bytes, int) override {
+        const char* first = static_cast<const char*>(data);
+        return {first, first + bytes};
+    }
+    std::vector<char> all_gather_bytes(const void* data, std::size_t bytes) override { return gather(data, bytes, 0); }
+    void exchange(const std::vector<Block>& receives, const std::vector<Block>& sends) override {
+        auto send = sends.begin();
+        for (const Block& receive : receives) {
+            if (receive.bytes == 0) continue;
+            while (send != sends.end() && send->bytes == 0) ++send;
+            LOCKSTEP_ASSERT(receive.rank == 0 && send != sends.end() && send->rank == 0);
+            LOCKSTEP_ASSERT(send->bytes == receive.bytes);
+            std::memmove(receive.data, send->data, receive.bytes);
+            ++send;
+        }
+        while (send != sends.end() && send->bytes == 0) ++send;
+        LOCKSTEP_ASSERT(send == sends.end());
+    }
+    void barrier() override {}
+
+  private:
+    static Error nobody() { return fault_error("one rank alone has nobody to send to or to receive from"); }
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_solo_communicator() {
+    return std::make_unique<SoloCommunicator>();
+}
+
+}  // namespace lockstep::cluster

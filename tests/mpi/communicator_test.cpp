@@ -1,0 +1,417 @@
+// Communicators of groups of ranks, over whatever carries tensors (carrier.hpp). Values are chosen so that fp32 sums
+// are exact, whatever their order.
+#define BOOST_TEST_MODULE communicator
+#define BOOST_TEST_NO_MAIN
+#include <algorithm>
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <optional>
+
+#include "base/float16.hpp"
+#include "device/sync.hpp"
+#include "mpi/carrier.hpp"
+
+using namespace lockstep;
+using cluster::Communicator;
+using cluster::Reduce;
+using cluster::Use;
+
+namespace {
+
+cluster::Session* session = nullptr;
+test::Carrier* carrier = nullptr;
+
+std::vector<int> everyone() {
+    std::vector<int> ranks(static_cast<std::size_t>(session->size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+}
+
+// One for the whole program: MPI has not room for endlessly many.
+Communicator& world() {
+    static const std::unique_ptr<Communicator> made = carrier->source().make(everyone(), Use::transfers);
+    return *made;
+}
+
+struct AtLeast {
+    int ranks;
+    boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id) const {
+        boost::test_tools::assertion_result enough(session->size() >= ranks);
+        enough.message() << "needs " << ranks << " ranks";
+        return enough;
+    }
+};
+boost::unit_test::precondition at_least(int ranks) {
+    return boost::unit_test::precondition(AtLeast{ranks});
+}
+
+template <class Element>
+class Values {
+  public:
+    Values(Type type, const std::vector<Element>& values)
+        : arena_(carrier->device(), values.size() * sizeof(Element) + Arena::device_alignment, "values of a test"),
+          tensor_(arena_.allocate(type, {static_cast<std::int64_t>(values.size())})) {
+        carrier->put(tensor_, values.data());
+    }
+    operator Tensor() const { return tensor_; }
+    Tensor slice(std::int64_t first, std::int64_t count) const { return tensor_.slice(first, count); }
+    std::vector<Element> get() const {
+        std::vector<Element> values(static_cast<std::size_t>(tensor_.count()));
+        carrier->get(values.data(), tensor_);
+        return values;
+    }
+
+  private:
+    Arena arena_;
+    Tensor tensor_;
+};
+
+float number(int rank, std::int64_t index) {
+    return static_cast<float>((index * 7 + rank * 31) % 101 - 50);
+}
+std::vector<float> numbers(int rank, std::int64_t count) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = number(rank, i);
+    return values;
+}
+float sum_over(const std::vector<int>& ranks, std::int64_t index) {
+    float sum = 0;
+    for (const int rank : ranks) sum += number(rank, index);
+    return sum;
+}
+std::vector<float> sums_over(const std::vector<int>& ranks, std::int64_t count) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = sum_over(ranks, i);
+    return values;
+}
+
+// Cuts of a tensor among `ranks`: equal, uneven, with empty parts, all in one part, nothing at all.
+std::vector<std::vector<std::int64_t>> cuts_among(int ranks) {
+    const auto make = [&](auto size_of) {
+        std::vector<std::int64_t> cuts = {0};
+        for (int rank = 0; rank < ranks; ++rank) cuts.push_back(cuts.back() + size_of(rank));
+        return cuts;
+    };
+    return {make([](int) { return 37; }),
+            make([](int rank) { return rank * 53 + 1; }),
+            make([](int rank) { return rank % 2 ? 0 : 991; }),
+            make([](int rank) { return rank % 2 ? 65 : 0; }),
+            make([&](int rank) { return rank == ranks - 1 ? 401 : 0; }),
+            make([](int) { return 0; })};
+}
+
+// Rows of two ranks and columns of every second one, as far as there are ranks.
+std::vector<int> row_of(int rank) {
+    std::vector<int> ranks;
+    for (const int other : everyone())
+        if (other / 2 == rank / 2) ranks.push_back(other);
+    return ranks;
+}
+std::vector<int> column_of(int rank) {
+    std::vector<int> ranks;
+    for (const int other : everyone())
+        if (other % 2 == rank % 2) ranks.push_back(other);
+    return ranks;
+}
+
+struct SixteenBits {
+    Type type;
+    float (*value)(std::uint16_t);
+    std::uint16_t (*bits)(float);
+    double epsilon;  // half a unit in the last place
+};
+constexpr SixteenBits sixteen_bits[] = {{Type::bf16, bf16_value, bf16_bits, 0x1p-8},
+                                        {Type::fp16, fp16_value, fp16_bits, 0x1p-11}};
+
+// Numbers that 16 bits do not hold, and their sums neither.
+float fraction(int rank, int index) {
+    return (static_cast<float>((index * 29 + rank * 57) % 211) - 100.0f) / 7.0f;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(groups_have_their_own_ranks_and_sums) {
+    const int own = session->rank();
+    const std::vector<int> row = row_of(own), column = column_of(own);
+    const auto rows = carrier->source().make(row), columns = carrier->source().make(column);
+    BOOST_TEST(rows->size() == static_cast<int>(row.size()));
+    BOOST_TEST(rows->rank() == own % 2);
+    BOOST_TEST(columns->size() == static_cast<int>(column.size()));
+    BOOST_TEST(columns->rank() == own / 2);
+    const Values<float> of_row(Type::fp32, numbers(own, 1001)), of_column(Type::fp32, numbers(own, 997));
+    rows->begin_all_reduce(of_row, Reduce::sum);
+    columns->begin_all_reduce(of_column, Reduce::sum);
+    columns->finish_collectives();
+    rows->finish_collectives();
+    BOOST_TEST(of_row.get() == sums_over(row, 1001));
+    BOOST_TEST(of_column.get() == sums_over(column, 997));
+    BOOST_TEST(columns->all_maximum(own) == column.back());
+    BOOST_TEST(rows->broadcast_text(own == row.front() ? "from its first rank" : "", 0) == "from its first rank");
+}
+
+BOOST_AUTO_TEST_CASE(group_of_one_rank_is_the_solo_communicator) {
+    const auto alone = carrier->source().make({session->rank()}, Use::transfers);
+    BOOST_TEST(alone->size() == 1);
+    const Values<float> values(Type::fp32, numbers(3, 5));
+    alone->begin_reduce_scatter(values, {0, 5});
+    alone->begin_all_gather(values, {0, 5});
+    alone->finish_collectives();
+    BOOST_TEST(values.get() == numbers(3, 5));
+    BOOST_CHECK_THROW(alone->begin_send(values, 0, 0), Error);
+    BOOST_CHECK_THROW(alone->begin_receive(values, 0, 0), Error);
+    BOOST_CHECK_THROW(alone->begin_all_gather(values, {0, 4}), Error);
+}
+
+BOOST_AUTO_TEST_CASE(all_reduce_of_every_type) {
+    const std::vector<int> all = everyone();
+    const int own = session->rank(), last = all.back();
+    const Values<float> floats(Type::fp32, numbers(own, 501));
+    world().all_reduce(floats, Reduce::sum);
+    BOOST_TEST(floats.get() == sums_over(all, 501));
+    const Values<double> doubles(Type::fp64, {1.0 + own, 0.5 - own});
+    world().all_reduce(doubles, Reduce::maximum);
+    BOOST_TEST(doubles.get() == (std::vector<double>{1.0 + last, 0.5}));
+    const Values<std::int32_t> integers(Type::int32, {own - 1, 7});
+    world().all_reduce(integers, Reduce::minimum);
+    BOOST_TEST(integers.get() == (std::vector<std::int32_t>{-1, 7}));
+}
+
+BOOST_AUTO_TEST_CASE(all_reduce_of_sixteen_bits) {
+    const int own = session->rank(), ranks = session->size(), count = 211;
+    for (const SixteenBits& kind : sixteen_bits)
+        for (const Reduce operation : {Reduce::sum, Reduce::maximum, Reduce::minimum}) {
+            std::vector<std::uint16_t> bits;
+            for (int i = 0; i < count; ++i) bits.push_back(kind.bits(fraction(own, i)));
+            const Values<std::uint16_t> values(kind.type, bits);
+            world().all_reduce(values, operation);
+            const std::vector<std::uint16_t> got = values.get();
+            for (int i = 0; i < count; ++i) {
+                double sum = 0, magnitude = 0, least = 1e9, greatest = -1e9;
+                for (int rank = 0; rank < ranks; ++rank) {
+                    const auto term = static_cast<double>(kind.value(kind.bits(fraction(rank, i))));
+                    sum += term;
+                    magnitude += std::abs(term);
+                    least = std::min(least, term);
+                    greatest = std::max(greatest, term);
+                }
+                const auto found = static_cast<double>(kind.value(got[static_cast<std::size_t>(i)]));
+                const double wanted = operation == Reduce::sum ? sum : operation == Reduce::maximum ? greatest : least;
+                // One addition is rounded once, to nearest even; a maximum not at all.
+                if (ranks <= 2 || operation != Reduce::sum)
+                    BOOST_TEST(found == static_cast<double>(kind.value(kind.bits(static_cast<float>(wanted)))));
+                else
+                    BOOST_TEST(std::abs(found - wanted) <= (ranks - 1) * kind.epsilon * magnitude);
+            }
+        }
+}
+
+BOOST_AUTO_TEST_CASE(reduce_scatter_of_all_kinds_of_parts) {
+    const std::vector<int> all = everyone();
+    for (const auto& cuts : cuts_among(session->size())) {
+        const Values<float> values(Type::fp32, numbers(session->rank(), cuts.back()));
+        world().begin_reduce_scatter(values, cuts);
+        world().finish_collectives();
+        const std::vector<float> got = values.get();
+        const auto own = static_cast<std::size_t>(session->rank());
+        for (std::int64_t i = cuts[own]; i < cuts[own + 1]; ++i)
+            BOOST_TEST(got[static_cast<std::size_t>(i)] == sum_over(all, i));
+    }
+    const Values<std::int32_t> integers(Type::int32, std::vector<std::int32_t>(session->size()));
+    std::vector<std::int64_t> ones(all.size() + 1);
+    std::iota(ones.begin(), ones.end(), 0);
+    BOOST_CHECK_THROW(world().begin_reduce_scatter(integers, ones), Error);
+}
+
+BOOST_AUTO_TEST_CASE(all_gather_of_all_kinds_of_parts) {
+    const int own = session->rank();
+    for (const auto& cuts : cuts_among(session->size())) {
+        std::vector<float> floats(static_cast<std::size_t>(cuts.back()), -1000.0f), wanted = floats;
+        for (int owner = 0; owner < session->size(); ++owner)
+            for (auto i = cuts[static_cast<std::size_t>(owner)]; i < cuts[static_cast<std::size_t>(owner) + 1]; ++i) {
+                wanted[static_cast<std::size_t>(i)] = number(owner, i);
+                if (owner == own) floats[static_cast<std::size_t>(i)] = number(owner, i);
+            }
+        const auto halves_of = [](const std::vector<float>& values) {
+            std::vector<std::uint16_t> bits;
+            for (const float value : values) bits.push_back(bf16_bits(value));
+            return bits;
+        };
+        const Values<float> values(Type::fp32, floats);
+        const Values<std::uint16_t> halves(Type::bf16, halves_of(floats));
+        world().begin_all_gather(values, cuts);
+        world().begin_all_gather(halves, cuts);
+        world().finish_collectives();
+        BOOST_TEST(values.get() == wanted);
+        BOOST_TEST(halves.get() == halves_of(wanted));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(collectives_run_in_the_order_of_their_beginning) {
+    const std::vector<int> all = everyone();
+    for (const auto& cuts : cuts_among(session->size())) {
+        const std::int64_t count = cuts.back();
+        const Values<float> values(Type::fp32, numbers(session->rank(), count));
+        const Values<float> other(Type::fp32, numbers(session->rank(), 77));
+        world().begin_reduce_scatter(values, cuts);
+        world().begin_all_reduce(other, Reduce::sum);
+        world().begin_all_gather(values, cuts);
+        world().begin_all_reduce(values, Reduce::maximum);
+        world().finish_collectives();
+        BOOST_TEST(values.get() == sums_over(all, count));
+        BOOST_TEST(other.get() == sums_over(all, 77));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(collectives_in_the_sync_mode_collective) {
+    set_sync_mode(SyncMode::collective);
+    const std::vector<int> all = everyone();
+    std::vector<std::int64_t> cuts = cuts_among(session->size())[1];
+    const Values<float> values(Type::fp32, numbers(session->rank(), cuts.back()));
+    world().begin_reduce_scatter(values, cuts);
+    world().begin_all_gather(values, cuts);
+    world().finish_collectives();
+    set_sync_mode(SyncMode::async);
+    BOOST_TEST(values.get() == sums_over(all, cuts.back()));
+}
+
+BOOST_AUTO_TEST_CASE(ring_of_messages, *at_least(2)) {
+    const int own = session->rank(), ranks = session->size();
+    const int next = (own + 1) % ranks, previous = (own + ranks - 1) % ranks;
+    for (const SyncMode mode : {SyncMode::async, SyncMode::collective})
+        for (const std::int64_t count : {1, 63, 4099}) {
+            set_sync_mode(mode);
+            const Values<float> sent(Type::fp32, numbers(own, count)), got(Type::fp32, numbers(99, count));
+            const auto receive = world().begin_receive(got, previous, 5), send = world().begin_send(sent, next, 5);
+            receive->wait();
+            send->wait();
+            set_sync_mode(SyncMode::async);
+            BOOST_TEST(got.get() == numbers(previous, count));
+        }
+}
+
+// Both ranks of a pair send before they receive, or receive before they send.
+BOOST_AUTO_TEST_CASE(messages_cross, *at_least(2)) {
+    const int own = session->rank(), other = own ^ 1;
+    if (other >= session->size()) return;
+    for (const bool sends_first : {true, false}) {
+        const Values<float> sent(Type::fp32, numbers(own, 5003)), got(Type::fp32, numbers(99, 5003));
+        std::unique_ptr<cluster::Transfer> send, receive;
+        if (sends_first) send = world().begin_send(sent, other, 1);
+        receive = world().begin_receive(got, other, 1);
+        if (!sends_first) send = world().begin_send(sent, other, 1);
+        (sends_first ? send : receive)->wait();
+        (sends_first ? receive : send)->wait();
+        BOOST_TEST(got.get() == numbers(other, 5003));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(messages_keep_their_order_and_may_be_waited_for_in_any, *at_least(2)) {
+    constexpr int messages = 6;
+    const int own = session->rank(), last = session->size() - 1;
+    if (own != 0 && own != last) return;
+    const int other = last - own;
+    std::vector<std::unique_ptr<Values<float>>> sent, got;
+    std::vector<std::unique_ptr<cluster::Transfer>> sends, receives;
+    for (int i = 0; i < messages; ++i) {
+        sent.push_back(std::make_unique<Values<float>>(Type::fp32, numbers(own * messages + i, 129)));
+        got.push_back(std::make_unique<Values<float>>(Type::fp32, numbers(99, 129)));
+        const int tag = i / 2 * 16383;  // 0, 0, 16383, 16383, 32766, 32766
+        sends.push_back(world().begin_send(*sent.back(), other, tag));
+        receives.push_back(world().begin_receive(*got.back(), other, tag));
+    }
+    for (const int i : {4, 0, 5, 2, 1, 3}) {
+        receives[static_cast<std::size_t>(i)]->wait();
+        BOOST_TEST(got[static_cast<std::size_t>(i)]->get() == numbers(other * messages + i, 129));
+    }
+    for (const int i : {3, 5, 1, 0, 4, 2}) sends[static_cast<std::size_t>(i)]->wait();
+}
+
+// A rank in the middle receives the next message before it sends on what it has, as a pipeline does.
+BOOST_AUTO_TEST_CASE(messages_through_a_pipeline, *at_least(2)) {
+    constexpr int messages = 4;
+    constexpr std::int64_t count = 333;
+    const int own = session->rank(), last = session->size() - 1;
+    std::vector<std::unique_ptr<Values<float>>> values;
+    for (int i = 0; i < messages; ++i)
+        values.push_back(std::make_unique<Values<float>>(Type::fp32, numbers(own == 0 ? i : 99, count)));
+    const auto tensor = [&](int i) -> Tensor { return *values[static_cast<std::size_t>(i)]; };
+    std::vector<std::unique_ptr<cluster::Transfer>> sends;
+    std::unique_ptr<cluster::Transfer> coming, came;
+    if (own > 0) coming = world().begin_receive(tensor(0), own - 1, 0);
+    for (int i = 0; i < messages; ++i) {
+        came = std::move(coming);
+        if (own > 0 && i + 1 < messages) coming = world().begin_receive(tensor(i + 1), own - 1, i + 1);
+        if (came) came->wait();
+        if (own < last) sends.push_back(world().begin_send(tensor(i), own + 1, i));
+    }
+    for (const auto& send : sends) send->wait();
+    for (int i = 0; i < messages; ++i) BOOST_TEST(values[static_cast<std::size_t>(i)]->get() == numbers(i, count));
+}
+
+BOOST_AUTO_TEST_CASE(messages_that_may_not_be, *at_least(2)) {
+    const int own = session->rank(), other = own == 0 ? 1 : 0;
+    const Values<float> values(Type::fp32, numbers(own, 3));
+    BOOST_CHECK_THROW(world().begin_send(values, own, 0), Error);
+    BOOST_CHECK_THROW(world().begin_receive(values, own, 0), Error);
+    BOOST_CHECK_THROW(world().begin_receive(values, other, 32768), Error);
+    BOOST_CHECK_THROW(world().begin_send(values, session->size(), 0), Error);
+    const auto collectives = carrier->source().make(everyone());
+    BOOST_CHECK_THROW(collectives->begin_send(values, other, 0), Error);
+    // Nothing of nothing.
+    const auto send = world().begin_send(values.slice(1, 0), (own + 1) % session->size(), 0);
+    const auto receive = world().begin_receive(values.slice(2, 0), (own + session->size() - 1) % session->size(), 0);
+    receive->wait();
+    send->wait();
+}
+
+BOOST_AUTO_TEST_CASE(exchange_of_blocks_of_any_size) {
+    const int own = session->rank(), ranks = session->size();
+    // Two blocks from every rank to every rank, itself included; some are empty.
+    const auto size_of = [](int from, int to, int block) { return (from * 5 + to * 3 + block * 211) % 7 * 97; };
+    std::vector<std::vector<std::int32_t>> sent, got;
+    std::vector<Communicator::Block> sends, receives;
+    const auto block_of = [](std::vector<std::int32_t>& values, int rank) {
+        return Communicator::Block{rank, values.data(), values.size() * sizeof(std::int32_t)};
+    };
+    sent.reserve(static_cast<std::size_t>(2 * ranks));
+    got.reserve(static_cast<std::size_t>(2 * ranks));
+    for (int block = 0; block < 2; ++block)
+        for (int rank = 0; rank < ranks; ++rank) {
+            sent.emplace_back(size_of(own, rank, block), own * 100 + rank * 10 + block);
+            sends.push_back(block_of(sent.back(), rank));
+            got.emplace_back(size_of(rank, own, block), -1);
+            receives.push_back(block_of(got.back(), rank));
+        }
+    world().exchange(receives, sends);
+    for (int block = 0; block < 2; ++block)
+        for (int rank = 0; rank < ranks; ++rank)
+            for (const std::int32_t value : got[static_cast<std::size_t>(block * ranks + rank)])
+                BOOST_TEST(value == rank * 100 + own * 10 + block);
+}
+
+BOOST_AUTO_TEST_CASE(all_gather_of_blocks_of_any_size) {
+    for (const std::size_t step : {std::size_t{0}, std::size_t{3}, std::size_t{5000}}) {
+        std::string wanted;
+        for (int rank = 0; rank < session->size(); ++rank)
+            wanted += std::string(step * static_cast<std::size_t>(rank), static_cast<char>('a' + rank));
+        const std::string own(step * static_cast<std::size_t>(session->rank()),
+                              static_cast<char>('a' + session->rank()));
+        const std::vector<char> got = world().all_gather_bytes(own.data(), own.size());
+        BOOST_TEST(std::string(got.begin(), got.end()) == wanted);
+    }
+}
+
+int main(int argc, char** argv) {
+    // Small messages go in pieces, and no send ends before its receive has begun.
+    setenv("LOCKSTEP_MPI_PIECE_BYTES", "1000", 0);
+    setenv("LOCKSTEP_SYNCHRONOUS_SENDS", "1", 0);
+    cluster::Session started(&argc, &argv);
+    session = &started;
+    return started.run([&] {
+        const auto made = test::make_carrier(started);
+        carrier = made.get();
+        return boost::unit_test::unit_test_main(init_unit_test, argc, argv);
+    });
+}
