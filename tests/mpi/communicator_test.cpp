@@ -30,9 +30,9 @@ std::vector<int> everyone() {
 }
 
 // One for the whole program: MPI has not room for endlessly many.
+std::unique_ptr<Communicator> of_all_ranks;
 Communicator& world() {
-    static const std::unique_ptr<Communicator> made = carrier->source().make(everyone(), Use::transfers);
-    return *made;
+    return *of_all_ranks;
 }
 
 struct AtLeast {
@@ -288,6 +288,7 @@ BOOST_AUTO_TEST_CASE(ring_of_messages, *at_least(2)) {
             send->wait();
             set_sync_mode(SyncMode::async);
             BOOST_TEST(got.get() == numbers(previous, count));
+            BOOST_TEST(sent.get() == numbers(own, count));
         }
 }
 
@@ -304,6 +305,7 @@ BOOST_AUTO_TEST_CASE(messages_cross, *at_least(2)) {
         (sends_first ? send : receive)->wait();
         (sends_first ? receive : send)->wait();
         BOOST_TEST(got.get() == numbers(other, 5003));
+        BOOST_TEST(sent.get() == numbers(own, 5003));
     }
 }
 
@@ -325,7 +327,10 @@ BOOST_AUTO_TEST_CASE(messages_keep_their_order_and_may_be_waited_for_in_any, *at
         receives[static_cast<std::size_t>(i)]->wait();
         BOOST_TEST(got[static_cast<std::size_t>(i)]->get() == numbers(other * messages + i, 129));
     }
-    for (const int i : {3, 5, 1, 0, 4, 2}) sends[static_cast<std::size_t>(i)]->wait();
+    for (const int i : {3, 5, 1, 0, 4, 2}) {
+        sends[static_cast<std::size_t>(i)]->wait();
+        BOOST_TEST(sent[static_cast<std::size_t>(i)]->get() == numbers(own * messages + i, 129));
+    }
 }
 
 // A rank in the middle receives the next message before it sends on what it has, as a pipeline does.
@@ -412,6 +417,9 @@ int main(int argc, char** argv) {
     return started.run([&] {
         const auto made = test::make_carrier(started);
         carrier = made.get();
-        return boost::unit_test::unit_test_main(init_unit_test, argc, argv);
+        of_all_ranks = carrier->source().make(everyone(), Use::transfers);
+        const int result = boost::unit_test::unit_test_main(init_unit_test, argc, argv);
+        of_all_ranks.reset();
+        return result;
     });
 }

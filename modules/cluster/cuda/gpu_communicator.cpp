@@ -46,14 +46,13 @@ class NoSource final : public CommunicatorSource {
     std::string carrier_ = "none";
 };
 
-template <class Made>
-class GpuSource final : public CommunicatorSource {
+class StagedSource final : public CommunicatorSource {
   public:
-    GpuSource(std::shared_ptr<CudaContext> context, std::string carrier)
+    StagedSource(std::shared_ptr<CudaContext> context, std::string carrier)
         : context_(std::move(context)), carrier_(std::move(carrier)) {}
     std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use use) override {
         if (ranks.size() == 1) return make_solo_communicator();
-        return std::make_unique<Made>(ranks, use, context_);
+        return std::make_unique<StagedCommunicator>(ranks, use, context_);
     }
     const std::string& carrier() const override { return carrier_; }
 
@@ -61,6 +60,26 @@ class GpuSource final : public CommunicatorSource {
     std::shared_ptr<CudaContext> context_;
     std::string carrier_;
 };
+
+#if defined(LOCKSTEP_NCCL)
+class NcclSource final : public CommunicatorSource {
+  public:
+    NcclSource(std::shared_ptr<CudaContext> context, std::string carrier)
+        : context_(std::move(context)), carrier_(std::move(carrier)) {
+        context_->set_while_waiting([process = process_] { process->check_others(); });
+    }
+    std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use use) override {
+        if (ranks.size() == 1) return make_solo_communicator();
+        return std::make_unique<NcclCommunicator>(ranks, use, context_, process_);
+    }
+    const std::string& carrier() const override { return carrier_; }
+
+  private:
+    std::shared_ptr<CudaContext> context_;
+    std::shared_ptr<NcclProcess> process_ = std::make_shared<NcclProcess>();
+    std::string carrier_;
+};
+#endif
 
 }  // namespace
 
@@ -75,12 +94,11 @@ std::unique_ptr<CommunicatorSource> make_gpu_communicator_source(std::shared_ptr
     const std::string nccl = nccl_version_text();
     if (why_staged.empty() && world.all_maximum(nccl.empty() ? 1 : 0) != 0)
         why_staged = ", since NCCL cannot be used on every rank";
-    if (why_staged.empty()) return std::make_unique<GpuSource<NcclCommunicator>>(std::move(context), nccl);
+    if (why_staged.empty()) return std::make_unique<NcclSource>(std::move(context), nccl);
 #else
     if (why_staged.empty()) why_staged = ", since this lockstep was built without NCCL";
 #endif
-    return std::make_unique<GpuSource<StagedCommunicator>>(std::move(context),
-                                                           "MPI through pinned memory" + why_staged);
+    return std::make_unique<StagedSource>(std::move(context), "MPI through pinned memory" + why_staged);
 }
 
 }  // namespace lockstep::cluster

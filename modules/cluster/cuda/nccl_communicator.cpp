@@ -1,9 +1,12 @@
 #include "cluster/cuda/nccl_communicator.hpp"
 
 #if defined(LOCKSTEP_NCCL)
+#include <algorithm>
 #include <exception>
+#include <string>
 #include <utility>
 
+#include "cluster/parts.hpp"
 #include "device/sync.hpp"
 
 namespace lockstep::cluster {
@@ -13,13 +16,16 @@ ncclDataType_t nccl_type(Type type) {
     switch (type) {
         case Type::fp32:
             return ncclFloat32;
-        case Type::fp64:
-            return ncclFloat64;
+        case Type::bf16:
+            return ncclBfloat16;
+        case Type::fp16:
+            return ncclFloat16;
         case Type::int32:
             return ncclInt32;
-        default:
-            throw fault_error("a tensor of {} cannot be reduced between ranks", type_name(type));
+        case Type::fp64:
+            return ncclFloat64;
     }
+    throw fault_error("unknown type of a reduction");
 }
 
 ncclRedOp_t nccl_operation(Reduce operation) {
@@ -34,38 +40,82 @@ ncclRedOp_t nccl_operation(Reduce operation) {
     throw fault_error("unknown reduction");
 }
 
+std::size_t place(int from, int to) {
+    return static_cast<std::size_t>((to > from ? 0 : 2) + from % 2);
+}
+
+bool equal(const std::vector<Tensor>& parts) {
+    return std::all_of(parts.begin(), parts.end(), [&](Tensor part) { return part.count() == parts[0].count(); });
+}
+
+// Issues what `call` does with each part that is not empty, in one group. The first error ends the group before it is
+// said, since what follows an error has groups of its own.
+template <class Function>
+ncclResult_t for_each_part(const std::vector<Tensor>& parts, Function&& call) {
+    ncclResult_t result = ncclGroupStart();
+    if (result != ncclSuccess) return result;
+    for (std::size_t owner = 0; owner < parts.size() && result == ncclSuccess; ++owner)
+        if (parts[owner].count() > 0) result = call(parts[owner], static_cast<int>(owner));
+    const ncclResult_t ended = ncclGroupEnd();
+    return result != ncclSuccess ? result : ended;
+}
+
+class NcclTransfer final : public Transfer {
+  public:
+    NcclTransfer(std::shared_ptr<CudaContext> context, std::shared_ptr<NcclProcess> process)
+        : context_(std::move(context)), process_(std::move(process)) {}
+    ~NcclTransfer() override { LOCKSTEP_ASSERT(waited_ || std::uncaught_exceptions() > 0); }
+    void wait() override {
+        if (waited_) return;
+        waited_ = true;
+        process_->check_others();
+        check_cuda(cudaStreamWaitEvent(context_->compute(), ended.get(), 0), "ordering a message");
+        if (sync_mode() == SyncMode::collective) context_->wait(ended);
+    }
+
+    CudaEvent ended;
+
+  private:
+    std::shared_ptr<CudaContext> context_;
+    std::shared_ptr<NcclProcess> process_;
+    bool waited_ = false;
+};
+
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(const std::vector<int>& ranks, Use use, std::shared_ptr<CudaContext> context)
-    : MpiCommunicator(ranks, use), context_(std::move(context)) {
-    ncclUniqueId id{};
-    if (rank() == 0) check(ncclGetUniqueId(&id), "its unique id");
-    broadcast(&id, sizeof id, 0);
-    check(ncclCommInitRank(&nccl_, size(), id, rank()), "its start");
-    context_->set_while_waiting([this] { check_others(); });
+NcclCommunicator::NcclCommunicator(const std::vector<int>& ranks, Use use, std::shared_ptr<CudaContext> context,
+                                   std::shared_ptr<NcclProcess> process)
+    : MpiCommunicator(ranks, use),
+      context_(std::move(context)),
+      process_(std::move(process)),
+      collectives_(*this, process_, *context_) {
+    if (use != Use::transfers) return;
+    for (int from = 0; from < std::min(3, size()); ++from)
+        for (int to = 0; to < std::min(3, size()); ++to)
+            if (auto& made = transfers_[place(from, to)]; from != to && !made)
+                made = std::make_unique<NcclChannel>(*this, process_, *context_);
 }
 
-NcclCommunicator::~NcclCommunicator() {
-    context_->set_while_waiting({});
-    if (!nccl_) return;
-    // While ranks unwind from an error some operations may never end; an orderly end would wait for them.
-    static_cast<void>(std::uncaught_exceptions() > 0 ? ncclCommAbort(nccl_) : ncclCommDestroy(nccl_));
+void NcclCommunicator::synchronize() {
+    context_->synchronize();
+    check_cuda(cudaStreamSynchronize(collectives_.stream()), "waiting for the collectives issued so far");
+    process_->check_others();
 }
 
-void NcclCommunicator::check(ncclResult_t result, const char* what) {
-    if (result == ncclSuccess) return;
-    const Error error = fault_error("NCCL failed on rank {} in {}: {} ({}); run with NCCL_DEBUG=WARN to see its reason",
-                                    rank(), what, ncclGetErrorString(result), ncclGetLastError(nccl_));
-    // Its kernels may wait for ranks that never come, and freeing memory, as who unwinds does, waits for kernels.
-    if (nccl_) static_cast<void>(ncclCommAbort(std::exchange(nccl_, nullptr)));
-    throw error;
-}
-
-void NcclCommunicator::check_others() {
-    if (!nccl_) return;
-    ncclResult_t state = ncclSuccess;
-    check(ncclCommGetAsyncError(nccl_, &state), "asking for its state");
-    if (state != ncclInProgress) check(state, "an operation under way");
+void NcclCommunicator::begin(const char* name, Tensor values,
+                             const std::function<void(ncclComm_t, cudaStream_t)>& issue) {
+    const bool waiting = sync_mode() == SyncMode::collective;
+    if (waiting) {
+        synchronize();
+        meet(("NCCL " + std::string(name)).c_str(), values.bytes());
+    }
+    context_->order(context_->compute(), collectives_.stream());
+    issue(collectives_.get(), collectives_.stream());
+    any_begun_ = true;
+    if (waiting) {
+        synchronize();
+        meet(("end of the NCCL " + std::string(name)).c_str(), values.bytes());
+    }
 }
 
 void NcclCommunicator::all_reduce(Tensor values, Reduce operation) {
@@ -74,44 +124,83 @@ void NcclCommunicator::all_reduce(Tensor values, Reduce operation) {
 }
 
 void NcclCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
-    const bool waiting = sync_mode() == SyncMode::collective;
-    if (waiting) {
-        context_->synchronize();
-        meet("NCCL all-reduce", values.bytes());
-    }
-    context_->order(context_->compute(), context_->communication());
-    check(ncclAllReduce(values.data(), values.data(), static_cast<std::size_t>(values.count()),
-                        nccl_type(values.type()), nccl_operation(operation), nccl_, context_->communication()),
-          "an all-reduce");
-    any_begun_ = true;
-    if (waiting) {
-        context_->synchronize();
-        check_others();
-        meet("end of the NCCL all-reduce", values.bytes());
-    }
+    begin("all-reduce", values, [&](ncclComm_t nccl, cudaStream_t stream) {
+        collectives_.check(ncclAllReduce(values.data(), values.data(), static_cast<std::size_t>(values.count()),
+                                         nccl_type(values.type()), nccl_operation(operation), nccl, stream),
+                           "an all-reduce");
+    });
 }
 
-void NcclCommunicator::begin_reduce_scatter(Tensor, const std::vector<std::int64_t>&) {
-    throw fault_error("a reduce-scatter between GPUs is not written yet");
+void NcclCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) {
+    check_reduce_scatter_type(values.type());
+    const std::vector<Tensor> parts = parts_of(values, cuts, size());
+    begin("reduce-scatter", values, [&](ncclComm_t nccl, cudaStream_t stream) {
+        const auto check = [&](ncclResult_t result) { collectives_.check(result, "a reduce-scatter"); };
+        if (equal(parts)) {
+            const Tensor own = parts[static_cast<std::size_t>(rank())];
+            if (own.count() > 0)
+                check(ncclReduceScatter(values.data(), own.data(), static_cast<std::size_t>(own.count()), ncclFloat32,
+                                        ncclSum, nccl, stream));
+            return;
+        }
+        check(for_each_part(parts, [&](Tensor part, int owner) {
+            return ncclReduce(part.data(), part.data(), static_cast<std::size_t>(part.count()), ncclFloat32, ncclSum,
+                              owner, nccl, stream);
+        }));
+    });
 }
 
-void NcclCommunicator::begin_all_gather(Tensor, const std::vector<std::int64_t>&) {
-    throw fault_error("an all-gather between GPUs is not written yet");
-}
-
-std::unique_ptr<Transfer> NcclCommunicator::begin_send(Tensor, int, int) {
-    throw fault_error("messages between GPUs are not written yet");
-}
-
-std::unique_ptr<Transfer> NcclCommunicator::begin_receive(Tensor, int, int) {
-    throw fault_error("messages between GPUs are not written yet");
+void NcclCommunicator::begin_all_gather(Tensor values, const std::vector<std::int64_t>& cuts) {
+    const std::vector<Tensor> parts = parts_of(values, cuts, size());
+    begin("all-gather", values, [&](ncclComm_t nccl, cudaStream_t stream) {
+        const auto check = [&](ncclResult_t result) { collectives_.check(result, "an all-gather"); };
+        if (equal(parts)) {
+            const Tensor own = parts[static_cast<std::size_t>(rank())];
+            if (own.count() > 0) check(ncclAllGather(own.data(), values.data(), own.bytes(), ncclInt8, nccl, stream));
+            return;
+        }
+        check(for_each_part(parts, [&](Tensor part, int owner) {
+            return ncclBroadcast(part.data(), part.data(), part.bytes(), ncclInt8, owner, nccl, stream);
+        }));
+    });
 }
 
 void NcclCommunicator::finish_collectives() {
     if (!any_begun_) return;
     any_begun_ = false;
-    check_others();
-    context_->order(context_->communication(), context_->compute());
+    process_->check_others();
+    context_->order(collectives_.stream(), context_->compute());
+}
+
+const NcclChannel& NcclCommunicator::channel(int from, int to) const {
+    return *transfers_[place(from, to)];
+}
+
+std::unique_ptr<Transfer> NcclCommunicator::begin_transfer(const NcclChannel& channel,
+                                                           const std::function<void()>& issue) {
+    auto transfer = std::make_unique<NcclTransfer>(context_, process_);
+    context_->order(context_->compute(), channel.stream());
+    issue();
+    transfer->ended.record(channel.stream());
+    return transfer;
+}
+
+std::unique_ptr<Transfer> NcclCommunicator::begin_send(Tensor values, int to, int tag) {
+    check_transfer(to, tag);
+    const NcclChannel& way = channel(rank(), to);
+    return begin_transfer(way, [&] {
+        if (values.count() > 0)
+            way.check(ncclSend(values.data(), values.bytes(), ncclInt8, to, way.get(), way.stream()), "a send");
+    });
+}
+
+std::unique_ptr<Transfer> NcclCommunicator::begin_receive(Tensor values, int from, int tag) {
+    check_transfer(from, tag);
+    const NcclChannel& way = channel(from, rank());
+    return begin_transfer(way, [&] {
+        if (values.count() > 0)
+            way.check(ncclRecv(values.data(), values.bytes(), ncclInt8, from, way.get(), way.stream()), "a receive");
+    });
 }
 
 }  // namespace lockstep::cluster

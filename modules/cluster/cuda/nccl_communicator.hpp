@@ -1,21 +1,22 @@
-// Reductions of GPU tensors by NCCL, one communicator, issued from one thread: every rank issues in the same order.
+// Collectives and messages of GPU tensors by NCCL, issued from one thread: every rank issues in the same order.
 #pragma once
 
 #if defined(LOCKSTEP_NCCL)
-#include <nccl.h>
-
+#include <array>
+#include <functional>
 #include <memory>
 #include <vector>
 
+#include "cluster/cuda/nccl_channel.hpp"
 #include "cluster/mpi_communicator.hpp"
-#include "device/cuda/context.hpp"
 
 namespace lockstep::cluster {
 
 class NcclCommunicator final : public MpiCommunicator {
   public:
-    NcclCommunicator(const std::vector<int>& ranks, Use use, std::shared_ptr<CudaContext> context);  // collective
-    ~NcclCommunicator() override;
+    // Collective over `ranks`.
+    NcclCommunicator(const std::vector<int>& ranks, Use use, std::shared_ptr<CudaContext> context,
+                     std::shared_ptr<NcclProcess> process);
     using MpiCommunicator::all_reduce;
     void all_reduce(Tensor values, Reduce operation) override;
     void begin_all_reduce(Tensor values, Reduce operation) override;
@@ -26,10 +27,18 @@ class NcclCommunicator final : public MpiCommunicator {
     std::unique_ptr<Transfer> begin_receive(Tensor values, int from, int tag) override;
 
   private:
-    void check(ncclResult_t result, const char* what);
-    void check_others();  // whether NCCL has heard of a fault on another rank
+    void begin(const char* name, Tensor values, const std::function<void(ncclComm_t, cudaStream_t)>& issue);
+    void synchronize();
+    // Where messages between these ranks travel.
+    const NcclChannel& channel(int from, int to) const;
+    std::unique_ptr<Transfer> begin_transfer(const NcclChannel& channel, const std::function<void()>& issue);
+
     std::shared_ptr<CudaContext> context_;
-    ncclComm_t nccl_ = nullptr;
+    std::shared_ptr<NcclProcess> process_;
+    NcclChannel collectives_;
+    // A channel's messages wait for those begun before, and a rank's sends are not to wait for its receives, nor
+    // messages up the ranks for those down: one channel for each direction and parity of the sender.
+    std::array<std::unique_ptr<NcclChannel>, 4> transfers_;
     bool any_begun_ = false;
 };
 

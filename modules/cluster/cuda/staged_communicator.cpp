@@ -1,29 +1,27 @@
 #include "cluster/cuda/staged_communicator.hpp"
 
 #include <algorithm>
+#include <utility>
 
+#include "cluster/mpi_pieces.hpp"
+#include "cluster/parts.hpp"
 #include "device/cuda/check.hpp"
 #include "device/sync.hpp"
 
 namespace lockstep::cluster {
 namespace {
-constexpr std::size_t buffer_bytes = std::size_t{16} << 20;
+std::size_t buffer_bytes() {
+    return std::min(std::size_t{16} << 20, largest_piece());
 }
+}  // namespace
 
 StagedCommunicator::StagedCommunicator(const std::vector<int>& ranks, Use use, std::shared_ptr<CudaContext> context)
-    : MpiCommunicator(ranks, use), context_(std::move(context)) {
-    for (std::size_t i = 0; i < buffers_.size(); ++i) {
-        check_cuda(cudaMallocHost(&buffers_[i], buffer_bytes), "pinned memory for communication");
-        check_cuda(cudaEventCreateWithFlags(&arrived_[i], cudaEventDisableTiming), "an event of communication");
-    }
+    : MpiCommunicator(ranks, use), context_(std::move(context)), pool_(std::make_shared<StagingPool>()) {
+    for (Buffer& buffer : buffers_) buffer.memory = PinnedMemory(buffer_bytes());
 }
 
 StagedCommunicator::~StagedCommunicator() {
     static_cast<void>(cudaStreamSynchronize(context_->communication()));  // copies may still use the buffers
-    for (std::size_t i = 0; i < buffers_.size(); ++i) {
-        if (arrived_[i]) static_cast<void>(cudaEventDestroy(arrived_[i]));
-        if (buffers_[i]) static_cast<void>(cudaFreeHost(buffers_[i]));
-    }
 }
 
 void StagedCommunicator::all_reduce(Tensor values, Reduce operation) {
@@ -31,62 +29,106 @@ void StagedCommunicator::all_reduce(Tensor values, Reduce operation) {
     finish_collectives();
 }
 
-void StagedCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
+void StagedCommunicator::begin(std::function<void()> collective) {
     context_->order(context_->compute(), context_->communication());
-    begun_.push_back({values, operation});
+    begun_.push_back(std::move(collective));
     if (sync_mode() == SyncMode::collective) finish_collectives();
 }
 
-void StagedCommunicator::begin_reduce_scatter(Tensor, const std::vector<std::int64_t>&) {
-    throw fault_error("a reduce-scatter between GPUs is not written yet");
+void StagedCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
+    begin([=, this] {
+        pass(values, {true, true}, [&](Tensor piece) { MpiCommunicator::all_reduce(piece, operation); });
+    });
 }
 
-void StagedCommunicator::begin_all_gather(Tensor, const std::vector<std::int64_t>&) {
-    throw fault_error("an all-gather between GPUs is not written yet");
+std::vector<std::int64_t> StagedCommunicator::all_to(int owner, std::int64_t count) const {
+    std::vector<std::int64_t> cuts(static_cast<std::size_t>(size()) + 1);
+    std::fill(cuts.begin() + owner + 1, cuts.end(), count);
+    return cuts;
 }
 
-std::unique_ptr<Transfer> StagedCommunicator::begin_send(Tensor, int, int) {
-    throw fault_error("messages between GPUs are not written yet");
+void StagedCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) {
+    check_reduce_scatter_type(values.type());
+    begin([this, parts = parts_of(values, cuts, size())] {
+        for (int owner = 0; owner < size(); ++owner)
+            pass(parts[static_cast<std::size_t>(owner)], {true, owner == rank()}, [&](Tensor piece) {
+                MpiCommunicator::begin_reduce_scatter(piece, all_to(owner, piece.count()));
+                MpiCommunicator::finish_collectives();
+            });
+    });
 }
 
-std::unique_ptr<Transfer> StagedCommunicator::begin_receive(Tensor, int, int) {
-    throw fault_error("messages between GPUs are not written yet");
+void StagedCommunicator::begin_all_gather(Tensor values, const std::vector<std::int64_t>& cuts) {
+    begin([this, parts = parts_of(values, cuts, size())] {
+        for (int owner = 0; owner < size(); ++owner)
+            pass(parts[static_cast<std::size_t>(owner)], {owner == rank(), owner != rank()}, [&](Tensor piece) {
+                MpiCommunicator::begin_all_gather(piece, all_to(owner, piece.count()));
+                MpiCommunicator::finish_collectives();
+            });
+    });
 }
 
 void StagedCommunicator::finish_collectives() {
-    for (const Begun& one : begun_) {
+    if (begun_.empty()) return;
+    for (const auto& collective : std::exchange(begun_, {})) {
         if (sync_mode() == SyncMode::collective) context_->synchronize();
-        reduce(one.values, one.operation);
+        collective();
     }
-    if (!begun_.empty()) context_->order(context_->communication(), context_->compute());
-    begun_.clear();
+    context_->order(context_->communication(), context_->compute());
     if (sync_mode() == SyncMode::collective) context_->synchronize();
 }
 
-void StagedCommunicator::reduce(Tensor values, Reduce operation) {
-    const auto step = static_cast<std::int64_t>(buffer_bytes / type_bytes(values.type()));
+void StagedCommunicator::pass(Tensor values, Copies copies, const std::function<void(Tensor piece)>& by_mpi) {
+    const auto step = static_cast<std::int64_t>(buffer_bytes() / type_bytes(values.type()));
     const std::int64_t count = values.count(), pieces = (count + step - 1) / step;
     const Tensor flat = values.reshaped({count});
     const cudaStream_t stream = context_->communication();
     const auto piece = [&](std::int64_t i) { return flat.slice(i * step, std::min(step, count - i * step)); };
+    const auto buffer = [&](std::int64_t i) -> Buffer& { return buffers_[static_cast<std::size_t>(i % 2)]; };
     const auto fetch = [&](std::int64_t i) {
-        const auto slot = static_cast<std::size_t>(i % 2);
-        check_cuda(cudaMemcpyAsync(buffers_[slot], piece(i).data(), piece(i).bytes(), cudaMemcpyDeviceToHost, stream),
-                   "a copy for communication");
-        check_cuda(cudaEventRecord(arrived_[slot], stream), "an event of communication");
+        if (!copies.from_gpu || i >= pieces) return;
+        check_cuda(
+            cudaMemcpyAsync(buffer(i).memory.data(), piece(i).data(), piece(i).bytes(), cudaMemcpyDeviceToHost, stream),
+            "a copy for communication");
+        buffer(i).ready.record(stream);
     };
     fetch(0);
     for (std::int64_t i = 0; i < pieces; ++i) {
-        const auto slot = static_cast<std::size_t>(i % 2);
-        check_cuda(cudaEventSynchronize(arrived_[slot]), "waiting for a copy for communication");
+        buffer(i).ready.wait();
         // On this stream behind the copy back of the piece before the last, so that the other buffer is free then.
-        if (i + 1 < pieces) fetch(i + 1);
-        MpiCommunicator::all_reduce(Tensor(buffers_[slot], values.type(), piece(i).shape()), operation);
-        check_cuda(cudaMemcpyAsync(piece(i).data(), buffers_[slot], piece(i).bytes(), cudaMemcpyHostToDevice, stream),
-                   "a copy after communication");
+        fetch(i + 1);
+        by_mpi(Tensor(buffer(i).memory.data(), values.type(), piece(i).shape()));
+        if (!copies.to_gpu) continue;
+        check_cuda(
+            cudaMemcpyAsync(piece(i).data(), buffer(i).memory.data(), piece(i).bytes(), cudaMemcpyHostToDevice, stream),
+            "a copy after communication");
+        buffer(i).ready.record(stream);
     }
     // The buffers may be used again only when the last copies have left them.
     check_cuda(cudaStreamSynchronize(stream), "the end of a communication");
+}
+
+std::unique_ptr<Transfer> StagedCommunicator::begin_send(Tensor values, int to, int tag) {
+    check_transfer(to, tag);
+    StagingPool::Buffer buffer = pool_->take(values.bytes());
+    const Tensor staged(buffer.memory.data(), values.type(), {values.count()});
+    if (values.count() > 0) {
+        check_cuda(
+            cudaMemcpyAsync(staged.data(), values.data(), values.bytes(), cudaMemcpyDeviceToHost, context_->compute()),
+            "a copy of a message that goes");
+        buffer.copied.record(context_->compute());
+        context_->wait(buffer.copied);
+    }
+    auto carrier = MpiCommunicator::begin_send(staged, to, tag);
+    return std::make_unique<StagedTransfer>(context_, pool_, std::move(buffer), std::move(carrier), Tensor());
+}
+
+std::unique_ptr<Transfer> StagedCommunicator::begin_receive(Tensor values, int from, int tag) {
+    check_transfer(from, tag);
+    StagingPool::Buffer buffer = pool_->take(values.bytes());
+    const Tensor staged(buffer.memory.data(), values.type(), {values.count()});
+    auto carrier = MpiCommunicator::begin_receive(staged, from, tag);
+    return std::make_unique<StagedTransfer>(context_, pool_, std::move(buffer), std::move(carrier), values);
 }
 
 }  // namespace lockstep::cluster

@@ -1,11 +1,13 @@
-// Reductions of GPU tensors by MPI, piece by piece through two buffers of pinned host memory: one piece is on its way
-// to or from the GPU while the other is reduced.
+// Collectives and messages of GPU tensors by MPI, through pinned host memory. Collectives go piece by piece through two
+// buffers: one piece is on its way to or from the GPU while the other is MPI's. A message has a buffer of its own.
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <vector>
 
+#include "cluster/cuda/staged_transfer.hpp"
 #include "cluster/mpi_communicator.hpp"
 #include "device/cuda/context.hpp"
 
@@ -13,6 +15,7 @@ namespace lockstep::cluster {
 
 class StagedCommunicator final : public MpiCommunicator {
   public:
+    // Collective over `ranks`.
     StagedCommunicator(const std::vector<int>& ranks, Use use, std::shared_ptr<CudaContext> context);
     ~StagedCommunicator() override;
     using MpiCommunicator::all_reduce;
@@ -25,15 +28,22 @@ class StagedCommunicator final : public MpiCommunicator {
     std::unique_ptr<Transfer> begin_receive(Tensor values, int from, int tag) override;
 
   private:
-    void reduce(Tensor values, Reduce operation);
-    struct Begun {
-        Tensor values;
-        Reduce operation;
+    struct Buffer {
+        PinnedMemory memory;
+        CudaEvent ready;  // when the copies between it and the GPU have ended
     };
+    // What this rank copies from the GPU before MPI has a piece, and to the GPU after it.
+    struct Copies {
+        bool from_gpu, to_gpu;
+    };
+    void begin(std::function<void()> collective);
+    void pass(Tensor values, Copies copies, const std::function<void(Tensor piece)>& by_mpi);
+    std::vector<std::int64_t> all_to(int owner, std::int64_t count) const;  // cuts with one part that is not empty
+
     std::shared_ptr<CudaContext> context_;
-    std::array<void*, 2> buffers_{};
-    std::array<cudaEvent_t, 2> arrived_{};
-    std::vector<Begun> begun_;
+    std::array<Buffer, 2> buffers_;
+    std::shared_ptr<StagingPool> pool_;
+    std::vector<std::function<void()>> begun_;
 };
 
 }  // namespace lockstep::cluster

@@ -160,6 +160,10 @@ Device CudaContext::device() const {
     return {DeviceKind::cuda, index_, memory_.get()};
 }
 
+CudaStream CudaContext::make_communication_stream() const {
+    return make_stream(index_, true);
+}
+
 void CudaContext::synchronize() {
     check_cuda(cudaStreamSynchronize(compute()), "waiting for the operations issued so far");
     check_cuda(cudaStreamSynchronize(communication()), "waiting for the communication issued so far");

@@ -26,8 +26,10 @@ class CudaContext {
     Device device() const;
     const cudaDeviceProp& properties() const { return properties_; }
     cudaStream_t compute() const { return compute_.get(); }              // what a Backend issues
-    cudaStream_t communication() const { return communication_.get(); }  // of higher priority; collectives run here
+    cudaStream_t communication() const { return communication_.get(); }  // of higher priority
     void synchronize();                                                  // waits for both
+    // For communication that is not to wait for other communication: another stream of that priority.
+    CudaStream make_communication_stream() const;
 
     // `later` waits, on the GPU, for all that was issued to `earlier` so far. The host does not wait.
     void order(cudaStream_t earlier, cudaStream_t later);
