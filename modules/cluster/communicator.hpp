@@ -52,7 +52,8 @@ class Communicator {
     // Between two ranks of this communicator, ordered with the backend's work like all_reduce. Both sides name the same
     // tag, 0 … 32767, and the same bytes; messages of one direction between two ranks with the same tag arrive in the
     // order they were sent. Not every carrier can look at tags: both sides begin the messages of one direction in the
-    // same order. A message never waits for one of the other direction. A fault between a rank and itself.
+    // same order. Between neighbours of the ring of ranks a message never waits for one of the other direction, nor a
+    // rank's sends for its receives. A fault between a rank and itself.
     virtual std::unique_ptr<Transfer> begin_send(Tensor values, int to, int tag) = 0;
     virtual std::unique_ptr<Transfer> begin_receive(Tensor values, int from, int tag) = 0;
 

@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(reduce_scatter_of_all_kinds_of_parts) {
         for (std::int64_t i = cuts[own]; i < cuts[own + 1]; ++i)
             BOOST_TEST(got[static_cast<std::size_t>(i)] == sum_over(all, i));
     }
-    const Values<std::int32_t> integers(Type::int32, std::vector<std::int32_t>(session->size()));
+    const Values<std::int32_t> integers(Type::int32, std::vector<std::int32_t>(all.size()));
     std::vector<std::int64_t> ones(all.size() + 1);
     std::iota(ones.begin(), ones.end(), 0);
     BOOST_CHECK_THROW(world().begin_reduce_scatter(integers, ones), Error);
@@ -353,6 +353,39 @@ BOOST_AUTO_TEST_CASE(messages_through_a_pipeline, *at_least(2)) {
     }
     for (const auto& send : sends) send->wait();
     for (int i = 0; i < messages; ++i) BOOST_TEST(values[static_cast<std::size_t>(i)]->get() == numbers(i, count));
+}
+
+// The second message goes only when the first has come round the ring, and every rank awaits it before it sends the
+// first on: a send that waits for a receive begun before it hangs.
+BOOST_AUTO_TEST_CASE(sends_do_not_wait_for_receives, *at_least(2)) {
+    const int own = session->rank(), ranks = session->size();
+    for (const int step : {1, ranks - 1}) {
+        const int next = (own + step) % ranks, previous = (own + ranks - step) % ranks;
+        const Values<float> first(Type::fp32, numbers(own == 0 ? 1 : 99, 513));
+        const Values<float> second(Type::fp32, numbers(own == 0 ? 2 : 99, 515));
+        const Values<float> back(Type::fp32, numbers(99, 513)), again(Type::fp32, numbers(99, 515));
+        std::vector<std::unique_ptr<cluster::Transfer>> sends;
+        if (own == 0) {
+            sends.push_back(world().begin_send(first, next, 0));
+            const auto came = world().begin_receive(back, previous, 0);
+            const auto coming = world().begin_receive(again, previous, 0);
+            came->wait();
+            sends.push_back(world().begin_send(second, next, 0));
+            coming->wait();
+            BOOST_TEST(back.get() == numbers(1, 513));
+            BOOST_TEST(again.get() == numbers(2, 515));
+        } else {
+            const auto came = world().begin_receive(first, previous, 0);
+            came->wait();
+            const auto coming = world().begin_receive(second, previous, 0);
+            sends.push_back(world().begin_send(first, next, 0));
+            coming->wait();
+            sends.push_back(world().begin_send(second, next, 0));
+        }
+        for (const auto& send : sends) send->wait();
+        BOOST_TEST(first.get() == numbers(1, 513));
+        BOOST_TEST(second.get() == numbers(2, 515));
+    }
 }
 
 BOOST_AUTO_TEST_CASE(messages_that_may_not_be, *at_least(2)) {

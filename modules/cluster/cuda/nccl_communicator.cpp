@@ -40,8 +40,11 @@ ncclRedOp_t nccl_operation(Reduce operation) {
     throw fault_error("unknown reduction");
 }
 
-std::size_t place(int from, int to) {
-    return static_cast<std::size_t>((to > from ? 0 : 2) + from % 2);
+std::size_t place(int from, int to, int ranks) {
+    const int steps = (to - from + ranks) % ranks;  // up the ring
+    const bool up = 2 * steps == ranks ? to > from : 2 * steps < ranks;
+    const int sender = from == ranks - 1 && from % 2 == 0 ? 2 : from % 2;
+    return static_cast<std::size_t>((up ? 0 : 3) + sender);
 }
 
 bool equal(const std::vector<Tensor>& parts) {
@@ -90,9 +93,9 @@ NcclCommunicator::NcclCommunicator(const std::vector<int>& ranks, Use use, std::
       process_(std::move(process)),
       collectives_(*this, process_, *context_) {
     if (use != Use::transfers) return;
-    for (int from = 0; from < std::min(3, size()); ++from)
-        for (int to = 0; to < std::min(3, size()); ++to)
-            if (auto& made = transfers_[place(from, to)]; from != to && !made)
+    for (int from = 0; from < size(); ++from)
+        for (int to = 0; to < size(); ++to)
+            if (auto& made = transfers_[place(from, to, size())]; from != to && !made)
                 made = std::make_unique<NcclChannel>(*this, process_, *context_);
 }
 
@@ -173,7 +176,7 @@ void NcclCommunicator::finish_collectives() {
 }
 
 const NcclChannel& NcclCommunicator::channel(int from, int to) const {
-    return *transfers_[place(from, to)];
+    return *transfers_[place(from, to, size())];
 }
 
 std::unique_ptr<Transfer> NcclCommunicator::begin_transfer(const NcclChannel& channel,

@@ -36,9 +36,10 @@ class NcclCommunicator final : public MpiCommunicator {
     std::shared_ptr<CudaContext> context_;
     std::shared_ptr<NcclProcess> process_;
     NcclChannel collectives_;
-    // A channel's messages wait for those begun before, and a rank's sends are not to wait for its receives, nor
-    // messages up the ranks for those down: one channel for each direction and parity of the sender.
-    std::array<std::unique_ptr<NcclChannel>, 4> transfers_;
+    // A channel's messages wait for those begun before. In a ring of ranks a rank's sends are not to wait for its
+    // receives, nor messages up the ring for those down: for each direction a channel of the even senders, one of the
+    // odd, and one of the last where it and the first are both even.
+    std::array<std::unique_ptr<NcclChannel>, 6> transfers_;
     bool any_begun_ = false;
 };
 

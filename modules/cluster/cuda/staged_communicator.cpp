@@ -74,7 +74,6 @@ void StagedCommunicator::finish_collectives() {
         if (sync_mode() == SyncMode::collective) context_->synchronize();
         collective();
     }
-    context_->order(context_->communication(), context_->compute());
     if (sync_mode() == SyncMode::collective) context_->synchronize();
 }
 
@@ -104,7 +103,7 @@ void StagedCommunicator::pass(Tensor values, Copies copies, const std::function<
             "a copy after communication");
         buffer(i).ready.record(stream);
     }
-    // The buffers may be used again only when the last copies have left them.
+    // The buffers may be used again, and the backend go on, only when the last copies have ended.
     check_cuda(cudaStreamSynchronize(stream), "the end of a communication");
 }
 
