@@ -388,6 +388,28 @@ BOOST_AUTO_TEST_CASE(sends_do_not_wait_for_receives, *at_least(2)) {
     }
 }
 
+// A rank awaits the answer of the next one before the question that it will hand on.
+BOOST_AUTO_TEST_CASE(directions_do_not_wait_for_each_other, *at_least(3)) {
+    const int own = session->rank();
+    if (own > 2) return;
+    const Values<float> question(Type::fp32, numbers(own == 0 ? 1 : 99, 217));
+    const Values<float> answer(Type::fp32, numbers(own == 2 ? 2 : 99, 219));
+    std::vector<std::unique_ptr<cluster::Transfer>> transfers;
+    if (own == 0) transfers.push_back(world().begin_send(question, 1, 0));
+    if (own == 1) {
+        transfers.push_back(world().begin_receive(answer, 2, 0));
+        world().begin_receive(question, 0, 0)->wait();
+        transfers.push_back(world().begin_send(question, 2, 0));
+    }
+    if (own == 2) {
+        world().begin_receive(question, 1, 0)->wait();
+        transfers.push_back(world().begin_send(answer, 1, 0));
+    }
+    for (const auto& transfer : transfers) transfer->wait();
+    BOOST_TEST(question.get() == numbers(1, 217));
+    if (own > 0) BOOST_TEST(answer.get() == numbers(2, 219));
+}
+
 BOOST_AUTO_TEST_CASE(messages_that_may_not_be, *at_least(2)) {
     const int own = session->rank(), other = own == 0 ? 1 : 0;
     const Values<float> values(Type::fp32, numbers(own, 3));
@@ -427,6 +449,21 @@ BOOST_AUTO_TEST_CASE(exchange_of_blocks_of_any_size) {
         for (int rank = 0; rank < ranks; ++rank)
             for (const std::int32_t value : got[static_cast<std::size_t>(block * ranks + rank)])
                 BOOST_TEST(value == rank * 100 + own * 10 + block);
+}
+
+BOOST_AUTO_TEST_CASE(exchange_meets_no_other_message, *at_least(2)) {
+    const int own = session->rank(), ranks = session->size();
+    const int next = (own + 1) % ranks, previous = (own + ranks - 1) % ranks;
+    const Values<float> sent(Type::fp32, numbers(own, 7)), got(Type::fp32, numbers(99, 7));
+    std::vector<std::int32_t> here(7, own), there(7, -1);
+    const auto send = world().begin_send(sent, next, 0);
+    world().exchange({{previous, there.data(), 28}}, {{next, here.data(), 28}});
+    const auto receive = world().begin_receive(got, previous, 0);
+    send->wait();
+    receive->wait();
+    BOOST_TEST(there == std::vector<std::int32_t>(7, previous));
+    BOOST_TEST(got.get() == numbers(previous, 7));
+    BOOST_TEST(sent.get() == numbers(own, 7));
 }
 
 BOOST_AUTO_TEST_CASE(all_gather_of_blocks_of_any_size) {
