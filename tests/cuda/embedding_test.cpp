@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(forward_follows_the_reference) {
                     y.poison();
                     backend().embedding_forward(y.tensor().slice(start, rows * c.width).reshaped({rows, c.width}),
                                                 OnGpu(Type::int32, {rows}, as_values(ids)),
-                                                OnGpu(type, {c.vocabulary, c.width}, table),
+                                                OnGpu(type, {c.vocabulary, c.width}, table), 0,
                                                 positions ? places.tensor() : Tensor(), c.length, first);
                     Values actual = y.values();
                     actual.erase(actual.begin(), actual.begin() + start);
@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(backward_follows_the_reference_and_repeats) {
                     for_each_order([&] {
                         OnGpu dtable(Type::fp32, {c.vocabulary, c.width}, table),
                             dposition(Type::fp32, {c.length + 2, c.width}, position);
-                        backend().embedding_backward(dtable, positions ? dposition.tensor() : Tensor(), id, dy,
+                        backend().embedding_backward(dtable, positions ? dposition.tensor() : Tensor(), id, dy, 0,
                                                      c.length);
                         check_close(dtable.values(), expected, Type::fp32, static_cast<std::size_t>(rows),
                                     text(type, c) + fmt::format(", {} % of one id", hot));
