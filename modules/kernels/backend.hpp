@@ -149,11 +149,11 @@ class Backend {
                                      Tensor mean, Tensor inverse_deviation) = 0;
     // LayerNorm over columns divided among R ranks: x, y and their gradients [N, d'], weight and bias [d'] are a rank's
     // d' of the d columns, mean and inverse_deviation those of the whole rows. Between these operations the caller
-    // gathers the moments of all ranks and adds up their sums. fp32 moments [N, 2]: the mean of the d' columns, Σ (x -
-    // that mean)².
+    // gathers the moments of all ranks and adds up their sums.
+    //
+    // fp32 moments [N, 2]: the mean of the d' columns, and the sum of the squared distances from it.
     virtual void split_norm_moments(Tensor moments, Tensor x) = 0;
-    // moments fp32 [R, N, 2] of all ranks, `width` = d' columns each, merged to those of the whole row (Chan et al.
-    // 1979).
+    // moments fp32 [R, N, 2] of all ranks, of `width` = d' columns each, are merged (Chan et al. 1979).
     virtual void split_norm_statistics(Tensor mean, Tensor inverse_deviation, Tensor moments, std::int64_t width,
                                        float epsilon) = 0;
     virtual void split_norm_forward(Tensor y, Tensor x, Tensor mean, Tensor inverse_deviation, Tensor weight,
@@ -226,8 +226,7 @@ class Backend {
     // the whole, a target must lie in the columns of one rank. In three parts, between which the caller takes the
     // maxima of all ranks and adds up their sums.
     virtual void cross_entropy_maxima(Tensor maxima, Tensor logits) = 0;  // fp32 [N], the highest logit
-    // fp32 sums [N, 2]: Σ exp(x - maximum) over these columns; x[target] - maximum where the target lies in them, else
-    // 0.
+    // fp32 sums [N, 2]: Σ exp(x - maximum) over these columns; x[target] - maximum where they hold the target, else 0.
     virtual void cross_entropy_sums(Tensor sums, Tensor logits, Tensor maxima, Tensor targets,
                                     std::int64_t first_id) = 0;
     // Losses and, in place of the logits, gradients, as cross_entropy.

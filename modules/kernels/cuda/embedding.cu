@@ -37,16 +37,25 @@ __global__ void __launch_bounds__(threads)
     const int lane = static_cast<int>(threadIdx.x) % warp_width;
     if (row >= rows) return;
     const std::int32_t id = ids[row];
-    const T* const from = ids.outside(id) ? nullptr : table + static_cast<std::int64_t>(id) * row_width;
-    const T* const place = position ? position + (first_position + row % length) * row_width : nullptr;
+    const T* from = table + static_cast<std::int64_t>(id) * row_width;
+    const T* place = position ? position + (first_position + row % length) * row_width : nullptr;
     T* const to = y + row * row_width;
     constexpr std::int64_t step = static_cast<std::int64_t>(warp_width) * width;
+    if (ids.outside(id)) {  // the position alone, or zeros
+        from = place;
+        place = nullptr;
+        if (!from) {
+            for (std::int64_t column = lane * width; column < row_width; column += step)
+                store_pack(to + column, Pack<T, width>{});
+            return;
+        }
+    }
     for (std::int64_t first = lane * width; first < row_width; first += in_flight * step) {
         Pack<T, width> values[in_flight], places[in_flight];
 #pragma unroll
         for (int k = 0; k < in_flight; ++k) {
             if (first + k * step >= row_width) break;
-            values[k] = from ? load_pack<width>(from + first + k * step) : Pack<T, width>{};
+            values[k] = load_pack<width>(from + first + k * step);
             if (place) places[k] = load_pack<width>(place + first + k * step);
         }
 #pragma unroll

@@ -107,7 +107,8 @@ __global__ void __launch_bounds__(most_threads)
     }
     const float scale = gradient_scale * (loss_scale ? static_cast<float>(*loss_scale) : 1.0f);
     const float factor = scale / total, highest = maxima[row];
-    const std::int64_t place = target - first_id;
+    const std::int64_t from_first = target - first_id;
+    const int place = from_first >= 0 && from_first < columns ? static_cast<int>(from_first) : -1;
     for_row<true>(scores, columns, [&]<int count>(float(&values)[count], int first) {
 #pragma unroll
         for (int e = 0; e < count; ++e)
