@@ -30,8 +30,8 @@ void check_decisions(Decide&& decide) {
         BOOST_TEST((d[Decision::factor] == 1 && d[Decision::zeros] == 0));
         decide(d, 1, 1e30, 0, 0, LossScaling{});
         BOOST_TEST((d[Decision::factor] == 1 && d[Decision::updates] == 3));
-        for (const auto& [loss, squares] : bad_steps) {
-            decide(d, loss, squares, 7, 1, LossScaling{});
+        for (const auto& bad : bad_steps) {
+            decide(d, bad.first, bad.second, 7, 1, LossScaling{});
             BOOST_TEST((d[Decision::proceed] == 0 && d[Decision::updates] == 3 && d[Decision::zeros] == 7));
         }
         BOOST_TEST((d[Decision::loss_scale] == 64 && d[Decision::good_steps] == 0 && d[Decision::bad_steps] == 0));
@@ -50,10 +50,10 @@ void check_decisions(Decide&& decide) {
         decide(d, 1, 32.0 * 32.0, 0, 0, scaling);
         BOOST_TEST((d[Decision::gradient_norm] == 2 && d[Decision::factor] == 0.0625 && d[Decision::updates] == 4));
     }
-    for (const auto& [loss, squares] : bad_steps) {
+    for (const auto& bad : bad_steps) {
         Values d = fresh(32);
         const auto step = [&](bool good) {
-            good ? decide(d, 1, 1, 0, 1, scaling) : decide(d, loss, squares, 0, 1, scaling);
+            good ? decide(d, 1, 1, 0, 1, scaling) : decide(d, bad.first, bad.second, 0, 1, scaling);
             return Values{d[Decision::loss_scale], d[Decision::good_steps], d[Decision::bad_steps]};
         };
         BOOST_TEST((step(true) == Values{32, 1, 0}));
