@@ -39,8 +39,8 @@ void CpuBackend::adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor
     const double* decided = decision.fp64();
     if (decided[Decision::proceed] == 0) return;
     LOCKSTEP_ASSERT(decided[Decision::updates] >= 1);
-    const double beta1 = static_cast<double>(settings.beta1), beta2 = static_cast<double>(settings.beta2);
-    const double rate = static_cast<double>(settings.learning_rate);
+    const auto beta1 = static_cast<double>(settings.beta1), beta2 = static_cast<double>(settings.beta2);
+    const auto rate = static_cast<double>(settings.learning_rate);
     AdamWFactors plain{};
     plain.beta1 = settings.beta1;
     plain.beta2 = settings.beta2;

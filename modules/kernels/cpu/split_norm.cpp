@@ -25,7 +25,7 @@ void CpuBackend::split_norm_statistics(Tensor mean, Tensor inverse_deviation, Te
     LOCKSTEP_ASSERT(inverse_deviation.count() == rows && moments.count() == 2 * parts * rows && parts > 0 && width > 0);
     float *centre = mean.fp32(), *inverse = inverse_deviation.fp32();
     const float* of = moments.fp32();
-    const double columns = static_cast<double>(width);
+    const auto columns = static_cast<double>(width);
     parallel_for(rows, row_grain(parts), [&](std::int64_t first, std::int64_t last, int) {
         for (std::int64_t r = first; r < last; ++r) {
             double sum = 0, squares = 0;
