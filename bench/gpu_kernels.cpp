@@ -265,13 +265,13 @@ void Suite::embedding(std::int64_t n, std::int64_t d, std::int64_t vocabulary, T
     add("embedding forward", shape, type, 2 * pass, 0, [=, this](Arena& arena) -> Run {
         const Tensor y = make(arena, type, {n, d}), table = make(arena, type, {vocabulary, d});
         const Tensor ids = make_ids(arena, n, vocabulary);
-        return [=, this] { backend_->embedding_forward(y, ids, table, {}, n, 0); };
+        return [=, this] { backend_->embedding_forward(y, ids, table, 0, {}, n, 0); };
     });
     const double touched = 8.0 * static_cast<double>(std::min(n, vocabulary) * d);
     add("embedding backward", shape, type, pass + touched, 0, [=, this](Arena& arena) -> Run {
         const Tensor dy = make(arena, type, {n, d}), dtable = make(arena, Type::fp32, {vocabulary, d});
         const Tensor ids = make_ids(arena, n, vocabulary);
-        return [=, this] { backend_->embedding_backward(dtable, {}, ids, dy, n); };
+        return [=, this] { backend_->embedding_backward(dtable, {}, ids, dy, 0, n); };
     });
 }
 
@@ -306,7 +306,7 @@ void Suite::head(std::int64_t rows, std::int64_t vocabulary, Type type) {
     add("cross entropy", fmt::format("{} x {}", rows, vocabulary), type, bytes, 0, [=, this](Arena& arena) -> Run {
         const Tensor losses = make(arena, Type::fp32, {rows}), logits = make(arena, type, {rows, vocabulary});
         const Tensor targets = make_ids(arena, rows, vocabulary);
-        return [=, this] { backend_->cross_entropy(losses, logits, targets, 1.0f); };
+        return [=, this] { backend_->cross_entropy(losses, logits, targets, 1.0f, {}); };
     });
 }
 
@@ -317,15 +317,15 @@ void Suite::optimizer(std::int64_t count, Type type) {
         std::vector<Tensor> t;
         for (int i = 0; i < 4; ++i) t.push_back(make(arena, Type::fp32, {count}, 0.1));
         const Tensor working = make(arena, type, {count}), decays = make_ids(arena, count / 512 + 1, 1 << 30);
-        const Tensor decision = arena.allocate(Type::fp64, {4});
+        const Tensor decision = arena.allocate(Type::fp64, {8});
         if (!arena.measuring()) backend_->fill(decision, 1);
         return [=, this] {
             backend_->adamw(t[0], working, t[1], t[2], t[3], decays, decision, {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f});
         };
     });
     add("sum of squares", shape, Type::fp32, 4 * all, 0, [=, this](Arena& arena) -> Run {
-        const Tensor x = make(arena, Type::fp32, {count}), total = arena.allocate(Type::fp64, {1});
-        return [=, this] { backend_->sum_of_squares(total, x, Accumulate::no); };
+        const Tensor x = make(arena, Type::fp32, {count}), totals = arena.allocate(Type::fp64, {2});
+        return [=, this] { backend_->sum_of_squares(totals, x, Accumulate::no); };
     });
 }
 

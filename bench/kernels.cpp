@@ -179,7 +179,7 @@ void Suite::elementwise() {
         std::vector<Tensor> t;
         for (int i = 0; i < 4; ++i) t.push_back(make(arena, {parameters}, 0.5, 0.25));
         const Tensor decays = arena.allocate(Type::int32, {parameters / 512 + 1});
-        const Tensor decision = arena.allocate(Type::fp64, {4});
+        const Tensor decision = arena.allocate(Type::fp64, {8});
         if (!arena.measuring()) {
             backend_.fill(decays, -1);
             backend_.fill(decision, 1);
@@ -189,8 +189,8 @@ void Suite::elementwise() {
         };
     });
     memory("sum_of_squares/10M", parameters, [this](Arena& arena) -> Run {
-        const Tensor x = make(arena, {parameters}), total = arena.allocate(Type::fp64, {1});
-        return [=, this] { backend_.sum_of_squares(total, x, Accumulate::no); };
+        const Tensor x = make(arena, {parameters}), totals = arena.allocate(Type::fp64, {2});
+        return [=, this] { backend_.sum_of_squares(totals, x, Accumulate::no); };
     });
 }
 
@@ -198,7 +198,7 @@ void Suite::vocabulary_sized() {
     memory("cross_entropy", 2 * head_rows * vocabulary, [this](Arena& arena) -> Run {
         const Tensor losses = make(arena, {head_rows}), logits = make(arena, {head_rows, vocabulary});
         const Tensor targets = make_ids(arena, head_rows, vocabulary);
-        return [=, this] { backend_.cross_entropy(losses, logits, targets, 1.0f / rows); };
+        return [=, this] { backend_.cross_entropy(losses, logits, targets, 1.0f / rows, {}); };
     });
     for (const bool backward : {false, true})
         memory(backward ? "embedding/backward" : "embedding/forward", (backward ? 5 : 3) * rows * width,
@@ -207,9 +207,9 @@ void Suite::vocabulary_sized() {
                    const Tensor ids = make_ids(arena, rows, vocabulary), y = make(arena, {rows, width});
                    return [=, this] {
                        if (backward)
-                           backend_.embedding_backward(table, position, ids, y, rows);
+                           backend_.embedding_backward(table, position, ids, y, 0, rows);
                        else
-                           backend_.embedding_forward(y, ids, table, position, rows, 0);
+                           backend_.embedding_forward(y, ids, table, 0, position, rows, 0);
                    };
                });
 }

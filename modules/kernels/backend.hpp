@@ -55,9 +55,18 @@ struct TttState {
     Tensor weight1_sum, bias1_sum, weight2_sum, bias2_sum;  // Σ λ ∇ since then
 };
 
-// The places of a decision about an update, fp64 [4].
+// The places of a decision about an update, fp64 [8].
 struct Decision {
-    static constexpr int proceed = 0, factor = 1, gradient_norm = 2, updates = 3;
+    static constexpr int proceed = 0, factor = 1, gradient_norm = 2, updates = 3, loss_scale = 4, good_steps = 5,
+                         bad_steps = 6, zeros = 7;
+};
+
+// How the loss scale follows the gradients (Micikevicius et al. 2018): doubled after `growth_interval` good steps,
+// halved by each bad step from the hysteresis-th since it was last doubled, never below `minimum`. growth_interval 0:
+// the scale stays 1.
+struct LossScaling {
+    std::int64_t growth_interval = 0, hysteresis = 0;
+    double minimum = 1;
 };
 
 // Values on their way from the device.
@@ -99,9 +108,10 @@ class Backend {
     virtual void add(Tensor y, Tensor x) = 0;        // y += x
     virtual void scale(Tensor y, float factor) = 0;  // fp32 y *= factor
 
-    // Scalars stay on the device: fp64 [1], sums of fp32 x in a fixed order.
+    // Scalars stay on the device: fp64 [1], sums of fp32 x in a fixed order; fp64 [2], the sum of squares and the
+    // number of elements that are exactly zero.
     virtual void sum(Tensor total, Tensor x, Accumulate accumulate) = 0;
-    virtual void sum_of_squares(Tensor total, Tensor x, Accumulate accumulate) = 0;
+    virtual void sum_of_squares(Tensor totals, Tensor x, Accumulate accumulate) = 0;
 
     // Matrix products, row-major: c [m, n] (+)= op(a) op(b), op(a) is [m, k], op(b) is [k, n]. Tensors of more axes are
     // taken as [all but last, last]. a and b are of one type, c of that or fp32.
@@ -118,10 +128,11 @@ class Backend {
     virtual void bias_backward(Tensor dbias, Tensor dy) = 0;  // fp32 dbias [d] += column sums of dy [N, d]
 
     // Embedding: ids int32 [N], tables of type T, their gradients fp32. position [context, d] may be empty; row s·L + t
-    // adds position[first_position + t].
-    virtual void embedding_forward(Tensor y, Tensor ids, Tensor table, Tensor position, std::int64_t length,
-                                   std::int64_t first_position) = 0;
-    virtual void embedding_backward(Tensor dtable, Tensor dposition, Tensor ids, Tensor dy,
+    // adds position[first_position + t]. The table holds the ids first_id, first_id + 1, …: an id outside it adds
+    // nothing (a row of zeros, to which `position` is still added) and gets no gradient.
+    virtual void embedding_forward(Tensor y, Tensor ids, Tensor table, std::int64_t first_id, Tensor position,
+                                   std::int64_t length, std::int64_t first_position) = 0;
+    virtual void embedding_backward(Tensor dtable, Tensor dposition, Tensor ids, Tensor dy, std::int64_t first_id,
                                     std::int64_t length) = 0;  // both +=
 
     // Norms over the last axis. Statistics are fp32 [N], kept for backward. dx, dweight, dbias are +=. Forward, where
@@ -136,6 +147,24 @@ class Backend {
                                     Tensor weight, Tensor bias, float epsilon) = 0;
     virtual void layer_norm_backward(Tensor dx, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight,
                                      Tensor mean, Tensor inverse_deviation) = 0;
+    // LayerNorm over columns divided among R ranks: x, y and their gradients [N, d'], weight and bias [d'] are a rank's
+    // d' of the d columns, mean and inverse_deviation those of the whole rows. Between these operations the caller
+    // gathers the moments of all ranks and adds up their sums.
+    //
+    // fp32 moments [N, 2]: the mean of the d' columns, and the sum of the squared distances from it.
+    virtual void split_norm_moments(Tensor moments, Tensor x) = 0;
+    // moments fp32 [R, N, 2] of all ranks, of `width` = d' columns each, are merged (Chan et al. 1979).
+    virtual void split_norm_statistics(Tensor mean, Tensor inverse_deviation, Tensor moments, std::int64_t width,
+                                       float epsilon) = 0;
+    virtual void split_norm_forward(Tensor y, Tensor x, Tensor mean, Tensor inverse_deviation, Tensor weight,
+                                    Tensor bias) = 0;
+    // fp32 sums [N, 2] = Σ u, Σ u x̂ over these columns, u = weight ⊙ dy, x̂ the normalised x; dweight, dbias +=.
+    virtual void split_norm_backward_sums(Tensor sums, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight,
+                                          Tensor mean, Tensor inverse_deviation) = 0;
+    // dx (overwritten) = inverse_deviation (u - sums₀/all_width - x̂ sums₁/all_width), with the sums over all ranks and
+    // all_width = d.
+    virtual void split_norm_backward(Tensor dx, Tensor dy, Tensor x, Tensor weight, Tensor mean,
+                                     Tensor inverse_deviation, Tensor sums, std::int64_t all_width) = 0;
 
     // Rotary positions in place on x [N, heads·f]; cosine, sine fp32 [period, f/2]; row s·L + t uses table row
     // (first_position + t) mod period. `inverse` rotates back, which is the backward.
@@ -190,15 +219,30 @@ class Backend {
 
     // Softmax cross-entropy, one loss per row: losses fp32 [N] = -log softmax(logits)[target]; rows whose target is
     // negative lose 0. With gradient_scale != 0 the logits [N, V] are overwritten by gradient_scale ·
-    // d(loss)/d(logits).
-    virtual void cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale) = 0;
+    // d(loss)/d(logits), multiplied by loss_scale too: fp64 [1], read when the operation runs; empty: 1.
+    virtual void cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale,
+                               Tensor loss_scale) = 0;
+    // The same over a vocabulary divided among ranks: the logits [N, V'] are the columns first_id, first_id + 1, … of
+    // the whole, a target must lie in the columns of one rank. In three parts, between which the caller takes the
+    // maxima of all ranks and adds up their sums.
+    virtual void cross_entropy_maxima(Tensor maxima, Tensor logits) = 0;  // fp32 [N], the highest logit
+    // fp32 sums [N, 2]: Σ exp(x - maximum) over these columns; x[target] - maximum where they hold the target, else 0.
+    virtual void cross_entropy_sums(Tensor sums, Tensor logits, Tensor maxima, Tensor targets,
+                                    std::int64_t first_id) = 0;
+    // Losses and, in place of the logits, gradients, as cross_entropy.
+    virtual void cross_entropy_finish(Tensor losses, Tensor logits, Tensor maxima, Tensor sums, Tensor targets,
+                                      std::int64_t first_id, float gradient_scale, Tensor loss_scale) = 0;
 
     // Whether this step's gradients are used, and how strongly, decided on the device; `decision` is laid out as
-    // Decision. proceed = 1 where loss and sum_of_squares (fp64 [1] each) are finite, else 0; gradient_norm =
-    // sqrt(sum_of_squares) · inverse_scale; factor = inverse_scale · min(1, clip / (gradient_norm + 1e-6)), without the
-    // second where clip is 0; updates += proceed.
-    virtual void decide_update(Tensor decision, Tensor loss, Tensor sum_of_squares, double clip,
-                               double inverse_scale) = 0;
+    // Decision. The gradients are loss_scale times too large (where scaling is off: 1 time); totals are those of
+    // sum_of_squares. proceed = 1 where loss (fp64 [1]) and totals[0] are finite, else 0; gradient_norm =
+    // sqrt(totals[0]) / loss_scale; factor = min(1, clip / (gradient_norm + 1e-6)) / loss_scale, without the minimum
+    // where clip is 0; updates += proceed; zeros = totals[1]. Then, where scaling is on, for the next step:
+    //     not proceeding: good_steps = 0, bad_steps += 1; at bad_steps >= hysteresis: loss_scale = max(loss_scale / 2,
+    //                     minimum)
+    //     proceeding:     good_steps += 1; at growth_interval: loss_scale *= 2, good_steps = bad_steps = 0
+    virtual void decide_update(Tensor decision, Tensor loss, Tensor totals, double clip,
+                               const LossScaling& scaling) = 0;
     // AdamW with decoupled decay (Loshchilov & Hutter 2019), elementwise over flat fp32 tensors, nothing where
     // `decision` says not to proceed: the gradient is multiplied by the decision's factor, its updates are the step
     // that counts from

@@ -67,7 +67,7 @@ void Decoder::feed_piece(const std::int32_t* tokens, std::int64_t count) {
     const Tensor ids = workspace_.allocate(Type::int32, {count});
     backend_.upload(ids, tokens);
     const Tensor h = workspace_.allocate(type_, {count, model_.width});
-    backend_.embedding_forward(h, ids, table_, learned_position_, count, position_);
+    backend_.embedding_forward(h, ids, table_, 0, learned_position_, count, position_);
     for (std::size_t i = 0; i < blocks_.size(); ++i) blocks_[i].decode(backend_, workspace_, h, states_[i], position_);
     const Tensor last = h.slice(count - 1, 1), normed = workspace_.allocate(type_, {1, model_.width});
     Norm::Statistics statistics;

@@ -119,7 +119,7 @@ void Stage::set_inner_rate_factor(double factor) {
 void Stage::forward(int slot, Tensor ids) {
     Slot& kept = slots_[static_cast<std::size_t>(slot)];
     if (options_.range.embedding)
-        backend_.embedding_forward(kept.input, ids, table_, position_, options_.shape.length, 0);
+        backend_.embedding_forward(kept.input, ids, table_, 0, position_, options_.shape.length, 0);
     Tensor h = kept.input;
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
         const OptionalScope timed(timed_ ? options_.tracer : nullptr, forward_regions_, i);
@@ -142,7 +142,7 @@ void Stage::loss(int slot, Tensor targets, float gradient_scale, Tensor losses) 
         const Tensor logits = all_logits.slice(0, count), normed = kept.normed.slice(first, count);
         backend_.product(logits, normed, Transpose::no, head_, Transpose::yes, Accumulate::no);
         backend_.cross_entropy(losses.slice(first, count), logits, targets.slice(first, count),
-                               backward ? gradient_scale : 0);
+                               backward ? gradient_scale : 0, {});
         if (!backward) continue;
         backend_.product(dnormed.slice(first, count), logits, Transpose::no, head_, Transpose::no, Accumulate::no);
         backend_.product(dhead_, logits, Transpose::yes, normed, Transpose::no, Accumulate::yes);
@@ -171,7 +171,7 @@ void Stage::backward_blocks(int slot, std::size_t first, std::size_t last) {
 
 void Stage::backward_embedding(int slot, Tensor ids) {
     if (options_.range.embedding)
-        backend_.embedding_backward(dtable_, dposition_, ids, hidden_gradient(slot), options_.shape.length);
+        backend_.embedding_backward(dtable_, dposition_, ids, hidden_gradient(slot), 0, options_.shape.length);
 }
 
 void Stage::logits(int slot, Tensor logits) {

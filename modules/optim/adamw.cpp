@@ -18,14 +18,15 @@ AdamW::AdamW(kernels::Backend& backend, model::ParameterSet& parameters, const c
     second_moment_ = all_moments_.slice(count, count);
     const auto plan = [&](Arena& arena) {
         decays_ = arena.allocate(Type::int32, {(count + unit * units_a_word - 1) / (unit * units_a_word)});
-        decision_ = arena.allocate(Type::fp64, {4});
-        squares_ = arena.allocate(Type::fp64, {1});
+        decision_ = arena.allocate(Type::fp64, {8});
+        squares_ = arena.allocate(Type::fp64, {2});
     };
     Arena measure(backend.device());
     plan(measure);
     small_ = Arena(backend.device(), measure.peak(), "optimizer state");
     plan(small_);
     mark_decaying();
+    set_updates(0);
 }
 
 void AdamW::mark_decaying() {
@@ -43,14 +44,15 @@ void AdamW::mark_decaying() {
 }
 
 void AdamW::set_updates(std::int64_t updates) {
-    std::vector<double> decision(4);
+    std::vector<double> decision(8);
     decision[kernels::Decision::updates] = static_cast<double>(updates);
+    decision[kernels::Decision::loss_scale] = 1;
     backend_.upload(decision_, decision.data());
 }
 
 void AdamW::update(double learning_rate, Tensor loss) {
     backend_.sum_of_squares(squares_, parameters_.all_gradients(), kernels::Accumulate::no);
-    backend_.decide_update(decision_, loss, squares_, settings_.clip, 1);
+    backend_.decide_update(decision_, loss, squares_, settings_.clip, kernels::LossScaling{});
     backend_.adamw(
         parameters_.all_values(), parameters_.all_working(), parameters_.all_gradients(), first_moment_, second_moment_,
         decays_, decision_,

@@ -2,6 +2,7 @@
 #define BOOST_TEST_MODULE cuda_adamw
 #include "reference/adamw.hpp"
 #include "cuda/support.hpp"
+#include "unit/kernels/decision_cases.hpp"
 
 using namespace lockstep;
 using namespace lockstep::cuda_tests;
@@ -30,7 +31,7 @@ Values decay_words(std::int64_t count) {
 }
 
 Values decision_of(double proceed, double factor, double updates) {
-    Values decision(4);
+    Values decision(8);
     decision[Decision::proceed] = proceed;
     decision[Decision::factor] = factor;
     decision[Decision::updates] = updates;
@@ -93,7 +94,7 @@ BOOST_AUTO_TEST_CASE(adamw_follows_the_reference_for_several_steps) {
                         for (double& value : state.g) value *= -0.75;
                         state.gradient.set(state.g);
                         for (double& value : state.g) value = static_cast<double>(static_cast<float>(value));
-                        const OnGpu decision(Type::fp64, {4}, decision_of(1, 0.5, step));
+                        const OnGpu decision(Type::fp64, {8}, decision_of(1, 0.5, step));
                         state.update(decision, usual, true);
                         state.update_reference(usual, 0.5, step);
                     }
@@ -113,7 +114,7 @@ BOOST_AUTO_TEST_CASE(adamw_follows_the_reference_for_several_steps) {
 
 BOOST_AUTO_TEST_CASE(a_working_copy_may_be_absent) {
     State state(1234, 0, Type::fp32);
-    state.update(OnGpu(Type::fp64, {4}, decision_of(1, 1, 1)), usual, false);
+    state.update(OnGpu(Type::fp64, {8}, decision_of(1, 1, 1)), usual, false);
     state.update_reference(usual, 1, 1);
     check_close(state.parameter.values(), state.p, Type::fp32, 5, "parameter");
 }
@@ -122,30 +123,18 @@ BOOST_AUTO_TEST_CASE(nothing_is_written_where_the_decision_says_no) {
     State state(1025, 0, Type::bf16);
     const auto parameter = state.parameter.bytes(), first = state.first.bytes(), second = state.second.bytes(),
                working = state.working.bytes();
-    state.update(OnGpu(Type::fp64, {4}, decision_of(0, static_cast<double>(kernel_tests::not_a_number), 3)), usual,
+    state.update(OnGpu(Type::fp64, {8}, decision_of(0, static_cast<double>(kernel_tests::not_a_number), 3)), usual,
                  true);
     BOOST_TEST((state.parameter.bytes() == parameter && state.first.bytes() == first));
     BOOST_TEST((state.second.bytes() == second && state.working.bytes() == working));
 }
 
 BOOST_AUTO_TEST_CASE(an_update_is_decided_from_the_loss_and_the_norm) {
-    OnGpu decision(Type::fp64, {4}, {0, 0, 0, 0});
-    const auto decide = [&](double loss, double squares, double clip, double inverse_scale) {
-        backend().decide_update(decision, OnGpu(Type::fp64, {1}, {loss}), OnGpu(Type::fp64, {1}, {squares}), clip,
-                                inverse_scale);
-        return decision.values();
-    };
-    Values d = decide(1, 16, 1, 1);
-    BOOST_TEST((d[Decision::proceed] == 1 && d[Decision::gradient_norm] == 4 && d[Decision::updates] == 1));
-    BOOST_TEST(d[Decision::factor] == 1 / (4 + 1e-6));
-    d = decide(1, 16, 8, 0.5);  // gradients scaled by 2: their norm is 2, below the clip
-    BOOST_TEST((d[Decision::gradient_norm] == 2 && d[Decision::factor] == 0.5));
-    d = decide(1, 1e30, 0, 1);
-    BOOST_TEST((d[Decision::factor] == 1 && d[Decision::updates] == 3));
-    const double nan = static_cast<double>(kernel_tests::not_a_number),
-                 inf = static_cast<double>(kernel_tests::infinity);
-    for (const auto& bad : {std::pair{nan, 1.0}, std::pair{1.0, nan}, std::pair{inf, 1.0}, std::pair{1.0, inf}}) {
-        d = decide(bad.first, bad.second, 1, 1);
-        BOOST_TEST((d[Decision::proceed] == 0 && d[Decision::updates] == 3));
-    }
+    kernel_tests::check_decisions([](Values& decision, double loss, double squares, double zeros, double clip,
+                                     const kernels::LossScaling& scaling) {
+        const OnGpu on_gpu(Type::fp64, {8}, decision);
+        backend().decide_update(on_gpu, OnGpu(Type::fp64, {1}, {loss}), OnGpu(Type::fp64, {2}, {squares, zeros}), clip,
+                                scaling);
+        decision = on_gpu.values();
+    });
 }

@@ -22,7 +22,8 @@ std::vector<int> some_targets(std::size_t rows, int vocabulary) {
     return targets;
 }
 
-// Losses and gradients of [rows, vocabulary] logits of which the first starts `skip` elements past an aligned address.
+// Losses and gradients of [rows, vocabulary] logits of which the first starts `skip` elements past an aligned address;
+// with a loss scale where there are several rows.
 Results check(Type type, std::int64_t rows, int vocabulary, std::int64_t skip) {
     const std::string what = fmt::format("[{}, {}] {} skip {}", rows, vocabulary, type_name(type), skip);
     const auto count = static_cast<std::size_t>(rows * vocabulary), terms = static_cast<std::size_t>(vocabulary);
@@ -37,9 +38,11 @@ Results check(Type type, std::int64_t rows, int vocabulary, std::int64_t skip) {
     only_losses.poison();
 
     const auto before = memory.bytes();
-    backend().cross_entropy(only_losses, logits, ids, 0.0f);
+    backend().cross_entropy(only_losses, logits, ids, 0.0f, {});
     BOOST_CHECK_MESSAGE(memory.bytes() == before, what << ": logits changed without a gradient");
-    backend().cross_entropy(losses, logits, ids, scale);
+    const OnGpu loss_scale(Type::fp64, {1}, {4.0});
+    const bool scaled = rows > 1;
+    backend().cross_entropy(losses, logits, ids, scale, scaled ? loss_scale.tensor() : Tensor());
     BOOST_CHECK_MESSAGE(only_losses.bytes() == losses.bytes(), what << ": the gradient changes the losses");
 
     const auto expected = reference::cross_entropy(scores, targets);
@@ -51,7 +54,8 @@ Results check(Type type, std::int64_t rows, int vocabulary, std::int64_t skip) {
     for (std::size_t i = 0; i < count; ++i) {
         const bool chosen = targets[i / terms] == static_cast<int>(i % terms);
         (chosen ? target_actual : other_actual).push_back(after[i + static_cast<std::size_t>(skip)]);
-        (chosen ? target_expected : other_expected).push_back(static_cast<double>(scale) * expected.dlogits[i]);
+        (chosen ? target_expected : other_expected)
+            .push_back((scaled ? 4 : 1) * static_cast<double>(scale) * expected.dlogits[i]);
     }
     if (vocabulary > 1) check_close(target_actual, target_expected, type, terms, what + " gradients of targets");
     if (vocabulary == 1)
@@ -93,7 +97,7 @@ BOOST_AUTO_TEST_CASE(minus_infinity_is_probability_zero) {
         scores[7] = 2;
         scores[200] = 2;
         const OnGpu logits(type, {1, vocabulary}, scores), target(Type::int32, {1}, {200.0}), loss(Type::fp32, {1});
-        backend().cross_entropy(loss, logits, target, 1.0f);
+        backend().cross_entropy(loss, logits, target, 1.0f, {});
         check_close(loss.values(), {std::log(2.0)}, Type::fp32, vocabulary, "loss");
         const Values gradient = logits.values();
         for (std::size_t i = 0; i < vocabulary; ++i) BOOST_TEST(gradient[i] == (i == 7 ? 0.5 : i == 200 ? -0.5 : 0.0));
@@ -103,7 +107,7 @@ BOOST_AUTO_TEST_CASE(minus_infinity_is_probability_zero) {
 BOOST_AUTO_TEST_CASE(large_logits_do_not_overflow) {
     const OnGpu logits(Type::fp32, {2, 3}, {5000, 5001, 4999, -5000, -5001, -4999});
     const OnGpu targets(Type::int32, {2}, {0.0, 2.0}), losses(Type::fp32, {2});
-    backend().cross_entropy(losses, logits, targets, 0.0f);
+    backend().cross_entropy(losses, logits, targets, 0.0f, {});
     const double total = 1 + std::exp(1.0) + std::exp(-1.0);
     check_close(losses.values(), {std::log(total), std::log(total) - 1}, Type::fp32, 3, "losses");
 }
@@ -117,7 +121,7 @@ BOOST_AUTO_TEST_CASE(not_a_number_and_targets_beyond_the_vocabulary_reach_the_lo
             const OnGpu logits(Type::bf16, {4, static_cast<std::int64_t>(vocabulary)}, scores);
             const OnGpu targets(Type::int32, {4}, {1.0, 1.0, 1.0, static_cast<double>(vocabulary)});
             const OnGpu losses(Type::fp32, {4});
-            backend().cross_entropy(losses, logits, targets, 1.0f);
+            backend().cross_entropy(losses, logits, targets, 1.0f, {});
             const Values loss = losses.values();
             BOOST_TEST((std::isfinite(loss[0]) && std::isnan(loss[1]) && std::isnan(loss[2]) && std::isnan(loss[3])));
         }

@@ -49,7 +49,7 @@ class Mode {
 
 // Tensors for a few operations of several kinds: a product, elementwise work, sums that take working memory.
 struct Work {
-    OnGpu a{Type::fp32, {33, 17}}, b{Type::fp32, {17, 31}}, c{Type::fp32, {33, 31}}, sum{Type::fp64, {1}};
+    OnGpu a{Type::fp32, {33, 17}}, b{Type::fp32, {17, 31}}, c{Type::fp32, {33, 31}}, sum{Type::fp64, {2}};
 
     void upload(const std::string& purpose) {
         a.set(random_rounded(Type::fp32, 33 * 17, purpose + "a"));

@@ -27,12 +27,12 @@ Values part(const Values& values, std::int64_t start, std::int64_t size) {
 }
 
 double total_of(Tensor x, bool squares, Accumulate accumulate, double before) {
-    OnGpu total(Type::fp64, {1}, {before});
+    OnGpu total(Type::fp64, {1}, {before}), totals(Type::fp64, {2}, {before, 0.0});
     if (squares)
-        backend().sum_of_squares(total, x, accumulate);
+        backend().sum_of_squares(totals, x, accumulate);
     else
         backend().sum(total, x, accumulate);
-    return total.values()[0];
+    return squares ? totals.values()[0] : total.values()[0];
 }
 
 }  // namespace
@@ -111,13 +111,14 @@ BOOST_AUTO_TEST_CASE(sums_are_taken_in_double) {
                 squares += value * value;
             }
             for_each_order([&] {
-                OnGpu totals(Type::fp64, {2});
+                OnGpu totals(Type::fp64, {3});
                 totals.poison();
                 backend().sum(totals.tensor().slice(0, 1), x, Accumulate::no);
-                backend().sum_of_squares(totals.tensor().slice(1, 1), x, Accumulate::no);
+                backend().sum_of_squares(totals.tensor().slice(1, 2), x, Accumulate::no);
                 const Values values = totals.values();
                 BOOST_TEST(std::abs(values[0] - sum) <= 1e-13 * absolute, at(Type::fp32, size, start));
                 BOOST_TEST(std::abs(values[1] - squares) <= 1e-13 * squares, at(Type::fp32, size, start));
+                BOOST_TEST(values[2] == 0.0);
                 return std::vector<std::vector<char>>{totals.bytes()};
             });
             BOOST_TEST(std::abs(total_of(x, false, Accumulate::yes, 5) - sum - 5) <= 1e-13 * (absolute + 5));
@@ -131,6 +132,25 @@ BOOST_AUTO_TEST_CASE(sums_are_taken_in_double) {
     large[777] = static_cast<double>(kernel_tests::infinity);
     BOOST_TEST(std::isinf(total_of(OnGpu(Type::fp32, {1000}, large), true, Accumulate::no, 0)));
     BOOST_TEST(total_of(finite.tensor().slice(0, 0), false, Accumulate::no, 1) == 0.0);
+}
+
+BOOST_AUTO_TEST_CASE(zeros_are_counted) {
+    for (const std::int64_t size : {1, 31, 33, 4096, 4097, 20011, 900001})
+        for (const auto start : starts)
+            for (const std::size_t every : {1u, 7u}) {
+                Values all = random_rounded(Type::fp32, count(size + 1), "x");
+                double zeros = 0;
+                for (std::size_t i = 0; i < all.size(); i += every) {
+                    all[i] = i % 2 == 0 ? 0.0 : -0.0;
+                    zeros += i >= count(start) && i < count(start + size) ? 1 : 0;
+                }
+                const OnGpu x(Type::fp32, {size + 1}, all);
+                const OnGpu totals(Type::fp64, {2}, {1, 10});
+                backend().sum_of_squares(totals, x.tensor().slice(start, size), Accumulate::no);
+                BOOST_TEST(totals.values()[1] == zeros, at(Type::fp32, size, start));
+                backend().sum_of_squares(totals, x.tensor().slice(start, size), Accumulate::yes);
+                BOOST_TEST(totals.values()[1] == 2 * zeros, at(Type::fp32, size, start));
+            }
 }
 
 BOOST_AUTO_TEST_CASE(a_bias_is_added_to_every_row) {

@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(forward_follows_the_reference) {
                     y.poison();
                     backend().embedding_forward(y.tensor().slice(start, rows * c.width).reshaped({rows, c.width}),
                                                 OnGpu(Type::int32, {rows}, as_values(ids)),
-                                                OnGpu(type, {c.vocabulary, c.width}, table),
+                                                OnGpu(type, {c.vocabulary, c.width}, table), 0,
                                                 positions ? places.tensor() : Tensor(), c.length, first);
                     Values actual = y.values();
                     actual.erase(actual.begin(), actual.begin() + start);
@@ -84,12 +84,65 @@ BOOST_AUTO_TEST_CASE(backward_follows_the_reference_and_repeats) {
                     for_each_order([&] {
                         OnGpu dtable(Type::fp32, {c.vocabulary, c.width}, table),
                             dposition(Type::fp32, {c.length + 2, c.width}, position);
-                        backend().embedding_backward(dtable, positions ? dposition.tensor() : Tensor(), id, dy,
+                        backend().embedding_backward(dtable, positions ? dposition.tensor() : Tensor(), id, dy, 0,
                                                      c.length);
                         check_close(dtable.values(), expected, Type::fp32, static_cast<std::size_t>(rows),
                                     text(type, c) + fmt::format(", {} % of one id", hot));
                         check_close(dposition.values(), positions ? expected_position : position, Type::fp32,
                                     static_cast<std::size_t>(c.sequences), text(type, c) + ", position");
+                        return std::vector{dtable.bytes(), dposition.bytes()};
+                    });
+                }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(ids_outside_the_table_add_nothing) {
+    struct Part {
+        int first, held;
+    };
+    for_each_type([](Type type) {
+        for (const std::int64_t width : {7, 264})
+            for (const Part& part : {Part{0, 300}, {0, 127}, {100, 128}, {171, 129}, {299, 1}, {1000, 5}})
+                for (const bool positions : {false, true}) {
+                    const Case c{5, 29, part.held, width};
+                    const std::int64_t rows = c.sequences * c.length, start = positions ? 1 : 0;
+                    const std::string what = text(type, c) + fmt::format(" from {}", part.first);
+                    std::vector<int> ids = ids_of({c.sequences, c.length, 300, width}, 40);
+                    ids[0] = -1;
+                    ids[50] = std::numeric_limits<int>::max();
+                    const OnGpu id(Type::int32, {rows}, as_values(ids));
+                    const auto sizes = [](std::int64_t size) { return static_cast<std::size_t>(size); };
+                    const Values table = random_rounded(type, count(part.held, width), "table");
+                    const Values position =
+                        positions ? random_rounded(type, count(c.length, width), "position") : Values();
+                    const OnGpu places(type, {c.length, width}, positions ? position : Values(count(c.length, width)));
+                    const Skewed y(type, {rows, width}, start);
+                    backend().embedding_forward(y, id, OnGpu(type, {part.held, width}, table), part.first,
+                                                positions ? places.tensor() : Tensor(), c.length, 0);
+                    check_close(y.values(),
+                                reference::embedding_forward(ids, table, position, sizes(width), sizes(c.length), 0,
+                                                             part.first),
+                                type, 1, what);
+                    const Values dy = random_rounded(type, count(rows, width), "dy");
+                    const Skewed gradient(type, {rows, width}, start, dy);
+                    // A row before and one behind must stay as they are.
+                    const Values guarded = random_rounded(Type::fp32, count(part.held + 2, width), "dtable");
+                    Values expected(guarded.begin() + width, guarded.end() - width),
+                        expected_position(positions ? count(c.length, width) : 0);
+                    reference::embedding_backward(expected, expected_position, ids, dy, sizes(width), sizes(c.length),
+                                                  part.first);
+                    expected.insert(expected.begin(), guarded.begin(), guarded.begin() + width);
+                    expected.insert(expected.end(), guarded.end() - width, guarded.end());
+                    for_each_order([&] {
+                        const OnGpu dtable(Type::fp32, {part.held + 2, width}, guarded);
+                        const OnGpu dposition(Type::fp32, {c.length, width}, Values(count(c.length, width)));
+                        backend().embedding_backward(dtable.tensor().slice(1, part.held),
+                                                     positions ? dposition.tensor() : Tensor(), id, gradient,
+                                                     part.first, c.length);
+                        check_close(dtable.values(), expected, Type::fp32, sizes(rows), what + " dtable");
+                        if (positions)
+                            check_close(dposition.values(), expected_position, Type::fp32, sizes(c.sequences),
+                                        what + " dposition");
                         return std::vector{dtable.bytes(), dposition.bytes()};
                     });
                 }

@@ -22,30 +22,6 @@ std::string name_of(const Case& c, Type type) {
                        c.residual ? " with a residual" : "", c.skip ? " unaligned" : "");
 }
 
-// A tensor whose elements start `skip` past an aligned address.
-class Skewed {
-  public:
-    Skewed(Type type, const Shape& shape, std::int64_t skip)
-        : memory_(type, {element_count(shape) + skip}), skip_(skip), shape_(shape) {
-        memory_.poison();
-    }
-    Skewed(Type type, const Shape& shape, std::int64_t skip, Values values) : Skewed(type, shape, skip) {
-        values.insert(values.begin(), static_cast<std::size_t>(skip), 0.0);
-        memory_.set(values);
-    }
-    Values values() const {
-        const Values all = memory_.values();
-        return {all.begin() + skip_, all.end()};
-    }
-    std::vector<char> bytes() const { return memory_.bytes(); }
-    operator Tensor() const { return memory_.tensor().slice(skip_, element_count(shape_)).reshaped(shape_); }
-
-  private:
-    OnGpu memory_;
-    std::int64_t skip_;
-    Shape shape_;
-};
-
 using Results = std::vector<std::vector<char>>;
 
 // One value that is small beside epsilon's root has no gradient but what rounding leaves of two large terms.

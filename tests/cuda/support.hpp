@@ -109,6 +109,30 @@ class OnGpu {
     Tensor tensor_;
 };
 
+// A tensor whose elements start `skip` past an aligned address.
+class Skewed {
+  public:
+    Skewed(Type type, const Shape& shape, std::int64_t skip)
+        : memory_(type, {element_count(shape) + skip}), skip_(skip), shape_(shape) {
+        memory_.poison();
+    }
+    Skewed(Type type, const Shape& shape, std::int64_t skip, Values values) : Skewed(type, shape, skip) {
+        values.insert(values.begin(), static_cast<std::size_t>(skip), 0.0);
+        memory_.set(values);
+    }
+    Values values() const {
+        const Values all = memory_.values();
+        return {all.begin() + skip_, all.end()};
+    }
+    std::vector<char> bytes() const { return memory_.bytes(); }
+    operator Tensor() const { return memory_.tensor().slice(skip_, element_count(shape_)).reshaped(shape_); }
+
+  private:
+    OnGpu memory_;
+    std::int64_t skip_;
+    Shape shape_;
+};
+
 // Normally distributed values, rounded to `type`: what a tensor of that type can hold, so that the reference sees the
 // very same inputs.
 inline Values random_rounded(Type type, std::size_t count, const std::string& purpose, double scale = 1) {

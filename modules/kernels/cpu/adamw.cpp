@@ -7,26 +7,40 @@
 
 namespace lockstep::kernels::cpu {
 
-void CpuBackend::decide_update(Tensor decision, Tensor loss, Tensor sum_of_squares, double clip, double inverse_scale) {
-    LOCKSTEP_ASSERT(decision.count() == 4);
+void CpuBackend::decide_update(Tensor decision, Tensor loss, Tensor totals, double clip, const LossScaling& scaling) {
+    LOCKSTEP_ASSERT(decision.count() == 8 && totals.count() == 2);
     double* out = decision.fp64();
-    const double norm = std::sqrt(*sum_of_squares.fp64()) * inverse_scale;
-    out[Decision::proceed] = std::isfinite(*loss.fp64()) && std::isfinite(norm) ? 1 : 0;
+    const bool scaled = scaling.growth_interval > 0;
+    const double inverse_scale = scaled ? 1 / out[Decision::loss_scale] : 1;
+    const double norm = std::sqrt(totals.fp64()[0]) * inverse_scale;
+    const bool proceed = std::isfinite(*loss.fp64()) && std::isfinite(norm);
+    out[Decision::proceed] = proceed ? 1 : 0;
     out[Decision::gradient_norm] = norm;
     out[Decision::factor] = inverse_scale * (clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0);
     out[Decision::updates] += out[Decision::proceed];
+    out[Decision::zeros] = totals.fp64()[1];
+    if (!scaled) return;
+    double &scale = out[Decision::loss_scale], &good = out[Decision::good_steps], &bad = out[Decision::bad_steps];
+    if (!proceed) {
+        good = 0;
+        bad += 1;
+        if (bad >= static_cast<double>(scaling.hysteresis)) scale = std::max(scale / 2, scaling.minimum);
+    } else if (good += 1; good >= static_cast<double>(scaling.growth_interval)) {
+        scale *= 2;
+        good = bad = 0;
+    }
 }
 
 void CpuBackend::adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor first_moment, Tensor second_moment,
                        Tensor decays, Tensor decision, const AdamW& settings) {
     const std::int64_t count = parameter.count();
     LOCKSTEP_ASSERT(gradient.count() == count && first_moment.count() == count && second_moment.count() == count);
-    LOCKSTEP_ASSERT(working.empty() && decays.count() * 512 >= count);
+    LOCKSTEP_ASSERT(working.empty() && decays.count() * 512 >= count && decision.count() == 8);
     const double* decided = decision.fp64();
     if (decided[Decision::proceed] == 0) return;
     LOCKSTEP_ASSERT(decided[Decision::updates] >= 1);
-    const double beta1 = static_cast<double>(settings.beta1), beta2 = static_cast<double>(settings.beta2);
-    const double rate = static_cast<double>(settings.learning_rate);
+    const auto beta1 = static_cast<double>(settings.beta1), beta2 = static_cast<double>(settings.beta2);
+    const auto rate = static_cast<double>(settings.learning_rate);
     AdamWFactors plain{};
     plain.beta1 = settings.beta1;
     plain.beta2 = settings.beta2;

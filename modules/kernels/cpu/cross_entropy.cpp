@@ -7,11 +7,12 @@
 
 namespace lockstep::kernels::cpu {
 
-void CpuBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale) {
+void CpuBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale, Tensor loss_scale) {
     const std::int64_t vocabulary = logits.size(-1), rows = logits.rows();
     LOCKSTEP_ASSERT(losses.count() == rows && targets.count() == rows);
     float *loss = losses.fp32(), *scores = logits.fp32();
     const std::int32_t* target = targets.as<std::int32_t>();
+    const float scale = gradient_scale * (loss_scale.empty() ? 1.0f : static_cast<float>(*loss_scale.fp64()));
     parallel_for(rows, row_grain(vocabulary), [&](std::int64_t first, std::int64_t last, int) {
         for (std::int64_t r = first; r < last; ++r) {
             float* row = scores + r * vocabulary;
@@ -26,8 +27,8 @@ void CpuBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, flo
             const float total = vector_.elementwise->sum_of_exponentials(row, highest, vocabulary);
             loss[r] = std::log(total) + (highest - row[chosen]);
             if (gradient_scale == 0.0f) continue;
-            vector_.elementwise->scaled_exponentials(row, highest, gradient_scale / total, vocabulary);
-            row[chosen] -= gradient_scale;
+            vector_.elementwise->scaled_exponentials(row, highest, scale / total, vocabulary);
+            row[chosen] -= scale;
         }
     });
 }

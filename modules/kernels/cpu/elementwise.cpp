@@ -1,6 +1,7 @@
 #include "kernels/cpu/vector/elementwise.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -11,17 +12,24 @@
 namespace lockstep::kernels::cpu {
 namespace {
 
-double sum_blocks(const float* x, std::int64_t count, double (*sum)(const float*, std::int64_t)) {
+// totals [n] (+)= the sums over blocks of x, each what sum(x, count) gives of a block: std::array<double, n>.
+template <std::size_t n, class Sum>
+void sum_blocks(Tensor totals, Tensor x, Accumulate accumulate, Sum&& sum) {
     constexpr std::int64_t block = 16384;
-    const std::int64_t blocks = (count + block - 1) / block;
-    std::vector<double> partial(static_cast<std::size_t>(blocks));
+    LOCKSTEP_ASSERT(totals.count() == static_cast<std::int64_t>(n));
+    const std::int64_t count = x.count(), blocks = (count + block - 1) / block;
+    const float* in = x.fp32();
+    std::vector<std::array<double, n>> partial(static_cast<std::size_t>(blocks));
     parallel_for(blocks, memory_grain / block, [&](std::int64_t first, std::int64_t last, int) {
         for (std::int64_t b = first; b < last; ++b)
-            partial[static_cast<std::size_t>(b)] = sum(x + b * block, std::min(block, count - b * block));
+            partial[static_cast<std::size_t>(b)] = sum(in + b * block, std::min(block, count - b * block));
     });
-    double total = 0;
-    for (const double value : partial) total += value;
-    return total;
+    for (std::size_t i = 0; i < n; ++i) {
+        double total = 0;
+        for (const auto& values : partial) total += values[i];
+        double& out = totals.fp64()[i];
+        out = total + (accumulate == Accumulate::yes ? out : 0);
+    }
 }
 
 }  // namespace
@@ -68,13 +76,17 @@ void CpuBackend::scale(Tensor y, float factor) {
 }
 
 void CpuBackend::sum(Tensor total, Tensor x, Accumulate accumulate) {
-    const double value = sum_blocks(x.fp32(), x.count(), vector_.elementwise->sum);
-    *total.fp64() = value + (accumulate == Accumulate::yes ? *total.fp64() : 0);
+    sum_blocks<1>(total, x, accumulate, [&](const float* in, std::int64_t count) {
+        return std::array<double, 1>{vector_.elementwise->sum(in, count)};
+    });
 }
 
-void CpuBackend::sum_of_squares(Tensor total, Tensor x, Accumulate accumulate) {
-    const double value = sum_blocks(x.fp32(), x.count(), vector_.elementwise->sum_of_squares);
-    *total.fp64() = value + (accumulate == Accumulate::yes ? *total.fp64() : 0);
+void CpuBackend::sum_of_squares(Tensor totals, Tensor x, Accumulate accumulate) {
+    sum_blocks<2>(totals, x, accumulate, [&](const float* in, std::int64_t count) {
+        std::array<double, 2> sums{};
+        vector_.elementwise->sum_of_squares(sums.data(), in, count);
+        return sums;
+    });
 }
 
 void CpuBackend::add_bias(Tensor y, Tensor bias) {

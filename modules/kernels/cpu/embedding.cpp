@@ -6,8 +6,8 @@
 
 namespace lockstep::kernels::cpu {
 
-void CpuBackend::embedding_forward(Tensor y, Tensor ids, Tensor table, Tensor position, std::int64_t length,
-                                   std::int64_t first_position) {
+void CpuBackend::embedding_forward(Tensor y, Tensor ids, Tensor table, std::int64_t first_id, Tensor position,
+                                   std::int64_t length, std::int64_t first_position) {
     const std::int64_t width = table.size(-1), vocabulary = table.rows(), rows = ids.count();
     LOCKSTEP_ASSERT(y.count() == rows * width && length > 0 && first_position >= 0);
     LOCKSTEP_ASSERT(position.empty() || (position.size(-1) == width && first_position + length <= position.rows()));
@@ -16,15 +16,19 @@ void CpuBackend::embedding_forward(Tensor y, Tensor ids, Tensor table, Tensor po
     const std::int32_t* id = ids.as<std::int32_t>();
     parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
         for (std::int64_t r = first; r < last; ++r) {
-            LOCKSTEP_ASSERT(id[r] >= 0 && id[r] < vocabulary);
-            std::copy_n(vectors + id[r] * width, width, out + r * width);
+            const std::int64_t line = id[r] - first_id;
+            if (line >= 0 && line < vocabulary)
+                std::copy_n(vectors + line * width, width, out + r * width);
+            else
+                std::fill_n(out + r * width, width, 0.0f);
             if (places)
                 vector_.elementwise->add(out + r * width, places + (first_position + r % length) * width, width);
         }
     });
 }
 
-void CpuBackend::embedding_backward(Tensor dtable, Tensor dposition, Tensor ids, Tensor dy, std::int64_t length) {
+void CpuBackend::embedding_backward(Tensor dtable, Tensor dposition, Tensor ids, Tensor dy, std::int64_t first_id,
+                                    std::int64_t length) {
     const std::int64_t width = dtable.size(-1), vocabulary = dtable.rows(), rows = ids.count();
     LOCKSTEP_ASSERT(dy.count() == rows * width && length > 0);
     LOCKSTEP_ASSERT(dposition.empty() || (dposition.size(-1) == width && length <= dposition.rows()));
@@ -36,10 +40,10 @@ void CpuBackend::embedding_backward(Tensor dtable, Tensor dposition, Tensor ids,
     parallel_for((width + slice - 1) / slice, 1, [&](std::int64_t first, std::int64_t last, int) {
         const std::int64_t from = first * slice, count = std::min(last * slice, width) - from;
         for (std::int64_t r = 0; r < rows; ++r) {
-            LOCKSTEP_ASSERT(id[r] >= 0 && id[r] < vocabulary);
-            const float* line = gradient + r * width + from;
-            vector_.elementwise->add(vectors + id[r] * width + from, line, count);
-            if (places) vector_.elementwise->add(places + r % length * width + from, line, count);
+            const std::int64_t line = id[r] - first_id;
+            const float* add = gradient + r * width + from;
+            if (line >= 0 && line < vocabulary) vector_.elementwise->add(vectors + line * width + from, add, count);
+            if (places) vector_.elementwise->add(places + r % length * width + from, add, count);
         }
     });
 }

@@ -15,16 +15,33 @@ __device__ bool finite(double value) {  // false for NaN
     return value >= -largest && value <= largest;
 }
 
-__global__ void decide_update_kernel(double* decision, const double* loss, const double* sum_of_squares, double clip,
-                                     double inverse_scale) {
+__global__ void decide_update_kernel(double* decision, const double* loss, const double* totals, double clip,
+                                     LossScaling scaling) {
     if (threadIdx.x != 0) return;
-    const double norm = sqrt(*sum_of_squares) * inverse_scale;
-    const double proceed = finite(*loss) && finite(norm) ? 1 : 0;
+    const bool scaled = scaling.growth_interval > 0;
+    const double scale = scaled ? decision[Decision::loss_scale] : 1.0, inverse_scale = 1 / scale;
+    const double norm = sqrt(totals[0]) * inverse_scale;
+    const bool proceed = finite(*loss) && finite(norm);
     const double share = clip / (norm + 1e-6);
-    decision[Decision::proceed] = proceed;
+    decision[Decision::proceed] = proceed ? 1 : 0;
     decision[Decision::gradient_norm] = norm;
     decision[Decision::factor] = inverse_scale * (clip > 0 && share < 1 ? share : 1.0);
-    decision[Decision::updates] += proceed;
+    decision[Decision::updates] += proceed ? 1 : 0;
+    decision[Decision::zeros] = totals[1];
+    if (!scaled) return;
+    double good = decision[Decision::good_steps] + 1, bad = decision[Decision::bad_steps], next_scale = scale;
+    if (!proceed) {
+        good = 0;
+        bad += 1;
+        if (bad >= static_cast<double>(scaling.hysteresis))
+            next_scale = scale / 2 > scaling.minimum ? scale / 2 : scaling.minimum;
+    } else if (good >= static_cast<double>(scaling.growth_interval)) {
+        next_scale = 2 * scale;
+        good = bad = 0;
+    }
+    decision[Decision::loss_scale] = next_scale;
+    decision[Decision::good_steps] = good;
+    decision[Decision::bad_steps] = bad;
 }
 
 struct Factors {
@@ -103,18 +120,17 @@ __global__ void __launch_bounds__(threads, resident_blocks) adamw_kernel(Argumen
 
 }  // namespace
 
-void CudaBackend::decide_update(Tensor decision, Tensor loss, Tensor sum_of_squares, double clip,
-                                double inverse_scale) {
-    LOCKSTEP_ASSERT(decision.count() == 4);
+void CudaBackend::decide_update(Tensor decision, Tensor loss, Tensor totals, double clip, const LossScaling& scaling) {
+    LOCKSTEP_ASSERT(decision.count() == 8 && totals.count() == 2);
     launch({"decide_update", dim3(1), 32, 0, stream()}, decide_update_kernel, decision.fp64(), loss.fp64(),
-           sum_of_squares.fp64(), clip, inverse_scale);
+           totals.fp64(), clip, scaling);
 }
 
 void CudaBackend::adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor first_moment, Tensor second_moment,
                         Tensor decays, Tensor decision, const AdamW& settings) {
     const std::int64_t count = parameter.count();
     LOCKSTEP_ASSERT(gradient.count() == count && first_moment.count() == count && second_moment.count() == count);
-    LOCKSTEP_ASSERT(decays.count() * 512 >= count && decision.count() == 4);
+    LOCKSTEP_ASSERT(decays.count() * 512 >= count && decision.count() == 8);
     LOCKSTEP_ASSERT(working.empty() || working.count() == count);
     Arguments at{parameter.fp32(),
                  first_moment.fp32(),

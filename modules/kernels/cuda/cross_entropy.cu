@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/dispatch.hpp"
+#include "kernels/cuda/functions.hpp"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/norm.hpp"
 #include "kernels/cuda/reduce.hpp"
@@ -14,11 +15,6 @@ namespace {
 
 constexpr unsigned most_threads = 512;
 constexpr int at_once = 4;  // 16-byte pieces that a thread has on their way
-constexpr float log2_e = 1.44269504088896341f;
-
-__device__ inline float exponential(float x) {
-    return fast_exp2(x * log2_e);
-}
 
 // Σ exp(x - base) over the values so far, base the highest of them. Values of -∞ count 0, also while there is no
 // other; +∞ and NaN make the total NaN.
@@ -48,7 +44,7 @@ __device__ inline void to_floats(float (&values)[Vector16<T>::count], const Vect
 template <class T, bool keep>
 __global__ void __launch_bounds__(most_threads)
     cross_entropy_rows(float* losses, T* logits, const std::int32_t* __restrict__ targets, float gradient_scale,
-                       int vocabulary) {
+                       const double* loss_scale, int vocabulary) {
     using Piece = Vector16<T>;
     constexpr int elements = Piece::count;
     float* work = shared_memory<float>();
@@ -100,7 +96,8 @@ __global__ void __launch_bounds__(most_threads)
     if (thread == 0) losses[row] = logf(total) + (highest - chosen);
     if (gradient_scale == 0) return;
 
-    const float factor = gradient_scale / total;
+    const float scale = gradient_scale * (loss_scale ? static_cast<float>(*loss_scale) : 1.0f);
+    const float factor = scale / total;
     const int target_piece = target < head ? -1 : (target - head) / elements;
     const T* from = body;
     if constexpr (keep) from = kept;
@@ -120,7 +117,7 @@ __global__ void __launch_bounds__(most_threads)
             if (piece == target_piece) {
 #pragma unroll
                 for (int e = 0; e < elements; ++e)
-                    if (head + piece * elements + e == target) values[e] -= gradient_scale;
+                    if (head + piece * elements + e == target) values[e] -= scale;
             }
             Piece out;
 #pragma unroll
@@ -129,15 +126,15 @@ __global__ void __launch_bounds__(most_threads)
         }
     }
     if (edge >= 0)
-        scores[edge] =
-            from_float<T>(factor * exponential(edge_value[0] - highest) - (edge == target ? gradient_scale : 0.0f));
+        scores[edge] = from_float<T>(factor * exponential(edge_value[0] - highest) - (edge == target ? scale : 0.0f));
 }
 
 }  // namespace
 
-void CudaBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale) {
+void CudaBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale, Tensor loss_scale) {
     const std::int64_t vocabulary = logits.size(-1), rows = logits.rows();
     LOCKSTEP_ASSERT(losses.count() == rows && targets.count() == rows && vocabulary <= INT32_MAX / 2);
+    const double* const scale = loss_scale.empty() ? nullptr : loss_scale.fp64();
     dispatch(logits.type(), [&](auto element) {
         using T = decltype(element);
         const std::size_t work = warp_width * sizeof(float), row = static_cast<std::size_t>(vocabulary) * sizeof(T);
@@ -145,7 +142,7 @@ void CudaBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, fl
         launch({"cross_entropy", dim3(static_cast<unsigned>(rows)),
                 threads_for(vocabulary / Vector16<T>::count, at_once, most_threads), work + (keep ? row : 0), stream()},
                keep ? cross_entropy_rows<T, true> : cross_entropy_rows<T, false>, losses.fp32(), elements<T>(logits),
-               targets.as<std::int32_t>(), gradient_scale, static_cast<int>(vocabulary));
+               targets.as<std::int32_t>(), gradient_scale, scale, static_cast<int>(vocabulary));
     });
 }
 

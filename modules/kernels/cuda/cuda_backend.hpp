@@ -25,7 +25,7 @@ class CudaBackend final : public Backend {
     void add(Tensor y, Tensor x) override;
     void scale(Tensor y, float factor) override;
     void sum(Tensor total, Tensor x, Accumulate accumulate) override;
-    void sum_of_squares(Tensor total, Tensor x, Accumulate accumulate) override;
+    void sum_of_squares(Tensor totals, Tensor x, Accumulate accumulate) override;
     void product(Tensor c, Tensor a, Transpose transpose_a, Tensor b, Transpose transpose_b,
                  Accumulate accumulate) override;
     void linear_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor residual) override;
@@ -33,9 +33,10 @@ class CudaBackend final : public Backend {
     void linear_gelu_backward(Tensor dbefore, Tensor dy, Tensor weight, Tensor before) override;
     void add_bias(Tensor y, Tensor bias) override;
     void bias_backward(Tensor dbias, Tensor dy) override;
-    void embedding_forward(Tensor y, Tensor ids, Tensor table, Tensor position, std::int64_t length,
-                           std::int64_t first_position) override;
-    void embedding_backward(Tensor dtable, Tensor dposition, Tensor ids, Tensor dy, std::int64_t length) override;
+    void embedding_forward(Tensor y, Tensor ids, Tensor table, std::int64_t first_id, Tensor position,
+                           std::int64_t length, std::int64_t first_position) override;
+    void embedding_backward(Tensor dtable, Tensor dposition, Tensor ids, Tensor dy, std::int64_t first_id,
+                            std::int64_t length) override;
     void rms_norm_forward(Tensor y, Tensor inverse_rms, Tensor x, Tensor residual, Tensor weight,
                           float epsilon) override;
     void rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor x, Tensor weight, Tensor inverse_rms) override;
@@ -43,6 +44,15 @@ class CudaBackend final : public Backend {
                             Tensor bias, float epsilon) override;
     void layer_norm_backward(Tensor dx, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight, Tensor mean,
                              Tensor inverse_deviation) override;
+    void split_norm_moments(Tensor moments, Tensor x) override;
+    void split_norm_statistics(Tensor mean, Tensor inverse_deviation, Tensor moments, std::int64_t width,
+                               float epsilon) override;
+    void split_norm_forward(Tensor y, Tensor x, Tensor mean, Tensor inverse_deviation, Tensor weight,
+                            Tensor bias) override;
+    void split_norm_backward_sums(Tensor sums, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight,
+                                  Tensor mean, Tensor inverse_deviation) override;
+    void split_norm_backward(Tensor dx, Tensor dy, Tensor x, Tensor weight, Tensor mean, Tensor inverse_deviation,
+                             Tensor sums, std::int64_t all_width) override;
     void rotate(Tensor x, Tensor cosine, Tensor sine, std::int64_t length, std::int64_t first_position,
                 RotaryPairs pairs, bool inverse) override;
     void gelu_forward(Tensor y, Tensor x) override;
@@ -71,8 +81,12 @@ class CudaBackend final : public Backend {
                       const TttInner& inner, const TttShape& shape) override;
     void ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
                     const TttInner& inner, const TttShape& shape, std::int64_t position) override;
-    void cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale) override;
-    void decide_update(Tensor decision, Tensor loss, Tensor sum_of_squares, double clip, double inverse_scale) override;
+    void cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale, Tensor loss_scale) override;
+    void cross_entropy_maxima(Tensor maxima, Tensor logits) override;
+    void cross_entropy_sums(Tensor sums, Tensor logits, Tensor maxima, Tensor targets, std::int64_t first_id) override;
+    void cross_entropy_finish(Tensor losses, Tensor logits, Tensor maxima, Tensor sums, Tensor targets,
+                              std::int64_t first_id, float gradient_scale, Tensor loss_scale) override;
+    void decide_update(Tensor decision, Tensor loss, Tensor totals, double clip, const LossScaling& scaling) override;
     void adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor first_moment, Tensor second_moment,
                Tensor decays, Tensor decision, const AdamW& settings) override;
 

@@ -49,7 +49,8 @@ void fill_with(cudaStream_t stream, const Tensor& y, Element value) {
         fill_kernel<Element>, elements<Element>(y), y.count(), aligned_for(width, 0, elements<Element>(y)), value);
 }
 
-// Partial sums in fp64, one a block; the blocks that there are depend on the count only.
+// Partial sums in fp64, one a block; the blocks that there are depend on the count only. With squares, the blocks'
+// numbers of zeros follow.
 constexpr int sum_width = pack_width<float>();
 constexpr std::int64_t sum_tile = static_cast<std::int64_t>(threads) * sum_width * pieces;
 
@@ -62,6 +63,7 @@ __global__ void __launch_bounds__(threads, 6)
         return squares ? wide * wide : wide;
     };
     double sums[sum_width] = {};
+    std::uint32_t zeros = 0;
     for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * sum_tile; first < count;
          first += static_cast<std::int64_t>(gridDim.x) * sum_tile) {
         if (aligned && first + sum_tile <= count) {
@@ -72,10 +74,16 @@ __global__ void __launch_bounds__(threads, 6)
 #pragma unroll
             for (int p = 0; p < pieces; ++p)
 #pragma unroll
-                for (int e = 0; e < sum_width; ++e) sums[e] += term(values[p].at[e]);
+                for (int e = 0; e < sum_width; ++e) {
+                    sums[e] += term(values[p].at[e]);
+                    if (squares) zeros += values[p].at[e] == 0.0f ? 1 : 0;
+                }
         } else {
             const std::int64_t last = first + sum_tile < count ? first + sum_tile : count;
-            for (std::int64_t i = first + thread; i < last; i += threads) sums[0] += term(x[i]);
+            for (std::int64_t i = first + thread; i < last; i += threads) {
+                sums[0] += term(x[i]);
+                if (squares) zeros += x[i] == 0.0f ? 1 : 0;
+            }
         }
     }
     double sum = sums[0];
@@ -83,14 +91,20 @@ __global__ void __launch_bounds__(threads, 6)
     for (int e = 1; e < sum_width; ++e) sum += sums[e];
     sum = block_sum(sum, shared_memory<double>());
     if (thread == 0) partials[blockIdx.x] = sum;
+    if (squares) {
+        const double all_zeros = block_sum(static_cast<double>(zeros), shared_memory<double>());
+        if (thread == 0) partials[gridDim.x + blockIdx.x] = all_zeros;
+    }
 }
 
+// A block a total.
 __global__ void __launch_bounds__(threads)
-    total_kernel(double* total, const double* partials, int count, bool accumulate) {
+    total_kernel(double* totals, const double* partials, int count, bool accumulate) {
+    partials += static_cast<std::int64_t>(blockIdx.x) * count;
     double sum = 0;
     for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(threads)) sum += partials[i];
     sum = block_sum(sum, shared_memory<double>());
-    if (threadIdx.x == 0) *total = sum + (accumulate ? *total : 0);
+    if (threadIdx.x == 0) totals[blockIdx.x] = sum + (accumulate ? totals[blockIdx.x] : 0);
 }
 
 constexpr unsigned most_partials = 792;  // 6 on each of 132 multiprocessors
@@ -100,13 +114,14 @@ unsigned partial_count(std::int64_t count) {
 }
 
 template <bool squares>
-void sum_with(cudaStream_t stream, const char* name, double* partials, const Tensor& total, const Tensor& x,
+void sum_with(cudaStream_t stream, const char* name, double* partials, const Tensor& totals, const Tensor& x,
               Accumulate accumulate) {
+    LOCKSTEP_ASSERT(totals.count() == (squares ? 2 : 1));
     constexpr std::size_t shared_bytes = warp_width * sizeof(double);
     const unsigned blocks = partial_count(x.count());
     launch({name, dim3(blocks), threads, shared_bytes, stream}, partial_sums_kernel<squares>, partials, x.fp32(),
            x.count(), aligned_for(sum_width, 0, x.fp32()));
-    launch({name, dim3(1), threads, shared_bytes, stream}, total_kernel, total.fp64(), partials, blocks,
+    launch({name, dim3(squares ? 2 : 1), threads, shared_bytes, stream}, total_kernel, totals.fp64(), partials, blocks,
            accumulate == Accumulate::yes);
 }
 
@@ -231,8 +246,8 @@ void CudaBackend::sum(Tensor total, Tensor x, Accumulate accumulate) {
     sum_with<false>(stream(), "sum", scratch_of<double>(partial_count(x.count())), total, x, accumulate);
 }
 
-void CudaBackend::sum_of_squares(Tensor total, Tensor x, Accumulate accumulate) {
-    sum_with<true>(stream(), "sum_of_squares", scratch_of<double>(partial_count(x.count())), total, x, accumulate);
+void CudaBackend::sum_of_squares(Tensor totals, Tensor x, Accumulate accumulate) {
+    sum_with<true>(stream(), "sum_of_squares", scratch_of<double>(2 * partial_count(x.count())), totals, x, accumulate);
 }
 
 void CudaBackend::add_bias(Tensor y, Tensor bias) {

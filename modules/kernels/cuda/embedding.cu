@@ -1,6 +1,7 @@
 // Embeddings. The backward orders the rows by id, keeping their order within an id, and then adds them in that order:
 // which rows meet, and in which order, depends on the ids only. No id is slower for being frequent, since the ordered
-// rows are cut into tiles of equal size; an id that goes on over several tiles is summed tile by tile.
+// rows are cut into tiles of equal size; an id that goes on over several tiles is summed tile by tile. Ids outside the
+// table come last in the order, all as one id, whose rows are not read.
 #include <algorithm>
 #include <limits>
 
@@ -15,19 +16,40 @@ namespace {
 constexpr unsigned threads = 256;
 constexpr int in_flight = 4;
 
+// The rows of a table that holds the ids first, first + 1, …: an id outside it is the row `count`.
+struct TableRows {
+    const std::int32_t* ids;
+    std::uint32_t first, count;
+    __device__ std::int32_t operator[](std::int64_t row) const {
+        const std::uint32_t at = static_cast<std::uint32_t>(ids[row]) - first;  // what is below wraps far above
+        return static_cast<std::int32_t>(at < count ? at : count);
+    }
+    __device__ bool outside(std::int32_t id) const { return static_cast<std::uint32_t>(id) == count; }
+};
+
 // A warp a row.
 template <class T, int width>
 __global__ void __launch_bounds__(threads)
-    embedding_forward_kernel(T* __restrict__ y, const std::int32_t* __restrict__ ids, const T* __restrict__ table,
+    embedding_forward_kernel(T* __restrict__ y, TableRows ids, const T* __restrict__ table,
                              const T* __restrict__ position, std::int64_t rows, std::int64_t row_width,
                              std::int64_t length, std::int64_t first_position) {
     const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (threads / warp_width) + threadIdx.x / warp_width;
     const int lane = static_cast<int>(threadIdx.x) % warp_width;
     if (row >= rows) return;
-    const T* const from = table + static_cast<std::int64_t>(ids[row]) * row_width;
-    const T* const place = position ? position + (first_position + row % length) * row_width : nullptr;
+    const std::int32_t id = ids[row];
+    const T* from = table + static_cast<std::int64_t>(id) * row_width;
+    const T* place = position ? position + (first_position + row % length) * row_width : nullptr;
     T* const to = y + row * row_width;
     constexpr std::int64_t step = static_cast<std::int64_t>(warp_width) * width;
+    if (ids.outside(id)) {  // the position alone, or zeros
+        from = place;
+        place = nullptr;
+        if (!from) {
+            for (std::int64_t column = lane * width; column < row_width; column += step)
+                store_pack(to + column, Pack<T, width>{});
+            return;
+        }
+    }
     for (std::int64_t first = lane * width; first < row_width; first += in_flight * step) {
         Pack<T, width> values[in_flight], places[in_flight];
 #pragma unroll
@@ -69,7 +91,7 @@ __device__ inline unsigned same_id(unsigned among, int local) {
 // Goes through this warp's share of all ids in order. A row whose id is in the run gets the next place of its id,
 // places[id - first_id], and use(row, place) is called; returned is how many ids of this lane are below the run.
 template <class Use>
-__device__ inline std::int32_t take_places(std::int32_t* places, const std::int32_t* ids, std::int64_t rows,
+__device__ inline std::int32_t take_places(std::int32_t* places, const TableRows& ids, std::int64_t rows,
                                            std::int32_t first_id, Use&& use) {
     const int warp = static_cast<int>(threadIdx.x) / warp_width, lane = static_cast<int>(threadIdx.x) % warp_width;
     constexpr std::int64_t tile = static_cast<std::int64_t>(warp_width) * in_flight;
@@ -107,7 +129,7 @@ __device__ inline std::int32_t take_places(std::int32_t* places, const std::int3
 
 // order[0, rows): the rows, by id and then by row.
 __global__ void __launch_bounds__(order_threads)
-    order_rows_kernel(std::int32_t* __restrict__ order, const std::int32_t* __restrict__ ids, std::int64_t rows) {
+    order_rows_kernel(std::int32_t* __restrict__ order, TableRows ids, std::int64_t rows) {
     const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_width, lane = thread % warp_width;
     const std::int32_t first_id = static_cast<std::int32_t>(blockIdx.x) * run;
     std::int32_t* const places = shared_memory<std::int32_t>();  // [order_warps][run]: counts, then next places
@@ -154,24 +176,25 @@ constexpr int tile_rows = 32;
 template <class T, int width>
 __global__ void __launch_bounds__(threads)
     add_tiles_kernel(float* __restrict__ dtable, float* __restrict__ partials, std::int32_t* __restrict__ first_ids,
-                     const std::int32_t* __restrict__ order, const std::int32_t* __restrict__ ids,
-                     const T* __restrict__ dy, std::int64_t rows, std::int64_t row_width) {
+                     const std::int32_t* __restrict__ order, TableRows ids, const T* __restrict__ dy, std::int64_t rows,
+                     std::int64_t row_width) {
     std::int32_t* const row_of = shared_memory<std::int32_t>();  // [tile_rows]
     std::int32_t* const id_of = row_of + tile_rows;              // [tile_rows + 2]: before, in, and behind the tile
     const std::int64_t tile = blockIdx.x, first = tile * tile_rows;
-    const int count = static_cast<int>(rows - first < tile_rows ? rows - first : tile_rows);
+    int count = static_cast<int>(rows - first < tile_rows ? rows - first : tile_rows);
     const int thread = static_cast<int>(threadIdx.x);
     for (int i = thread; i < tile_rows + 2; i += static_cast<int>(blockDim.x)) {
         const std::int64_t place = first + i - 1;
         const bool there = place >= 0 && place < rows;
         const std::int32_t row = there ? order[place] : 0;
-        id_of[i] = there ? ids[row] : -1;
+        id_of[i] = there ? ids[row] : -1;  // -1 is no row of the table
         if (i > 0 && i <= tile_rows) row_of[i - 1] = row;
     }
     __syncthreads();
     if (blockIdx.y == 0 && thread == 0) first_ids[tile] = id_of[1];
     const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * width;
-    if (column >= row_width) return;
+    while (count > 0 && ids.outside(id_of[count])) --count;  // they are the last ones
+    if (column >= row_width || count == 0) return;
 
     float sums[width] = {};
     int begin = 0;  // of the id at hand, within the tile
@@ -212,12 +235,12 @@ __global__ void __launch_bounds__(threads)
 // The ids that go on beyond the tile in which they begin: a block a tile and a slab of columns.
 __global__ void __launch_bounds__(threads)
     join_tiles_kernel(float* __restrict__ dtable, const float* __restrict__ partials,
-                      const std::int32_t* __restrict__ first_ids, const std::int32_t* __restrict__ order,
-                      const std::int32_t* __restrict__ ids, std::int64_t tiles, std::int64_t row_width) {
+                      const std::int32_t* __restrict__ first_ids, const std::int32_t* __restrict__ order, TableRows ids,
+                      std::int64_t tiles, std::int64_t row_width) {
     const std::int64_t tile = blockIdx.x, last_of_tile = (tile + 1) * tile_rows - 1;
     if (tile + 1 >= tiles) return;
     const std::int32_t id = ids[order[last_of_tile]];
-    if (first_ids[tile + 1] != id) return;
+    if (first_ids[tile + 1] != id || ids.outside(id)) return;
     if (first_ids[tile] == id && tile > 0 && ids[order[tile * tile_rows - 1]] == id) return;  // began before
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * threads + threadIdx.x;
     if (column >= row_width) return;
@@ -267,15 +290,21 @@ unsigned row_threads(std::int64_t packs) {
     return std::min(threads, blocks_for(packs, warp_width) * warp_width);
 }
 
+TableRows table_rows(const Tensor& ids, std::int64_t first_id, std::int64_t rows) {
+    constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+    LOCKSTEP_ASSERT(first_id >= 0 && first_id <= most && rows < most);
+    return {ids.as<std::int32_t>(), static_cast<std::uint32_t>(first_id), static_cast<std::uint32_t>(rows)};
+}
+
 }  // namespace
 
-void CudaBackend::embedding_forward(Tensor y, Tensor ids, Tensor table, Tensor position, std::int64_t length,
-                                    std::int64_t first_position) {
+void CudaBackend::embedding_forward(Tensor y, Tensor ids, Tensor table, std::int64_t first_id, Tensor position,
+                                    std::int64_t length, std::int64_t first_position) {
     const std::int64_t width = table.size(-1), rows = ids.count();
     LOCKSTEP_ASSERT(y.type() == table.type() && y.count() == rows * width && length > 0 && first_position >= 0);
     LOCKSTEP_ASSERT(position.empty() || (position.type() == y.type() && position.size(-1) == width &&
                                          first_position + length <= position.rows()));
-    const std::int32_t* const id = ids.as<std::int32_t>();
+    const TableRows id = table_rows(ids, first_id, table.rows());
     dispatch(y.type(), [&](auto element) {
         using T = decltype(element);
         const auto run_kernel = [&](auto kernel) {
@@ -290,7 +319,8 @@ void CudaBackend::embedding_forward(Tensor y, Tensor ids, Tensor table, Tensor p
     });
 }
 
-void CudaBackend::embedding_backward(Tensor dtable, Tensor dposition, Tensor ids, Tensor dy, std::int64_t length) {
+void CudaBackend::embedding_backward(Tensor dtable, Tensor dposition, Tensor ids, Tensor dy, std::int64_t first_id,
+                                     std::int64_t length) {
     const std::int64_t width = dtable.size(-1), vocabulary = dtable.rows(), rows = ids.count();
     LOCKSTEP_ASSERT(dy.count() == rows * width && length > 0 && rows % length == 0);
     LOCKSTEP_ASSERT(dposition.empty() || (dposition.size(-1) == width && length <= dposition.rows()));
@@ -300,8 +330,9 @@ void CudaBackend::embedding_backward(Tensor dtable, Tensor dposition, Tensor ids
     float* const partials = scratch_of<float>(2 * tiles * width + rows + tiles);
     std::int32_t* const order = reinterpret_cast<std::int32_t*>(partials + 2 * tiles * width);
     std::int32_t* const first_ids = order + rows;
-    const std::int32_t* const id = ids.as<std::int32_t>();
-    launch({"order_rows", dim3(blocks_for(vocabulary, run)), order_threads,
+    const TableRows id = table_rows(ids, first_id, vocabulary);
+    // One id more than the table has, for what is outside it.
+    launch({"order_rows", dim3(blocks_for(vocabulary + 1, run)), order_threads,
             static_cast<std::size_t>((order_warps + 1) * run + order_warps) * sizeof(std::int32_t), stream()},
            order_rows_kernel, order, id, rows);
     dispatch(dy.type(), [&](auto element) {

@@ -8,6 +8,10 @@ namespace lockstep::kernels::cuda {
 
 constexpr float log2_e = 1.44269504088896341f;
 
+__device__ inline float exponential(float x) {
+    return fast_exp2(x * log2_e);
+}
+
 __device__ inline float sigmoid(float x) {
     return 1.0f / (1.0f + fast_exp2(-log2_e * x));
 }

@@ -7,13 +7,13 @@
 #include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/norm.hpp"
+#include "kernels/cuda/norm_sums.hpp"
 #include "kernels/cuda/reduce.hpp"
 
 namespace lockstep::kernels::cuda {
 namespace {
 
-constexpr int warps = 8, threads = warps * warp_width;
-constexpr std::int64_t most_blocks = 264;  // two on each multiprocessor of an H100 or H200
+constexpr int warps = norm_warps, threads = warps * warp_width;
 
 // A team of `team_warps` warps (1, or the whole block) takes `at_once` rows at a time; each thread holds `vectors`
 // 16-byte pieces of each, always of the same columns, whose sums stay in its registers.
@@ -118,34 +118,7 @@ __global__ void __launch_bounds__(threads)
         }
     }
 
-    // The block's sums: partials [blocks, sums · width], dw's columns first.
-    constexpr int sums = centred ? 2 : 1;
-    float* partial = partials + static_cast<std::int64_t>(blockIdx.x) * sums * width;
-    if constexpr (team_warps > 1) {
-#pragma unroll
-        for (int i = 0; i < vectors; ++i) {
-            const int piece = member + i * members;
-            if (piece >= pieces) continue;
-            store_floats(partial + piece * elements, dweight[i]);
-            if constexpr (centred) store_floats(partial + width + piece * elements, dbias[i]);
-        }
-    } else {
-        constexpr int columns = warp_width * elements;
-#pragma unroll
-        for (int i = 0; i < vectors; ++i)
-#pragma unroll
-            for (int sum = 0; sum < sums; ++sum) {
-                __syncthreads();  // what was read of `work` before has been read
-                store_floats(work + warp * columns + lane * elements, sum == 0 ? dweight[i] : dbias[i]);
-                __syncthreads();
-                const int mine = static_cast<int>(threadIdx.x), column = i * columns + mine;
-                if (mine >= columns || column >= width) continue;
-                float total = 0;
-#pragma unroll
-                for (int other = 0; other < warps; ++other) total += work[other * columns + mine];
-                partial[sum * width + column] = total;
-            }
-    }
+    store_norm_sums<centred, team_warps>(partials, dweight, dbias, width, work);
 }
 
 // Rows that are not aligned to 16 bytes, or too wide for registers: a block a row, the block's sums in memory.
@@ -183,18 +156,10 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-struct GradientPlace {  // of a column of the partial sums
-    float *dweight, *dbias;
-    std::int64_t width;
-    __device__ float* operator()(std::int64_t column) const {
-        return column < width ? dweight + column : dbias + (column - width);
-    }
-};
-
 struct Backward {
     Tensor dx, dweight, dbias, dy, x, weight, mean, inverse;
     std::int64_t rows, width;
-    float* partials;  // [most_blocks, sums · width]
+    float* partials;  // [most_norm_blocks, sums · width]
     cudaStream_t stream;
 };
 
@@ -202,7 +167,7 @@ template <class T, bool centred, int groups, int team_warps, int at_once>
 std::int64_t launch_by_team(const Backward& b) {  // how many blocks
     constexpr int vectors = groups * vectors_of_group<T>;
     constexpr std::int64_t block_rows = warps / team_warps * at_once;
-    const std::int64_t blocks = std::min(most_blocks, (b.rows + block_rows - 1) / block_rows);
+    const std::int64_t blocks = std::min(most_norm_blocks, (b.rows + block_rows - 1) / block_rows);
     const std::size_t work = team_warps > 1 ? 2 * 2 * at_once * warps : warps * warp_width * Vector16<T>::count;
     launch({centred ? "layer_norm_backward" : "rms_norm_backward", dim3(static_cast<unsigned>(blocks)), threads,
             work * sizeof(float), b.stream},
@@ -224,7 +189,7 @@ std::int64_t launch_rows(const Backward& b) {
         if (groups <= 2 * warps) return launch_by_team<T, centred, 2, warps, 2>(b);
         if (groups <= 4 * warps) return launch_by_team<T, centred, 4, warps, 1>(b);
     }
-    const std::int64_t blocks = std::min(most_blocks, b.rows);
+    const std::int64_t blocks = std::min(most_norm_blocks, b.rows);
     launch({centred ? "layer_norm_backward_wide" : "rms_norm_backward_wide", dim3(static_cast<unsigned>(blocks)),
             threads_for(b.width, 1, threads), warp_width * sizeof(float), b.stream},
            backward_by_block<T, centred>, elements<T>(b.dx), b.partials, elements<T>(b.dy), elements<T>(b.x),
@@ -238,8 +203,8 @@ void backward(const Backward& b) {
     dispatch(b.x.type(), [&](auto element) {
         const std::int64_t blocks = launch_rows<decltype(element), centred>(b);
         add_partials("norm_backward_sums", b.stream,
-                     GradientPlace{elements<float>(b.dweight), elements<float>(b.dbias), b.width}, b.partials, blocks,
-                     columns);
+                     NormGradientPlace{elements<float>(b.dweight), elements<float>(b.dbias), b.width}, b.partials,
+                     blocks, columns);
     });
 }
 
@@ -261,7 +226,7 @@ void CudaBackend::rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor
                      inverse_rms,
                      rows,
                      width,
-                     scratch_of<float>(most_blocks * width),
+                     scratch_of<float>(most_norm_blocks * width),
                      stream()});
 }
 
@@ -275,7 +240,7 @@ void CudaBackend::layer_norm_backward(Tensor dx, Tensor dweight, Tensor dbias, T
     LOCKSTEP_ASSERT(mean.count() == rows && inverse_deviation.count() == rows);
     LOCKSTEP_ASSERT(mean.type() == Type::fp32 && inverse_deviation.type() == Type::fp32);
     backward<true>({dx, dweight, dbias, dy, x, weight, mean, inverse_deviation, rows, width,
-                    scratch_of<float>(most_blocks * 2 * width), stream()});
+                    scratch_of<float>(most_norm_blocks * 2 * width), stream()});
 }
 
 }  // namespace lockstep::kernels::cuda

@@ -2,6 +2,7 @@
 #define BOOST_TEST_MODULE kernels_elementwise
 #include "reference/adamw.hpp"
 #include "reference/finite_difference.hpp"
+#include "unit/kernels/decision_cases.hpp"
 #include "unit/kernels/support.hpp"
 
 using namespace lockstep;
@@ -16,17 +17,21 @@ double sum_of(kernels::Backend& backend, Tensor x) {
     return total;
 }
 
+std::vector<double> squares_and_zeros(kernels::Backend& backend, Tensor x) {
+    std::vector<double> totals(2, 9.0);
+    backend.sum_of_squares(Tensor(totals.data(), Type::fp64, {2}), x, kernels::Accumulate::no);
+    return totals;
+}
+
 double sum_of_squares(kernels::Backend& backend, Tensor x) {
-    double total = 0;
-    backend.sum_of_squares(Tensor(&total, Type::fp64, {1}), x, kernels::Accumulate::no);
-    return total;
+    return squares_and_zeros(backend, x)[0];
 }
 
 // Proceed with the given factor and number of updates.
 struct Proceed {
     std::vector<double> values;
-    Proceed(double factor, double updates) : values{1, factor, 0, updates} {}
-    Tensor tensor() { return {values.data(), Type::fp64, {4}}; }
+    Proceed(double factor, double updates) : values{1, factor, 0, updates, 1, 0, 0, 0} {}
+    Tensor tensor() { return {values.data(), Type::fp64, {8}}; }
 };
 
 // Bits that say that the first `decaying` elements decay (a multiple of 16).
@@ -102,6 +107,24 @@ BOOST_AUTO_TEST_CASE(sums_are_taken_in_double) {
     });
 }
 
+BOOST_AUTO_TEST_CASE(zeros_are_counted) {
+    for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
+        for (const auto size : sizes)
+            for (const std::size_t every : {1u, 2u, 7u, 1000u}) {
+                Floats x = random_floats({size}, "x");
+                double zeros = 0;
+                for (std::size_t i = 0; i < x.data.size(); i += every, ++zeros) x[i] = i % 2 == 0 ? 0.0f : -0.0f;
+                if (every > 2 && size > 31) x[5] = 1e-45f;  // nearly zero is not zero
+                BOOST_TEST(squares_and_zeros(backend, x.tensor())[1] == zeros, name);
+            }
+        Floats x({40});
+        x[7] = not_a_number;
+        std::vector<double> totals = {2, 3};
+        backend.sum_of_squares(Tensor(totals.data(), Type::fp64, {2}), x.tensor(), kernels::Accumulate::yes);
+        BOOST_TEST((std::isnan(totals[0]) && totals[1] == 42.0), name);
+    });
+}
+
 BOOST_AUTO_TEST_CASE(sums_do_not_depend_on_the_number_of_threads) {
     Floats x = random_floats({300007}, "x");
     const int before = threads();
@@ -160,30 +183,22 @@ BOOST_AUTO_TEST_CASE(adamw_of_a_zero_gradient_only_decays) {
 
 BOOST_AUTO_TEST_CASE(an_update_is_decided_from_the_loss_and_the_norm) {
     const auto backend = kernels::make_cpu_backend();
-    using kernels::Decision;
-    std::vector<double> decision(4);
-    const auto decide = [&](double loss, double squares, double clip, double inverse_scale) {
-        backend->decide_update(Tensor(decision.data(), Type::fp64, {4}), Tensor(&loss, Type::fp64, {1}),
-                               Tensor(&squares, Type::fp64, {1}), clip, inverse_scale);
-    };
-    decide(1, 16, 1, 1);
-    BOOST_TEST(decision[Decision::proceed] == 1.0);
-    BOOST_TEST(decision[Decision::gradient_norm] == 4.0);
-    BOOST_TEST(decision[Decision::factor] == 1 / (4 + 1e-6));
-    BOOST_TEST(decision[Decision::updates] == 1.0);
-    decide(1, 16, 8, 0.5);  // gradients scaled by 2: their norm is 2, below the clip
-    BOOST_TEST((decision[Decision::gradient_norm] == 2.0 && decision[Decision::factor] == 0.5));
-    decide(1, 1e30, 0, 1);
-    BOOST_TEST((decision[Decision::factor] == 1.0 && decision[Decision::updates] == 3.0));
-    const double nan = static_cast<double>(not_a_number), inf = static_cast<double>(infinity);
-    for (const auto& bad : {std::pair{nan, 1.0}, std::pair{1.0, nan}, std::pair{inf, 1.0}, std::pair{1.0, inf}}) {
-        decide(bad.first, bad.second, 1, 1);
-        BOOST_TEST((decision[Decision::proceed] == 0.0 && decision[Decision::updates] == 3.0));
-    }
+    check_decisions([&](Values& decision, double loss, double squares, double zeros, double clip,
+                        const kernels::LossScaling& scaling) {
+        Values totals = {squares, zeros};
+        backend->decide_update(Tensor(decision.data(), Type::fp64, {8}), Tensor(&loss, Type::fp64, {1}),
+                               Tensor(totals.data(), Type::fp64, {2}), clip, scaling);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(nothing_is_written_where_the_decision_says_no) {
+    const auto backend = kernels::make_cpu_backend();
+    Proceed decision(1, 3);
+    decision.values[kernels::Decision::proceed] = 0;
     Floats parameter({33}, 2.0f), gradient({33}, 1.0f), first({33}), second({33});
     std::vector<std::int32_t> decay = decays(33, 33);
     backend->adamw(parameter.tensor(), {}, gradient.tensor(), first.tensor(), second.tensor(), words(decay),
-                   Tensor(decision.data(), Type::fp64, {4}), {0.1f, 0.9f, 0.999f, 1e-8f, 0.5f});
+                   decision.tensor(), {0.1f, 0.9f, 0.999f, 1e-8f, 0.5f});
     BOOST_TEST((parameter.data == std::vector<float>(33, 2.0f)));
 }
 

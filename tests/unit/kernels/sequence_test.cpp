@@ -48,32 +48,54 @@ BOOST_AUTO_TEST_CASE(embedding_agrees_with_the_reference) {
                 Floats y({rows, c.width}, 9.0f), dy = random_floats({rows, c.width}, "dy");
                 const Tensor place = positions ? position.tensor() : Tensor();
                 const Values place_values = positions ? position.values() : Values();
-                backend.embedding_forward(y.tensor(), id_tensor(ids), table.tensor(), place, c.length, first_position);
+                backend.embedding_forward(y.tensor(), id_tensor(ids), table.tensor(), 0, place, c.length,
+                                          first_position);
                 check_close(y,
                             reference::embedding_forward(ids, table.values(), place_values, u(c.width), u(c.length),
                                                          first_position),
                             1, name + " embedding");
                 Values dtable = table.values(), dposition = place_values;
                 reference::embedding_backward(dtable, dposition, ids, dy.values(), u(c.width), u(c.length));
-                backend.embedding_backward(table.tensor(), place, id_tensor(ids), dy.tensor(), c.length);
+                backend.embedding_backward(table.tensor(), place, id_tensor(ids), dy.tensor(), 0, c.length);
                 check_close(table, dtable, u(rows), name + " dtable");
                 if (positions) check_close(position, dposition, u(c.batch), name + " dposition");
             }
     });
 }
 
-BOOST_AUTO_TEST_CASE(ids_outside_the_table_are_refused) {
+BOOST_AUTO_TEST_CASE(ids_outside_the_table_add_nothing) {
+    for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
+        for (const std::int64_t width : {1, 33})
+            for (const bool positions : {false, true})
+                for (const int first_id : {0, 20, 49}) {
+                    const std::int64_t length = 31, rows = 2 * length, held = std::min(17, 50 - first_id);
+                    auto ids = random_ids(u(rows), 50, "ids");
+                    ids[3] = -1;
+                    Floats table = random_floats({held, width}, "table"), y({rows, width}, 9.0f);
+                    Floats position = random_floats({length, width}, "position"),
+                           dy = random_floats({rows, width}, "dy");
+                    const Tensor place = positions ? position.tensor() : Tensor();
+                    const Values place_values = positions ? position.values() : Values();
+                    backend.embedding_forward(y.tensor(), id_tensor(ids), table.tensor(), first_id, place, length, 0);
+                    check_close(y,
+                                reference::embedding_forward(ids, table.values(), place_values, u(width), u(length), 0,
+                                                             first_id),
+                                1, name + " part of an embedding");
+                    Values dtable = table.values(), dposition = place_values;
+                    reference::embedding_backward(dtable, dposition, ids, dy.values(), u(width), u(length), first_id);
+                    backend.embedding_backward(table.tensor(), place, id_tensor(ids), dy.tensor(), first_id, length);
+                    check_close(table, dtable, u(rows), name + " dtable of a part");
+                    if (positions) check_close(position, dposition, 2, name + " dposition");
+                }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(positions_outside_the_table_are_refused) {
     const auto backend = kernels::make_cpu_backend();
-    Floats table({4, 8}), y({2, 8});
-    for (const int wrong : {4, -1}) {
-        std::vector<int> ids = {0, wrong};
-        BOOST_CHECK_THROW(backend->embedding_forward(y.tensor(), id_tensor(ids), table.tensor(), {}, 2, 0), Error);
-        BOOST_CHECK_THROW(backend->embedding_backward(table.tensor(), {}, id_tensor(ids), y.tensor(), 2), Error);
-    }
+    Floats table({4, 8}), y({2, 8}), position({2, 8});
     std::vector<int> ids = {0, 1};
-    Floats position({2, 8});
-    BOOST_CHECK_THROW(backend->embedding_forward(y.tensor(), id_tensor(ids), table.tensor(), position.tensor(), 2, 1),
-                      Error);
+    BOOST_CHECK_THROW(
+        backend->embedding_forward(y.tensor(), id_tensor(ids), table.tensor(), 0, position.tensor(), 2, 1), Error);
 }
 
 BOOST_AUTO_TEST_CASE(rotation_agrees_with_the_reference_and_can_be_undone) {
@@ -184,11 +206,14 @@ BOOST_AUTO_TEST_CASE(cross_entropy_agrees_with_the_reference) {
                 if (rows > 3) targets[3] = -1;
                 auto expected = reference::cross_entropy(logits.values(), targets);
                 const Floats before = logits;
-                backend.cross_entropy(losses.tensor(), logits.tensor(), id_tensor(targets), 0.0f);
+                backend.cross_entropy(losses.tensor(), logits.tensor(), id_tensor(targets), 0.0f, {});
                 check_close(losses, expected.losses, u(vocabulary), name + " losses");
                 BOOST_TEST(same_bits(logits, before));
-                backend.cross_entropy(losses.tensor(), logits.tensor(), id_tensor(targets), 0.25f);
-                for (double& value : expected.dlogits) value *= 0.25;
+                double loss_scale = 8;
+                const bool scaled = rows % 2 == 0;
+                backend.cross_entropy(losses.tensor(), logits.tensor(), id_tensor(targets), 0.25f,
+                                      scaled ? Tensor(&loss_scale, Type::fp64, {1}) : Tensor());
+                for (double& value : expected.dlogits) value *= scaled ? 2 : 0.25;
                 check_close(losses, expected.losses, u(vocabulary), name + " losses");
                 check_close(logits, expected.dlogits, u(vocabulary), name + " dlogits");
             }
@@ -203,7 +228,7 @@ BOOST_AUTO_TEST_CASE(cross_entropy_takes_large_logits_and_shows_not_a_number) {
         for (std::size_t i = 41; i < 80; ++i) logits[i] = i < 43 ? 2.0f : -infinity;  // masked vocabulary
         logits[85] = not_a_number;
         logits[125] = not_a_number;  // in a row that is left out
-        backend.cross_entropy(losses.tensor(), logits.tensor(), id_tensor(targets), 1.0f);
+        backend.cross_entropy(losses.tensor(), logits.tensor(), id_tensor(targets), 1.0f, {});
         BOOST_TEST(losses[0] == 0.0f, name);
         BOOST_TEST(std::abs(losses[1] - std::log(2.0f)) < 1e-6f, name);
         BOOST_TEST((logits[79] == 0.0f && std::abs(logits[41] + 0.5f) < 1e-6f), name);
@@ -215,7 +240,7 @@ BOOST_AUTO_TEST_CASE(a_target_beyond_the_vocabulary_is_a_broken_contract) {
     const auto backend = kernels::make_cpu_backend();
     Floats logits({2, 5}), losses({2});
     std::vector<int> targets = {0, 5};
-    BOOST_CHECK_EXCEPTION(backend->cross_entropy(losses.tensor(), logits.tensor(), id_tensor(targets), 0.0f), Error,
+    BOOST_CHECK_EXCEPTION(backend->cross_entropy(losses.tensor(), logits.tensor(), id_tensor(targets), 0.0f, {}), Error,
                           [](const Error& error) { return error.code() == ExitCode::fault; });
 }
 
@@ -243,8 +268,8 @@ BOOST_AUTO_TEST_CASE(results_do_not_depend_on_the_number_of_threads) {
         backend.convolution_forward(y.tensor(), x.tensor(), weight.tensor(), bias.tensor(), {}, length);
         backend.convolution_backward(dx.tensor(), dweight.tensor(), dbias.tensor(), dy.tensor(), x.tensor(),
                                      weight.tensor(), length);
-        backend.embedding_backward(dtable.tensor(), dposition.tensor(), id_tensor(ids), dy.tensor(), length);
-        backend.cross_entropy(losses.tensor(), x.tensor(), id_tensor(ids), 0.5f);
+        backend.embedding_backward(dtable.tensor(), dposition.tensor(), id_tensor(ids), dy.tensor(), 0, length);
+        backend.cross_entropy(losses.tensor(), x.tensor(), id_tensor(ids), 0.5f, {});
         return std::vector<Floats>{y, dx, dweight, dbias, dtable, dposition, losses, x};
     });
 }

@@ -36,6 +36,13 @@ struct Floats {
     float& operator[](std::size_t i) { return data[i]; }
 };
 
+inline Floats floats_of(const Shape& shape, const Values& values) {
+    Floats x(shape);
+    std::transform(values.begin(), values.end(), x.data.begin(),
+                   [](double value) { return static_cast<float>(value); });
+    return x;
+}
+
 inline Floats random_floats(const Shape& shape, const std::string& purpose, double scale = 1) {
     Floats x(shape);
     const RandomStream stream(11, purpose);

@@ -28,11 +28,15 @@ double sum(const float* x, std::int64_t count) {
     return total;
 }
 
-double sum_of_squares(const float* x, std::int64_t count) {
-    double total = 0;
-#pragma omp simd reduction(+ : total)
-    for (std::int64_t i = 0; i < count; ++i) total += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-    return total;
+void sum_of_squares(double* totals, const float* x, std::int64_t count) {
+    double squares = 0, zeros = 0;
+#pragma omp simd reduction(+ : squares, zeros)
+    for (std::int64_t i = 0; i < count; ++i) {
+        squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+        zeros += x[i] == 0.0f ? 1.0 : 0.0;
+    }
+    totals[0] = squares;
+    totals[1] = zeros;
 }
 
 void gelu_forward(float* y, const float* x, std::int64_t count) {

@@ -18,7 +18,8 @@ struct Elementwise {
     void (*multiply_add)(float* y, const float* a, const float* b, std::int64_t count);  // y += a ⊙ b
     // In double, in a fixed order that depends on `count` alone.
     double (*sum)(const float* x, std::int64_t count);
-    double (*sum_of_squares)(const float* x, std::int64_t count);
+    // totals [2]: the sum of squares, the number of zeros.
+    void (*sum_of_squares)(double* totals, const float* x, std::int64_t count);
 
     void (*gelu_forward)(float* y, const float* x, std::int64_t count);
     void (*gelu_backward)(float* dx, const float* dy, const float* x, std::int64_t count);

@@ -15,6 +15,16 @@ struct Norm {
     void (*layer_backward)(float* dx, float* dweight, float* dbias, const float* dy, const float* x,
                            const float* weight, const float* mean, const float* inverse_deviation, std::int64_t rows,
                            std::int64_t width);
+    // LayerNorm over some of the columns (kernels/backend.hpp); moments and sums are pairs a row. dx is overwritten.
+    void (*split_moments)(float* moments, const float* x, std::int64_t rows, std::int64_t width);
+    void (*split_forward)(float* y, const float* x, const float* mean, const float* inverse_deviation,
+                          const float* weight, const float* bias, std::int64_t rows, std::int64_t width);
+    void (*split_backward_sums)(float* sums, float* dweight, float* dbias, const float* dy, const float* x,
+                                const float* weight, const float* mean, const float* inverse_deviation,
+                                std::int64_t rows, std::int64_t width);
+    void (*split_backward)(float* dx, const float* dy, const float* x, const float* weight, const float* mean,
+                           const float* inverse_deviation, const float* sums, float all_width, std::int64_t rows,
+                           std::int64_t width);
 };
 
 }  // namespace lockstep::kernels::cpu

@@ -1,0 +1,62 @@
+// The gradients of norms' weights and biases: blocks walk over the rows in order and keep the sums of their rows; a
+// second kernel adds the blocks' sums, in order. The number of blocks depends on the shape only.
+#pragma once
+
+#include "kernels/cuda/columns.hpp"
+#include "kernels/cuda/norm.hpp"
+
+namespace lockstep::kernels::cuda {
+
+constexpr int norm_warps = 8;                   // of a block
+constexpr std::int64_t most_norm_blocks = 264;  // two on each multiprocessor of an H100 or H200
+
+// Floats of shared memory that store_norm_sums works in.
+template <class T>
+constexpr std::size_t norm_sums_work = norm_warps* warp_width* Vector16<T>::count;
+
+// The block's sums, of `vectors` pieces of `elements` columns a member of a team, to partials [blocks, sums · width],
+// dw's columns first (with_bias: 2 sums, else 1). Where a warp is a team, those of the warps are added in order in
+// `work`.
+template <bool with_bias, int team_warps, int vectors, int elements>
+__device__ inline void store_norm_sums(float* partials, const float (&dweight)[vectors][elements],
+                                       const float (&dbias)[vectors][elements], int width, float* work) {
+    constexpr int sums = with_bias ? 2 : 1, members = team_warps * warp_width;
+    const int lane = static_cast<int>(threadIdx.x) % warp_width, warp = static_cast<int>(threadIdx.x) / warp_width;
+    const int member = static_cast<int>(threadIdx.x) % members, pieces = width / elements;
+    float* partial = partials + static_cast<std::int64_t>(blockIdx.x) * sums * width;
+    if constexpr (team_warps > 1) {
+#pragma unroll
+        for (int i = 0; i < vectors; ++i) {
+            const int piece = member + i * members;
+            if (piece >= pieces) continue;
+            store_floats(partial + piece * elements, dweight[i]);
+            if constexpr (with_bias) store_floats(partial + width + piece * elements, dbias[i]);
+        }
+    } else {
+        constexpr int columns = warp_width * elements;
+#pragma unroll
+        for (int i = 0; i < vectors; ++i)
+#pragma unroll
+            for (int sum = 0; sum < sums; ++sum) {
+                __syncthreads();  // what was read of `work` before has been read
+                store_floats(work + warp * columns + lane * elements, sum == 0 ? dweight[i] : dbias[i]);
+                __syncthreads();
+                const int mine = static_cast<int>(threadIdx.x), column = i * columns + mine;
+                if (mine >= columns || column >= width) continue;
+                float total = 0;
+#pragma unroll
+                for (int other = 0; other < norm_warps; ++other) total += work[other * columns + mine];
+                partial[sum * width + column] = total;
+            }
+    }
+}
+
+struct NormGradientPlace {  // of a column of the partial sums
+    float *dweight, *dbias;
+    std::int64_t width;
+    __device__ float* operator()(std::int64_t column) const {
+        return column < width ? dweight + column : dbias + (column - width);
+    }
+};
+
+}  // namespace lockstep::kernels::cuda

@@ -1,0 +1,164 @@
+// Cross-entropy over a vocabulary divided among ranks, in three parts: a block a row in each. Rows need no alignment:
+// the elements before and after the 16-byte pieces, at most 14 of 16 bits, take a thread each.
+#include <cmath>
+
+#include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/dispatch.hpp"
+#include "kernels/cuda/functions.hpp"
+#include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/norm.hpp"
+#include "kernels/cuda/reduce.hpp"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+constexpr unsigned most_threads = 512;
+constexpr int at_once = 4;  // 16-byte pieces that a thread has on their way
+
+// use(values, first) for the elements of a row that this thread takes: values of the columns first, first + 1, … (as
+// many as 16 bytes hold, or 1), which are written back, rounded, where `write`.
+template <bool write, class T, class Use>
+__device__ inline void for_row(T* row, int columns, Use&& use) {
+    using Piece = Vector16<T>;
+    constexpr int elements = Piece::count;
+    const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+    const int skew = static_cast<int>(reinterpret_cast<std::uintptr_t>(row) % 16 / sizeof(T));
+    const int to_aligned = (elements - skew) % elements, head = to_aligned < columns ? to_aligned : columns;
+    const int pieces = (columns - head) / elements, tail = columns - head - pieces * elements;
+    for (int first = thread; first < pieces; first += at_once * threads) {
+        Piece in[at_once];
+#pragma unroll
+        for (int i = 0; i < at_once; ++i)
+            if (first + i * threads < pieces) in[i] = load16(row + head + (first + i * threads) * elements);
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) {
+            const int piece = first + i * threads;
+            if (piece >= pieces) continue;
+            float values[elements];
+#pragma unroll
+            for (int e = 0; e < elements; ++e) values[e] = to_float(in[i].at[e]);
+            use(values, head + piece * elements);
+            if constexpr (write) {
+#pragma unroll
+                for (int e = 0; e < elements; ++e) in[i].at[e] = from_float<T>(values[e]);
+                store16(row + head + piece * elements, in[i]);
+            }
+        }
+    }
+    const int edge = thread < head ? thread : thread < head + tail ? columns - head - tail + thread : -1;
+    if (edge < 0) return;
+    float value[1] = {to_float(row[edge])};
+    use(value, edge);
+    if constexpr (write) row[edge] = from_float<T>(value[0]);
+}
+
+template <class T>
+__global__ void __launch_bounds__(most_threads) maxima_kernel(float* maxima, T* logits, int columns) {
+    float highest = -INFINITY;
+    for_row<false>(logits + static_cast<std::int64_t>(blockIdx.x) * columns, columns,
+                   [&]<int count>(const float(&values)[count], int) {
+#pragma unroll
+                       for (int e = 0; e < count; ++e) highest = fmaxf(highest, values[e]);
+                   });
+    highest = block_maximum(highest, shared_memory<float>());
+    if (threadIdx.x == 0) maxima[blockIdx.x] = highest;
+}
+
+template <class T>
+__global__ void __launch_bounds__(most_threads)
+    sums_kernel(float* sums, T* logits, const float* __restrict__ maxima, const std::int32_t* __restrict__ targets,
+                std::int64_t first_id, int columns) {
+    const std::int64_t row = blockIdx.x;
+    T* const scores = logits + row * columns;
+    const std::int32_t target = targets[row];
+    float total = 0, chosen = 0;
+    if (target >= 0) {
+        const float highest = maxima[row];
+        for_row<false>(scores, columns, [&]<int count>(const float(&values)[count], int) {
+#pragma unroll
+            for (int e = 0; e < count; ++e) total += exponential(values[e] - highest);
+        });
+        const std::int64_t place = target - first_id;
+        if (place >= 0 && place < columns) chosen = to_float(scores[place]) - highest;
+        total = block_sum(total, shared_memory<float>());
+    }
+    if (threadIdx.x != 0) return;
+    sums[2 * row] = total;
+    sums[2 * row + 1] = chosen;
+}
+
+template <class T>
+__global__ void __launch_bounds__(most_threads)
+    finish_kernel(float* losses, T* logits, const float* __restrict__ maxima, const float* __restrict__ sums,
+                  const std::int32_t* __restrict__ targets, std::int64_t first_id, float gradient_scale,
+                  const double* loss_scale, int columns) {
+    const std::int64_t row = blockIdx.x;
+    T* const scores = logits + row * columns;
+    const std::int32_t target = targets[row];
+    const float total = sums[2 * row];
+    if (threadIdx.x == 0) losses[row] = target < 0 ? 0.0f : logf(total) - sums[2 * row + 1];
+    if (gradient_scale == 0) return;
+    if (target < 0) {  // not to be learned; the logits may be anything
+        for_row<true>(scores, columns, []<int count>(float(&values)[count], int) {
+#pragma unroll
+            for (int e = 0; e < count; ++e) values[e] = 0;
+        });
+        return;
+    }
+    const float scale = gradient_scale * (loss_scale ? static_cast<float>(*loss_scale) : 1.0f);
+    const float factor = scale / total, highest = maxima[row];
+    const std::int64_t from_first = target - first_id;
+    const int place = from_first >= 0 && from_first < columns ? static_cast<int>(from_first) : -1;
+    for_row<true>(scores, columns, [&]<int count>(float(&values)[count], int first) {
+#pragma unroll
+        for (int e = 0; e < count; ++e)
+            values[e] = factor * exponential(values[e] - highest) - (first + e == place ? scale : 0.0f);
+    });
+}
+
+unsigned row_threads(std::int64_t pieces) {
+    return threads_for(pieces, at_once, most_threads);
+}
+
+}  // namespace
+
+void CudaBackend::cross_entropy_maxima(Tensor maxima, Tensor logits) {
+    const std::int64_t columns = logits.size(-1), rows = logits.rows();
+    LOCKSTEP_ASSERT(maxima.count() == rows && columns <= INT32_MAX / 2);
+    dispatch(logits.type(), [&](auto element) {
+        using T = decltype(element);
+        launch({"cross_entropy_maxima", dim3(static_cast<unsigned>(rows)), row_threads(columns / Vector16<T>::count),
+                warp_width * sizeof(float), stream()},
+               maxima_kernel<T>, maxima.fp32(), elements<T>(logits), static_cast<int>(columns));
+    });
+}
+
+void CudaBackend::cross_entropy_sums(Tensor sums, Tensor logits, Tensor maxima, Tensor targets, std::int64_t first_id) {
+    const std::int64_t columns = logits.size(-1), rows = logits.rows();
+    LOCKSTEP_ASSERT(sums.count() == 2 * rows && maxima.count() == rows && targets.count() == rows);
+    LOCKSTEP_ASSERT(columns <= INT32_MAX / 2);
+    dispatch(logits.type(), [&](auto element) {
+        using T = decltype(element);
+        launch({"cross_entropy_sums", dim3(static_cast<unsigned>(rows)), row_threads(columns / Vector16<T>::count),
+                warp_width * sizeof(float), stream()},
+               sums_kernel<T>, sums.fp32(), elements<T>(logits), maxima.fp32(), targets.as<std::int32_t>(), first_id,
+               static_cast<int>(columns));
+    });
+}
+
+void CudaBackend::cross_entropy_finish(Tensor losses, Tensor logits, Tensor maxima, Tensor sums, Tensor targets,
+                                       std::int64_t first_id, float gradient_scale, Tensor loss_scale) {
+    const std::int64_t columns = logits.size(-1), rows = logits.rows();
+    LOCKSTEP_ASSERT(losses.count() == rows && maxima.count() == rows && targets.count() == rows);
+    LOCKSTEP_ASSERT(sums.count() == 2 * rows && columns <= INT32_MAX / 2);
+    const double* const scale = loss_scale.empty() ? nullptr : loss_scale.fp64();
+    dispatch(logits.type(), [&](auto element) {
+        using T = decltype(element);
+        const std::int64_t pieces = gradient_scale == 0 ? 1 : columns / Vector16<T>::count;
+        launch({"cross_entropy_finish", dim3(static_cast<unsigned>(rows)), row_threads(pieces), 0, stream()},
+               finish_kernel<T>, losses.fp32(), elements<T>(logits), maxima.fp32(), sums.fp32(),
+               targets.as<std::int32_t>(), first_id, gradient_scale, scale, static_cast<int>(columns));
+    });
+}
+
+}  // namespace lockstep::kernels::cuda

@@ -1,0 +1,153 @@
+#define BOOST_TEST_MODULE kernels_split_cross_entropy
+#include "reference/split_cross_entropy.hpp"
+
+#include "unit/kernels/support.hpp"
+
+using namespace lockstep;
+using namespace lockstep::kernel_tests;
+
+namespace {
+
+std::size_t u(std::int64_t size) {
+    return static_cast<std::size_t>(size);
+}
+
+struct Result {
+    Floats losses, logits;
+};
+
+// The three operations on columns cut at `cuts` (0 … vocabulary), with what the ranks exchange between them. Every
+// rank's losses must be the same.
+Result run_parts(kernels::Backend& backend, const Floats& logits, std::vector<int> targets,
+                 const std::vector<std::int64_t>& cuts, float gradient_scale, Tensor loss_scale,
+                 const std::string& what) {
+    const std::int64_t rows = static_cast<std::int64_t>(targets.size()), vocabulary = cuts.back();
+    std::vector<Floats> parts;
+    for (std::size_t p = 0; p + 1 < cuts.size(); ++p) {
+        const std::int64_t count = cuts[p + 1] - cuts[p];
+        parts.push_back(
+            floats_of({rows, count}, reference::columns_of(logits.values(), u(vocabulary), u(cuts[p]), u(count))));
+    }
+    Floats maxima({rows}, -infinity), sums({rows, 2});
+    for (Floats& part : parts) {
+        Floats mine({rows}, 9.0f);
+        backend.cross_entropy_maxima(mine.tensor(), part.tensor());
+        check_close(mine, reference::cross_entropy_maxima(part.values(), u(part.shape[1])), 1, what + " maxima");
+        for (std::size_t r = 0; r < u(rows); ++r) maxima[r] = std::max(maxima[r], mine[r]);
+    }
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+        Floats mine({rows, 2}, 9.0f);
+        backend.cross_entropy_sums(mine.tensor(), parts[p].tensor(), maxima.tensor(), id_tensor(targets), cuts[p]);
+        check_close(
+            mine, reference::cross_entropy_sums(parts[p].values(), maxima.values(), targets, static_cast<int>(cuts[p])),
+            u(vocabulary), what + " sums");
+        backend.add(sums.tensor(), mine.tensor());
+    }
+    Result result{Floats({rows}, 9.0f), logits};
+    Values all = logits.values();
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+        Floats losses({rows}, 9.0f);
+        backend.cross_entropy_finish(losses.tensor(), parts[p].tensor(), maxima.tensor(), sums.tensor(),
+                                     id_tensor(targets), cuts[p], gradient_scale, loss_scale);
+        if (p > 0) BOOST_TEST(same_bits(losses, result.losses), what);
+        result.losses = losses;
+        reference::put_columns(all, u(vocabulary), u(cuts[p]), u(cuts[p + 1] - cuts[p]), parts[p].values());
+    }
+    result.logits = floats_of(logits.shape, all);
+    return result;
+}
+
+const std::vector<std::vector<std::int64_t>> cuts = {
+    {0, 1}, {0, 1, 2}, {0, 31}, {0, 16, 32}, {0, 11, 22, 33}, {0, 1, 200, 257}, {0, 1251, 2502, 3753, 5003}};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(the_parts_together_are_cross_entropy) {
+    for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
+        for (const std::int64_t rows : {1, 31, 33})
+            for (const auto& at : cuts) {
+                const std::int64_t vocabulary = at.back();
+                const std::string what = fmt::format("{} {} parts of {}", name, at.size() - 1, vocabulary);
+                Floats logits = random_floats({rows, vocabulary}, "logits", 4);
+                auto targets = random_ids(u(rows), static_cast<int>(vocabulary), "targets");
+                if (rows > 3) {
+                    targets[3] = -1;
+                    targets[1] = static_cast<int>(vocabulary) - 1;
+                    targets[2] = static_cast<int>(at[1]) - 1;
+                }
+                const auto expected = reference::cross_entropy(logits.values(), targets);
+                const Result losses_only = run_parts(backend, logits, targets, at, 0.0f, {}, what);
+                check_close(losses_only.losses, expected.losses, u(vocabulary), what + " losses");
+                BOOST_TEST(same_bits(losses_only.logits, logits), what);
+                for (double loss_scale : {1.0, 16.0}) {
+                    const Tensor scale = loss_scale == 1 ? Tensor() : Tensor(&loss_scale, Type::fp64, {1});
+                    const Result both = run_parts(backend, logits, targets, at, 0.25f, scale, what);
+                    check_close(both.losses, expected.losses, u(vocabulary), what + " losses");
+                    Values dlogits = expected.dlogits;
+                    for (double& value : dlogits) value *= 0.25 * loss_scale;
+                    check_close(both.logits, dlogits, u(vocabulary), what + " dlogits");
+                }
+            }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(the_reference_parts_together_are_the_reference) {
+    const std::vector<int> targets = {3, -1, 0, 6};
+    const Values logits = random_values(28, "logits");
+    const auto left = reference::columns_of(logits, 7, 0, 3), right = reference::columns_of(logits, 7, 3, 4);
+    Values maxima = reference::cross_entropy_maxima(left, 3);
+    const Values others = reference::cross_entropy_maxima(right, 4);
+    for (std::size_t r = 0; r < 4; ++r) maxima[r] = std::max(maxima[r], others[r]);
+    const Values sums = plus(reference::cross_entropy_sums(left, maxima, targets, 0),
+                             reference::cross_entropy_sums(right, maxima, targets, 3));
+    const auto first = reference::cross_entropy_finish(left, maxima, sums, targets, 0);
+    const auto second = reference::cross_entropy_finish(right, maxima, sums, targets, 3);
+    const auto expected = reference::cross_entropy(logits, targets);
+    Values dlogits(28);
+    reference::put_columns(dlogits, 7, 0, 3, first.dlogits);
+    reference::put_columns(dlogits, 7, 3, 4, second.dlogits);
+    BOOST_TEST((first.losses == second.losses));
+    for (std::size_t r = 0; r < 4; ++r) BOOST_TEST(std::abs(first.losses[r] - expected.losses[r]) < 1e-12);
+    for (std::size_t i = 0; i < 28; ++i) BOOST_TEST(std::abs(dlogits[i] - expected.dlogits[i]) < 1e-12);
+}
+
+BOOST_AUTO_TEST_CASE(large_and_masked_logits_and_not_a_number) {
+    for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
+        Floats logits({4, 40}, -1000.0f);
+        std::vector<int> targets = {0, 1, 2, -1};
+        logits[0] = 1e5f;                                                             // all of the weight
+        for (std::size_t i = 41; i < 80; ++i) logits[i] = i < 43 ? 2.0f : -infinity;  // the second part is masked whole
+        logits[85] = not_a_number;
+        const std::vector<std::int64_t> at = {0, 20, 40};
+        std::vector<Floats> parts = {floats_of({4, 20}, reference::columns_of(logits.values(), 40, 0, 20)),
+                                     floats_of({4, 20}, reference::columns_of(logits.values(), 40, 20, 20))};
+        parts[0][65] = not_a_number;  // in a row that is left out
+        Floats maxima({4}, -infinity), sums({4, 2}), losses({4});
+        for (Floats& part : parts) {
+            Floats mine({4});
+            backend.cross_entropy_maxima(mine.tensor(), part.tensor());
+            for (std::size_t r = 0; r < 4; ++r) maxima[r] = std::max(maxima[r], mine[r]);
+        }
+        for (std::size_t p = 0; p < 2; ++p) {
+            Floats mine({4, 2});
+            backend.cross_entropy_sums(mine.tensor(), parts[p].tensor(), maxima.tensor(), id_tensor(targets), at[p]);
+            backend.add(sums.tensor(), mine.tensor());
+        }
+        for (std::size_t p = 0; p < 2; ++p)
+            backend.cross_entropy_finish(losses.tensor(), parts[p].tensor(), maxima.tensor(), sums.tensor(),
+                                         id_tensor(targets), at[p], 1.0f, {});
+        BOOST_TEST(losses[0] == 0.0f, name);
+        BOOST_TEST(std::abs(losses[1] - std::log(2.0f)) < 1e-6f, name);
+        BOOST_TEST((parts[1][39] == 0.0f && std::abs(parts[0][21] + 0.5f) < 1e-6f), name);
+        BOOST_TEST((std::isnan(losses[2]) && losses[3] == 0.0f && parts[0][65] == 0.0f), name);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(parts_do_not_depend_on_the_number_of_threads) {
+    check_same_for_any_threads([](kernels::Backend& backend) {
+        const Floats logits = random_floats({501, 97}, "logits");
+        const Result result =
+            run_parts(backend, logits, random_ids(501, 97, "targets"), {0, 40, 97}, 0.5f, {}, "threads");
+        return std::vector<Floats>{result.losses, result.logits};
+    });
+}
