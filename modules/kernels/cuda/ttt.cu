@@ -1,6 +1,8 @@
 // CudaBackend's TTT operations: what is common to the linear and the mlp inner model; the kernels are theirs.
 #include "kernels/cuda/ttt.hpp"
 
+#include <initializer_list>
+
 #include "base/error.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
 
@@ -12,6 +14,11 @@ void check_inner(const TttInner& inner, const TttShape& shape) {
     LOCKSTEP_ASSERT(inner.weight1.count() == narrow * shape.hidden() && inner.bias1.count() == wide);
     if (shape.mlp) LOCKSTEP_ASSERT(inner.weight2.count() == narrow * shape.hidden() && inner.bias2.count() == narrow);
     LOCKSTEP_ASSERT(inner.norm_weight.count() == narrow && inner.norm_bias.count() == narrow);
+}
+
+void refuse_carries(std::initializer_list<TttCarry> carries) {
+    for (const TttCarry& carry : carries)
+        if (!carry.empty()) throw fault_error("The CUDA kernels of TTT start every sequence from the learned model.");
 }
 
 // What all three operations take; checks the shapes that they share.
@@ -42,7 +49,9 @@ std::int64_t CudaBackend::ttt_saved_count(const TttShape& shape) const {
 }
 
 void CudaBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size,
-                              Tensor token_scale, const TttInner& inner, const TttShape& shape) {
+                              Tensor token_scale, const TttInner& inner, const TttCarry& initial,
+                              const TttCarry& final_state, const TttShape& shape) {
+    refuse_carries({initial, final_state});
     TttArguments arguments = common_arguments(shape, q, k, v, step_size, token_scale, inner);
     LOCKSTEP_ASSERT(y.count() == q.count() && y.type() == q.type());
     if (!saved.empty()) LOCKSTEP_ASSERT(saved.count() >= ttt_saved_count(shape));
@@ -55,8 +64,10 @@ void CudaBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor
 }
 
 void CudaBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size, Tensor dtoken_scale,
-                               const TttInner& dinner, Tensor dy, Tensor saved, Tensor q, Tensor k, Tensor v,
-                               Tensor step_size, Tensor token_scale, const TttInner& inner, const TttShape& shape) {
+                               const TttInner& dinner, const TttCarry& dinitial, Tensor dy, Tensor saved, Tensor q,
+                               Tensor k, Tensor v, Tensor step_size, Tensor token_scale, const TttInner& inner,
+                               const TttCarry& initial, const TttCarry& dfinal, const TttShape& shape) {
+    refuse_carries({dinitial, initial, dfinal});
     TttArguments arguments = common_arguments(shape, q, k, v, step_size, token_scale, inner);
     for (const Tensor& tensor : {dq, dk, dv, dy})
         LOCKSTEP_ASSERT(tensor.count() == q.count() && tensor.type() == q.type());
