@@ -181,10 +181,10 @@ __device__ inline void for_state(Sums<F / 8>& state, float* matrix, const TileCo
                 body(state.at[n][i], place[(i & 1) * width + 4 * (i & 2)]);
 }
 
-// The learned state of a head: weight [f, f], bias [f].
+// A model as tensors have it: weight [f, f], bias [f].
 template <int F>
-__device__ inline void load_learned(Sums<F / 8>& state, Columns<2>& bias, const float* weight, const float* bias_from,
-                                    const TileColumns<2>& columns) {
+__device__ inline void load_model(Sums<F / 8>& state, Columns<2>& bias, const float* weight, const float* bias_from,
+                                  const TileColumns<2>& columns) {
     state.clear();
     for_state<F>(state, const_cast<float*>(weight), columns, [](float& value, const float& place) { value = place; });
     bias = columns.load(bias_from);

@@ -170,8 +170,8 @@ class WeightTiles {
 #pragma unroll
             for (int c = 0; c < Geometry::tiles; ++c) store(to, h, c, get(h, c));
     }
-    // From a learned tensor: the element of hidden feature x and feature y lies at x · hidden_stride + y · stride.
-    __device__ void load_learned(const float* from, int hidden_stride, int stride, const TttMlpSizes& sizes) {
+    // From a tensor's model: the element of hidden feature x and feature y lies at x · hidden_stride + y · stride.
+    __device__ void load_model(const float* from, int hidden_stride, int stride, const TttMlpSizes& sizes) {
         const int warp = static_cast<int>(threadIdx.x) / warp_width;
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h)
@@ -185,8 +185,8 @@ class WeightTiles {
                 set(h, c, sums);
             }
     }
-    // To a part in a learned tensor's order.
-    __device__ void store_part(float* to, int hidden_stride, int stride, const TttMlpSizes& sizes) const {
+    // To a part, or to a tensor, in the tensor's order.
+    __device__ void store_model(float* to, int hidden_stride, int stride, const TttMlpSizes& sizes) const {
         const int warp = static_cast<int>(threadIdx.x) / warp_width;
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h)
