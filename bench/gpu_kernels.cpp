@@ -380,13 +380,15 @@ void Suite::ttt(const TttShape& shape, Type type) {
         };
         const TttInner inner = inner_of(0.02);
         const Tensor saved = learned({backend_->ttt_saved_count(shape)}, 1);
-        if (!backward) return [=, this] { backend_->ttt_forward(y, saved, q, k, v, step, scale, inner, shape); };
+        if (!backward)
+            return [=, this] { backend_->ttt_forward(y, saved, q, k, v, step, scale, inner, {}, {}, shape); };
         const Tensor dy = tensor({n, d}, 1e-2), dq = tensor({n, d}), dk = tensor({n, d}), dv = tensor({n, d});
         const Tensor dstep = learned({n, H}, 1), dscale = learned({b}, 1);
         const TttInner dinner = inner_of(1);
-        if (!arena.measuring()) backend_->ttt_forward(y, saved, q, k, v, step, scale, inner, shape);
+        if (!arena.measuring()) backend_->ttt_forward(y, saved, q, k, v, step, scale, inner, {}, {}, shape);
         return [=, this] {
-            backend_->ttt_backward(dq, dk, dv, dstep, dscale, dinner, dy, saved, q, k, v, step, scale, inner, shape);
+            backend_->ttt_backward(dq, dk, dv, dstep, dscale, dinner, {}, dy, saved, q, k, v, step, scale, inner, {},
+                                   {}, shape);
         };
     };
     add(name + " forward", text, type, 4 * pass, flop, [=](Arena& arena) { return prepare(arena, false); });

@@ -123,7 +123,7 @@ void Suite::ttt(bool mlp) {
                        const Tensor saved = make(arena, {backend_.ttt_saved_count(shape)});
                        const TttInner inner = make_inner(arena, shape);
                        const Run forward = [=, this] {
-                           backend_.ttt_forward(y, saved, q, k, v, step, token, inner, shape);
+                           backend_.ttt_forward(y, saved, q, k, v, step, token, inner, {}, {}, shape);
                        };
                        if (!backward) return forward;
                        if (!arena.measuring()) forward();
@@ -131,8 +131,8 @@ void Suite::ttt(bool mlp) {
                        const Tensor dstep = make(arena, {rows, heads}), dtoken = make(arena, {mini_batch});
                        const TttInner dinner = make_inner(arena, shape);
                        return [=, this] {
-                           backend_.ttt_backward(dq, dk, dv, dstep, dtoken, dinner, dy, saved, q, k, v, step, token,
-                                                 inner, shape);
+                           backend_.ttt_backward(dq, dk, dv, dstep, dtoken, dinner, {}, dy, saved, q, k, v, step, token,
+                                                 inner, {}, {}, shape);
                        };
                    });
 }

@@ -49,6 +49,13 @@ struct TttInner {
     Tensor norm_weight, norm_bias;  // [H, f]
 };
 
+// The inner model of every sequence at one place of it, fp32: [B, H, f, g], [B, H, 1, g], [B, H, g, f], [B, H, 1, f]
+// (the last two: mlp only). Empty tensors where there is none.
+struct TttCarry {
+    Tensor weight1, bias1, weight2, bias2;
+    bool empty() const { return weight1.axes() == 0; }
+};
+
 // The inner model as a sequence has changed it, for decoding token by token.
 struct TttState {
     Tensor weight1, bias1, weight2, bias2;                  // [H, f, g], …: at the start of the mini-batch
@@ -204,13 +211,21 @@ class Backend {
     virtual void token_scale_backward(Tensor ddelta, Tensor dtoken_scale, Tensor delta) = 0;
     // The scan over mini-batches; q, k, v, y [N, H·f] after rotation, y before the post norm. The last mini-batch may
     // be short. `saved` is fp32 scratch of ttt_saved_count() elements that backward reads; it may be empty when no
-    // backward follows. All gradients of `inner` and dtoken_scale [b] are +=; dq, dk, dv, dstep_size are overwritten.
+    // backward follows. Every sequence starts from `initial`, or from the learned model where that is empty;
+    // `final_state` (may be empty) becomes the model behind the last token. shape.length must then be a multiple of the
+    // mini-batch, as the sequence goes on elsewhere.
     virtual std::int64_t ttt_saved_count(const TttShape& shape) const = 0;
     virtual void ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
-                             const TttInner& inner, const TttShape& shape) = 0;
+                             const TttInner& inner, const TttCarry& initial, const TttCarry& final_state,
+                             const TttShape& shape) = 0;
+    // dq, dk, dv, dstep_size are overwritten; dtoken_scale [b] and the gradients of the norm are +=. dfinal (may be
+    // empty: zero) is the gradient of `final_state`. Without `initial` the gradients of the learned model are +=. With
+    // it, dinitial (given exactly where `initial` is) is overwritten by its gradient, and dinner's weight1, bias1,
+    // weight2 and bias2 are left alone.
     virtual void ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size, Tensor dtoken_scale,
-                              const TttInner& dinner, Tensor dy, Tensor saved, Tensor q, Tensor k, Tensor v,
-                              Tensor step_size, Tensor token_scale, const TttInner& inner, const TttShape& shape) = 0;
+                              const TttInner& dinner, const TttCarry& dinitial, Tensor dy, Tensor saved, Tensor q,
+                              Tensor k, Tensor v, Tensor step_size, Tensor token_scale, const TttInner& inner,
+                              const TttCarry& initial, const TttCarry& dfinal, const TttShape& shape) = 0;
     // Token by token: shape.length tokens of one sequence (batch 1), the first at `position` of the sequence; `state`
     // starts as a copy of the learned weights with zero sums and is updated.
     virtual void ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k, Tensor v, Tensor step_size,

@@ -83,7 +83,7 @@ class TttMixer final : public Mixer {
         auto& saved = static_cast<TttSaved&>(kept);
         project(backend, saved, x, {}, shape.length, 0);
         backend.ttt_forward(saved.y, saved.scan, saved.q, saved.k, saved.v, saved.step_size, saved.token_scale, inner_,
-                            ttt_shape(shape));
+                            {}, {}, ttt_shape(shape));
         finish(backend, y, saved, x);
     }
 
@@ -112,8 +112,8 @@ class TttMixer final : public Mixer {
         const Tensor dstep = workspace.allocate(Type::fp32, saved.step_size.shape());
         const Tensor dtoken_scale = workspace.allocate(Type::fp32, saved.token_scale.shape());
         backend.fill(dtoken_scale, 0);
-        backend.ttt_backward(dq, dk, dv, dstep, dtoken_scale, dinner_, dy, saved.scan, saved.q, saved.k, saved.v,
-                             saved.step_size, saved.token_scale, inner_, ttt_shape(shape));
+        backend.ttt_backward(dq, dk, dv, dstep, dtoken_scale, dinner_, {}, dy, saved.scan, saved.q, saved.k, saved.v,
+                             saved.step_size, saved.token_scale, inner_, {}, {}, ttt_shape(shape));
         backend.token_scale_backward(dtoken_step_, dtoken_scale, token_step_);
 
         backend.step_size_backward(dlogit, dstep, saved.step_size, step_scale());

@@ -1,5 +1,5 @@
 #define BOOST_TEST_MODULE ttt_linear
-#include "cuda/ttt_support.hpp"
+#include "cuda/ttt_carry.hpp"
 
 using namespace lockstep;
 using namespace lockstep::cuda_tests;
@@ -41,6 +41,28 @@ BOOST_AUTO_TEST_CASE(any_mini_batch_and_any_width) {
     compare_ttt({false, 2, 45, 1, 7, 20}, Type::fp32);
 }
 
+// Tiles and general kernels, several blocks' pairs, states of each sequence's own.
+BOOST_AUTO_TEST_CASE(scans_begin_from_and_end_in_given_states) {
+    for_each_type([](Type type) {
+        for (const std::size_t width : {12, 16, 30, 64}) compare_carried({false, 2, 32, 2, width, 16}, type);
+        compare_carried({false, 2, 45, 3, 13, 5}, type);
+        compare_carried({false, 1, 16, 1, 96, 16}, type);
+        compare_carried({false, 3, 33, 3, 7, 33}, type);
+        compare_carried({false, 6, 8, 3, 12, 4}, type);  // more than there are blocks
+        compare_carried({false, 2, 20, 1, 132, 10}, type);
+    });
+    compare_carried({false, 2, 45, 3, 7, 5}, Type::fp32);
+}
+
+BOOST_AUTO_TEST_CASE(scans_over_parts_equal_the_scan_over_the_whole) {
+    for_each_type([](Type type) {
+        compare_parts({false, 2, 45, 2, 64, 16}, {32, 13}, type);
+        compare_parts({false, 3, 41, 2, 7, 4}, {4, 36, 1}, type);
+        compare_parts({false, 1, 135, 1, 30, 16}, {64, 64, 7}, type);
+        compare_parts({false, 2, 50, 1, 9, 20}, {20, 20, 10}, type);
+    });
+}
+
 BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_change_a_bit) {
     for_each_type([](Type type) {
         const TttProblem p = ttt_problem({false, 2, 70, 2, 32, 16}, type);
@@ -50,6 +72,7 @@ BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_change_a_bit) {
     const TttProblem p = ttt_problem({false, 1, 33, 1, 64, 16}, Type::bf16);
     const Values dy = random_rounded(Type::bf16, p.q.size(), "dy");
     for_each_order([&] { return run_ttt(p, Type::bf16, dy).bytes; });
+    for_each_type([](Type type) { for_each_order([&] { return carried_bytes({false, 2, 32, 2, 12, 8}, type); }); });
 }
 
 BOOST_AUTO_TEST_CASE(what_is_not_a_number_stays_visible) {

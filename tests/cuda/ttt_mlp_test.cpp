@@ -1,5 +1,5 @@
 #define BOOST_TEST_MODULE ttt_mlp
-#include "cuda/ttt_support.hpp"
+#include "cuda/ttt_carry.hpp"
 
 using namespace lockstep;
 using namespace lockstep::cuda_tests;
@@ -39,6 +39,25 @@ BOOST_AUTO_TEST_CASE(any_mini_batch_and_any_width) {
     compare_ttt({true, 2, 45, 1, 7, 20}, Type::fp32);
 }
 
+// Tiles and general kernels, several blocks' pairs, states of each sequence's own.
+BOOST_AUTO_TEST_CASE(scans_begin_from_and_end_in_given_states) {
+    for_each_type([](Type type) {
+        for (const std::size_t width : {7, 12}) compare_carried({true, 2, 25, 3, width, 5}, type);
+        for (const std::size_t width : {64, 96}) compare_carried({true, 1, 32, 1, width, 16}, type);
+        compare_carried({true, 2, 66, 2, 8, 33}, type);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(scans_over_parts_equal_the_scan_over_the_whole) {
+    for_each_type([](Type type) {
+        compare_parts({true, 2, 45, 2, 64, 16}, {32, 13}, type);
+        compare_parts({true, 3, 41, 2, 8, 4}, {4, 36, 1}, type);
+        compare_parts({true, 1, 135, 1, 12, 16}, {64, 64, 7}, type);
+        compare_parts({true, 1, 41, 1, 96, 16}, {16, 16, 9}, type);
+        compare_parts({true, 2, 25, 1, 7, 10}, {10, 10, 5}, type);
+    });
+}
+
 BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_change_a_bit) {
     for_each_type([](Type type) {
         const TttProblem p = ttt_problem({true, 2, 37, 2, 12, 16}, type);
@@ -50,6 +69,7 @@ BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_change_a_bit) {
         const Values dy = random_rounded(Type::bf16, p.q.size(), "dy");
         for_each_order([&] { return run_ttt(p, Type::bf16, dy).bytes; });
     }
+    for_each_type([](Type type) { for_each_order([&] { return carried_bytes({true, 2, 32, 2, 12, 8}, type); }); });
 }
 
 BOOST_AUTO_TEST_CASE(what_is_not_a_number_stays_visible) {

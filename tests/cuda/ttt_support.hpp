@@ -140,9 +140,9 @@ inline TttResults run_ttt(const TttProblem& p, Type type, const Values& dy_value
     OnGpu y(type, in.q.tensor().shape()), dy(type, in.q.tensor().shape(), dy_values);
     OnGpu saved(Type::fp32, {backend().ttt_saved_count(shape)});
     for (OnGpu* tensor : {&y, &saved, &out.q, &out.k, &out.v, &out.step_size}) tensor->poison();
-    backend().ttt_forward(y, saved, in.q, in.k, in.v, in.step_size, in.token_scale, in.inner(p.mlp), shape);
-    backend().ttt_backward(out.q, out.k, out.v, out.step_size, out.token_scale, out.inner(p.mlp), dy, saved, in.q, in.k,
-                           in.v, in.step_size, in.token_scale, in.inner(p.mlp), shape);
+    backend().ttt_forward(y, saved, in.q, in.k, in.v, in.step_size, in.token_scale, in.inner(p.mlp), {}, {}, shape);
+    backend().ttt_backward(out.q, out.k, out.v, out.step_size, out.token_scale, out.inner(p.mlp), {}, dy, saved, in.q,
+                           in.k, in.v, in.step_size, in.token_scale, in.inner(p.mlp), {}, {}, shape);
     TttResults results;
     for (const OnGpu* tensor : {&y, &out.q, &out.k, &out.v, &out.step_size, &out.token_scale, &out.weight1, &out.bias1,
                                 &out.weight2, &out.bias2, &out.norm_weight, &out.norm_bias}) {
@@ -151,7 +151,7 @@ inline TttResults run_ttt(const TttProblem& p, Type type, const Values& dy_value
     }
     // Without a backward to follow: the same outputs.
     y.poison();
-    backend().ttt_forward(y, Tensor(), in.q, in.k, in.v, in.step_size, in.token_scale, in.inner(p.mlp), shape);
+    backend().ttt_forward(y, Tensor(), in.q, in.k, in.v, in.step_size, in.token_scale, in.inner(p.mlp), {}, {}, shape);
     BOOST_TEST(y.bytes() == results.bytes[0], "y without states kept");
     return results;
 }

@@ -80,11 +80,18 @@ Matrix map(Matrix a, Function function) {
 
 }  // namespace ttt
 
+// Inner models: [B, H, …] of each sequence and head, shapes as in kernels/backend.hpp; empty where there are none.
+struct TttModels {
+    Values weight1, bias1, weight2, bias2;
+    bool empty() const { return weight1.empty(); }
+};
+
 struct TttProblem {
     bool mlp = false;
     std::size_t batch = 1, length = 1, heads = 1, width = 1, mini_batch = 16;
     // q, k, v [B·L, H·f]; step_size [B·L, H]; token_scale [b]; the others as in kernels/backend.hpp.
     Values q, k, v, step_size, token_scale, weight1, bias1, weight2, bias2, norm_weight, norm_bias;
+    TttModels initial;  // what sequences start from; empty: weight1 …
 
     std::size_t hidden() const { return mlp ? 4 * width : width; }
 };
@@ -312,15 +319,37 @@ inline State learned(const TttProblem& p, std::size_t head) {
     }
     return s;
 }
+inline State carried(const TttProblem& p, const TttModels& models, std::size_t sequence, std::size_t head) {
+    const std::size_t pair = sequence * p.heads + head;
+    State s{part_of(models.weight1, pair, p.width, p.hidden()), part_of(models.bias1, pair, 1, p.hidden()), {}, {}};
+    if (p.mlp) {
+        s.weight2 = part_of(models.weight2, pair, p.hidden(), p.width);
+        s.bias2 = part_of(models.bias2, pair, 1, p.width);
+    }
+    return s;
+}
+inline State initial(const TttProblem& p, std::size_t sequence, std::size_t head) {
+    return p.initial.empty() ? learned(p, head) : carried(p, p.initial, sequence, head);
+}
+inline TttModels zero_models(const TttProblem& p) {
+    const std::size_t pairs = p.batch * p.heads, matrix = pairs * p.width * p.hidden();
+    return {Values(matrix), Values(pairs * p.hidden()), Values(p.mlp ? matrix : 0),
+            Values(p.mlp ? pairs * p.width : 0)};
+}
+inline void add_models(TttModels& models, const State& s, std::size_t index) {
+    add_part(models.weight1, s.weight1, index);
+    add_part(models.bias1, s.bias1, index);
+    add_part(models.weight2, s.weight2, index);
+    add_part(models.bias2, s.bias2, index);
+}
 inline State zeros_like(const State& s) {
     return {0.0 * s.weight1, 0.0 * s.bias1, 0.0 * s.weight2, 0.0 * s.bias2};
 }
 
-// Runs one head of one sequence; y receives its rows.
-inline std::vector<MiniBatch> scan(const TttProblem& p, std::size_t sequence, std::size_t head,
+// Runs one head of one sequence from `state`, which becomes the one behind its last token; y receives its rows.
+inline std::vector<MiniBatch> scan(const TttProblem& p, std::size_t sequence, std::size_t head, State& state,
                                    std::vector<double>& y) {
     const Matrix gamma = part_of(p.norm_weight, head, 1, p.width), beta = part_of(p.norm_bias, head, 1, p.width);
-    State state = learned(p, head);
     std::vector<MiniBatch> parts;
     for (std::size_t start = 0; start < p.length; start += p.mini_batch) {
         const std::size_t count = std::min(p.mini_batch, p.length - start);
@@ -339,24 +368,42 @@ inline std::vector<MiniBatch> scan(const TttProblem& p, std::size_t sequence, st
 
 }  // namespace ttt
 
-inline std::vector<double> ttt_forward(const TttProblem& p) {
+// Every array of a problem; without `initial` those of the learned model, with it those of `initial`.
+inline std::vector<Values*> arrays_of(TttProblem& p) {
+    std::vector<Values*> all = {&p.q, &p.k, &p.v, &p.step_size, &p.token_scale, &p.norm_weight, &p.norm_bias};
+    if (p.initial.empty())
+        all.insert(all.end(), {&p.weight1, &p.bias1, &p.weight2, &p.bias2});
+    else
+        all.insert(all.end(), {&p.initial.weight1, &p.initial.bias1, &p.initial.weight2, &p.initial.bias2});
+    return all;
+}
+
+// `final_state`, where given, becomes the models behind the last tokens.
+inline std::vector<double> ttt_forward(const TttProblem& p, TttModels* final_state = nullptr) {
     std::vector<double> y(p.q.size());
+    TttModels last = ttt::zero_models(p);
     for (std::size_t sequence = 0; sequence < p.batch; ++sequence)
-        for (std::size_t head = 0; head < p.heads; ++head) ttt::scan(p, sequence, head, y);
+        for (std::size_t head = 0; head < p.heads; ++head) {
+            ttt::State state = ttt::initial(p, sequence, head);
+            ttt::scan(p, sequence, head, state, y);
+            ttt::add_models(last, state, sequence * p.heads + head);
+        }
+    if (final_state) *final_state = last;
     return y;
 }
 
-// The gradients of Σ y⊙dy, in the places of the inputs.
-inline TttProblem ttt_backward(const TttProblem& p, const std::vector<double>& dy) {
+// The gradients of Σ y⊙dy + Σ final⊙dfinal, in the places of the inputs. With `initial` those of the learned model are
+// 0.
+inline TttProblem ttt_backward(const TttProblem& p, const std::vector<double>& dy, const TttModels& dfinal = {}) {
     TttProblem d = p;
-    for (Values* x : {&d.q, &d.k, &d.v, &d.step_size, &d.token_scale, &d.weight1, &d.bias1, &d.weight2, &d.bias2,
-                      &d.norm_weight, &d.norm_bias})
-        x->assign(x->size(), 0.0);
+    for (Values* x : {&d.weight1, &d.bias1, &d.weight2, &d.bias2}) x->assign(x->size(), 0.0);
+    for (Values* x : arrays_of(d)) x->assign(x->size(), 0.0);
     std::vector<double> y(p.q.size());
     for (std::size_t sequence = 0; sequence < p.batch; ++sequence)
         for (std::size_t head = 0; head < p.heads; ++head) {
-            const std::vector<ttt::MiniBatch> parts = ttt::scan(p, sequence, head, y);
-            ttt::State carry = ttt::zeros_like(parts[0].state);
+            ttt::State state = ttt::initial(p, sequence, head);
+            const std::vector<ttt::MiniBatch> parts = ttt::scan(p, sequence, head, state, y);
+            ttt::State carry = dfinal.empty() ? ttt::zeros_like(state) : ttt::carried(p, dfinal, sequence, head);
             const ttt::Matrix gamma = ttt::part_of(p.norm_weight, head, 1, p.width);
             for (std::size_t n = parts.size(); n-- > 0;) {
                 const std::size_t start = n * p.mini_batch, count = parts[n].q.rows;
@@ -371,6 +418,10 @@ inline TttProblem ttt_backward(const TttProblem& p, const std::vector<double>& d
                 }
                 ttt::add_part(d.norm_weight, g.gamma, head);
                 ttt::add_part(d.norm_bias, g.beta, head);
+            }
+            if (!p.initial.empty()) {
+                ttt::add_models(d.initial, carry, sequence * p.heads + head);
+                continue;
             }
             ttt::add_part(d.weight1, carry.weight1, head);
             ttt::add_part(d.bias1, carry.bias1, head);

@@ -38,36 +38,55 @@ std::int64_t saved_states(const TttGeometry& g) {
     return (mini_batches - 1) / ttt_group;
 }
 
-void check_inner(const TttInner& inner, const TttGeometry& g) {
-    LOCKSTEP_ASSERT(inner.weight1.count() == g.heads * g.width * g.hidden && inner.bias1.count() == g.heads * g.hidden);
+// The tensors of inner models side by side: one of each head, or one of each sequence and head.
+TttCarry models_of(const TttInner& inner) {
+    return {inner.weight1, inner.bias1, inner.weight2, inner.bias2};
+}
+TttCarry models_of(const TttState& state) {
+    return {state.weight1, state.bias1, state.weight2, state.bias2};
+}
+
+void check_models(const TttCarry& models, const TttGeometry& g, std::int64_t count) {
+    LOCKSTEP_ASSERT(models.weight1.count() == count * g.width * g.hidden && models.bias1.count() == count * g.hidden);
     if (g.mlp)
-        LOCKSTEP_ASSERT(inner.weight2.count() == g.heads * g.hidden * g.width &&
-                        inner.bias2.count() == g.heads * g.width);
+        LOCKSTEP_ASSERT(models.weight2.count() == count * g.hidden * g.width &&
+                        models.bias2.count() == count * g.width);
+}
+
+void check_norm(const TttInner& inner, const TttGeometry& g) {
     LOCKSTEP_ASSERT(inner.norm_weight.count() == g.heads * g.width && inner.norm_bias.count() == g.heads * g.width);
 }
 
-// The rows of one head's tensors and where they lie in a state; body(tensor's floats, state's floats, width).
-template <class Body>
-void for_each_row(const TttGeometry& g, std::int64_t head, const Tensor& weight1, const Tensor& bias1,
-                  const Tensor& weight2, const Tensor& bias2, float* state, Body&& body) {
-    const auto rows = [&](const Tensor& tensor, std::int64_t count, std::int64_t width, std::int64_t padded) {
-        float* data = tensor.fp32() + head * count * width;
-        for (std::int64_t i = 0; i < count; ++i, state += padded) body(data + i * width, state, width, padded);
-    };
-    rows(weight1, g.width, g.hidden, g.padded_hidden);
-    rows(bias1, 1, g.hidden, g.padded_hidden);
-    if (!g.mlp) return;
-    rows(weight2, g.hidden, g.width, g.padded_width);
-    rows(bias2, 1, g.width, g.padded_width);
+void check_inner(const TttInner& inner, const TttGeometry& g) {
+    check_models(models_of(inner), g, g.heads);
+    check_norm(inner, g);
 }
 
-void load_state(const TttGeometry& g, float* state, std::int64_t head, const Tensor& weight1, const Tensor& bias1,
-                const Tensor& weight2, const Tensor& bias2) {
-    for_each_row(g, head, weight1, bias1, weight2, bias2, state,
-                 [](const float* tensor, float* row, std::int64_t width, std::int64_t padded) {
-                     std::memcpy(row, tensor, static_cast<std::size_t>(width) * sizeof(float));
-                     std::fill(row + width, row + padded, 0.0f);
-                 });
+// The rows of one model's tensors and where they lie in a state; body(tensor's floats, state's floats, width).
+template <class Body>
+void for_each_row(const TttGeometry& g, const TttCarry& models, std::int64_t model, float* state, Body&& body) {
+    const auto rows = [&](const Tensor& tensor, std::int64_t count, std::int64_t width, std::int64_t padded) {
+        float* data = tensor.fp32() + model * count * width;
+        for (std::int64_t i = 0; i < count; ++i, state += padded) body(data + i * width, state, width, padded);
+    };
+    rows(models.weight1, g.width, g.hidden, g.padded_hidden);
+    rows(models.bias1, 1, g.hidden, g.padded_hidden);
+    if (!g.mlp) return;
+    rows(models.weight2, g.hidden, g.width, g.padded_width);
+    rows(models.bias2, 1, g.width, g.padded_width);
+}
+
+void load_state(const TttGeometry& g, float* state, const TttCarry& models, std::int64_t model) {
+    for_each_row(g, models, model, state, [](const float* tensor, float* row, std::int64_t width, std::int64_t padded) {
+        std::memcpy(row, tensor, static_cast<std::size_t>(width) * sizeof(float));
+        std::fill(row + width, row + padded, 0.0f);
+    });
+}
+
+void store_state(const TttGeometry& g, const TttCarry& models, std::int64_t model, float* state) {
+    for_each_row(g, models, model, state, [](float* tensor, const float* row, std::int64_t width, std::int64_t) {
+        std::memcpy(tensor, row, static_cast<std::size_t>(width) * sizeof(float));
+    });
 }
 
 }  // namespace
@@ -117,14 +136,21 @@ std::int64_t CpuBackend::ttt_saved_count(const TttShape& shape) const {
 }
 
 void CpuBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
-                             const TttInner& inner, const TttShape& shape) {
+                             const TttInner& inner, const TttCarry& initial, const TttCarry& final_state,
+                             const TttShape& shape) {
     const TttGeometry g = geometry_of(shape);
     const std::int64_t rows = shape.batch * shape.length, stride = g.heads * g.width;
     LOCKSTEP_ASSERT(q.count() == rows * stride && k.count() == q.count() && v.count() == q.count() &&
                     y.count() == q.count() && step_size.count() == rows * g.heads &&
                     token_scale.count() == g.mini_batch);
     check_inner(inner, g);
+    if (!initial.empty()) check_models(initial, g, shape.batch * g.heads);
+    if (!final_state.empty()) {
+        check_models(final_state, g, shape.batch * g.heads);
+        LOCKSTEP_ASSERT(g.length % g.mini_batch == 0);
+    }
     if (!saved.empty()) LOCKSTEP_ASSERT(saved.count() >= ttt_saved_count(shape));
+    const TttCarry start = initial.empty() ? models_of(inner) : initial;
     const Ttt& ttt = *vector_.ttt;
     scratch_->reserve(whole_blocks(g.state_count) + ttt.forward_scratch(g));
     parallel_for(shape.batch * g.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
@@ -132,7 +158,7 @@ void CpuBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor 
         for (std::int64_t pair = begin; pair < end; ++pair) {
             const std::int64_t sequence = pair / g.heads, head = pair % g.heads;
             const std::int64_t at = sequence * g.length * stride + head * g.width;
-            load_state(g, state, head, inner.weight1, inner.bias1, inner.weight2, inner.bias2);
+            load_state(g, state, start, initial.empty() ? head : pair);
             TttForward task{};
             task.q = q.fp32() + at;
             task.k = k.fp32() + at;
@@ -144,14 +170,17 @@ void CpuBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor 
             task.norm_bias = inner.norm_bias.fp32() + head * g.width;
             task.state = state;
             task.checkpoints = saved.empty() ? nullptr : saved.fp32() + pair * saved_states(g) * g.state_count;
+            task.last_update = !final_state.empty();
             ttt.forward(g, task, state + whole_blocks(g.state_count));
+            if (!final_state.empty()) store_state(g, final_state, pair, state);
         }
     });
 }
 
 void CpuBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size, Tensor dtoken_scale,
-                              const TttInner& dinner, Tensor dy, Tensor saved, Tensor q, Tensor k, Tensor v,
-                              Tensor step_size, Tensor token_scale, const TttInner& inner, const TttShape& shape) {
+                              const TttInner& dinner, const TttCarry& dinitial, Tensor dy, Tensor saved, Tensor q,
+                              Tensor k, Tensor v, Tensor step_size, Tensor token_scale, const TttInner& inner,
+                              const TttCarry& initial, const TttCarry& dfinal, const TttShape& shape) {
     const TttGeometry g = geometry_of(shape);
     const std::int64_t rows = shape.batch * shape.length, stride = g.heads * g.width;
     for (const Tensor& tensor : {dq, dk, dv, dy, q, k, v}) LOCKSTEP_ASSERT(tensor.count() == rows * stride);
@@ -159,7 +188,19 @@ void CpuBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size
                     token_scale.count() == g.mini_batch && dtoken_scale.count() == g.mini_batch &&
                     saved.count() >= ttt_saved_count(shape));
     check_inner(inner, g);
-    check_inner(dinner, g);
+    check_norm(dinner, g);
+    LOCKSTEP_ASSERT(dinitial.empty() == initial.empty());
+    if (initial.empty()) {
+        check_models(models_of(dinner), g, g.heads);
+    } else {
+        check_models(initial, g, shape.batch * g.heads);
+        check_models(dinitial, g, shape.batch * g.heads);
+    }
+    if (!dfinal.empty()) {
+        check_models(dfinal, g, shape.batch * g.heads);
+        LOCKSTEP_ASSERT(g.length % g.mini_batch == 0);
+    }
+    const TttCarry start = initial.empty() ? models_of(inner) : initial;
     const Ttt& ttt = *vector_.ttt;
     const std::int64_t state_room = whole_blocks(g.state_count);
     scratch_->reserve(state_room + ttt.backward_scratch(g));
@@ -177,7 +218,8 @@ void CpuBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size
                 const std::int64_t sequence = first_sequence + pair / g.heads, head = pair % g.heads;
                 const std::int64_t at = sequence * g.length * stride + head * g.width;
                 const std::int64_t step_at = sequence * g.length * g.heads + head;
-                load_state(g, state, head, inner.weight1, inner.bias1, inner.weight2, inner.bias2);
+                const std::int64_t carried = sequence * g.heads + head;
+                load_state(g, state, start, initial.empty() ? head : carried);
                 TttBackward task{};
                 task.dy = dy.fp32() + at;
                 task.q = q.fp32() + at;
@@ -188,7 +230,7 @@ void CpuBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size
                 task.norm_weight = inner.norm_weight.fp32() + head * g.width;
                 task.norm_bias = inner.norm_bias.fp32() + head * g.width;
                 task.state = state;
-                task.checkpoints = saved.fp32() + (sequence * g.heads + head) * saved_states(g) * g.state_count;
+                task.checkpoints = saved.fp32() + carried * saved_states(g) * g.state_count;
                 task.dq = dq.fp32() + at;
                 task.dk = dk.fp32() + at;
                 task.dv = dv.fp32() + at;
@@ -197,7 +239,12 @@ void CpuBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size
                 task.dnorm_weight = task.dstate + state_room;
                 task.dnorm_bias = task.dnorm_weight + g.padded_width;
                 task.dtoken_scale = task.dnorm_bias + g.padded_width;
+                if (dfinal.empty())
+                    std::fill(task.dstate, task.dstate + g.state_count, 0.0f);
+                else
+                    load_state(g, task.dstate, dfinal, carried);
                 ttt.backward(g, task, state + state_room);
+                if (!dinitial.empty()) store_state(g, dinitial, carried, task.dstate);
             }
         });
         const auto add = [](float* to, const float* from, std::int64_t count) {
@@ -207,10 +254,11 @@ void CpuBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size
             for (std::int64_t head = begin; head < end; ++head)
                 for (std::int64_t sequence = 0; sequence < sequences; ++sequence) {
                     float* part = parts + (sequence * g.heads + head) * part_count;
-                    for_each_row(g, head, dinner.weight1, dinner.bias1, dinner.weight2, dinner.bias2, part,
-                                 [&](float* tensor, const float* row, std::int64_t width, std::int64_t) {
-                                     add(tensor, row, width);
-                                 });
+                    if (dinitial.empty())
+                        for_each_row(g, models_of(dinner), head, part,
+                                     [&](float* tensor, const float* row, std::int64_t width, std::int64_t) {
+                                         add(tensor, row, width);
+                                     });
                     add(dinner.norm_weight.fp32() + head * g.width, part + state_room, g.width);
                     add(dinner.norm_bias.fp32() + head * g.width, part + state_room + g.padded_width, g.width);
                 }
@@ -257,7 +305,7 @@ void CpuBackend::ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k,
                     // Whole mini-batches, as a prompt has them: the parallel form.
                     TttGeometry part = g;
                     part.length = whole;
-                    load_state(g, scratch, head, state.weight1, state.bias1, state.weight2, state.bias2);
+                    load_state(g, scratch, models_of(state), head);
                     TttForward pass{};
                     pass.q = q.fp32() + at;
                     pass.k = k.fp32() + at;
@@ -270,10 +318,7 @@ void CpuBackend::ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k,
                     pass.state = scratch;
                     pass.last_update = true;
                     ttt.forward(part, pass, scratch + state_room);
-                    for_each_row(g, head, state.weight1, state.bias1, state.weight2, state.bias2, scratch,
-                                 [](float* tensor, const float* row, std::int64_t width, std::int64_t) {
-                                     std::memcpy(tensor, row, static_cast<std::size_t>(width) * sizeof(float));
-                                 });
+                    store_state(g, models_of(state), head, scratch);
                     token += whole;
                     continue;
                 }

@@ -75,10 +75,12 @@ class CudaBackend final : public Backend {
     void token_scale_backward(Tensor ddelta, Tensor dtoken_scale, Tensor delta) override;
     std::int64_t ttt_saved_count(const TttShape& shape) const override;
     void ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
-                     const TttInner& inner, const TttShape& shape) override;
+                     const TttInner& inner, const TttCarry& initial, const TttCarry& final_state,
+                     const TttShape& shape) override;
     void ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size, Tensor dtoken_scale, const TttInner& dinner,
-                      Tensor dy, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
-                      const TttInner& inner, const TttShape& shape) override;
+                      const TttCarry& dinitial, Tensor dy, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size,
+                      Tensor token_scale, const TttInner& inner, const TttCarry& initial, const TttCarry& dfinal,
+                      const TttShape& shape) override;
     void ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
                     const TttInner& inner, const TttShape& shape, std::int64_t position) override;
     void cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale, Tensor loss_scale) override;

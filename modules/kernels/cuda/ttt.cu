@@ -7,11 +7,29 @@
 namespace lockstep::kernels::cuda {
 namespace {
 
-void check_inner(const TttInner& inner, const TttShape& shape) {
-    const std::int64_t narrow = shape.heads * shape.head_width, wide = shape.heads * shape.hidden();
-    LOCKSTEP_ASSERT(inner.weight1.count() == narrow * shape.hidden() && inner.bias1.count() == wide);
-    if (shape.mlp) LOCKSTEP_ASSERT(inner.weight2.count() == narrow * shape.hidden() && inner.bias2.count() == narrow);
+void check_models(const TttCarry& models, const TttShape& shape, std::int64_t count) {
+    const std::int64_t narrow = count * shape.head_width, wide = count * shape.hidden();
+    LOCKSTEP_ASSERT(models.weight1.count() == narrow * shape.hidden() && models.bias1.count() == wide);
+    if (shape.mlp) LOCKSTEP_ASSERT(models.weight2.count() == narrow * shape.hidden() && models.bias2.count() == narrow);
+}
+
+void check_learned(const TttInner& inner, const TttShape& shape) {
+    check_models({inner.weight1, inner.bias1, inner.weight2, inner.bias2}, shape, shape.heads);
+}
+
+void check_norm(const TttInner& inner, const TttShape& shape) {
+    const std::int64_t narrow = shape.heads * shape.head_width;
     LOCKSTEP_ASSERT(inner.norm_weight.count() == narrow && inner.norm_bias.count() == narrow);
+}
+
+void check_carry(const TttCarry& carry, const TttShape& shape) {
+    if (!carry.empty()) check_models(carry, shape, shape.batch * shape.heads);
+}
+
+// Of final_state or its gradient: the sequence goes on.
+void check_final(const TttCarry& carry, const TttShape& shape) {
+    check_carry(carry, shape);
+    LOCKSTEP_ASSERT(carry.empty() || shape.length % shape.mini_batch == 0);
 }
 
 // What all three operations take; checks the shapes that they share.
@@ -23,7 +41,8 @@ TttArguments common_arguments(const TttShape& shape, const Tensor& q, const Tens
     LOCKSTEP_ASSERT(q.count() == rows * shape.heads * shape.head_width && k.count() == q.count() &&
                     v.count() == q.count() && k.type() == q.type() && v.type() == q.type() &&
                     step_size.count() == rows * shape.heads && token_scale.count() == shape.mini_batch);
-    check_inner(inner, shape);
+    check_learned(inner, shape);
+    check_norm(inner, shape);
     TttArguments arguments{};
     arguments.shape = shape;
     arguments.q = q;
@@ -42,11 +61,16 @@ std::int64_t CudaBackend::ttt_saved_count(const TttShape& shape) const {
 }
 
 void CudaBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size,
-                              Tensor token_scale, const TttInner& inner, const TttShape& shape) {
+                              Tensor token_scale, const TttInner& inner, const TttCarry& initial,
+                              const TttCarry& final_state, const TttShape& shape) {
     TttArguments arguments = common_arguments(shape, q, k, v, step_size, token_scale, inner);
     LOCKSTEP_ASSERT(y.count() == q.count() && y.type() == q.type());
     if (!saved.empty()) LOCKSTEP_ASSERT(saved.count() >= ttt_saved_count(shape));
+    check_carry(initial, shape);
+    check_final(final_state, shape);
     arguments.y = y;
+    arguments.initial = initial;
+    arguments.final_state = final_state;
     arguments.saved = saved.empty() ? nullptr : saved.fp32();
     arguments.stream = stream();
     arguments.multiprocessors = multiprocessors();
@@ -55,14 +79,20 @@ void CudaBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor
 }
 
 void CudaBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size, Tensor dtoken_scale,
-                               const TttInner& dinner, Tensor dy, Tensor saved, Tensor q, Tensor k, Tensor v,
-                               Tensor step_size, Tensor token_scale, const TttInner& inner, const TttShape& shape) {
+                               const TttInner& dinner, const TttCarry& dinitial, Tensor dy, Tensor saved, Tensor q,
+                               Tensor k, Tensor v, Tensor step_size, Tensor token_scale, const TttInner& inner,
+                               const TttCarry& initial, const TttCarry& dfinal, const TttShape& shape) {
     TttArguments arguments = common_arguments(shape, q, k, v, step_size, token_scale, inner);
     for (const Tensor& tensor : {dq, dk, dv, dy})
         LOCKSTEP_ASSERT(tensor.count() == q.count() && tensor.type() == q.type());
     LOCKSTEP_ASSERT(dstep_size.count() == step_size.count() && dtoken_scale.count() == token_scale.count() &&
                     saved.count() >= ttt_saved_count(shape));
-    check_inner(dinner, shape);
+    check_norm(dinner, shape);
+    LOCKSTEP_ASSERT(dinitial.empty() == initial.empty());
+    if (initial.empty()) check_learned(dinner, shape);
+    check_carry(initial, shape);
+    check_carry(dinitial, shape);
+    check_final(dfinal, shape);
     arguments.dy = dy;
     arguments.dq = dq;
     arguments.dk = dk;
@@ -70,6 +100,9 @@ void CudaBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_siz
     arguments.dstep_size = dstep_size.fp32();
     arguments.dtoken_scale = dtoken_scale.fp32();
     arguments.dinner = dinner;
+    arguments.initial = initial;
+    arguments.dinitial = dinitial;
+    arguments.dfinal = dfinal;
     arguments.saved = saved.fp32();
     arguments.stream = stream();
     arguments.multiprocessors = multiprocessors();

@@ -23,7 +23,8 @@ struct TttArguments {
     float* dtoken_scale;       // +=
     TttInner inner;
     TttInner dinner;  // +=
-    float* saved;     // ttt_…_saved_count() elements; forward: null where no backward follows
+    TttCarry initial, final_state, dinitial, dfinal;
+    float* saved;  // ttt_…_saved_count() elements; forward: null where no backward follows
     cudaStream_t stream;
     int multiprocessors;
     // Device memory for one operation, 256-byte aligned; to be asked for once an operation.
@@ -32,6 +33,25 @@ struct TttArguments {
     std::int64_t pairs() const { return shape.batch * shape.heads; }
     std::int64_t mini_batches() const { return (shape.length + shape.mini_batch - 1) / shape.mini_batch; }
     std::int64_t stride() const { return shape.heads * shape.head_width; }  // of a row of q
+    // Pair i starts from model i mod start_models() of start(): its own, or the learned one of its head.
+    TttCarry start() const {
+        return initial.empty() ? TttCarry{inner.weight1, inner.bias1, inner.weight2, inner.bias2} : initial;
+    }
+    std::int64_t start_models() const { return initial.empty() ? shape.heads : pairs(); }
+};
+
+// A model of each pair, in the order of TttCarry; null where there is none.
+struct TttModels {
+    float *weight1, *bias1, *weight2, *bias2;
+
+    TttModels() = default;
+    explicit TttModels(const TttCarry& carry) {
+        const auto data = [](const Tensor& tensor) { return tensor.empty() ? nullptr : tensor.fp32(); };
+        weight1 = data(carry.weight1);
+        bias1 = data(carry.bias1);
+        weight2 = data(carry.weight2);
+        bias2 = data(carry.bias2);
+    }
 };
 
 // A sequence's and head's part of the gradients of what is learned, one array of fp32: offsets of dW1 [f, g], dc1 [g],
@@ -52,7 +72,8 @@ struct TttPart {
         count = (token_scale + shape.mini_batch + 3) / 4 * 4;
     }
 };
-// Adds parts [B, H, count] to dinner and dtoken_scale, in the order of the sequences.
+// Adds parts [B, H, count] to dinner and dtoken_scale, in the order of the sequences; those of the model go to dinitial
+// as they are where sequences start from states of their own.
 void ttt_add_parts(const TttArguments& arguments, const float* parts);
 
 // Mini-batches between two kept states: the square root of all, which keeps the kept states (fp32, of every sequence)

@@ -1,4 +1,6 @@
 // The last step of every TTT backward: the parts of the sequences and heads are added up, in a fixed order.
+#include <algorithm>
+
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/reduce.hpp"
 #include "kernels/cuda/ttt.hpp"
@@ -7,18 +9,19 @@ namespace lockstep::kernels::cuda {
 namespace {
 
 constexpr unsigned threads = 256;
+constexpr std::int64_t most_rows = 65535;  // of a grid
 
 struct Targets {
-    static constexpr int count = 6;
-    float* to[count];               // [H, size]
-    std::int64_t begin[count + 1];  // of its share of a part
+    static constexpr int count = 6, of_model = 4;  // those of the model come first
+    float* to[count];                              // [H, size], or [B, H, size]
+    std::int64_t begin[count + 1];                 // of its share of a part
 };
 
-// One thread an element of a head's part: Σ over sequences.
+// One thread an element of a head's part from `first` on: Σ over sequences.
 __global__ void __launch_bounds__(threads)
-    ttt_add_parts_kernel(Targets targets, const float* parts, std::int64_t part_count, std::int64_t batch,
-                         std::int64_t heads) {
-    const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x, head = blockIdx.y;
+    ttt_add_parts_kernel(Targets targets, std::int64_t first, const float* parts, std::int64_t part_count,
+                         std::int64_t batch, std::int64_t heads) {
+    const std::int64_t i = first + static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x, head = blockIdx.y;
     if (i >= targets.begin[Targets::count]) return;
     float sum = 0;
     const float* part = parts + head * part_count + i;
@@ -26,6 +29,18 @@ __global__ void __launch_bounds__(threads)
     for (int t = 0; t < Targets::count; ++t)
         if (i >= targets.begin[t] && i < targets.begin[t + 1])
             targets.to[t][head * (targets.begin[t + 1] - targets.begin[t]) + i - targets.begin[t]] += sum;
+}
+
+// One thread an element of a pair's model.
+__global__ void __launch_bounds__(threads)
+    ttt_hand_back_kernel(Targets targets, const float* parts, std::int64_t part_count, std::int64_t pairs) {
+    const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+    if (i >= targets.begin[Targets::of_model]) return;
+    for (std::int64_t pair = blockIdx.y; pair < pairs; pair += gridDim.y)
+        for (int t = 0; t < Targets::of_model; ++t)
+            if (i >= targets.begin[t] && i < targets.begin[t + 1])
+                targets.to[t][pair * (targets.begin[t + 1] - targets.begin[t]) + i - targets.begin[t]] =
+                    parts[pair * part_count + i];
 }
 
 // One block a token of the mini-batch: Σ over sequences and heads.
@@ -43,8 +58,15 @@ void ttt_add_parts(const TttArguments& arguments, const float* parts) {
     const TttShape& shape = arguments.shape;
     const TttPart part(shape);
     const TttInner& d = arguments.dinner;
+    const TttCarry& carry = arguments.dinitial;
+    const bool carried = !carry.empty();
     Targets targets{};
-    const Tensor* const tensors[] = {&d.weight1, &d.bias1, &d.weight2, &d.bias2, &d.norm_weight, &d.norm_bias};
+    const Tensor* const tensors[] = {carried ? &carry.weight1 : &d.weight1,
+                                     carried ? &carry.bias1 : &d.bias1,
+                                     carried ? &carry.weight2 : &d.weight2,
+                                     carried ? &carry.bias2 : &d.bias2,
+                                     &d.norm_weight,
+                                     &d.norm_bias};
     const std::int64_t begins[] = {part.weight1,     part.bias1,     part.weight2,    part.bias2,
                                    part.norm_weight, part.norm_bias, part.token_scale};
     for (int t = 0; t < Targets::count; ++t) {
@@ -52,9 +74,16 @@ void ttt_add_parts(const TttArguments& arguments, const float* parts) {
         targets.to[t] = begins[t + 1] > begins[t] ? tensors[t]->fp32() : nullptr;
     }
     targets.begin[Targets::count] = part.token_scale;
-    launch({"ttt_add_parts", dim3(blocks_for(part.token_scale, threads), static_cast<unsigned>(shape.heads)), threads,
-            0, arguments.stream},
-           ttt_add_parts_kernel, targets, parts, part.count, shape.batch, shape.heads);
+    const std::int64_t first = carried ? part.norm_weight : 0;
+    launch({"ttt_add_parts", dim3(blocks_for(part.token_scale - first, threads), static_cast<unsigned>(shape.heads)),
+            threads, 0, arguments.stream},
+           ttt_add_parts_kernel, targets, first, parts, part.count, shape.batch, shape.heads);
+    if (carried)
+        launch({"ttt_hand_back",
+                dim3(blocks_for(part.norm_weight, threads),
+                     static_cast<unsigned>(std::min<std::int64_t>(arguments.pairs(), most_rows))),
+                threads, 0, arguments.stream},
+               ttt_hand_back_kernel, targets, parts, part.count, arguments.pairs());
     launch({"ttt_add_token_scale", dim3(static_cast<unsigned>(shape.mini_batch)), threads, 32 * sizeof(float),
             arguments.stream},
            ttt_add_token_scale_kernel, arguments.dtoken_scale, parts + part.token_scale, part.count, arguments.pairs());

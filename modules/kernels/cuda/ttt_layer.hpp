@@ -40,6 +40,14 @@ struct TileColumns {
             for (int i = 0; i < 2; ++i) values.at[n][i] = inside(n, i) ? from[column(n, i)] : 0.0f;
         return values;
     }
+    __device__ void store(float* to, const Columns<N>& values) const {  // to [width], values alike in all lanes
+        if (lane_index() < 4)
+#pragma unroll
+            for (int n = 0; n < N; ++n)
+#pragma unroll
+                for (int i = 0; i < 2; ++i)
+                    if (inside(n, i)) to[column(n, i)] = values.at[n][i];
+    }
 };
 
 // Sums over whole rows of a tile, across the quads of lanes and the warps that share a row. The order is fixed, and all

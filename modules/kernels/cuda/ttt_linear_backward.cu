@@ -20,6 +20,8 @@ struct BackwardParameters {
     float* parts;           // [pairs] as TttPart
     unsigned char* states;  // [blocks] of BackwardShared::block_bytes(interval)
     TttPart part;
+    TttModels dfinal;  // may be null
+    int start_models;  // `weight` and `bias`: of pair mod start_models
     int pairs, length, mini_batches, interval, heads, mini_batch;
     TttRows where;
 };
@@ -153,8 +155,8 @@ struct Backward {
         Sums<F / 8> state;
         Columns<2> bias;
         if (begin == 0) {
-            const std::int64_t width = p.where.width;
-            load_learned<F>(state, bias, p.weight + head * width * width, p.bias + head * width, columns);
+            const std::int64_t width = p.where.width, start_model = pair % p.start_models;
+            load_model<F>(state, bias, p.weight + start_model * width * width, p.bias + start_model * width, columns);
         } else {
             const int kept = (p.mini_batches - 1) / p.interval, place = begin / p.interval - 1;
             const float* const from = p.saved + (static_cast<std::int64_t>(pair) * kept + place) * Linear::state_floats;
@@ -350,7 +352,9 @@ struct Backward {
         if (thread < F) {
             const bool inside = thread < p.where.width;
             rows_of_f[thread] = inside ? p.norm_weight[static_cast<std::int64_t>(head) * p.where.width + thread] : 0.0f;
-            rows_of_f[2 * F + thread] = 0;
+            rows_of_f[2 * F + thread] = inside && p.dfinal.bias1
+                                            ? p.dfinal.bias1[static_cast<std::int64_t>(pair) * p.where.width + thread]
+                                            : 0.0f;
             rows_of_f[F + thread] =
                 inside ? p.norm_bias[static_cast<std::int64_t>(head) * p.where.width + thread] : 0.0f;
         }
@@ -361,7 +365,12 @@ struct Backward {
             const int begin = group * p.interval, after = begin + p.interval;
             const int end = after < p.mini_batches ? after : p.mini_batches;
             auto* const waiting = reinterpret_cast<float*>(state_at(p.interval));
-            keep_weights<F>(waiting, dstate);  // its registers are needed
+            if (p.dfinal.weight1 && end == p.mini_batches)
+                keep_model<F>(waiting,
+                              p.dfinal.weight1 + static_cast<std::int64_t>(pair) * p.where.width * p.where.width,
+                              columns);
+            else
+                keep_weights<F>(waiting, dstate);  // its registers are needed
             make_states(begin, end);
             load_weights<F>(dstate, waiting);
             __syncthreads();  // the states are written, and shared memory is free
@@ -445,8 +454,10 @@ void ttt_linear_backward(const TttArguments& arguments, Type type) {
         p.dv = elements<T>(arguments.dv);
         p.step_size = arguments.step_size;
         p.token_scale = arguments.token_scale;
-        p.weight = arguments.inner.weight1.fp32();
-        p.bias = arguments.inner.bias1.fp32();
+        p.weight = arguments.start().weight1.fp32();
+        p.bias = arguments.start().bias1.fp32();
+        p.start_models = static_cast<int>(arguments.start_models());
+        p.dfinal = TttModels(arguments.dfinal);
         p.norm_weight = arguments.inner.norm_weight.fp32();
         p.norm_bias = arguments.inner.norm_bias.fp32();
         p.saved = arguments.saved;

@@ -15,7 +15,9 @@ struct ForwardParameters {
     const T *q, *k, *v;
     T* y;
     const float *step_size, *token_scale, *weight, *bias, *norm_weight, *norm_bias;
-    float* saved;  // [pairs, kept states, F·F + F], may be null
+    float* saved;               // [pairs, kept states, F·F + F], may be null
+    TttModels final_state;      // may be null
+    std::int64_t start_models;  // `weight` and `bias`: of pair mod start_models
     std::int64_t length, mini_batches, interval;
     int heads, mini_batch;
     TttRows where;
@@ -67,8 +69,9 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_forward_kernel(ForwardParame
 
     Sums<F / 8> state;
     Columns<2> bias;
-    load_learned<F>(state, bias, p.weight + head * p.where.width * p.where.width, p.bias + head * p.where.width,
-                    columns);
+    const std::int64_t start_model = pair % p.start_models;
+    load_model<F>(state, bias, p.weight + start_model * p.where.width * p.where.width,
+                  p.bias + start_model * p.where.width, columns);
     const Columns<2> gamma = columns.load(p.norm_weight + head * p.where.width);
     const Columns<2> beta = columns.load(p.norm_bias + head * p.where.width);
     if (thread < 16) tau[thread] = thread < p.mini_batch ? p.token_scale[thread] : 0.0f;
@@ -132,6 +135,11 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_forward_kernel(ForwardParame
         store_values(p.y + from, y, p.where, rows, first_column);
         if (thread < 16) lambda[(number + 1) % 2 * 16 + thread] = next_lambda;
     }
+    if (p.final_state.weight1) {
+        for_state<F>(state, p.final_state.weight1 + pair * p.where.width * p.where.width, columns,
+                     [](const float& value, float& place) { place = value; });
+        columns.store(p.final_state.bias1 + pair * p.where.width, bias);
+    }
 }
 
 }  // namespace
@@ -154,8 +162,10 @@ void ttt_linear_forward(const TttArguments& arguments, Type type) {
         p.y = elements<T>(arguments.y);
         p.step_size = arguments.step_size;
         p.token_scale = arguments.token_scale;
-        p.weight = arguments.inner.weight1.fp32();
-        p.bias = arguments.inner.bias1.fp32();
+        p.weight = arguments.start().weight1.fp32();
+        p.bias = arguments.start().bias1.fp32();
+        p.start_models = arguments.start_models();
+        p.final_state = TttModels(arguments.final_state);
         p.norm_weight = arguments.inner.norm_weight.fp32();
         p.norm_bias = arguments.inner.norm_bias.fp32();
         p.saved = arguments.saved;

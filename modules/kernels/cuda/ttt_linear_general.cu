@@ -25,7 +25,9 @@ struct GeneralParameters {
     float* dstep_size;
     float* parts;  // [pairs] as TttPart
     TttPart part;
-    float* work;  // [blocks, work_count]
+    std::int64_t start_models;      // `weight` and `bias`: of pair mod start_models
+    TttModels final_state, dfinal;  // may be null
+    float* work;                    // [blocks, work_count]
     std::int64_t work_count, state_floats, pairs, length, mini_batches, interval;
     int heads, width, mini_batch;
 };
@@ -109,11 +111,13 @@ struct General {
         });
         __syncthreads();
     }
-    __device__ void load_learned(float* state) const {
-        for_elements(f * f, [&](int i) { state[i] = p.weight[head * f * f + i]; });
-        for_elements(f, [&](int i) { state[f * f + i] = p.bias[head * f + i]; });
+    // A model as tensors have it, from arrays of many.
+    __device__ void load_model(float* state, const float* weight, const float* bias, std::int64_t model) const {
+        for_elements(f * f, [&](int i) { state[i] = weight[model * f * f + i]; });
+        for_elements(f, [&](int i) { state[f * f + i] = bias[model * f + i]; });
         __syncthreads();
     }
+    __device__ void load_start() const { load_model(a.states, p.weight, p.bias, pair % p.start_models); }
 
     // G and what it is made of.
     __device__ void key_side(float* state) const {
@@ -165,7 +169,7 @@ struct General {
     }
 
     __device__ void forward() {
-        load_learned(a.states);
+        load_start();
         for (std::int64_t number = 0; number < p.mini_batches; ++number) {
             if (p.saved && number > 0 && number % p.interval == 0) {
                 float* const to = kept(number);
@@ -179,16 +183,24 @@ struct General {
             });
             update(a.states, a.states);
         }
+        if (!p.final_state.weight1) return;
+        // By the threads that load the next pair's model.
+        for_elements(f * f, [&](int i) { p.final_state.weight1[pair * f * f + i] = a.states[i]; });
+        for_elements(f, [&](int i) { p.final_state.bias1[pair * f + i] = a.states[f * f + i]; });
     }
 
     __device__ void backward() {
         float* const part = p.parts + pair * p.part.count;
         for_elements(static_cast<int>(p.part.count), [&](int i) { part[i] = 0; });
+        if (p.dfinal.weight1) {
+            __syncthreads();
+            load_model(part + p.part.weight1, p.dfinal.weight1, p.dfinal.bias1, pair);
+        }
         for (std::int64_t group = (p.mini_batches - 1) / p.interval; group >= 0; --group) {
             const std::int64_t begin = group * p.interval, after = begin + p.interval;
             const std::int64_t end = after < p.mini_batches ? after : p.mini_batches;
             if (group == 0) {
-                load_learned(a.states);
+                load_start();
             } else {
                 const float* const from = kept(begin);
                 for_elements((f + 1) * f, [&](int i) { a.states[i] = from[i]; });
@@ -330,8 +342,11 @@ GeneralParameters<T> parameters_of(const TttArguments& arguments, bool backward)
     p.v = elements<T>(arguments.v);
     p.step_size = arguments.step_size;
     p.token_scale = arguments.token_scale;
-    p.weight = arguments.inner.weight1.fp32();
-    p.bias = arguments.inner.bias1.fp32();
+    p.weight = arguments.start().weight1.fp32();
+    p.bias = arguments.start().bias1.fp32();
+    p.start_models = arguments.start_models();
+    p.final_state = TttModels(arguments.final_state);
+    p.dfinal = TttModels(arguments.dfinal);
     p.norm_weight = arguments.inner.norm_weight.fp32();
     p.norm_bias = arguments.inner.norm_bias.fp32();
     p.saved = arguments.saved;

@@ -40,7 +40,10 @@ struct TttMlpTask {
     const T *q, *k, *v, *dy;
     T *y, *dq, *dk, *dv;
     const float *step_size, *token_scale;
-    const float *weight1, *bias1, *weight2, *bias2, *norm_weight, *norm_bias;
+    TttModels start;  // of pair mod start_models
+    std::int64_t start_models;
+    TttModels final_state, dfinal;  // may be null
+    const float *norm_weight, *norm_bias;
     float* saved;       // [pairs, kept states, kept_count()], each kernel's own layout; may be null in forward
     float* dstep_size;  // overwritten
     float* parts;       // [pairs, part_count], a TttPart each
@@ -75,10 +78,10 @@ TttMlpTask<T> ttt_mlp_task(const TttArguments& arguments) {
     task.dv = elements<T>(arguments.dv);
     task.step_size = arguments.step_size;
     task.token_scale = arguments.token_scale;
-    task.weight1 = elements<float>(arguments.inner.weight1);
-    task.bias1 = elements<float>(arguments.inner.bias1);
-    task.weight2 = elements<float>(arguments.inner.weight2);
-    task.bias2 = elements<float>(arguments.inner.bias2);
+    task.start = TttModels(arguments.start());
+    task.start_models = arguments.start_models();
+    task.final_state = TttModels(arguments.final_state);
+    task.dfinal = TttModels(arguments.dfinal);
     task.norm_weight = elements<float>(arguments.inner.norm_weight);
     task.norm_bias = elements<float>(arguments.inner.norm_bias);
     task.saved = arguments.saved;

@@ -408,9 +408,15 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
         if (thread < F) {
             s.norm_weight[thread] = thread < f ? task.norm_weight[head * f + thread] : 0.0f;
             s.norm_bias[thread] = thread < f ? task.norm_bias[head * f + thread] : 0.0f;
-            d.dbias2[thread] = 0;
+            d.dbias2[thread] = thread < f && task.dfinal.bias2 ? task.dfinal.bias2[pair * f + thread] : 0.0f;
         }
-        d.dbias1[thread] = 0;
+        d.dbias1[thread] =
+            thread < sizes.hidden && task.dfinal.bias1 ? task.dfinal.bias1[pair * sizes.hidden + thread] : 0.0f;
+        if (task.dfinal.weight1) {
+            const std::int64_t matrix = pair * f * sizes.hidden;
+            Weights::keep_model(work.dstate, task.dfinal.weight1 + matrix, 1, sizes.hidden, sizes);
+            Weights::keep_model(work.dstate + Geometry::weight_floats, task.dfinal.weight2 + matrix, f, 1, sizes);
+        }
         const std::int64_t groups = sizes.kept_states() + 1;
         for (std::int64_t group = groups - 1; group >= 0; --group) {
             const std::int64_t begin = group * sizes.group;
@@ -419,10 +425,10 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
             remake_states<T, F>(task, s, work, pair, begin, end);
             Weights dweight1(work.dstate, work.dtiles);
             Weights dweight2(work.dstate + Geometry::weight_floats, work.dtiles + Geometry::weight_tiles * warp_width);
-            if (group == groups - 1) {
+            if (group == groups - 1 && !task.dfinal.weight1) {
                 dweight1.clear_all();
                 dweight2.clear_all();
-            } else if (Geometry::on_chip) {
+            } else if (Geometry::on_chip || group == groups - 1) {
                 dweight1.load_all(work.dstate);
                 dweight2.load_all(work.dstate + Geometry::weight_floats);
             }
@@ -438,10 +444,10 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
                 continue;
             }
             float* part = task.parts + pair * sizes.part_count;
-            dweight1.store_part(part, 1, sizes.hidden, sizes);
+            dweight1.store_model(part, 1, sizes.hidden, sizes);
             part += f * sizes.hidden;
             if (thread < sizes.hidden) part[thread] = d.dbias1[thread];
-            dweight2.store_part(part += sizes.hidden, f, 1, sizes);
+            dweight2.store_model(part += sizes.hidden, f, 1, sizes);
             part += f * sizes.hidden;
             if (thread < f) {
                 part[thread] = d.dbias2[thread];

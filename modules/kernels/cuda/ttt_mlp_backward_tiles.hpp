@@ -93,14 +93,14 @@ __device__ void remake_states(const TttMlpTask<T>& task, const MlpShared<F>& s, 
     using Weights = WeightTiles<F, Geometry::on_chip>;
     const TttMlpSizes& sizes = task.sizes;
     const int f = sizes.width, thread = static_cast<int>(threadIdx.x);
-    const std::int64_t head = pair % sizes.heads, matrix = head * f * sizes.hidden;
     Weights weight1(work.state, work.tiles);
     Weights weight2(work.state + Geometry::weight_floats, work.tiles + Geometry::weight_tiles * warp_width);
     if (begin == 0) {
-        weight1.load_learned(task.weight1 + matrix, 1, sizes.hidden, sizes);
-        weight2.load_learned(task.weight2 + matrix, f, 1, sizes);
-        s.bias1[thread] = thread < sizes.hidden ? task.bias1[head * sizes.hidden + thread] : 0.0f;
-        if (thread < F) s.bias2[thread] = thread < f ? task.bias2[head * f + thread] : 0.0f;
+        const std::int64_t start = pair % task.start_models, matrix = start * f * sizes.hidden;
+        weight1.load_model(task.start.weight1 + matrix, 1, sizes.hidden, sizes);
+        weight2.load_model(task.start.weight2 + matrix, f, 1, sizes);
+        s.bias1[thread] = thread < sizes.hidden ? task.start.bias1[start * sizes.hidden + thread] : 0.0f;
+        if (thread < F) s.bias2[thread] = thread < f ? task.start.bias2[start * f + thread] : 0.0f;
     } else {
         const float* const kept =
             task.saved + (pair * sizes.kept_states() + begin / sizes.group - 1) * sizes.kept_count();

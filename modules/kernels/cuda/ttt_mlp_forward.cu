@@ -21,15 +21,16 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) ttt_mlp_forward_ti
     Weights weight2(work + Geometry::weight_floats, tiles + Geometry::weight_tiles * warp_width);
 
     for (std::int64_t pair = blockIdx.x; pair < sizes.pairs(); pair += gridDim.x) {
-        const std::int64_t head = pair % sizes.heads, matrix = head * f * sizes.hidden;
+        const std::int64_t head = pair % sizes.heads, start = pair % task.start_models,
+                           matrix = start * f * sizes.hidden;
         __syncthreads();  // the pair before is done with shared memory
-        weight1.load_learned(task.weight1 + matrix, 1, sizes.hidden, sizes);
-        weight2.load_learned(task.weight2 + matrix, f, 1, sizes);
-        s.bias1[thread] = thread < sizes.hidden ? task.bias1[head * sizes.hidden + thread] : 0.0f;
+        weight1.load_model(task.start.weight1 + matrix, 1, sizes.hidden, sizes);
+        weight2.load_model(task.start.weight2 + matrix, f, 1, sizes);
+        s.bias1[thread] = thread < sizes.hidden ? task.start.bias1[start * sizes.hidden + thread] : 0.0f;
         if (thread < F) {
             s.norm_weight[thread] = thread < f ? task.norm_weight[head * f + thread] : 0.0f;
             s.norm_bias[thread] = thread < f ? task.norm_bias[head * f + thread] : 0.0f;
-            s.bias2[thread] = thread < f ? task.bias2[head * f + thread] : 0.0f;
+            s.bias2[thread] = thread < f ? task.start.bias2[start * f + thread] : 0.0f;
         }
         int turn = 0;
         for (std::int64_t number = 0; number < sizes.mini_batches(); ++number, turn ^= 1) {
@@ -115,7 +116,8 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) ttt_mlp_forward_ti
             }
             store_scores<F>(s.scores, scores);
             multiply_hidden<F>(s.partial, read_hidden, second);
-            if (number + 1 < sizes.mini_batches()) update_weights<F>(s, weight1, weight2, stepped1, hidden);
+            if (number + 1 < sizes.mini_batches() || task.final_state.weight1)
+                update_weights<F>(s, weight1, weight2, stepped1, hidden);
             __syncthreads();
 
             // The last rows; the next mini-batch writes nothing of what they read before its first barrier.
@@ -131,6 +133,13 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) ttt_mlp_forward_ti
                     }
             });
             update_bias2<F>(next_bias2, bias2, s.gradient2, steps);
+        }
+        if (task.final_state.weight1) {
+            const std::int64_t place = pair * f * sizes.hidden;
+            weight1.store_model(task.final_state.weight1 + place, 1, sizes.hidden, sizes);
+            weight2.store_model(task.final_state.weight2 + place, f, 1, sizes);
+            if (thread < sizes.hidden) task.final_state.bias1[pair * sizes.hidden + thread] = s.bias1[thread];
+            if (thread < f) task.final_state.bias2[pair * f + thread] = s.bias2[turn * F + thread];
         }
     }
 }

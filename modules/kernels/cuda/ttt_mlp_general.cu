@@ -6,17 +6,25 @@ namespace lockstep::kernels::cuda {
 namespace general {
 namespace {
 
-template <class T>
-__device__ void load_learned(float* to, const TttMlpTask<T>& task, std::int64_t head) {
-    const int f = task.sizes.width, g = task.sizes.hidden;
-    const auto take = [&](const float* from, int count) {
-        for_elements(count, [&](int i) { to[i] = from[head * count + i]; });
-        to += count;
+// body(element of a state, the same of one of the models), each by the same thread whatever the body.
+template <class Body>
+__device__ void for_model(float* state, const TttModels& models, std::int64_t model, const TttMlpSizes& sizes,
+                          Body&& body) {
+    const int f = sizes.width, g = sizes.hidden;
+    const auto array = [&](float* of_models, int count) {
+        for_elements(count, [&](int i) { body(state[i], of_models[model * count + i]); });
+        state += count;
     };
-    take(task.weight1, f * g);
-    take(task.bias1, g);
-    take(task.weight2, g * f);
-    take(task.bias2, f);
+    array(models.weight1, f * g);
+    array(models.bias1, g);
+    array(models.weight2, g * f);
+    array(models.bias2, f);
+}
+__device__ void load_model(float* state, const TttModels& models, std::int64_t model, const TttMlpSizes& sizes) {
+    for_model(state, models, model, sizes, [](float& value, const float& place) { value = place; });
+}
+__device__ void store_model(float* state, const TttModels& models, std::int64_t model, const TttMlpSizes& sizes) {
+    for_model(state, models, model, sizes, [](const float& value, float& place) { place = value; });
 }
 
 template <class T>
@@ -31,7 +39,7 @@ __global__ void __launch_bounds__(threads) forward(TttMlpTask<T> task) {
         const std::int64_t head = pair % sizes.heads;
         const float *norm_weight = task.norm_weight + head * f, *norm_bias = task.norm_bias + head * f;
         __syncthreads();
-        load_learned(a.states, task, head);
+        load_model(a.states, task.start, pair % task.start_models, sizes);
         for (std::int64_t number = 0; number < sizes.mini_batches(); ++number) {
             const Place place = place_of(sizes, pair, number);
             if (task.saved && number > 0 && number % sizes.group == 0) {
@@ -48,6 +56,7 @@ __global__ void __launch_bounds__(threads) forward(TttMlpTask<T> task) {
             store_rows(task.y, a.read2, place, sizes);
             update(a, state, state, place.tokens, sizes);
         }
+        if (task.final_state.weight1) store_model(a.states, task.final_state, pair, sizes);
     }
 }
 
@@ -225,6 +234,10 @@ __global__ void __launch_bounds__(threads) backward(TttMlpTask<T> task) {
         float* const part = task.parts + pair * sizes.part_count;
         __syncthreads();
         for_elements(static_cast<int>(sizes.part_count), [&](int i) { part[i] = 0; });
+        if (task.dfinal.weight1) {
+            __syncthreads();
+            load_model(part, task.dfinal, pair, sizes);
+        }
         for (std::int64_t group = (sizes.mini_batches() - 1) / sizes.group; group >= 0; --group) {
             const std::int64_t begin = group * sizes.group;
             const std::int64_t end =
@@ -238,7 +251,7 @@ __global__ void __launch_bounds__(threads) backward(TttMlpTask<T> task) {
             };
             // The states of this group once more.
             if (group == 0) {
-                load_learned(a.states, task, head);
+                load_model(a.states, task.start, pair % task.start_models, sizes);
             } else {
                 const float* kept = task.saved + (pair * sizes.kept_states() + group - 1) * sizes.kept_count();
                 for_elements(static_cast<int>(count), [&](int i) { a.states[i] = kept[i]; });

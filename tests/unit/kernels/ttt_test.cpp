@@ -1,148 +1,14 @@
 #define BOOST_TEST_MODULE ttt
-#include <boost/test/unit_test.hpp>
-#include <cmath>
 #include <cstring>
-#include <limits>
-#include <string>
-#include <vector>
 
-#include "base/random.hpp"
 #include "device/parallel.hpp"
-#include "kernels/backend.hpp"
-#include "reference/ttt_reference.hpp"
+#include "unit/kernels/ttt_support.hpp"
 
 using namespace lockstep;
 using namespace lockstep::kernels;
-using reference::TttProblem;
-using reference::Values;
+using namespace lockstep::kernel_tests;
 
 namespace {
-
-// Relative L2, as the golden test of the whole model measures it; there 1e-4 is asked of every gradient.
-constexpr double accepted = 2e-5;
-
-struct Case {
-    bool mlp;
-    std::size_t batch, length, heads, width, mini_batch;
-    std::string text() const {
-        return fmt::format("{} batch {} length {} heads {} width {} mini-batch {}", mlp ? "mlp" : "linear", batch,
-                           length, heads, width, mini_batch);
-    }
-};
-
-// Values that fp32 holds, so that both sides compute on the same numbers.
-Values random_values(const char* purpose, std::size_t count, double mean, double deviation) {
-    const RandomStream stream(17, purpose);
-    Values x(count);
-    for (std::size_t i = 0; i < count; ++i)
-        x[i] = static_cast<double>(static_cast<float>(mean + deviation * stream.normal(i)));
-    return x;
-}
-
-TttProblem problem_of(const Case& c) {
-    TttProblem p;
-    p.mlp = c.mlp;
-    p.batch = c.batch;
-    p.length = c.length;
-    p.heads = c.heads;
-    p.width = c.width;
-    p.mini_batch = c.mini_batch;
-    const std::size_t rows = c.batch * c.length, slices = c.heads * c.width, g = p.hidden();
-    p.q = random_values("q", rows * slices, 0, 1);
-    p.k = random_values("k", rows * slices, 0, 1);
-    p.v = random_values("v", rows * slices, 0, 1);
-    const RandomStream steps(17, "step size");
-    p.step_size.resize(rows * c.heads);
-    for (std::size_t i = 0; i < p.step_size.size(); ++i)
-        p.step_size[i] = static_cast<double>(
-            static_cast<float>((c.mlp ? 0.1 : 1.0) * (0.1 + 0.8 * steps.uniform(i)) / static_cast<double>(c.width)));
-    p.token_scale = random_values("token scale", c.mini_batch, 0, 0.05);
-    for (std::size_t i = 0; i < c.mini_batch; ++i)
-        p.token_scale[i] = static_cast<double>(
-            std::max(0.0f, static_cast<float>(p.token_scale[i] + 1.0 / static_cast<double>(i + 1))));
-    p.weight1 = random_values("weight1", slices * g, 0, 0.1);
-    p.bias1 = random_values("bias1", c.heads * g, 0, 0.1);
-    if (c.mlp) {
-        p.weight2 = random_values("weight2", slices * g, 0, 0.1);
-        p.bias2 = random_values("bias2", slices, 0, 0.1);
-    }
-    p.norm_weight = random_values("norm weight", slices, 1, 0.2);
-    p.norm_bias = random_values("norm bias", slices, 0, 0.2);
-    return p;
-}
-
-// The problem's arrays as fp32 tensors.
-struct Problem {
-    std::vector<std::vector<float>> memory;
-    Tensor q, k, v, y, step_size, token_scale;
-    TttInner inner;
-    TttShape shape{};
-
-    Tensor tensor(const Values& values, const Shape& shape_of) {
-        memory.emplace_back(values.begin(), values.end());
-        BOOST_REQUIRE(element_count(shape_of) == static_cast<std::int64_t>(values.size()));
-        return {memory.back().data(), Type::fp32, shape_of};
-    }
-    explicit Problem(const TttProblem& p) {
-        memory.reserve(32);
-        const auto b = static_cast<std::int64_t>(p.batch), l = static_cast<std::int64_t>(p.length),
-                   h = static_cast<std::int64_t>(p.heads), f = static_cast<std::int64_t>(p.width),
-                   g = static_cast<std::int64_t>(p.hidden()), m = static_cast<std::int64_t>(p.mini_batch);
-        shape = {p.mlp, b, l, h, f, m};
-        q = tensor(p.q, {b * l, h * f});
-        k = tensor(p.k, {b * l, h * f});
-        v = tensor(p.v, {b * l, h * f});
-        y = tensor(Values(p.q.size(), -7), {b * l, h * f});
-        step_size = tensor(p.step_size, {b * l, h});
-        token_scale = tensor(p.token_scale, {m});
-        inner.weight1 = tensor(p.weight1, {h, f, g});
-        inner.bias1 = tensor(p.bias1, {h, 1, g});
-        if (p.mlp) {
-            inner.weight2 = tensor(p.weight2, {h, g, f});
-            inner.bias2 = tensor(p.bias2, {h, 1, f});
-        }
-        inner.norm_weight = tensor(p.norm_weight, {h, f});
-        inner.norm_bias = tensor(p.norm_bias, {h, f});
-    }
-    Problem(const Problem&) = delete;
-    Problem& operator=(const Problem&) = delete;
-};
-
-double relative_error(const Tensor& tensor, const Values& expected) {
-    double difference = 0, size = 0;
-    const float* actual = tensor.fp32();
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-        const double e = static_cast<double>(actual[i]) - expected[i];
-        difference += e * e;
-        size += expected[i] * expected[i];
-    }
-    return std::sqrt(difference / std::max(size, 1e-30));
-}
-
-struct Run {
-    std::vector<float> saved;
-    Problem out;  // y in the input's place, gradients in the places of what they belong to
-    std::vector<float> dy;
-
-    // Gradients that are summed into start at `before`.
-    Run(Backend& backend, Problem& in, const TttProblem& p, const Values& dy_values, double before)
-        : saved(static_cast<std::size_t>(backend.ttt_saved_count(in.shape)), std::numeric_limits<float>::quiet_NaN()),
-          out(filled(p, before)),
-          dy(dy_values.begin(), dy_values.end()) {
-        const Tensor saved_tensor(saved.data(), Type::fp32, {static_cast<std::int64_t>(saved.size())});
-        backend.ttt_forward(in.y, saved_tensor, in.q, in.k, in.v, in.step_size, in.token_scale, in.inner, in.shape);
-        const Tensor dy_tensor(dy.data(), Type::fp32, in.q.shape());
-        backend.ttt_backward(out.q, out.k, out.v, out.step_size, out.token_scale, out.inner, dy_tensor, saved_tensor,
-                             in.q, in.k, in.v, in.step_size, in.token_scale, in.inner, in.shape);
-    }
-    static TttProblem filled(const TttProblem& p, double value) {
-        TttProblem d = p;
-        for (Values* x : {&d.q, &d.k, &d.v, &d.step_size, &d.token_scale, &d.weight1, &d.bias1, &d.weight2, &d.bias2,
-                          &d.norm_weight, &d.norm_bias})
-            x->assign(x->size(), value);
-        return d;
-    }
-};
 
 struct Compared {
     const char* name;
@@ -167,7 +33,7 @@ std::vector<Compared> gradients_of(const Problem& d) {
     return list;
 }
 
-void compare(Backend& backend, const Case& c) {
+void compare(Backend& backend, const TttCase& c) {
     BOOST_TEST_CONTEXT(c.text()) {
         const TttProblem p = problem_of(c);
         Problem in(p);
@@ -186,7 +52,7 @@ void compare(Backend& backend, const Case& c) {
             }
         }
         std::vector<float> kept(in.y.fp32(), in.y.fp32() + in.y.count());
-        backend.ttt_forward(in.y, Tensor(), in.q, in.k, in.v, in.step_size, in.token_scale, in.inner, in.shape);
+        backend.ttt_forward(in.y, Tensor(), in.q, in.k, in.v, in.step_size, in.token_scale, in.inner, {}, {}, in.shape);
         BOOST_TEST(std::memcmp(kept.data(), in.y.data(), in.y.bytes()) == 0);
     }
 }
@@ -226,27 +92,31 @@ void decode(Backend& backend, Problem& in, const std::vector<std::int64_t>& piec
     }
 }
 
-}  // namespace
-
-BOOST_AUTO_TEST_CASE(reference_gradients_agree_with_finite_differences) {
-    for (const bool mlp : {false, true}) {
-        TttProblem p = problem_of({mlp, 2, 11, 2, 8, 4});
+// With `carried` the sequences start from states of their own, and the loss depends on those behind their last tokens.
+void check_reference_gradients(bool mlp, bool carried) {
+    BOOST_TEST_CONTEXT((mlp ? "mlp" : "linear") << (carried ? ", carried" : "")) {
+        TttProblem p = problem_of({mlp, 2, carried ? 12u : 11u, 2, 8, 4});
         const Values dy = random_values("dy", p.q.size(), 0, 1);
-        const TttProblem gradients = reference::ttt_backward(p, dy);
+        TttModels dfinal;
+        if (carried) {
+            p.initial = random_models(p, "initial", 0.1);
+            dfinal = random_models(p, "dfinal", 1);
+        }
+        TttProblem gradients = reference::ttt_backward(p, dy, dfinal);
         const auto loss = [&] {
-            const Values y = reference::ttt_forward(p);
-            double sum = 0;
-            for (std::size_t i = 0; i < y.size(); ++i) sum += y[i] * dy[i];
+            TttModels last;
+            double sum = reference::dot(reference::ttt_forward(p, &last), dy);
+            if (carried)
+                sum += reference::dot(last.weight1, dfinal.weight1) + reference::dot(last.bias1, dfinal.bias1) +
+                       reference::dot(last.weight2, dfinal.weight2) + reference::dot(last.bias2, dfinal.bias2);
             return sum;
         };
         const RandomStream stream(3, "directions");
         std::uint64_t drawn = 0;
-        for (Values TttProblem::*member :
-             {&TttProblem::q, &TttProblem::k, &TttProblem::v, &TttProblem::step_size, &TttProblem::token_scale,
-              &TttProblem::weight1, &TttProblem::bias1, &TttProblem::weight2, &TttProblem::bias2,
-              &TttProblem::norm_weight, &TttProblem::norm_bias}) {
-            Values& x = p.*member;
-            const Values kept = x, &gradient = gradients.*member;
+        const std::vector<Values*> members = reference::arrays_of(p), theirs = reference::arrays_of(gradients);
+        for (std::size_t member = 0; member < members.size(); ++member) {
+            Values& x = *members[member];
+            const Values kept = x, &gradient = *theirs[member];
             for (int probe = 0; probe < 3 && !x.empty(); ++probe) {
                 Values direction(x.size());
                 double squares = 0, analytic = 0, gradient_squares = 0;
@@ -269,6 +139,13 @@ BOOST_AUTO_TEST_CASE(reference_gradients_agree_with_finite_differences) {
             }
         }
     }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(reference_gradients_agree_with_finite_differences) {
+    for (const bool mlp : {false, true})
+        for (const bool carried : {false, true}) check_reference_gradients(mlp, carried);
 }
 
 BOOST_AUTO_TEST_CASE(reference_decoding_equals_the_parallel_form) {
@@ -310,7 +187,15 @@ BOOST_AUTO_TEST_CASE(every_instruction_set_agrees_with_the_reference) {
         } catch (const Error&) {
             continue;  // this processor lacks it
         }
-        for (const bool mlp : {false, true}) compare(*backend, {mlp, 2, 40, 2, 20, 16});
+        for (const bool mlp : {false, true}) {
+            compare(*backend, {mlp, 2, 40, 2, 20, 16});
+            TttProblem p = problem_of({mlp, 2, 40, 2, 20, 8});
+            p.initial = random_models(p, "initial", 0.1);
+            const Values dy = random_values("dy", p.q.size(), 0, 1);
+            const TttModels dfinal = random_models(p, "dfinal", 0.3);
+            compare_scan(scan_part(*backend, p, dy, true, dfinal), reference::ttt_forward(p),
+                         reference::ttt_backward(p, dy, dfinal));
+        }
     }
     if (before)
         BOOST_REQUIRE(setenv("LOCKSTEP_INSTRUCTION_SET", kept.c_str(), 1) == 0);
@@ -321,8 +206,8 @@ BOOST_AUTO_TEST_CASE(every_instruction_set_agrees_with_the_reference) {
 BOOST_AUTO_TEST_CASE(decoding_equals_the_parallel_form) {
     const auto backend = make_cpu_backend();
     for (const bool mlp : {false, true})
-        for (const Case& c : {Case{mlp, 1, 70, 3, 20, 16}, Case{mlp, 1, 40, 2, 64, 16}, Case{mlp, 1, 23, 1, 32, 5},
-                              Case{mlp, 1, 9, 1, 16, 1}})
+        for (const TttCase& c : {TttCase{mlp, 1, 70, 3, 20, 16}, TttCase{mlp, 1, 40, 2, 64, 16},
+                                 TttCase{mlp, 1, 23, 1, 32, 5}, TttCase{mlp, 1, 9, 1, 16, 1}})
             for (const std::vector<std::int64_t>& pieces :
                  {std::vector<std::int64_t>{1}, {7}, {16, 1}, {33, 3, 20}, {5, 11, 32, 1}, {1000}})
                 BOOST_TEST_CONTEXT(c.text() << ", first piece " << pieces[0]) {

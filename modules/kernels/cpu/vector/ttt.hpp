@@ -28,7 +28,7 @@ struct TttForward {
     const float* token_scale;              // τ [b]
     const float *norm_weight, *norm_bias;  // γ, β [f]
     float* y;
-    float* state;        // in: the learned one; out: after the last mini-batch, with `last_update`
+    float* state;        // in: what the sequence starts from; out: after the last mini-batch, with `last_update`
     float* checkpoints;  // the states before mini-batches 8, 16, …; may be null
     bool last_update;
 };
@@ -37,11 +37,12 @@ struct TttBackward {
     const float *dy, *q, *k, *v, *step_size;
     const float* token_scale;
     const float *norm_weight, *norm_bias;
-    const float* state;  // the learned one
+    const float* state;  // what the sequence started from
     const float* checkpoints;
     float *dq, *dk, *dv, *dstep_size;
-    // Overwritten with this sequence's part: of the learned state, of γ and β [f], of τ [b].
-    float *dstate, *dnorm_weight, *dnorm_bias, *dtoken_scale;
+    float* dstate;  // in: of the state after the last mini-batch; out: of the one before the first
+    // Overwritten with this sequence's part: of γ and β [f], of τ [b].
+    float *dnorm_weight, *dnorm_bias, *dtoken_scale;
 };
 
 // Decoding works on the tensors of TttState as they are, without padding: weight1 [f, g] …

@@ -308,7 +308,6 @@ static inline void backward(const TttGeometry& g, const TttBackward& task, float
     take_backward(buffers, g, scratch);
     const std::int64_t stride = g.heads * g.width, batch = g.padded_batch;
     const std::int64_t mini_batches = (g.length + g.mini_batch - 1) / g.mini_batch;
-    set(task.dstate, 0, g.state_count);
     set(task.dtoken_scale, 0, batch);
     set(buffers.dnorm_weight, 0, g.width * batch);
     set(buffers.dnorm_bias, 0, g.width * batch);
