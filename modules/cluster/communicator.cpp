@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/clock.hpp"
 #include "base/format.hpp"
@@ -67,6 +68,10 @@ class SoloCommunicator final : public Communicator {
         return {first, first + bytes};
     }
     void barrier() override {}
+    void exchange(const std::vector<Block>& receives, const std::vector<Block>& sends) override {
+        LOCKSTEP_ASSERT(receives.empty() && sends.empty());
+    }
+    std::vector<char> all_gather_bytes(const void* data, std::size_t bytes) override { return gather(data, bytes, 0); }
 };
 
 }  // namespace
@@ -184,6 +189,57 @@ std::vector<char> MpiCommunicator::gather(const void* data, std::size_t bytes, i
 
 void MpiCommunicator::barrier() {
     LOCKSTEP_MPI(MPI_Barrier, communicator_);
+}
+
+void MpiCommunicator::exchange(const std::vector<Block>& receives, const std::vector<Block>& sends) {
+    std::vector<MPI_Request> requests;
+    const auto for_each_piece = [&](const std::vector<Block>& blocks, auto&& post) {
+        for (const Block& block : blocks) {
+            LOCKSTEP_ASSERT(block.rank != rank_);
+            for (std::size_t first = 0; first < block.bytes; first += largest_piece) {
+                requests.push_back(MPI_REQUEST_NULL);
+                post(block.rank, static_cast<char*>(block.data) + first,
+                     static_cast<int>(std::min(largest_piece, block.bytes - first)), &requests.back());
+            }
+        }
+    };
+    constexpr int tag = 0;
+    for_each_piece(receives, [&](int rank, char* data, int bytes, MPI_Request* request) {
+        LOCKSTEP_MPI(MPI_Irecv, data, bytes, MPI_BYTE, rank, tag, communicator_, request);
+    });
+    for_each_piece(sends, [&](int rank, char* data, int bytes, MPI_Request* request) {
+        LOCKSTEP_MPI(MPI_Isend, data, bytes, MPI_BYTE, rank, tag, communicator_, request);
+    });
+    LOCKSTEP_MPI(MPI_Waitall, static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
+}
+
+std::vector<char> MpiCommunicator::all_gather_bytes(const void* data, std::size_t bytes) {
+    std::vector<std::int64_t> sizes(static_cast<std::size_t>(size_), 0);
+    sizes[static_cast<std::size_t>(rank_)] = static_cast<std::int64_t>(bytes);
+    all_reduce(sizes, Reduce::sum);
+    std::int64_t total = 0;
+    for (const auto size : sizes) total += size;
+    std::vector<char> all(static_cast<std::size_t>(total));
+    if (total <= std::numeric_limits<int>::max()) {
+        std::vector<int> counts, places;
+        int place = 0;
+        for (const auto size : sizes) {
+            counts.push_back(static_cast<int>(size));
+            places.push_back(place);
+            place += static_cast<int>(size);
+        }
+        LOCKSTEP_MPI(MPI_Allgatherv, data, static_cast<int>(bytes), MPI_BYTE, all.data(), counts.data(), places.data(),
+                     MPI_BYTE, communicator_);
+        return all;
+    }
+    char* place = all.data();
+    for (int rank = 0; rank < size_; ++rank) {
+        const auto size = static_cast<std::size_t>(sizes[static_cast<std::size_t>(rank)]);
+        if (rank == rank_ && size > 0) std::memcpy(place, data, size);
+        broadcast(place, size, rank);
+        place += size;
+    }
+    return all;
 }
 
 }  // namespace lockstep::cluster

@@ -38,6 +38,17 @@ class Communicator {
     virtual std::vector<char> gather(const void* data, std::size_t bytes, int root) = 0;
     virtual void barrier() = 0;
 
+    // Host memory: all receives are posted first, then all sends, then waited for. Sizes may be 0 (left out) or beyond
+    // 2 GiB. Messages between the same two ranks match in order; none to oneself.
+    struct Block {
+        int rank;
+        void* data;
+        std::size_t bytes;
+    };
+    virtual void exchange(const std::vector<Block>& receives, const std::vector<Block>& sends) = 0;
+    // Every rank's block of its own size, in rank order.
+    virtual std::vector<char> all_gather_bytes(const void* data, std::size_t bytes) = 0;
+
     std::string broadcast_text(std::string text, int root);
     std::int64_t all_maximum(std::int64_t value);
     double all_sum(double value);

@@ -23,6 +23,8 @@ class MpiCommunicator : public Communicator {
     void broadcast(void* data, std::size_t bytes, int root) override;
     std::vector<char> gather(const void* data, std::size_t bytes, int root) override;
     void barrier() override;
+    void exchange(const std::vector<Block>& receives, const std::vector<Block>& sends) override;
+    std::vector<char> all_gather_bytes(const void* data, std::size_t bytes) override;
 
   protected:
     // In the sync mode `collective`: waits until all ranks are here, and says who waits for long.
