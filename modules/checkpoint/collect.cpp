@@ -6,21 +6,21 @@
 
 namespace lockstep::checkpoint {
 
-Rounds::Rounds(const Layout& layout, int ranks) {
+Rounds::Rounds(const Layout& layout, int ranks, std::int64_t elements) {
     for (int rank = 0; rank < ranks; ++rank) {
-        spans.push_back(cut_into_rounds(share_of_blocks(layout, rank, ranks), elements_a_round(ranks)));
+        spans.push_back(cut_into_rounds(share_of_blocks(layout, rank, ranks), elements));
         if (!spans.back().empty()) count = std::max(count, spans.back().back().round + 1);
     }
 }
 
 Collector::Collector(const Layout& layout, const std::vector<Spread>& spreads, const std::vector<Entry>& entries,
-                     cluster::Communicator& communicator)
+                     cluster::Communicator& communicator, std::int64_t elements)
     : layout_(layout),
       spreads_(spreads),
       entries_(entries),
       communicator_(communicator),
       rank_(communicator.rank()),
-      rounds_(layout, communicator.size()),
+      rounds_(layout, communicator.size(), elements),
       share_(share_of_blocks(layout, rank_, communicator.size())) {
     std::int64_t start = 0;
     for (const Block& block : share_) {

@@ -20,7 +20,7 @@ Part part_of_span(const Piece& piece, const Span& span) {
 
 Distributor::Distributor(const OpenFile& file, const std::string& file_path, const Layout& layout,
                          const std::vector<Spread>& spreads, const std::vector<Entry>& entries,
-                         cluster::Communicator& communicator)
+                         cluster::Communicator& communicator, std::int64_t elements)
     : file_(file),
       file_path_(file_path),
       layout_(layout),
@@ -28,7 +28,7 @@ Distributor::Distributor(const OpenFile& file, const std::string& file_path, con
       entries_(entries),
       communicator_(communicator),
       rank_(communicator.rank()),
-      rounds_(layout, communicator.size()),
+      rounds_(layout, communicator.size(), elements),
       share_(share_of_blocks(layout, rank_, communicator.size())),
       wanted_(spreads.size()) {
     for (std::size_t place = 0; place < spreads_.size(); ++place)

@@ -76,7 +76,7 @@ void load(const std::string& path, const std::vector<Entry>& entries, cluster::C
     const Layout layout = selected(path, all, gather_holdings(all.places, entries, communicator), spreads);
     OpenFile file;
     cluster::together(communicator, [&] { file = OpenFile::for_reading(path); });
-    Distributor(file, path, layout, spreads, entries, communicator).distribute();
+    Distributor(file, path, layout, spreads, entries, communicator, elements_a_round(communicator.size())).distribute();
 }
 
 std::uint64_t verify(const std::string& path, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {

@@ -17,8 +17,8 @@ namespace lockstep::checkpoint {
 
 // Every rank's share of the file, cut into rounds.
 struct Rounds {
-    Rounds(const Layout& layout, int ranks);
-    std::vector<std::vector<Span>> spans;  // of each rank
+    Rounds(const Layout& layout, int ranks, std::int64_t elements);  // at most so many of each share a round
+    std::vector<std::vector<Span>> spans;                            // of each rank
     int count = 0;
 };
 
@@ -43,7 +43,7 @@ struct Traffic {
 class Collector {
   public:
     Collector(const Layout& layout, const std::vector<Spread>& spreads, const std::vector<Entry>& entries,
-              cluster::Communicator& communicator);
+              cluster::Communicator& communicator, std::int64_t elements);
     // Throws a fault error when no rank holds some element of this rank's share.
     void check_cover();
     // Collective, after check_cover() of every rank: this rank's blocks one behind another, in `blocks`.
@@ -86,7 +86,7 @@ class Distributor {
   public:
     Distributor(const OpenFile& file, const std::string& file_path, const Layout& layout,
                 const std::vector<Spread>& spreads, const std::vector<Entry>& entries,
-                cluster::Communicator& communicator);
+                cluster::Communicator& communicator, std::int64_t elements);
     void distribute();  // collective; every rank throws the first failure
 
   private:

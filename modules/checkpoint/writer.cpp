@@ -231,7 +231,8 @@ bool Writer::begin(const Contents& contents, const std::vector<Entry>& entries) 
     const Holdings holdings = gather_holdings(layout.places, entries, *self.communicator);
     auto share = std::make_unique<Share>(unfinished_name(self.path), std::move(layout), self.communicator->rank(),
                                          self.communicator->size());
-    Collector collector(share->layout(), holdings.spreads, entries, *self.communicator);
+    Collector collector(share->layout(), holdings.spreads, entries, *self.communicator,
+                        elements_a_round(self.communicator->size()));
     failure = agree(caught([&] { collector.check_cover(); }), *self.communicator);
     if (failure) {
         if (self.first()) remove_quietly(unfinished_name(self.path));
