@@ -47,7 +47,7 @@ Layout lay_out(const std::string& path, const Contents& contents, const std::vec
     fail_if_injected("checkpoint_reserve", path);
     // HDF5 cannot let go of a file that it could not write whole, so room for its part is looked for before it begins.
     OpenFile::create(path).reserve(metadata);
-    const Layout layout = write_header(path, contents, tensors);
+    Layout layout = write_header(path, contents, tensors);
     OpenFile file = OpenFile::for_writing(path);
     file.reserve(layout.file_bytes);
     file.sync();
