@@ -33,7 +33,7 @@ class Tensors {
             const auto start = static_cast<float>(hash64(path.data(), path.size()) % 1000);
             for (std::size_t i = 0; i < memory_.back()->size(); ++i)
                 (*memory_.back())[i] = factor * (start + static_cast<float>(i) * 0.25f);
-            entries.push_back({path, Tensor(memory_.back()->data(), Type::fp32, shape)});
+            entries.push_back(checkpoint::whole(path, Tensor(memory_.back()->data(), Type::fp32, shape), nullptr));
         }
     }
     void fill(float value) {

@@ -38,12 +38,20 @@ struct Contents {
     std::string tokenizer_model;  // the sentencepiece model's bytes
 };
 
-// One logical tensor of the file: path "parameters/blocks/0/mixer/query/weight", fp32, and this rank's copy of it.
+// What one rank holds of one logical tensor of the file: `count` elements of `value` are those from `first` on of the
+// slice [offset, offset + extent) of axis `axis` (0 or 1 of a tensor of at least that many axes; axes behind it are
+// whole), counted in the slice's own row-major order. fp32. Several entries may name the same tensor, and several ranks
+// may hold the same part.
 struct Entry {
-    std::string path;
-    Tensor value;
-    kernels::Backend* device = nullptr;  // whose memory `value` is; null: the process's
+    std::string path;  // "parameters/blocks/0/mixer/query/weight"
+    Shape shape;       // of the whole tensor
+    int axis = 0;
+    std::int64_t offset = 0, extent = 0;  // extent of a whole tensor: shape[axis]
+    std::int64_t first = 0;               // within the slice
+    Tensor value;                         // flat or shaped: its elements in order; may be empty (nothing held)
+    kernels::Backend* device = nullptr;   // whose memory `value` is; null: the process's
 };
+Entry whole(std::string path, Tensor value, kernels::Backend* device);  // a whole tensor
 
 std::string file_name(std::int64_t step);  // "step-00000100.h5"
 
@@ -54,10 +62,11 @@ class Writer {
     Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::Communicator> communicator);
     ~Writer();  // waits for the writer thread; abandons what is not committed
 
-    // Collective. Rank 0 lays out the file and reserves its space, every rank copies its share of the tensors and
-    // starts to write it from a thread of its own. Returns false, with a warning on rank 0, when the file could not be
-    // laid out (a full disk): training goes on and the earlier checkpoints stay. Waits for an earlier one to finish
-    // first.
+    // Collective. Rank 0 lays out the file and reserves its space, every rank brings together its share of the tensors,
+    // from its own memory where that holds it and else from other ranks', and starts to write it from a thread of its
+    // own. Each rank may name other tensors; a part of a tensor that no rank holds, or a tensor with two shapes: fault
+    // error. Returns false, with a warning on rank 0, when the file could not be laid out (a full disk) or the tensors
+    // not be copied: training goes on and the earlier checkpoints stay. Waits for an earlier one to finish first.
     bool begin(const Contents& contents, const std::vector<Entry>& entries);
 
     enum class Progress { idle, writing, written, failed };
@@ -83,9 +92,10 @@ struct TensorInfo {
 };
 std::vector<TensorInfo> list_tensors(const std::string& path);
 
-// Collective: fills every entry, each rank reading a share of the file and passing it on; checks every checksum. A
-// tensor that is missing, unknown or of another shape: usage error that names the first ("a checkpoint of another
-// model").
+// Collective: fills every entry, each rank reading a share of the file and passing it on to those that asked for it;
+// checks the checksum of every tensor that a rank names. A tensor that is missing, of another shape, or in the file but
+// named by no rank (where any names others of its group): usage error that names the first ("a checkpoint of another
+// model"). Every rank throws the same error.
 void load(const std::string& path, const std::vector<Entry>& entries, cluster::Communicator& communicator);
 
 // Checks every checksum; throws a damaged error that names the first tensor that fails. Returns the bytes checked.

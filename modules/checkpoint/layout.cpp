@@ -152,12 +152,6 @@ std::vector<Block> share_of_blocks(const Layout& layout, int rank, int ranks) {
     return share;
 }
 
-Tensor part_of(const Entry& entry, const Block& block) {
-    constexpr std::uint64_t element = sizeof(float);
-    return entry.value.reshaped({entry.value.count()})
-        .slice(static_cast<std::int64_t>(block.first / element), static_cast<std::int64_t>(block.bytes / element));
-}
-
 std::uint64_t offset_of(const Layout& layout, const Block& block) {
     return layout.places[block.place].offset + block.first;
 }
@@ -178,7 +172,7 @@ void read_block(const OpenFile& file, const std::string& file_path, const Layout
                             hash_text(expected));
 }
 
-Layout write_header(const std::string& path, const Contents& contents, const std::vector<Entry>& entries) {
+Layout write_header(const std::string& path, const Contents& contents, const std::vector<TensorInfo>& tensors) {
     hdf5::File file = hdf5::File::create(path);
     file.write_attribute("/", "format", format_name);
     file.write_attribute("/", "format_version", format_version);
@@ -191,13 +185,13 @@ Layout write_header(const std::string& path, const Contents& contents, const std
     for_each_field(contents.state, writer);
     file.make_group("checksums");
     file.write_attribute("/checksums", "block_bytes", static_cast<std::int64_t>(standard_block_bytes));
-    for (const auto& entry : entries) {
-        const auto shape = entry.value.shape();
-        file.create_dataset(entry.path, hdf5::ElementType::fp32, {shape.begin(), shape.end()});
+    for (const auto& tensor : tensors)
+        file.create_dataset(tensor.path, hdf5::ElementType::fp32, {tensor.shape.begin(), tensor.shape.end()});
+    for (const auto& tensor : tensors) {
+        const std::uint64_t bytes = static_cast<std::uint64_t>(element_count(tensor.shape)) * sizeof(float);
+        file.create_dataset(checksums_prefix + tensor.path, hdf5::ElementType::uint64,
+                            {blocks_of(bytes, standard_block_bytes)});
     }
-    for (const auto& entry : entries)
-        file.create_dataset(checksums_prefix + entry.path, hdf5::ElementType::uint64,
-                            {blocks_of(entry.value.bytes(), standard_block_bytes)});
     const std::string& model = contents.tokenizer_model;
     if (!model.empty()) {
         file.write_text(tokenizer_model_path, model);
@@ -228,7 +222,8 @@ Header read_header(const std::string& path) {
     if (checksum_of_header(file) != expected)
         throw damaged_error("{} is damaged: its attributes or shapes are not those that were written", path);
     const std::int64_t block_bytes = file.read_integer("/checksums", "block_bytes");
-    if (block_bytes <= 0) throw damaged_error("{} is damaged: blocks of {} bytes", path, block_bytes);
+    if (block_bytes <= 0 || block_bytes % std::int64_t{sizeof(float)} != 0)
+        throw damaged_error("{} is damaged: blocks of {} bytes", path, block_bytes);
     Header header;
     header.layout = layout_of(file, static_cast<std::uint64_t>(block_bytes), file_bytes(path));
     header.contents.run_description = file.read_string("/", "run_description");

@@ -38,7 +38,6 @@ struct Block {
 std::vector<Block> share_of_blocks(const Layout& layout, int rank, int ranks);
 
 std::uint64_t offset_of(const Layout& layout, const Block& block);
-Tensor part_of(const Entry& entry, const Block& block);  // flat
 std::uint64_t checksum_offset_of(const Layout& layout, const Block& block);
 // Reads the block into `data` and its checksum from the file; throws a damaged error that names the tensor if they
 // differ.
@@ -46,7 +45,7 @@ void read_block(const OpenFile& file, const std::string& file_path, const Layout
                 void* data);
 
 // Makes the file: all metadata, the tokenizer model and its checksums, and room for tensors and their checksums.
-Layout write_header(const std::string& path, const Contents& contents, const std::vector<Entry>& entries);
+Layout write_header(const std::string& path, const Contents& contents, const std::vector<TensorInfo>& tensors);
 
 struct Header {
     Contents contents;

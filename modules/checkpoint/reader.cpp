@@ -1,9 +1,10 @@
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/holdings.hpp"
 #include "checkpoint/layout.hpp"
+#include "checkpoint/transfer.hpp"
 #include "cluster/agree.hpp"
 
 namespace lockstep::checkpoint {
@@ -16,37 +17,31 @@ std::string group_of(const std::string& path) {
     return path.substr(0, path.find('/'));
 }
 
-// The places of `entries`, in file order; which entry each is goes to `entry_of_place`.
-Layout selected(const std::string& path, const Layout& layout, const std::vector<Entry>& entries,
-                std::vector<std::size_t>& entry_of_place) {
-    std::map<std::string, std::size_t> wanted;
+// The places that ranks name, in file order, with what is held of each in `spreads`.
+Layout selected(const std::string& path, const Layout& layout, Holdings holdings, std::vector<Spread>& spreads) {
     std::set<std::string> groups;
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-        wanted[entries[i].path] = i;
-        groups.insert(group_of(entries[i].path));
-    }
+    for (std::size_t place = 0; place < layout.places.size(); ++place)
+        if (holdings.named[place]) groups.insert(group_of(layout.places[place].path));
+    for (const auto& missing : holdings.not_there) groups.insert(group_of(missing));
     Layout chosen = layout;
     chosen.places.clear();
-    for (const auto& place : layout.places) {
-        const auto entry = wanted.find(place.path);
-        if (entry == wanted.end()) {
+    for (std::size_t i = 0; i < layout.places.size(); ++i) {
+        const Place& place = layout.places[i];
+        if (!holdings.named[i]) {
             if (groups.contains(group_of(place.path)))
                 throw usage_error("{} is a checkpoint of another model: it holds {}, which this model does not have",
                                   path, place.path);
             continue;
         }
-        const Tensor& value = entries[entry->second].value;
-        if (value.shape() != place.shape)
+        const auto other = holdings.other_shapes.find(i);
+        if (other != holdings.other_shapes.end())
             throw usage_error("{} is a checkpoint of another model: {} is {} there and {} in this model", path,
-                              place.path, shape_text(place.shape), shape_text(value.shape()));
+                              place.path, shape_text(place.shape), shape_text(other->second));
         chosen.places.push_back(place);
-        entry_of_place.push_back(entry->second);
-        wanted.erase(entry);
+        spreads.push_back(std::move(holdings.spreads[i]));
     }
-    // The first in the model's order, not in the map's.
-    for (const auto& entry : entries)
-        if (wanted.contains(entry.path))
-            throw usage_error("{} is a checkpoint of another model: it does not hold {}", path, entry.path);
+    if (!holdings.not_there.empty())
+        throw usage_error("{} is a checkpoint of another model: it does not hold {}", path, holdings.not_there[0]);
     return chosen;
 }
 
@@ -74,52 +69,14 @@ std::vector<TensorInfo> list_tensors(const std::string& path) {
 }
 
 void load(const std::string& path, const std::vector<Entry>& entries, cluster::Communicator& communicator) {
-    for (const auto& entry : entries) LOCKSTEP_ASSERT(entry.value.type() == Type::fp32 && !entry.value.empty());
     std::string text;
     cluster::on_root(communicator, [&] { text = layout_to_text(read_header(path).layout); });
-    text = communicator.broadcast_text(std::move(text), 0);
-    Layout layout;
-    std::vector<std::size_t> entry_of_place;
-    const auto entry_of = [&](const Block& block) -> const Entry& { return entries[entry_of_place[block.place]]; };
-    std::vector<char> own;  // this rank's share of what lies on a device
-    cluster::together(communicator, [&] {
-        layout = selected(path, layout_from_text(text), entries, entry_of_place);
-        const OpenFile file = OpenFile::for_reading(path);
-        const auto share = share_of_blocks(layout, communicator.rank(), communicator.size());
-        std::uint64_t staged = 0;
-        for (const auto& block : share) staged += entry_of(block).device ? block.bytes : 0;
-        own.resize(staged);
-        char* stage = own.data();
-        for (const auto& block : share) {
-            const bool on_device = entry_of(block).device != nullptr;
-            read_block(file, path, layout, block,
-                       on_device ? stage : static_cast<char*>(part_of(entry_of(block), block).data()));
-            if (on_device) stage += block.bytes;
-        }
-    });
-    const char* next_own = own.data();
-    std::vector<char> received;
-    for (int owner = 0; owner < communicator.size(); ++owner) {
-        const auto share = share_of_blocks(layout, owner, communicator.size());
-        for (std::size_t i = 0; i < share.size();) {
-            // Neighbouring blocks of a tensor travel together.
-            Block group = share[i];
-            for (++i; i < share.size() && share[i].place == group.place; ++i) group.bytes += share[i].bytes;
-            const Entry& entry = entry_of(group);
-            if (!entry.device) {
-                communicator.broadcast(part_of(entry, group).data(), group.bytes, owner);
-                continue;
-            }
-            if (owner == communicator.rank()) {
-                received.assign(next_own, next_own + group.bytes);
-                next_own += group.bytes;
-            } else {
-                received.resize(group.bytes);
-            }
-            communicator.broadcast(received.data(), group.bytes, owner);
-            entry.device->upload(part_of(entry, group), received.data());
-        }
-    }
+    const Layout all = layout_from_text(communicator.broadcast_text(std::move(text), 0));
+    std::vector<Spread> spreads;
+    const Layout layout = selected(path, all, gather_holdings(all.places, entries, communicator), spreads);
+    OpenFile file;
+    cluster::together(communicator, [&] { file = OpenFile::for_reading(path); });
+    Distributor(file, path, layout, spreads, entries, communicator, elements_a_round(communicator.size())).distribute();
 }
 
 std::uint64_t verify(const std::string& path, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {

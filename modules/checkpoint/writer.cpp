@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -12,10 +11,11 @@
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/holdings.hpp"
 #include "checkpoint/layout.hpp"
 #include "checkpoint/retention.hpp"
+#include "checkpoint/transfer.hpp"
 #include "cluster/agree.hpp"
-#include "device/parallel.hpp"
 
 namespace lockstep::checkpoint {
 
@@ -40,14 +40,14 @@ void fail_if_injected(std::string_view point, const std::string& path) {
 }
 
 // Rank 0: the file with all its metadata, and room on the disk for the rest.
-Layout lay_out(const std::string& path, const Contents& contents, const std::vector<Entry>& entries) {
+Layout lay_out(const std::string& path, const Contents& contents, const std::vector<TensorInfo>& tensors) {
     constexpr std::uint64_t fixed = std::uint64_t{1} << 20, per_tensor = 4096;
     const std::uint64_t metadata =
-        fixed + per_tensor * entries.size() + contents.run_description.size() + contents.tokenizer_model.size();
+        fixed + per_tensor * tensors.size() + contents.run_description.size() + contents.tokenizer_model.size();
     fail_if_injected("checkpoint_reserve", path);
     // HDF5 cannot let go of a file that it could not write whole, so room for its part is looked for before it begins.
     OpenFile::create(path).reserve(metadata);
-    const Layout layout = write_header(path, contents, entries);
+    Layout layout = write_header(path, contents, tensors);
     OpenFile file = OpenFile::for_writing(path);
     file.reserve(layout.file_bytes);
     file.sync();
@@ -55,11 +55,12 @@ Layout lay_out(const std::string& path, const Contents& contents, const std::vec
     return layout;
 }
 
-// This rank's part of one checkpoint: a copy of its share of the tensors, and the thread that writes it.
+// This rank's part of one checkpoint: a copy of its share of the blocks, and the thread that writes it.
 class Share {
   public:
     Share(std::string path, Layout layout, int rank, int ranks)
         : path_(std::move(path)), layout_(std::move(layout)), blocks_(share_of_blocks(layout_, rank, ranks)) {}
+    const Layout& layout() const { return layout_; }
     // Waits for the thread; when nobody has waited for it before, the rest is not written.
     ~Share() {
         abandoned_ = true;
@@ -68,11 +69,12 @@ class Share {
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    // Copies, then writes beside the caller. What fails is kept for failure().
-    void start(const std::vector<Entry>& entries) {
+    // Collective: brings this rank's blocks together. Afterwards the tensors may change.
+    std::optional<Failure> collect(Collector& collector) { return collector.collect(snapshot_); }
+    // Writes them beside the caller. What fails is kept for failure().
+    void start() {
         auto failure = caught([&] {
             file_ = OpenFile::for_writing(path_);
-            copy(entries);
             thread_ = std::thread([this] { run(); });
         });
         if (!failure) return;  // from here on failure_ is the thread's
@@ -106,32 +108,6 @@ class Share {
     }
 
   private:
-    void copy(const std::vector<Entry>& entries) {
-        std::vector<const Entry*> from(layout_.places.size(), nullptr);
-        for (std::size_t place = 0; place < layout_.places.size(); ++place) {
-            const auto entry = std::lower_bound(entries.begin(), entries.end(), layout_.places[place].path,
-                                                [](const Entry& a, const std::string& path) { return a.path < path; });
-            LOCKSTEP_ASSERT(entry != entries.end() && entry->path == layout_.places[place].path);
-            from[place] = &*entry;
-        }
-        std::uint64_t bytes = 0;
-        for (const auto& block : blocks_) {
-            starts_.push_back(bytes);
-            bytes += block.bytes;
-        }
-        snapshot_ = std::make_unique_for_overwrite<char[]>(bytes);
-        parallel_for(static_cast<std::int64_t>(blocks_.size()), 1, [&](std::int64_t first, std::int64_t last, int) {
-            for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i)
-                if (!from[blocks_[i].place]->device)
-                    std::memcpy(snapshot_.get() + starts_[i], part_of(*from[blocks_[i].place], blocks_[i]).data(),
-                                blocks_[i].bytes);
-        });
-        for (std::size_t i = 0; i < blocks_.size(); ++i) {
-            const Entry& entry = *from[blocks_[i].place];
-            if (entry.device) entry.device->download(snapshot_.get() + starts_[i], part_of(entry, blocks_[i]));
-        }
-    }
-
     void run() {
         failure_ = caught([&] {
             write();
@@ -144,11 +120,13 @@ class Share {
 
     void write() {
         if (blocks_.empty()) fail_if_injected("checkpoint_write", path_);
+        const float* next = snapshot_.get();
         for (std::size_t i = 0; i < blocks_.size() && !abandoned_; ++i) {
             if (i == blocks_.size() / 2) fail_if_injected("checkpoint_write", path_);
             const Block& block = blocks_[i];
-            checksums_.push_back(hash64(snapshot_.get() + starts_[i], block.bytes));
-            file_.write(snapshot_.get() + starts_[i], block.bytes, offset_of(layout_, block));
+            checksums_.push_back(hash64(next, block.bytes));
+            file_.write(next, block.bytes, offset_of(layout_, block));
+            next += block.bytes / sizeof(float);
             file_.write(&checksums_.back(), sizeof checksums_.back(), checksum_offset_of(layout_, block));
         }
     }
@@ -165,9 +143,8 @@ class Share {
     std::string path_;
     Layout layout_;
     std::vector<Block> blocks_;
-    std::vector<std::uint64_t> starts_;     // of each block in the copy
     std::vector<std::uint64_t> checksums_;  // of each block
-    std::unique_ptr<char[]> snapshot_;
+    std::unique_ptr<float[]> snapshot_;     // the blocks, one behind another
     OpenFile file_;
     std::optional<Error> failure_;
     std::atomic<Writer::Progress> progress_ = Writer::Progress::writing;
@@ -197,20 +174,6 @@ struct Writer::Implementation {
         const std::string where = communicator->size() > 1 ? fmt::format(" on rank {}", failure.rank) : "";
         log::warning("the checkpoint of step {} was not written{}: {}; training goes on, and earlier checkpoints stay",
                      step, where, failure.error.what());
-    }
-
-    // The same tensors on every rank, or the parts would not fit together.
-    void check_entries(const std::vector<Entry>& entries) const {
-        std::string description;
-        for (const auto& entry : entries) {
-            LOCKSTEP_ASSERT(entry.value.type() == Type::fp32 && !entry.value.empty());
-            description += entry.path + " " + shape_text(entry.value.shape()) + "\n";
-        }
-        const auto hash = static_cast<std::int64_t>(hash64(description.data(), description.size()));
-        std::vector<std::int64_t> least = {hash}, most = {hash};
-        communicator->all_reduce(least, cluster::Reduce::minimum);
-        communicator->all_reduce(most, cluster::Reduce::maximum);
-        if (least != most) throw fault_error("the ranks do not hold the same tensors, so no checkpoint can be written");
     }
 
     void publish() const {
@@ -247,29 +210,41 @@ Writer::~Writer() {
 bool Writer::begin(const Contents& contents, const std::vector<Entry>& entries) {
     finish();
     auto& self = *implementation_;
-    self.check_entries(entries);
+    const auto tensors = union_of_tensors(entries, *self.communicator);
     self.step = contents.state.step;
     self.path = (std::filesystem::path(self.folder) / file_name(self.step)).string();
     std::string text;
-    const auto failure =
-        agree(caught([&] {
-                  if (!self.first()) return;
-                  std::error_code error;
-                  std::filesystem::create_directories(self.folder, error);
-                  if (error) throw fault_error("the folder {} cannot be made: {}", self.folder, error.message());
-                  text = layout_to_text(lay_out(unfinished_name(self.path), contents, entries));
-              }),
-              *self.communicator);
+    auto failure = agree(caught([&] {
+                             if (!self.first()) return;
+                             std::error_code error;
+                             std::filesystem::create_directories(self.folder, error);
+                             if (error)
+                                 throw fault_error("the folder {} cannot be made: {}", self.folder, error.message());
+                             text = layout_to_text(lay_out(unfinished_name(self.path), contents, tensors));
+                         }),
+                         *self.communicator);
     if (failure) {
         self.give_up(*failure);
         return false;
     }
     Layout layout = layout_from_text(self.communicator->broadcast_text(std::move(text), 0));
-    std::vector<Entry> by_path = entries;
-    std::sort(by_path.begin(), by_path.end(), [](const Entry& a, const Entry& b) { return a.path < b.path; });
-    self.share = std::make_unique<Share>(unfinished_name(self.path), std::move(layout), self.communicator->rank(),
+    const Holdings holdings = gather_holdings(layout.places, entries, *self.communicator);
+    auto share = std::make_unique<Share>(unfinished_name(self.path), std::move(layout), self.communicator->rank(),
                                          self.communicator->size());
-    self.share->start(by_path);
+    Collector collector(share->layout(), holdings.spreads, entries, *self.communicator,
+                        elements_a_round(self.communicator->size()));
+    failure = agree(caught([&] { collector.check_cover(); }), *self.communicator);
+    if (failure) {
+        if (self.first()) remove_quietly(unfinished_name(self.path));
+        throw failure->error;
+    }
+    failure = share->collect(collector);
+    if (failure) {
+        self.give_up(*failure);
+        return false;
+    }
+    self.share = std::move(share);
+    self.share->start();
     return true;
 }
 

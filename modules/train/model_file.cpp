@@ -6,7 +6,7 @@
 namespace lockstep::train {
 
 checkpoint::Entry entry_of(std::string path, Tensor value, kernels::Backend& backend) {
-    return {std::move(path), value, backend.device().kind == DeviceKind::cpu ? nullptr : &backend};
+    return checkpoint::whole(std::move(path), value, backend.device().kind == DeviceKind::cpu ? nullptr : &backend);
 }
 
 std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& parameters, kernels::Backend& backend) {

@@ -1,0 +1,213 @@
+#include <cstring>
+
+#include "checkpoint/holdings.hpp"
+#include "checkpoint/transfer.hpp"
+#include "device/parallel.hpp"
+
+namespace lockstep::checkpoint {
+
+Rounds::Rounds(const Layout& layout, int ranks, std::int64_t elements) {
+    for (int rank = 0; rank < ranks; ++rank) {
+        spans.push_back(cut_into_rounds(share_of_blocks(layout, rank, ranks), elements));
+        if (!spans.back().empty()) count = std::max(count, spans.back().back().round + 1);
+    }
+}
+
+Collector::Collector(const Layout& layout, const std::vector<Spread>& spreads, const std::vector<Entry>& entries,
+                     cluster::Communicator& communicator, std::int64_t elements)
+    : layout_(layout),
+      spreads_(spreads),
+      entries_(entries),
+      communicator_(communicator),
+      rank_(communicator.rank()),
+      rounds_(layout, communicator.size(), elements),
+      share_(share_of_blocks(layout, rank_, communicator.size())) {
+    std::int64_t start = 0;
+    for (const Block& block : share_) {
+        starts_.push_back(start);
+        start += static_cast<std::int64_t>(block.bytes / sizeof(float));
+    }
+    starts_.push_back(start);
+    for (const Spread& spread : spreads_) {
+        bool any = false;
+        for (const Held& held : spread)
+            for (const Holder& holder : held.holders) any = any || holder.rank == rank_;
+        holds_.push_back(any);
+    }
+}
+
+std::vector<Segment> Collector::sources_of(const Span& span, int owner) const {
+    return sources(spreads_[span.place], span.first, span.first + span.count, owner);
+}
+
+float* Collector::place_of(const Span& span) const {
+    const auto first_of_block = static_cast<std::int64_t>(share_[span.block].first / sizeof(float));
+    return collected_ + starts_[span.block] + span.first - first_of_block;
+}
+
+void Collector::check_cover() {
+    for (const Span& span : rounds_.spans[static_cast<std::size_t>(rank_)]) {
+        std::int64_t next = span.first;
+        const auto fail_before = [&](std::int64_t element) {
+            if (next < element)
+                throw fault_error("no rank holds elements {} to {} of {}, so no checkpoint can be written", next,
+                                  element, layout_.places[span.place].path);
+        };
+        for (const Segment& segment : sources_of(span, rank_)) {
+            fail_before(segment.first);
+            next = segment.first + segment.count;
+            if (segment.holder.rank != rank_) foreign_rounds_ = span.round + 1;
+        }
+        fail_before(span.first + span.count);
+    }
+}
+
+template <class Destination>
+void Collector::copy(const std::vector<Segment>& segments, bool from_devices, Destination&& destination) const {
+    struct Part {  // of a device's tensor: what the segments span, which arrives in one run
+        std::int64_t first, last;
+        int segments = 0;
+        std::unique_ptr<float[]> values;
+    };
+    std::map<int, Part> parts;
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+        const Segment& segment = segments[i];
+        const Entry& entry = entries_[static_cast<std::size_t>(segment.holder.entry)];
+        if ((entry.device != nullptr) != from_devices) continue;
+        const std::int64_t last = segment.from + segment.count;
+        if (!from_devices) {
+            std::memcpy(destination(i), entry.value.fp32() + segment.from, Traffic::bytes(segment.count));
+            continue;
+        }
+        auto& part = parts.try_emplace(segment.holder.entry, Part{segment.from, last, 0, nullptr}).first->second;
+        part.first = std::min(part.first, segment.from);
+        part.last = std::max(part.last, last);
+        ++part.segments;
+    }
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+        const Segment& segment = segments[i];
+        const auto found = parts.find(segment.holder.entry);
+        if (found == parts.end()) continue;
+        const Entry& entry = entries_[static_cast<std::size_t>(segment.holder.entry)];
+        auto& part = found->second;
+        if (part.segments == 1) {
+            entry.device->download(destination(i), part_of(entry, segment.from, segment.count));
+            continue;
+        }
+        const std::int64_t count = part.last - part.first;
+        if (!part.values) {
+            part.values = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(count));
+            entry.device->download(part.values.get(), part_of(entry, part.first, count));
+        }
+        std::memcpy(destination(i), part.values.get() + (segment.from - part.first), Traffic::bytes(segment.count));
+    }
+}
+
+void Collector::copy_own() {
+    const auto& spans = rounds_.spans[static_cast<std::size_t>(rank_)];
+    const auto copy_span = [&](const Span& span, bool from_devices) {
+        if (!holds_[span.place]) return;
+        auto segments = sources_of(span, rank_);
+        std::erase_if(segments, [&](const Segment& segment) { return segment.holder.rank != rank_; });
+        copy(segments, from_devices, [&](std::size_t i) { return place_of(span) + segments[i].first - span.first; });
+    };
+    parallel_for(static_cast<std::int64_t>(spans.size()), 1, [&](std::int64_t first, std::int64_t last, int) {
+        for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i)
+            copy_span(spans[i], false);
+    });
+    for (const Span& span : spans) copy_span(span, true);
+}
+
+// One message for each span and each rank that gives a part of it, its segments in the tensor's order.
+void Collector::prepare_receives(int round) {
+    for (const Span& span : spans_of_round(rounds_.spans[static_cast<std::size_t>(rank_)], round)) {
+        struct Message {
+            std::int64_t count = 0;
+            int segments = 0;
+            float* values = nullptr;
+        };
+        std::map<int, Message> messages;
+        const auto segments = sources_of(span, rank_);
+        for (const Segment& segment : segments) {
+            if (segment.holder.rank == rank_) continue;
+            auto& message = messages[segment.holder.rank];
+            message.count += segment.count;
+            ++message.segments;
+        }
+        for (const Segment& segment : segments) {
+            if (segment.holder.rank == rank_) continue;
+            float* to = place_of(span) + segment.first - span.first;
+            auto& message = messages[segment.holder.rank];
+            if (message.segments == 1) {
+                traffic_.receive(segment.holder.rank, to, segment.count);
+                continue;
+            }
+            if (!message.values) {
+                message.values = traffic_.buffer(message.count);
+                traffic_.receive(segment.holder.rank, message.values, message.count);
+            }
+            scattered_.push_back({message.values, to, segment.count});
+            message.values += segment.count;
+        }
+    }
+}
+
+void Collector::prepare_sends(int round) {
+    for (int owner = 0; owner < communicator_.size(); ++owner) {
+        if (owner == rank_) continue;
+        for (const Span& span : spans_of_round(rounds_.spans[static_cast<std::size_t>(owner)], round)) {
+            if (!holds_[span.place]) continue;
+            auto segments = sources_of(span, owner);
+            std::erase_if(segments, [&](const Segment& segment) { return segment.holder.rank != rank_; });
+            if (segments.empty()) continue;
+            const Entry& entry = entries_[static_cast<std::size_t>(segments[0].holder.entry)];
+            if (segments.size() == 1 && !entry.device) {
+                traffic_.send(owner, entry.value.fp32() + segments[0].from, segments[0].count);
+                continue;
+            }
+            std::vector<std::int64_t> places;
+            std::int64_t count = 0;
+            for (const Segment& segment : segments) {
+                places.push_back(count);
+                count += segment.count;
+            }
+            float* message = traffic_.buffer(count);
+            for (const bool from_devices : {false, true})
+                copy(segments, from_devices, [&](std::size_t i) { return message + places[i]; });
+            traffic_.send(owner, message, count);
+        }
+    }
+}
+
+void Collector::finish_receives() {
+    for (const auto& one : scattered_) std::memcpy(one.to, one.from, Traffic::bytes(one.count));
+    scattered_.clear();
+    traffic_ = {};
+}
+
+std::optional<cluster::Failure> Collector::collect(std::unique_ptr<float[]>& blocks) {
+    using cluster::agree;
+    using cluster::caught;
+    auto failure = agree(caught([&] {
+                             blocks = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(starts_.back()));
+                             collected_ = blocks.get();
+                             copy_own();
+                         }),
+                         communicator_);
+    if (failure) return failure;
+    const auto rounds = static_cast<int>(communicator_.all_maximum(foreign_rounds_));
+    for (int round = 0; round < rounds; ++round) {
+        failure = agree(caught([&] {
+                            finish_receives();
+                            prepare_receives(round);
+                            prepare_sends(round);
+                        }),
+                        communicator_);
+        if (failure) return failure;
+        communicator_.exchange(traffic_.receives, traffic_.sends);
+    }
+    finish_receives();
+    return std::nullopt;
+}
+
+}  // namespace lockstep::checkpoint

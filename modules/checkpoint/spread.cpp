@@ -1,0 +1,145 @@
+#include "checkpoint/spread.hpp"
+
+#include <limits>
+#include <numeric>
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr std::int64_t elements_in_flight = (std::int64_t{64} << 20) / std::int64_t{sizeof(float)};
+constexpr std::int64_t least_a_round = std::int64_t{1} << 14;  // smaller messages would cost more than they carry
+
+// What is held at one place of a walk along a range.
+struct Candidate {
+    const Held* held;
+    std::int64_t next, last;  // the piece's next element, and the end of what it has of the range
+};
+
+const Holder* holder_of(const Held& held, int rank) {
+    const auto found = std::lower_bound(held.holders.begin(), held.holders.end(), rank,
+                                        [](const Holder& holder, int wanted) { return holder.rank < wanted; });
+    return found != held.holders.end() && found->rank == rank ? &*found : nullptr;
+}
+
+// The candidate and holder that `owner` is given from.
+std::pair<const Candidate*, Holder> chosen(const std::vector<const Candidate*>& covering, int owner) {
+    for (const auto* candidate : covering)
+        if (const Holder* own = holder_of(*candidate->held, owner)) return {candidate, *own};
+    if (covering.size() == 1) {
+        const auto& holders = covering[0]->held->holders;
+        return {covering[0], holders[static_cast<std::size_t>(owner) % holders.size()]};
+    }
+    // Each rank once, in the order of ranks.
+    std::vector<std::pair<const Candidate*, Holder>> all;
+    for (const auto* candidate : covering)
+        for (const Holder& holder : candidate->held->holders) all.emplace_back(candidate, holder);
+    const auto rank_of = [](const auto& one) { return one.second.rank; };
+    std::stable_sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return rank_of(a) < rank_of(b); });
+    all.erase(
+        std::unique(all.begin(), all.end(), [&](const auto& a, const auto& b) { return rank_of(a) == rank_of(b); }),
+        all.end());
+    return all[static_cast<std::size_t>(owner) % all.size()];
+}
+
+void append(std::vector<Segment>& segments, const Segment& segment) {
+    if (!segments.empty()) {
+        Segment& before = segments.back();
+        if (before.holder == segment.holder && before.first + before.count == segment.first &&
+            before.from + before.count == segment.from) {
+            before.count += segment.count;
+            return;
+        }
+    }
+    segments.push_back(segment);
+}
+
+}  // namespace
+
+Piece piece_of(const Shape& shape, int axis, std::int64_t offset, std::int64_t extent, std::int64_t first,
+               std::int64_t count) {
+    LOCKSTEP_ASSERT(axis >= 0 && static_cast<std::size_t>(axis) < shape.size());
+    LOCKSTEP_ASSERT(offset >= 0 && extent >= 0 && offset + extent <= shape[static_cast<std::size_t>(axis)]);
+    const auto behind = std::accumulate(shape.begin() + axis + 1, shape.end(), std::int64_t{1}, std::multiplies<>());
+    const std::int64_t all = element_count(shape), row = shape[static_cast<std::size_t>(axis)] * behind;
+    LOCKSTEP_ASSERT(first >= 0 && count >= 0 && (count == 0 || first + count <= all / row * extent * behind));
+    if (count == 0) return {};
+    const Piece piece = {row, offset * behind, extent * behind, first, count};
+    if (run_length(piece, 0, count) < count) return piece;
+    return {all, element_of_tensor(piece, 0), count, 0, count};
+}
+
+void add(Spread& spread, const Piece& piece, const Holder& holder) {
+    if (piece.count == 0) return;
+    auto held = std::find_if(spread.begin(), spread.end(), [&](const Held& one) { return one.piece == piece; });
+    if (held == spread.end()) held = spread.insert(held, {piece, {}});
+    LOCKSTEP_ASSERT(held->holders.empty() || held->holders.back().rank <= holder.rank);
+    held->holders.push_back(holder);
+}
+
+std::vector<Segment> sources(const Spread& spread, std::int64_t first, std::int64_t last, int owner) {
+    std::vector<Candidate> candidates;
+    for (const Held& held : spread) {
+        const Candidate candidate = {&held, elements_before(held.piece, first), elements_before(held.piece, last)};
+        if (candidate.last - candidate.next == last - first)
+            if (const Holder* own = holder_of(held, owner)) return {{first, last - first, *own, candidate.next}};
+        if (candidate.next < candidate.last) candidates.push_back(candidate);
+    }
+    std::vector<Segment> segments;
+    std::vector<const Candidate*> covering;
+    for (std::int64_t at = first; at < last;) {
+        // Up to the next element where anything begins or ends to be held.
+        std::int64_t until = last;
+        covering.clear();
+        for (auto& candidate : candidates) {
+            const Piece& piece = candidate.held->piece;
+            candidate.next = elements_before(piece, at);
+            if (candidate.next >= candidate.last) continue;
+            const std::int64_t start = element_of_tensor(piece, candidate.next);
+            if (start == at) {
+                covering.push_back(&candidate);
+                until = std::min(until, at + run_length(piece, candidate.next, candidate.last));
+            } else {
+                until = std::min(until, start);
+            }
+        }
+        if (!covering.empty()) {
+            const auto [candidate, holder] = chosen(covering, owner);
+            append(segments, {at, until - at, holder, candidate->next});
+        }
+        at = until;
+    }
+    return segments;
+}
+
+std::vector<Span> cut_into_rounds(const std::vector<Block>& share, std::int64_t most) {
+    std::vector<Span> spans;
+    std::int64_t used = 0;
+    int round = 0;
+    for (std::size_t block = 0; block < share.size(); ++block) {
+        const auto count = static_cast<std::int64_t>(share[block].bytes / sizeof(float));
+        const auto start = static_cast<std::int64_t>(share[block].first / sizeof(float));
+        for (std::int64_t first = 0; first < count;) {
+            if (used == most || (first == 0 && used > 0 && used + std::min(count, most) > most)) {
+                ++round;
+                used = 0;
+            }
+            const std::int64_t now = std::min(count - first, most - used);
+            spans.push_back({block, share[block].place, start + first, now, round});
+            first += now;
+            used += now;
+        }
+    }
+    return spans;
+}
+
+std::int64_t elements_a_round(int ranks) {
+    return std::max(elements_in_flight / ranks, least_a_round);
+}
+
+Spans spans_of_round(const std::vector<Span>& spans, int round) {
+    const auto [first, last] = std::equal_range(spans.begin(), spans.end(), Span{0, 0, 0, 0, round},
+                                                [](const Span& a, const Span& b) { return a.round < b.round; });
+    return {first, last};
+}
+
+}  // namespace lockstep::checkpoint

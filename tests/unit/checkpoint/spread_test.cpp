@@ -1,0 +1,258 @@
+// The geometry of spread tensors, against maps of single elements.
+#define BOOST_TEST_MODULE spread
+#include "checkpoint/spread.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <numeric>
+#include <set>
+
+#include "base/random.hpp"
+#include "checkpoint/holdings.hpp"
+#include "spread_fixture.hpp"
+
+using namespace lockstep;
+using namespace lockstep::checkpoint;
+using lockstep::checkpoint_tests::elements_of_part;
+using lockstep::checkpoint_tests::Part;
+
+namespace {
+
+const std::vector<Shape> shapes = {{1}, {7}, {5, 3}, {3, 1}, {1, 6}, {4, 3, 2}, {2, 5, 1, 3}, {3, 4, 2, 2}};
+
+Piece piece_of(const Shape& shape, const Part& part) {
+    return checkpoint::piece_of(shape, part.axis, part.offset, part.extent, part.first, part.count);
+}
+
+class Dice {
+  public:
+    explicit Dice(std::uint64_t seed) : stream_(seed, "spread") {}
+    // One of [0, count).
+    std::int64_t operator()(std::int64_t count) {
+        return static_cast<std::int64_t>(stream_.bits(next_++) % static_cast<std::uint64_t>(count));
+    }
+
+  private:
+    RandomStream stream_;
+    std::uint64_t next_ = 0;
+};
+
+Part some_part(const Shape& shape, Dice& dice) {
+    Part part;
+    part.axis = static_cast<int>(dice(std::min<std::int64_t>(2, std::ssize(shape))));
+    const std::int64_t size = shape[static_cast<std::size_t>(part.axis)];
+    part.offset = dice(size);
+    part.extent = 1 + dice(size - part.offset);
+    if (dice(3) == 0) {
+        part.offset = 0;
+        part.extent = size;
+    }
+    const std::int64_t slice = element_count(shape) / size * part.extent;
+    part.first = dice(2) == 0 ? 0 : dice(slice);
+    part.count = dice(2) == 0 ? slice - part.first : dice(slice - part.first + 1);
+    return part;
+}
+
+// Every slice of axes 0 and 1 of the shape, and every run of elements of it.
+template <class Check>
+void for_each_part(const Shape& shape, Check&& check) {
+    for (int axis = 0; axis < std::min<int>(2, static_cast<int>(shape.size())); ++axis) {
+        const std::int64_t size = shape[static_cast<std::size_t>(axis)];
+        for (std::int64_t offset = 0; offset < size; ++offset)
+            for (std::int64_t extent = 1; offset + extent <= size; ++extent) {
+                const std::int64_t slice = element_count(shape) / size * extent;
+                for (std::int64_t first = 0; first < slice; ++first)
+                    for (std::int64_t count = 1; first + count <= slice; ++count)
+                        check(Part{axis, offset, extent, first, count});
+            }
+    }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(elements_of_a_piece_lie_where_a_map_says) {
+    for (const Shape& shape : shapes) {
+        std::int64_t wrong = 0;
+        for_each_part(shape, [&](const Part& part) {
+            const auto expected = elements_of_part(shape, part);
+            const Piece piece = piece_of(shape, part);
+            wrong += piece.count != std::ssize(expected);
+            for (std::int64_t i = 0; i < part.count; ++i) {
+                const auto at = static_cast<std::size_t>(i);
+                wrong += element_of_tensor(piece, i) != expected[at];
+                // As long as possible, and no longer.
+                std::size_t run = 1;
+                while (at + run < expected.size() && expected[at + run] == expected[at + run - 1] + 1) ++run;
+                wrong += run_length(piece, i, part.count) > static_cast<std::int64_t>(run);
+                wrong += run_length(piece, i, part.count) < 1;
+                if (i == 0) wrong += run_length(piece, i, part.count) != static_cast<std::int64_t>(run);
+            }
+            for (std::int64_t element = 0; element <= element_count(shape); ++element)
+                wrong += elements_before(piece, element) !=
+                         std::lower_bound(expected.begin(), expected.end(), element) - expected.begin();
+        });
+        BOOST_TEST(wrong == 0, "shape " << shape_text(shape));
+    }
+}
+
+// Otherwise ranks that hold the same would not count as holders of one piece.
+BOOST_AUTO_TEST_CASE(pieces_that_are_the_same_run_are_equal) {
+    const Shape shape = {4, 6, 2};
+    BOOST_TEST((piece_of(shape, {0, 0, 4, 0, 48}) == piece_of(shape, {1, 0, 6, 0, 48})));
+    BOOST_TEST((piece_of(shape, {0, 1, 2, 0, 24}) == piece_of(shape, {0, 0, 4, 12, 24})));
+    BOOST_TEST((piece_of(shape, {0, 1, 2, 3, 5}) == piece_of(shape, {1, 0, 6, 15, 5})));
+    BOOST_TEST((piece_of(shape, {1, 2, 3, 0, 6}) == piece_of(shape, {1, 0, 6, 4, 6})));
+    BOOST_TEST(!(piece_of(shape, {1, 2, 3, 0, 7}) == piece_of(shape, {1, 2, 3, 0, 6})));
+    BOOST_TEST((piece_of(shape, {1, 2, 0, 0, 0}) == Piece{}));
+    BOOST_CHECK_THROW(piece_of(shape, {1, 5, 2, 0, 1}), Error);
+    BOOST_CHECK_THROW(piece_of(shape, {0, 1, 2, 20, 5}), Error);
+    BOOST_CHECK_THROW(piece_of(shape, {3, 0, 1, 0, 1}), Error);
+}
+
+BOOST_AUTO_TEST_CASE(every_element_comes_from_a_rank_that_holds_it) {
+    std::int64_t several = 0, holes = 0;
+    for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+        Dice dice(seed);
+        const Shape& shape = shapes[static_cast<std::size_t>(dice(std::ssize(shapes)))];
+        const int ranks = static_cast<int>(1 + dice(5));
+        Spread spread;
+        std::vector<std::set<int>> holders(static_cast<std::size_t>(element_count(shape)));
+        std::map<std::pair<int, int>, std::vector<std::int64_t>> elements_of_entry;
+        for (int rank = 0; rank < ranks; ++rank) {
+            const std::int64_t entries = dice(3);
+            for (int entry = 0; entry < entries; ++entry) {
+                const Part part = some_part(shape, dice);
+                add(spread, piece_of(shape, part), {rank, entry});
+                elements_of_entry[{rank, entry}] = elements_of_part(shape, part);
+                for (const auto element : elements_of_entry[{rank, entry}])
+                    holders[static_cast<std::size_t>(element)].insert(rank);
+            }
+        }
+        const bool twice = std::any_of(spread.begin(), spread.end(), [](const Held& held) {
+            const auto same = [](const Holder& a, const Holder& b) { return a.rank == b.rank; };
+            return std::adjacent_find(held.holders.begin(), held.holders.end(), same) != held.holders.end();
+        });
+        const std::int64_t first = dice(element_count(shape)), last = first + 1 + dice(element_count(shape) - first);
+        const int owner = static_cast<int>(dice(ranks + 1));
+        std::int64_t next = first, wrong = 0;
+        const auto is_hole = [&](std::int64_t from, std::int64_t to) {
+            for (; from < to; ++from) {
+                ++holes;
+                if (!holders[static_cast<std::size_t>(from)].empty()) return false;
+            }
+            return true;
+        };
+        for (const Segment& segment : sources(spread, first, last, owner)) {
+            wrong += segment.first < next || segment.count < 1 || !is_hole(next, segment.first);
+            const auto& elements = elements_of_entry[{segment.holder.rank, segment.holder.entry}];
+            for (std::int64_t i = 0; i < segment.count; ++i) {
+                const std::int64_t element = segment.first + i;
+                wrong += elements.at(static_cast<std::size_t>(segment.from + i)) != element;
+                const auto& of_element = holders[static_cast<std::size_t>(element)];
+                several += of_element.size() > 1;
+                if (of_element.contains(owner))
+                    wrong += segment.holder.rank != owner;
+                else if (twice)  // such a rank has more to give
+                    wrong += !of_element.contains(segment.holder.rank);
+                else
+                    wrong += segment.holder.rank !=
+                             *std::next(of_element.begin(), owner % static_cast<int>(of_element.size()));
+            }
+            next = segment.first + segment.count;
+        }
+        wrong += next > last || !is_hole(next, last);
+        BOOST_TEST(wrong == 0, "seed " << seed);
+    }
+    BOOST_TEST(several > 1000);
+    BOOST_TEST(holes > 1000);
+}
+
+BOOST_AUTO_TEST_CASE(neighbours_of_one_holder_are_one_segment) {
+    const Shape shape = {6, 4};
+    Spread spread;
+    add(spread, piece_of(shape, {0, 0, 6, 0, 24}), {0, 7});
+    add(spread, piece_of(shape, {1, 1, 2, 0, 12}), {1, 3});
+    BOOST_TEST((sources(spread, 3, 21, 0) == std::vector<Segment>{{3, 18, {0, 7}, 3}}));
+    BOOST_TEST((sources(spread, 4, 11, 1) ==
+                std::vector<Segment>{{4, 1, {0, 7}, 4}, {5, 2, {1, 3}, 2}, {7, 2, {0, 7}, 7}, {9, 2, {1, 3}, 4}}));
+}
+
+BOOST_AUTO_TEST_CASE(a_share_is_cut_into_rounds) {
+    Layout layout;
+    layout.block_bytes = 40 * sizeof(float);
+    for (const std::int64_t elements : {100, 3, 1, 40, 85})
+        layout.places.push_back({"", {elements}, static_cast<std::uint64_t>(elements) * sizeof(float), 0, 0});
+    for (const int ranks : {1, 2, 3, 4, 50})
+        for (const std::int64_t most : {1, 7, 39, 40, 41, 80, 1000}) {
+            std::vector<std::int64_t> next(layout.places.size(), 0);
+            for (int rank = 0; rank < ranks; ++rank) {
+                const auto share = share_of_blocks(layout, rank, ranks);
+                const auto spans = cut_into_rounds(share, most);
+                std::vector<std::int64_t> used;
+                for (const Span& span : spans) {
+                    const auto round = static_cast<std::size_t>(span.round);
+                    BOOST_TEST((round == used.size() || round + 1 == used.size()));
+                    used.resize(round + 1);
+                    used[round] += span.count;
+                    BOOST_TEST(span.place == share[span.block].place);
+                    BOOST_TEST(span.first == next[span.place]);
+                    next[span.place] += span.count;
+                    // Blocks are cut only where they are larger than a round.
+                    if (most >= 40) BOOST_TEST(span.count == static_cast<std::int64_t>(share[span.block].bytes / 4));
+                }
+                std::size_t found = 0;
+                for (int round = 0; round < static_cast<int>(used.size()); ++round) {
+                    BOOST_TEST(used[static_cast<std::size_t>(round)] <= most);
+                    for (const Span& span : spans_of_round(spans, round)) {
+                        BOOST_TEST(&span == &spans[found]);
+                        BOOST_TEST(span.round == round);
+                        ++found;
+                    }
+                }
+                BOOST_TEST(found == spans.size());
+            }
+            for (std::size_t place = 0; place < next.size(); ++place)
+                BOOST_TEST(next[place] == layout.places[place].shape[0]);
+        }
+    BOOST_TEST(elements_a_round(1) == 16 << 20);
+    BOOST_TEST(elements_a_round(16) == 1 << 20);
+    BOOST_TEST(elements_a_round(1 << 20) > 0);
+}
+
+BOOST_AUTO_TEST_CASE(what_ranks_say_of_their_entries_is_understood) {
+    const std::vector<Place> places = {{"a", {300, 200}, 240000, 0, 0}, {"b", {5}, 20, 0, 0}, {"c", {2, 2}, 16, 0, 0}};
+    std::vector<float> memory(60000);
+    const auto entry = [&](std::string path, Shape shape, const Part& part) {
+        return Entry{std::move(path),
+                     std::move(shape),
+                     part.axis,
+                     part.offset,
+                     part.extent,
+                     part.first,
+                     part.count > 0 ? Tensor(memory.data(), Type::fp32, {part.count}) : Tensor()};
+    };
+    const std::vector<std::vector<Entry>> ranks = {
+        {entry("b", {5}, {0, 0, 5, 0, 5}), entry("a", {300, 200}, {1, 3, 150, 129, 40000})},
+        {},
+        {entry("z", {7}, {0, 0, 7, 0, 7}), entry("a", {300, 200}, {1, 0, 200, 0, 60000}),
+         entry("b", {5}, {0, 0, 5, 0, 0}), entry("b", {5}, {0, 0, 5, 0, 5})},
+        {entry("c", {2, 2}, {0, 1, 1, 0, 0}), entry("b", {1, 70000}, {0, 0, 1, 0, 5}),
+         entry("y", {1}, {0, 0, 1, 0, 1})},
+        {entry("b", {5, 5}, {0, 0, 1, 0, 5})}};
+    std::string bytes;
+    for (const auto& entries : ranks) bytes += holdings_to_bytes(places, entries);
+    const Holdings holdings = holdings_from_bytes(places, bytes);
+    BOOST_TEST((holdings.named == std::vector<bool>{true, true, true}));
+    BOOST_TEST((holdings.not_there == std::vector<std::string>{"z", "y"}));
+    BOOST_TEST((holdings.other_shapes == std::map<std::size_t, Shape>{{1, {1, 70000}}}));
+    BOOST_REQUIRE(holdings.spreads[0].size() == 2u);
+    BOOST_TEST((holdings.spreads[0][0].piece == piece_of({300, 200}, {1, 3, 150, 129, 40000})));
+    BOOST_TEST((holdings.spreads[0][0].holders == std::vector<Holder>{{0, 1}}));
+    BOOST_TEST((holdings.spreads[0][1].piece == piece_of({300, 200}, {0, 0, 300, 0, 60000})));
+    BOOST_TEST((holdings.spreads[0][1].holders == std::vector<Holder>{{2, 1}}));
+    BOOST_REQUIRE(holdings.spreads[1].size() == 1u);
+    BOOST_TEST((holdings.spreads[1][0].holders == std::vector<Holder>{{0, 0}, {2, 3}}));
+    BOOST_TEST(holdings.spreads[2].empty());
+    BOOST_CHECK_THROW(holdings_from_bytes(places, bytes.substr(0, bytes.size() - 1)), Error);
+    // Small, since every rank gets every other's.
+    BOOST_TEST(holdings_to_bytes(places, {entry("a", {300, 200}, {0, 0, 300, 0, 60000})}).size() == 3u);
+}
