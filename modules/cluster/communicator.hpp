@@ -43,7 +43,7 @@ class Communicator {
     virtual void begin_all_reduce(Tensor values, Reduce operation) = 0;
     // A flat tensor cut at `cuts` (size() + 1 offsets in elements, ascending, the first 0, the last its count; parts
     // may be empty and of any size): part r belongs to rank r. This rank's part becomes the sum over the ranks; the
-    // other parts are undefined afterwards. fp32.
+    // other parts are undefined afterwards. Types as all_reduce.
     virtual void begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) = 0;
     // Every part becomes its owner's. Any type.
     virtual void begin_all_gather(Tensor values, const std::vector<std::int64_t>& cuts) = 0;

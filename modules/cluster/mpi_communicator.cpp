@@ -11,6 +11,7 @@
 #include "cluster/mpi_check.hpp"
 #include "cluster/mpi_pieces.hpp"
 #include "cluster/mpi_reduction.hpp"
+#include "cluster/mpi_wait.hpp"
 #include "cluster/parts.hpp"
 #include "device/sync.hpp"
 
@@ -45,7 +46,10 @@ MPI_Comm make_group(const std::vector<int>& ranks) {
 void all_reduce_pieces(void* data, std::size_t count, Type type, Reduce operation, MPI_Comm comm) {
     const MpiReduction reduction = mpi_reduction(type, operation);
     for_each_piece(data, count, type_bytes(type), [&](char* piece, int elements) {
-        LOCKSTEP_MPI(MPI_Allreduce, MPI_IN_PLACE, piece, elements, reduction.type, reduction.operation, comm);
+        wait_for([&](MPI_Request* request) {
+            LOCKSTEP_MPI(MPI_Iallreduce, MPI_IN_PLACE, piece, elements, reduction.type, reduction.operation, comm,
+                         request);
+        });
     });
 }
 
@@ -118,16 +122,16 @@ void MpiCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
 }
 
 void MpiCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) {
-    check_reduce_scatter_type(values.type());
     const std::vector<Tensor> parts = parts_of(values, cuts, size_);
     begin("reduce-scatter", values, [&] {
+        const MpiReduction reduction = mpi_reduction(values.type(), Reduce::sum);
         for (int owner = 0; owner < size_; ++owner) {
             const Tensor part = parts[static_cast<std::size_t>(owner)];
-            for_each_piece(part.data(), static_cast<std::size_t>(part.count()), sizeof(float),
+            for_each_piece(part.data(), static_cast<std::size_t>(part.count()), type_bytes(part.type()),
                            [&](char* piece, int count) {
                                const bool own = owner == rank_;
                                LOCKSTEP_MPI(MPI_Ireduce, own ? MPI_IN_PLACE : piece, own ? piece : nullptr, count,
-                                            MPI_FLOAT, MPI_SUM, owner, communicator_, new_request());
+                                            reduction.type, reduction.operation, owner, communicator_, new_request());
                            });
         }
     });
@@ -148,7 +152,7 @@ void MpiCommunicator::begin_all_gather(Tensor values, const std::vector<std::int
 void MpiCommunicator::finish_collectives() {
     ranges_.clear();
     if (under_way_.empty()) return;
-    LOCKSTEP_MPI(MPI_Waitall, static_cast<int>(under_way_.size()), under_way_.data(), MPI_STATUSES_IGNORE);
+    wait_for(static_cast<int>(under_way_.size()), under_way_.data());
     under_way_.clear();
 }
 
@@ -160,6 +164,7 @@ void MpiCommunicator::meet(const char* what, std::size_t bytes) {
     double next_word = seconds_now() + first_word_seconds;
     for (int done = 0; !done;) {
         LOCKSTEP_MPI(MPI_Test, &request, &done, MPI_STATUS_IGNORE);
+        if (!done) static_cast<void>(sched_yield());
         if (done || seconds_now() < next_word) continue;
         log::warning("rank {} waits for the other ranks at operation {}, {} of {}", rank_, met_, what,
                      human_bytes(static_cast<double>(bytes)));
@@ -174,13 +179,17 @@ void MpiCommunicator::all_reduce(std::vector<double>& values, Reduce operation) 
 void MpiCommunicator::all_reduce(std::vector<std::int64_t>& values, Reduce operation) {
     const MPI_Op op = mpi_reduction(Type::int32, operation).operation;
     for_each_piece(values.data(), values.size(), sizeof(std::int64_t), [&](char* piece, int count) {
-        LOCKSTEP_MPI(MPI_Allreduce, MPI_IN_PLACE, piece, count, MPI_INT64_T, op, communicator_);
+        wait_for([&](MPI_Request* request) {
+            LOCKSTEP_MPI(MPI_Iallreduce, MPI_IN_PLACE, piece, count, MPI_INT64_T, op, communicator_, request);
+        });
     });
 }
 
 void MpiCommunicator::broadcast(void* data, std::size_t bytes, int root) {
     for_each_piece(data, bytes, 1, [&](char* piece, int count) {
-        LOCKSTEP_MPI(MPI_Bcast, piece, count, MPI_BYTE, root, communicator_);
+        wait_for([&](MPI_Request* request) {
+            LOCKSTEP_MPI(MPI_Ibcast, piece, count, MPI_BYTE, root, communicator_, request);
+        });
     });
 }
 
@@ -189,15 +198,19 @@ std::vector<char> MpiCommunicator::gather(const void* data, std::size_t bytes, i
     if (bytes == 0) return all;
     const std::size_t step = largest_piece();
     if (bytes <= step) {
-        LOCKSTEP_MPI(MPI_Gather, data, static_cast<int>(bytes), MPI_BYTE, all.data(), static_cast<int>(bytes), MPI_BYTE,
-                     root, communicator_);
+        wait_for([&](MPI_Request* request) {
+            LOCKSTEP_MPI(MPI_Igather, data, static_cast<int>(bytes), MPI_BYTE, all.data(), static_cast<int>(bytes),
+                         MPI_BYTE, root, communicator_, request);
+        });
         return all;
     }
     std::vector<char> piece(rank_ == root ? step * static_cast<std::size_t>(size_) : 0);
     for (std::size_t first = 0; first < bytes; first += step) {
         const std::size_t now = std::min(step, bytes - first);
-        LOCKSTEP_MPI(MPI_Gather, static_cast<const char*>(data) + first, static_cast<int>(now), MPI_BYTE, piece.data(),
-                     static_cast<int>(now), MPI_BYTE, root, communicator_);
+        wait_for([&](MPI_Request* request) {
+            LOCKSTEP_MPI(MPI_Igather, static_cast<const char*>(data) + first, static_cast<int>(now), MPI_BYTE,
+                         piece.data(), static_cast<int>(now), MPI_BYTE, root, communicator_, request);
+        });
         if (rank_ != root) continue;
         for (std::size_t rank = 0; rank < static_cast<std::size_t>(size_); ++rank)
             std::memcpy(all.data() + rank * bytes + first, piece.data() + rank * now, now);
@@ -208,14 +221,18 @@ std::vector<char> MpiCommunicator::gather(const void* data, std::size_t bytes, i
 std::vector<char> MpiCommunicator::all_gather_bytes(const void* data, std::size_t bytes) {
     std::vector<std::uint64_t> sizes(static_cast<std::size_t>(size_));
     const std::uint64_t own = bytes;
-    LOCKSTEP_MPI(MPI_Allgather, &own, 1, MPI_UINT64_T, sizes.data(), 1, MPI_UINT64_T, communicator_);
+    wait_for([&](MPI_Request* request) {
+        LOCKSTEP_MPI(MPI_Iallgather, &own, 1, MPI_UINT64_T, sizes.data(), 1, MPI_UINT64_T, communicator_, request);
+    });
     std::vector<std::uint64_t> offsets(sizes.size() + 1);
     std::partial_sum(sizes.begin(), sizes.end(), offsets.begin() + 1);
     std::vector<char> all(offsets.back());
     if (all.size() <= largest_piece()) {
         const std::vector<int> counts(sizes.begin(), sizes.end()), places(offsets.begin(), offsets.end() - 1);
-        LOCKSTEP_MPI(MPI_Allgatherv, data, static_cast<int>(bytes), MPI_BYTE, all.data(), counts.data(), places.data(),
-                     MPI_BYTE, communicator_);
+        wait_for([&](MPI_Request* request) {
+            LOCKSTEP_MPI(MPI_Iallgatherv, data, static_cast<int>(bytes), MPI_BYTE, all.data(), counts.data(),
+                         places.data(), MPI_BYTE, communicator_, request);
+        });
         return all;
     }
     if (bytes > 0) std::memcpy(all.data() + offsets[static_cast<std::size_t>(rank_)], data, bytes);
@@ -225,7 +242,7 @@ std::vector<char> MpiCommunicator::all_gather_bytes(const void* data, std::size_
 }
 
 void MpiCommunicator::barrier() {
-    LOCKSTEP_MPI(MPI_Barrier, communicator_);
+    wait_for([&](MPI_Request* request) { LOCKSTEP_MPI(MPI_Ibarrier, communicator_, request); });
 }
 
 }  // namespace lockstep::cluster

@@ -6,6 +6,7 @@
 #include "cluster/mpi_check.hpp"
 #include "cluster/mpi_communicator.hpp"
 #include "cluster/mpi_pieces.hpp"
+#include "cluster/mpi_wait.hpp"
 
 namespace lockstep::cluster {
 namespace {
@@ -40,9 +41,9 @@ void start_receive(Requests& requests, void* data, std::size_t bytes, int from, 
     });
 }
 
-void wait_for(Requests& requests) {
+void wait_for_all(Requests& requests) {
     if (requests.empty()) return;
-    LOCKSTEP_MPI(MPI_Waitall, static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
+    wait_for(static_cast<int>(requests.size()), requests.data());
     requests.clear();
 }
 
@@ -56,7 +57,7 @@ class MpiTransfer final : public Transfer {
             static_cast<void>(MPI_Request_free(&request));
         }
     }
-    void wait() override { wait_for(requests); }
+    void wait() override { wait_for_all(requests); }
 
     Requests requests;
     bool receives = false;
@@ -90,7 +91,7 @@ void MpiCommunicator::exchange(const std::vector<Block>& receives, const std::ve
     Requests requests;
     for (const Block& block : receives) start_receive(requests, block.data, block.bytes, block.rank, 0, exchanges_);
     for (const Block& block : sends) start_send(requests, block.data, block.bytes, block.rank, 0, exchanges_);
-    wait_for(requests);
+    wait_for_all(requests);
 }
 
 }  // namespace lockstep::cluster

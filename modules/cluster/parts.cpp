@@ -14,8 +14,4 @@ std::vector<Tensor> parts_of(Tensor values, const std::vector<std::int64_t>& cut
     return parts;
 }
 
-void check_reduce_scatter_type(Type type) {
-    if (type != Type::fp32) throw fault_error("a reduce-scatter takes fp32 and was given {}", type_name(type));
-}
-
 }  // namespace lockstep::cluster

@@ -11,7 +11,4 @@ namespace lockstep::cluster {
 // What begin_reduce_scatter and begin_all_gather are given, as flat tensors in rank order; asserts that the cuts fit.
 std::vector<Tensor> parts_of(Tensor values, const std::vector<std::int64_t>& cuts, int ranks);
 
-// Throws the fault of a reduce-scatter of another type than fp32.
-void check_reduce_scatter_type(Type type);
-
 }  // namespace lockstep::cluster

@@ -135,19 +135,19 @@ void NcclCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
 }
 
 void NcclCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) {
-    check_reduce_scatter_type(values.type());
     const std::vector<Tensor> parts = parts_of(values, cuts, size());
+    const ncclDataType_t type = nccl_type(values.type());
     begin("reduce-scatter", values, [&](ncclComm_t nccl, cudaStream_t stream) {
         const auto check = [&](ncclResult_t result) { collectives_.check(result, "a reduce-scatter"); };
         if (equal(parts)) {
             const Tensor own = parts[static_cast<std::size_t>(rank())];
             if (own.count() > 0)
-                check(ncclReduceScatter(values.data(), own.data(), static_cast<std::size_t>(own.count()), ncclFloat32,
+                check(ncclReduceScatter(values.data(), own.data(), static_cast<std::size_t>(own.count()), type,
                                         ncclSum, nccl, stream));
             return;
         }
         check(for_each_part(parts, [&](Tensor part, int owner) {
-            return ncclReduce(part.data(), part.data(), static_cast<std::size_t>(part.count()), ncclFloat32, ncclSum,
+            return ncclReduce(part.data(), part.data(), static_cast<std::size_t>(part.count()), type, ncclSum,
                               owner, nccl, stream);
         }));
     });

@@ -48,7 +48,6 @@ std::vector<std::int64_t> StagedCommunicator::all_to(int owner, std::int64_t cou
 }
 
 void StagedCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) {
-    check_reduce_scatter_type(values.type());
     begin([this, parts = parts_of(values, cuts, size())] {
         for (int owner = 0; owner < size(); ++owner)
             pass(parts[static_cast<std::size_t>(owner)], {true, owner == rank()}, [&](Tensor piece) {

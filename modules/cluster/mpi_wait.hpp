@@ -1,0 +1,30 @@
+// Waiting for MPI. MPI's own waiting spins; where ranks share cores, each then burns the time in which the rank it
+// waits for could work. Here a rank that has looked in vain a few times lets others run first. Only cluster/ includes
+// this.
+#pragma once
+
+#include <sched.h>
+
+#include "cluster/mpi_check.hpp"
+
+namespace lockstep::cluster {
+
+inline void wait_for(int count, MPI_Request* requests) {
+    constexpr int looks_before_yielding = 50;
+    int done = 0;
+    for (int looks = 0;; ++looks) {
+        LOCKSTEP_MPI(MPI_Testall, count, requests, &done, MPI_STATUSES_IGNORE);
+        if (done) return;
+        if (looks >= looks_before_yielding) static_cast<void>(sched_yield());
+    }
+}
+
+// Calls begin(&request), a non-blocking operation, and waits for it.
+template <class Begin>
+void wait_for(Begin&& begin) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    begin(&request);
+    wait_for(1, &request);
+}
+
+}  // namespace lockstep::cluster
