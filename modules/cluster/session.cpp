@@ -159,9 +159,4 @@ int Session::run(const std::function<int()>& body) {
     return all[0];
 }
 
-GridPlace grid_place(int rank, const GridShape& shape) {
-    LOCKSTEP_ASSERT(rank >= 0 && rank < shape.ranks());
-    return {rank % shape.tensor, rank / shape.tensor % shape.data, rank / (shape.tensor * shape.data)};
-}
-
 }  // namespace lockstep::cluster

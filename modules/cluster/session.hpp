@@ -53,14 +53,4 @@ class Session {
     bool finished_ = false;
 };
 
-// The rank's coordinates in the process grid: tensor fastest, then data, then pipeline.
-struct GridShape {
-    int tensor = 1, data = 1, pipeline = 1;
-    int ranks() const { return tensor * data * pipeline; }
-};
-struct GridPlace {
-    int tensor = 0, data = 0, pipeline = 0;
-};
-GridPlace grid_place(int rank, const GridShape& shape);
-
 }  // namespace lockstep::cluster

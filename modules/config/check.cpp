@@ -151,6 +151,7 @@ void check_machine(const RunDescription& description) {
                        {"parallel.interleave", parallel.interleave},
                        {"parallel.bucket_bytes", parallel.bucket_bytes}});
     if (parallel.zero > 1) throw usage_error("parallel.zero = {}: the stages are 0 and 1", parallel.zero);
+    check_not_negative({{"run.peak_tflops", description.run.peak_tflops}});
     check_not_negative({{"watchdog.seconds", description.watchdog.seconds},
                         {"watchdog.first_step_seconds", description.watchdog.first_step_seconds}});
 }
@@ -171,29 +172,6 @@ void check_files(const CheckpointSection& checkpoint, const ValidationSection& v
 
 // What later versions do and this one does not: said, never silently left out.
 void check_supported(const RunDescription& description) {
-    if (description.precision.compute == "fp16")
-        throw usage_error(
-            "precision.compute = \"fp16\": this version of lockstep has no loss scaling, which fp16 needs; set it to "
-            "\"bf16\" or \"fp32\"");
-    const ParallelSection& parallel = description.parallel;
-    for (const Named& dimension :
-         {Named{"parallel.tensor", parallel.tensor}, Named{"parallel.pipeline", parallel.pipeline},
-          Named{"parallel.context", parallel.context}, Named{"parallel.interleave", parallel.interleave}})
-        if (dimension.second > 1)
-            throw usage_error("{} = {}: this version of lockstep trains with data parallelism only; set it to 1",
-                              dimension.first, dimension.second);
-    if (parallel.zero > 0)
-        throw usage_error(
-            "parallel.zero = {}: this version of lockstep keeps the optimizer's states whole on every rank; set it to "
-            "0",
-            parallel.zero);
-    if (parallel.recompute != "none")
-        throw usage_error("parallel.recompute = {}: this version of lockstep keeps all activations; set it to \"none\"",
-                          toml_text(parallel.recompute));
-    if (description.batch.ramp)
-        throw usage_error(
-            "batch.ramp: this version of lockstep trains with one batch size, batch.global = {}; remove the ramp",
-            description.batch.global);
     if (description.watchdog.seconds > 0 || description.watchdog.first_step_seconds > 0)
         throw usage_error(
             "watchdog: this version of lockstep has no watchdog; remove the section or set both keys to 0");

@@ -44,6 +44,12 @@ void add_run(std::vector<Key>& keys, RunSection& run) {
     keys.push_back({"run.device", &run.device, "What computes.", {"auto", "cpu", "cuda"}});
     keys.push_back(
         {"run.self_test", &run.self_test, "Before the first step, check that checkpoints can be written.", {}});
+    keys.push_back(
+        {"run.peak_tflops",
+         &run.peak_tflops,
+         "Highest rate of one rank's device, TFLOP/s, of which the log gives the share reached. 0: known for "
+         "some GPUs, else measured at the start.",
+         {}});
 }
 
 void add_model(std::vector<Key>& keys, ModelDescription& model) {
@@ -185,6 +191,10 @@ void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSe
     keys.push_back({"parallel.context", &parallel.context, "Ranks that share each sequence.", {}});
     keys.push_back({"parallel.interleave", &parallel.interleave, "Pieces of the model on each pipeline stage.", {}});
     keys.push_back({"parallel.zero", &parallel.zero, "1: optimizer states are divided among replicas.", {}});
+    keys.push_back({"parallel.sequence",
+                    &parallel.sequence,
+                    "The ranks that share a layer divide the rows between layers too, with their norms.",
+                    {}});
     keys.push_back({"parallel.bucket_bytes",
                     &parallel.bucket_bytes,
                     "Gradients are reduced in pieces of about this size, each as soon as the backward pass has it.",

@@ -16,6 +16,7 @@ struct RunSection {
     std::uint64_t seed = 1;
     std::string device = "auto";
     bool self_test = true;
+    double peak_tflops = 0;  // of one rank's device; 0: known, or measured
 };
 
 struct DataSection {
@@ -67,6 +68,7 @@ struct PrecisionSection {
 struct ParallelSection {
     std::int64_t data = 0;  // 0: "auto"
     std::int64_t tensor = 1, pipeline = 1, context = 1, interleave = 1, zero = 0;
+    bool sequence = false;  // the ranks that share a layer divide the rows between layers too
     std::int64_t bucket_bytes = std::int64_t{32} << 20;
     std::string recompute = "none";
 };

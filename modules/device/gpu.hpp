@@ -31,4 +31,12 @@ std::uint64_t free_gpu_memory(CudaContext& context);
 void push_range(const char* name);
 void pop_range();
 
+class NamedRange {
+  public:
+    explicit NamedRange(const char* name) { push_range(name); }
+    ~NamedRange() { pop_range(); }
+    NamedRange(const NamedRange&) = delete;
+    NamedRange& operator=(const NamedRange&) = delete;
+};
+
 }  // namespace lockstep

@@ -23,8 +23,11 @@ struct AttentionState final : MixerState {
 class AttentionMixer final : public Mixer {
   public:
     AttentionMixer(Backend& backend, const ParameterSet& parameters, const std::string& prefix,
-                   const config::ModelDescription& model)
+                   const config::ModelDescription& model, const TensorGroup& group)
         : model_(model),
+          heads_(group.part().count(model.heads)),
+          key_heads_(group.part().count(model.kv_heads)),
+          adds_bias_(group.first()),
           type_(parameters.compute_type()),
           query_(parameters, prefix + "mixer/query"),
           key_(parameters, prefix + "mixer/key"),
@@ -36,15 +39,18 @@ class AttentionMixer final : public Mixer {
     std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool) const override {
         auto saved = std::make_unique<AttentionSaved>();
         const std::int64_t rows = shape.rows(), key_width = key_.outputs();
-        saved->q = arena.allocate(type_, {rows, model_.width});
+        saved->q = arena.allocate(type_, {rows, query_.outputs()});
         saved->k = arena.allocate(type_, {rows, key_width});
         saved->v = arena.allocate(type_, {rows, key_width});
-        saved->y = arena.allocate(type_, {rows, model_.width});
-        saved->log_sum_exp = arena.allocate(Type::fp32, {shape.batch, model_.heads, shape.length});
+        saved->y = arena.allocate(type_, {rows, query_.outputs()});
+        saved->log_sum_exp = arena.allocate(Type::fp32, {shape.batch, heads_, shape.length});
         return saved;
     }
 
-    void forward(Backend& backend, Arena&, Tensor out, MixerSaved& kept, Tensor x, const PassShape& shape) override {
+    std::unique_ptr<MixerCarry> plan_carry(Arena&, const PassShape&) const override { return nullptr; }
+
+    void forward(Backend& backend, Arena&, Tensor out, MixerSaved& kept, MixerCarry*, Tensor x, const PassShape& shape,
+                 bool) override {
         auto& saved = static_cast<AttentionSaved&>(kept);
         query_.forward(backend, saved.q, x);
         key_.forward(backend, saved.k, x);
@@ -53,10 +59,10 @@ class AttentionMixer final : public Mixer {
         rotate(backend, saved.k, shape.length, 0, false);
         backend.attention_forward(saved.y, saved.log_sum_exp, saved.q, saved.k, saved.v,
                                   attention_shape(shape.batch, shape.length, shape.length));
-        output_.forward(backend, out, saved.y);
+        output_.forward_part(backend, out, saved.y, {}, adds_bias_);
     }
 
-    void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dout, MixerSaved& kept, Tensor x,
+    void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dout, MixerSaved& kept, MixerCarry*, Tensor x,
                   const PassShape& shape) override {
         auto& saved = static_cast<AttentionSaved&>(kept);
         const std::size_t mark = workspace.mark();
@@ -106,7 +112,7 @@ class AttentionMixer final : public Mixer {
 
   private:
     AttentionShape attention_shape(std::int64_t batch, std::int64_t queries, std::int64_t keys) const {
-        return {batch, queries, keys, model_.heads, model_.kv_heads, model_.head_width()};
+        return {batch, queries, keys, heads_, key_heads_, model_.head_width()};
     }
 
     void rotate(Backend& backend, Tensor x, std::int64_t length, std::int64_t position, bool inverse) const {
@@ -115,6 +121,8 @@ class AttentionMixer final : public Mixer {
     }
 
     config::ModelDescription model_;
+    std::int64_t heads_, key_heads_;  // of this rank
+    bool adds_bias_;
     Type type_;
     Linear query_, key_, value_, output_;
     std::optional<RotaryTable> rotary_;
@@ -122,15 +130,9 @@ class AttentionMixer final : public Mixer {
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_attention_mixer(Backend& backend, const ParameterSet& parameters, const std::string& prefix,
-                                            const config::ModelDescription& model) {
-    return std::make_unique<AttentionMixer>(backend, parameters, prefix, model);
-}
-
-std::unique_ptr<Mixer> make_mixer(Backend& backend, const ParameterSet& parameters, const std::string& prefix,
-                                  const config::ModelDescription& model) {
-    return model.is_ttt() ? make_ttt_mixer(backend, parameters, prefix, model)
-                          : make_attention_mixer(backend, parameters, prefix, model);
+std::unique_ptr<Mixer> make_attention_mixer(Backend& backend, const ParameterSet& parameters, std::int64_t number,
+                                            const config::ModelDescription& model, const Neighbours& neighbours) {
+    return std::make_unique<AttentionMixer>(backend, parameters, block_prefix(number), model, neighbours.group);
 }
 
 }  // namespace lockstep::model

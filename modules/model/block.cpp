@@ -2,69 +2,205 @@
 
 namespace lockstep::model {
 namespace {
-std::string prefix_of(std::int64_t number) {
-    return "blocks/" + std::to_string(number) + "/";
+
+// A tensor that was not planned to be kept is one of the workspace.
+Tensor kept_or_temporary(Arena& workspace, Tensor kept, Type type, const Shape& shape) {
+    return kept.axes() > 0 ? kept : workspace.allocate(type, shape);
 }
+
 }  // namespace
 
-Block::Block(Backend& backend, const ParameterSet& parameters, std::int64_t number,
-             const config::ModelDescription& model)
-    : width_(model.width),
-      type_(parameters.compute_type()),
-      mixer_norm_(parameters, prefix_of(number) + "mixer_norm", model.norm_epsilon),
-      mlp_norm_(parameters, prefix_of(number) + "mlp_norm", model.norm_epsilon),
-      mixer_(make_mixer(backend, parameters, prefix_of(number), model)),
-      mlp_(parameters, prefix_of(number), model) {
-    if (!model.is_ttt() || !model.ttt.pre_conv) return;
-    convolution_norm_.emplace(parameters, prefix_of(number) + "pre_convolution_norm", model.norm_epsilon);
-    convolution_.emplace(parameters, prefix_of(number) + "pre_convolution");
+Recompute recompute_from(const std::string& name) {
+    if (name == "none") return Recompute::none;
+    if (name == "selective") return Recompute::selective;
+    if (name == "full") return Recompute::full;
+    throw usage_error("parallel.recompute is '{}'; it takes none, selective or full", name);
 }
 
-Block::Saved Block::plan(Arena& arena, const PassShape& shape, bool training) const {
+void Block::Kept::finish() {
+    if (mixer) mixer->finish();
+    convolution.finish();
+}
+
+Block::Block(Backend& backend, const ParameterSet& parameters, std::int64_t number,
+             const config::ModelDescription& model, const Neighbours& neighbours)
+    : number_(number),
+      width_(model.width),
+      heads_(neighbours.group.part().count(model.heads)),
+      head_width_(model.head_width()),
+      type_(parameters.compute_type()),
+      group_(neighbours.group),
+      chain_(neighbours.chain),
+      mixer_norm_(parameters, block_prefix(number) + "mixer_norm", model.norm_epsilon),
+      mlp_norm_(parameters, block_prefix(number) + "mlp_norm", model.norm_epsilon),
+      mixer_(make_mixer(backend, parameters, number, model, neighbours)),
+      mlp_(parameters, block_prefix(number), model, neighbours.group) {
+    if (!model.is_ttt() || !model.ttt.pre_conv) return;
+    convolution_norm_.emplace(parameters, block_prefix(number) + "pre_convolution_norm", model.norm_epsilon);
+    convolution_.emplace(parameters, block_prefix(number) + "pre_convolution");
+}
+
+Block::Saved Block::plan(Arena& arena, const PassShape& shape, bool training, Recompute recompute) const {
+    const bool all = recompute != Recompute::selective;
+    const std::int64_t rows = group_.stream_rows(shape.rows());
     Saved saved;
-    const Shape rows = {shape.rows(), width_};
+    const auto make = [&] { return arena.allocate(type_, {rows, width_}); };
     if (convolution_) {
-        saved.convolution_normed = arena.allocate(type_, rows);
-        saved.after_convolution = arena.allocate(type_, rows);
-        convolution_norm_->plan(arena, saved.convolution_statistics, shape.rows());
+        if (all) saved.convolution_normed = make();
+        saved.after_convolution = make();
+        convolution_norm_->plan(arena, saved.convolution_statistics, rows);
     }
-    saved.mixer_normed = arena.allocate(type_, rows);
-    mixer_norm_.plan(arena, saved.mixer_statistics, shape.rows());
+    if (all) saved.mixer_normed = make();
+    mixer_norm_.plan(arena, saved.mixer_statistics, rows);
     saved.mixer = mixer_->plan(arena, shape, training);
-    saved.after_mixer = arena.allocate(type_, rows);
-    saved.mlp_normed = arena.allocate(type_, rows);
-    mlp_norm_.plan(arena, saved.mlp_statistics, shape.rows());
-    mlp_.plan(arena, saved.mlp, shape.rows());
-    saved.output = arena.allocate(type_, rows);
+    saved.after_mixer = make();
+    if (all) saved.mlp_normed = make();
+    mlp_norm_.plan(arena, saved.mlp_statistics, rows);
+    mlp_.plan(arena, saved.mlp, shape.rows(), all);
     return saved;
 }
 
-void Block::forward(Backend& backend, Arena& workspace, Saved& saved, Tensor h, const PassShape& shape) {
-    Tensor input = h;
-    if (convolution_) {
-        convolution_norm_->forward(backend, saved.convolution_normed, saved.convolution_statistics, h);
-        convolution_->forward(backend, saved.after_convolution, saved.convolution_normed, {}, shape.length);
-        backend.add(saved.after_convolution, h);
-        input = saved.after_convolution;
-    }
-    mixer_norm_.forward(backend, saved.mixer_normed, saved.mixer_statistics, input);
-    mixer_->forward(backend, workspace, saved.after_mixer, *saved.mixer, saved.mixer_normed, shape);
-    // The norm adds the residual stream to what the mixer wrote.
-    mlp_norm_.forward(backend, saved.mlp_normed, saved.mlp_statistics, saved.after_mixer, input);
-    mlp_.forward(backend, saved.output, saved.after_mixer, saved.mlp, saved.mlp_normed);
+Block::Kept Block::plan_kept(Arena& arena, const PassShape& shape) const {
+    Kept kept;
+    kept.output = arena.allocate(type_, {group_.stream_rows(shape.rows()), width_});
+    kept.mixer = mixer_->plan_carry(arena, shape);
+    if (convolution_ && !chain_.alone())
+        convolution_->plan_handover(arena, kept.convolution, type_, shape.batch, chain_,
+                                    handover_tag(number_, tag_of_block_convolution));
+    return kept;
 }
 
-void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved, Tensor h, const PassShape& shape) {
+// The largest sum of temporaries that live at one time.
+void Block::plan_workspace(Arena& arena, const PassShape& shape, bool training) const {
+    constexpr std::int64_t history_rows = 3;
+    const std::int64_t rows = shape.rows();
+    const std::int64_t inner = heads_ * head_width_;
+    const auto cut = [&](std::int64_t columns) { arena.allocate(type_, {rows, columns}); };
+    const std::size_t mark = arena.mark();
+    if (training) cut(width_);  // the gradient of a normed tensor
+    cut(width_);                // a normed tensor made again
+    if (group_.divides_rows())
+        for (int i = 0; i < 3; ++i) cut(width_);  // a layer's rows, gathered, and its partial sums
+    const std::size_t layer = arena.mark();
+    for (int i = 0; i < (training ? 4 : 1); ++i) cut(mlp_.width());
+    arena.release(layer);
+    if (training) {
+        for (int i = 0; i < 6; ++i) cut(inner);  // the mixer's
+        cut(heads_);
+        arena.allocate(Type::fp32, {rows, heads_});
+        arena.allocate(Type::fp32, {rows});  // a mini-batch's token scales
+        if (!chain_.alone())
+            for (int i = 0; i < 3; ++i)  // a convolution's, with its history
+                arena.allocate(type_, {shape.batch * (shape.length + history_rows), width_});
+    }
+    arena.release(mark);
+}
+
+void Block::forward(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h, const PassShape& shape) {
+    pass(backend, workspace, saved, kept, h, shape, false);
+}
+
+void Block::forward_again(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h,
+                          const PassShape& shape) {
+    pass(backend, workspace, saved, kept, h, shape, true);
+}
+
+void Block::pass(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h, const PassShape& shape,
+                 bool again) {
     const std::size_t mark = workspace.mark();
+    const std::int64_t rows = shape.rows();
+    Tensor input = h;
+    if (convolution_) {
+        const Tensor normed = kept_or_temporary(workspace, saved.convolution_normed, type_, h.shape());
+        convolution_norm_->forward(backend, normed, saved.convolution_statistics, h);
+        if (!chain_.alone()) convolution_->hand_over(backend, kept.convolution, normed, shape.length, again);
+        convolution_->forward(backend, saved.after_convolution, normed, kept.convolution.incoming(), shape.length);
+        backend.add(saved.after_convolution, h);
+        input = saved.after_convolution;
+        workspace.release(mark);
+    }
+    {
+        const Tensor normed = kept_or_temporary(workspace, saved.mixer_normed, type_, h.shape());
+        mixer_norm_.forward(backend, normed, saved.mixer_statistics, input);
+        const Tensor x = group_.gathered(workspace, backend, normed, rows);
+        const Tensor y = group_.partial_for(workspace, saved.after_mixer, rows);
+        mixer_->forward(backend, workspace, y, *saved.mixer, kept.mixer.get(), x, shape, again);
+        group_.add_up(backend, saved.after_mixer, y);
+        workspace.release(mark);
+    }
+    const Tensor normed = kept_or_temporary(workspace, saved.mlp_normed, type_, h.shape());
+    // The norm adds the residual stream to what the mixer wrote.
+    mlp_norm_.forward(backend, normed, saved.mlp_statistics, saved.after_mixer, input);
+    const Tensor x = group_.gathered(workspace, backend, normed, rows);
+    Mlp::Saved mlp = saved.mlp;
+    if (mlp.activated.axes() == 0) mlp_.plan_activated(workspace, mlp, rows);
+    mlp_.widen(backend, mlp, x);
+    if (!again) {
+        const bool adds_here = group_.first() && !group_.divides_rows();
+        const Tensor y = group_.partial_for(workspace, kept.output, rows);
+        mlp_.narrow(backend, y, adds_here ? saved.after_mixer : Tensor(), mlp);
+        group_.add_up(backend, kept.output, y);
+        if (group_.divides_rows()) backend.add(kept.output, saved.after_mixer);
+    }
+    workspace.release(mark);
+}
+
+Tensor Block::normed_again(Backend& backend, Arena& workspace, const Norm& norm, Tensor normed,
+                           const Norm::Statistics& statistics, Tensor x) const {
+    if (normed.axes() > 0) return normed;
+    const Tensor made = workspace.allocate(type_, x.shape());
+    norm.forward(backend, made, statistics, x);
+    return made;
+}
+
+void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved, Kept& kept, Tensor h,
+                     const PassShape& shape) {
+    const std::size_t mark = workspace.mark();
+    const std::int64_t rows = shape.rows();
     const Tensor dnormed = workspace.allocate(type_, dh.shape());
-    mlp_.backward(backend, workspace, dnormed, dh, saved.mlp, saved.mlp_normed);
+    const std::size_t part = workspace.mark();
+    {
+        const Tensor normed =
+            normed_again(backend, workspace, mlp_norm_, saved.mlp_normed, saved.mlp_statistics, saved.after_mixer);
+        const Tensor x = group_.gathered(workspace, backend, normed, rows);
+        const Tensor dy = group_.gathered(workspace, backend, dh, rows);
+        const Tensor dx = group_.partial_for(workspace, dnormed, rows);
+        Mlp::Saved mlp = saved.mlp;
+        if (mlp.activated.axes() == 0) {
+            mlp_.plan_activated(workspace, mlp, rows);
+            mlp_.activate(backend, mlp);
+        }
+        mlp_.backward(backend, workspace, dx, dy, mlp, x);
+        group_.add_up(backend, dnormed, dx);
+        workspace.release(part);
+    }
     mlp_norm_.backward(backend, dh, dnormed, saved.after_mixer, saved.mlp_statistics);
 
-    mixer_->backward(backend, workspace, dnormed, dh, *saved.mixer, saved.mixer_normed, shape);
-    mixer_norm_.backward(backend, dh, dnormed, convolution_ ? saved.after_convolution : h, saved.mixer_statistics);
+    const Tensor input = convolution_ ? saved.after_convolution : h;
+    {
+        const Tensor normed =
+            normed_again(backend, workspace, mixer_norm_, saved.mixer_normed, saved.mixer_statistics, input);
+        const Tensor x = group_.gathered(workspace, backend, normed, rows);
+        const Tensor dy = group_.gathered(workspace, backend, dh, rows);
+        const Tensor dx = group_.partial_for(workspace, dnormed, rows);
+        mixer_->backward(backend, workspace, dx, dy, *saved.mixer, kept.mixer.get(), x, shape);
+        group_.add_up(backend, dnormed, dx);
+        workspace.release(part);
+    }
+    mixer_norm_.backward(backend, dh, dnormed, input, saved.mixer_statistics);
 
     if (convolution_) {
-        convolution_->backward(backend, dnormed, dh, saved.convolution_normed, shape.length);
+        const Tensor normed = normed_again(backend, workspace, *convolution_norm_, saved.convolution_normed,
+                                           saved.convolution_statistics, h);
+        if (chain_.alone()) {
+            convolution_->backward(backend, dnormed, dh, normed, shape.length);
+        } else {
+            kept.convolution.receive_gradient();
+            convolution_->backward_part(backend, workspace, dnormed, dh, normed, kept.convolution, Accumulate::no,
+                                        shape.length);
+            kept.convolution.send_gradient();
+            convolution_->add_from_behind(backend, dnormed, kept.convolution, shape.length);
+        }
         convolution_norm_->backward(backend, dh, dnormed, h, saved.convolution_statistics);
     }
     workspace.release(mark);
@@ -99,7 +235,8 @@ void Block::decode(Backend& backend, Arena& workspace, Tensor h, State& state, s
     mlp_norm_.forward(backend, normed, statistics, h, mixed);
     Mlp::Saved saved;
     mlp_.plan(workspace, saved, count);
-    mlp_.forward(backend, h, h, saved, normed);
+    mlp_.widen(backend, saved, normed);
+    mlp_.narrow(backend, h, h, saved);
     workspace.release(mark);
 }
 

@@ -10,25 +10,49 @@
 
 namespace lockstep::model {
 
+// What of a forward pass is not kept for the backward pass but made again there.
+enum class Recompute {
+    none,
+    selective,  // what costs no matrix product: normed rows, activated columns
+    full        // all but the residual stream between blocks
+};
+Recompute recompute_from(const std::string& name);
+
 class Block {
   public:
-    // What one forward pass keeps. `output` is the residual stream after the block, the input of the next.
+    // N rows of all, of which this rank keeps n of the residual stream: N too, or its part where rows are divided.
+    // What one forward pass keeps, and full recomputation makes again.
     struct Saved {
-        Tensor convolution_normed, after_convolution, mixer_normed, after_mixer, mlp_normed, output;  // [N, d]
+        Tensor convolution_normed, after_convolution, mixer_normed, after_mixer, mlp_normed;  // [n, d]
         Norm::Statistics convolution_statistics, mixer_statistics, mlp_statistics;
         std::unique_ptr<MixerSaved> mixer;
         Mlp::Saved mlp;
+    };
+    // What is kept always: the residual stream behind the block, the input of the next; what was handed over.
+    struct Kept {
+        Tensor output;  // [n, d]
+        std::unique_ptr<MixerCarry> mixer;
+        Handover convolution;
+        void finish();  // waits for what was sent to neighbours
     };
     struct State {
         std::unique_ptr<MixerState> mixer;
         Tensor history;  // [1, kernel-1, d] of the block's own convolution
     };
 
-    Block(Backend& backend, const ParameterSet& parameters, std::int64_t number, const config::ModelDescription& model);
-    Saved plan(Arena& arena, const PassShape& shape, bool training) const;
-    void forward(Backend& backend, Arena& workspace, Saved& saved, Tensor h, const PassShape& shape);
-    // dh [N, d]: in, the gradient of `output`; out, that of h.
-    void backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved, Tensor h, const PassShape& shape);
+    Block(Backend& backend, const ParameterSet& parameters, std::int64_t number, const config::ModelDescription& model,
+          const Neighbours& neighbours = no_neighbours());
+    Saved plan(Arena& arena, const PassShape& shape, bool training, Recompute recompute) const;
+    Kept plan_kept(Arena& arena, const PassShape& shape) const;
+    // The temporaries of either direction.
+    void plan_workspace(Arena& arena, const PassShape& shape, bool training) const;
+
+    void forward(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h, const PassShape& shape);
+    // As before, to have `saved` once more.
+    void forward_again(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h, const PassShape& shape);
+    // dh [n, d]: in, the gradient of `output`; out, that of h.
+    void backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved, Kept& kept, Tensor h,
+                  const PassShape& shape);
 
     State plan_state(Arena& arena, std::int64_t context) const;
     void start_sequence(Backend& backend, State& state) const;
@@ -37,8 +61,14 @@ class Block {
     Mixer& mixer() { return *mixer_; }
 
   private:
-    std::int64_t width_;
+    void pass(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h, const PassShape& shape,
+              bool again);
+    Tensor normed_again(Backend& backend, Arena& workspace, const Norm& norm, Tensor normed,
+                        const Norm::Statistics& statistics, Tensor x) const;
+    std::int64_t number_, width_, heads_, head_width_;
     Type type_;
+    const TensorGroup& group_;
+    const ContextChain& chain_;
     std::optional<Norm> convolution_norm_;
     std::optional<Convolution> convolution_;
     Norm mixer_norm_, mlp_norm_;

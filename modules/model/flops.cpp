@@ -21,6 +21,14 @@ double forward_flop_per_token(const config::ModelDescription& model, std::int64_
     return 2 * weights + layers * mixing;
 }
 
+// All of the blocks but the product that ends each.
+double recomputed_flop_per_token(const config::ModelDescription& model, std::int64_t length) {
+    const auto width = static_cast<double>(model.width);
+    const double head = 2 * width * static_cast<double>(model.vocabulary);
+    const double last = 2 * width * static_cast<double>(model.mlp_width) * static_cast<double>(model.layers);
+    return forward_flop_per_token(model, length) - head - last;
+}
+
 double training_flop_per_token(const config::ModelDescription& model, std::int64_t length) {
     return 3 * forward_flop_per_token(model, length);
 }

@@ -12,5 +12,7 @@ namespace lockstep::model {
 // attention 2·length·d a layer (half of the full square), TTT inner products H(6f² + 4bf) linear, H(56f² + 20bf) mlp.
 double forward_flop_per_token(const config::ModelDescription& model, std::int64_t length);
 double training_flop_per_token(const config::ModelDescription& model, std::int64_t length);
+// What full recomputation does once more in the backward pass.
+double recomputed_flop_per_token(const config::ModelDescription& model, std::int64_t length);
 
 }  // namespace lockstep::model

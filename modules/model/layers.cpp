@@ -15,6 +15,10 @@ void Linear::forward(Backend& backend, Tensor y, Tensor x, Tensor residual) cons
     backend.linear_forward(y, x, weight_, bias_, residual);
 }
 
+void Linear::forward_part(Backend& backend, Tensor y, Tensor x, Tensor residual, bool with_bias) const {
+    backend.linear_forward(y, x, weight_, with_bias ? bias_ : Tensor(), residual);
+}
+
 void Linear::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, Accumulate accumulate) const {
     backend.product(dx, dy, Transpose::no, weight_, Transpose::no, accumulate);
     backward_parameters(backend, dy, x);
@@ -68,6 +72,61 @@ void Convolution::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, std
     backend.convolution_backward(dx, dweight_, dbias_, dy, x, weight_, length);
 }
 
+void Convolution::plan_handover(Arena& arena, Handover& history, Type type, std::int64_t batch,
+                                const ContextChain& chain, int tag) const {
+    history = Handover(arena, type, {batch, kernel() - 1, width()}, chain, tag);
+}
+
+void Convolution::hand_over(Backend& backend, Handover& history, Tensor x, std::int64_t length, bool again) const {
+    if (again) return;
+    const Tensor last = history.outgoing();
+    const std::int64_t kept = kernel() - 1;
+    if (!last.empty())
+        for (std::int64_t sequence = 0; sequence < last.size(0); ++sequence)
+            backend.copy(last.slice(sequence, 1), x.slice((sequence + 1) * length - kept, kept));
+    history.send();
+    history.receive();
+}
+
+// The kernel knows sequences that begin with zeros, so each is made longer by its history: the gradient of the history
+// comes out in front.
+void Convolution::backward_part(Backend& backend, Arena& workspace, Tensor dx, Tensor dy, Tensor x, Handover& history,
+                                Accumulate accumulate, std::int64_t length) const {
+    const Tensor before = history.incoming();
+    if (before.empty()) return backward(backend, dx, dy, x, length);
+    const std::int64_t kept = kernel() - 1, batch = x.rows() / length;
+    const std::size_t mark = workspace.mark();
+    const Shape longer = {batch * (kept + length), width()};
+    const Tensor long_x = workspace.allocate(x.type(), longer), long_dy = workspace.allocate(x.type(), longer);
+    const Tensor long_dx = workspace.allocate(x.type(), longer), dbefore = history.incoming_gradient();
+    const auto begin = [&](std::int64_t sequence) { return sequence * (kept + length); };
+    backend.fill(long_dy, 0);
+    for (std::int64_t sequence = 0; sequence < batch; ++sequence) {
+        backend.copy(long_x.slice(begin(sequence), kept), before.slice(sequence, 1));
+        backend.copy(long_x.slice(begin(sequence) + kept, length), x.slice(sequence * length, length));
+        backend.copy(long_dy.slice(begin(sequence) + kept, length), dy.slice(sequence * length, length));
+    }
+    backward(backend, long_dx, long_dy, long_x, kept + length);
+    for (std::int64_t sequence = 0; sequence < batch; ++sequence) {
+        const Tensor to = dbefore.slice(sequence, 1), from = long_dx.slice(begin(sequence), kept);
+        if (accumulate == Accumulate::yes)
+            backend.add(to.reshaped(from.shape()), from);
+        else
+            backend.copy(to, from);
+        backend.copy(dx.slice(sequence * length, length), long_dx.slice(begin(sequence) + kept, length));
+    }
+    workspace.release(mark);
+}
+
+void Convolution::add_from_behind(Backend& backend, Tensor dx, const Handover& history, std::int64_t length) const {
+    const Tensor from_behind = history.outgoing_gradient();
+    if (from_behind.empty()) return;
+    const std::int64_t kept = kernel() - 1;
+    for (std::int64_t sequence = 0; sequence < from_behind.size(0); ++sequence)
+        backend.add(dx.slice((sequence + 1) * length - kept, kept),
+                    from_behind.slice(sequence, 1).reshaped({kept, width()}));
+}
+
 void move_convolution_history(Backend& backend, Tensor history, Tensor inputs) {
     const Tensor rows = history.reshaped({history.size(1), history.size(2)});
     const std::int64_t kept = rows.size(0), count = inputs.rows(), width = rows.size(1);
@@ -79,22 +138,28 @@ void move_convolution_history(Backend& backend, Tensor history, Tensor inputs) {
     }
 }
 
-Mlp::Mlp(const ParameterSet& parameters, const std::string& prefix, const config::ModelDescription& model)
+Mlp::Mlp(const ParameterSet& parameters, const std::string& prefix, const config::ModelDescription& model,
+         const TensorGroup& group)
     : swiglu_(model.mlp == "swiglu"),
-      width_(model.mlp_width),
+      adds_bias_(group.first()),
+      width_(group.part().count(model.mlp_width)),
       type_(parameters.compute_type()),
       up_(parameters, prefix + "mlp/up"),
       down_(parameters, prefix + "mlp/down") {
     if (swiglu_) gate_.emplace_back(parameters, prefix + "mlp/gate");
 }
 
-void Mlp::plan(Arena& arena, Saved& saved, std::int64_t rows) const {
+void Mlp::plan(Arena& arena, Saved& saved, std::int64_t rows, bool with_activated) const {
     if (swiglu_) saved.gate = arena.allocate(type_, {rows, width_});
     saved.up = arena.allocate(type_, {rows, width_});
+    if (with_activated) plan_activated(arena, saved, rows);
+}
+
+void Mlp::plan_activated(Arena& arena, Saved& saved, std::int64_t rows) const {
     saved.activated = arena.allocate(type_, {rows, width_});
 }
 
-void Mlp::forward(Backend& backend, Tensor y, Tensor residual, const Saved& saved, Tensor x) const {
+void Mlp::widen(Backend& backend, const Saved& saved, Tensor x) const {
     if (swiglu_) {
         up_.forward(backend, saved.up, x);
         gate_[0].forward(backend, saved.gate, x);
@@ -102,7 +167,17 @@ void Mlp::forward(Backend& backend, Tensor y, Tensor residual, const Saved& save
     } else {
         backend.linear_gelu_forward(saved.activated, saved.up, x, up_.weight(), up_.bias());
     }
-    down_.forward(backend, y, saved.activated, residual);
+}
+
+void Mlp::activate(Backend& backend, const Saved& saved) const {
+    if (swiglu_)
+        backend.swiglu_forward(saved.activated, saved.gate, saved.up);
+    else
+        backend.gelu_forward(saved.activated, saved.up);
+}
+
+void Mlp::narrow(Backend& backend, Tensor y, Tensor residual, const Saved& saved) const {
+    down_.forward_part(backend, y, saved.activated, residual, adds_bias_);
 }
 
 void Mlp::backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dh, const Saved& saved, Tensor x) const {

@@ -1,12 +1,14 @@
 // The small layers blocks are made of. A layer owns no memory: it holds views of its parameters and is given all else.
 // forward reads x and writes y; backward is given dy, writes or adds to dx, and adds to the gradients of its
-// parameters.
+// parameters. Where ranks share a layer, each has its part of the parameters, and y or dx are its partial sums.
 #pragma once
 
 #include <string>
 
 #include "kernels/backend.hpp"
+#include "model/context_chain.hpp"
 #include "model/parameters.hpp"
+#include "model/tensor_group.hpp"
 
 namespace lockstep::model {
 
@@ -18,6 +20,8 @@ class Linear {
   public:
     Linear(const ParameterSet& parameters, const std::string& name);
     void forward(Backend& backend, Tensor y, Tensor x, Tensor residual = {}) const;
+    // The bias is of the sum that the ranks make together: one of them adds it.
+    void forward_part(Backend& backend, Tensor y, Tensor x, Tensor residual, bool with_bias) const;
     void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, Accumulate accumulate) const;
     void backward_parameters(Backend& backend, Tensor dy, Tensor x) const;  // backward without dx
     std::int64_t outputs() const { return weight_.size(0); }
@@ -52,8 +56,19 @@ class Convolution {
   public:
     Convolution(const ParameterSet& parameters, const std::string& name);
     std::int64_t kernel() const { return weight_.size(2); }
+    std::int64_t width() const { return weight_.size(0); }
     void forward(Backend& backend, Tensor y, Tensor x, Tensor history, std::int64_t length) const;
     void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, std::int64_t length) const;  // dx overwritten
+
+    // Where a sequence goes on from another rank: `history` hands over the last inputs [B, k-1, d] of every sequence.
+    void plan_handover(Arena& arena, Handover& history, Type type, std::int64_t batch, const ContextChain& chain,
+                       int tag) const;
+    void hand_over(Backend& backend, Handover& history, Tensor x, std::int64_t length, bool again) const;
+    // Backward in parts, between history.receive_gradient() and history.send_gradient(): dx (overwritten) without what
+    // comes from behind, and the gradient of the history, overwritten or added to; then what comes from behind.
+    void backward_part(Backend& backend, Arena& workspace, Tensor dx, Tensor dy, Tensor x, Handover& history,
+                       Accumulate accumulate, std::int64_t length) const;
+    void add_from_behind(Backend& backend, Tensor dx, const Handover& history, std::int64_t length) const;
 
   private:
     Tensor weight_, bias_, dweight_, dbias_;
@@ -66,17 +81,23 @@ void move_convolution_history(Backend& backend, Tensor history, Tensor inputs);
 class Mlp {
   public:
     struct Saved {
-        Tensor gate, up, activated;  // [N, mlp_width]
+        Tensor gate, up, activated;  // [N, mlp_width], this rank's part of the columns
     };
-    Mlp(const ParameterSet& parameters, const std::string& prefix, const config::ModelDescription& model);
-    void plan(Arena& arena, Saved& saved, std::int64_t rows) const;
-    // y = residual + mlp(x); y may be the residual
-    void forward(Backend& backend, Tensor y, Tensor residual, const Saved& saved, Tensor x) const;
+    Mlp(const ParameterSet& parameters, const std::string& prefix, const config::ModelDescription& model,
+        const TensorGroup& group);
+    void plan(Arena& arena, Saved& saved, std::int64_t rows, bool with_activated = true) const;
+    void plan_activated(Arena& arena, Saved& saved, std::int64_t rows) const;
+    // saved from x, in two steps of which the second can be made again
+    void widen(Backend& backend, const Saved& saved, Tensor x) const;
+    void activate(Backend& backend, const Saved& saved) const;  // again, from gate and up
+    // y = residual + this rank's part of mlp(x); the residual may be empty, or y
+    void narrow(Backend& backend, Tensor y, Tensor residual, const Saved& saved) const;
     void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dh, const Saved& saved,
                   Tensor x) const;  // dx overwritten
+    std::int64_t width() const { return width_; }
 
   private:
-    bool swiglu_;
+    bool swiglu_, adds_bias_;
     std::int64_t width_;
     Type type_;
     std::vector<Linear> gate_;  // one, or none for gelu

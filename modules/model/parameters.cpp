@@ -1,6 +1,6 @@
 #include "model/parameters.hpp"
 
-#include <cmath>
+#include <algorithm>
 
 #include "base/random.hpp"
 #include "device/parallel.hpp"
@@ -8,161 +8,97 @@
 namespace lockstep::model {
 namespace {
 
-constexpr std::int64_t convolution_kernel = 4;
-constexpr double deviation = 0.02;
+constexpr double convolution_bound = 0.5;  // 1/√4, of its kernel
 
-class Lister {
-  public:
-    Lister(const config::ModelDescription& model, std::vector<ParameterDescription>& list)
-        : model_(model), list_(list) {}
+Arena make_flat(Device device, std::int64_t count, Type type, const char* name, Tensor& all) {
+    Arena arena(device, static_cast<std::size_t>(count) * type_bytes(type) + Arena::device_alignment, name);
+    if (count > 0) all = arena.allocate(type, {count});
+    return arena;
+}
 
-    void embedding() {
-        matrix("embedding/weight", {model_.vocabulary, model_.width}, Split::axis0);
-        if (model_.position == "learned") matrix("position/weight", {model_.context, model_.width}, Split::none);
-    }
+// Element `index` of the slice, as an element of the whole tensor.
+std::uint64_t element_of_whole(const ParameterDescription& parameter, const Slice& slice, std::int64_t index) {
+    std::int64_t behind = 1;  // elements of one step along the axis
+    for (std::size_t axis = static_cast<std::size_t>(slice.axis) + 1; axis < parameter.shape.size(); ++axis)
+        behind *= parameter.shape[axis];
+    const std::int64_t in_slice = slice.extent * behind;
+    const std::int64_t in_whole = parameter.shape[static_cast<std::size_t>(slice.axis)] * behind;
+    return static_cast<std::uint64_t>(index / in_slice * in_whole + slice.offset * behind + index % in_slice);
+}
 
-    void head() {
-        norm("final_norm");
-        if (!model_.tied_head) matrix("head/weight", {model_.vocabulary, model_.width}, Split::axis0);
+float initial_value(const ParameterDescription& parameter, const RandomStream& random, std::uint64_t element) {
+    switch (parameter.initial) {
+        case Initial::normal:
+            return static_cast<float>(parameter.deviation * random.normal(element));
+        case Initial::zero:
+            return 0;
+        case Initial::one:
+            return 1;
+        case Initial::convolution:
+            return static_cast<float>(convolution_bound * (2 * random.uniform(element) - 1));
     }
-
-    void block(std::int64_t number) {
-        prefix_ = "blocks/" + std::to_string(number) + "/";
-        if (model_.is_ttt() && model_.ttt.pre_conv) {
-            norm("pre_convolution_norm");
-            convolution("pre_convolution", Split::none);
-        }
-        norm("mixer_norm");
-        model_.is_ttt() ? ttt_mixer() : attention_mixer();
-        norm("mlp_norm");
-        mlp();
-        prefix_.clear();
-    }
-
-  private:
-    void add(const std::string& name, const Shape& shape, Initial initial, double width, Split split, bool is_matrix) {
-        list_.push_back({prefix_ + name, shape, initial, width, split, is_matrix});
-    }
-    void matrix(const std::string& name, const Shape& shape, Split split, double width = deviation) {
-        add(name, shape, Initial::normal, width, split, true);
-    }
-    void zeros(const std::string& name, const Shape& shape, Split split) {
-        add(name, shape, Initial::zero, 0, split, false);
-    }
-    void ones(const std::string& name, const Shape& shape, Split split) {
-        add(name, shape, Initial::one, 0, split, false);
-    }
-
-    void norm(const std::string& name) {
-        ones(name + "/weight", {model_.width}, Split::none);
-        if (model_.norm == "layer") zeros(name + "/bias", {model_.width}, Split::none);
-    }
-
-    void convolution(const std::string& name, Split split) {
-        add(name + "/weight", {model_.width, 1, convolution_kernel}, Initial::convolution, 0, split, false);
-        add(name + "/bias", {model_.width}, Initial::convolution, 0, split, false);
-    }
-
-    void linear(const std::string& name, std::int64_t out, std::int64_t in, Split split, bool bias,
-                double width = deviation) {
-        matrix(name + "/weight", {out, in}, split, width);
-        if (bias) zeros(name + "/bias", {out}, split == Split::axis0 ? Split::axis0 : Split::none);
-    }
-
-    // GPT-2's scaling of the projections that write to the residual stream; the TTT papers' models do without.
-    double residual_deviation() const {
-        return model_.is_ttt() ? deviation : deviation / std::sqrt(2.0 * static_cast<double>(model_.layers));
-    }
-
-    void attention_mixer() {
-        const std::int64_t d = model_.width, key_width = model_.kv_heads * model_.head_width();
-        const bool all = model_.bias == "all", qkv = all || model_.bias == "qkv";
-        linear("mixer/query", d, d, Split::axis0, qkv);
-        linear("mixer/key", key_width, d, Split::axis0, qkv);
-        linear("mixer/value", key_width, d, Split::axis0, qkv);
-        linear("mixer/output", d, d, Split::axis1, all, residual_deviation());
-    }
-
-    void ttt_mixer() {
-        const std::int64_t d = model_.width, heads = model_.heads, f = model_.head_width();
-        const bool mlp_inner = model_.mixer == "ttt-mlp";
-        const std::int64_t g = mlp_inner ? 4 * f : f;
-        linear("mixer/query", d, d, Split::axis0, false);
-        if (model_.ttt.share_qk) {
-            convolution("mixer/query_convolution", Split::axis0);
-            convolution("mixer/key_convolution", Split::axis0);
-        } else {
-            linear("mixer/key", d, d, Split::axis0, false);
-        }
-        linear("mixer/value", d, d, Split::axis0, false);
-        if (model_.ttt.gate) linear("mixer/gate", d, d, Split::axis0, false);
-        linear("mixer/output", d, d, Split::axis1, false, residual_deviation());
-        matrix("mixer/inner/weight1", {heads, f, g}, Split::axis0);
-        zeros("mixer/inner/bias1", {heads, 1, g}, Split::axis0);
-        if (mlp_inner) {
-            matrix("mixer/inner/weight2", {heads, g, f}, Split::axis0);
-            zeros("mixer/inner/bias2", {heads, 1, f}, Split::axis0);
-        }
-        ones("mixer/inner_norm/weight", {heads, f}, Split::axis0);
-        zeros("mixer/inner_norm/bias", {heads, f}, Split::axis0);
-        matrix("mixer/step_size/weight", {heads, 1, d}, Split::axis0);
-        zeros("mixer/step_size/bias", {heads, 1}, Split::axis0);
-        zeros("mixer/token_step", {model_.ttt.mini_batch}, Split::none);
-        ones("mixer/post_norm/weight", {d}, Split::axis0);
-        zeros("mixer/post_norm/bias", {d}, Split::axis0);
-    }
-
-    void mlp() {
-        const std::int64_t d = model_.width, hidden = model_.mlp_width;
-        const bool bias = model_.bias == "all";
-        if (model_.mlp == "swiglu") linear("mlp/gate", hidden, d, Split::axis0, bias);
-        linear("mlp/up", hidden, d, Split::axis0, bias);
-        linear("mlp/down", d, hidden, Split::axis1, bias, residual_deviation());
-    }
-
-    const config::ModelDescription& model_;
-    std::vector<ParameterDescription>& list_;
-    std::string prefix_;
-};
+    throw fault_error("unknown initial value");
+}
 
 }  // namespace
 
-StageRange whole_model(const config::ModelDescription& model) {
-    return {0, model.layers, true, true};
-}
-
-std::vector<ParameterDescription> describe_parameters(const config::ModelDescription& model, const StageRange& range) {
-    std::vector<ParameterDescription> list;
-    Lister lister(model, list);
-    if (range.embedding || (range.head && model.tied_head)) lister.embedding();
-    for (std::int64_t number = range.first_block; number < range.last_block; ++number) lister.block(number);
-    if (range.head) lister.head();
-    return list;
-}
-
-std::int64_t parameter_count(const config::ModelDescription& model) {
-    std::int64_t count = 0;
-    for (const auto& parameter : describe_parameters(model, whole_model(model)))
-        count += element_count(parameter.shape);
-    return count;
-}
-
 ParameterSet::ParameterSet(Device device, std::vector<ParameterDescription> descriptions, bool with_gradients,
                            Type compute)
-    : descriptions_(std::move(descriptions)), compute_(compute) {
-    std::int64_t total = 0;
-    for (std::size_t i = 0; i < descriptions_.size(); ++i) {
-        index_[descriptions_[i].name] = i;
-        offsets_.push_back(total);
-        total += (element_count(descriptions_[i].shape) + alignment - 1) / alignment * alignment;
+    : ParameterSet(device, ParameterLayout(std::move(descriptions), Part{}), with_gradients, compute) {}
+
+ParameterSet::ParameterSet(Device device, ParameterLayout layout, bool with_gradients, Type compute,
+                           std::vector<Piece> owned)
+    : layout_(std::move(layout)), compute_(compute), owned_(std::move(owned)) {
+    for (std::size_t i = 0; i < layout_.size(); ++i) index_[descriptions()[i].name] = i;
+    const std::int64_t total = layout_.total();
+    const bool divided = !owned_.empty();
+    if (!divided) owned_ = {{0, total}};
+    if (divided && compute_ != Type::fp32) {
+        std::int64_t count = 0;
+        for (const Piece& piece : owned_) count += piece.count;
+        Tensor all_owned;
+        values_ = make_flat(device, count, Type::fp32, "parameters", all_owned);
+        std::int64_t first = 0;
+        for (const Piece& piece : owned_) {
+            owned_values_.push_back(piece.count > 0 ? all_owned.slice(first, piece.count) : Tensor());
+            first += piece.count;
+        }
+    } else {
+        values_ = make_flat(device, total, Type::fp32, "parameters", all_values_);
+        for (const Piece& piece : owned_) owned_values_.push_back(all_values_.slice(piece.first, piece.count));
     }
-    const auto make = [&](Arena& arena, Type type, const char* name) {
-        arena = Arena(device, static_cast<std::size_t>(total) * type_bytes(type) + Arena::device_alignment, name);
-        return arena.allocate(type, {total});
-    };
-    all_values_ = make(values_, Type::fp32, "parameters");
-    if (compute_ != Type::fp32) all_working_ = make(working_, compute_, "working parameters");
-    if (with_gradients) all_gradients_ = make(gradients_, Type::fp32, "gradients");
+    if (compute_ != Type::fp32) working_ = make_flat(device, total, compute_, "working parameters", all_working_);
+    if (with_gradients) gradients_ = make_flat(device, total, Type::fp32, "gradients", all_gradients_);
+    if (all_values_.empty()) {
+        for (std::size_t i = 0; i < layout_.size(); ++i) {
+            exact_offsets_.push_back(exact_offsets_.empty() ? 0 : exact_offsets_.back());
+            if (i > 0 && descriptions()[i - 1].exact)
+                exact_offsets_.back() += layout_.offset(i) - layout_.offset(i - 1);
+        }
+        exact_ = make_flat(device, exact_position(total), Type::fp32, "exact parameters", all_exact_);
+        plan_exact();
+    }
+}
+
+// How many elements of exact parameters lie before a position of the flat tensors.
+std::int64_t ParameterSet::exact_position(std::int64_t position) const {
+    if (layout_.size() == 0) return 0;
+    const std::size_t index = layout_.at(position);
+    return exact_offsets_[index] + (descriptions()[index].exact ? position - layout_.offset(index) : 0);
+}
+
+void ParameterSet::plan_exact() {
+    for (std::size_t i = 0; i < layout_.size(); ++i) {
+        if (!descriptions()[i].exact) continue;
+        const std::int64_t begin = layout_.offset(i), end = begin + layout_.count(i);
+        for (std::size_t p = 0; p < owned_.size(); ++p) {
+            const std::int64_t first = std::max(begin, owned_[p].first);
+            const std::int64_t last = std::min(end, owned_[p].first + owned_[p].count);
+            if (first >= last) continue;
+            exact_copies_.emplace_back(all_exact_.slice(exact_offsets_[i] + first - begin, last - first),
+                                       owned_values_[p].slice(first - owned_[p].first, last - first));
+        }
+    }
 }
 
 std::size_t ParameterSet::at(const std::string& name) const {
@@ -173,12 +109,14 @@ std::size_t ParameterSet::at(const std::string& name) const {
 
 Tensor ParameterSet::part(Tensor all, std::size_t index) const {
     if (all.empty()) return {};
-    const Shape& shape = descriptions_[index].shape;
-    return all.slice(offsets_[index], element_count(shape)).reshaped(shape);
+    return all.slice(layout_.offset(index), layout_.count(index)).reshaped(layout_.slice(index).shape);
 }
 
 Tensor ParameterSet::value(const std::string& name) const {
-    return part(all_values_, at(name));
+    const std::size_t index = at(name);
+    if (!all_values_.empty()) return part(all_values_, index);
+    LOCKSTEP_ASSERT(descriptions()[index].exact);
+    return all_exact_.slice(exact_offsets_[index], layout_.count(index)).reshaped(layout_.slice(index).shape);
 }
 Tensor ParameterSet::gradient(const std::string& name) const {
     return part(all_gradients_, at(name));
@@ -188,41 +126,57 @@ Tensor ParameterSet::working(const std::string& name) const {
     return part(compute_ == Type::fp32 ? all_values_ : all_working_, at(name));
 }
 
+std::vector<ParameterSet::Shared> ParameterSet::shared(const Piece& range,
+                                                       const std::vector<std::int64_t>& cuts) const {
+    if (compute_ == Type::fp32) return {{all_values_.slice(range.first, range.count), cuts}};
+    std::vector<Shared> list = {{all_working_.slice(range.first, range.count), cuts}};
+    if (!all_values_.empty()) return list;
+    const std::int64_t first = exact_position(range.first), last = exact_position(range.first + range.count);
+    if (last == first) return list;
+    Shared exact{all_exact_.slice(first, last - first), {}};
+    for (const std::int64_t cut : cuts) exact.cuts.push_back(exact_position(range.first + cut) - first);
+    list.push_back(std::move(exact));
+    return list;
+}
+
 void ParameterSet::initialize(kernels::Backend& backend, std::uint64_t seed) {
+    constexpr std::int64_t at_a_time = std::int64_t{1} << 20;  // elements made on the host
     std::vector<float> values;
-    for (std::size_t i = 0; i < descriptions_.size(); ++i) {
-        const ParameterDescription& parameter = descriptions_[i];
-        const Tensor tensor = part(all_values_, i);
-        values.resize(static_cast<std::size_t>(tensor.count()));
-        const RandomStream random(seed, "parameter/" + parameter.name);
-        const double bound = 1.0 / std::sqrt(static_cast<double>(convolution_kernel));
-        parallel_for(tensor.count(), 4096, [&](std::int64_t first, std::int64_t last, int) {
-            for (std::int64_t e = first; e < last; ++e) {
-                const auto index = static_cast<std::uint64_t>(e);
-                float& value = values[static_cast<std::size_t>(e)];
-                switch (parameter.initial) {
-                    case Initial::normal:
-                        value = static_cast<float>(parameter.deviation * random.normal(index));
-                        break;
-                    case Initial::zero:
-                        value = 0;
-                        break;
-                    case Initial::one:
-                        value = 1;
-                        break;
-                    case Initial::convolution:
-                        value = static_cast<float>(bound * (2 * random.uniform(index) - 1));
-                        break;
-                }
+    for (std::size_t i = 0; i < layout_.size(); ++i) {
+        const RandomStream random(seed, "parameter/" + descriptions()[i].name);
+        // Where this rank keeps the parameter: in whole, or in the pieces it owns.
+        const std::int64_t begin = layout_.offset(i), end = begin + layout_.count(i);
+        for (std::size_t p = 0; p < owned_.size(); ++p) {
+            const Piece kept = all_values_.empty() ? owned_[p] : Piece{0, layout_.total()};
+            const Tensor to = all_values_.empty() ? owned_values_[p] : all_values_;
+            const std::int64_t last = std::min(end, kept.first + kept.count);
+            for (std::int64_t first = std::max(begin, kept.first); first < last; first += at_a_time) {
+                const std::int64_t count = std::min(at_a_time, last - first);
+                values.resize(static_cast<std::size_t>(count));
+                parallel_for(count, 4096, [&](std::int64_t from, std::int64_t until, int) {
+                    for (std::int64_t e = from; e < until; ++e)
+                        values[static_cast<std::size_t>(e)] =
+                            initial_value(descriptions()[i], random,
+                                          element_of_whole(descriptions()[i], layout_.slice(i), first - begin + e));
+                });
+                backend.upload(to.slice(first - kept.first, count), values.data());
             }
-        });
-        backend.upload(tensor, values.data());
+            if (!all_values_.empty()) break;
+        }
     }
     refresh_working(backend);
 }
 
 void ParameterSet::refresh_working(kernels::Backend& backend) {
-    if (!all_working_.empty()) backend.copy(all_working_, all_values_);
+    if (compute_ != Type::fp32)
+        for (std::size_t p = 0; p < owned_.size(); ++p)
+            if (owned_[p].count > 0)
+                backend.copy(all_working_.slice(owned_[p].first, owned_[p].count), owned_values_[p]);
+    refresh_exact(backend);
+}
+
+void ParameterSet::refresh_exact(kernels::Backend& backend) {
+    for (const auto& [to, from] : exact_copies_) backend.copy(to, from);
 }
 
 }  // namespace lockstep::model

@@ -1,76 +1,86 @@
-// The registry of a model's learned tensors: names (as in checkpoints), shapes, initial values, how tensor parallelism
-// would split them; and their memory on one rank.
+// The memory of one rank's learned tensors: values, working copies, gradients.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "config/model_description.hpp"
 #include "device/memory.hpp"
 #include "device/tensor.hpp"
 #include "kernels/backend.hpp"
+#include "model/parameter_description.hpp"
 
 namespace lockstep::model {
 
-enum class Initial { normal, zero, one, convolution };  // N(0, deviation²); 0; 1; uniform ±1/√kernel
-enum class Split { none, axis0, axis1 };                // which axis tensor parallelism cuts
-
-struct ParameterDescription {
-    std::string name;  // "blocks/0/mixer/query/weight"
-    Shape shape;
-    Initial initial = Initial::normal;
-    double deviation = 0.02;
-    Split split = Split::none;
-    bool matrix = false;  // a weight of a matrix product or an embedding: decay = "matrices" decays it
+// Elements [first, first + count) of a flat tensor.
+struct Piece {
+    std::int64_t first = 0, count = 0;
 };
 
-// What part of the model a rank owns: blocks [first_block, last_block), with or without the two ends.
-struct StageRange {
-    std::int64_t first_block = 0, last_block = 0;
-    bool embedding = true, head = true;
-};
-StageRange whole_model(const config::ModelDescription& model);
-
-// In a fixed order: embedding, blocks, final norm, head. A tied head has no tensor of its own; a last stage that has
-// not the embedding then holds a copy of it under the same name.
-std::vector<ParameterDescription> describe_parameters(const config::ModelDescription& model, const StageRange& range);
-std::int64_t parameter_count(const config::ModelDescription& model);
-
-// Values and gradients, fp32, and where the compute type is another the working copies of the values in that type: each
-// kind in one arena and in the same order, so that the optimizer and the reductions see one flat tensor. Tensors begin
-// at multiples of `alignment` elements; the padding between them is zero in all.
+// Values and gradients are fp32; where the compute type is another there are working copies of the values in it. Each
+// kind is one flat tensor in the order of the layout, so that the optimizer and the reductions see few tensors.
+//
+// Where replicas divide the values among themselves, a rank keeps the fp32 values of the pieces it owns, and whole only
+// what it computes with: the working copies and, in a flat tensor of their own, the fp32 values of exact parameters.
+// (Where the compute type is fp32 the values are what it computes with, so all are kept.)
 class ParameterSet {
   public:
-    static constexpr std::int64_t alignment = 128;
+    // `owned`: ascending, each at multiples of the layout's alignment; empty: everything, nothing is divided.
+    ParameterSet(Device device, ParameterLayout layout, bool with_gradients, Type compute = Type::fp32,
+                 std::vector<Piece> owned = {});
+    // A whole model on one rank.
     ParameterSet(Device device, std::vector<ParameterDescription> descriptions, bool with_gradients,
                  Type compute = Type::fp32);
-    const std::vector<ParameterDescription>& descriptions() const { return descriptions_; }
+
+    const ParameterLayout& layout() const { return layout_; }
+    const std::vector<ParameterDescription>& descriptions() const { return layout_.descriptions(); }
     bool has(const std::string& name) const { return index_.count(name) > 0; }
-    Tensor value(const std::string& name) const;
+    Tensor value(const std::string& name) const;     // fp32; of an exact parameter, or where nothing is divided
     Tensor working(const std::string& name) const;   // of the compute type: for products and embeddings
     Tensor gradient(const std::string& name) const;  // empty without gradients
     Type compute_type() const { return compute_; }
+
+    // Flat, all of them; empty where there are none.
     Tensor all_values() const { return all_values_; }
-    Tensor all_working() const { return all_working_; }  // empty where the compute type is fp32
+    Tensor all_working() const { return all_working_; }
     Tensor all_gradients() const { return all_gradients_; }
-    std::size_t bytes() const { return values_.capacity() + working_.capacity(); }
-    // A tensor of `arena` laid out like the values: where parameter `index` lies in a flat tensor of all.
-    std::int64_t offset(std::size_t index) const { return offsets_[index]; }
-    Tensor part(Tensor all, std::size_t index) const;
-    // Initial values: a function of (seed, name, element) alone.
+    Tensor part(Tensor all, std::size_t index) const;  // parameter `index` of a flat tensor of all
+
+    // The pieces this rank updates, and their fp32 values.
+    const std::vector<Piece>& owned() const { return owned_; }
+    Tensor owned_value(std::size_t piece) const { return owned_values_[piece]; }
+
+    // What replicas give each other after an update of the piece [first, first + count): flat tensors, and for a
+    // position within the piece where that is in each.
+    struct Shared {
+        Tensor tensor;
+        std::vector<std::int64_t> cuts;
+    };
+    std::vector<Shared> shared(const Piece& range, const std::vector<std::int64_t>& cuts) const;
+
+    // Initial values: a function of (seed, name, element of the whole tensor) alone. Of owned pieces, as after an
+    // update.
     void initialize(kernels::Backend& backend, std::uint64_t seed);
-    void refresh_working(kernels::Backend& backend);  // from the values
+    void refresh_working(kernels::Backend& backend);  // from the values this rank owns
+    void refresh_exact(kernels::Backend& backend);    // likewise, where an update has written the working copies
+    std::size_t value_bytes() const { return values_.capacity() + working_.capacity() + exact_.capacity(); }
+    std::size_t gradient_bytes() const { return gradients_.capacity(); }
 
   private:
     std::size_t at(const std::string& name) const;
-    std::vector<ParameterDescription> descriptions_;
+    std::int64_t exact_position(std::int64_t position) const;
+    void plan_exact();
+    ParameterLayout layout_;
     std::map<std::string, std::size_t> index_;
-    std::vector<std::int64_t> offsets_;
     Type compute_;
-    Arena values_, working_, gradients_;
-    Tensor all_values_, all_working_, all_gradients_;
+    std::vector<Piece> owned_;
+    std::vector<Tensor> owned_values_;
+    std::vector<std::int64_t> exact_offsets_;              // of each parameter: elements of exact ones before it
+    std::vector<std::pair<Tensor, Tensor>> exact_copies_;  // to, from: of what this rank owns
+    Arena values_, working_, gradients_, exact_;
+    Tensor all_values_, all_working_, all_gradients_, all_exact_;
 };
 
 }  // namespace lockstep::model

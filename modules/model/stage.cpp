@@ -11,39 +11,35 @@ namespace {
 // Logits are made for so many rows at a time that they stay near this size.
 constexpr std::int64_t logits_bytes_cpu = std::int64_t{32} << 20, logits_bytes_cuda = std::int64_t{512} << 20;
 
-class OptionalScope {
-  public:
-    OptionalScope(trace::Tracer* tracer, const std::vector<trace::RegionId>& regions, std::size_t index)
-        : tracer_(tracer), region_(tracer ? regions[index] : -1) {
-        if (tracer_) tracer_->begin(region_);
-    }
-    ~OptionalScope() {
-        if (tracer_) tracer_->end(region_);
-    }
-    OptionalScope(const OptionalScope&) = delete;
-    OptionalScope& operator=(const OptionalScope&) = delete;
-
-  private:
-    trace::Tracer* tracer_;
-    trace::RegionId region_;
-};
+const Neighbours& neighbours_of(const StageOptions& options) {
+    return options.neighbours ? *options.neighbours : no_neighbours();
+}
 
 }  // namespace
 
 Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDescription& model,
              const StageOptions& options)
-    : backend_(backend), model_(model), options_(options), type_(parameters.compute_type()) {
+    : backend_(backend),
+      model_(model),
+      options_(options),
+      group_(neighbours_of(options).group),
+      chain_(neighbours_of(options).chain),
+      type_(parameters.compute_type()) {
     const StageRange& range = options.range;
     if (range.embedding) {
         table_ = parameters.working("embedding/weight");
         dtable_ = parameters.gradient("embedding/weight");
         if (model.position == "learned") {
-            position_ = parameters.working("position/weight");
-            dposition_ = parameters.gradient("position/weight");
+            // The positions of this rank's stretch of the sequence.
+            const std::int64_t first = chain_.rank() * options.shape.length;
+            const std::int64_t count = chain_.alone() ? model.context : options.shape.length;
+            const Tensor gradient = parameters.gradient("position/weight");
+            position_ = parameters.working("position/weight").slice(first, count);
+            if (!gradient.empty()) dposition_ = gradient.slice(first, count);
         }
     }
     for (std::int64_t number = range.first_block; number < range.last_block; ++number) {
-        blocks_.emplace_back(backend, parameters, number, model);
+        blocks_.emplace_back(backend, parameters, number, model, neighbours_of(options));
         if (!options.tracer) continue;
         const std::string name = "/block_" + std::to_string(number);
         forward_regions_.push_back(options.tracer->region("epoch/step/forward" + name, trace::Detail::layer));
@@ -57,59 +53,66 @@ Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDesc
     }
     Arena measure(backend.device());
     std::vector<Slot> unused;
-    plan(measure, unused);
+    std::optional<Block::Saved> unused_too;
+    plan(measure, unused, unused_too);
     activations_ = Arena(backend.device(), measure.peak(), "activations");
-    plan(activations_, slots_);
+    plan(activations_, slots_, remade_);
     Arena workspace(backend.device());
     plan_workspace(workspace);
     workspace_ = Arena(backend.device(), workspace.peak(), "workspace");
 }
 
-void Stage::plan(Arena& arena, std::vector<Slot>& slots) const {
+void Stage::plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Saved>& remade) const {
     slots.clear();
-    const Shape rows = {options_.shape.rows(), model_.width};
+    const bool remake = options_.recompute == Recompute::full;
+    const std::int64_t rows_here = group_.stream_rows(options_.shape.rows());
+    const Shape rows = {rows_here, model_.width};
     for (int number = 0; number < options_.slots; ++number) {
         Slot slot;
         slot.input = arena.allocate(type_, rows);
         if (options_.training) slot.gradient = arena.allocate(type_, rows);
-        for (const Block& block : blocks_) slot.blocks.push_back(block.plan(arena, options_.shape, options_.training));
+        for (const Block& block : blocks_) {
+            slot.kept.push_back(block.plan_kept(arena, options_.shape));
+            if (!remake) slot.saved.push_back(block.plan(arena, options_.shape, options_.training, options_.recompute));
+        }
         if (final_norm_) {
             slot.normed = arena.allocate(type_, rows);
-            final_norm_->plan(arena, slot.final_statistics, options_.shape.rows());
+            final_norm_->plan(arena, slot.final_statistics, rows_here);
         }
         slots.push_back(std::move(slot));
     }
+    // All blocks are alike.
+    if (remake && !blocks_.empty())
+        remade = blocks_.front().plan(arena, options_.shape, options_.training, options_.recompute);
 }
 
-// The largest sum of temporaries that live at one time, by the same order of cuts that backward makes.
+Block::Saved& Stage::saved(Slot& slot, std::size_t block) {
+    return remade_ ? *remade_ : slot.saved[block];
+}
+
 void Stage::plan_workspace(Arena& arena) const {
     const std::int64_t rows = options_.shape.rows(), d = model_.width;
-    const auto cut = [&](std::int64_t columns) { arena.allocate(type_, {rows, columns}); };
-    if (options_.training) {
-        cut(d);  // the block's gradient of a normed tensor
-        const std::size_t mark = arena.mark();
-        for (int i = 0; i < 3; ++i) cut(model_.mlp_width);
-        arena.release(mark);
-        for (int i = 0; i < 6; ++i) cut(d);  // the mixer's
-        cut(model_.heads);
-        arena.allocate(Type::fp32, {rows, model_.heads});
-        arena.allocate(Type::fp32, {model_.ttt.mini_batch});
+    if (!blocks_.empty()) blocks_.front().plan_workspace(arena, options_.shape, options_.training);
+    const std::size_t mark = arena.mark();
+    for (int i = 0; i < (group_.divides_rows() ? 3 : 1); ++i) arena.allocate(type_, {rows, d});
+    if (options_.range.head) {
+        arena.allocate(type_, {head_rows(), head_.size(0)});
+        if (!group_.alone()) arena.allocate(Type::fp32, {head_rows(), 1});
+        if (!group_.alone()) arena.allocate(Type::fp32, {head_rows(), 2});
     }
-    arena.release(0);
-    arena.allocate(type_, {head_rows(), model_.vocabulary});
-    if (options_.training) cut(d);
-    arena.release(0);
+    arena.release(mark);
 }
 
 std::int64_t Stage::head_rows() const {
     const std::int64_t most = backend_.device().kind == DeviceKind::cpu ? logits_bytes_cpu : logits_bytes_cuda;
-    const std::int64_t fitting = most / (model_.vocabulary * static_cast<std::int64_t>(type_bytes(type_)));
+    const std::int64_t fitting =
+        most / std::max<std::int64_t>(1, head_.size(0) * static_cast<std::int64_t>(type_bytes(type_)));
     return std::clamp<std::int64_t>(fitting, 1, std::max<std::int64_t>(1, options_.shape.rows()));
 }
 
 Tensor Stage::hidden_output(int slot) const {
-    const Slot& kept = slots_[static_cast<std::size_t>(slot)];
-    return kept.blocks.empty() ? kept.input : kept.blocks.back().output;
+    const Slot& at = slots_[static_cast<std::size_t>(slot)];
+    return at.kept.empty() ? at.input : at.kept.back().output;
 }
 
 void Stage::set_inner_rate_factor(double factor) {
@@ -117,39 +120,64 @@ void Stage::set_inner_rate_factor(double factor) {
 }
 
 void Stage::forward(int slot, Tensor ids) {
-    Slot& kept = slots_[static_cast<std::size_t>(slot)];
-    if (options_.range.embedding)
-        backend_.embedding_forward(kept.input, ids, table_, 0, position_, options_.shape.length, 0);
-    Tensor h = kept.input;
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
-        const OptionalScope timed(timed_ ? options_.tracer : nullptr, forward_regions_, i);
-        blocks_[i].forward(backend_, workspace_, kept.blocks[i], h, options_.shape);
-        h = kept.blocks[i].output;
+    Slot& at = slots_[static_cast<std::size_t>(slot)];
+    if (options_.range.embedding) {
+        const std::size_t mark = workspace_.mark();
+        const Tensor partial = group_.partial_for(workspace_, at.input, options_.shape.rows());
+        backend_.embedding_forward(partial, ids, table_, group_.part().first(model_.vocabulary),
+                                   group_.first() ? position_ : Tensor(), options_.shape.length, 0);
+        group_.add_up(backend_, at.input, partial);
+        workspace_.release(mark);
     }
-    if (final_norm_) final_norm_->forward(backend_, kept.normed, kept.final_statistics, h);
+    Tensor h = at.input;
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+        const trace::OptionalScope timed(timed_ ? options_.tracer : nullptr,
+                                         options_.tracer ? forward_regions_[i] : -1);
+        blocks_[i].forward(backend_, workspace_, saved(at, i), at.kept[i], h, options_.shape);
+        h = at.kept[i].output;
+    }
+    if (final_norm_) final_norm_->forward(backend_, at.normed, at.final_statistics, h);
+}
+
+void Stage::cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale) {
+    if (group_.alone()) {
+        backend_.cross_entropy(losses, logits, targets, gradient_scale, options_.loss_scale);
+        return;
+    }
+    const std::size_t mark = workspace_.mark();
+    const std::int64_t rows = logits.rows(), first_id = group_.part().first(model_.vocabulary);
+    const Tensor maxima = workspace_.allocate(Type::fp32, {rows}), sums = workspace_.allocate(Type::fp32, {rows, 2});
+    backend_.cross_entropy_maxima(maxima, logits);
+    group_.maximum(maxima);
+    backend_.cross_entropy_sums(sums, logits, maxima, targets, first_id);
+    group_.sum(sums);
+    backend_.cross_entropy_finish(losses, logits, maxima, sums, targets, first_id, gradient_scale, options_.loss_scale);
+    workspace_.release(mark);
 }
 
 void Stage::loss(int slot, Tensor targets, float gradient_scale, Tensor losses) {
     LOCKSTEP_ASSERT(options_.range.head);
-    Slot& kept = slots_[static_cast<std::size_t>(slot)];
+    Slot& at = slots_[static_cast<std::size_t>(slot)];
     const bool backward = options_.training && gradient_scale != 0;
     const std::size_t mark = workspace_.mark();
     const std::int64_t rows = options_.shape.rows(), most = head_rows();
-    const Tensor all_logits = workspace_.allocate(type_, {most, model_.vocabulary});
-    const Tensor dnormed = backward ? workspace_.allocate(type_, {rows, model_.width}) : Tensor();
+    const Tensor all_normed = group_.gathered(workspace_, backend_, at.normed, rows);
+    const Tensor dnormed = backward ? workspace_.allocate(type_, at.normed.shape()) : Tensor();
+    const Tensor all_dnormed = backward ? group_.partial_for(workspace_, dnormed, rows) : Tensor();
+    const Tensor all_logits = workspace_.allocate(type_, {most, head_.size(0)});
     for (std::int64_t first = 0; first < rows; first += most) {
         const std::int64_t count = std::min(most, rows - first);
-        const Tensor logits = all_logits.slice(0, count), normed = kept.normed.slice(first, count);
+        const Tensor logits = all_logits.slice(0, count), normed = all_normed.slice(first, count);
         backend_.product(logits, normed, Transpose::no, head_, Transpose::yes, Accumulate::no);
-        backend_.cross_entropy(losses.slice(first, count), logits, targets.slice(first, count),
-                               backward ? gradient_scale : 0, {});
+        cross_entropy(losses.slice(first, count), logits, targets.slice(first, count), backward ? gradient_scale : 0);
         if (!backward) continue;
-        backend_.product(dnormed.slice(first, count), logits, Transpose::no, head_, Transpose::no, Accumulate::no);
+        backend_.product(all_dnormed.slice(first, count), logits, Transpose::no, head_, Transpose::no, Accumulate::no);
         backend_.product(dhead_, logits, Transpose::yes, normed, Transpose::no, Accumulate::yes);
     }
     if (backward) {
-        backend_.fill(kept.gradient, 0);  // a norm's backward adds
-        final_norm_->backward(backend_, kept.gradient, dnormed, hidden_output(slot), kept.final_statistics);
+        group_.add_up(backend_, dnormed, all_dnormed);
+        backend_.fill(at.gradient, 0);  // a norm's backward adds
+        final_norm_->backward(backend_, at.gradient, dnormed, hidden_output(slot), at.final_statistics);
     }
     workspace_.release(mark);
 }
@@ -161,21 +189,32 @@ void Stage::backward(int slot, Tensor ids) {
 
 void Stage::backward_blocks(int slot, std::size_t first, std::size_t last) {
     LOCKSTEP_ASSERT(options_.training);
-    Slot& kept = slots_[static_cast<std::size_t>(slot)];
+    Slot& at = slots_[static_cast<std::size_t>(slot)];
     for (std::size_t i = last; i-- > first;) {
-        const OptionalScope timed(timed_ ? options_.tracer : nullptr, backward_regions_, i);
-        const Tensor h = i == 0 ? kept.input : kept.blocks[i - 1].output;
-        blocks_[i].backward(backend_, workspace_, kept.gradient, kept.blocks[i], h, options_.shape);
+        const trace::OptionalScope timed(timed_ ? options_.tracer : nullptr,
+                                         options_.tracer ? backward_regions_[i] : -1);
+        const Tensor h = i == 0 ? at.input : at.kept[i - 1].output;
+        if (remade_) blocks_[i].forward_again(backend_, workspace_, *remade_, at.kept[i], h, options_.shape);
+        blocks_[i].backward(backend_, workspace_, at.gradient, saved(at, i), at.kept[i], h, options_.shape);
     }
 }
 
 void Stage::backward_embedding(int slot, Tensor ids) {
-    if (options_.range.embedding)
-        backend_.embedding_backward(dtable_, dposition_, ids, hidden_gradient(slot), 0, options_.shape.length);
+    if (!options_.range.embedding) return;
+    const std::size_t mark = workspace_.mark();
+    const Tensor dy = group_.gathered(workspace_, backend_, hidden_gradient(slot), options_.shape.rows());
+    backend_.embedding_backward(dtable_, dposition_, ids, dy, group_.part().first(model_.vocabulary),
+                                options_.shape.length);
+    workspace_.release(mark);
+}
+
+void Stage::finish() {
+    for (Slot& slot : slots_)
+        for (Block::Kept& kept : slot.kept) kept.finish();
 }
 
 void Stage::logits(int slot, Tensor logits) {
-    LOCKSTEP_ASSERT(options_.range.head);
+    LOCKSTEP_ASSERT(options_.range.head && group_.alone());
     backend_.product(logits, slots_[static_cast<std::size_t>(slot)].normed, Transpose::no, head_, Transpose::yes,
                      Accumulate::no);
 }

@@ -1,5 +1,5 @@
-// What one rank owns of a model: a run of blocks, with the embedding in front where it is the first stage and the final
-// norm, head and loss behind where it is the last. A whole model on one rank is a stage with both.
+// What one rank owns of a model in one piece: a run of blocks, with the embedding in front where it is the first stage
+// and the final norm, head and loss behind where it is the last. A whole model on one rank is a stage with both.
 //
 // A micro-batch passes in three calls: forward, loss (last stage), backward. `slot` names one of the sets of saved
 // activations, as many as micro-batches may be under way at once.
@@ -18,9 +18,12 @@ namespace lockstep::model {
 
 struct StageOptions {
     StageRange range;
-    PassShape shape;       // sequences and tokens a sequence of one micro-batch
+    PassShape shape;       // of one micro-batch on one rank
     bool training = true;  // backward follows
     int slots = 1;
+    Recompute recompute = Recompute::none;
+    const Neighbours* neighbours = nullptr;  // null: none; outlives the stage
+    Tensor loss_scale;                // fp64 [1] on the device: what losses are multiplied by before the backward
     trace::Tracer* tracer = nullptr;  // times every block where the run's detail is "layer"
 };
 
@@ -31,22 +34,25 @@ class Stage {
 
     // ids int32 [N] on the first stage; elsewhere hidden_input(slot) has been filled.
     void forward(int slot, Tensor ids);
-    // Last stage, after forward: losses fp32 [N] of targets int32 [N] (negative: ignored). When training, also runs the
-    // head backward with every row's loss weighted by gradient_scale; logits are made a few rows at a time and never
-    // kept.
+    // Last stage, after forward: losses fp32 [N] of targets int32 [N] (negative: ignored), the same on all ranks of the
+    // tensor group. When training, also runs the head backward with every row's loss weighted by gradient_scale; logits
+    // are made a few rows at a time and never kept.
     void loss(int slot, Tensor targets, float gradient_scale, Tensor losses);
     void backward(int slot, Tensor ids);
     // backward in parts, from the last block to the first: blocks [first, last) of this stage, counted from 0, then the
     // embedding. After a block its gradients are whole.
     void backward_blocks(int slot, std::size_t first, std::size_t last);
     void backward_embedding(int slot, Tensor ids);
+    void finish();  // waits for what was handed to neighbours
     std::size_t blocks() const { return blocks_.size(); }
-    // All logits [N, V] of the last forward; for tests and small models.
+    const StageRange& range() const { return options_.range; }
+    // All logits [N, V] of the last forward; for tests and small models, on one rank.
     void logits(int slot, Tensor logits);
 
+    // [n, d], the rows of the residual stream that this rank has (all N, unless rows are divided).
     Tensor hidden_input(int slot) const { return slots_[static_cast<std::size_t>(slot)].input; }
-    Tensor hidden_output(int slot) const;  // [N, d], what the next stage receives
-    // [N, d]: before backward the gradient of hidden_output, after it the gradient of hidden_input.
+    Tensor hidden_output(int slot) const;  // what the next stage receives
+    // Before backward the gradient of hidden_output, after it the gradient of hidden_input.
     Tensor hidden_gradient(int slot) const { return slots_[static_cast<std::size_t>(slot)].gradient; }
 
     void set_inner_rate_factor(double factor);
@@ -57,23 +63,29 @@ class Stage {
 
   private:
     struct Slot {
-        Tensor input, gradient, normed;  // [N, d]; normed: what the head reads
+        Tensor input, gradient, normed;  // [n, d]; normed: what the head reads
         Norm::Statistics final_statistics;
-        std::vector<Block::Saved> blocks;
+        std::vector<Block::Kept> kept;
+        std::vector<Block::Saved> saved;  // not with full recomputation
     };
-    void plan(Arena& arena, std::vector<Slot>& slots) const;
+    void plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Saved>& remade) const;
     void plan_workspace(Arena& arena) const;
     std::int64_t head_rows() const;  // rows of logits made at a time
+    Block::Saved& saved(Slot& slot, std::size_t block);
+    void cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale);
 
     Backend& backend_;
     config::ModelDescription model_;
     StageOptions options_;
+    const TensorGroup& group_;
+    const ContextChain& chain_;
     Type type_;
     Tensor table_, dtable_, position_, dposition_, head_, dhead_;
     std::vector<Block> blocks_;
     std::optional<Norm> final_norm_;
     Arena activations_, workspace_;
     std::vector<Slot> slots_;
+    std::optional<Block::Saved> remade_;  // with full recomputation: of the block at work
     bool timed_ = true;
     std::vector<trace::RegionId> forward_regions_, backward_regions_;
 };

@@ -1,6 +1,7 @@
 // TTT-Linear and TTT-MLP (Sun et al. 2024); the equations are in docs/ttt.md.
 #include <optional>
 
+#include "model/column_norm.hpp"
 #include "model/layers.hpp"
 #include "model/mixer.hpp"
 #include "model/rotary_table.hpp"
@@ -10,6 +11,7 @@ namespace {
 
 using kernels::RotaryPairs;
 using kernels::Transpose;
+using kernels::TttCarry;
 using kernels::TttInner;
 using kernels::TttShape;
 using kernels::TttState;
@@ -17,13 +19,23 @@ using kernels::TttState;
 constexpr double post_norm_epsilon = 1e-6;
 
 struct TttSaved final : MixerSaved {
+    // d and H: the columns and heads of this rank.
     Tensor shared;       // [N, d]: the shared query/key projection, before its two convolutions
     Tensor q, k, v, y;   // [N, d]; q and k rotated; y before the post norm
     Tensor step_size;    // [N, H]
     Tensor token_scale;  // [b]
     Tensor scan;         // what the scan keeps for its backward
-    Norm::Statistics post_statistics;
+    ColumnNorm::Statistics post_statistics;
     Tensor normed, gate, gated;  // [N, d]; the last two with a gate only
+};
+
+// Along a divided sequence: the state of the inner models, and the inputs of the convolutions.
+struct TttPassCarry final : MixerCarry {
+    Handover state, history;
+    void finish() override {
+        state.finish();
+        history.finish();
+    }
 };
 
 struct TttDecodeState final : MixerState {
@@ -33,14 +45,18 @@ struct TttDecodeState final : MixerState {
 
 class TttMixer final : public Mixer {
   public:
-    TttMixer(Backend& backend, const ParameterSet& parameters, const std::string& prefix,
-             const config::ModelDescription& model)
+    TttMixer(Backend& backend, const ParameterSet& parameters, std::int64_t number, const std::string& prefix,
+             const config::ModelDescription& model, const Neighbours& neighbours)
         : model_(model),
+          number_(number),
+          heads_(neighbours.group.part().count(model.heads)),
+          width_(heads_ * model.head_width()),
+          chain_(neighbours.chain),
           type_(parameters.compute_type()),
           query_(parameters, prefix + "mixer/query"),
           value_(parameters, prefix + "mixer/value"),
           output_(parameters, prefix + "mixer/output"),
-          post_norm_(parameters, prefix + "mixer/post_norm", post_norm_epsilon),
+          post_norm_(parameters, prefix + "mixer/post_norm", post_norm_epsilon, neighbours.group),
           inner_(inner_of(parameters, prefix, false)),
           dinner_(inner_of(parameters, prefix, true)),
           token_step_(parameters.value(prefix + "mixer/token_step")),
@@ -64,7 +80,7 @@ class TttMixer final : public Mixer {
 
     std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool training) const override {
         auto saved = std::make_unique<TttSaved>();
-        const Shape rows = {shape.rows(), model_.width};
+        const Shape rows = {shape.rows(), width_};
         if (model_.ttt.share_qk) saved->shared = arena.allocate(type_, rows);
         for (Tensor* tensor : {&saved->q, &saved->k, &saved->v, &saved->y, &saved->normed})
             *tensor = arena.allocate(type_, rows);
@@ -72,24 +88,50 @@ class TttMixer final : public Mixer {
             saved->gate = arena.allocate(type_, rows);
             saved->gated = arena.allocate(type_, rows);
         }
-        saved->step_size = arena.allocate(Type::fp32, {shape.rows(), model_.heads});
+        saved->step_size = arena.allocate(Type::fp32, {shape.rows(), heads_});
         saved->token_scale = arena.allocate(Type::fp32, {model_.ttt.mini_batch});
         post_norm_.plan(arena, saved->post_statistics, shape.rows());
         if (training) saved->scan = arena.allocate(Type::fp32, {backend_->ttt_saved_count(ttt_shape(shape))});
         return saved;
     }
 
-    void forward(Backend& backend, Arena&, Tensor y, MixerSaved& kept, Tensor x, const PassShape& shape) override {
+    std::unique_ptr<MixerCarry> plan_carry(Arena& arena, const PassShape& shape) const override {
+        if (chain_.alone()) return nullptr;
+        auto carry = std::make_unique<TttPassCarry>();
+        const std::int64_t inner = inner_.weight1.count() + inner_.bias1.count() +
+                                   (is_mlp() ? inner_.weight2.count() + inner_.bias2.count() : 0);
+        carry->state = Handover(arena, Type::fp32, {shape.batch * inner}, chain_, handover_tag(number_, tag_of_state));
+        if (query_convolution_)
+            query_convolution_->plan_handover(arena, carry->history, type_, shape.batch, chain_,
+                                              handover_tag(number_, tag_of_mixer_convolution));
+        return carry;
+    }
+
+    void forward(Backend& backend, Arena&, Tensor y, MixerSaved& kept, MixerCarry* carried, Tensor x,
+                 const PassShape& shape, bool again) override {
         auto& saved = static_cast<TttSaved&>(kept);
-        project(backend, saved, x, {}, shape.length, 0);
+        auto* carry = static_cast<TttPassCarry*>(carried);
+        project_queries(backend, saved, x);
+        Tensor history;
+        if (query_convolution_ && carry) {
+            query_convolution_->hand_over(backend, carry->history, saved.shared, shape.length, again);
+            history = carry->history.incoming();
+        }
+        project(backend, saved, x, history, shape.length, 0);
+        const bool hands_over = carry && !again;
+        if (hands_over) carry->state.receive();
+        const TttCarry initial = carry ? state_in(carry->state.incoming(), shape) : TttCarry{};
+        const TttCarry final_state = hands_over ? state_in(carry->state.outgoing(), shape) : TttCarry{};
         backend.ttt_forward(saved.y, saved.scan, saved.q, saved.k, saved.v, saved.step_size, saved.token_scale, inner_,
-                            {}, {}, ttt_shape(shape));
+                            initial, final_state, ttt_shape(shape));
+        if (hands_over) carry->state.send();
         finish(backend, y, saved, x);
     }
 
-    void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dout, MixerSaved& kept, Tensor x,
-                  const PassShape& shape) override {
+    void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dout, MixerSaved& kept, MixerCarry* carried,
+                  Tensor x, const PassShape& shape) override {
         auto& saved = static_cast<TttSaved&>(kept);
+        auto* carry = static_cast<TttPassCarry*>(carried);
         const std::size_t mark = workspace.mark();
         const Shape rows = saved.q.shape();
         const auto make = [&](const Shape& of) { return workspace.allocate(type_, of); };
@@ -104,7 +146,6 @@ class TttMixer final : public Mixer {
             output_.backward(backend, dnormed, dout, saved.normed, Accumulate::no);
             backend.fill(dx, 0);
         }
-        backend.fill(dy, 0);  // a norm's backward adds
         post_norm_.backward(backend, dy, dnormed, saved.y, saved.post_statistics);
 
         const Tensor dq = make(rows), dk = make(rows), dv = dnormed;
@@ -112,8 +153,13 @@ class TttMixer final : public Mixer {
         const Tensor dstep = workspace.allocate(Type::fp32, saved.step_size.shape());
         const Tensor dtoken_scale = workspace.allocate(Type::fp32, saved.token_scale.shape());
         backend.fill(dtoken_scale, 0);
-        backend.ttt_backward(dq, dk, dv, dstep, dtoken_scale, dinner_, {}, dy, saved.scan, saved.q, saved.k, saved.v,
-                             saved.step_size, saved.token_scale, inner_, {}, {}, ttt_shape(shape));
+        if (carry) carry->state.receive_gradient();
+        const TttCarry initial = carry ? state_in(carry->state.incoming(), shape) : TttCarry{};
+        const TttCarry dinitial = carry ? state_in(carry->state.incoming_gradient(), shape) : TttCarry{};
+        const TttCarry dfinal = carry ? state_in(carry->state.outgoing_gradient(), shape) : TttCarry{};
+        backend.ttt_backward(dq, dk, dv, dstep, dtoken_scale, dinner_, dinitial, dy, saved.scan, saved.q, saved.k,
+                             saved.v, saved.step_size, saved.token_scale, inner_, initial, dfinal, ttt_shape(shape));
+        if (carry) carry->state.send_gradient();
         backend.token_scale_backward(dtoken_step_, dtoken_scale, token_step_);
 
         backend.step_size_backward(dlogit, dstep, saved.step_size, step_scale());
@@ -128,8 +174,7 @@ class TttMixer final : public Mixer {
             key_->backward(backend, dx, dk, x, Accumulate::yes);
         } else {
             const Tensor dshared = dy, dshared_by_key = make(rows);
-            query_convolution_->backward(backend, dshared, dq, saved.shared, shape.length);
-            key_convolution_->backward(backend, dshared_by_key, dk, saved.shared, shape.length);
+            convolutions_backward(backend, workspace, dshared, dshared_by_key, dq, dk, saved.shared, carry, shape);
             backend.add(dshared, dshared_by_key);
             query_.backward(backend, dx, dshared, x, Accumulate::yes);
         }
@@ -144,8 +189,7 @@ class TttMixer final : public Mixer {
         };
         state->inner = {like(inner_.weight1), like(inner_.bias1), like(inner_.weight2), like(inner_.bias2),
                         like(inner_.weight1), like(inner_.bias1), like(inner_.weight2), like(inner_.bias2)};
-        if (query_convolution_)
-            state->history = arena.allocate(type_, {1, query_convolution_->kernel() - 1, model_.width});
+        if (query_convolution_) state->history = arena.allocate(type_, {1, query_convolution_->kernel() - 1, width_});
         return state;
     }
 
@@ -171,7 +215,9 @@ class TttMixer final : public Mixer {
         const PassShape shape{1, x.rows()};
         const auto saved = plan(workspace, shape, false);
         auto& pass = static_cast<TttSaved&>(*saved);
+        project_queries(backend, pass, x);
         project(backend, pass, x, state.history, shape.length, position);
+        if (!state.history.empty()) move_convolution_history(backend, state.history, pass.shared);
         backend.ttt_decode(pass.y, state.inner, pass.q, pass.k, pass.v, pass.step_size, pass.token_scale, inner_,
                            ttt_shape(shape), position);
         finish(backend, y, pass, x);
@@ -197,8 +243,45 @@ class TttMixer final : public Mixer {
     }
 
     TttShape ttt_shape(const PassShape& shape) const {
-        return {model_.mixer == "ttt-mlp", shape.batch,          shape.length, model_.heads,
-                model_.head_width(),       model_.ttt.mini_batch};
+        return {is_mlp(), shape.batch, shape.length, heads_, model_.head_width(), model_.ttt.mini_batch};
+    }
+    bool is_mlp() const { return model_.mixer == "ttt-mlp"; }
+
+    // The tensors of a state in one flat tensor.
+    TttCarry state_in(Tensor flat, const PassShape& shape) const {
+        if (flat.axes() == 0) return {};
+        std::int64_t first = 0;
+        const auto next = [&](Tensor like) {
+            const std::int64_t count = shape.batch * like.count();
+            first += count;
+            return flat.slice(first - count, count).reshaped({shape.batch, like.size(0), like.size(1), like.size(2)});
+        };
+        TttCarry state;
+        state.weight1 = next(inner_.weight1);
+        state.bias1 = next(inner_.bias1);
+        if (is_mlp()) {
+            state.weight2 = next(inner_.weight2);
+            state.bias2 = next(inner_.bias2);
+        }
+        return state;
+    }
+
+    // The two convolutions of the shared projection have the same history, and its gradient is the sum of theirs.
+    void convolutions_backward(Backend& backend, Arena& workspace, Tensor dby_query, Tensor dby_key, Tensor dq,
+                               Tensor dk, Tensor shared, TttPassCarry* carry, const PassShape& shape) const {
+        if (!carry) {
+            query_convolution_->backward(backend, dby_query, dq, shared, shape.length);
+            key_convolution_->backward(backend, dby_key, dk, shared, shape.length);
+            return;
+        }
+        Handover& history = carry->history;
+        history.receive_gradient();
+        query_convolution_->backward_part(backend, workspace, dby_query, dq, shared, history, Accumulate::no,
+                                          shape.length);
+        key_convolution_->backward_part(backend, workspace, dby_key, dk, shared, history, Accumulate::yes,
+                                        shape.length);
+        history.send_gradient();
+        query_convolution_->add_from_behind(backend, dby_query, history, shape.length);
     }
 
     float step_scale() const {
@@ -209,17 +292,18 @@ class TttMixer final : public Mixer {
         backend.rotate(x, rotary_.cosine, rotary_.sine, length, position, RotaryPairs::interleaved, inverse);
     }
 
-    // Everything before the scan. `history` is what the convolutions saw before these tokens; it is moved on.
+    void project_queries(Backend& backend, TttSaved& saved, Tensor x) const {
+        query_.forward(backend, key_ ? saved.q : saved.shared, x);
+    }
+
+    // Everything else before the scan. `history` is what the convolutions saw before these tokens.
     void project(Backend& backend, TttSaved& saved, Tensor x, Tensor history, std::int64_t length,
                  std::int64_t position) const {
         if (key_) {
-            query_.forward(backend, saved.q, x);
             key_->forward(backend, saved.k, x);
         } else {
-            query_.forward(backend, saved.shared, x);
             query_convolution_->forward(backend, saved.q, saved.shared, history, length);
             key_convolution_->forward(backend, saved.k, saved.shared, history, length);
-            if (!history.empty()) move_convolution_history(backend, history, saved.shared);
         }
         value_.forward(backend, saved.v, x);
         rotate(backend, saved.q, length, position, false);
@@ -241,12 +325,14 @@ class TttMixer final : public Mixer {
     }
 
     config::ModelDescription model_;
+    std::int64_t number_, heads_, width_;  // of the block; heads and columns of this rank
+    const ContextChain& chain_;
     Type type_;
     const Backend* backend_ = nullptr;
     Linear query_, value_, output_;
     std::optional<Linear> key_, gate_;
     std::optional<Convolution> query_convolution_, key_convolution_;
-    Norm post_norm_;
+    ColumnNorm post_norm_;
     TttInner inner_, dinner_;
     Tensor token_step_, dtoken_step_, step_weight_, dstep_weight_, step_bias_, dstep_bias_;
     RotaryTable rotary_;
@@ -255,9 +341,9 @@ class TttMixer final : public Mixer {
 
 }  // namespace
 
-std::unique_ptr<Mixer> make_ttt_mixer(Backend& backend, const ParameterSet& parameters, const std::string& prefix,
-                                      const config::ModelDescription& model) {
-    return std::make_unique<TttMixer>(backend, parameters, prefix, model);
+std::unique_ptr<Mixer> make_ttt_mixer(Backend& backend, const ParameterSet& parameters, std::int64_t number,
+                                      const config::ModelDescription& model, const Neighbours& neighbours) {
+    return std::make_unique<TttMixer>(backend, parameters, number, block_prefix(number), model, neighbours);
 }
 
 }  // namespace lockstep::model

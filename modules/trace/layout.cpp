@@ -59,6 +59,7 @@ struct RankTable {
                 gpu = record.text("gpu", text), data = record.number("data", ElementType::int64),
                 tensor = record.number("tensor", ElementType::int64),
                 pipeline = record.number("pipeline", ElementType::int64),
+                context = record.number("context", ElementType::int64),
                 threads = record.number("threads", ElementType::int64),
                 clock_offset = record.number("clock_offset", ElementType::fp64),
                 clock_error = record.number("clock_error", ElementType::fp64);
@@ -89,6 +90,7 @@ void write_ranks(hdf5::File& file, const std::vector<RankRow>& ranks) {
         put(record, table.data, ranks[i].data);
         put(record, table.tensor, ranks[i].tensor);
         put(record, table.pipeline, ranks[i].pipeline);
+        put(record, table.context, ranks[i].context);
         put(record, table.threads, ranks[i].threads);
         put(record, table.clock_offset, ranks[i].clock_offset);
         put(record, table.clock_error, ranks[i].clock_error);
@@ -240,6 +242,7 @@ Header read_header(const hdf5::File& file) {
             rank.data = get<std::int64_t>(record, table.data);
             rank.tensor = get<std::int64_t>(record, table.tensor);
             rank.pipeline = get<std::int64_t>(record, table.pipeline);
+            rank.context = get<std::int64_t>(record, table.context);
             rank.threads = get<std::int64_t>(record, table.threads);
             rank.clock_offset = get<double>(record, table.clock_offset);
             rank.clock_error = get<double>(record, table.clock_error);

@@ -21,7 +21,7 @@ constexpr std::size_t flush_after_rows = 256;
 // What every rank tells rank 0 about itself at the start.
 struct RankMessage {
     char host[256] = {}, cores[512] = {}, gpu[256] = {};
-    std::int64_t numa_node = -1, data = 0, tensor = 0, pipeline = 0, threads = 1;
+    std::int64_t numa_node = -1, data = 0, tensor = 0, pipeline = 0, context = 0, threads = 1;
 };
 
 template <std::size_t size>
@@ -181,6 +181,7 @@ void Tracer::Implementation::gather_ranks() {
     own.data = options.rank.data;
     own.tensor = options.rank.tensor;
     own.pipeline = options.rank.pipeline;
+    own.context = options.rank.context;
     own.threads = options.rank.threads;
     const std::vector<char> all = communicator->gather(&own, sizeof own, 0);
     const std::vector<ClockOffset> offsets = measure_clock_offsets(*communicator);
@@ -204,6 +205,7 @@ void Tracer::Implementation::gather_ranks() {
         row.data = message.data;
         row.tensor = message.tensor;
         row.pipeline = message.pipeline;
+        row.context = message.context;
         row.threads = message.threads;
         row.clock_offset = offsets[i].offset;
         row.clock_error = offsets[i].error;

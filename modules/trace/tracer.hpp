@@ -33,7 +33,7 @@ struct StepRecord {
 struct RankRecord {
     std::string host, cores, gpu;
     std::int64_t numa_node = -1;
-    std::int64_t data = 0, tensor = 0, pipeline = 0;
+    std::int64_t data = 0, tensor = 0, pipeline = 0, context = 0;
     std::int64_t threads = 1;
 };
 
@@ -70,6 +70,23 @@ class Tracer {
   private:
     struct Implementation;
     std::unique_ptr<Implementation> implementation_;
+};
+
+// Of what is not always timed: nothing where there is no tracer.
+class OptionalScope {
+  public:
+    OptionalScope(Tracer* tracer, RegionId region) : tracer_(tracer), region_(region) {
+        if (tracer_) tracer_->begin(region_);
+    }
+    ~OptionalScope() {
+        if (tracer_) tracer_->end(region_);
+    }
+    OptionalScope(const OptionalScope&) = delete;
+    OptionalScope& operator=(const OptionalScope&) = delete;
+
+  private:
+    Tracer* tracer_;
+    RegionId region_;
 };
 
 class Scope {

@@ -24,34 +24,45 @@ void BatchTensors::upload(kernels::Backend& backend) {
     backend.upload(targets, host_targets.data());
 }
 
+Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::int64_t windows,
+                    const EvaluationShare& share, Tensor sum, const EvaluateBatch& evaluate_batch,
+                    cluster::Communicator& communicator) {
+    const std::int64_t all = windows > 0 ? std::min(windows, data.windows()) : data.windows();
+    const std::int64_t first = share.replicas.first(all), last = first + share.replicas.count(all);
+    std::vector<double> sums = {0, 0};  // loss, tokens
+    backend.fill(sum, 0);
+    for (std::int64_t window = first; window < last; window += share.micro) {
+        const std::int64_t real = std::min(share.micro, last - window);
+        if (share.counts_tokens) sums[1] += static_cast<double>(real * share.length);
+        evaluate_batch([&](std::int32_t* ids, std::int32_t* targets) {
+            for (std::int64_t i = 0; i < share.micro; ++i) {
+                // The last micro-batch may be short: its empty places repeat a window whose targets are ignored.
+                data.fetch(i < real ? window + i : window, ids + i * share.length, targets + i * share.length);
+                if (i >= real) std::fill_n(targets + i * share.length, share.length, -1);
+            }
+        });
+    }
+    backend.download(sums.data(), sum);
+    if (!share.counts_losses) sums[0] = 0;
+    communicator.all_reduce(sums, cluster::Reduce::sum);
+    return {sums[1] > 0 ? sums[0] / sums[1] : 0, static_cast<std::int64_t>(sums[1])};
+}
+
 Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors& batch, const data::Dataset& data,
                     std::int64_t windows, cluster::Communicator& communicator) {
-    const model::PassShape& shape = stage.shape();
-    const std::int64_t all = windows > 0 ? std::min(windows, data.windows()) : data.windows();
-    const std::int64_t first = all * communicator.rank() / communicator.size();
-    const std::int64_t last = all * (communicator.rank() + 1) / communicator.size();
-    std::vector<double> sums = {0, 0};  // loss, tokens
+    EvaluationShare share;
+    share.micro = stage.shape().batch;
+    share.length = stage.shape().length;
+    share.replicas = {communicator.rank(), communicator.size()};
     stage.set_timed(false);
-    backend.fill(batch.sum, 0);
-    for (std::int64_t window = first; window < last; window += shape.batch) {
-        for (std::int64_t i = 0; i < shape.batch; ++i) {
-            // The last micro-batch may be short: its empty places repeat a window whose targets are ignored.
-            const bool real = window + i < last;
-            auto* ids = batch.host_ids.data() + i * shape.length;
-            auto* targets = batch.host_targets.data() + i * shape.length;
-            data.fetch(real ? window + i : window, ids, targets);
-            if (!real) std::fill_n(targets, shape.length, -1);
-            if (real) sums[1] += static_cast<double>(shape.length);
-        }
+    const auto evaluate_batch = [&](const LoadWindows& load) {
+        load(batch.host_ids.data(), batch.host_targets.data());
         batch.upload(backend);
         stage.forward(0, batch.ids);
         stage.loss(0, batch.targets, 0, batch.losses);
         backend.sum(batch.sum, batch.losses, kernels::Accumulate::yes);
-    }
-    backend.download(sums.data(), batch.sum);
-    stage.set_timed(true);
-    communicator.all_reduce(sums, cluster::Reduce::sum);
-    return {sums[1] > 0 ? sums[0] / sums[1] : 0, static_cast<std::int64_t>(sums[1])};
+    };
+    return evaluate(backend, data, windows, share, batch.sum, evaluate_batch, communicator);
 }
 
 }  // namespace lockstep::train

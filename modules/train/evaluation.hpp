@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "cluster/communicator.hpp"
 #include "data/dataset.hpp"
@@ -24,7 +25,24 @@ struct BatchTensors {
     void upload(kernels::Backend& backend);            // ids and targets
 };
 
-// Collective: the first `windows` windows of `data` in order (0: all), divided among the ranks.
+// How a data set is divided: sequences of a forward pass and their tokens; which of the replicas that divide the
+// windows this rank belongs to; and whether its losses and its tokens count, since ranks of one replica look at the
+// same ones.
+struct EvaluationShare {
+    std::int64_t micro = 1, length = 1;
+    model::Part replicas;
+    bool counts_losses = true, counts_tokens = true;
+};
+// Runs one micro-batch, which `load` fills (ids and targets [micro, length]), adding its losses to a sum.
+using LoadWindows = std::function<void(std::int32_t* ids, std::int32_t* targets)>;
+using EvaluateBatch = std::function<void(const LoadWindows& load)>;
+
+// Collective: the first `windows` windows of `data` in order (0: all). `sum` (fp64 [1], of the backend) is where
+// `evaluate_batch` adds the losses.
+Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::int64_t windows,
+                    const EvaluationShare& share, Tensor sum, const EvaluateBatch& evaluate_batch,
+                    cluster::Communicator& communicator);
+// By a whole model on every rank.
 Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors& batch, const data::Dataset& data,
                     std::int64_t windows, cluster::Communicator& communicator);
 

@@ -8,14 +8,16 @@
 namespace lockstep::train {
 
 void Progress::step(const StepLine& line) {
+    const double samples_per_second = static_cast<double>(line.batch) / line.seconds;
     std::string text = fmt::format(
-        "step {}/{} | samples {} | tokens {} | {:.1f} ms | {:.0f} tokens/s | {} | learning rate {:.3e} | batch {} | "
-        "loss {:.5f} | "
-        "gradient norm {:.4f}",
+        "step {}/{} | samples {} | tokens {} | {:.1f} ms | learning rate {:.3e} | batch {} | loss {:.5f} | loss scale "
+        "{:g} | gradient norm {:.4f} | zero gradients {} | skipped {}{} | not finite {} | {:.2f} samples/s | {:.0f} "
+        "tokens/s | {:.3g} model, {:.3g} hardware TFLOP/s a rank",
         line.step, line.steps, with_commas(line.samples), with_commas(line.tokens), line.seconds * 1e3,
-        line.tokens_per_second, human_rate(line.flop_per_second, "FLOP"), line.learning_rate, line.batch, line.loss,
-        line.gradient_norm);
-    if (line.skipped > 0) text += fmt::format(" | skipped {}{}", line.skipped, line.skipped_now ? " (this one)" : "");
+        line.learning_rate, line.batch, line.loss, line.loss_scale, line.gradient_norm,
+        with_commas(line.zero_gradients), line.skipped, line.skipped_now ? " (this one)" : "", line.not_finite,
+        samples_per_second, line.tokens_per_second, line.model_flops * 1e-12, line.hardware_flops * 1e-12);
+    if (line.peak_flops > 0) text += fmt::format(" | MFU {:.2f} %", 100 * line.model_flops / line.peak_flops);
     log::info("{}", text);
 
     training_seconds_ += line.seconds;

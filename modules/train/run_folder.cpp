@@ -95,7 +95,10 @@ void RunFolder::write_step(const StepMetrics& metrics) {
                  {"tokens", metrics.tokens},
                  {"seconds", metrics.seconds},
                  {"tokens_per_second", metrics.tokens_per_second},
-                 {"flop_per_second", metrics.flop_per_second}};
+                 {"flop_per_second", metrics.flop_per_second},
+                 {"batch", metrics.batch},
+                 {"loss_scale", metrics.loss_scale},
+                 {"zero_gradients", metrics.zero_gradients}};
     if (metrics.skipped) line["skipped"] = true;
     write_metrics_line(line.dump());
 }

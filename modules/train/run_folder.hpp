@@ -14,6 +14,8 @@ struct StepMetrics {
     double loss = 0, learning_rate = 0, gradient_norm = 0;
     std::int64_t tokens = 0;  // of this step
     double seconds = 0, tokens_per_second = 0, flop_per_second = 0;
+    std::int64_t batch = 0, zero_gradients = 0;
+    double loss_scale = 1;
     bool skipped = false;
 };
 

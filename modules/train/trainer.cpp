@@ -96,8 +96,7 @@ ExitCode Trainer::train() {
             record(finished.back());
             finished.clear();
         }
-        const auto in_flight = static_cast<std::int64_t>(in_flight_.size());
-        const std::int64_t epoch = training_data_->epoch_of(state_.data_cursor + in_flight * description_.batch.global);
+        const std::int64_t epoch = training_data_->epoch_of(state_.data_cursor + samples_in_flight_);
         if (epoch != epoch_) {
             if (epoch_ >= 0) tracer_->end(regions_.epoch);
             tracer_->begin(regions_.epoch);
@@ -168,15 +167,15 @@ void Trainer::record(const Finished& finished) {
     row.loss = finished.loss;
     row.learning_rate = optim::learning_rate(description_.schedule, steps_, finished.step);
     row.gradient_norm = finished.gradient_norm;
-    row.batch = description_.batch.global;
-    row.tokens = description_.batch.global * description_.batch.length;
+    row.batch = finished.batch;
+    row.tokens = finished.batch * description_.batch.length;
+    row.loss_scale = finished.loss_scale;
     row.skipped = finished.skipped ? 1 : 0;
     row.seconds = finished.slowest_seconds;
-    row.model_flop = row.hardware_flop = flop_per_token_ * static_cast<double>(row.tokens);
+    row.model_flop = model_flop_per_token_ * static_cast<double>(row.tokens);
+    row.hardware_flop = hardware_flop_per_token_ * static_cast<double>(row.tokens);
     const ProcessMemory memory = process_memory();
-    const std::size_t planned = parameters_->bytes() + parameters_->all_gradients().bytes() + optimizer_->bytes() +
-                                stage_->activation_bytes() + stage_->workspace_bytes();
-    tracer_->memory(planned, memory.resident, std::max(memory.peak, memory.resident));
+    tracer_->memory(planned_bytes(), memory.resident, std::max(memory.peak, memory.resident));
     tracer_->finish_step(row, finished.rank_loss);
 }
 
@@ -217,7 +216,7 @@ void Trainer::report(const Finished& finished) {
         last_status_ = seconds_now();
         RunFolder::write_status(run_path_, "running", step, 0, "");
     }
-    const std::int64_t tokens = description_.batch.global * description_.batch.length;
+    const std::int64_t tokens = finished.batch * description_.batch.length;
     StepMetrics metrics;
     metrics.step = step;
     metrics.loss = finished.loss;
@@ -226,7 +225,10 @@ void Trainer::report(const Finished& finished) {
     metrics.tokens = tokens;
     metrics.seconds = seconds;
     metrics.tokens_per_second = static_cast<double>(tokens) / seconds;
-    metrics.flop_per_second = flop_per_token_ * metrics.tokens_per_second;
+    metrics.flop_per_second = model_flop_per_token_ * metrics.tokens_per_second;
+    metrics.batch = finished.batch;
+    metrics.loss_scale = finished.loss_scale;
+    metrics.zero_gradients = finished.zero_gradients;
     metrics.skipped = finished.skipped;
     folder_->write_step(metrics);
 
@@ -235,10 +237,15 @@ void Trainer::report(const Finished& finished) {
     line.steps = steps_;
     line.samples = state_.samples;
     line.tokens = state_.tokens;
-    line.batch = description_.batch.global;
+    line.batch = finished.batch;
     line.seconds = seconds;
     line.tokens_per_second = metrics.tokens_per_second;
-    line.flop_per_second = metrics.flop_per_second;
+    line.model_flops = metrics.flop_per_second / session_.size();
+    line.hardware_flops = hardware_flop_per_token_ * metrics.tokens_per_second / session_.size();
+    line.peak_flops = peak_flops_;
+    line.loss_scale = finished.loss_scale;
+    line.zero_gradients = finished.zero_gradients;
+    line.not_finite = not_finite_;
     line.learning_rate = metrics.learning_rate;
     line.loss = finished.loss;
     line.gradient_norm = finished.gradient_norm;
@@ -251,8 +258,20 @@ void Trainer::validate(std::int64_t step) {
     if (!validation_data_) return;
     const trace::Scope timed(*tracer_, regions_.validation);
     const std::int64_t windows = description_.validation.batches * description_.batch.global;
-    const Evaluation evaluation =
-        evaluate(*devices_.backend, *stage_, *batch_, *validation_data_, windows, *control_communicator_);
+    tensor_group_.set_timed(false);
+    context_chain_.set_timed(false);
+    EvaluationShare share;
+    share.micro = micro_;
+    share.length = description_.batch.length;
+    share.replicas = {groups_.place.data, grid_.data};
+    share.counts_losses = pipeline_->has_head() && tensor_group_.first();
+    share.counts_tokens = share.counts_losses && context_chain_.first();
+    const auto evaluate_batch = [&](const LoadWindows& load) {
+        pipeline_->forward_only(validation_loss_,
+                                [&](std::int64_t, std::int32_t* ids, std::int32_t* targets) { load(ids, targets); });
+    };
+    const Evaluation evaluation = evaluate(*devices_.backend, *validation_data_, windows, share, validation_loss_,
+                                           evaluate_batch, *control_communicator_);
     log::info("validation at step {}: loss {:.5f}, perplexity {:.3f}, {} tokens", step, evaluation.loss,
               std::exp(evaluation.loss), with_commas(evaluation.tokens));
     if (folder_) folder_->write_validation(step, evaluation.loss);
@@ -270,7 +289,7 @@ checkpoint::Contents Trainer::contents(std::int64_t step) const {
     contents.state.processor = devices_.name;
     contents.state.commit = commit();
     contents.state.finished = step >= steps_;
-    contents.run_description = config::to_toml(description_);
+    contents.run_description = config::to_toml(resolved());
     contents.tokenizer_kind = training_data_->tokenizer_kind();
     contents.tokenizer_model = training_data_->tokenizer_model();
     return contents;
@@ -292,13 +311,16 @@ void Trainer::commit_checkpoint() {
     if (writer_->commit()) log::info("checkpoint {}/{}", checkpoint_folder_, checkpoint::file_name(saved_step_));
 }
 
+// Ranks that hold the same parameters must hold the same numbers; moments too, where each has them all.
 void Trainer::compare_replicas(std::int64_t step) {
-    if (session_.size() == 1) return;
+    if (grid_.replicas() == 1) return;
     const trace::Scope timed(*tracer_, regions_.communication);
     const trace::Scope within(*tracer_, regions_.communication_control);
     Hasher hasher;
     std::vector<char> piece;
-    for (const Tensor& values : {parameters_->all_values(), optimizer_->all_moments()}) {
+    const Tensor moments = divides_optimizer() ? Tensor() : optimizer_->all_moments();
+    for (const Tensor& values : {parameters_->all_values(), parameters_->all_working(), moments}) {
+        if (values.empty()) continue;
         if (!devices_.on_gpu()) {
             hasher.add(values.data(), values.bytes());
             continue;
@@ -315,13 +337,17 @@ void Trainer::compare_replicas(std::int64_t step) {
     cluster::on_root(*control_communicator_, [&] {
         std::vector<std::uint64_t> sums(static_cast<std::size_t>(session_.size()));
         std::memcpy(sums.data(), all.data(), all.size());
-        for (std::size_t rank = 1; rank < sums.size(); ++rank)
-            if (sums[rank] != sums[0])
+        for (int rank = 0; rank < session_.size(); ++rank) {
+            const int like = cluster::ranks_along(rank, grid_, {cluster::Axis::data, cluster::Axis::context}).front();
+            const std::uint64_t found = sums[static_cast<std::size_t>(rank)],
+                                there = sums[static_cast<std::size_t>(like)];
+            if (found != there)
                 throw fault_error(
-                    "after step {} the parameters or moments of rank {} differ from those of rank 0 (checksums {} and "
+                    "after step {} the parameters or moments of rank {} differ from those of rank {} (checksums {} and "
                     "{}), which "
                     "points to faulty hardware or a bug; resume from a checkpoint before it with --resume FILE",
-                    step, rank, hash_text(sums[rank]), hash_text(sums[0]));
+                    step, rank, like, hash_text(found), hash_text(there));
+        }
     });
 }
 

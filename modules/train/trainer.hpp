@@ -11,15 +11,16 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.hpp"
+#include "cluster/process_grid.hpp"
 #include "cluster/session.hpp"
 #include "config/run_description.hpp"
 #include "data/dataset.hpp"
 #include "kernels/backend.hpp"
-#include "model/stage.hpp"
 #include "optim/adamw.hpp"
 #include "trace/tracer.hpp"
 #include "train/devices.hpp"
 #include "train/evaluation.hpp"
+#include "train/pipeline.hpp"
 #include "train/progress.hpp"
 #include "train/run_folder.hpp"
 
@@ -44,18 +45,20 @@ class Trainer {
 
   private:
     struct Regions {
-        trace::RegionId initialization, epoch, step, data_loading, data_movement, forward, loss, backward,
-            communication, communication_data, communication_control, optimizer, validation, checkpoint;
+        trace::RegionId initialization, epoch, step, communication, communication_tensor, communication_context,
+            communication_data, communication_control, optimizer, validation, checkpoint;
     };
     // A step whose work is issued, and whose numbers are on their way from the device.
     struct Issued {
-        std::int64_t step = 0, epoch = 0;
+        std::int64_t step = 0, epoch = 0, batch = 0;
         double start = 0;  // when it was issued
-        std::unique_ptr<kernels::Later> losses, decision;
+        std::unique_ptr<kernels::Later> losses, loss_scale, decision;
     };
     struct Finished {
-        std::int64_t step = 0, epoch = 0;
+        std::int64_t step = 0, epoch = 0, batch = 0;
         double loss = 0, rank_loss = 0, gradient_norm = 0;
+        double loss_scale = 1;  // with which it was made
+        std::int64_t zero_gradients = 0;
         bool skipped = false;
         double seconds = 0, slowest_seconds = 0;  // of this rank, of all
     };
@@ -65,29 +68,26 @@ class Trainer {
         double slowest_seconds = 0;
         void add(const Control& later);
     };
-    // A part of a micro-step's work after which one bucket of gradients is whole.
-    struct Segment {
-        std::size_t first_block = 0, last_block = 0;
-        bool first = false, last = false;               // with forward and loss; with the embedding's backward
-        Tensor bucket;                                  // of the flat gradients
-        std::unique_ptr<kernels::Recording> recording;  // of all its work
-    };
-
     // trainer_setup.cpp
     void open_data();
-    void check_batch();
-    void decide_resume();
+    void lay_out();
     void build();
     void start_trace();
-    void make_stage();
-    void cut_segments();
-    void restore(const std::string& path);
+    void make_pipeline();
     void say_memory_plan() const;
+    void say_rates();
     void check_checkpoint_folder() const;
     void check_same_data() const;
-    void check_same_model(const std::string& stored_description) const;
-    void say_differences(const std::string& stored_description) const;
     void leave_last_words();
+    bool divides_optimizer() const { return description_.parallel.zero > 0 && grid_.replicas() > 1; }
+    std::size_t communication_bytes() const, planned_bytes() const;
+
+    // resume.cpp
+    void decide_resume();
+    void restore(const std::string& path);
+    void check_same_model(const std::string& stored_description) const;
+    void say_differences() const;
+    config::RunDescription resolved() const;  // with what was chosen for this launch
     std::vector<checkpoint::Entry> entries() const;
 
     // trainer.cpp
@@ -107,12 +107,10 @@ class Trainer {
     bool wants_exact_times(std::int64_t step) const;
     void issue(std::int64_t step, std::int64_t epoch, double start);
     Finished finish(Issued issued);
-    void load_batch(std::int64_t first_sample, std::int64_t micro_step);
-    void run_micro_step(bool reduce);
-    void run_phases(bool reduce);
-    void run_segments(bool reduce);
-    void forward_and_loss_work();
-    void segment_work(const Segment& segment);
+    void reduce(std::size_t bucket);
+    void finish_reductions();
+    void share_parameters();
+    std::int64_t next_batch() const;
     template <class Body>
     void phase(trace::RegionId region, const char* name, Body&& body);
 
@@ -123,34 +121,43 @@ class Trainer {
     std::unique_ptr<RunFolder> folder_;         // rank 0
     std::unique_ptr<RunLock> checkpoint_lock_;  // rank 0
     std::string run_path_, checkpoint_folder_, resume_path_;
+    config::RunDescription stored_;  // of the checkpoint that is resumed
     Devices devices_;
+    cluster::GridShape grid_;
+    cluster::ProcessGroups groups_;
+    model::TensorGroup tensor_group_;
+    model::ContextChain context_chain_;
+    model::Neighbours neighbours_{tensor_group_, context_chain_};
+    std::vector<model::StageRange> chunks_;  // of the model, on this rank
+    GradientPlan gradient_plan_;
     std::optional<data::Dataset> training_data_, validation_data_;
     std::unique_ptr<model::ParameterSet> parameters_;
     std::unique_ptr<optim::AdamW> optimizer_;
     std::unique_ptr<trace::Tracer> tracer_;
-    std::unique_ptr<model::Stage> stage_;
-    std::unique_ptr<BatchTensors> batch_;
+    std::unique_ptr<Pipeline> pipeline_;
     std::unique_ptr<checkpoint::Writer> writer_;
     std::unique_ptr<Progress> progress_;
     Regions regions_{};
-    std::vector<Segment> segments_;
+    Pipeline::Regions pass_regions_;
     Arena scalars_memory_;
-    Tensor losses_;  // fp64 [2]: the sum of this rank's losses, and of all ranks'
+    Tensor losses_, validation_loss_;  // fp64 [2]: the sum of this rank's losses, and of all ranks'; [1]
     std::deque<Issued> in_flight_;
     std::size_t in_flight_limit_ = 0;
-    bool exact_ = true;              // regions of this step are timed one by one
-    std::int64_t segment_runs_ = 0;  // since the work last changed
-    double inner_rate_factor_ = 1, last_finish_ = 0;
+    std::int64_t samples_in_flight_ = 0;
+    bool exact_ = true;  // regions of this step are timed one by one
+    double last_finish_ = 0;
+    std::int64_t padding_ = 0;               // elements between parameters, of all ranks; their gradients are zero
+    std::int64_t not_finite_ = 0;            // steps of this launch whose loss was not
     std::int64_t skipped_to_the_limit_ = 0;  // steps in a row; steps after them may already be under way
 
     checkpoint::State state_;
-    std::int64_t steps_ = 0;         // of the whole schedule
-    std::int64_t micro_ = 1;         // sequences a forward pass: batch.micro, or chosen
-    std::int64_t accumulation_ = 1;  // micro-steps a step
+    std::int64_t steps_ = 0;  // of the whole schedule
+    std::int64_t micro_ = 1;  // sequences a forward pass: batch.micro, or chosen
     std::int64_t saved_step_ = -1, epoch_ = -1;
     // Where the run is, for what is said when it fails; outlives this object.
     std::shared_ptr<std::int64_t> current_step_ = std::make_shared<std::int64_t>(0);
-    double started_ = 0, last_save_ = 0, last_stop_check_ = 0, last_status_ = 0, flop_per_token_ = 0;
+    double started_ = 0, last_save_ = 0, last_stop_check_ = 0, last_status_ = 0;
+    double model_flop_per_token_ = 0, hardware_flop_per_token_ = 0, peak_flops_ = 0;
     bool already_finished_ = false;
 };
 

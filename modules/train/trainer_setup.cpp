@@ -14,7 +14,10 @@
 #include "device/parallel.hpp"
 #include "device/sync.hpp"
 #include "model/flops.hpp"
-#include "train/model_file.hpp"
+#include "optim/schedule.hpp"
+#include "train/batch_plan.hpp"
+#include "train/peak.hpp"
+#include "train/run_layout.hpp"
 #include "train/trainer.hpp"
 
 namespace lockstep::train {
@@ -40,7 +43,7 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
     run_path_ = description_.run.folder + "/" + description_.run.name;
     checkpoint_folder_ = description_.checkpoint.folder + "/" + description_.run.name;
 
-    check_batch();
+    lay_out();
     cluster::together(*control_communicator_, [&] { open_data(); });
     check_same_data();
     cluster::on_root(*control_communicator_, [&] {
@@ -52,10 +55,12 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
     if (folder_) log::add_file(run_path_ + "/log.txt");
     check_checkpoint_folder();
     build();
-    if (!resume_path_.empty())
+    if (!resume_path_.empty()) {
         restore(resume_path_);
-    else
+    } else {
         parameters_->initialize(*devices_.backend, description_.run.seed);
+        share_parameters();
+    }
     // Only now: a launch that could not resume leaves what is said of the run as it was.
     if (folder_) {
         folder_->write_description(config::to_toml(description_));
@@ -83,33 +88,6 @@ void Trainer::leave_last_words() {
             RunFolder::write_status(path, "failed", *step, static_cast<int>(code), sentence);
             if (!logs_already) log::add_file(path + "/log.txt");
         });
-}
-
-void Trainer::check_batch() {
-    const auto& batch = description_.batch;
-    const std::int64_t ranks = session_.size(), data_ranks = description_.parallel.data;
-    if (data_ranks != 0 && data_ranks != ranks)
-        throw usage_error(
-            "parallel.data = {}, but {} ranks were started; start mpirun -np {} or set parallel.data = \"auto\"",
-            data_ranks, ranks, data_ranks);
-    if (batch.global % ranks != 0)
-        throw usage_error("batch.global = {} sequences do not divide among {} ranks; {} would", batch.global, ranks,
-                          batch.global < ranks ? fmt::format("{}", ranks)
-                                               : fmt::format("{} or {}", batch.global / ranks * ranks,
-                                                             (batch.global / ranks + 1) * ranks));
-    const std::int64_t share = batch.global / ranks;
-    micro_ = batch.micro;
-    if (micro_ == 0) {
-        // As many sequences at once as fit so many tokens: larger products gain little, memory grows in proportion.
-        const std::int64_t tokens = devices_.on_gpu() ? 32768 : 8192;
-        micro_ = std::max<std::int64_t>(1, std::min(share, tokens / std::max<std::int64_t>(1, batch.length)));
-        while (share % micro_ != 0) --micro_;
-    }
-    if (share % micro_ != 0)
-        throw usage_error(
-            "batch.micro = {} does not divide the {} sequences a step of each rank (batch.global = {} on {} ranks)",
-            batch.micro, share, batch.global, ranks);
-    accumulation_ = share / micro_;
 }
 
 void Trainer::open_data() {
@@ -143,9 +121,8 @@ void Trainer::open_data() {
     const auto& schedule = description_.schedule;
     steps_ = schedule.steps;
     if (steps_ == 0)
-        steps_ =
-            std::max<std::int64_t>(1, std::llround(schedule.epochs * static_cast<double>(training_data_->windows()) /
-                                                   static_cast<double>(description_.batch.global)));
+        steps_ = std::max<std::int64_t>(
+            1, steps_for(description_.batch, schedule.epochs * static_cast<double>(training_data_->windows())));
     if (schedule.warmup > steps_)
         throw usage_error("schedule.warmup = {} is longer than the {} steps of the run", schedule.warmup, steps_);
     log::info("training data: {} tokens, {} windows of {}; {} steps of {} sequences are {:.2f} epochs",
@@ -165,45 +142,6 @@ void Trainer::check_same_data() const {
         throw usage_error(
             "the ranks see different data under the same names ([data] train or validation); put the files where every "
             "node sees the same ones");
-}
-
-void Trainer::decide_resume() {
-    cluster::on_root(*control_communicator_, [&] {
-        const bool any = !checkpoint::list_checkpoints(checkpoint_folder_).empty();
-        if (options_.resume.empty()) {
-            if (any)
-                throw usage_error(
-                    "the run {} has checkpoints in {}; continue it with --resume auto, or begin another with a new "
-                    "run.name",
-                    description_.run.name, checkpoint_folder_);
-            return;
-        }
-        if (options_.resume != "auto") {
-            resume_path_ = options_.resume;
-            return;
-        }
-        std::vector<std::string> skipped;
-        resume_path_ = checkpoint::find_newest(checkpoint_folder_, skipped);
-        for (const auto& why : skipped) log::warning("passed over: {}", why);
-        if (resume_path_.empty() && any)
-            throw damaged_error(
-                "no checkpoint in {} is whole; move them away to begin again, or give one with --resume FILE",
-                checkpoint_folder_);
-        if (resume_path_.empty()) log::info("nothing to resume in {}: a fresh start", checkpoint_folder_);
-    });
-    resume_path_ = control_communicator_->broadcast_text(resume_path_, 0);
-    if (resume_path_.empty()) return;
-    cluster::together(*control_communicator_, [&] {
-        const checkpoint::Contents contents = checkpoint::read_contents(resume_path_);
-        state_ = contents.state;
-        check_same_model(contents.run_description);
-        if (session_.rank() == 0) say_differences(contents.run_description);
-    });
-    if (state_.step >= steps_ && options_.resume != "auto")
-        throw usage_error(
-            "{} is of step {}, and the schedule ends at step {}: nothing is left to train; raise schedule.steps",
-            resume_path_, state_.step, steps_);
-    already_finished_ = state_.step >= steps_;
 }
 
 void Trainer::check_checkpoint_folder() const {
@@ -228,28 +166,29 @@ void Trainer::start_trace() {
     options.detail = trace::detail_from(description_.trace.detail);
     options.folder = run_path_;
     options.run_name = description_.run.name;
-    config::RunDescription resolved = description_;
-    resolved.batch.micro = micro_;
-    options.description = config::to_toml(resolved);
+    options.description = config::to_toml(resolved());
     options.steps_left = steps_ - state_.step;
     options.rank.host = place.host;
     options.rank.cores = place.cores;
     options.rank.threads = threads();
     if (devices_.on_gpu()) options.rank.gpu = devices_.name;
-    const cluster::GridPlace grid = cluster::grid_place(session_.rank(), {1, session_.size(), 1});
-    options.rank.data = grid.data;
-    options.rank.tensor = grid.tensor;
-    options.rank.pipeline = grid.pipeline;
+    options.rank.data = groups_.place.data;
+    options.rank.tensor = groups_.place.tensor;
+    options.rank.pipeline = groups_.place.pipeline;
+    options.rank.context = groups_.place.context;
     tracer_ = std::make_unique<trace::Tracer>(std::move(options), session_.make_world_communicator());
     regions_.initialization = tracer_->region("initialization");
     regions_.epoch = tracer_->region("epoch");
     regions_.step = tracer_->region("epoch/step", trace::Detail::step);
-    regions_.data_loading = tracer_->region("epoch/step/data_loading");
-    regions_.data_movement = tracer_->region("epoch/step/data_movement");
-    regions_.forward = tracer_->region("epoch/step/forward");
-    regions_.loss = tracer_->region("epoch/step/loss");
-    regions_.backward = tracer_->region("epoch/step/backward");
+    pass_regions_.data_loading = tracer_->region("epoch/step/data_loading");
+    pass_regions_.data_movement = tracer_->region("epoch/step/data_movement");
+    pass_regions_.forward = tracer_->region("epoch/step/forward");
+    pass_regions_.loss = tracer_->region("epoch/step/loss");
+    pass_regions_.backward = tracer_->region("epoch/step/backward");
     regions_.communication = tracer_->region("epoch/step/communication");
+    regions_.communication_tensor = tracer_->region("epoch/step/communication/tensor");
+    pass_regions_.transfer = tracer_->region("epoch/step/communication/pipeline");
+    regions_.communication_context = tracer_->region("epoch/step/communication/context");
     regions_.communication_data = tracer_->region("epoch/step/communication/data");
     regions_.communication_control = tracer_->region("epoch/step/communication/control");
     regions_.optimizer = tracer_->region("epoch/step/optimizer");
@@ -257,161 +196,171 @@ void Trainer::start_trace() {
     regions_.checkpoint = tracer_->region("checkpoint");
     tracer_->begin(regions_.initialization);
 
-    make_stage();
+    make_pipeline();
     say_memory_plan();
+    say_rates();
     if (folder_) folder_->open_metrics(state_.step);
     progress_ = std::make_unique<Progress>(state_.step);
     tracer_->end(regions_.initialization);
 }
 
-void Trainer::make_stage() {
-    kernels::Backend& backend = *devices_.backend;
-    const auto& model = description_.model;
-    model::StageOptions stage;
-    stage.range = model::whole_model(model);
-    stage.shape = {micro_, description_.batch.length};
-    stage.tracer = tracer_.get();
-    stage_ = std::make_unique<model::Stage>(backend, *parameters_, model, stage);
-    batch_ = std::make_unique<BatchTensors>(backend.device(), stage.shape);
-    scalars_memory_ = Arena(backend.device(), Arena::device_alignment, "the step's scalars");
-    losses_ = scalars_memory_.allocate(Type::fp64, {2});
-    cut_segments();
-    if (devices_.on_gpu() && sync_mode() == SyncMode::async) in_flight_limit_ = 1;
-    if (devices_.on_gpu() && sync_mode() == SyncMode::bounded) in_flight_limit_ = bounded_steps;
-    flop_per_token_ = model::training_flop_per_token(model, description_.batch.length);
-}
-
-// The flat gradients are cut at blocks, from the end, into buckets that are worth a message of their own. The first
-// segment's bucket holds what comes behind the blocks too, the last one's what comes before them: a tied embedding is
-// whole only when its backward is done.
-void Trainer::cut_segments() {
-    const Tensor gradients = parameters_->all_gradients();
-    const auto& descriptions = parameters_->descriptions();
-    std::vector<std::int64_t> block_offsets(stage_->blocks(), -1);
-    for (std::size_t i = 0; i < descriptions.size(); ++i) {
-        const std::string& name = descriptions[i].name;
-        if (!name.starts_with("blocks/")) continue;
-        auto& offset = block_offsets[static_cast<std::size_t>(std::stoll(name.substr(7)))];
-        if (offset < 0) offset = parameters_->offset(i);
-    }
-    segments_.clear();
-    std::size_t last_block = stage_->blocks();
-    std::int64_t end = gradients.count();
-    for (std::size_t block = stage_->blocks(); block-- > 0;) {
-        const bool all = block == 0;
-        const std::int64_t begin = all ? 0 : block_offsets[block];
-        const bool whole =
-            session_.size() > 1 && (end - begin) * std::int64_t{sizeof(float)} >= description_.parallel.bucket_bytes;
-        if (!all && !whole) continue;
-        Segment segment;
-        segment.first_block = block;
-        segment.last_block = last_block;
-        segment.first = segments_.empty();
-        segment.last = all;
-        segment.bucket = gradients.slice(begin, end - begin);
-        segments_.push_back(std::move(segment));
-        last_block = block;
-        end = begin;
-    }
+// What each rank does: its place in the grid, its pieces of the model, its share of a batch.
+void Trainer::lay_out() {
+    grid_ = choose_grid(description_, session_.size());
+    groups_ = cluster::make_groups(*devices_.communicators, session_.rank(), grid_);
+    const auto& parallel = description_.parallel;
+    const std::int64_t tokens_at_once = devices_.on_gpu() ? 32768 : 8192;
+    micro_ = micro_batch_size(description_.batch, grid_.data, parallel.interleave > 1 ? grid_.pipeline : 1,
+                              tokens_at_once * grid_.context);
+    const auto pieces = cut_model(description_.model, description_.batch.length, grid_.pipeline * parallel.interleave);
+    const PipelineShape shape{grid_.pipeline, parallel.interleave, 1};
+    for (std::int64_t chunk = 0; chunk < parallel.interleave; ++chunk)
+        chunks_.push_back(pieces[static_cast<std::size_t>(piece_of(shape, groups_.place.pipeline, chunk))]);
+    if (grid_.tensor <= session_.place().local_ranks || session_.rank() != 0) return;
+    log::warning(
+        "parallel.tensor = {} is more than the {} ranks of a node: what the ranks of a layer tell each other crosses "
+        "the "
+        "network, many times a step",
+        grid_.tensor, session_.place().local_ranks);
 }
 
 void Trainer::build() {
     const auto& model = description_.model;
-    parameters_ = std::make_unique<model::ParameterSet>(devices_.backend->device(),
-                                                        model::describe_parameters(model, model::whole_model(model)),
-                                                        true, compute_type(description_.precision.compute));
-    optimizer_ = std::make_unique<optim::AdamW>(*devices_.backend, *parameters_, description_.optimizer);
+    kernels::Backend& backend = *devices_.backend;
+    const model::Part part{groups_.place.tensor, grid_.tensor};
+    const model::ParameterLayout layout(model::describe_parameters(model, chunks_), part);
+    GradientPlanOptions options;
+    options.bucket_bytes = description_.parallel.bucket_bytes;
+    options.replicas = grid_.replicas();
+    options.tied_ends = grid_.pipeline > 1 && model.tied_head && groups_.ends;
+    options.shared_layers = grid_.tensor > 1;
+    options.divided_rows = description_.parallel.sequence;
+    gradient_plan_ = plan_gradients(layout, chunks_, options);
+    const int replica = groups_.place.replica(grid_);
+    parameters_ = std::make_unique<model::ParameterSet>(
+        backend.device(), layout, true, compute_type(description_.precision.compute),
+        divides_optimizer() ? gradient_plan_.owned(replica) : std::vector<model::Piece>{});
+
+    const bool last = groups_.place.pipeline + 1 == grid_.pipeline;
+    optim::NormPlan norm;
+    norm.counted = optim::counted_pieces(*parameters_, part, options.tied_ends && last);
+    norm.communicator = divides_optimizer() ? devices_.communicator.get() : groups_.model.get();
+    kernels::LossScaling scaling;
+    const config::LossScale& scale = description_.precision.loss_scale;
+    const bool scaled = description_.precision.compute == "fp16";
+    if (scaled) scaling = {scale.growth_interval, scale.hysteresis, scale.minimum};
+    optimizer_ = std::make_unique<optim::AdamW>(backend, *parameters_, description_.optimizer, norm, scaling);
+    optimizer_->set_progress({0, scaled ? scale.initial : 1, 0, 0});
+    const bool counts = divides_optimizer() || replica == 0;
+    padding_ = std::llround(control_communicator_->all_sum(counts ? static_cast<double>(optimizer_->padding()) : 0));
+
     writer_ = std::make_unique<checkpoint::Writer>(checkpoint_folder_, description_.checkpoint.keep,
                                                    session_.make_world_communicator());
     log::info("lockstep {} ({}), {}: {} rank{} x {} thread{} on {}", version(), commit(), devices_.name,
               session_.size(), session_.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s",
               session_.place().host);
     if (!devices_.why_no_gpu.empty()) log::info("no GPU is used: {}", devices_.why_no_gpu);
-    if (session_.size() > 1) log::info("gradients travel by {}", devices_.carrier);
+    if (session_.size() > 1)
+        log::info("grid: data {} x tensor {} x pipeline {} x context {}; what ranks tell each other travels by {}",
+                  grid_.data, grid_.tensor, grid_.pipeline, grid_.context, devices_.carrier);
     if (sync_mode() != SyncMode::async) log::info("sync mode: {}", sync_mode_name(sync_mode()));
     log::info("model: {}{}, {} parameters, {:.3g} FLOP a token", model.preset.empty() ? "" : model.preset + ", ",
               model.mixer, with_commas(model::parameter_count(model)),
               model::training_flop_per_token(model, description_.batch.length));
 }
 
-std::vector<checkpoint::Entry> Trainer::entries() const {
+void Trainer::make_pipeline() {
     kernels::Backend& backend = *devices_.backend;
-    std::vector<checkpoint::Entry> entries = parameter_entries(*parameters_, backend);
-    const auto& descriptions = parameters_->descriptions();
-    for (std::size_t i = 0; i < descriptions.size(); ++i)
-        entries.push_back(
-            entry_of("optimizer/first_moment/" + descriptions[i].name, optimizer_->first_moment(i), backend));
-    for (std::size_t i = 0; i < descriptions.size(); ++i)
-        entries.push_back(
-            entry_of("optimizer/second_moment/" + descriptions[i].name, optimizer_->second_moment(i), backend));
-    return entries;
+    tensor_group_ = model::TensorGroup(*groups_.tensor, description_.parallel.sequence, tracer_.get(),
+                                       regions_.communication_tensor);
+    context_chain_ = model::ContextChain(*groups_.context, tracer_.get(), regions_.communication_context);
+    PipelineOptions options;
+    options.chunks = chunks_;
+    options.stages = grid_.pipeline;
+    options.micro = micro_;
+    options.length = description_.batch.length;
+    options.most_micro_batches = description_.batch.global / grid_.data / micro_;
+    options.recompute = model::recompute_from(description_.parallel.recompute);
+    options.neighbours = &neighbours_;
+    options.loss_scale = description_.precision.compute == "fp16" ? optimizer_->loss_scale() : Tensor();
+    options.tracer = tracer_.get();
+    pipeline_ = std::make_unique<Pipeline>(devices_, groups_, *parameters_, description_.model, gradient_plan_, options,
+                                           pass_regions_);
+    scalars_memory_ = Arena(backend.device(), 2 * Arena::device_alignment, "the step's scalars");
+    losses_ = scalars_memory_.allocate(Type::fp64, {2});
+    validation_loss_ = scalars_memory_.allocate(Type::fp64, {1});
+    if (devices_.on_gpu() && sync_mode() == SyncMode::async) in_flight_limit_ = 1;
+    if (devices_.on_gpu() && sync_mode() == SyncMode::bounded) in_flight_limit_ = bounded_steps;
 }
 
-void Trainer::restore(const std::string& path) {
-    checkpoint::load(path, entries(), *control_communicator_);
-    parameters_->refresh_working(*devices_.backend);
-    optimizer_->set_updates(state_.optimizer_steps);
-    saved_step_ = state_.step;
-    log::info("resumed from {} at step {}", path, state_.step);
-    cluster::on_root(*control_communicator_, [&] {
-        for (const auto& moved : checkpoint::set_aside_later(checkpoint_folder_, state_.step))
-            log::warning("a checkpoint later than step {} is set aside: {}", state_.step, moved);
-    });
-    if (session_.rank() != 0) return;  // warnings of other ranks are printed too
-    const std::string processor = devices_.name;
-    std::string differences;
-    const auto compare = [&](const auto& then, const auto& now, const char* what) {
-        if (then != now)
-            differences += fmt::format("{}{} {} (then {})", differences.empty() ? "" : ", ", what, now, then);
-    };
-    compare(state_.ranks, static_cast<std::int64_t>(session_.size()), "ranks");
-    compare(state_.threads, static_cast<std::int64_t>(threads()), "threads a rank");
-    compare(state_.processor, processor, "processor");
-    compare(state_.commit, std::string(commit()), "commit");
-    if (!differences.empty())
-        log::warning("this resume will not repeat an uninterrupted run bit for bit: {}", differences);
-    if (state_.data_checksum != training_data_->checksum() || state_.length != description_.batch.length ||
-        state_.seed != description_.run.seed)
-        log::warning(
-            "the data, batch.length or run.seed is another than the checkpoint's: from here on the samples are others, "
-            "and some may be seen again");
+// What MPI may allocate beside while gradients are on their way, all at once.
+std::size_t Trainer::communication_bytes() const {
+    if (devices_.on_gpu() || groups_.replicas->size() == 1) return 0;
+    if (!divides_optimizer()) return parameters_->gradient_bytes();
+    std::size_t bytes = 0;
+    for (const model::Piece& piece : parameters_->owned())
+        bytes += static_cast<std::size_t>(piece.count) * sizeof(float);
+    return bytes;
 }
 
-// The tensors of two models may agree in name and shape and still mean other things (heads, rotation, epsilon).
-void Trainer::check_same_model(const std::string& stored_description) const {
-    const config::RunDescription stored = config::parse_run_description(stored_description, resume_path_, {});
-    config::RunDescription before = stored;
-    // What changes no number: a preset's name, and the context where positions are not learned.
-    before.model.preset = description_.model.preset;
-    if (description_.model.position != "learned") before.model.context = description_.model.context;
-    const std::vector<std::string> list = config::differences(description_, before, "model");
-    if (!list.empty())
-        throw usage_error("{} is a checkpoint of another model: {}; give the run description it was made with",
-                          resume_path_, fmt::format("{}", fmt::join(list, "; ")));
+std::size_t Trainer::planned_bytes() const {
+    return parameters_->value_bytes() + parameters_->gradient_bytes() + optimizer_->bytes() +
+           pipeline_->activation_bytes() + pipeline_->workspace_bytes();
 }
 
-void Trainer::say_differences(const std::string& stored_description) const {
-    const config::RunDescription stored = config::parse_run_description(stored_description, resume_path_, {});
-    std::vector<std::string> list;
-    for (const char* section : {"batch", "optimizer", "schedule", "precision"})
-        for (const auto& difference : config::differences(description_, stored, section))
-            if (!difference.starts_with("batch.micro")) list.push_back(difference);
-    if (!list.empty()) log::warning("changed since the checkpoint: {}", fmt::join(list, "; "));
-}
-
+// One line for every stage of the pipeline: the others of a stage differ little.
 void Trainer::say_memory_plan() const {
     const auto bytes = [](std::size_t value) { return human_bytes(static_cast<double>(value)); };
-    const std::size_t parameters = parameters_->all_values().bytes();
     const std::string left =
-        devices_.on_gpu() ? fmt::format(", {} of the GPU stay free", bytes(devices_.free_memory())) : "";
+        devices_.on_gpu() ? fmt::format("; {} of the GPU stay free", bytes(devices_.free_memory())) : "";
+    const std::string of_mpi =
+        communication_bytes() > 0
+            ? fmt::format(", and up to {} of MPI's while gradients are on their way", bytes(communication_bytes()))
+            : "";
+    const std::string own =
+        fmt::format("parameters {}, gradients {}, moments {}, activations {}, workspace {}, together {}{}{}",
+                    bytes(parameters_->value_bytes()), bytes(parameters_->gradient_bytes()), bytes(optimizer_->bytes()),
+                    bytes(pipeline_->activation_bytes()), bytes(pipeline_->workspace_bytes()), bytes(planned_bytes()),
+                    of_mpi, left);
+    constexpr std::size_t width = 512;
+    std::vector<char> line(width);
+    std::copy_n(own.data(), std::min(own.size(), width - 1), line.data());
+    const std::vector<char> all = control_communicator_->gather(line.data(), width, 0);
+    if (session_.rank() != 0) return;
+    for (int stage = 0; stage < grid_.pipeline; ++stage) {
+        cluster::GridPlace place;
+        place.pipeline = stage;
+        const auto rank = static_cast<std::size_t>(cluster::grid_rank(place, grid_));
+        const std::string where = grid_.pipeline > 1 ? fmt::format(", stage {} of {}", stage + 1, grid_.pipeline) : "";
+        log::info("memory a rank{}: {}", where, std::string(all.data() + rank * width));
+    }
+    const std::int64_t micro_batches = description_.batch.global / grid_.data / micro_;
+    const std::size_t saved = 3 * static_cast<std::size_t>(model::parameter_count(description_.model)) * sizeof(float) /
+                              static_cast<std::size_t>(session_.size());
     log::info(
-        "memory a rank: parameters {}, gradients {}, moments {}, activations {}, workspace {}{}, and {} of the host "
-        "while "
-        "a checkpoint is written; {} sequences of {} tokens at a time, {} micro-step{} a step",
-        bytes(parameters_->bytes()), bytes(parameters), bytes(optimizer_->bytes()), bytes(stage_->activation_bytes()),
-        bytes(stage_->workspace_bytes()), left,
-        bytes((parameters + optimizer_->bytes()) / static_cast<std::size_t>(session_.size())), micro_,
-        description_.batch.length, accumulation_, accumulation_ == 1 ? "" : "s");
+        "{} of the host more while a checkpoint is written; {} sequences of {} tokens at a time, {} micro-batch{} a "
+        "step",
+        bytes(saved), micro_, description_.batch.length, micro_batches, micro_batches == 1 ? "" : "es");
+    if (!description_.batch.ramp) return;
+    log::info("batch ramp: {} sequences at first, {} more each time, {} after {} samples",
+              description_.batch.ramp->start, description_.batch.ramp->increment, description_.batch.global,
+              with_commas(description_.batch.ramp->samples));
+}
+
+// What the rates in the log mean.
+void Trainer::say_rates() {
+    const auto& model = description_.model;
+    const std::int64_t length = description_.batch.length;
+    model_flop_per_token_ = model::training_flop_per_token(model, length);
+    hardware_flop_per_token_ = model_flop_per_token_;
+    if (description_.parallel.recompute == "full")
+        hardware_flop_per_token_ += model::recomputed_flop_per_token(model, length);
+    const Peak peak = find_peak(devices_, compute_type(description_.precision.compute), description_.run.peak_tflops);
+    peak_flops_ = peak.flops;
+    log::info(
+        "model TFLOP/s: three times the forward pass's matrix products and mixing, per rank; hardware TFLOP/s: with "
+        "what is made again; MFU: model TFLOP/s of {:.3g} TFLOP/s, {}",
+        peak.flops * 1e-12, peak.origin);
 }
 
 }  // namespace lockstep::train

@@ -170,9 +170,7 @@ __device__ inline void multiply_state(Sums<2>& z, const Left<typename TttLinear<
 // pointer that moves takes fewer registers than as many places as there are values.
 template <int F, class Body>
 __device__ inline void for_state(Sums<F / 8>& state, float* matrix, const TileColumns<2>& columns, Body&& body) {
-    // Comparisons and places kept from one call to the next would take the registers of what lies between: the shuffle
-    // hides that it is the same width.
-    const int width = __shfl_sync(all_lanes, columns.width, 0), out = columns.first_column + Sums<F / 8>::row(0);
+    const int width = columns.width, out = columns.first_column + Sums<F / 8>::row(0);
     int in = Sums<F / 8>::column(0, 0);
     float* place = matrix + in * width + out;
 #pragma unroll
@@ -199,21 +197,6 @@ __device__ inline void keep_weights(float* to, const Sums<F / 8>& state) {
 #pragma unroll
     for (int n = 0; n < F / 8; ++n) {
         const Vector16<float> four = {{state.at[n][0], state.at[n][1], state.at[n][2], state.at[n][3]}};
-        store16(to + (n * 2 * F + static_cast<int>(threadIdx.x)) * 4, four);
-    }
-}
-// The same from a tensor's [f, f]; a loop, for want of registers.
-template <int F>
-__device__ inline void keep_model(float* to, const float* matrix, const TileColumns<2>& columns) {
-    const int width = columns.width, out = columns.first_column + Sums<F / 8>::row(0);
-#pragma unroll 1
-    for (int n = 0; n < F / 8; ++n) {
-        Vector16<float> four;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int row = Sums<F / 8>::column(n, i), column = out + 4 * (i & 2);
-            four.at[i] = row < width && column < width ? matrix[row * width + column] : 0.0f;
-        }
         store16(to + (n * 2 * F + static_cast<int>(threadIdx.x)) * 4, four);
     }
 }

@@ -360,17 +360,15 @@ struct Backward {
         }
         for (int i = 0; i < 8; ++i) norm_work[i * Linear::threads + thread] = 0;
         dstate.clear();
+        if (p.dfinal.weight1)
+            for_state<F>(dstate, p.dfinal.weight1 + static_cast<std::int64_t>(pair) * p.where.width * p.where.width,
+                         columns, [](float& value, const float& place) { value = place; });
         dtau[0] = dtau[1] = 0;
         for (int group = (p.mini_batches - 1) / p.interval; group >= 0; --group) {
             const int begin = group * p.interval, after = begin + p.interval;
             const int end = after < p.mini_batches ? after : p.mini_batches;
             auto* const waiting = reinterpret_cast<float*>(state_at(p.interval));
-            if (p.dfinal.weight1 && end == p.mini_batches)
-                keep_model<F>(waiting,
-                              p.dfinal.weight1 + static_cast<std::int64_t>(pair) * p.where.width * p.where.width,
-                              columns);
-            else
-                keep_weights<F>(waiting, dstate);  // its registers are needed
+            keep_weights<F>(waiting, dstate);  // its registers are needed
             make_states(begin, end);
             load_weights<F>(dstate, waiting);
             __syncthreads();  // the states are written, and shared memory is free

@@ -412,11 +412,6 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
         }
         d.dbias1[thread] =
             thread < sizes.hidden && task.dfinal.bias1 ? task.dfinal.bias1[pair * sizes.hidden + thread] : 0.0f;
-        if (task.dfinal.weight1) {
-            const std::int64_t matrix = pair * f * sizes.hidden;
-            Weights::keep_model(work.dstate, task.dfinal.weight1 + matrix, 1, sizes.hidden, sizes);
-            Weights::keep_model(work.dstate + Geometry::weight_floats, task.dfinal.weight2 + matrix, f, 1, sizes);
-        }
         const std::int64_t groups = sizes.kept_states() + 1;
         for (std::int64_t group = groups - 1; group >= 0; --group) {
             const std::int64_t begin = group * sizes.group;
@@ -425,10 +420,14 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
             remake_states<T, F>(task, s, work, pair, begin, end);
             Weights dweight1(work.dstate, work.dtiles);
             Weights dweight2(work.dstate + Geometry::weight_floats, work.dtiles + Geometry::weight_tiles * warp_width);
-            if (group == groups - 1 && !task.dfinal.weight1) {
+            if (group == groups - 1 && task.dfinal.weight1) {
+                const std::int64_t matrix = pair * f * sizes.hidden;
+                dweight1.load_model(task.dfinal.weight1 + matrix, 1, sizes.hidden, sizes);
+                dweight2.load_model(task.dfinal.weight2 + matrix, f, 1, sizes);
+            } else if (group == groups - 1) {
                 dweight1.clear_all();
                 dweight2.clear_all();
-            } else if (Geometry::on_chip || group == groups - 1) {
+            } else if (Geometry::on_chip) {
                 dweight1.load_all(work.dstate);
                 dweight2.load_all(work.dstate + Geometry::weight_floats);
             }

@@ -97,7 +97,6 @@ template <int F, bool in_registers>
 class WeightTiles {
     using Geometry = MlpGeometry<F>;
     static constexpr int kept = in_registers ? Geometry::tiles : 1;
-    static constexpr int at_once = in_registers ? Geometry::tiles : 1;  // of the tiles of a model, loaded or stored
 
   public:
     // Of a state that is not in registers: fp32 [weight_floats], and the same tiles as bf16 [weight_tiles · 32].
@@ -171,57 +170,37 @@ class WeightTiles {
 #pragma unroll
             for (int c = 0; c < Geometry::tiles; ++c) store(to, h, c, get(h, c));
     }
-    // Tensors' models: the element of hidden feature x and feature y lies at x · hidden_stride + y · stride.
+    // From a tensor's model: the element of hidden feature x and feature y lies at x · hidden_stride + y · stride.
     __device__ void load_model(const float* from, int hidden_stride, int stride, const TttMlpSizes& sizes) {
-        const int hidden = same_to_all(sizes.hidden), width = same_to_all(sizes.width);
-#pragma unroll at_once
+        const int warp = static_cast<int>(threadIdx.x) / warp_width;
+#pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h)
-#pragma unroll at_once
-            for (int c = 0; c < Geometry::tiles; ++c)
-                set(h, c, model_tile(from, h, c, hidden_stride, stride, hidden, width));
+#pragma unroll
+            for (int c = 0; c < Geometry::tiles; ++c) {
+                Sums<2> sums;
+                for_sums([&](int n, int i) {
+                    const int x = warp * 32 + h * 16 + Sums<2>::row(i), y = c * 16 + Sums<2>::column(n, i);
+                    sums.at[n][i] = x < sizes.hidden && y < sizes.width ? from[x * hidden_stride + y * stride] : 0.0f;
+                });
+                set(h, c, sums);
+            }
     }
-    // Into memory that load_all reads; a loop, for want of registers.
-    __device__ static void keep_model(float* to, const float* from, int hidden_stride, int stride,
-                                      const TttMlpSizes& sizes) {
-#pragma unroll 1
-        for (int h = 0; h < mlp_hidden_tiles; ++h)
-#pragma unroll 1
-            for (int c = 0; c < Geometry::tiles; ++c)
-                store(to, h, c, model_tile(from, h, c, hidden_stride, stride, sizes.hidden, sizes.width));
-    }
+    // To a part, or to a tensor, in the tensor's order.
     __device__ void store_model(float* to, int hidden_stride, int stride, const TttMlpSizes& sizes) const {
-        const int hidden = same_to_all(sizes.hidden), width = same_to_all(sizes.width);
-#pragma unroll at_once
+        const int warp = static_cast<int>(threadIdx.x) / warp_width;
+#pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h)
-#pragma unroll at_once
+#pragma unroll
             for (int c = 0; c < Geometry::tiles; ++c) {
                 const Sums<2> sums = get(h, c);
                 for_sums([&](int n, int i) {
-                    const int x = hidden_of(h, i), y = c * 16 + Sums<2>::column(n, i);
-                    if (x < hidden && y < width) to[x * hidden_stride + y * stride] = sums.at[n][i];
+                    const int x = warp * 32 + h * 16 + Sums<2>::row(i), y = c * 16 + Sums<2>::column(n, i);
+                    if (x < sizes.hidden && y < sizes.width) to[x * hidden_stride + y * stride] = sums.at[n][i];
                 });
             }
     }
 
   private:
-    // Comparisons with a size that are kept from one call to the next would take the registers of what lies between:
-    // the shuffle hides that it is the same size.
-    __device__ static int same_to_all(int size) {
-        return __shfl_sync(all_lanes, size, 0);
-    }
-    __device__ static int hidden_of(int h, int i) {
-        return static_cast<int>(threadIdx.x) / warp_width * 32 + h * 16 + Sums<2>::row(i);
-    }
-    __device__ static Sums<2> model_tile(const float* from, int h, int c, int hidden_stride, int stride, int hidden,
-                                         int width) {
-        Sums<2> sums;
-        for_sums([&](int n, int i) {
-            const int x = hidden_of(h, i), y = c * 16 + Sums<2>::column(n, i);
-            sums.at[n][i] = x < hidden && y < width ? from[x * hidden_stride + y * stride] : 0.0f;
-        });
-        return sums;
-    }
-
     Sums<2> values_[in_registers ? mlp_hidden_tiles : 1][kept];
     float* memory_;
     Tile* tiles_;

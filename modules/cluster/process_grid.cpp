@@ -1,0 +1,55 @@
+#include "cluster/process_grid.hpp"
+
+#include <algorithm>
+
+namespace lockstep::cluster {
+
+GridPlace grid_place(int rank, const GridShape& shape) {
+    LOCKSTEP_ASSERT(rank >= 0 && rank < shape.ranks());
+    GridPlace place;
+    place.tensor = rank % shape.tensor;
+    rank /= shape.tensor;
+    place.context = rank % shape.context;
+    rank /= shape.context;
+    place.data = rank % shape.data;
+    place.pipeline = rank / shape.data;
+    return place;
+}
+
+int grid_rank(const GridPlace& place, const GridShape& shape) {
+    return place.tensor + shape.tensor * (place.context + shape.context * (place.data + shape.data * place.pipeline));
+}
+
+std::vector<int> ranks_along(int rank, const GridShape& shape, std::initializer_list<Axis> axes) {
+    const auto varies = [&](Axis axis) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); };
+    const GridPlace own = grid_place(rank, shape);
+    std::vector<int> ranks;
+    for (int other = 0; other < shape.ranks(); ++other) {
+        const GridPlace place = grid_place(other, shape);
+        if ((varies(Axis::tensor) || place.tensor == own.tensor) &&
+            (varies(Axis::context) || place.context == own.context) && (varies(Axis::data) || place.data == own.data) &&
+            (varies(Axis::pipeline) || place.pipeline == own.pipeline))
+            ranks.push_back(other);
+    }
+    return ranks;
+}
+
+// All ranks make the kinds of groups in the same order, so that those of one kind wait for each other only.
+ProcessGroups make_groups(CommunicatorSource& source, int rank, const GridShape& shape) {
+    ProcessGroups groups;
+    groups.shape = shape;
+    groups.place = grid_place(rank, shape);
+    groups.tensor = source.make(ranks_along(rank, shape, {Axis::tensor}), Use::collectives);
+    groups.replicas = source.make(ranks_along(rank, shape, {Axis::data, Axis::context}), Use::collectives);
+    groups.model = source.make(ranks_along(rank, shape, {Axis::tensor, Axis::pipeline}), Use::collectives);
+    groups.context = source.make(ranks_along(rank, shape, {Axis::context}), Use::transfers);
+    const std::vector<int> column = ranks_along(rank, shape, {Axis::pipeline});
+    groups.activations = source.make(column, Use::transfers);
+    groups.gradients = source.make(column, Use::transfers);
+    if (rank == column.front() || rank == column.back())
+        groups.ends =
+            source.make(column.size() > 1 ? std::vector<int>{column.front(), column.back()} : column, Use::collectives);
+    return groups;
+}
+
+}  // namespace lockstep::cluster

@@ -1,0 +1,66 @@
+// The ranks along a sequence that is longer than one rank's memory (context parallelism): each has a stretch of tokens,
+// in order. What a layer knows of the tokens before (the state of TTT, the inputs of a convolution) is handed forward
+// from rank to rank, and its gradient backward. A rank's layer begins as soon as the rank before has ended the same
+// layer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "cluster/communicator.hpp"
+#include "device/memory.hpp"
+#include "trace/tracer.hpp"
+
+namespace lockstep::model {
+
+class ContextChain {
+  public:
+    ContextChain() = default;  // a rank alone
+    ContextChain(cluster::Communicator& transfers, trace::Tracer* tracer, trace::RegionId region);
+    int rank() const { return rank_; }
+    int size() const { return size_; }
+    bool alone() const { return size_ == 1; }
+    bool first() const { return rank_ == 0; }
+    bool last() const { return rank_ + 1 == size_; }
+    void set_timed(bool timed) { timed_ = timed; }
+
+    std::unique_ptr<cluster::Transfer> send(Tensor values, int to, int tag) const;
+    void receive(Tensor values, int from, int tag) const;
+    void wait(std::unique_ptr<cluster::Transfer>& transfer) const;
+
+  private:
+    int rank_ = 0, size_ = 1;
+    bool timed_ = true;
+    cluster::Communicator* transfers_ = nullptr;
+    trace::Tracer* tracer_ = nullptr;
+    trace::RegionId region_ = -1;
+};
+
+// One such thing of one layer and one micro-batch: its memory, and the messages under way.
+class Handover {
+  public:
+    Handover() = default;
+    // tag: one for each handover of a model; it and the next one are used.
+    Handover(Arena& arena, Type type, const Shape& shape, const ContextChain& chain, int tag);
+
+    // Forward. `incoming` is empty on the first rank, `outgoing` on the last.
+    void receive();
+    Tensor incoming() const { return incoming_; }
+    Tensor outgoing();  // to be written; waits until the last that was sent has left
+    void send();
+    // Backward. `outgoing_gradient` is empty on the last rank, `incoming_gradient` on the first.
+    void receive_gradient();
+    Tensor outgoing_gradient() const { return outgoing_gradient_; }
+    Tensor incoming_gradient();  // to be written
+    void send_gradient();
+
+    void finish();  // waits for what was sent
+
+  private:
+    const ContextChain* chain_ = nullptr;
+    int tag_ = 0;
+    Tensor incoming_, outgoing_, incoming_gradient_, outgoing_gradient_;
+    std::unique_ptr<cluster::Transfer> sent_, sent_gradient_;
+};
+
+}  // namespace lockstep::model

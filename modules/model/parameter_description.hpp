@@ -1,0 +1,85 @@
+// What learned tensors a model has: names (as in checkpoints), shapes, initial values, and how the ranks that share a
+// layer divide them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/model_description.hpp"
+#include "device/tensor.hpp"
+
+namespace lockstep::model {
+
+enum class Initial { normal, zero, one, convolution };  // N(0, deviation²); 0; 1; uniform ±1/√kernel
+enum class Split { none, axis0, axis1 };                // which axis tensor parallelism cuts
+
+// What a rank's gradient of an undivided tensor is, where several ranks share the layer.
+enum class GradientPart {
+    whole,       // the same on each of them
+    of_heads,    // the sum over the rank's heads: to be added up
+    of_the_rows  // the sum over the rows whose norm the rank computes: to be added up where rows are divided
+};
+
+struct ParameterDescription {
+    std::string name;  // "blocks/0/mixer/query/weight"
+    Shape shape;       // of the whole tensor
+    Initial initial = Initial::normal;
+    double deviation = 0.02;
+    Split split = Split::none;
+    bool matrix = false;  // a weight of a matrix product or an embedding: decay = "matrices" decays it
+    bool exact = false;   // used in fp32 whatever the compute type
+    GradientPart gradient_part = GradientPart::whole;
+};
+
+// A run of blocks [first_block, last_block), with or without the two ends of the model.
+struct StageRange {
+    std::int64_t first_block = 0, last_block = 0;
+    bool embedding = true, head = true;
+};
+StageRange whole_model(const config::ModelDescription& model);
+
+// In a fixed order: embedding, blocks, final norm, head. A tied head has no tensor of its own; who has the head and not
+// the embedding holds a copy of the embedding's table under the same name.
+std::vector<ParameterDescription> describe_parameters(const config::ModelDescription& model,
+                                                      const std::vector<StageRange>& ranges);
+std::vector<ParameterDescription> describe_parameters(const config::ModelDescription& model, const StageRange& range);
+std::int64_t parameter_count(const config::ModelDescription& model);
+
+// One rank's part of what `size` ranks divide: neighbouring parts, as even as whole numbers allow.
+struct Part {
+    std::int64_t rank = 0, size = 1;
+    std::int64_t first(std::int64_t whole) const { return whole * rank / size; }
+    std::int64_t count(std::int64_t whole) const { return whole * (rank + 1) / size - first(whole); }
+};
+
+// A rank's slice of a tensor: [offset, offset + extent) of an axis.
+struct Slice {
+    int axis = 0;
+    std::int64_t offset = 0, extent = 0;
+    Shape shape;  // of the slice
+};
+Slice slice_of(const ParameterDescription& parameter, const Part& part);
+
+// Where a rank's slices lie in one flat tensor, in the order of their descriptions. Each begins at a multiple of
+// `alignment` elements; the padding between them is zero in values, gradients and moments.
+class ParameterLayout {
+  public:
+    static constexpr std::int64_t alignment = 128;
+    ParameterLayout(std::vector<ParameterDescription> descriptions, Part part);
+    const std::vector<ParameterDescription>& descriptions() const { return descriptions_; }
+    std::size_t size() const { return descriptions_.size(); }
+    const Slice& slice(std::size_t index) const { return slices_[index]; }
+    std::int64_t offset(std::size_t index) const { return offsets_[index]; }
+    std::int64_t count(std::size_t index) const { return element_count(slices_[index].shape); }
+    std::int64_t total() const { return total_; }  // elements with padding
+    std::size_t at(std::int64_t position) const;   // the last parameter that begins at or before it
+
+  private:
+    std::vector<ParameterDescription> descriptions_;
+    std::vector<Slice> slices_;
+    std::vector<std::int64_t> offsets_;
+    std::int64_t total_ = 0;
+};
+
+}  // namespace lockstep::model

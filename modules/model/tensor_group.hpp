@@ -1,0 +1,55 @@
+// The ranks that share each layer (tensor parallelism; Shoeybi et al. 2019, arXiv:1909.08053): each has some of the
+// heads, of the MLP's hidden columns and of the vocabulary's rows. What they make of a row of the residual stream is a
+// partial sum, added up before it joins the stream.
+//
+// The rows of the stream between the layers, with their norms, are the same on all of them, or divided too (sequence
+// parallelism; Korthikanti et al. 2022, arXiv:2205.05198): then a sum is scattered, and rows are gathered before a
+// layer.
+#pragma once
+
+#include <cstdint>
+
+#include "cluster/communicator.hpp"
+#include "kernels/backend.hpp"
+#include "model/parameter_description.hpp"
+#include "trace/tracer.hpp"
+
+namespace lockstep::model {
+
+using kernels::Backend;
+
+class TensorGroup {
+  public:
+    TensorGroup() = default;  // a rank alone
+    // What it waits is timed as `region` of `tracer` (may be null).
+    TensorGroup(cluster::Communicator& communicator, bool divides_rows, trace::Tracer* tracer, trace::RegionId region);
+
+    const Part& part() const { return part_; }
+    bool alone() const { return part_.size == 1; }
+    bool first() const { return part_.rank == 0; }  // who adds what is to be added once
+    bool divides_rows() const { return divides_rows_; }
+    std::int64_t stream_rows(std::int64_t rows) const { return divides_rows_ ? part_.count(rows) : rows; }
+    void set_timed(bool timed) { timed_ = timed; }
+
+    void sum(Tensor values) const;
+    void maximum(Tensor values) const;
+    // all [R, …]: every rank has filled its own of the R parts.
+    void gather(Tensor all) const;
+
+    // All rows [rows, d] of the stream of which this rank has `mine`: `mine` itself, or a tensor of `workspace`.
+    Tensor gathered(Arena& workspace, Backend& backend, Tensor mine, std::int64_t rows) const;
+    // Where a layer writes its partial sums [rows, d] for `mine`: `mine` itself, or a tensor of `workspace`; and what
+    // then brings their sum into `mine`.
+    Tensor partial_for(Arena& workspace, Tensor mine, std::int64_t rows) const;
+    void add_up(Backend& backend, Tensor mine, Tensor partial) const;
+
+  private:
+    std::vector<std::int64_t> row_cuts(std::int64_t rows, std::int64_t width) const;
+    Part part_;
+    bool divides_rows_ = false, timed_ = true;
+    cluster::Communicator* communicator_ = nullptr;
+    trace::Tracer* tracer_ = nullptr;
+    trace::RegionId region_ = -1;
+};
+
+}  // namespace lockstep::model

@@ -1,0 +1,59 @@
+#include "train/peak.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/clock.hpp"
+
+namespace lockstep::train {
+namespace {
+
+struct KnownGpu {
+    const char* name;  // part of what the driver calls it
+    double tflops;     // dense bf16 and fp16 products, without sparsity; the vendors' data sheets
+};
+constexpr std::array<KnownGpu, 4> known_gpus = {{{"A100", 312}, {"H100 PCIe", 756}, {"H100", 989.4}, {"H200", 989.4}}};
+
+// Products grow until one takes so long, or is so large.
+constexpr double long_enough_seconds = 2e-3;
+constexpr std::int64_t smallest_size = 128, largest_size = 8192;
+
+double measured(Devices& devices, Type type) {
+    kernels::Backend& backend = *devices.backend;
+    double best = 0;
+    for (std::int64_t size = smallest_size; size <= largest_size; size *= 2) {
+        Tensor a, b, c;
+        const auto plan = [&](Arena& arena) {
+            a = arena.allocate(type, {size, size});
+            b = arena.allocate(type, {size, size});
+            c = arena.allocate(type, {size, size});
+        };
+        Arena measure(backend.device());
+        plan(measure);
+        Arena memory(backend.device(), measure.peak(), "a measurement");
+        plan(memory);
+        double seconds = 0;
+        for (int round = 0; round < 2; ++round) {  // the first is a warm-up
+            const double start = seconds_now();
+            backend.product(c, a, kernels::Transpose::no, b, kernels::Transpose::yes, kernels::Accumulate::no);
+            backend.synchronize();
+            seconds = seconds_now() - start;
+        }
+        best = std::max(best, 2.0 * static_cast<double>(size * size * size) / seconds);
+        if (seconds >= long_enough_seconds) break;
+    }
+    return best;
+}
+
+}  // namespace
+
+Peak find_peak(Devices& devices, Type compute, double given_tflops) {
+    if (given_tflops > 0) return {given_tflops * 1e12, "given"};
+    if (devices.on_gpu() && compute != Type::fp32)
+        for (const KnownGpu& gpu : known_gpus)
+            if (devices.name.find(gpu.name) != std::string::npos)
+                return {gpu.tflops * 1e12, "the vendor's for this GPU"};
+    return {measured(devices, compute), "measured by matrix products"};
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,272 @@
+#include "train/pipeline.hpp"
+
+#include <algorithm>
+
+#include "device/gpu.hpp"
+#include "device/sync.hpp"
+
+namespace lockstep::train {
+namespace {
+
+// Kernels must have run once, with their memory found and their matrix products chosen, before they are recorded.
+constexpr std::int64_t runs_before_recording = 2;
+
+// Tags are small numbers; messages of one tag come in the order they are sent.
+constexpr std::int64_t tagged_micro_batches = 64;
+
+}  // namespace
+
+struct Pipeline::Step {
+    bool exact;
+    float gradient_scale;
+    Tensor loss_sum;
+    const Load& load;
+    const Reduce& reduce;
+};
+
+Pipeline::Pipeline(Devices& devices, cluster::ProcessGroups& groups, model::ParameterSet& parameters,
+                   const config::ModelDescription& model, const GradientPlan& plan, const PipelineOptions& options,
+                   const Regions& regions)
+    : devices_(devices), groups_(groups), options_(options), regions_(regions) {
+    const auto chunks = static_cast<std::int64_t>(options.chunks.size());
+    const model::ContextChain& chain = options.neighbours->chain;
+    shape_ = {options.micro, options.length / chain.size()};
+    recordable_ = devices.on_gpu() && options.stages == 1 && chain.alone() && options.neighbours->group.alone();
+    if (!chain.alone()) {
+        host_ids_.resize(static_cast<std::size_t>(options.micro * options.length));
+        host_targets_.resize(host_ids_.size());
+    }
+    const auto steps = pipeline_schedule({options.stages, chunks, options.most_micro_batches}, groups.place.pipeline,
+                                         chain.last() ? 0 : 1);
+    for (std::int64_t number = 0; number < chunks; ++number) {
+        const auto at = static_cast<std::size_t>(number);
+        Chunk chunk;
+        model::StageOptions stage;
+        stage.range = options.chunks[at];
+        stage.shape = shape_;
+        stage.slots = slots_of(steps, number);
+        stage.recompute = options.recompute;
+        stage.neighbours = options.neighbours;
+        stage.loss_scale = options.loss_scale;
+        stage.tracer = options.tracer;
+        chunk.stage = std::make_unique<model::Stage>(*devices.backend, parameters, model, stage);
+        chunk.segments = plan.chunks[at];
+        chunk.recordings.resize(chunk.segments.size());
+        chunk.first = groups.place.pipeline == 0 && number == 0;
+        chunk.last = groups.place.pipeline + 1 == options.stages && number + 1 == chunks;
+        has_head_ = has_head_ || stage.range.head;
+        // The embedding's tokens are needed again in the backward pass; targets only once.
+        const int batches = stage.range.embedding ? stage.slots : stage.range.head ? 1 : 0;
+        for (int slot = 0; slot < batches; ++slot) chunk.batches.emplace_back(devices.backend->device(), shape_);
+        chunk.sent_activation.resize(static_cast<std::size_t>(stage.slots));
+        chunk.sent_gradient.resize(static_cast<std::size_t>(stage.slots));
+        chunks_.push_back(std::move(chunk));
+    }
+}
+
+template <class Body>
+void Pipeline::phase(bool exact, trace::RegionId region, const char* name, Body&& body) {
+    const NamedRange range(name);
+    if (!exact || !options_.tracer) return body();
+    const trace::Scope timed(*options_.tracer, region);
+    body();
+    if (devices_.on_gpu()) devices_.backend->synchronize();
+}
+
+int Pipeline::tag(std::int64_t chunk, std::int64_t micro_batch) const {
+    return static_cast<int>(chunk * tagged_micro_batches + micro_batch % tagged_micro_batches);
+}
+
+void Pipeline::receive(cluster::Communicator& neighbours, Tensor values, int from, int tag, bool timed) {
+    const trace::OptionalScope scope(timed ? options_.tracer : nullptr, regions_.transfer);
+    neighbours.begin_receive(values, from, tag)->wait();
+}
+
+void Pipeline::wait(std::unique_ptr<cluster::Transfer>& sent, bool timed) {
+    if (!sent) return;
+    const trace::OptionalScope scope(timed ? options_.tracer : nullptr, regions_.transfer);
+    sent->wait();
+    sent.reset();
+}
+
+BatchTensors& Pipeline::batch(Chunk& chunk, int slot) {
+    return chunk.batches[chunk.batches.size() == 1 ? 0 : static_cast<std::size_t>(slot)];
+}
+
+Tensor Pipeline::ids(Chunk& chunk, int slot) {
+    return chunk.batches.empty() ? Tensor() : batch(chunk, slot).ids;
+}
+
+void Pipeline::fill_batch(Chunk& chunk, int slot, std::int64_t micro_batch, const Load& load, bool timed, bool exact) {
+    if (chunk.batches.empty()) return;
+    BatchTensors& tensors = batch(chunk, slot);
+    {
+        const trace::OptionalScope scope(timed ? options_.tracer : nullptr, regions_.data_loading);
+        const model::ContextChain& chain = options_.neighbours->chain;
+        if (chain.alone()) {
+            load(micro_batch, tensors.host_ids.data(), tensors.host_targets.data());
+        } else {
+            load(micro_batch, host_ids_.data(), host_targets_.data());
+            for (std::int64_t sequence = 0; sequence < options_.micro; ++sequence) {
+                const std::int64_t from = sequence * options_.length + chain.rank() * shape_.length;
+                std::copy_n(host_ids_.data() + from, shape_.length, tensors.host_ids.data() + sequence * shape_.length);
+                std::copy_n(host_targets_.data() + from, shape_.length,
+                            tensors.host_targets.data() + sequence * shape_.length);
+            }
+        }
+    }
+    phase(exact, regions_.data_movement, "data_movement", [&] { tensors.upload(*devices_.backend); });
+}
+
+void Pipeline::forward_work(const Step& step, Chunk& chunk, int slot) {
+    phase(step.exact, regions_.forward, "forward", [&] { chunk.stage->forward(slot, ids(chunk, slot)); });
+    if (!chunk.last) return;
+    phase(step.exact, regions_.loss, "loss", [&] {
+        BatchTensors& tensors = batch(chunk, slot);
+        chunk.stage->loss(slot, tensors.targets, step.gradient_scale, tensors.losses);
+        devices_.backend->sum(step.loss_sum, tensors.losses, kernels::Accumulate::yes);
+    });
+}
+
+void Pipeline::forward(const Step& step, const PipelineStep& pass) {
+    Chunk& chunk = chunks_[static_cast<std::size_t>(pass.chunk)];
+    const auto slot = static_cast<std::size_t>(pass.slot);
+    const int stages = static_cast<int>(options_.stages), here = groups_.place.pipeline;
+    fill_batch(chunk, pass.slot, pass.micro_batch, step.load, true, step.exact);
+    wait(chunk.sent_activation[slot], step.exact);
+    wait(chunk.sent_gradient[slot], step.exact);
+    if (!chunk.first)
+        receive(*groups_.activations, chunk.stage->hidden_input(pass.slot), (here + stages - 1) % stages,
+                tag(here == 0 ? pass.chunk - 1 : pass.chunk, pass.micro_batch), step.exact);
+    forward_work(step, chunk, pass.slot);
+    if (!chunk.last)
+        chunk.sent_activation[slot] = groups_.activations->begin_send(
+            chunk.stage->hidden_output(pass.slot), (here + 1) % stages, tag(pass.chunk, pass.micro_batch));
+}
+
+void Pipeline::segment_work(Chunk& chunk, const Segment& segment, int slot) {
+    chunk.stage->backward_blocks(slot, segment.first_block, segment.last_block);
+    if (segment.last) chunk.stage->backward_embedding(slot, ids(chunk, slot));
+}
+
+void Pipeline::backward(const Step& step, const PipelineStep& pass) {
+    Chunk& chunk = chunks_[static_cast<std::size_t>(pass.chunk)];
+    const int stages = static_cast<int>(options_.stages), here = groups_.place.pipeline;
+    const bool whole = --chunk.backward_left == 0;
+    if (!chunk.last)
+        receive(*groups_.gradients, chunk.stage->hidden_gradient(pass.slot), (here + 1) % stages,
+                tag(here + 1 == stages ? pass.chunk + 1 : pass.chunk, pass.micro_batch), step.exact);
+    phase(step.exact, regions_.backward, "backward", [&] {
+        for (const Segment& segment : chunk.segments) {
+            segment_work(chunk, segment, pass.slot);
+            if (whole) step.reduce(segment.bucket);
+        }
+    });
+    if (!chunk.first)
+        chunk.sent_gradient[static_cast<std::size_t>(pass.slot)] = groups_.gradients->begin_send(
+            chunk.stage->hidden_gradient(pass.slot), (here + stages - 1) % stages, tag(pass.chunk, pass.micro_batch));
+}
+
+// Forward and backward of a whole model on one rank, recorded segment by segment.
+void Pipeline::replay(const Step& step, const PipelineStep& pass) {
+    const NamedRange range("forward, loss, backward");
+    Chunk& chunk = chunks_.front();
+    fill_batch(chunk, pass.slot, pass.micro_batch, step.load, true, step.exact);
+    const bool whole = --chunk.backward_left == 0;
+    // The inner rate is part of the work: while it warms up, every step has another.
+    const bool lasting = inner_rate_factor_ == 1 && sync_mode() != SyncMode::launch;
+    for (std::size_t i = 0; i < chunk.segments.size(); ++i) {
+        const auto work = [&] {
+            if (chunk.segments[i].first) forward_work(step, chunk, pass.slot);
+            segment_work(chunk, chunk.segments[i], pass.slot);
+        };
+        if (!chunk.recordings[i] && lasting && runs_ >= runs_before_recording)
+            chunk.recordings[i] = devices_.backend->record(work);
+        if (chunk.recordings[i])
+            chunk.recordings[i]->run();
+        else
+            work();
+        if (whole) step.reduce(chunk.segments[i].bucket);
+    }
+}
+
+void Pipeline::run(std::int64_t micro_batches, bool exact, double gradient_scale, Tensor loss_sum, const Load& load,
+                   const Reduce& reduce) {
+    const Step step{exact, static_cast<float>(gradient_scale), loss_sum, load, reduce};
+    if (gradient_scale != gradient_scale_) forget_recordings();
+    gradient_scale_ = gradient_scale;
+    for (Chunk& chunk : chunks_) {
+        chunk.backward_left = micro_batches;
+        chunk.stage->set_timed(exact);
+    }
+    const auto steps = pipeline_schedule({options_.stages, static_cast<std::int64_t>(chunks_.size()), micro_batches},
+                                         groups_.place.pipeline, options_.neighbours->chain.last() ? 0 : 1);
+    for (const PipelineStep& pass : steps) {
+        if (recordable_ && !exact) {
+            if (!pass.forward) replay(step, pass);
+        } else if (pass.forward) {
+            forward(step, pass);
+        } else {
+            backward(step, pass);
+        }
+        if (!pass.forward) ++runs_;
+    }
+    for (Chunk& chunk : chunks_) {
+        for (auto& sent : chunk.sent_activation) wait(sent, exact);
+        for (auto& sent : chunk.sent_gradient) wait(sent, exact);
+        chunk.stage->finish();
+    }
+}
+
+void Pipeline::forward_only(Tensor loss_sum, const Load& load) {
+    const int stages = static_cast<int>(options_.stages), here = groups_.place.pipeline;
+    for (std::size_t number = 0; number < chunks_.size(); ++number) {
+        Chunk& chunk = chunks_[number];
+        const auto at = static_cast<std::int64_t>(number);
+        chunk.stage->set_timed(false);
+        fill_batch(chunk, 0, 0, load, false, false);
+        if (!chunk.first)
+            receive(*groups_.activations, chunk.stage->hidden_input(0), (here + stages - 1) % stages,
+                    tag(here == 0 ? at - 1 : at, 0), false);
+        chunk.stage->forward(0, ids(chunk, 0));
+        if (chunk.last) {
+            BatchTensors& tensors = batch(chunk, 0);
+            chunk.stage->loss(0, tensors.targets, 0, tensors.losses);
+            devices_.backend->sum(loss_sum, tensors.losses, kernels::Accumulate::yes);
+        } else {
+            chunk.sent_activation[0] =
+                groups_.activations->begin_send(chunk.stage->hidden_output(0), (here + 1) % stages, tag(at, 0));
+        }
+    }
+    for (Chunk& chunk : chunks_) {
+        wait(chunk.sent_activation[0], false);
+        chunk.stage->finish();
+    }
+}
+
+// The rate and the scale are part of what was recorded.
+void Pipeline::forget_recordings() {
+    for (Chunk& chunk : chunks_)
+        for (auto& recording : chunk.recordings) recording.reset();
+    runs_ = 0;
+}
+
+void Pipeline::set_inner_rate_factor(double factor) {
+    if (factor != inner_rate_factor_) forget_recordings();
+    inner_rate_factor_ = factor;
+    for (Chunk& chunk : chunks_) chunk.stage->set_inner_rate_factor(factor);
+}
+
+std::size_t Pipeline::activation_bytes() const {
+    std::size_t bytes = 0;
+    for (const Chunk& chunk : chunks_) bytes += chunk.stage->activation_bytes();
+    return bytes;
+}
+
+std::size_t Pipeline::workspace_bytes() const {
+    std::size_t bytes = 0;
+    for (const Chunk& chunk : chunks_) bytes += chunk.stage->workspace_bytes();
+    return bytes;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,96 @@
+// A rank's part of the forward and backward passes of a step: its pieces of the model, in the order of the pipeline's
+// schedule, with what comes from its neighbours and goes to them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "cluster/process_grid.hpp"
+#include "model/stage.hpp"
+#include "train/devices.hpp"
+#include "train/evaluation.hpp"
+#include "train/gradient_plan.hpp"
+#include "train/pipeline_schedule.hpp"
+
+namespace lockstep::train {
+
+struct PipelineOptions {
+    std::vector<model::StageRange> chunks;  // this rank's pieces of the model
+    std::int64_t stages = 1;
+    std::int64_t micro = 1, length = 1;   // sequences a forward pass, tokens of a whole sequence
+    std::int64_t most_micro_batches = 1;  // of any step
+    model::Recompute recompute = model::Recompute::none;
+    const model::Neighbours* neighbours = nullptr;  // outlives the pipeline
+    Tensor loss_scale;
+    trace::Tracer* tracer = nullptr;
+};
+
+class Pipeline {
+  public:
+    struct Regions {
+        trace::RegionId data_loading = -1, data_movement = -1, forward = -1, loss = -1, backward = -1, transfer = -1;
+    };
+    // Fills the ids and targets [micro, length] of a micro-batch.
+    using Load = std::function<void(std::int64_t micro_batch, std::int32_t* ids, std::int32_t* targets)>;
+    // The bucket's gradients are whole.
+    using Reduce = std::function<void(std::size_t bucket)>;
+
+    Pipeline(Devices& devices, cluster::ProcessGroups& groups, model::ParameterSet& parameters,
+             const config::ModelDescription& model, const GradientPlan& plan, const PipelineOptions& options,
+             const Regions& regions);
+
+    // One step. exact: every phase is timed by itself. loss_sum (fp64 [1]) += the losses of this rank's rows, on ranks
+    // with the head; each weighs gradient_scale in the gradients.
+    void run(std::int64_t micro_batches, bool exact, double gradient_scale, Tensor loss_sum, const Load& load,
+             const Reduce& reduce);
+    // One micro-batch forward; loss_sum as above.
+    void forward_only(Tensor loss_sum, const Load& load);
+
+    void set_inner_rate_factor(double factor);
+    bool has_head() const { return has_head_; }
+    std::size_t activation_bytes() const;
+    std::size_t workspace_bytes() const;
+
+  private:
+    struct Chunk {
+        std::unique_ptr<model::Stage> stage;
+        std::vector<Segment> segments;
+        std::vector<std::unique_ptr<kernels::Recording>> recordings;  // of each segment's work
+        std::vector<BatchTensors> batches;                            // of every slot, where tokens are needed
+        std::vector<std::unique_ptr<cluster::Transfer>> sent_activation, sent_gradient;  // of every slot
+        bool first = false, last = false;                                                // piece of the whole model
+        std::int64_t backward_left = 0;                                                  // micro-batches of this step
+    };
+    struct Step;  // what run() was given
+
+    void forward(const Step& step, const PipelineStep& pass);
+    void backward(const Step& step, const PipelineStep& pass);
+    void replay(const Step& step, const PipelineStep& pass);
+    void forward_work(const Step& step, Chunk& chunk, int slot);
+    void segment_work(Chunk& chunk, const Segment& segment, int slot);
+    void fill_batch(Chunk& chunk, int slot, std::int64_t micro_batch, const Load& load, bool timed, bool exact);
+    BatchTensors& batch(Chunk& chunk, int slot);
+    Tensor ids(Chunk& chunk, int slot);
+    void receive(cluster::Communicator& from_neighbours, Tensor values, int from, int tag, bool timed);
+    void wait(std::unique_ptr<cluster::Transfer>& sent, bool timed);
+    void forget_recordings();
+    int tag(std::int64_t chunk, std::int64_t micro_batch) const;
+    template <class Body>
+    void phase(bool exact, trace::RegionId region, const char* name, Body&& body);
+
+    Devices& devices_;
+    cluster::ProcessGroups& groups_;
+    PipelineOptions options_;
+    Regions regions_;
+    model::PassShape shape_;  // of this rank's stretch
+    std::vector<Chunk> chunks_;
+    bool has_head_ = false;
+    bool recordable_ = false;  // what this rank does is computing alone
+    std::int64_t runs_ = 0;    // micro-batches since the work last changed
+    double inner_rate_factor_ = 1, gradient_scale_ = 0;
+    std::vector<std::int32_t> host_ids_, host_targets_;  // of whole sequences, where they are divided
+};
+
+}  // namespace lockstep::train
