@@ -44,7 +44,7 @@ GpuStep step_on_gpu(test::Fixture& cpu, const config::ModelDescription& descript
     result.loss = sum.values()[0] / static_cast<double>(rows);
     for (const auto& parameter : parameters.descriptions())
         result.gradients.push_back(fetch(parameters.gradient(parameter.name)));
-    optim::AdamW optimizer(backend, parameters, {});
+    optim::AdamW optimizer(backend, parameters, {}, {parameters.owned(), nullptr});
     optimizer.update(1e-2, sum);
     for (const auto& parameter : parameters.descriptions())
         result.updated.push_back(fetch(parameters.value(parameter.name)));
@@ -79,7 +79,7 @@ void compare(const config::ModelDescription& description, const model::PassShape
     }
     if (compute != Type::fp32) return;
     double sum = 1;
-    optim::AdamW optimizer(*cpu.backend, cpu.parameters, {});
+    optim::AdamW optimizer(*cpu.backend, cpu.parameters, {}, {cpu.parameters.owned(), nullptr});
     optimizer.update(1e-2, Tensor(&sum, Type::fp64, {1}));
     for (std::size_t i = 0; i < gpu.updated.size(); ++i) {
         const std::string& name = cpu.parameters.descriptions()[i].name;

@@ -176,3 +176,107 @@ BOOST_AUTO_TEST_CASE(all_modes_give_the_same_bits) {
 }
 
 BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(fp16)
+
+BOOST_AUTO_TEST_CASE(it_trains_with_a_scaled_loss) {
+    Trained trained;
+    const fs::path cpu = trained.run(train("", "cpu"), 0, gpus(1));
+    const fs::path scaled = trained.run(train("--set precision.compute=fp16"), 0, gpus(1));
+    check_near(scaled, cpu, 0.1);
+    for (const auto& [step, scale] : numbers_of(scaled, "loss_scale")) BOOST_TEST(scale == 65536, "step " << step);
+}
+
+// One rank's overflow is all ranks', the scale falls and grows again, and a checkpoint holds where it is.
+BOOST_AUTO_TEST_CASE(an_overflow_halves_the_scale_and_skips_the_step_on_all_ranks) {
+    Trained trained;
+    const std::string settings =
+        "--set precision.compute=fp16 --set precision.loss_scale.hysteresis=1 --set "
+        "precision.loss_scale.growth_interval=5"
+        " --set parallel.zero=1";
+    const std::string overflow = gpus(2) + " LOCKSTEP_FAULT=gradient:1:4:inf";
+    const fs::path whole = trained.run(train(settings), 2, overflow), parts = trained.place.twin("parts");
+    const auto scales = numbers_of(whole, "loss_scale");
+    const std::vector<double> expected = {65536, 65536, 65536, 65536, 32768, 32768, 32768,
+                                          32768, 32768, 65536, 65536, 65536, 65536};
+    for (std::size_t i = 0; i < expected.size(); ++i)
+        BOOST_TEST(scales.at(static_cast<int>(i) + 1) == expected[i], "step " << i + 1);
+    for (const Json& line : metrics_of(whole))
+        if (line.contains("learning_rate")) BOOST_TEST(line.value("skipped", false) == (line["step"] == 4));
+    const auto losses = numbers_of(whole, "loss");
+    BOOST_TEST(losses.at(13) < losses.at(1));
+    check_exit(run(train(settings + " --stop-at 7"), parts, 2, overflow), 4);
+    check_exit(run(train(settings + " --resume auto"), parts, 2, gpus(2)), 0);
+    BOOST_TEST((numbers_of(parts, "loss_scale") == scales));
+    check_same(parts, whole);
+}
+
+BOOST_AUTO_TEST_CASE(the_scale_waits_for_the_hysteresis_and_stops_at_the_minimum) {
+    Trained trained;
+    const std::string settings = "--set precision.compute=fp16 --set precision.loss_scale.minimum=65536 ";
+    const fs::path held = trained.run(train(settings), 0, gpus(1) + " LOCKSTEP_FAULT=gradient:0:4:inf");
+    BOOST_TEST(numbers_of(held, "loss_scale").at(5) == 65536);
+    const fs::path once =
+        trained.run(train("--set precision.compute=fp16"), 0, gpus(1) + " LOCKSTEP_FAULT=gradient:0:4:inf");
+    BOOST_TEST(numbers_of(once, "loss_scale").at(5) == 65536);  // the first of two that it takes
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(grids)
+
+BOOST_AUTO_TEST_CASE(layouts_train_as_one_rank_does) {
+    Trained trained;
+    const std::string few = "--set schedule.steps=4 --set model.layers=4 --set model.ttt.mini_batch=4 ";
+    struct Layout {
+        std::string mixer, settings;
+        int ranks;
+    };
+    const std::vector<Layout> layouts = {
+        {"attention", "--set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.interleave=2", 4},
+        {"ttt-linear", "--set parallel.tensor=2 --set parallel.sequence=true --set parallel.zero=1", 4},
+        {"ttt-linear", "--set parallel.context=2 --set parallel.pipeline=2 --set parallel.recompute=full", 4},
+        {"ttt-mlp", "--set parallel.context=3 --set model.context=24 --set parallel.recompute=selective", 3}};
+    for (const Layout& layout : layouts) BOOST_TEST_CONTEXT(layout.mixer << " " << layout.settings) {
+            const std::string of_mixer = few + "--set model.mixer=" + layout.mixer + " ";
+            const bool longer = layout.ranks == 3;
+            const fs::path cpu =
+                trained.run(train(of_mixer + (longer ? "--set model.context=24" : ""), "cpu"), 0, gpus(1));
+            check_near(trained.run(train(of_mixer + layout.settings), layout.ranks, gpus(4)), cpu, 2e-4);
+            // MPI through pinned memory, since the ranks share a GPU.
+            if (layout.ranks == 4)
+                check_near(trained.run(train(of_mixer + layout.settings), layout.ranks, gpus(1)), cpu, 2e-4);
+        }
+}
+
+// What is divided for bf16 is the fp32 master values, which no rank has whole.
+BOOST_AUTO_TEST_CASE(divided_master_values_change_nothing) {
+    Trained trained;
+    const std::string bf16 = "--set schedule.steps=5 --set precision.compute=bf16 ";
+    const fs::path whole = trained.run(train(bf16), 2, gpus(2));
+    const fs::path divided = trained.run(train(bf16 + "--set parallel.zero=1"), 2, gpus(2));
+    check_near(divided, whole, 1e-5);
+    const auto a = tensors_of(checkpoint_file(whole, 5)), b = tensors_of(checkpoint_file(divided, 5));
+    for (const auto& [path, values] : a) {
+        double difference = 0, size = 0;
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            difference += std::pow(values[i] - b.at(path)[i], 2);
+            size += std::pow(values[i], 2);
+        }
+        BOOST_TEST(difference <= 1e-8 * size, path);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_run_moves_between_layouts_and_devices) {
+    Trained trained;
+    const std::string layers = "--set model.layers=4 ";
+    const fs::path whole = trained.run(train(layers, "cpu"), 0, gpus(1)), parts = trained.place.twin("parts");
+    const std::string two_by_two = layers + "--set parallel.tensor=2 --set parallel.zero=1 ";
+    const std::string stages = layers + "--set parallel.pipeline=3 ";
+    check_exit(run(train(two_by_two + "--stop-at 4", "cpu"), parts, 4, gpus(4)), 4);
+    check_exit(run(train(stages + "--resume auto --stop-at 9"), parts, 3, gpus(4)), 4);
+    check_exit(run(train(two_by_two + "--resume auto"), parts, 4, gpus(4)), 0);
+    check_near(parts, whole, 2e-4);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -88,16 +88,6 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
 
 BOOST_AUTO_TEST_CASE(what_this_version_does_not_do_is_said) {
     const std::vector<Case> cases = {
-        {{"precision.compute=fp16"}, "precision.compute = \"fp16\""},
-        {{"precision.compute=fp16"}, "precision.compute = \"fp16\""},
-        {{"parallel.tensor=2"},
-         "parallel.tensor = 2: this version of lockstep trains with data parallelism only; set it to 1"},
-        {{"parallel.pipeline=2"}, "parallel.pipeline = 2"},
-        {{"parallel.context=2"}, "parallel.context = 2"},
-        {{"parallel.interleave=2"}, "parallel.interleave = 2"},
-        {{"parallel.zero=1"}, "parallel.zero = 1: this version"},
-        {{"parallel.recompute=full"}, "parallel.recompute = \"full\""},
-        {{"batch.ramp={start=2, increment=2, samples=5}"}, "batch.ramp: this version"},
         {{"watchdog.seconds=5"}, "no watchdog"},
         {{"watchdog.first_step_seconds=5"}, "no watchdog"},
         {{"model.frozen=[\"embedding\"]"}, "model.frozen"},

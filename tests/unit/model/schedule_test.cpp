@@ -55,13 +55,22 @@ BOOST_AUTO_TEST_CASE(the_inner_rate_warms_up) {
     BOOST_TEST(optim::inner_rate_factor(model, 100, 100) == 1);
 }
 
+namespace {
+
+// The norm's plan of one rank that has the whole model.
+optim::NormPlan everything(const test::Fixture& fixture) {
+    return {fixture.parameters.owned(), nullptr};
+}
+
+}  // namespace
+
 BOOST_AUTO_TEST_CASE(decay_spares_vectors_when_asked) {
     for (const char* decay : {"all", "matrices"}) BOOST_TEST_CONTEXT(decay) {
             test::Fixture fixture(test::small_model("ttt-linear"), {1, 4});
             config::OptimizerSection settings;
             settings.decay = decay;
             settings.weight_decay = 0.5;
-            optim::AdamW optimizer(*fixture.backend, fixture.parameters, settings);
+            optim::AdamW optimizer(*fixture.backend, fixture.parameters, settings, everything(fixture));
             const float norm = fixture.parameters.value("final_norm/weight").fp32()[0];
             const float weight = fixture.parameters.value("blocks/0/mlp/up/weight").fp32()[0];
             double loss = 1;
@@ -79,9 +88,9 @@ BOOST_AUTO_TEST_CASE(clipping_scales_the_gradient_to_the_limit) {
     config::OptimizerSection settings;
     settings.epsilon = 1;  // so that the size of the gradient shows
     settings.clip = 0.25;
-    optim::AdamW with_clip(*clipped.backend, clipped.parameters, settings);
+    optim::AdamW with_clip(*clipped.backend, clipped.parameters, settings, everything(clipped));
     settings.clip = 0;
-    optim::AdamW without(*scaled.backend, scaled.parameters, settings);
+    optim::AdamW without(*scaled.backend, scaled.parameters, settings, everything(scaled));
     double loss = 1;
     const Tensor loss_tensor(&loss, Type::fp64, {1});
     with_clip.update(0.01, loss_tensor);

@@ -1,0 +1,143 @@
+// The layouts of a run that tests try: a pairwise covering set of them, or all.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::tests {
+
+// The small model that is laid out in all these ways, and its batch: see grid_settings().
+constexpr int grid_heads = 4, grid_layers = 4, grid_batch = 12;
+
+struct GridCase {
+    std::string mixer = "ttt-linear";
+    int data = 1, tensor = 1, pipeline = 1, context = 1, zero = 0, interleave = 1;
+    std::string recompute = "none";
+    bool sequence = false;
+
+    int ranks() const { return data * tensor * pipeline * context; }
+    std::string name() const {
+        return mixer + "-d" + std::to_string(data) + "-t" + std::to_string(tensor) + "-p" + std::to_string(pipeline) +
+               "-c" + std::to_string(context) + "-z" + std::to_string(zero) + "-v" + std::to_string(interleave) + "-" +
+               recompute + (sequence ? "-sequence" : "");
+    }
+    // Pipelines have several micro-batches: p at least, and whole rounds where they are interleaved.
+    int micro() const {
+        const int share = grid_batch / data;
+        if (pipeline == 1) return 0;
+        for (int batches = pipeline; batches < share; ++batches)
+            if (share % batches == 0 && (interleave == 1 || batches % pipeline == 0)) return share / batches;
+        return 1;
+    }
+    std::string settings() const {
+        const auto set = [](const char* key, const std::string& value) {
+            return " --set parallel." + std::string(key) + "=" + value;
+        };
+        return " --set model.mixer=" + mixer + " --set batch.micro=" + std::to_string(micro()) +
+               set("data", std::to_string(data)) + set("tensor", std::to_string(tensor)) +
+               set("pipeline", std::to_string(pipeline)) + set("context", std::to_string(context)) +
+               set("zero", std::to_string(zero)) + set("interleave", std::to_string(interleave)) +
+               set("recompute", recompute) + set("sequence", sequence ? "true" : "false");
+    }
+    bool possible() const {
+        const int share = grid_batch / data;
+        return ranks() <= 8 && grid_batch % data == 0 && grid_heads % tensor == 0 &&
+               grid_layers >= pipeline * interleave && (interleave == 1 || (pipeline > 1 && share % pipeline == 0)) &&
+               (context == 1 || mixer != "attention") && (!sequence || tensor > 1);
+    }
+};
+
+inline std::vector<GridCase> all_grid_cases() {
+    std::vector<GridCase> cases;
+    for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp"})
+        for (const int data : {1, 2, 3, 4})
+            for (const int tensor : {1, 2, 4})
+                for (const int pipeline : {1, 2, 3, 4})
+                    for (const int context : {1, 2, 4})
+                        for (const int zero : {0, 1})
+                            for (const int interleave : {1, 2})
+                                for (const char* recompute : {"none", "selective", "full"})
+                                    for (const bool sequence : {false, true}) {
+                                        const GridCase one{mixer, data,       tensor,    pipeline, context,
+                                                           zero,  interleave, recompute, sequence};
+                                        if (one.possible()) cases.push_back(one);
+                                    }
+    return cases;
+}
+
+// Every pair of values of two keys that occurs in any possible case, in few cases: those that cover the most new pairs
+// are taken, one after another.
+inline std::vector<GridCase> covering_grid_cases() {
+    using Value = std::pair<int, std::string>;
+    const auto pairs_of = [](const GridCase& one) {
+        const std::array<std::string, 9> values = {one.mixer,
+                                                   std::to_string(one.data),
+                                                   std::to_string(one.tensor),
+                                                   std::to_string(one.pipeline),
+                                                   std::to_string(one.context),
+                                                   std::to_string(one.zero),
+                                                   std::to_string(one.interleave),
+                                                   one.recompute,
+                                                   one.sequence ? "sequence" : ""};
+        std::vector<std::pair<Value, Value>> pairs;
+        for (int a = 0; a < 9; ++a)
+            for (int b = a + 1; b < 9; ++b)
+                pairs.push_back({{a, values[static_cast<std::size_t>(a)]}, {b, values[static_cast<std::size_t>(b)]}});
+        return pairs;
+    };
+    const std::vector<GridCase> all = all_grid_cases();
+    std::set<std::pair<Value, Value>> missing;
+    for (const GridCase& one : all)
+        for (const auto& pair : pairs_of(one)) missing.insert(pair);
+    std::vector<GridCase> chosen;
+    while (!missing.empty()) {
+        const GridCase* best = nullptr;
+        std::size_t most = 0;
+        for (const GridCase& one : all) {
+            std::size_t covered = 0;
+            for (const auto& pair : pairs_of(one)) covered += missing.count(pair);
+            if (covered > most) {
+                most = covered;
+                best = &one;
+            }
+        }
+        for (const auto& pair : pairs_of(*best)) missing.erase(pair);
+        chosen.push_back(*best);
+    }
+    return chosen;
+}
+
+// The covering set is of large grids; these are small ones, with one axis or two.
+inline std::vector<GridCase> few_ranks_grid_cases() {
+    return {{"attention", 1, 2, 1, 1, 0, 1, "none", false},    {"attention", 1, 1, 2, 1, 0, 2, "none", false},
+            {"attention", 2, 1, 1, 1, 1, 1, "none", false},    {"ttt-linear", 1, 2, 1, 1, 0, 1, "none", true},
+            {"ttt-linear", 1, 1, 1, 2, 0, 1, "none", false},   {"ttt-mlp", 1, 1, 1, 2, 1, 1, "full", false},
+            {"ttt-mlp", 1, 2, 1, 1, 0, 1, "selective", false}, {"ttt-mlp", 1, 1, 2, 1, 0, 1, "none", false},
+            {"attention", 3, 1, 1, 1, 1, 1, "none", false},    {"ttt-linear", 1, 1, 3, 1, 0, 1, "none", false},
+            {"ttt-linear", 2, 1, 2, 1, 1, 1, "none", false},   {"ttt-mlp", 1, 4, 1, 1, 0, 1, "none", false},
+            {"ttt-linear", 1, 1, 1, 4, 0, 1, "none", false}};
+}
+
+// LOCKSTEP_GRIDS=all: the full product.
+inline std::vector<GridCase> grid_cases(int ranks) {
+    const char* wanted = std::getenv("LOCKSTEP_GRIDS");
+    std::vector<GridCase> all;
+    if (wanted && std::string(wanted) == "all") {
+        all = all_grid_cases();
+    } else {
+        all = covering_grid_cases();
+        const auto few = few_ranks_grid_cases();
+        all.insert(all.end(), few.begin(), few.end());
+    }
+    std::vector<GridCase> cases;
+    for (const GridCase& one : all)
+        if (one.ranks() == ranks) cases.push_back(one);
+    return cases;
+}
+
+}  // namespace lockstep::tests
