@@ -10,11 +10,12 @@ GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),
 CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies build debug asan test test-long test-gpu cuda-report demo bench format tidy install clean
+.PHONY: help dependencies build debug asan test test-grids test-long test-gpu cuda-report demo bench format tidy install clean
 
 help:
 	@echo 'make build        installs what is missing, builds $(BUILD)/bin/lockstep and the tests'
 	@echo 'make test         builds, then runs the quick tests'
+	@echo 'make test-grids   builds, then trains in every possible layout of up to 8 ranks (hours)'
 	@echo 'make test-long  make test, and the mutations of GPU kernels (an hour)'
 	@echo 'make test-gpu     builds, then runs the tests that need a GPU, one at a time'
 	@echo 'make cuda-report  registers, spills and occupancy of every CUDA kernel; fails where one spills unannounced'
@@ -45,6 +46,9 @@ test: build
 
 test-long: build
 	$(CTEST) --label-exclude gpu $(CTEST_FLAGS)
+
+test-grids: build
+	OMP_WAIT_POLICY=passive LOCKSTEP_GRIDS=all $(BUILD)/bin/test_end_to_end_grids_test --run_test='grids_*' --log_level=message
 
 test-gpu:
 	$(MAKE) build CMAKE_FLAGS='$(CMAKE_FLAGS) -DLOCKSTEP_GPU_TESTS=ON'
