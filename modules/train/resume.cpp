@@ -133,7 +133,8 @@ void Trainer::restore(const std::string& path) {
     compare(state_.commit, std::string(commit()), "commit");
     compare(stored_.batch.micro, micro_, "sequences a micro-batch");
     for (const auto& difference : config::differences(resolved(), stored_, "parallel"))
-        differences += (differences.empty() ? "" : ", ") + difference;
+        if (!difference.starts_with("parallel.data"))  // ranks and the other axes say it
+            differences += (differences.empty() ? "" : ", ") + difference;
     if (!differences.empty())
         log::warning("this resume will not repeat an uninterrupted run bit for bit: {}", differences);
     if (state_.data_checksum != training_data_->checksum() || state_.length != description_.batch.length ||
@@ -160,7 +161,10 @@ void Trainer::say_differences() const {
     std::vector<std::string> list;
     for (const char* section : {"batch", "optimizer", "schedule", "precision", "parallel"})
         for (const auto& difference : config::differences(resolved(), stored_, section))
-            if (!difference.starts_with("batch.micro")) list.push_back(difference);
+            // What was chosen for the ranks that were started is no change of the description.
+            if (!difference.starts_with("batch.micro") &&
+                !(description_.parallel.data == 0 && difference.starts_with("parallel.data")))
+                list.push_back(difference);
     if (!list.empty()) log::warning("changed since the checkpoint: {}", fmt::join(list, "; "));
 }
 
