@@ -37,7 +37,6 @@ std::vector<int> ranks_along(int rank, const GridShape& shape, std::initializer_
 // All ranks make the kinds of groups in the same order, so that those of one kind wait for each other only.
 ProcessGroups make_groups(CommunicatorSource& source, int rank, const GridShape& shape) {
     ProcessGroups groups;
-    groups.shape = shape;
     groups.place = grid_place(rank, shape);
     groups.tensor = source.make(ranks_along(rank, shape, {Axis::tensor}), Use::collectives);
     groups.replicas = source.make(ranks_along(rank, shape, {Axis::data, Axis::context}), Use::collectives);

@@ -29,7 +29,6 @@ std::vector<int> ranks_along(int rank, const GridShape& shape, std::initializer_
 
 // One rank's communicators, for tensors of its backend. Groups of one rank have one too, in which nothing happens.
 struct ProcessGroups {
-    GridShape shape;
     GridPlace place;
     std::unique_ptr<Communicator> tensor;    // share each layer
     std::unique_ptr<Communicator> replicas;  // hold the same parameters: data and context

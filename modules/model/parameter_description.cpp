@@ -183,7 +183,15 @@ ParameterLayout::ParameterLayout(std::vector<ParameterDescription> descriptions,
     for (const ParameterDescription& parameter : descriptions_) {
         slices_.push_back(slice_of(parameter, part));
         offsets_.push_back(total_);
-        total_ += (element_count(slices_.back().shape) + alignment - 1) / alignment * alignment;
+        const Slice& slice = slices_.back();
+        // Room for the largest part, so that all ranks of a tensor group have one layout.
+        Shape largest = slice.shape;
+        auto& extent = largest[static_cast<std::size_t>(slice.axis)];
+        if (parameter.split != Split::none) {
+            const std::int64_t whole = parameter.shape[static_cast<std::size_t>(slice.axis)];
+            extent = (whole + part.size - 1) / part.size;
+        }
+        total_ += (element_count(largest) + alignment - 1) / alignment * alignment;
     }
 }
 

@@ -61,8 +61,9 @@ struct Slice {
 };
 Slice slice_of(const ParameterDescription& parameter, const Part& part);
 
-// Where a rank's slices lie in one flat tensor, in the order of their descriptions. Each begins at a multiple of
-// `alignment` elements; the padding between them is zero in values, gradients and moments.
+// Where a rank's slices lie in one flat tensor, in the order of their descriptions, the same on all ranks of a tensor
+// group. Each begins at a multiple of `alignment` elements; the padding between them is zero in values, gradients and
+// moments.
 class ParameterLayout {
   public:
     static constexpr std::int64_t alignment = 128;

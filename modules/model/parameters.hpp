@@ -46,6 +46,7 @@ class ParameterSet {
     Tensor all_values() const { return all_values_; }
     Tensor all_working() const { return all_working_; }
     Tensor all_gradients() const { return all_gradients_; }
+    Tensor all_exact() const { return all_exact_; }    // fp32 values of exact parameters, where values are divided
     Tensor part(Tensor all, std::size_t index) const;  // parameter `index` of a flat tensor of all
 
     // The pieces this rank updates, and their fp32 values.

@@ -104,9 +104,10 @@ void Stage::plan_workspace(Arena& arena) const {
 }
 
 std::int64_t Stage::head_rows() const {
+    // The same on all ranks of the tensor group, though parts of the vocabulary may differ by a row.
+    const std::int64_t columns = (model_.vocabulary + group_.part().size - 1) / group_.part().size;
     const std::int64_t most = backend_.device().kind == DeviceKind::cpu ? logits_bytes_cpu : logits_bytes_cuda;
-    const std::int64_t fitting =
-        most / std::max<std::int64_t>(1, head_.size(0) * static_cast<std::int64_t>(type_bytes(type_)));
+    const std::int64_t fitting = most / (columns * static_cast<std::int64_t>(type_bytes(type_)));
     return std::clamp<std::int64_t>(fitting, 1, std::max<std::int64_t>(1, options_.shape.rows()));
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "cluster/communicator.hpp"
 #include "kernels/backend.hpp"

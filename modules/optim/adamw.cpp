@@ -111,6 +111,7 @@ void AdamW::update(double learning_rate, Tensor loss) {
     for (const model::Piece& piece : norm_.counted)
         backend_.sum_of_squares(totals_, gradients.slice(piece.first, piece.count), kernels::Accumulate::yes);
     if (norm_.communicator) norm_.communicator->all_reduce(totals_, cluster::Reduce::sum);
+    if (norm_.replicas) norm_.replicas->all_reduce(totals_, cluster::Reduce::maximum);
     backend_.decide_update(decision_, loss, totals_, settings_.clip, scaling_);
     for (std::size_t piece = 0; piece < parameters_.owned().size(); ++piece) {
         const model::Piece& range = parameters_.owned()[piece];

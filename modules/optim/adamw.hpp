@@ -16,6 +16,9 @@ namespace lockstep::optim {
 struct NormPlan {
     std::vector<model::Piece> counted;  // of this rank's flat gradients: every parameter once over all ranks
     cluster::Communicator* communicator = nullptr;  // over which the sums are added; null: this rank alone
+    // Ranks that add up the same numbers, each over a communicator of its own; null: none. They agree on one result,
+    // since other communicators may add in another order.
+    cluster::Communicator* replicas = nullptr;
 };
 
 // The pieces that a rank counts: of what it owns, what no other rank counts. Undivided parameters are the first tensor

@@ -35,39 +35,39 @@ std::int64_t steps_for(const config::BatchSection& batch, double samples) {
 }
 
 std::int64_t micro_batch_size(const config::BatchSection& batch, std::int64_t replicas, std::int64_t multiple,
-                              std::int64_t tokens_at_once) {
+                              std::int64_t tokens_at_once, std::int64_t wanted) {
     // A micro-batch divides every share; so does it their greatest common divisor.
     std::int64_t common = 0;
-    const char* what = batch.ramp ? "batch.ramp reaches" : "batch.global =";
     for (const std::int64_t size : batch_sizes(batch)) {
+        const std::string steps = size == batch.global ? fmt::format("batch.global = {}", size)
+                                                       : fmt::format("batch.ramp has steps of {}", size);
         if (size % replicas != 0) {
             const std::int64_t below = size / replicas * replicas;
             throw usage_error(
-                "{} {} sequences, which do not divide among {} replicas of the model; {} would", what, size, replicas,
+                "{} sequences, which do not divide among {} replicas of the model; {} would", steps, replicas,
                 below == 0 ? fmt::format("{}", replicas) : fmt::format("{} or {}", below, below + replicas));
         }
-        common = std::gcd(common, size / replicas);
-    }
-    if (common % multiple != 0)
-        throw usage_error(
-            "{} {} sequences are {} for each of {} replicas, which cannot be a multiple of parallel.pipeline = {} "
-            "micro-batches, as parallel.interleave wants; {} would be one",
-            what, batch.global, common, replicas, multiple, replicas * multiple * (common / multiple + 1));
-    const std::int64_t most = common / multiple;  // sequences a micro-batch
-    if (batch.micro > 0) {
-        if (most % batch.micro == 0) return batch.micro;
-        if (common % batch.micro != 0)
+        const std::int64_t share = size / replicas;
+        if (share % multiple != 0)
             throw usage_error(
-                "batch.micro = {} does not divide the {} sequences a step of each replica ({} {} on {} replicas)",
-                batch.micro, common, what, batch.global, replicas);
-        throw usage_error(
-            "batch.micro = {} makes {} micro-batches a step, but parallel.interleave wants a multiple of "
-            "parallel.pipeline = {}; set it to a divisor of {}",
-            batch.micro, common / batch.micro, multiple, most);
+                "{} sequences, {} for each replica of the model, but parallel.interleave wants a multiple of "
+                "parallel.pipeline = {} micro-batches; take another batch size, or parallel.interleave = 1",
+                steps, share, multiple);
+        if (batch.micro > 0 && share % batch.micro != 0)
+            throw usage_error("{} sequences, {} for each replica of the model, which batch.micro = {} does not divide",
+                              steps, share, batch.micro);
+        common = std::gcd(common, share);
     }
+    const std::int64_t most = common / multiple;  // sequences a micro-batch
+    if (batch.micro > 0 && most % batch.micro != 0)
+        throw usage_error(
+            "batch.micro = {} leaves a number of micro-batches that is no multiple of parallel.pipeline = {}, as "
+            "parallel.interleave wants; set batch.micro to a divisor of {}",
+            batch.micro, multiple, most);
+    if (batch.micro > 0) return batch.micro;
     // As many sequences at once as fit so many tokens: larger products gain little, memory grows in proportion.
-    std::int64_t micro =
-        std::max<std::int64_t>(1, std::min(most, tokens_at_once / std::max<std::int64_t>(1, batch.length)));
+    const std::int64_t fitting = tokens_at_once / std::max<std::int64_t>(1, batch.length);
+    std::int64_t micro = std::max<std::int64_t>(1, std::min({most, common / wanted, fitting}));
     while (most % micro != 0) --micro;
     return micro;
 }

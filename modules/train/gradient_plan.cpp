@@ -74,13 +74,11 @@ std::vector<model::Piece> GradientPlan::owned(std::int64_t replica) const {
 GradientPlan plan_gradients(const model::ParameterLayout& layout, const std::vector<model::StageRange>& chunks,
                             const GradientPlanOptions& options) {
     std::vector<std::vector<std::int64_t>> offsets(chunks.size());
-    std::int64_t behind_table = 0, behind_blocks = layout.total(), blocks_begin = layout.total();
+    std::int64_t behind_table = 0;
     for (std::size_t i = 0; i < layout.size(); ++i) {
         const std::string& name = layout.descriptions()[i].name;
         if (name == "embedding/weight") behind_table = i + 1 < layout.size() ? layout.offset(i + 1) : layout.total();
-        if (name.starts_with("final_norm/weight")) behind_blocks = layout.offset(i);
         if (!name.starts_with("blocks/")) continue;
-        blocks_begin = std::min(blocks_begin, layout.offset(i));
         const std::int64_t number = std::stoll(name.substr(7));
         for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
             if (number < chunks[chunk].first_block || number >= chunks[chunk].last_block) continue;
@@ -93,8 +91,7 @@ GradientPlan plan_gradients(const model::ParameterLayout& layout, const std::vec
     for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
         std::int64_t begin = offsets[chunk].front();
         if (chunk == 0) begin = planner.plan.tied ? behind_table : 0;
-        std::int64_t end = chunk + 1 < chunks.size() ? offsets[chunk + 1].front() : behind_blocks;
-        if (chunks[chunk].head) end = layout.total();
+        const std::int64_t end = chunk + 1 < chunks.size() ? offsets[chunk + 1].front() : layout.total();
         planner.add_chunk(begin, offsets[chunk], end);
     }
     return planner.plan;

@@ -51,6 +51,7 @@ class Pipeline {
     void set_inner_rate_factor(double factor);
     bool has_head() const { return has_head_; }
     std::size_t activation_bytes() const;
+    std::size_t under_way() const;  // micro-batches whose activations are kept at one time, over all chunks
     std::size_t workspace_bytes() const;
 
   private:

@@ -42,8 +42,8 @@ void Trainer::decide_resume() {
     cluster::together(*control_communicator_, [&] {
         const checkpoint::Contents contents = checkpoint::read_contents(resume_path_);
         state_ = contents.state;
-        check_same_model(contents.run_description);
         stored_ = config::parse_run_description(contents.run_description, resume_path_, {});
+        check_same_model();
         if (session_.rank() == 0) say_differences();
     });
     if (state_.step >= steps_ && options_.resume != "auto")
@@ -145,9 +145,8 @@ void Trainer::restore(const std::string& path) {
 }
 
 // The tensors of two models may agree in name and shape and still mean other things (heads, rotation, epsilon).
-void Trainer::check_same_model(const std::string& stored_description) const {
-    const config::RunDescription stored = config::parse_run_description(stored_description, resume_path_, {});
-    config::RunDescription before = stored;
+void Trainer::check_same_model() const {
+    config::RunDescription before = stored_;
     // What changes no number: a preset's name, and the context where positions are not learned.
     before.model.preset = description_.model.preset;
     if (description_.model.position != "learned") before.model.context = description_.model.context;
@@ -159,12 +158,9 @@ void Trainer::check_same_model(const std::string& stored_description) const {
 
 void Trainer::say_differences() const {
     std::vector<std::string> list;
-    for (const char* section : {"batch", "optimizer", "schedule", "precision", "parallel"})
+    for (const char* section : {"batch", "optimizer", "schedule", "precision"})  // parallel: see restore()
         for (const auto& difference : config::differences(resolved(), stored_, section))
-            // What was chosen for the ranks that were started is no change of the description.
-            if (!difference.starts_with("batch.micro") &&
-                !(description_.parallel.data == 0 && difference.starts_with("parallel.data")))
-                list.push_back(difference);
+            if (!difference.starts_with("batch.micro")) list.push_back(difference);
     if (!list.empty()) log::warning("changed since the checkpoint: {}", fmt::join(list, "; "));
 }
 

@@ -76,7 +76,7 @@ std::string why_impossible(const config::RunDescription& description, const clus
         return fmt::format("parallel.tensor = {} does not divide model.mlp_width = {}", grid.tensor, model.mlp_width);
     if (grid.tensor > model.vocabulary)
         return fmt::format("parallel.tensor = {} is more than model.vocabulary = {}", grid.tensor, model.vocabulary);
-    if (parallel.sequence && model.is_ttt() && model.ttt.pre_conv)
+    if (parallel.sequence && grid.tensor > 1 && model.is_ttt() && model.ttt.pre_conv)
         return "parallel.sequence = true divides rows that the convolution of model.ttt.pre_conv = true needs together";
     if (grid.pipeline * parallel.interleave > model.layers)
         return fmt::format(
@@ -111,6 +111,12 @@ std::string why_impossible(const config::RunDescription& description, const clus
 
 cluster::GridShape choose_grid(const config::RunDescription& description, std::int64_t ranks) {
     const auto& parallel = description.parallel;
+    for (const auto& [key, count] :
+         {std::pair{"parallel.tensor", parallel.tensor}, std::pair{"parallel.pipeline", parallel.pipeline},
+          std::pair{"parallel.context", parallel.context}, std::pair{"parallel.data", parallel.data}})
+        if (count > ranks)
+            throw usage_error("{} = {} is more than the {} rank{} that were started", key, count, ranks,
+                              ranks == 1 ? "" : "s");
     const std::int64_t fixed = parallel.tensor * parallel.context * parallel.pipeline;
     cluster::GridShape wanted{
         static_cast<int>(parallel.tensor), static_cast<int>(parallel.context),
@@ -131,7 +137,7 @@ cluster::GridShape choose_grid(const config::RunDescription& description, std::i
     for (const auto& grid : nearest_grids(description, ranks, wanted))
         if (names.size() < names_at_most) names.push_back(grid_text(grid));
     if (names.empty())
-        throw usage_error("{}; no other grid of {} ranks is possible for this model and batch either", problem, ranks);
+        throw usage_error("{}; with the other keys as they are, no grid of {} ranks is possible", problem, ranks);
     throw usage_error("{}; possible with {} ranks: {}", problem, ranks, fmt::join(names, ", or "));
 }
 

@@ -319,7 +319,8 @@ void Trainer::compare_replicas(std::int64_t step) {
     Hasher hasher;
     std::vector<char> piece;
     const Tensor moments = divides_optimizer() ? Tensor() : optimizer_->all_moments();
-    for (const Tensor& values : {parameters_->all_values(), parameters_->all_working(), moments}) {
+    for (const Tensor& values :
+         {parameters_->all_values(), parameters_->all_working(), parameters_->all_exact(), moments}) {
         if (values.empty()) continue;
         if (!devices_.on_gpu()) {
             hasher.add(values.data(), values.bytes());

@@ -85,7 +85,7 @@ class Trainer {
     // resume.cpp
     void decide_resume();
     void restore(const std::string& path);
-    void check_same_model(const std::string& stored_description) const;
+    void check_same_model() const;
     void say_differences() const;
     config::RunDescription resolved() const;  // with what was chosen for this launch
     std::vector<checkpoint::Entry> entries() const;

@@ -125,10 +125,15 @@ void Trainer::open_data() {
             1, steps_for(description_.batch, schedule.epochs * static_cast<double>(training_data_->windows())));
     if (schedule.warmup > steps_)
         throw usage_error("schedule.warmup = {} is longer than the {} steps of the run", schedule.warmup, steps_);
-    log::info("training data: {} tokens, {} windows of {}; {} steps of {} sequences are {:.2f} epochs",
+    std::int64_t samples = 0;
+    if (description_.batch.ramp)
+        for (std::int64_t step = 0; step < steps_; ++step) samples += batch_after(description_.batch, samples);
+    else
+        samples = steps_ * description_.batch.global;
+    log::info("training data: {} tokens, {} windows of {}; {} steps of {}{} sequences are {:.2f} epochs",
               with_commas(training_data_->tokens()), with_commas(training_data_->windows()), description_.batch.length,
-              with_commas(steps_), description_.batch.global,
-              static_cast<double>(steps_ * description_.batch.global) / static_cast<double>(training_data_->windows()));
+              with_commas(steps_), description_.batch.ramp ? "up to " : "", description_.batch.global,
+              static_cast<double>(samples) / static_cast<double>(training_data_->windows()));
 }
 
 // Every rank must see the same tokens: a path may name different files on different nodes.
@@ -194,6 +199,11 @@ void Trainer::start_trace() {
     regions_.optimizer = tracer_->region("epoch/step/optimizer");
     regions_.validation = tracer_->region("validation");
     regions_.checkpoint = tracer_->region("checkpoint");
+    // Stages have other blocks, and all ranks the same regions.
+    for (const char* direction : {"forward", "backward"})
+        for (std::int64_t block = 0; block < description_.model.layers; ++block)
+            static_cast<void>(
+                tracer_->region(fmt::format("epoch/step/{}/block_{}", direction, block), trace::Detail::layer));
     tracer_->begin(regions_.initialization);
 
     make_pipeline();
@@ -210,8 +220,15 @@ void Trainer::lay_out() {
     groups_ = cluster::make_groups(*devices_.communicators, session_.rank(), grid_);
     const auto& parallel = description_.parallel;
     const std::int64_t tokens_at_once = devices_.on_gpu() ? 32768 : 8192;
+    constexpr std::int64_t rounds =
+        4;  // of micro-batches through a pipeline, so that it stands idle for a fifth at most
     micro_ = micro_batch_size(description_.batch, grid_.data, parallel.interleave > 1 ? grid_.pipeline : 1,
-                              tokens_at_once * grid_.context);
+                              tokens_at_once * grid_.context, grid_.pipeline > 1 ? rounds * grid_.pipeline : 1);
+    const std::int64_t micro_batches = batch_sizes(description_.batch).front() / grid_.data / micro_;
+    if (micro_batches < grid_.pipeline && session_.rank() == 0)
+        log::warning(
+            "{} micro-batch{} a step cannot fill a pipeline of {} stages; lower batch.micro = {} or raise batch.global",
+            micro_batches, micro_batches == 1 ? "" : "es", grid_.pipeline, micro_);
     const auto pieces = cut_model(description_.model, description_.batch.length, grid_.pipeline * parallel.interleave);
     const PipelineShape shape{grid_.pipeline, parallel.interleave, 1};
     for (std::int64_t chunk = 0; chunk < parallel.interleave; ++chunk)
@@ -245,6 +262,7 @@ void Trainer::build() {
     optim::NormPlan norm;
     norm.counted = optim::counted_pieces(*parameters_, part, options.tied_ends && last);
     norm.communicator = divides_optimizer() ? devices_.communicator.get() : groups_.model.get();
+    if (!divides_optimizer()) norm.replicas = groups_.replicas.get();
     kernels::LossScaling scaling;
     const config::LossScale& scale = description_.precision.loss_scale;
     const bool scaled = description_.precision.compute == "fp16";
@@ -317,11 +335,16 @@ void Trainer::say_memory_plan() const {
         communication_bytes() > 0
             ? fmt::format(", and up to {} of MPI's while gradients are on their way", bytes(communication_bytes()))
             : "";
-    const std::string own =
-        fmt::format("parameters {}, gradients {}, moments {}, activations {}, workspace {}, together {}{}{}",
-                    bytes(parameters_->value_bytes()), bytes(parameters_->gradient_bytes()), bytes(optimizer_->bytes()),
-                    bytes(pipeline_->activation_bytes()), bytes(pipeline_->workspace_bytes()), bytes(planned_bytes()),
-                    of_mpi, left);
+    std::string blocks;
+    for (const model::StageRange& chunk : chunks_)
+        blocks += fmt::format("{}{} to {}", blocks.empty() ? "" : ", ", chunk.first_block, chunk.last_block - 1);
+    const std::string own = fmt::format(
+        "blocks {}; parameters {}, gradients {}, moments {}, activations {} ({} micro-batch{} under way), workspace "
+        "{}, together "
+        "{}{}{}",
+        blocks, bytes(parameters_->value_bytes()), bytes(parameters_->gradient_bytes()), bytes(optimizer_->bytes()),
+        bytes(pipeline_->activation_bytes()), pipeline_->under_way(), pipeline_->under_way() == 1 ? "" : "es",
+        bytes(pipeline_->workspace_bytes()), bytes(planned_bytes()), of_mpi, left);
     constexpr std::size_t width = 512;
     std::vector<char> line(width);
     std::copy_n(own.data(), std::min(own.size(), width - 1), line.data());

@@ -134,6 +134,30 @@ BOOST_AUTO_TEST_SUITE(grids_np2)
 BOOST_AUTO_TEST_CASE(on_two_ranks) {
     run_all(2);
 }
+
+// The logits of a micro-batch are made in several pieces, alike on ranks whose parts of the vocabulary are not.
+BOOST_AUTO_TEST_CASE(a_large_vocabulary_of_uneven_parts) {
+    const Workplace place;
+    const std::string large =
+        "--set model.vocabulary=65537 --set model.width=16 --set batch.micro=12 --set schedule.steps=2 --set "
+        "schedule.warmup=1";
+    check_exit(train(place.path(), "one", layout(1, 1, 1), large), 0);
+    for (const bool tied : {true, false}) {
+        const std::string name = tied ? "tied" : "untied";
+        const std::string head = " --set model.tied_head=" + std::string(tied ? "true" : "false");
+        check_exit(train(place.path(), name, layout(1, 2, 1), large + head), 0);
+        if (tied)
+            BOOST_TEST(largest_difference(numbers_of(place.path(), "loss", "one"),
+                                          numbers_of(place.path(), "loss", name)) <= loss_tolerance);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(stages_are_traced_layer_by_layer) {
+    const Workplace place;
+    check_exit(train(place.path(), "small", layout(1, 1, 2, 1, 0, 2), "--set trace.detail=layer"), 0);
+    const lockstep::hdf5::File trace = lockstep::hdf5::File::open((run_folder(place.path()) / "trace-001.h5").string());
+    BOOST_TEST(trace.info("rank_loss").bytes == 10 * 2 * sizeof(double));
+}
 BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(grids_np3)
@@ -169,8 +193,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_in_another_layout) {
     const auto expected = numbers_of(place.path(), "loss", "one");
     const std::vector<GridCase> from = {layout(2, 2, 2, 1, 1), layout(1, 4, 1), layout(1, 1, 2, 2, 1, 2),
                                         layout(3, 1, 1, 1, 1)};
-    const std::vector<GridCase> to = {layout(1, 1, 1), layout(3, 1, 1), layout(1, 4, 1), layout(1, 1, 4),
-                                      layout(2, 2, 1, 2, 1)};
+    const std::vector<GridCase> to = {layout(1, 1, 1), layout(3, 1, 1), layout(1, 1, 4), layout(2, 2, 1, 2, 1)};
     for (const GridCase& before : from) {
         const fs::path start = place.twin("from-" + before.name());
         check_exit(train(start, "small", before, "--stop-at 5"), 4);
@@ -280,7 +303,7 @@ BOOST_AUTO_TEST_CASE(ranks_take_what_was_planned) {
                                   place.path(), ranks, environment);
         check_exit(result, 0);
         for (const char* stage : {"1", "2"})
-            BOOST_TEST(contains(result.error, "memory a rank, stage " + std::string(stage) + " of 2: parameters"));
+            BOOST_TEST(contains(result.error, "memory a rank, stage " + std::string(stage) + " of 2: blocks "));
         BOOST_TEST(contains(result.error, "of MPI's while gradients are on their way"));
         const lockstep::hdf5::File trace =
             lockstep::hdf5::File::open((run_folder(place.path(), name) / "trace-001.h5").string());

@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(grids_follow_the_description_or_are_refused_with_others) {
     description.parallel.tensor = 1;
     BOOST_TEST(sentence_of([&] { choose_grid(description, 7); }).find("12 sequences, which do not divide among 7") !=
                std::string::npos);
-    BOOST_TEST(sentence_of([&] { choose_grid(description, 11); }).find("no other grid of 11 ranks is possible") !=
+    BOOST_TEST(sentence_of([&] { choose_grid(description, 11); }).find("no grid of 11 ranks is possible") !=
                std::string::npos);
     description.parallel.context = 2;
     description.batch.length = 20;
@@ -179,9 +179,10 @@ BOOST_AUTO_TEST_CASE(batches_grow_with_the_samples) {
     BOOST_TEST(steps_for(batch, 32 + 32 + 48 + 320) == 18);
     BOOST_TEST(micro_batch_size(batch, 2, 1, 1 << 20) == 4);
     BOOST_TEST(micro_batch_size(batch, 2, 2, 1 << 20) == 2);
-    BOOST_TEST(micro_batch_size(batch, 1, 1, 3 * 16) == 2);  // three would fit, but do not divide 8
+    BOOST_TEST(micro_batch_size(batch, 1, 1, 3 * 16) == 2);      // three would fit, but do not divide 8
+    BOOST_TEST(micro_batch_size(batch, 1, 1, 1 << 20, 4) == 2);  // four micro-batches of the smallest
     batch.micro = 4;
-    BOOST_TEST(sentence_of([&] { micro_batch_size(batch, 4, 1, 1); }).find("batch.micro = 4 does not divide") !=
+    BOOST_TEST(sentence_of([&] { micro_batch_size(batch, 4, 1, 1); }).find("which batch.micro = 4 does not divide") !=
                std::string::npos);
     BOOST_TEST(sentence_of([&] { micro_batch_size(batch, 3, 1, 1); }).find("do not divide among 3 replicas") !=
                std::string::npos);
