@@ -142,13 +142,13 @@ void NcclCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std
         if (equal(parts)) {
             const Tensor own = parts[static_cast<std::size_t>(rank())];
             if (own.count() > 0)
-                check(ncclReduceScatter(values.data(), own.data(), static_cast<std::size_t>(own.count()), type,
-                                        ncclSum, nccl, stream));
+                check(ncclReduceScatter(values.data(), own.data(), static_cast<std::size_t>(own.count()), type, ncclSum,
+                                        nccl, stream));
             return;
         }
         check(for_each_part(parts, [&](Tensor part, int owner) {
-            return ncclReduce(part.data(), part.data(), static_cast<std::size_t>(part.count()), type, ncclSum,
-                              owner, nccl, stream);
+            return ncclReduce(part.data(), part.data(), static_cast<std::size_t>(part.count()), type, ncclSum, owner,
+                              nccl, stream);
         }));
     });
 }
