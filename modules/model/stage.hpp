@@ -44,8 +44,6 @@ class Stage {
     void backward_blocks(int slot, std::size_t first, std::size_t last);
     void backward_embedding(int slot, Tensor ids);
     void finish();  // waits for what was handed to neighbours
-    std::size_t blocks() const { return blocks_.size(); }
-    const StageRange& range() const { return options_.range; }
     // All logits [N, V] of the last forward; for tests and small models, on one rank.
     void logits(int slot, Tensor logits);
 

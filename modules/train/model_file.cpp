@@ -5,16 +5,17 @@
 
 namespace lockstep::train {
 
-checkpoint::Entry entry_of(std::string path, Tensor value, kernels::Backend& backend) {
-    return checkpoint::whole(std::move(path), value, backend.device().kind == DeviceKind::cpu ? nullptr : &backend);
-}
+namespace {
 
 std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& parameters, kernels::Backend& backend) {
+    kernels::Backend* device = backend.device().kind == DeviceKind::cpu ? nullptr : &backend;
     std::vector<checkpoint::Entry> entries;
     for (const auto& parameter : parameters.descriptions())
-        entries.push_back(entry_of("parameters/" + parameter.name, parameters.value(parameter.name), backend));
+        entries.push_back(checkpoint::whole("parameters/" + parameter.name, parameters.value(parameter.name), device));
     return entries;
 }
+
+}  // namespace
 
 double inner_rate_factor(const ModelFile& file) {
     return optim::inner_rate_factor(file.description.model, file.description.schedule.warmup, file.contents.state.step);

@@ -22,8 +22,4 @@ ModelFile load_model(const std::string& checkpoint, kernels::Backend& backend, c
 // The factor on the inner learning rate of TTT at the step of the checkpoint.
 double inner_rate_factor(const ModelFile& file);
 
-// What a checkpoint calls the tensors of a stage: "parameters/<name>". They lie on the backend's device.
-checkpoint::Entry entry_of(std::string path, Tensor value, kernels::Backend& backend);
-std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& parameters, kernels::Backend& backend);
-
 }  // namespace lockstep::train

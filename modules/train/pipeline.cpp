@@ -17,6 +17,7 @@ constexpr std::int64_t tagged_micro_batches = 64;
 }  // namespace
 
 struct Pipeline::Step {
+    bool training;  // part of a step that is timed
     bool exact;
     float gradient_scale;
     Tensor loss_sum;
@@ -132,7 +133,7 @@ void Pipeline::forward(const Step& step, const PipelineStep& pass) {
     Chunk& chunk = chunks_[static_cast<std::size_t>(pass.chunk)];
     const auto slot = static_cast<std::size_t>(pass.slot);
     const int stages = static_cast<int>(options_.stages), here = groups_.place.pipeline;
-    fill_batch(chunk, pass.slot, pass.micro_batch, step.load, true, step.exact);
+    fill_batch(chunk, pass.slot, pass.micro_batch, step.load, step.training, step.exact);
     wait(chunk.sent_activation[slot], step.exact);
     wait(chunk.sent_gradient[slot], step.exact);
     if (!chunk.first)
@@ -171,7 +172,7 @@ void Pipeline::backward(const Step& step, const PipelineStep& pass) {
 void Pipeline::replay(const Step& step, const PipelineStep& pass) {
     const NamedRange range("forward, loss, backward");
     Chunk& chunk = chunks_.front();
-    fill_batch(chunk, pass.slot, pass.micro_batch, step.load, true, step.exact);
+    fill_batch(chunk, pass.slot, pass.micro_batch, step.load, step.training, step.exact);
     const bool whole = --chunk.backward_left == 0;
     // The inner rate is part of the work: while it warms up, every step has another.
     const bool lasting = inner_rate_factor_ == 1 && sync_mode() != SyncMode::launch;
@@ -192,16 +193,19 @@ void Pipeline::replay(const Step& step, const PipelineStep& pass) {
 
 void Pipeline::run(std::int64_t micro_batches, bool exact, double gradient_scale, Tensor loss_sum, const Load& load,
                    const Reduce& reduce) {
-    const Step step{exact, static_cast<float>(gradient_scale), loss_sum, load, reduce};
+    const Step step{true, exact, static_cast<float>(gradient_scale), loss_sum, load, reduce};
     if (gradient_scale != gradient_scale_) forget_recordings();
     gradient_scale_ = gradient_scale;
     for (Chunk& chunk : chunks_) {
         chunk.backward_left = micro_batches;
         chunk.stage->set_timed(exact);
     }
-    const auto steps = pipeline_schedule({options_.stages, static_cast<std::int64_t>(chunks_.size()), micro_batches},
-                                         groups_.place.pipeline, options_.neighbours->chain.last() ? 0 : 1);
-    for (const PipelineStep& pass : steps) {
+    if (micro_batches != scheduled_) {
+        schedule_ = pipeline_schedule({options_.stages, static_cast<std::int64_t>(chunks_.size()), micro_batches},
+                                      groups_.place.pipeline, options_.neighbours->chain.last() ? 0 : 1);
+        scheduled_ = micro_batches;
+    }
+    for (const PipelineStep& pass : schedule_) {
         if (recordable_ && !exact) {
             if (!pass.forward) replay(step, pass);
         } else if (pass.forward) {
@@ -219,24 +223,11 @@ void Pipeline::run(std::int64_t micro_batches, bool exact, double gradient_scale
 }
 
 void Pipeline::forward_only(Tensor loss_sum, const Load& load) {
-    const int stages = static_cast<int>(options_.stages), here = groups_.place.pipeline;
+    const Reduce nothing;
+    const Step step{false, false, 0, loss_sum, load, nothing};
     for (std::size_t number = 0; number < chunks_.size(); ++number) {
-        Chunk& chunk = chunks_[number];
-        const auto at = static_cast<std::int64_t>(number);
-        chunk.stage->set_timed(false);
-        fill_batch(chunk, 0, 0, load, false, false);
-        if (!chunk.first)
-            receive(*groups_.activations, chunk.stage->hidden_input(0), (here + stages - 1) % stages,
-                    tag(here == 0 ? at - 1 : at, 0), false);
-        chunk.stage->forward(0, ids(chunk, 0));
-        if (chunk.last) {
-            BatchTensors& tensors = batch(chunk, 0);
-            chunk.stage->loss(0, tensors.targets, 0, tensors.losses);
-            devices_.backend->sum(loss_sum, tensors.losses, kernels::Accumulate::yes);
-        } else {
-            chunk.sent_activation[0] =
-                groups_.activations->begin_send(chunk.stage->hidden_output(0), (here + 1) % stages, tag(at, 0));
-        }
+        chunks_[number].stage->set_timed(false);
+        forward(step, {true, static_cast<std::int64_t>(number), 0, 0});
     }
     for (Chunk& chunk : chunks_) {
         wait(chunk.sent_activation[0], false);

@@ -88,8 +88,10 @@ class Pipeline {
     model::PassShape shape_;  // of this rank's stretch
     std::vector<Chunk> chunks_;
     bool has_head_ = false;
-    bool recordable_ = false;  // what this rank does is computing alone
-    std::int64_t runs_ = 0;    // micro-batches since the work last changed
+    bool recordable_ = false;             // what this rank does is computing alone
+    std::vector<PipelineStep> schedule_;  // of so many micro-batches
+    std::int64_t scheduled_ = 0;
+    std::int64_t runs_ = 0;  // micro-batches since the work last changed
     double inner_rate_factor_ = 1, gradient_scale_ = 0;
     std::vector<std::int32_t> host_ids_, host_targets_;  // of whole sequences, where they are divided
 };

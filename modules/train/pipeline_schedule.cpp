@@ -1,6 +1,7 @@
 #include "train/pipeline_schedule.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/error.hpp"
@@ -21,20 +22,19 @@ PipelineStep pass(const PipelineShape& shape, std::int64_t number, bool forward)
 
 void assign_slots(std::vector<PipelineStep>& steps, std::int64_t chunks) {
     std::vector<std::set<int>> free(static_cast<std::size_t>(chunks));
-    std::vector<int> made(static_cast<std::size_t>(chunks), 0);
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-        PipelineStep& step = steps[i];
+    std::vector<std::map<std::int64_t, int>> held(free.size());  // the slot of each micro-batch under way
+    std::vector<int> made(free.size(), 0);
+    for (PipelineStep& step : steps) {
         const auto chunk = static_cast<std::size_t>(step.chunk);
         if (step.forward) {
             if (free[chunk].empty()) free[chunk].insert(made[chunk]++);
             step.slot = *free[chunk].begin();
             free[chunk].erase(free[chunk].begin());
+            held[chunk][step.micro_batch] = step.slot;
             continue;
         }
-        for (std::size_t before = i; before-- > 0;)
-            if (steps[before].forward && steps[before].chunk == step.chunk &&
-                steps[before].micro_batch == step.micro_batch)
-                step.slot = steps[before].slot;
+        step.slot = held[chunk].at(step.micro_batch);
+        held[chunk].erase(step.micro_batch);
         free[chunk].insert(step.slot);
     }
 }

@@ -8,7 +8,6 @@
 #include "base/version.hpp"
 #include "cluster/agree.hpp"
 #include "device/parallel.hpp"
-#include "train/model_file.hpp"
 #include "train/trainer.hpp"
 
 namespace lockstep::train {
