@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -14,6 +15,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "cluster/cores.hpp"
+#include "cluster/flight_recorder.hpp"
 #include "cluster/mpi_check.hpp"
 #include "cluster/mpi_communicator.hpp"
 
@@ -77,6 +79,13 @@ RankPlace find_place(int rank, int size) {
 
 }  // namespace
 
+void end_all_ranks(ExitCode code) {
+    constexpr unsigned patience = 10;  // seconds for the launcher to end this process
+    alarm(patience);
+    MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
+    std::_Exit(static_cast<int>(code));
+}
+
 int threads_alone() {
     return allowed_cores().cores;
 }
@@ -115,8 +124,8 @@ int Session::size() const {
     return size;
 }
 
-std::unique_ptr<Communicator> Session::make_world_communicator() const {
-    return std::make_unique<MpiCommunicator>(all_ranks(), Use::transfers);
+std::unique_ptr<Communicator> Session::make_world_communicator(const std::string& name) const {
+    return std::make_unique<MpiCommunicator>(all_ranks(), Use::transfers, name);
 }
 
 int Session::run(const std::function<int()>& body) {
@@ -143,11 +152,12 @@ int Session::run(const std::function<int()>& body) {
         LOCKSTEP_MPI(MPI_Test, &request, &done, MPI_STATUS_IGNORE);
         if (done) break;
         if (!sentence.empty() && seconds_now() - start > patience_seconds) {
+            flight_recorder().set_stage(FlightStage::failed);
             if (last_words_) last_words_(static_cast<ExitCode>(own[0]), sentence);
             log::error("{} (on rank {} of {}; the other ranks are ended)", sentence, rank(), size());
             // The launcher closes this rank's stderr as soon as it hears of the abort: let the sentence through first.
             std::this_thread::sleep_for(std::chrono::milliseconds(300));
-            MPI_Abort(MPI_COMM_WORLD, own[0]);
+            end_all_ranks(static_cast<ExitCode>(own[0]));
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }

@@ -22,6 +22,9 @@ struct RankPlace {
     int threads = 1;  // allowed cores divided by the ranks that share them, at least 1
 };
 
+// Ends all ranks with this exit code, whatever they are doing; from any thread.
+[[noreturn]] void end_all_ranks(ExitCode code);
+
 // Threads of a process that is no rank of anything: all cores it is allowed.
 int threads_alone();
 
@@ -36,7 +39,7 @@ class Session {
     int size() const;
     const RankPlace& place() const { return place_; }
     // A communicator of all ranks of its own: its messages meet no other communicator's.
-    std::unique_ptr<Communicator> make_world_communicator() const;
+    std::unique_ptr<Communicator> make_world_communicator(const std::string& name = "world") const;
 
     // Runs `body` on this rank and returns the program's exit code, the same on every rank: what `body` returned, or
     // the code of the Error it threw. When every rank throws, the sentence is printed once; when only some do, the

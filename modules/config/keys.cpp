@@ -235,11 +235,11 @@ std::vector<Key> keys_of(RunDescription& description) {
         {"trace.detail", &description.trace.detail, "What the trace records.", {"off", "step", "phase", "layer"}});
     keys.push_back({"watchdog.seconds",
                     &description.watchdog.seconds,
-                    "A step without progress for so long ends the run. 0: off.",
+                    "A rank without any progress for so long ends the run with exit code 5. 0: off.",
                     {}});
     keys.push_back({"watchdog.first_step_seconds",
                     &description.watchdog.first_step_seconds,
-                    "The same for the first step. 0: off.",
+                    "The same until the end of the first step. 0: off.",
                     {}});
     keys.push_back({"sync.mode",
                     &description.sync.mode,

@@ -90,7 +90,7 @@ struct TraceSection {
 };
 
 struct WatchdogSection {
-    double seconds = 0, first_step_seconds = 0;  // 0: off
+    double seconds = 600, first_step_seconds = 1800;  // 0: off
 };
 
 struct SyncSection {

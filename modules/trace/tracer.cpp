@@ -9,6 +9,7 @@
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/version.hpp"
+#include "cluster/flight_recorder.hpp"
 #include "trace/region_clock.hpp"
 #include "trace/writer.hpp"
 
@@ -342,16 +343,21 @@ RegionId Tracer::region(const std::string& path, Detail least) {
     const RegionId parent = slash == std::string::npos ? -1 : region(path.substr(0, slash), least);
     const RegionId id = own.clock.add(parent);
     own.regions_hash = hash64(path.data(), path.size()) ^ (own.regions_hash << 1);
+    cluster::flight_recorder().name_region(id, path);
     own.regions.push_back({id, parent, slash == std::string::npos ? path : path.substr(slash + 1), path});
     return id;
 }
 
 void Tracer::begin(RegionId region) {
-    if (region >= 0) implementation_->clock.begin(region);
+    if (region < 0) return;
+    implementation_->clock.begin(region);
+    cluster::flight_recorder().set_region(region);
 }
 
 void Tracer::end(RegionId region) {
-    if (region >= 0) implementation_->clock.end(region);
+    if (region < 0) return;
+    implementation_->clock.end(region);
+    cluster::flight_recorder().set_region(implementation_->clock.running());
 }
 
 void Tracer::memory(std::uint64_t allocated, std::uint64_t reserved, std::uint64_t peak) {

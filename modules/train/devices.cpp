@@ -23,7 +23,7 @@ Error no_gpu(const std::string& host, const Gpus& gpus) {
 void make_world(Devices& devices, const cluster::Session& session) {
     std::vector<int> all(static_cast<std::size_t>(session.size()));
     std::iota(all.begin(), all.end(), 0);
-    devices.communicator = devices.communicators->make(all);
+    devices.communicator = devices.communicators->make(all, cluster::Use::collectives, "all");
     devices.carrier = devices.communicators->carrier();
 }
 
@@ -48,7 +48,7 @@ Devices open_devices(const std::string& choice, const cluster::Session& session)
     check_choice(choice);
     Devices devices;
     const Gpus gpus = choice == "cpu" ? Gpus{} : find_gpus();
-    const auto world = session.make_world_communicator();
+    const auto world = session.make_world_communicator("devices");
     const bool all_have = world->all_maximum(gpus.list.empty() ? 1 : 0) == 0;
     if (choice == "cuda" && !all_have) {
         // One rank that has none speaks for all.

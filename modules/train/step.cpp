@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "base/fault.hpp"
+#include "cluster/flight_recorder.hpp"
 #include "device/gpu.hpp"
 #include "device/sync.hpp"
 #include "optim/schedule.hpp"
@@ -113,6 +114,7 @@ void Trainer::issue(std::int64_t step, std::int64_t epoch, double start) {
         const trace::OptionalScope timed(exact_ ? tracer_.get() : nullptr, regions_.communication);
         phase(regions_.communication_data, "communication", [&] { share_parameters(); });
     }
+    issued.communications = cluster::flight_recorder().newest();
     issued.losses = backend.read_later(losses_);
     issued.decision = backend.read_later(optimizer_->decision());
     in_flight_.push_back(std::move(issued));
@@ -123,6 +125,8 @@ Trainer::Finished Trainer::finish(Issued issued) {
     using kernels::Decision;
     const std::vector<double> losses = issued.losses->get();
     const std::vector<double>& decision = issued.decision->get();
+    cluster::flight_recorder().device_reached(issued.communications);
+    watchdog_->step_done();
     const std::int64_t sequences = issued.batch;
     const auto tokens = static_cast<double>(sequences * description_.batch.length);
     const double now = seconds_now();

@@ -11,6 +11,7 @@
 #include "base/log.hpp"
 #include "base/version.hpp"
 #include "cluster/agree.hpp"
+#include "cluster/flight_recorder.hpp"
 #include "device/parallel.hpp"
 #include "optim/schedule.hpp"
 #include "train/stop_request.hpp"
@@ -36,9 +37,9 @@ ExitCode Trainer::run() {
     if (already_finished_) {
         log::info("the run {} is finished: its checkpoint {} is of step {} of {}", description_.run.name, resume_path_,
                   state_.step, steps_);
+        if (folder_) RunFolder::write_status(run_path_, "finished", state_.step, 0, "");
         return ExitCode::done;
     }
-    watch_signals();
     try {
         return train();
     } catch (const std::exception& error) {
@@ -83,6 +84,7 @@ ExitCode Trainer::train() {
     while (step < steps_ && stop == go_on) {
         ++step;
         *current_step_ = step;
+        cluster::flight_recorder().set_step(step);
         fault::set_position(session_.rank(), step);
         std::vector<Finished> finished;
         Control control;

@@ -11,6 +11,7 @@
 #include "base/log.hpp"
 #include "base/version.hpp"
 #include "cluster/agree.hpp"
+#include "cluster/flight_recorder.hpp"
 #include "device/parallel.hpp"
 #include "device/sync.hpp"
 #include "model/flops.hpp"
@@ -18,7 +19,9 @@
 #include "train/batch_plan.hpp"
 #include "train/peak.hpp"
 #include "train/run_layout.hpp"
+#include "train/stop_request.hpp"
 #include "train/trainer.hpp"
+#include "train/witness.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -32,7 +35,7 @@ Type compute_type(const std::string& name) {
 
 Trainer::Trainer(cluster::Session& session, config::RunDescription description, TrainOptions options)
     : session_(session), description_(std::move(description)), options_(std::move(options)), started_(seconds_now()) {
-    control_communicator_ = session.make_world_communicator();
+    control_communicator_ = session.make_world_communicator("control");
     set_threads(session.place().threads);
     set_sync_mode(sync_mode_from(description_.sync.mode));
     devices_ = open_devices(description_.run.device, session);
@@ -53,6 +56,9 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
     decide_resume();
     if (already_finished_) return;
     if (folder_) log::add_file(run_path_ + "/log.txt");
+    watch_signals();
+    leave_last_words();
+    start_watching();
     check_checkpoint_folder();
     build();
     if (!resume_path_.empty()) {
@@ -67,7 +73,8 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
         folder_->remove_stop_file();
         RunFolder::write_status(run_path_, "running", state_.step, 0, "");
     }
-    leave_last_words();
+    session_.set_last_words(
+        [say = last_words_](ExitCode code, const std::string& sentence) { say("failed", code, sentence); });
     try {
         start_trace();
     } catch (const Error& error) {
@@ -77,17 +84,37 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
     }
 }
 
-// From here on the run is this launch's: however it ends, status.json and log.txt say so, also when a rank other than 0
-// fails alone and rank 0 can say nothing any more.
+// However this launch ends, status.json and log.txt say so, also when a rank other than 0 fails alone and rank 0 can
+// say nothing any more.
 void Trainer::leave_last_words() {
     *current_step_ = state_.step;
     // They are spoken after this trainer is gone, so they hold what they need.
     const bool logs_already = folder_ != nullptr;
-    session_.set_last_words(
-        [path = run_path_, step = current_step_, logs_already](ExitCode code, const std::string& sentence) {
-            RunFolder::write_status(path, "failed", *step, static_cast<int>(code), sentence);
-            if (!logs_already) log::add_file(path + "/log.txt");
-        });
+    last_words_ = [path = run_path_, step = current_step_, logs_already](const std::string& state, ExitCode code,
+                                                                         const std::string& sentence) {
+        RunFolder::write_status(path, state, *step, static_cast<int>(code), sentence);
+        if (!logs_already) log::add_file(path + "/log.txt");
+    };
+}
+
+void Trainer::start_watching() {
+    const auto& place = session_.place();
+    cluster::flight_recorder().set_step(state_.step);
+    node_folder_ = std::make_unique<cluster::NodeFolder>(*control_communicator_, place);
+    WatchOptions options;
+    options.seconds = description_.watchdog.seconds;
+    options.first_step_seconds = description_.watchdog.first_step_seconds;
+    options.run_path = run_path_;
+    options.node_folder = node_folder_->path();
+    options.key = node_folder_->key();
+    options.rank = session_.rank();
+    options.ranks = session_.size();
+    options.node = place.node;
+    options.nodes = static_cast<int>(control_communicator_->all_maximum(place.node)) + 1;  // all are in their folders
+    options.last_words = last_words_;
+    if (place.local_rank == 0 && !options.node_folder.empty() && !options_.witness_program.empty())
+        start_witness(options_.witness_program, options.node_folder, run_path_);
+    watchdog_ = std::make_unique<Watchdog>(std::move(options));
 }
 
 void Trainer::open_data() {
@@ -181,7 +208,7 @@ void Trainer::start_trace() {
     options.rank.tensor = groups_.place.tensor;
     options.rank.pipeline = groups_.place.pipeline;
     options.rank.context = groups_.place.context;
-    tracer_ = std::make_unique<trace::Tracer>(std::move(options), session_.make_world_communicator());
+    tracer_ = std::make_unique<trace::Tracer>(std::move(options), session_.make_world_communicator("trace"));
     regions_.initialization = tracer_->region("initialization");
     regions_.epoch = tracer_->region("epoch");
     regions_.step = tracer_->region("epoch/step", trace::Detail::step);
@@ -273,7 +300,7 @@ void Trainer::build() {
     padding_ = std::llround(control_communicator_->all_sum(counts ? static_cast<double>(optimizer_->padding()) : 0));
 
     writer_ = std::make_unique<checkpoint::Writer>(checkpoint_folder_, description_.checkpoint.keep,
-                                                   session_.make_world_communicator());
+                                                   session_.make_world_communicator("checkpoint"));
     log::info("lockstep {} ({}), {}: {} rank{} x {} thread{} on {}", version(), commit(), devices_.name,
               session_.size(), session_.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s",
               session_.place().host);
