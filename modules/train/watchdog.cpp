@@ -138,7 +138,6 @@ void Watchdog::look_at_this_rank(double now) {
     if (limit <= 0 || now - moved_ < limit) return;
     alarmed_ = now;
     if (!options_.node_folder.empty()) claim(options_.node_folder + "/alarm");
-    claim(options_.run_path + "/.watchdog-" + options_.key);
 }
 
 void Watchdog::look_at_siblings(double now) {
@@ -174,8 +173,8 @@ bool Watchdog::leads_node() const {
 void Watchdog::look_for_questions(double now) {
     if (now - looked_for_questions_ < questions_every_seconds || !leads_node()) return;
     looked_for_questions_ = now;
-    if (exists(options_.node_folder + "/alarm") || exists(options_.run_path + "/.watchdog-" + options_.key))
-        end_for_no_progress();
+    const bool alarm_here = alarmed_ > 0 || (!options_.node_folder.empty() && exists(options_.node_folder + "/alarm"));
+    if (alarm_here || (options_.nodes > 1 && exists(alarm_of_all_nodes()))) end_for_no_progress();
     answer_where();
 }
 
@@ -235,7 +234,12 @@ void Watchdog::answer_where() {
     log::info("where: {}", sentence);
 }
 
+std::string Watchdog::alarm_of_all_nodes() const {
+    return options_.run_path + "/.alarm-" + options_.key;
+}
+
 void Watchdog::end_for_no_progress() {
+    if (options_.nodes > 1) claim(alarm_of_all_nodes());
     const double limit = any_step_ ? options_.seconds : options_.first_step_seconds;
     const std::string sentence = report(
         "watchdog-report", fmt::format("watchdog-{}.txt", file_time()),
@@ -250,7 +254,7 @@ void Watchdog::end_for_no_progress() {
     options_.last_words("failed", ExitCode::watchdog, whole);
     log::error("{}", whole);
     std::error_code ignored;
-    fs::remove(options_.run_path + "/.watchdog-" + options_.key, ignored);
+    fs::remove(alarm_of_all_nodes(), ignored);
     end_run(ExitCode::watchdog);
 }
 

@@ -45,7 +45,7 @@ class Watchdog {
     void look_at_siblings(double now);
     void look_for_questions(double now);
     bool leads_node() const;
-    std::string shared_folder() const;
+    std::string alarm_of_all_nodes() const;
     // Writes the node's part of a report, and from one of the nodes the whole: returns what it says in short where this
     // rank made it, else "".
     std::string report(const std::string& id, const std::string& file, const std::string& title, bool alarmed);
