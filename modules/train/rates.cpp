@@ -25,7 +25,7 @@ struct KindText {
 };
 constexpr const char* links = "the links between their nodes, and what else uses them";
 constexpr std::array<KindText, rate_kinds> kind_texts = {
-    {{"matrix products", "FLOP", 1e-4, "its node: clock, temperature, other jobs"},
+    {{"matrix products", "FLOP", 1e-5, "its node: clock, temperature, other jobs"},
      {"all-reduce of tensor", "B", 3e-4, links},
      {"all-reduce of replicas", "B", 3e-4, links},
      {"all-reduce of model", "B", 3e-4, links},

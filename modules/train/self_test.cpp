@@ -168,18 +168,23 @@ class GroupTest {
         return std::max(seconds[0], 1e-9);
     }
 
+    // The best of the rounds of one size: smaller ones stay in caches, larger ones take too long.
     Measurement rate(const std::function<void(Tensor)>& body) {
-        Measurement best;
-        const auto once = [&](Tensor part) {
-            const double seconds = timed([&] { body(part); });
-            keep_best(best, {static_cast<double>(part.bytes()) / seconds, 0, seconds});
-            return seconds;
-        };
         auto count = static_cast<std::int64_t>(checked);
         body(values_.slice(0, count));  // a warm-up: carriers make their connections at the first use
-        while (once(values_.slice(0, count)) < long_enough_seconds && count * 4 <= values_.count()) count *= 4;
+        const auto once = [&] {
+            const Tensor part = values_.slice(0, count);
+            const double seconds = timed([&] { body(part); });
+            return Measurement{static_cast<double>(part.bytes()) / seconds, 0, seconds};
+        };
+        Measurement best = once();
+        for (; best.seconds < long_enough_seconds && count * 4 <= values_.count(); best = once()) count *= 4;
         double spent = 0;
-        for (int i = 0; i < most_repetitions && spent < repeated_seconds; ++i) spent += once(values_.slice(0, count));
+        for (int i = 0; i < most_repetitions && spent < repeated_seconds; ++i) {
+            const Measurement again = once();
+            spent += again.seconds;
+            keep_best(best, again);
+        }
         return best;
     }
 
