@@ -26,13 +26,13 @@ struct KindText {
 constexpr const char* links = "the links between their nodes, and what else uses them";
 constexpr std::array<KindText, rate_kinds> kind_texts = {
     {{"matrix products", "FLOP", 1e-5, "its node: clock, temperature, other jobs"},
-     {"all-reduce of tensor", "B", 1e-3, links},
-     {"all-reduce of replicas", "B", 1e-3, links},
-     {"all-reduce of model", "B", 1e-3, links},
-     {"all-reduce of ends", "B", 1e-3, links},
-     {"messages of context", "B", 1e-3, links},
-     {"messages of activations", "B", 1e-3, links},
-     {"messages of gradients", "B", 1e-3, links},
+     {"all-reduce of tensor", "B", 1e-4, links},
+     {"all-reduce of replicas", "B", 1e-4, links},
+     {"all-reduce of model", "B", 1e-4, links},
+     {"all-reduce of ends", "B", 1e-4, links},
+     {"messages of context", "B", 1e-4, links},
+     {"messages of activations", "B", 1e-4, links},
+     {"messages of gradients", "B", 1e-4, links},
      {"checkpoint folder", "B", 2e-2, "how its node reaches the file system"}}};
 
 std::string rate_text(RateKind kind, double per_second) {
