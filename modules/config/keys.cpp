@@ -42,8 +42,11 @@ void add_run(std::vector<Key>& keys, RunSection& run) {
     keys.push_back({"run.folder", &run.folder, "Where run folders go.", {}});
     keys.push_back({"run.seed", &run.seed, "Decides initial parameters and the order of the data.", {}});
     keys.push_back({"run.device", &run.device, "What computes.", {"auto", "cpu", "cuda"}});
-    keys.push_back(
-        {"run.self_test", &run.self_test, "Before the first step, check that checkpoints can be written.", {}});
+    keys.push_back({"run.self_test",
+                    &run.self_test,
+                    "Before the first step, check and measure matrix products, what ranks tell each other, and the "
+                    "checkpoint folder.",
+                    {}});
     keys.push_back(
         {"run.peak_tflops",
          &run.peak_tflops,

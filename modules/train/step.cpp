@@ -4,8 +4,10 @@
 // when the host has issued the next step (or more, in the sync mode `bounded`). Phases cannot be told apart in that
 // flow, so every so many steps one is run by itself, phase by phase.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "base/clock.hpp"
 #include "base/fault.hpp"
@@ -85,6 +87,7 @@ void Trainer::issue(std::int64_t step, std::int64_t epoch, double start) {
     phase(regions_.optimizer, "optimizer", [&] {
         backend.fill(parameters_->all_gradients(), 0);
         backend.fill(losses_, 0);
+        if (fault::at("step_work") == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(40));
     });
     if (fault::at("gradient") == "inf")
         backend.fill(parameters_->all_gradients(), std::numeric_limits<float>::infinity());

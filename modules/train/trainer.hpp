@@ -24,6 +24,8 @@
 #include "train/pipeline.hpp"
 #include "train/progress.hpp"
 #include "train/run_folder.hpp"
+#include "train/self_test.hpp"
+#include "train/slow_ranks.hpp"
 #include "train/watchdog.hpp"
 
 namespace lockstep::train {
@@ -79,8 +81,7 @@ class Trainer {
     void start_trace();
     void make_pipeline();
     void say_memory_plan() const;
-    void say_rates();
-    void check_checkpoint_folder() const;
+    void say_rates(double product_flops);  // of the self-test; 0: without one
     void check_same_data() const;
     void leave_last_words();
     void start_watching();
@@ -99,6 +100,7 @@ class Trainer {
     ExitCode train();
     Control finish_down_to(std::size_t left, std::vector<Finished>& finished);
     Control exchange(double seconds);
+    void compare_ranks(std::int64_t step);
     void record(const Finished& finished);
     void report(const Finished& finished);
     void validate(std::int64_t step);
@@ -131,6 +133,7 @@ class Trainer {
     std::unique_ptr<RunLock> checkpoint_lock_;  // rank 0
     std::string run_path_, checkpoint_folder_, resume_path_;
     config::RunDescription stored_;  // of the checkpoint that is resumed
+    FolderTest folder_test_;         // of the self-test
     Devices devices_;
     cluster::GridShape grid_;
     cluster::ProcessGroups groups_;
@@ -146,6 +149,7 @@ class Trainer {
     std::unique_ptr<Pipeline> pipeline_;
     std::unique_ptr<checkpoint::Writer> writer_;
     std::unique_ptr<Progress> progress_;
+    std::optional<SlowRanks> slow_ranks_;  // where there are several, and the trace times communication
     Regions regions_{};
     Pipeline::Regions pass_regions_;
     Arena scalars_memory_;

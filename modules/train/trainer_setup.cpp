@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 
 #include "base/clock.hpp"
 #include "base/format.hpp"
@@ -25,6 +23,9 @@
 
 namespace lockstep::train {
 namespace {
+
+// Steps between two comparisons of the ranks: all are timed phase by phase, or one in a hundred.
+constexpr std::int64_t timed_steps = 20, few_timed_steps = 4;
 
 Type compute_type(const std::string& name) {
     if (name == "bf16") return Type::bf16;
@@ -59,7 +60,8 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
     watch_signals();
     leave_last_words();
     start_watching();
-    check_checkpoint_folder();
+    if (description_.run.self_test)
+        folder_test_ = test_checkpoint_folder(checkpoint_folder_, session_, *control_communicator_);
     build();
     if (!resume_path_.empty()) {
         restore(resume_path_);
@@ -176,22 +178,6 @@ void Trainer::check_same_data() const {
             "node sees the same ones");
 }
 
-void Trainer::check_checkpoint_folder() const {
-    if (!description_.run.self_test) return;
-    cluster::on_root(*control_communicator_, [&] {
-        std::error_code problem;
-        std::filesystem::create_directories(checkpoint_folder_, problem);
-        const std::string probe = checkpoint_folder_ + "/probe.tmp";
-        std::ofstream file(probe);
-        file << "a checkpoint could be written here\n";
-        file.close();
-        if (problem || !file)
-            throw usage_error("the checkpoint folder {} cannot be written: {}", checkpoint_folder_,
-                              problem ? problem.message() : system_error_text());
-        std::filesystem::remove(probe, problem);
-    });
-}
-
 void Trainer::start_trace() {
     const auto& place = session_.place();
     trace::TracerOptions options;
@@ -233,11 +219,19 @@ void Trainer::start_trace() {
                 tracer_->region(fmt::format("epoch/step/{}/block_{}", direction, block), trace::Detail::layer));
     tracer_->begin(regions_.initialization);
 
+    // Before the activations, so that what it needs of a GPU's memory is free.
+    double product_flops = 0;
+    if (description_.run.self_test)
+        product_flops = run_self_test({session_, *control_communicator_, devices_, grid_, groups_,
+                                       compute_type(description_.precision.compute), run_path_, folder_test_});
     make_pipeline();
     say_memory_plan();
-    say_rates();
+    say_rates(product_flops);
     if (folder_) folder_->open_metrics(state_.step);
     progress_ = std::make_unique<Progress>(state_.step);
+    if (session_.size() > 1 && regions_.communication >= 0)
+        slow_ranks_.emplace(*control_communicator_, groups_.place.pipeline, place.host,
+                            devices_.on_gpu() && sync_mode() != SyncMode::phase ? few_timed_steps : timed_steps);
     tracer_->end(regions_.initialization);
 }
 
@@ -398,14 +392,15 @@ void Trainer::say_memory_plan() const {
 }
 
 // What the rates in the log mean.
-void Trainer::say_rates() {
+void Trainer::say_rates(double product_flops) {
     const auto& model = description_.model;
     const std::int64_t length = description_.batch.length;
     model_flop_per_token_ = model::training_flop_per_token(model, length);
     hardware_flop_per_token_ = model_flop_per_token_;
     if (description_.parallel.recompute == "full")
         hardware_flop_per_token_ += model::recomputed_flop_per_token(model, length);
-    const Peak peak = find_peak(devices_, compute_type(description_.precision.compute), description_.run.peak_tflops);
+    const Peak peak =
+        find_peak(devices_, compute_type(description_.precision.compute), description_.run.peak_tflops, product_flops);
     peak_flops_ = peak.flops;
     log::info(
         "model TFLOP/s: three times the forward pass's matrix products and mixing, per rank; hardware TFLOP/s: with "
