@@ -45,6 +45,8 @@ void add_run(std::vector<Key>& keys, RunSection& run) {
     keys.push_back(
         {"run.self_test", &run.self_test, "Before the first step, check that checkpoints can be written.", {}});
     keys.push_back(
+        {"run.bind", &run.bind, "Ranks, threads and memory stay on the cores that `lockstep topo` shows.", {}});
+    keys.push_back(
         {"run.peak_tflops",
          &run.peak_tflops,
          "Highest rate of one rank's device, TFLOP/s, of which the log gives the share reached. 0: known for "
