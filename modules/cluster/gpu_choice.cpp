@@ -70,12 +70,15 @@ class Matching {
     bool place(Index rank, int distance, Index most) {
         for (const int wanted : order_[rank]) {
             const auto gpu = static_cast<Index>(wanted);
+            if (holders_[gpu].size() >= most || distance_of(rank, gpu) > distance) continue;
+            take(rank, gpu);
+            return true;
+        }
+        // Only then may another rank have to move to another GPU.
+        for (const int wanted : order_[rank]) {
+            const auto gpu = static_cast<Index>(wanted);
             if (tried_[gpu] || distance_of(rank, gpu) > distance) continue;
             tried_[gpu] = true;
-            if (holders_[gpu].size() < most) {
-                take(rank, gpu);
-                return true;
-            }
             for (const Index holder : std::vector<Index>(holders_[gpu]))
                 if (place(holder, distance, most)) {
                     take(rank, gpu);

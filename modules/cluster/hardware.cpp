@@ -177,6 +177,11 @@ Hardware read_hardware(const Topology& topology) {
     Hardware hardware;
     read_memory(topology, hardware);
     read_cores(topology, hardware);
+    // hwloc gives memory of devices the units of what it hangs on; only nodes that some core calls its own have cores.
+    for (NumaNode& node : hardware.numa_nodes)
+        if (std::none_of(hardware.cores.begin(), hardware.cores.end(),
+                         [&](const Core& core) { return core.numa_node == node.number; }))
+            node.units = {};
     if (hardware.cores.empty()) throw damaged_error("the topology is damaged: it has no cores and no processing units");
     read_devices(topology, hardware);
     return hardware;

@@ -19,7 +19,7 @@ struct Core {
 
 struct NumaNode {
     int number = 0;           // the operating system's
-    CpuSet units;             // none: memory of a device, named but never used
+    CpuSet units;             // of its cores; none: memory of a device, say, named but never used
     std::uint64_t bytes = 0;  // 0: not known
 };
 

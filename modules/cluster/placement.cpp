@@ -136,7 +136,7 @@ Placement place_alone(const std::vector<std::string>& gpus) {
 void take_seat(Placement& placement, bool on_gpu, bool bind_too) {
     set_threads(placement.seat().threads);
     placement.bound = bind_too;
-    if (bind_too) bind(placement.topology, placement.seat(), on_gpu);
+    if (bind_too) bind_process(placement.topology, placement.seat(), on_gpu);
 }
 
 void say_placement(const Placement& placement, const Session& session, Communicator& world) {

@@ -38,6 +38,8 @@ Hardware with_unknown_gpus(Hardware hardware, const std::vector<RankRequest>& re
                 gpu.bus = bus;
                 hardware.gpus.push_back(std::move(gpu));
             }
+    std::sort(hardware.gpus.begin(), hardware.gpus.end(),
+              [](const GpuDevice& a, const GpuDevice& b) { return a.bus < b.bus; });
     return hardware;
 }
 
@@ -77,26 +79,37 @@ Homes homes_of(const Hardware& hardware, const CpuSet& allowed, const CpuSet& ne
     return homes;
 }
 
-// Ranks that would have to share cores take them from farther away.
+// Which ranks have cores that others have too.
+std::vector<bool> sharing(const Hardware& hardware, const std::vector<CoreList>& parts) {
+    std::vector<int> holders(hardware.cores.size(), 0);
+    for (const CoreList& part : parts)
+        for (const int core : part) ++holders[static_cast<Index>(core)];
+    std::vector<bool> shares;
+    for (const CoreList& part : parts)
+        shares.push_back(
+            std::any_of(part.begin(), part.end(), [&](int core) { return holders[static_cast<Index>(core)] > 1; }));
+    return shares;
+}
+bool any(const std::vector<bool>& flags) {
+    return std::find(flags.begin(), flags.end(), true) != flags.end();
+}
+
+// Ranks that would have to share cores take them from farther away, and when that is not enough, all ranks do.
 std::vector<CoreList> divided(const Hardware& hardware, const std::vector<Homes>& choices) {
-    std::vector<CoreList> homes, parts;
+    std::vector<CoreList> homes;
     for (const Homes& choice : choices) homes.push_back(choice.at_gpu);
+    std::vector<CoreList> parts = divide_cores(hardware, homes);
     for (const auto wider : {&Homes::in_package, &Homes::allowed}) {
+        const std::vector<bool> shares = sharing(hardware, parts);
+        if (!any(shares)) return parts;
+        for (Index rank = 0; rank < parts.size(); ++rank)
+            if (shares[rank]) homes[rank] = choices[rank].*wider;
         parts = divide_cores(hardware, homes);
-        std::vector<int> holders(hardware.cores.size(), 0);
-        for (const CoreList& part : parts)
-            for (const int core : part) ++holders[static_cast<Index>(core)];
-        bool widened = false;
-        for (Index rank = 0; rank < parts.size(); ++rank) {
-            const bool shares = std::any_of(parts[rank].begin(), parts[rank].end(),
-                                            [&](int core) { return holders[static_cast<Index>(core)] > 1; });
-            if (!shares || homes[rank] == choices[rank].*wider) continue;
-            homes[rank] = choices[rank].*wider;
-            widened = true;
-        }
-        if (!widened) return parts;
     }
-    return divide_cores(hardware, homes);
+    if (!any(sharing(hardware, parts))) return parts;
+    for (Index rank = 0; rank < parts.size(); ++rank) homes[rank] = choices[rank].allowed;
+    const std::vector<CoreList> from_all = divide_cores(hardware, homes);
+    return any(sharing(hardware, from_all)) ? parts : from_all;
 }
 
 // Steps wait for the slowest rank, so what one rank has more is of no use to it: it goes to helpers. Only where little
@@ -224,11 +237,8 @@ RankMap map_ranks(const Hardware& given, const std::vector<RankRequest>& request
         divisible_ranks.push_back(rank);
     }
     std::vector<CoreList> divisible = divided(hardware, homes);
-    std::vector<int> holders(hardware.cores.size(), 0);
-    for (const CoreList& part : divisible)
-        for (const int core : part) ++holders[static_cast<Index>(core)];
     // Shared cores are not to be taken away.
-    if (std::all_of(holders.begin(), holders.end(), [](int count) { return count <= 1; })) make_equal(divisible);
+    if (!any(sharing(hardware, divisible))) make_equal(divisible);
     for (Index i = 0; i < divisible.size(); ++i) parts[divisible_ranks[i]] = divisible[i];
 
     RankMap map;

@@ -144,7 +144,7 @@ std::string draw_node(const Hardware& hardware, const RankMap& map) {
         if (drawn.insert(gpu.bus).second) out += gpu_line(gpu, map) + '\n';
     for (const NumaNode& node : hardware.numa_nodes)
         if (node.units.empty())
-            out += fmt::format("NUMA node {}{}, without cores: memory of a device, not used\n", node.number,
+            out += fmt::format("NUMA node {}{}, without cores: never used\n", node.number,
                                node.bytes > 0 ? ", " + human_bytes(static_cast<double>(node.bytes)) : "");
     return out + "digits: the rank that computes on the core;  +: helper threads only;  .: idle or not allowed\n";
 }
