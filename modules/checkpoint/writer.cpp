@@ -16,6 +16,7 @@
 #include "checkpoint/retention.hpp"
 #include "checkpoint/transfer.hpp"
 #include "cluster/agree.hpp"
+#include "cluster/binding.hpp"
 #include "cluster/flight_recorder.hpp"
 
 namespace lockstep::checkpoint {
@@ -110,6 +111,7 @@ class Share {
 
   private:
     void run() {
+        cluster::bind_helper_thread();
         failure_ = caught([&] {
             write();
             if (!abandoned_) file_.sync_data();

@@ -48,6 +48,8 @@ void add_run(std::vector<Key>& keys, RunSection& run) {
                     "checkpoint folder.",
                     {}});
     keys.push_back(
+        {"run.bind", &run.bind, "Ranks, threads and memory stay on the cores that `lockstep topo` shows.", {}});
+    keys.push_back(
         {"run.peak_tflops",
          &run.peak_tflops,
          "Highest rate of one rank's device, TFLOP/s, of which the log gives the share reached. 0: known for "

@@ -16,6 +16,7 @@ struct RunSection {
     std::uint64_t seed = 1;
     std::string device = "auto";
     bool self_test = true;
+    bool bind = true;        // to what `lockstep topo` shows
     double peak_tflops = 0;  // of one rank's device; 0: known, or measured
 };
 

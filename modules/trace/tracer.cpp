@@ -21,7 +21,7 @@ constexpr std::size_t flush_after_rows = 256;
 
 // What every rank tells rank 0 about itself at the start.
 struct RankMessage {
-    char host[256] = {}, cores[512] = {}, gpu[256] = {};
+    char host[256] = {}, cores[512] = {}, gpu[256] = {}, network[256] = {};
     std::int64_t numa_node = -1, data = 0, tensor = 0, pipeline = 0, context = 0, threads = 1;
 };
 
@@ -178,6 +178,7 @@ void Tracer::Implementation::gather_ranks() {
     copy_text(own.host, options.rank.host);
     copy_text(own.cores, options.rank.cores);
     copy_text(own.gpu, options.rank.gpu);
+    copy_text(own.network, options.rank.network);
     own.numa_node = options.rank.numa_node;
     own.data = options.rank.data;
     own.tensor = options.rank.tensor;
@@ -202,6 +203,7 @@ void Tracer::Implementation::gather_ranks() {
         row.host = message.host;
         row.cores = message.cores;
         row.gpu = message.gpu;
+        row.network = message.network;
         row.numa_node = message.numa_node;
         row.data = message.data;
         row.tensor = message.tensor;

@@ -318,7 +318,7 @@ double run_self_test(const SelfTest& test) {
     const bool speaks = test.session.rank() == 0;
     fault::set_position(test.session.rank(), 0);
     // Ranks that share a core measure each other.
-    const bool compares = test.control.all_maximum(place.local_ranks > place.allowed_cores ? 1 : 0) == 0;
+    const bool compares = test.control.all_maximum(test.devices.placement.seat().shares_cores ? 1 : 0) == 0;
     const std::optional<LaunchRates> before = speaks && compares ? rates_before(test) : std::nullopt;
 
     Sent own{};

@@ -37,9 +37,8 @@ Type compute_type(const std::string& name) {
 Trainer::Trainer(cluster::Session& session, config::RunDescription description, TrainOptions options)
     : session_(session), description_(std::move(description)), options_(std::move(options)), started_(seconds_now()) {
     control_communicator_ = session.make_world_communicator("control");
-    set_threads(session.place().threads);
     set_sync_mode(sync_mode_from(description_.sync.mode));
-    devices_ = open_devices(description_.run.device, session);
+    devices_ = open_devices(description_.run.device, session, description_.run.bind);
     if (!devices_.on_gpu() && description_.precision.compute != "fp32")
         throw usage_error(
             "precision.compute = \"{}\": this version computes in fp32 on CPUs; set it to \"fp32\", or run on GPUs",
@@ -187,9 +186,12 @@ void Trainer::start_trace() {
     options.description = config::to_toml(resolved());
     options.steps_left = steps_ - state_.step;
     options.rank.host = place.host;
-    options.rank.cores = place.cores;
+    const cluster::RankSeat& seat = devices_.placement.seat();
+    options.rank.cores = seat.cores.text();
     options.rank.threads = threads();
-    if (devices_.on_gpu()) options.rank.gpu = devices_.name;
+    if (!seat.numa_nodes.empty()) options.rank.numa_node = seat.numa_nodes.front();
+    if (devices_.on_gpu()) options.rank.gpu = devices_.name + " " + seat.gpu;
+    options.rank.network = fmt::format("{}", fmt::join(seat.network, ", "));
     options.rank.data = groups_.place.data;
     options.rank.tensor = groups_.place.tensor;
     options.rank.pipeline = groups_.place.pipeline;
@@ -299,6 +301,7 @@ void Trainer::build() {
               session_.size(), session_.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s",
               session_.place().host);
     if (!devices_.why_no_gpu.empty()) log::info("no GPU is used: {}", devices_.why_no_gpu);
+    cluster::say_placement(devices_.placement, session_, *control_communicator_);
     if (session_.size() > 1)
         log::info("grid: data {} x tensor {} x pipeline {} x context {}; what ranks tell each other travels by {}",
                   grid_.data, grid_.tensor, grid_.pipeline, grid_.context, devices_.carrier);

@@ -16,6 +16,7 @@
 #include "base/clock.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "cluster/binding.hpp"
 #include "cluster/flight_reader.hpp"
 #include "cluster/session.hpp"
 #include "train/watch_report.hpp"
@@ -104,6 +105,7 @@ Watchdog::~Watchdog() {
 }
 
 void Watchdog::run() {
+    cluster::bind_helper_thread();
     std::unique_lock lock(mutex_);
     while (!wake_.wait_for(lock, std::chrono::duration<double>(look_every_seconds), [&] { return stop_; })) {
         lock.unlock();
