@@ -67,7 +67,7 @@ void bind_compute_thread(int thread) {
 
 }  // namespace
 
-void bind_process(std::shared_ptr<const Topology> topology, const RankSeat& seat, bool on_gpu) {
+void bind_process(const std::shared_ptr<const Topology>& topology, const RankSeat& seat, bool on_gpu) {
     // hwloc says that it bound to a topology of a file, and does nothing.
     if (!topology->is_this_machine()) return;
     auto bound = std::make_shared<Bound>();

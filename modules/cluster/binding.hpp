@@ -13,7 +13,7 @@ namespace lockstep::cluster {
 // may use all cores of the seat. On a GPU, and where ranks share cores, all threads may use the whole seat, helpers'
 // units included on a GPU. Call it after set_threads(), before other threads start. What the system refuses is a
 // warning: the run goes on unbound. Does nothing when the topology is not of this machine.
-void bind_process(std::shared_ptr<const Topology> topology, const RankSeat& seat, bool on_gpu);
+void bind_process(const std::shared_ptr<const Topology>& topology, const RankSeat& seat, bool on_gpu);
 
 // Moves the calling thread to the units for helpers; nothing where bind_process() was not called. For threads that
 // write files or keep watch, at their start. Never throws.

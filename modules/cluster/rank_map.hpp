@@ -34,7 +34,7 @@ struct RankMap {
 
 RankMap map_ranks(const Hardware& hardware, const std::vector<RankRequest>& requests);
 
-// Of NUMA nodes or names: "0, 2-3".
+// "0, 2-4".
 std::string list_text(const std::vector<int>& numbers);
 
 }  // namespace lockstep::cluster

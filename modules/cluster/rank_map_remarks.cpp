@@ -178,7 +178,7 @@ void on_devices(const View& view, std::vector<std::string>& remarks) {
                                       count, vendor_name(vendor), count == 1 ? "" : "s", count == 1 ? "is" : "are"));
     for (const RankSeat& seat : view.seats) {
         if (seat.gpu.empty() || (view.gpu(seat.gpu) && !view.gpu(seat.gpu)->near.empty())) continue;
-        remarks.push_back("the system does not say which cores are near the GPUs");
+        remarks.emplace_back("the system does not say which cores are near the GPUs");
         break;
     }
     std::map<int, std::vector<int>> kinds;

@@ -76,7 +76,7 @@ std::string Topology::to_xml() const {
     int length = 0;
     if (hwloc_topology_export_xmlbuffer(get(), &buffer, &length, 0) != 0)
         throw fault_error("hwloc could not write the topology as XML: {}", system_error_text());
-    const std::string xml(buffer);
+    std::string xml(buffer);
     hwloc_free_xmlbuffer(get(), buffer);
     return xml;
 }
