@@ -1,9 +1,8 @@
 #include "train/stop_request.hpp"
 
-#include <time.h>
-
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <initializer_list>
 
 namespace lockstep::train {
