@@ -16,7 +16,7 @@ help:
 	@echo 'make build        installs what is missing, builds $(BUILD)/bin/lockstep and the tests'
 	@echo 'make test         builds, then runs the quick tests'
 	@echo 'make test-grids   builds, then trains in every possible layout of up to 8 ranks (hours)'
-	@echo 'make test-long  make test, and the mutations of GPU kernels (an hour)'
+	@echo 'make test-long    make test, the mutations of GPU kernels, the job scripts under a real Slurm (an hour)'
 	@echo 'make test-gpu     builds, then runs the tests that need a GPU, one at a time'
 	@echo 'make cuda-report  registers, spills and occupancy of every CUDA kernel; fails where one spills unannounced'
 	@echo 'make demo         builds the programs, then packs text, trains on 2 ranks, stops, resumes, generates, analyses'

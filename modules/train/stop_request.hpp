@@ -1,5 +1,6 @@
 // Requests to stop: the signals USR1, TERM and INT. The first lets the step finish and a checkpoint be written; a
-// second ends the process at once (the last whole checkpoint is safe, since a file is renamed only when it is whole).
+// second TERM or INT, 2 seconds or more after the first of these, ends the process at once (the last whole checkpoint
+// is safe, since a file is renamed only when it is whole).
 #pragma once
 
 namespace lockstep::train {

@@ -244,6 +244,14 @@ BOOST_AUTO_TEST_CASE(term_to_mpirun) {
 BOOST_AUTO_TEST_CASE(int_to_mpirun) {
     send(SIGINT, 2, {0, 4, 128 + SIGINT}, "INT");
 }
+// Batch systems signal a rank and its launcher, which passes it on; the ranks of a job that is told to stop may be told
+// again.
+BOOST_AUTO_TEST_CASE(signals_in_quick_succession) {
+    const auto ask = [](const Process& process, const fs::path&) {
+        for (const int signal : {SIGUSR1, SIGTERM, SIGTERM, SIGUSR1, SIGINT}) process.signal(signal);
+    };
+    stop_by(ask, 0, {4}, "signal ");
+}
 BOOST_AUTO_TEST_CASE(stop_file) {
     const auto ask = [](const Process&, const fs::path& folder) { write_file(run_folder(folder) / "stop", ""); };
     stop_by(ask, 2, {4}, "\"stop\"");
