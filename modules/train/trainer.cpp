@@ -15,6 +15,7 @@
 #include "device/parallel.hpp"
 #include "optim/schedule.hpp"
 #include "train/stop_request.hpp"
+#include "train/watch_folder.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -155,6 +156,7 @@ ExitCode Trainer::train() {
     if (folder_) {
         RunFolder::write_status(run_path_, finished ? "finished" : "stopped", step, static_cast<int>(code), reason);
         folder_->remove_stop_file();
+        remove_watch_folders(run_path_);
     }
     if (finished)
         log::info("finished: step {} of {} in {}", step, steps_, human_seconds(seconds_now() - started_));

@@ -19,6 +19,7 @@
 #include "train/run_layout.hpp"
 #include "train/stop_request.hpp"
 #include "train/trainer.hpp"
+#include "train/watch_folder.hpp"
 #include "train/witness.hpp"
 
 namespace lockstep::train {
@@ -56,8 +57,8 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
     decide_resume();
     if (already_finished_) return;
     if (folder_) log::add_file(run_path_ + "/log.txt");
+    if (folder_) remove_watch_folders(run_path_);
     watch_signals();
-    leave_last_words();
     start_watching();
     if (description_.run.self_test)
         folder_test_ = test_checkpoint_folder(checkpoint_folder_, session_, *control_communicator_);
@@ -91,8 +92,9 @@ void Trainer::leave_last_words() {
     *current_step_ = state_.step;
     // They are spoken after this trainer is gone, so they hold what they need.
     const bool logs_already = folder_ != nullptr;
-    last_words_ = [path = run_path_, step = current_step_, logs_already](const std::string& state, ExitCode code,
-                                                                         const std::string& sentence) {
+    last_words_ = [path = run_path_, key = node_folder_->key(), step = current_step_, logs_already](
+                      const std::string& state, ExitCode code, const std::string& sentence) {
+        static_cast<void>(take_last_word(path, key));  // what a witness saw afterwards is this one's doing
         RunFolder::write_status(path, state, *step, static_cast<int>(code), sentence);
         if (!logs_already) log::add_file(path + "/log.txt");
     };
@@ -102,6 +104,7 @@ void Trainer::start_watching() {
     const auto& place = session_.place();
     cluster::flight_recorder().set_step(state_.step);
     node_folder_ = std::make_unique<cluster::NodeFolder>(*control_communicator_, place);
+    leave_last_words();
     WatchOptions options;
     options.seconds = description_.watchdog.seconds;
     options.first_step_seconds = description_.watchdog.first_step_seconds;
@@ -111,7 +114,7 @@ void Trainer::start_watching() {
     options.rank = session_.rank();
     options.ranks = session_.size();
     options.node = place.node;
-    options.nodes = static_cast<int>(control_communicator_->all_maximum(place.node)) + 1;  // all are in their folders
+    control_communicator_->barrier();  // all ranks of the node are in its folder
     options.last_words = last_words_;
     if (place.local_rank == 0 && !options.node_folder.empty() && !options_.witness_program.empty())
         start_witness(options_.witness_program, options.node_folder, run_path_);

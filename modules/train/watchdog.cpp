@@ -1,6 +1,5 @@
 #include "train/watchdog.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -12,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include "base/clock.hpp"
 #include "base/format.hpp"
@@ -19,6 +19,7 @@
 #include "cluster/binding.hpp"
 #include "cluster/flight_reader.hpp"
 #include "cluster/session.hpp"
+#include "train/watch_folder.hpp"
 #include "train/watch_report.hpp"
 
 namespace lockstep::train {
@@ -52,13 +53,6 @@ bool write_text(const std::string& path, const std::string& text) {
     std::error_code problem;
     if (file) fs::rename(beside, path, problem);
     return file && !problem;
-}
-
-// Of several that try, one makes the file.
-bool claim(const std::string& path) {
-    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (file >= 0) ::close(file);
-    return file >= 0;
 }
 
 bool exists(const std::string& path) {
@@ -176,42 +170,31 @@ void Watchdog::look_for_questions(double now) {
     if (now - looked_for_questions_ < questions_every_seconds || !leads_node()) return;
     looked_for_questions_ = now;
     const bool alarm_here = alarmed_ > 0 || (!options_.node_folder.empty() && exists(options_.node_folder + "/alarm"));
-    if (alarm_here || (options_.nodes > 1 && exists(alarm_of_all_nodes()))) end_for_no_progress();
+    const bool alarm_elsewhere = exists(fmt::format("{}/.watch-{}/alarm", options_.run_path, options_.key));
+    if (alarm_here || alarm_elsewhere) end_for_no_progress();
     answer_where();
 }
 
 std::string Watchdog::report(const std::string& id, const std::string& file, const std::string& title, bool alarmed) {
-    const std::string parts = fmt::format("{}/.{}-{}", options_.run_path, id, options_.key);
+    const std::string parts = make_watch_folder(options_.run_path, options_.key) + "/" + id;
     std::error_code ignored;
     fs::create_directories(parts, ignored);
-    std::vector<RankReport> own;
+    std::vector<RankReport> all;
     for (const auto& member : cluster::node_members(options_.node_folder))
         if (auto state = cluster::read_flight(member.recorder, operations_reported)) {
             const char process = cluster::process_state(state->process);
-            own.push_back({std::move(*state), process});
+            all.push_back({std::move(*state), process});
         }
-    const auto part = [&](int node) { return fmt::format("{}/node-{:05}.json", parts, node); };
-    const bool written = write_text(part(options_.node), node_report_text(own));
+    const bool written = write_text(fmt::format("{}/rank-{:05}.json", parts, options_.rank), node_report_text(all));
 
     // One node makes the whole: the first, or any where the first is in no state to.
     const double start = seconds_now();
-    while (options_.node != 0 && written && seconds_now() - start < first_node_seconds)
-        if (exists(parts + "/claim"))
-            return "";
-        else
-            sleep_seconds(look_every_seconds);
-    if (written && !claim(parts + "/claim")) return "";
-    std::vector<RankReport> all;
-    for (int node = 0; node < options_.nodes; ++node) {
-        while (node != options_.node && !exists(part(node)) && seconds_now() - start < parts_seconds)
-            sleep_seconds(look_every_seconds);
-        try {
-            for (RankReport& rank : node == options_.node ? own : node_report_from(read_text(part(node))))
-                all.push_back(std::move(rank));
-        } catch (const Error&) {
-            continue;  // its ranks are named as silent
-        }
+    while (options_.node != 0 && written && seconds_now() - start < first_node_seconds) {
+        if (exists(parts + "/claim")) return "";
+        sleep_seconds(look_every_seconds);
     }
+    if (written && !claim(parts + "/claim")) return "";
+    gather(parts, all, start + parts_seconds);
     const std::string path = options_.run_path + "/" + file;
     const std::string sentence = alarmed ? laggards_sentence(find_laggards(all, options_.ranks), all, options_.ranks)
                                          : whereabouts_sentence(all, options_.ranks);
@@ -219,6 +202,28 @@ std::string Watchdog::report(const std::string& id, const std::string& file, con
         log::warning("{} cannot be written: {}", path, system_error_text());
     fs::remove_all(parts, ignored);
     return fmt::format("{}; every rank's last communications are in {}", sentence, path);
+}
+
+// Adds what the other nodes write, until every rank is known or it is too late.
+void Watchdog::gather(const std::string& parts, std::vector<RankReport>& all, double until) const {
+    std::set<int> ranks;
+    for (const RankReport& rank : all) ranks.insert(rank.flight.rank);
+    std::set<std::string> taken;
+    while (static_cast<int>(ranks.size()) < options_.ranks) {
+        std::error_code problem;
+        for (fs::directory_iterator entry(parts, problem), end; !problem && entry != end; entry.increment(problem)) {
+            const std::string path = entry->path().string();
+            if (!path.ends_with(".json") || !taken.insert(path).second) continue;
+            try {
+                for (RankReport& rank : node_report_from(read_text(path)))
+                    if (ranks.insert(rank.flight.rank).second) all.push_back(std::move(rank));
+            } catch (const Error& error) {
+                log::debug("{}: {}", path, error.what());  // its ranks are named as silent
+            }
+        }
+        if (seconds_now() >= until) return;
+        if (static_cast<int>(ranks.size()) < options_.ranks) sleep_seconds(look_every_seconds);
+    }
 }
 
 void Watchdog::answer_where() {
@@ -236,15 +241,11 @@ void Watchdog::answer_where() {
     log::info("where: {}", sentence);
 }
 
-std::string Watchdog::alarm_of_all_nodes() const {
-    return options_.run_path + "/.alarm-" + options_.key;
-}
-
 void Watchdog::end_for_no_progress() {
-    if (options_.nodes > 1) claim(alarm_of_all_nodes());
+    claim(make_watch_folder(options_.run_path, options_.key) + "/alarm");
     const double limit = any_step_ ? options_.seconds : options_.first_step_seconds;
     const std::string sentence = report(
-        "watchdog-report", fmt::format("watchdog-{}.txt", file_time()),
+        "report", fmt::format("watchdog-{}.txt", file_time()),
         fmt::format("No progress for {}, {}", human_seconds(std::max(limit, seconds_now() - moved_)), utc_now()), true);
     if (sentence.empty()) {
         // Another node speaks and ends the run.
@@ -255,8 +256,6 @@ void Watchdog::end_for_no_progress() {
     cluster::flight_recorder().set_stage(cluster::FlightStage::failed);
     options_.last_words("failed", ExitCode::watchdog, whole);
     log::error("{}", whole);
-    std::error_code ignored;
-    fs::remove(alarm_of_all_nodes(), ignored);
     end_run(ExitCode::watchdog);
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "cluster/node_folder.hpp"
+#include "train/watch_report.hpp"
 
 namespace lockstep::train {
 
@@ -20,7 +21,7 @@ struct WatchOptions {
     double seconds = 0, first_step_seconds = 0;  // without any progress; 0: no limit
     std::string run_path;                        // runs/NAME, seen by all nodes
     std::string node_folder, key;                // cluster::NodeFolder's
-    int rank = 0, ranks = 1, node = 0, nodes = 1;
+    int rank = 0, ranks = 1, node = 0;
     // Writes status.json and the log for a run that ends here: state, exit code, sentence.
     std::function<void(const std::string& state, ExitCode code, const std::string& sentence)> last_words;
 };
@@ -45,10 +46,10 @@ class Watchdog {
     void look_at_siblings(double now);
     void look_for_questions(double now);
     bool leads_node() const;
-    std::string alarm_of_all_nodes() const;
     // Writes the node's part of a report, and from one of the nodes the whole: returns what it says in short where this
     // rank made it, else "".
     std::string report(const std::string& id, const std::string& file, const std::string& title, bool alarmed);
+    void gather(const std::string& parts, std::vector<RankReport>& all, double until) const;
     void answer_where();
     void end_for_no_progress();
     [[noreturn]] void end_run(ExitCode code);

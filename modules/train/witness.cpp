@@ -20,6 +20,7 @@
 #include "cluster/flight_reader.hpp"
 #include "cluster/node_folder.hpp"
 #include "train/run_folder.hpp"
+#include "train/watch_folder.hpp"
 
 extern char** environ;
 
@@ -110,6 +111,7 @@ void be_witness(const std::string& node_folder, const std::string& run_path) {
         ranks.push_back({member, state->process});
         pipes.push_back({pipe, POLLIN, 0});
     }
+    const std::string key = std::filesystem::path(node_folder).filename().string();
     bool told = false;
     for (std::size_t left = ranks.size(); left > 0;) {
         if (::poll(pipes.data(), pipes.size(), -1) < 0 && errno != EINTR) break;
@@ -124,7 +126,7 @@ void be_witness(const std::string& node_folder, const std::string& run_path) {
             const auto state = cluster::read_flight(ranks[i].member.recorder, 0);
             if (!state || state->stage == cluster::FlightStage::leaving) continue;
             told = true;
-            if (!any_failed(ranks)) tell(*state, signal, run_path);
+            if (!any_failed(ranks) && take_last_word(run_path, key)) tell(*state, signal, run_path);
         }
     }
     std::error_code ignored;

@@ -296,9 +296,8 @@ void stand_still(int ranks, const std::string& fault, const std::string& setting
     for (const auto& name : checkpoints_in(place.path()))
         if (name.find(".tmp") == std::string::npos)
             check_whole(place.path(), place.path() / "checkpoints" / "small" / name);
-    // Nothing is left lying about, and the run goes on.
-    for (const std::string& name : names_in(run_folder(place.path()))) BOOST_TEST(name.front() != '.', name);
     check_exit(run("train run.toml --resume auto", place.path(), ranks), 0);
+    for (const std::string& name : names_in(run_folder(place.path()))) BOOST_TEST(name.front() != '.', name);
 }
 
 }  // namespace
@@ -329,6 +328,42 @@ BOOST_AUTO_TEST_CASE(the_first_step_has_its_own_limit) {
                               place.path(), 2, "LOCKSTEP_FAULT=gradient:1:1:hang");
     check_exit(result, 5);
     BOOST_TEST(contains(result.error, "the watchdog saw no progress for 2.0 s: rank 1 ("), result);
+}
+
+// Every two ranks have a host of their own name, and every rank its own /dev/shm, so that they speak through the run's
+// folder alone, as nodes do.
+BOOST_AUTO_TEST_CASE(on_several_nodes) {
+    if (std::system("unshare --uts --mount true 2>/dev/null") != 0) {
+        BOOST_TEST_MESSAGE("skipped: hosts of other names need the rights of root (unshare)");
+        return;
+    }
+    const Workplace place;
+    write_file(place.path() / "node",
+               "#!/bin/sh\nexec unshare --uts --mount sh -c 'hostname n$((PMI_RANK / 2)) && mount -t tmpfs none "
+               "/dev/shm && exec \"$@\"' sh \"$@\"\n");
+    fs::permissions(place.path() / "node", fs::perms::owner_all);
+    const auto on_nodes = [&](const std::string& arguments, const std::string& fault) {
+        return "env UCX_TLS=tcp,self MPIR_CVAR_NOLOCAL=1 LOCKSTEP_FAULT=" + fault + " " +
+               std::string(LOCKSTEP_MPIEXEC) + " -np 4 ./node " + lockstep_program +
+               " train run.toml --set batch.micro=1 " + arguments;
+    };
+    {
+        const Result result = Process(on_nodes("--set watchdog.seconds=3", "step_end:2:11:stop"), place.path()).wait();
+        check_exit(result, 5);
+        BOOST_TEST(contains(result.error, "rank 2"), result);
+        const std::string report = report_in(place.path(), "watchdog-");
+        for (const char* part : {"nothing was heard of rank 2", "Nothing was heard of rank 2",
+                                 "communications of rank 0", "communications of rank 1", "communications of rank 3"})
+            BOOST_TEST(contains(report, part), part << " is missing in " << report);
+        BOOST_TEST(status_of(place.path())["exit_code"] == 5);  // no witness has written over it
+    }
+    // A death on the second node is told once, by that node.
+    const Result result = Process(on_nodes("--resume auto", "step_end:3:11:kill"), place.path()).wait();
+    BOOST_TEST(result.exit_code != 0, result);
+    BOOST_TEST(wait_until([&] { return status_of(place.path())["state"] == "lost"; }, 5));
+    const std::string log = read_file(run_folder(place.path()) / "log.txt");
+    BOOST_TEST(count_of(log, "was ended by signal") == 1u, log);
+    check_exit(Process(on_nodes("--resume auto", ""), place.path()).wait(), 0);
 }
 
 BOOST_AUTO_TEST_CASE(a_job_that_was_suspended_goes_on) {
