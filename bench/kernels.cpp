@@ -12,7 +12,7 @@
 
 #include "base/clock.hpp"
 #include "base/format.hpp"
-#include "cluster/session.hpp"
+#include "cluster/placement.hpp"
 #include "device/parallel.hpp"
 #include "measure.hpp"
 
@@ -223,7 +223,7 @@ int run(int argc, char** argv) {
     benchmark::Initialize(&count, arguments.data());
     if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 2;
 
-    set_threads(cluster::threads_alone());
+    set_threads(cluster::place_alone({}).seat().threads);
     const auto backend = make_cpu_backend();
     const Limits limits = measure_limits(*backend);
     benchmark::AddCustomContext("threads", std::to_string(threads()));

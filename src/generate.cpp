@@ -7,7 +7,7 @@
 
 #include "base/log.hpp"
 #include "base/random.hpp"
-#include "cluster/session.hpp"
+#include "cluster/placement.hpp"
 #include "command.hpp"
 #include "data/tokenizer.hpp"
 #include "device/parallel.hpp"
@@ -64,7 +64,7 @@ std::size_t whole_characters(const std::string& text) {
 int generate(const Options& options) {
     if (!(options.temperature >= 0))
         throw usage_error("--temperature is {}; it must be 0 or more", options.temperature);
-    set_threads(cluster::threads_alone());
+    set_threads(cluster::place_alone({}).seat().threads);
     const auto communicator = cluster::make_solo_communicator();
     const train::Devices devices = train::open_device_alone(options.device);
     const train::ModelFile file = train::load_model(options.checkpoint, *devices.backend, *communicator);

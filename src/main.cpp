@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
     CLI::App program{
         "Trains transformer and TTT (test-time-training) language models over MPI ranks.\n"
         "Exit codes: 0 done, 1 a fault inside, 2 the input is wrong, 3 a file is damaged, 4 stopped early with a "
-        "checkpoint."};
+        "checkpoint, 5 no progress (the watchdog)."};
     program.name("lockstep");
     program.require_subcommand(1);
     program.set_version_flag("--version", version_text, "Print version, commit and features");
@@ -53,11 +53,14 @@ int main(int argc, char** argv) {
     commands::add_generate(program, action);
     commands::add_pack(program, action);
     commands::add_inspect(program, action);
+    commands::add_topo(program, action);
     commands::add_verify(program, action);
+    commands::add_witness(program, action);
     try {
         program.parse(argc, argv);
         // What is not for many ranks is done by the first.
-        const bool by_ranks = program.got_subcommand("train") || program.got_subcommand("eval");
+        const bool by_ranks =
+            program.got_subcommand("train") || program.got_subcommand("eval") || program.got_subcommand("witness");
         return by_ranks || speaks_for_all() ? action() : 0;
     } catch (const CLI::ParseError& problem) {
         if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version

@@ -34,7 +34,9 @@ int run(const Options& options) {
             settings.push_back(std::string("sync.mode=") + sync_of_environment);
         const auto description = config::read_run_description(options.description, settings);
         config::check(description);
-        train::Trainer trainer(session, description, options.train);
+        train::TrainOptions train_options = options.train;
+        train_options.witness_program = "/proc/self/exe";
+        train::Trainer trainer(session, description, train_options);
         return static_cast<int>(trainer.run());
     });
 }

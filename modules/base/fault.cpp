@@ -1,8 +1,10 @@
 #include "base/fault.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <thread>
 
 #include "base/error.hpp"
 
@@ -42,6 +44,8 @@ std::string at(std::string_view point) {
             continue;
         if (fields == "kill") std::raise(SIGKILL);
         if (fields == "stop") std::raise(SIGSTOP);
+        if (fields == "hang")
+            for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
         if (fields == "throw")
             throw fault_error("injected fault at {} on rank {} in step {}", point, own_rank.load(), own_step.load());
         return std::string(fields);

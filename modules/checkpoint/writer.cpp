@@ -16,6 +16,8 @@
 #include "checkpoint/retention.hpp"
 #include "checkpoint/transfer.hpp"
 #include "cluster/agree.hpp"
+#include "cluster/binding.hpp"
+#include "cluster/flight_recorder.hpp"
 
 namespace lockstep::checkpoint {
 
@@ -109,6 +111,7 @@ class Share {
 
   private:
     void run() {
+        cluster::bind_helper_thread();
         failure_ = caught([&] {
             write();
             if (!abandoned_) file_.sync_data();
@@ -124,6 +127,7 @@ class Share {
         for (std::size_t i = 0; i < blocks_.size() && !abandoned_; ++i) {
             if (i == blocks_.size() / 2) fail_if_injected("checkpoint_write", path_);
             const Block& block = blocks_[i];
+            cluster::flight_recorder().beat();  // a rank may wait for this thread
             checksums_.push_back(hash64(next, block.bytes));
             file_.write(next, block.bytes, offset_of(layout_, block));
             next += block.bytes / sizeof(float);
@@ -135,6 +139,7 @@ class Share {
         std::vector<char> buffer(blocks_.empty() ? 0 : layout_.block_bytes);
         for (const Block& block : blocks_) {
             if (abandoned_) return;
+            cluster::flight_recorder().beat();
             file_.forget_cached(offset_of(layout_, block), block.bytes);
             read_block(file_, path_, layout_, block, buffer.data());
         }

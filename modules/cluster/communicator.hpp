@@ -95,8 +95,9 @@ class CommunicatorSource {
     CommunicatorSource& operator=(const CommunicatorSource&) = delete;
     virtual ~CommunicatorSource() = default;
     // Collective over `ranks` (ranks of the world, ascending, this one among them), whose places in the list become
-    // their ranks. One rank: the solo communicator.
-    virtual std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use use = Use::collectives) = 0;
+    // their ranks. One rank: the solo communicator. `name` is how a report calls the group.
+    virtual std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use use = Use::collectives,
+                                               const std::string& name = "ranks") = 0;
     virtual const std::string& carrier() const = 0;  // "MPI", "NCCL 2.28.3", …
 };
 

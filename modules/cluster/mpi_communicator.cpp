@@ -72,7 +72,11 @@ std::vector<int> all_ranks() {
     return ranks;
 }
 
-MpiCommunicator::MpiCommunicator(const std::vector<int>& ranks, Use use) : communicator_(make_group(ranks)), use_(use) {
+MpiCommunicator::MpiCommunicator(const std::vector<int>& ranks, Use use, const std::string& name)
+    : communicator_(make_group(ranks)),
+      use_(use),
+      ranks_(ranks),
+      flight_group_(flight_recorder().add_group(name, ranks)) {
     LOCKSTEP_MPI(MPI_Comm_set_errhandler, communicator_, MPI_ERRORS_RETURN);
     LOCKSTEP_MPI(MPI_Comm_dup, communicator_, &exchanges_);
     LOCKSTEP_MPI(MPI_Comm_set_errhandler, exchanges_, MPI_ERRORS_RETURN);
@@ -85,7 +89,13 @@ MpiCommunicator::~MpiCommunicator() {
     // a communicator does not matter then. MPI_Finalize frees what is left.
 }
 
+std::uint64_t MpiCommunicator::note(FlightKind kind, std::size_t bytes, int peer, bool on_device) const {
+    const int of_world = peer < 0 ? -1 : ranks_[static_cast<std::size_t>(peer)];
+    return flight_recorder().begin(flight_group_, kind, bytes, of_world, on_device);
+}
+
 void MpiCommunicator::all_reduce(Tensor values, Reduce operation) {
+    const FlightScope noted(note(FlightKind::all_reduce, values.bytes()));
     meet("all-reduce", values.bytes());
     all_reduce_pieces(values.data(), static_cast<std::size_t>(values.count()), values.type(), operation, communicator_);
     meet("end of the all-reduce", values.bytes());
@@ -96,22 +106,23 @@ MPI_Request* MpiCommunicator::new_request() {
     return &under_way_.back();
 }
 
-void MpiCommunicator::begin(const char* name, Tensor values, const std::function<void()>& issue) {
+void MpiCommunicator::begin(FlightKind kind, Tensor values, const std::function<void()>& issue) {
     // MPI may run them in any order, which shows where they share memory.
     const auto* first = static_cast<const char*>(values.data());
     const Range own{first, first + values.bytes()};
     const auto meets = [&](const Range& other) { return own.first < other.last && other.first < own.last; };
     if (std::any_of(ranges_.begin(), ranges_.end(), meets)) finish_collectives();
-    meet(name, values.bytes());
+    noted_.push_back(note(kind, values.bytes()));
+    meet(flight_kind_name(kind), values.bytes());
     issue();
     ranges_.push_back(own);
     if (sync_mode() != SyncMode::collective) return;
     finish_collectives();
-    meet((std::string("end of the ") + name).c_str(), values.bytes());
+    meet((std::string("end of the ") + flight_kind_name(kind)).c_str(), values.bytes());
 }
 
 void MpiCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
-    begin("all-reduce", values, [&] {
+    begin(FlightKind::all_reduce, values, [&] {
         const MpiReduction reduction = mpi_reduction(values.type(), operation);
         for_each_piece(values.data(), static_cast<std::size_t>(values.count()), type_bytes(values.type()),
                        [&](char* piece, int count) {
@@ -123,7 +134,7 @@ void MpiCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
 
 void MpiCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) {
     const std::vector<Tensor> parts = parts_of(values, cuts, size_);
-    begin("reduce-scatter", values, [&] {
+    begin(FlightKind::reduce_scatter, values, [&] {
         const MpiReduction reduction = mpi_reduction(values.type(), Reduce::sum);
         for (int owner = 0; owner < size_; ++owner) {
             const Tensor part = parts[static_cast<std::size_t>(owner)];
@@ -139,7 +150,7 @@ void MpiCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std:
 
 void MpiCommunicator::begin_all_gather(Tensor values, const std::vector<std::int64_t>& cuts) {
     const std::vector<Tensor> parts = parts_of(values, cuts, size_);
-    begin("all-gather", values, [&] {
+    begin(FlightKind::all_gather, values, [&] {
         for (int owner = 0; owner < size_; ++owner) {
             const Tensor part = parts[static_cast<std::size_t>(owner)];
             for_each_piece(part.data(), part.bytes(), 1, [&](char* piece, int bytes) {
@@ -151,14 +162,19 @@ void MpiCommunicator::begin_all_gather(Tensor values, const std::vector<std::int
 
 void MpiCommunicator::finish_collectives() {
     ranges_.clear();
-    if (under_way_.empty()) return;
+    if (noted_.empty()) return;
+    const std::uint64_t before = flight_recorder().wait_for(noted_.front());
     wait_for(static_cast<int>(under_way_.size()), under_way_.data());
     under_way_.clear();
+    static_cast<void>(flight_recorder().wait_for(before));
+    for (const std::uint64_t sequence : noted_) flight_recorder().done(sequence);
+    noted_.clear();
 }
 
 void MpiCommunicator::meet(const char* what, std::size_t bytes) {
     if (sync_mode() != SyncMode::collective) return;
     ++met_;
+    const std::uint64_t before = flight_recorder().wait_for(flight_recorder().newest());
     MPI_Request request = MPI_REQUEST_NULL;
     LOCKSTEP_MPI(MPI_Ibarrier, communicator_, &request);
     double next_word = seconds_now() + first_word_seconds;
@@ -170,13 +186,16 @@ void MpiCommunicator::meet(const char* what, std::size_t bytes) {
                      human_bytes(static_cast<double>(bytes)));
         next_word += 10 * first_word_seconds;
     }
+    static_cast<void>(flight_recorder().wait_for(before));
 }
 
 void MpiCommunicator::all_reduce(std::vector<double>& values, Reduce operation) {
+    const FlightScope noted(note(FlightKind::all_reduce, values.size() * sizeof(double)));
     all_reduce_pieces(values.data(), values.size(), Type::fp64, operation, communicator_);
 }
 
 void MpiCommunicator::all_reduce(std::vector<std::int64_t>& values, Reduce operation) {
+    const FlightScope noted(note(FlightKind::all_reduce, values.size() * sizeof(std::int64_t)));
     const MPI_Op op = mpi_reduction(Type::int32, operation).operation;
     for_each_piece(values.data(), values.size(), sizeof(std::int64_t), [&](char* piece, int count) {
         wait_for([&](MPI_Request* request) {
@@ -186,6 +205,7 @@ void MpiCommunicator::all_reduce(std::vector<std::int64_t>& values, Reduce opera
 }
 
 void MpiCommunicator::broadcast(void* data, std::size_t bytes, int root) {
+    const FlightScope noted(note(FlightKind::broadcast, bytes));
     for_each_piece(data, bytes, 1, [&](char* piece, int count) {
         wait_for([&](MPI_Request* request) {
             LOCKSTEP_MPI(MPI_Ibcast, piece, count, MPI_BYTE, root, communicator_, request);
@@ -196,6 +216,7 @@ void MpiCommunicator::broadcast(void* data, std::size_t bytes, int root) {
 std::vector<char> MpiCommunicator::gather(const void* data, std::size_t bytes, int root) {
     std::vector<char> all(rank_ == root ? bytes * static_cast<std::size_t>(size_) : 0);
     if (bytes == 0) return all;
+    const FlightScope noted(note(FlightKind::gather, bytes));
     const std::size_t step = largest_piece();
     if (bytes <= step) {
         wait_for([&](MPI_Request* request) {
@@ -219,6 +240,7 @@ std::vector<char> MpiCommunicator::gather(const void* data, std::size_t bytes, i
 }
 
 std::vector<char> MpiCommunicator::all_gather_bytes(const void* data, std::size_t bytes) {
+    const FlightScope noted(note(FlightKind::all_gather, bytes));
     std::vector<std::uint64_t> sizes(static_cast<std::size_t>(size_));
     const std::uint64_t own = bytes;
     wait_for([&](MPI_Request* request) {
@@ -242,6 +264,7 @@ std::vector<char> MpiCommunicator::all_gather_bytes(const void* data, std::size_
 }
 
 void MpiCommunicator::barrier() {
+    const FlightScope noted(note(FlightKind::barrier, 0));
     wait_for([&](MPI_Request* request) { LOCKSTEP_MPI(MPI_Ibarrier, communicator_, request); });
 }
 

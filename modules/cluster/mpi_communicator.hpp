@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cluster/communicator.hpp"
+#include "cluster/flight_recorder.hpp"
 
 namespace lockstep::cluster {
 
@@ -16,7 +17,7 @@ std::vector<int> all_ranks();  // of MPI_COMM_WORLD
 class MpiCommunicator : public Communicator {
   public:
     // Collective over `ranks`, ranks of MPI_COMM_WORLD, ascending, this one among them.
-    MpiCommunicator(const std::vector<int>& ranks, Use use);
+    MpiCommunicator(const std::vector<int>& ranks, Use use, const std::string& name);
     ~MpiCommunicator() override;
     int rank() const override { return rank_; }
     int size() const override { return size_; }
@@ -38,12 +39,15 @@ class MpiCommunicator : public Communicator {
   protected:
     // In the sync mode `collective`: waits until all ranks are here, and says who waits for long.
     void meet(const char* what, std::size_t bytes);
+    // Notes a communication of this group in the flight recorder. `peer`: its rank in this group.
+    std::uint64_t note(FlightKind kind, std::size_t bytes, int peer = -1, bool on_device = false) const;
+    int flight_group() const { return flight_group_; }
     // Faults where begin_send and begin_receive may not be called so.
     void check_transfer(int other, int tag) const;
 
   private:
-    // Issues a collective on `values`, behind what was begun on the same memory; `name` is for the sync mode.
-    void begin(const char* name, Tensor values, const std::function<void()>& issue);
+    // Issues a collective on `values`, behind what was begun on the same memory.
+    void begin(FlightKind kind, Tensor values, const std::function<void()>& issue);
     MPI_Request* new_request();
 
     // Memory that a collective under way reads or writes.
@@ -54,6 +58,9 @@ class MpiCommunicator : public Communicator {
     MPI_Comm exchanges_ = MPI_COMM_NULL;  // apart, so that no tag of begin_send meets them
     Use use_;
     int rank_ = 0, size_ = 1;
+    std::vector<int> ranks_;  // of the world
+    int flight_group_ = 0;
+    std::vector<std::uint64_t> noted_;  // collectives under way, in the flight recorder
     std::vector<MPI_Request> under_way_;
     std::vector<Range> ranges_;
     std::int64_t met_ = 0;

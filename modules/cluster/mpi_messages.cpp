@@ -57,8 +57,13 @@ class MpiTransfer final : public Transfer {
             static_cast<void>(MPI_Request_free(&request));
         }
     }
-    void wait() override { wait_for_all(requests); }
+    void wait() override {
+        if (requests.empty()) return;
+        const FlightScope noted(sequence);
+        wait_for_all(requests);
+    }
 
+    std::uint64_t sequence = 0;  // in the flight recorder
     Requests requests;
     bool receives = false;
 };
@@ -75,6 +80,7 @@ void MpiCommunicator::check_transfer(int other, int tag) const {
 std::unique_ptr<Transfer> MpiCommunicator::begin_send(Tensor values, int to, int tag) {
     check_transfer(to, tag);
     auto transfer = std::make_unique<MpiTransfer>();
+    transfer->sequence = note(FlightKind::send, values.bytes(), to);
     start_send(transfer->requests, values.data(), values.bytes(), to, tag, communicator_);
     return transfer;
 }
@@ -83,11 +89,15 @@ std::unique_ptr<Transfer> MpiCommunicator::begin_receive(Tensor values, int from
     check_transfer(from, tag);
     auto transfer = std::make_unique<MpiTransfer>();
     transfer->receives = true;
+    transfer->sequence = note(FlightKind::receive, values.bytes(), from);
     start_receive(transfer->requests, values.data(), values.bytes(), from, tag, communicator_);
     return transfer;
 }
 
 void MpiCommunicator::exchange(const std::vector<Block>& receives, const std::vector<Block>& sends) {
+    std::size_t bytes = 0;
+    for (const Block& block : receives) bytes += block.bytes;
+    const FlightScope noted(note(FlightKind::exchange, bytes));
     Requests requests;
     for (const Block& block : receives) start_receive(requests, block.data, block.bytes, block.rank, 0, exchanges_);
     for (const Block& block : sends) start_send(requests, block.data, block.bytes, block.rank, 0, exchanges_);

@@ -5,9 +5,9 @@ namespace {
 
 class MpiCommunicatorSource final : public CommunicatorSource {
   public:
-    std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use use) override {
+    std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use use, const std::string& name) override {
         if (ranks.size() == 1) return make_solo_communicator();
-        return std::make_unique<MpiCommunicator>(ranks, use);
+        return std::make_unique<MpiCommunicator>(ranks, use, name);
     }
     const std::string& carrier() const override { return carrier_; }
 

@@ -38,16 +38,16 @@ std::vector<int> ranks_along(int rank, const GridShape& shape, std::initializer_
 ProcessGroups make_groups(CommunicatorSource& source, int rank, const GridShape& shape) {
     ProcessGroups groups;
     groups.place = grid_place(rank, shape);
-    groups.tensor = source.make(ranks_along(rank, shape, {Axis::tensor}), Use::collectives);
-    groups.replicas = source.make(ranks_along(rank, shape, {Axis::data, Axis::context}), Use::collectives);
-    groups.model = source.make(ranks_along(rank, shape, {Axis::tensor, Axis::pipeline}), Use::collectives);
-    groups.context = source.make(ranks_along(rank, shape, {Axis::context}), Use::transfers);
+    groups.tensor = source.make(ranks_along(rank, shape, {Axis::tensor}), Use::collectives, "tensor");
+    groups.replicas = source.make(ranks_along(rank, shape, {Axis::data, Axis::context}), Use::collectives, "replicas");
+    groups.model = source.make(ranks_along(rank, shape, {Axis::tensor, Axis::pipeline}), Use::collectives, "model");
+    groups.context = source.make(ranks_along(rank, shape, {Axis::context}), Use::transfers, "context");
     const std::vector<int> column = ranks_along(rank, shape, {Axis::pipeline});
-    groups.activations = source.make(column, Use::transfers);
-    groups.gradients = source.make(column, Use::transfers);
+    groups.activations = source.make(column, Use::transfers, "activations");
+    groups.gradients = source.make(column, Use::transfers, "gradients");
     if (rank == column.front() || rank == column.back())
-        groups.ends =
-            source.make(column.size() > 1 ? std::vector<int>{column.front(), column.back()} : column, Use::collectives);
+        groups.ends = source.make(column.size() > 1 ? std::vector<int>{column.front(), column.back()} : column,
+                                  Use::collectives, "ends");
     return groups;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -13,7 +14,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "cluster/cores.hpp"
+#include "cluster/flight_recorder.hpp"
 #include "cluster/mpi_check.hpp"
 #include "cluster/mpi_communicator.hpp"
 
@@ -37,48 +38,55 @@ std::vector<std::string> split_texts(const std::vector<char>& all, std::size_t w
 }
 
 RankPlace find_place(int rank, int size) {
-    constexpr std::size_t width = 256, set_width = 4096;
-    const AllowedCores own = allowed_cores();
+    constexpr std::size_t width = 256;
     RankPlace place;
     place.host = host_name();
-    place.cores = own.text;
-    place.allowed_cores = own.cores;
-
     std::array<char, width> host{};
     std::strncpy(host.data(), place.host.c_str(), width - 1);
-    std::vector<char> units(set_width, '0');
-    for (const int unit : own.units)
-        if (static_cast<std::size_t>(unit) < set_width) units[static_cast<std::size_t>(unit)] = '1';
-    std::vector<char> hosts(width * static_cast<std::size_t>(size)), sets(set_width * static_cast<std::size_t>(size));
+    std::vector<char> hosts(width * static_cast<std::size_t>(size));
     LOCKSTEP_MPI(MPI_Allgather, host.data(), width, MPI_BYTE, hosts.data(), width, MPI_BYTE, MPI_COMM_WORLD);
-    LOCKSTEP_MPI(MPI_Allgather, units.data(), set_width, MPI_BYTE, sets.data(), set_width, MPI_BYTE, MPI_COMM_WORLD);
 
-    const std::vector<std::string> names = split_texts(hosts, width);
     std::set<std::string> before;
-    int sharing = 0;
     place.local_ranks = 0;
+    const std::vector<std::string> names = split_texts(hosts, width);
     for (int other = 0; other < size; ++other) {
-        const auto index = static_cast<std::size_t>(other);
-        if (names[index] != place.host) {
-            before.insert(names[index]);
+        const std::string& name = names[static_cast<std::size_t>(other)];
+        if (name != place.host) {
+            before.insert(name);
             if (place.local_ranks == 0) place.node = static_cast<int>(before.size());
             continue;
         }
         if (other < rank) ++place.local_rank;
         ++place.local_ranks;
-        bool overlap = false;
-        for (std::size_t unit = 0; unit < set_width && !overlap; ++unit)
-            overlap = units[unit] == '1' && sets[index * set_width + unit] == '1';
-        sharing += overlap ? 1 : 0;
     }
-    place.threads = std::max(1, own.cores / std::max(1, sharing));
     return place;
+}
+
+// One rank of a node looks at the machine and tells the others: many at a time are slow on a large node.
+Topology find_topology(const RankPlace& place, int rank) {
+    MPI_Comm node = MPI_COMM_NULL;
+    LOCKSTEP_MPI(MPI_Comm_split, MPI_COMM_WORLD, place.node, rank, &node);
+    std::optional<Topology> own;
+    std::string xml;
+    if (place.local_rank == 0) {
+        own.emplace(Topology::live());
+        if (place.local_ranks > 1) xml = own->to_xml();
+    }
+    std::uint64_t length = xml.size();
+    LOCKSTEP_MPI(MPI_Bcast, &length, 1, MPI_UINT64_T, 0, node);
+    xml.resize(length);
+    LOCKSTEP_MPI(MPI_Bcast, xml.data(), static_cast<int>(length), MPI_CHAR, 0, node);
+    LOCKSTEP_MPI(MPI_Comm_free, &node);
+    return own ? std::move(*own) : Topology::shared(xml);
 }
 
 }  // namespace
 
-int threads_alone() {
-    return allowed_cores().cores;
+void end_all_ranks(ExitCode code) {
+    constexpr unsigned patience = 10;  // seconds for the launcher to end this process
+    alarm(patience);
+    MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
+    std::_Exit(static_cast<int>(code));
 }
 
 Session::Session(int* argc, char*** argv) {
@@ -90,6 +98,8 @@ Session::Session(int* argc, char*** argv) {
     log::set_rank(rank());
     try {
         place_ = find_place(rank(), size());
+        topology_ = std::make_shared<const Topology>(find_topology(place_, rank()));
+        allowed_ = topology_->process_binding();
     } catch (const Error& error) {
         log::error("{}", error.what());
         MPI_Abort(MPI_COMM_WORLD, static_cast<int>(error.code()));
@@ -115,8 +125,8 @@ int Session::size() const {
     return size;
 }
 
-std::unique_ptr<Communicator> Session::make_world_communicator() const {
-    return std::make_unique<MpiCommunicator>(all_ranks(), Use::transfers);
+std::unique_ptr<Communicator> Session::make_world_communicator(const std::string& name) const {
+    return std::make_unique<MpiCommunicator>(all_ranks(), Use::transfers, name);
 }
 
 int Session::run(const std::function<int()>& body) {
@@ -143,11 +153,12 @@ int Session::run(const std::function<int()>& body) {
         LOCKSTEP_MPI(MPI_Test, &request, &done, MPI_STATUS_IGNORE);
         if (done) break;
         if (!sentence.empty() && seconds_now() - start > patience_seconds) {
+            flight_recorder().set_stage(FlightStage::failed);
             if (last_words_) last_words_(static_cast<ExitCode>(own[0]), sentence);
             log::error("{} (on rank {} of {}; the other ranks are ended)", sentence, rank(), size());
             // The launcher closes this rank's stderr as soon as it hears of the abort: let the sentence through first.
             std::this_thread::sleep_for(std::chrono::milliseconds(300));
-            MPI_Abort(MPI_COMM_WORLD, own[0]);
+            end_all_ranks(static_cast<ExitCode>(own[0]));
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }

@@ -1,5 +1,5 @@
-// This process as one MPI rank: starts MPI, names itself, divides the node's cores among the ranks that share them, and
-// ends so that all ranks leave with one exit code and an error is printed once.
+// This process as one MPI rank: starts MPI, names itself, finds its node and what of it the launcher allows, and ends
+// so that all ranks leave with one exit code and an error is printed once.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "cluster/communicator.hpp"
+#include "cluster/topology.hpp"
 
 namespace lockstep::cluster {
 
@@ -17,13 +18,10 @@ struct RankPlace {
     int node = 0;        // nodes are numbered in the order of their lowest rank
     int local_rank = 0;  // among the ranks of this node
     int local_ranks = 1;
-    std::string cores;  // the allowed cores, "0-3,8"
-    int allowed_cores = 1;
-    int threads = 1;  // allowed cores divided by the ranks that share them, at least 1
 };
 
-// Threads of a process that is no rank of anything: all cores it is allowed.
-int threads_alone();
+// Ends all ranks with this exit code, whatever they are doing; from any thread.
+[[noreturn]] void end_all_ranks(ExitCode code);
 
 class Session {
   public:
@@ -35,8 +33,11 @@ class Session {
     int rank() const;
     int size() const;
     const RankPlace& place() const { return place_; }
+    // The node's, the same on all its ranks, and what of it this process was allowed when it started.
+    const std::shared_ptr<const Topology>& topology() const { return topology_; }
+    const CpuSet& allowed() const { return allowed_; }
     // A communicator of all ranks of its own: its messages meet no other communicator's.
-    std::unique_ptr<Communicator> make_world_communicator() const;
+    std::unique_ptr<Communicator> make_world_communicator(const std::string& name = "world") const;
 
     // Runs `body` on this rank and returns the program's exit code, the same on every rank: what `body` returned, or
     // the code of the Error it threw. When every rank throws, the sentence is printed once; when only some do, the
@@ -49,6 +50,8 @@ class Session {
 
   private:
     RankPlace place_;
+    std::shared_ptr<const Topology> topology_;
+    CpuSet allowed_;
     LastWords last_words_;
     bool finished_ = false;
 };

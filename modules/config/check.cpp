@@ -172,9 +172,6 @@ void check_files(const CheckpointSection& checkpoint, const ValidationSection& v
 
 // What later versions do and this one does not: said, never silently left out.
 void check_supported(const RunDescription& description) {
-    if (description.watchdog.seconds > 0 || description.watchdog.first_step_seconds > 0)
-        throw usage_error(
-            "watchdog: this version of lockstep has no watchdog; remove the section or set both keys to 0");
     if (!description.model.frozen.empty())
         throw usage_error("model.frozen = [{}, …]: this version of lockstep trains every parameter; remove the key",
                           toml_text(description.model.frozen.front()));

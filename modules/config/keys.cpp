@@ -42,8 +42,13 @@ void add_run(std::vector<Key>& keys, RunSection& run) {
     keys.push_back({"run.folder", &run.folder, "Where run folders go.", {}});
     keys.push_back({"run.seed", &run.seed, "Decides initial parameters and the order of the data.", {}});
     keys.push_back({"run.device", &run.device, "What computes.", {"auto", "cpu", "cuda"}});
+    keys.push_back({"run.self_test",
+                    &run.self_test,
+                    "Before the first step, check and measure matrix products, what ranks tell each other, and the "
+                    "checkpoint folder.",
+                    {}});
     keys.push_back(
-        {"run.self_test", &run.self_test, "Before the first step, check that checkpoints can be written.", {}});
+        {"run.bind", &run.bind, "Ranks, threads and memory stay on the cores that `lockstep topo` shows.", {}});
     keys.push_back(
         {"run.peak_tflops",
          &run.peak_tflops,
@@ -235,11 +240,11 @@ std::vector<Key> keys_of(RunDescription& description) {
         {"trace.detail", &description.trace.detail, "What the trace records.", {"off", "step", "phase", "layer"}});
     keys.push_back({"watchdog.seconds",
                     &description.watchdog.seconds,
-                    "A step without progress for so long ends the run. 0: off.",
+                    "A rank without any progress for so long ends the run with exit code 5. 0: off.",
                     {}});
     keys.push_back({"watchdog.first_step_seconds",
                     &description.watchdog.first_step_seconds,
-                    "The same for the first step. 0: off.",
+                    "The same until the end of the first step. 0: off.",
                     {}});
     keys.push_back({"sync.mode",
                     &description.sync.mode,

@@ -16,6 +16,7 @@ struct RunSection {
     std::uint64_t seed = 1;
     std::string device = "auto";
     bool self_test = true;
+    bool bind = true;        // to what `lockstep topo` shows
     double peak_tflops = 0;  // of one rank's device; 0: known, or measured
 };
 
@@ -90,7 +91,7 @@ struct TraceSection {
 };
 
 struct WatchdogSection {
-    double seconds = 0, first_step_seconds = 0;  // 0: off
+    double seconds = 600, first_step_seconds = 1800;  // 0: off
 };
 
 struct SyncSection {

@@ -3,15 +3,35 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 
 namespace lockstep {
+namespace {
+
+std::atomic<PlaceThread> place_thread = nullptr;
+std::atomic<int> times_placed = 0;
+thread_local int last_placed = 0;
+
+void place_once(int thread) {
+    const int now = times_placed.load(std::memory_order_acquire);
+    if (now == last_placed) return;
+    last_placed = now;
+    if (thread > 0) place_thread.load(std::memory_order_relaxed)(thread);
+}
+
+}  // namespace
 
 void set_threads(int count) {
     omp_set_num_threads(count);
 }
 int threads() {
     return omp_get_max_threads();
+}
+
+void set_thread_place(PlaceThread place) {
+    place_thread.store(place, std::memory_order_relaxed);
+    times_placed.fetch_add(1, std::memory_order_release);
 }
 
 namespace detail {
@@ -25,10 +45,15 @@ void parallel_run(std::int64_t count, std::int64_t grain, Body body, void* conte
         return;
     }
     std::exception_ptr problem;
-#pragma omp parallel num_threads(static_cast <int>(pieces))
+    // The whole team, though some may have nothing to do: libgomp ends the threads that a smaller team does without,
+    // and starts new ones for the next.
+#pragma omp parallel
     {
-        const std::int64_t thread = omp_get_thread_num(), team = omp_get_num_threads();
-        const std::int64_t first = count * thread / team, last = count * (thread + 1) / team;
+        const std::int64_t thread = omp_get_thread_num();
+        const std::int64_t parts = std::min<std::int64_t>(pieces, omp_get_num_threads());
+        const std::int64_t first = count * std::min(thread, parts) / parts;
+        const std::int64_t last = count * std::min(thread + 1, parts) / parts;
+        place_once(static_cast<int>(thread));
         try {
             if (first < last) body(context, first, last, static_cast<int>(thread));
         } catch (...) {

@@ -10,6 +10,11 @@ namespace lockstep {
 void set_threads(int count);  // also for the matrix-product library
 int threads();
 
+// `place` is called once in every thread but the first of a team, with its number from 1 on, before it does work: where
+// it binds itself to a core. It must not throw. Threads that come later are placed too.
+using PlaceThread = void (*)(int thread);
+void set_thread_place(PlaceThread place);
+
 namespace detail {
 using Body = void (*)(void* context, std::int64_t first, std::int64_t last, int thread);
 void parallel_run(std::int64_t count, std::int64_t grain, Body body, void* context);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cluster/flight_recorder.hpp"
+
 namespace lockstep::model {
 
 using kernels::Transpose;
@@ -134,6 +136,7 @@ void Stage::forward(int slot, Tensor ids) {
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
         const trace::OptionalScope timed(timed_ ? options_.tracer : nullptr,
                                          options_.tracer ? forward_regions_[i] : -1);
+        cluster::flight_recorder().beat();
         blocks_[i].forward(backend_, workspace_, saved(at, i), at.kept[i], h, options_.shape);
         h = at.kept[i].output;
     }
@@ -194,6 +197,7 @@ void Stage::backward_blocks(int slot, std::size_t first, std::size_t last) {
     for (std::size_t i = last; i-- > first;) {
         const trace::OptionalScope timed(timed_ ? options_.tracer : nullptr,
                                          options_.tracer ? backward_regions_[i] : -1);
+        cluster::flight_recorder().beat();
         const Tensor h = i == 0 ? at.input : at.kept[i - 1].output;
         if (remade_) blocks_[i].forward_again(backend_, workspace_, *remade_, at.kept[i], h, options_.shape);
         blocks_[i].backward(backend_, workspace_, at.gradient, saved(at, i), at.kept[i], h, options_.shape);

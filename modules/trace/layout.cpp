@@ -62,7 +62,7 @@ struct RankTable {
                 context = record.number("context", ElementType::int64),
                 threads = record.number("threads", ElementType::int64),
                 clock_offset = record.number("clock_offset", ElementType::fp64),
-                clock_error = record.number("clock_error", ElementType::fp64);
+                clock_error = record.number("clock_error", ElementType::fp64), network = record.text("network", text);
 };
 struct RegionTable {
     explicit RegionTable(std::size_t text_bytes) : text(text_bytes) {}
@@ -76,7 +76,8 @@ constexpr std::size_t widest_text = 1024;  // bytes of a text field; what is lon
 
 void write_ranks(hdf5::File& file, const std::vector<RankRow>& ranks) {
     std::size_t width = 8;
-    for (const auto& rank : ranks) width = std::max({width, rank.host.size(), rank.cores.size(), rank.gpu.size()});
+    for (const auto& rank : ranks)
+        width = std::max({width, rank.host.size(), rank.cores.size(), rank.gpu.size(), rank.network.size()});
     const RankTable table(std::min(width, widest_text));
     const std::size_t bytes = table.record.type().bytes;
     std::vector<char> records(ranks.size() * bytes, 0);
@@ -86,6 +87,7 @@ void write_ranks(hdf5::File& file, const std::vector<RankRow>& ranks) {
         put_text(record, table.host, ranks[i].host, table.text);
         put_text(record, table.cores, ranks[i].cores, table.text);
         put_text(record, table.gpu, ranks[i].gpu, table.text);
+        put_text(record, table.network, ranks[i].network, table.text);
         put(record, table.numa_node, ranks[i].numa_node);
         put(record, table.data, ranks[i].data);
         put(record, table.tensor, ranks[i].tensor);
@@ -238,6 +240,7 @@ Header read_header(const hdf5::File& file) {
             rank.host = get_text(record, table.host, widest_text);
             rank.cores = get_text(record, table.cores, widest_text);
             rank.gpu = get_text(record, table.gpu, widest_text);
+            rank.network = get_text(record, table.network, widest_text);
             rank.numa_node = get<std::int64_t>(record, table.numa_node);
             rank.data = get<std::int64_t>(record, table.data);
             rank.tensor = get<std::int64_t>(record, table.tensor);

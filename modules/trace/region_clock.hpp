@@ -29,6 +29,7 @@ class RegionClock {
         return static_cast<RegionId>(parents_.size()) - 1;
     }
     std::size_t regions() const { return parents_.size(); }
+    RegionId running() const { return running_; }  // the innermost open one; -1: none
 
     void begin(RegionId region) {
         LOCKSTEP_ASSERT(static_cast<std::size_t>(region) < parents_.size());

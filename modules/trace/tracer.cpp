@@ -9,6 +9,7 @@
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/version.hpp"
+#include "cluster/flight_recorder.hpp"
 #include "trace/region_clock.hpp"
 #include "trace/writer.hpp"
 
@@ -20,7 +21,7 @@ constexpr std::size_t flush_after_rows = 256;
 
 // What every rank tells rank 0 about itself at the start.
 struct RankMessage {
-    char host[256] = {}, cores[512] = {}, gpu[256] = {};
+    char host[256] = {}, cores[512] = {}, gpu[256] = {}, network[256] = {};
     std::int64_t numa_node = -1, data = 0, tensor = 0, pipeline = 0, context = 0, threads = 1;
 };
 
@@ -177,6 +178,7 @@ void Tracer::Implementation::gather_ranks() {
     copy_text(own.host, options.rank.host);
     copy_text(own.cores, options.rank.cores);
     copy_text(own.gpu, options.rank.gpu);
+    copy_text(own.network, options.rank.network);
     own.numa_node = options.rank.numa_node;
     own.data = options.rank.data;
     own.tensor = options.rank.tensor;
@@ -201,6 +203,7 @@ void Tracer::Implementation::gather_ranks() {
         row.host = message.host;
         row.cores = message.cores;
         row.gpu = message.gpu;
+        row.network = message.network;
         row.numa_node = message.numa_node;
         row.data = message.data;
         row.tensor = message.tensor;
@@ -342,16 +345,21 @@ RegionId Tracer::region(const std::string& path, Detail least) {
     const RegionId parent = slash == std::string::npos ? -1 : region(path.substr(0, slash), least);
     const RegionId id = own.clock.add(parent);
     own.regions_hash = hash64(path.data(), path.size()) ^ (own.regions_hash << 1);
+    cluster::flight_recorder().name_region(id, path);
     own.regions.push_back({id, parent, slash == std::string::npos ? path : path.substr(slash + 1), path});
     return id;
 }
 
 void Tracer::begin(RegionId region) {
-    if (region >= 0) implementation_->clock.begin(region);
+    if (region < 0) return;
+    implementation_->clock.begin(region);
+    cluster::flight_recorder().set_region(region);
 }
 
 void Tracer::end(RegionId region) {
-    if (region >= 0) implementation_->clock.end(region);
+    if (region < 0) return;
+    implementation_->clock.end(region);
+    cluster::flight_recorder().set_region(implementation_->clock.running());
 }
 
 void Tracer::memory(std::uint64_t allocated, std::uint64_t reserved, std::uint64_t peak) {

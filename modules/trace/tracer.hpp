@@ -31,7 +31,7 @@ struct StepRecord {
 
 // Where a rank runs.
 struct RankRecord {
-    std::string host, cores, gpu;
+    std::string host, cores, gpu, network;  // cores "0-3,8"; network cards "mlx5_0, mlx5_1"
     std::int64_t numa_node = -1;
     std::int64_t data = 0, tensor = 0, pipeline = 0, context = 0;
     std::int64_t threads = 1;

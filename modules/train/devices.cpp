@@ -23,7 +23,7 @@ Error no_gpu(const std::string& host, const Gpus& gpus) {
 void make_world(Devices& devices, const cluster::Session& session) {
     std::vector<int> all(static_cast<std::size_t>(session.size()));
     std::iota(all.begin(), all.end(), 0);
-    devices.communicator = devices.communicators->make(all);
+    devices.communicator = devices.communicators->make(all, cluster::Use::collectives, "all");
     devices.carrier = devices.communicators->carrier();
 }
 
@@ -44,11 +44,11 @@ std::uint64_t Devices::free_memory() const {
     return gpu ? free_gpu_memory(*gpu) : 0;
 }
 
-Devices open_devices(const std::string& choice, const cluster::Session& session) {
+Devices open_devices(const std::string& choice, const cluster::Session& session, bool bind) {
     check_choice(choice);
     Devices devices;
     const Gpus gpus = choice == "cpu" ? Gpus{} : find_gpus();
-    const auto world = session.make_world_communicator();
+    const auto world = session.make_world_communicator("devices");
     const bool all_have = world->all_maximum(gpus.list.empty() ? 1 : 0) == 0;
     if (choice == "cuda" && !all_have) {
         // One rank that has none speaks for all.
@@ -57,7 +57,14 @@ Devices open_devices(const std::string& choice, const cluster::Session& session)
             gpus.list.empty() ? no_gpu(session.place().host, gpus).what() : "", static_cast<int>(speaker));
         throw Error(ExitCode::usage, sentence);
     }
-    if (!all_have || choice == "cpu") {
+    const bool on_gpu = all_have && choice != "cpu";
+    std::vector<std::string> buses;
+    if (on_gpu)
+        for (const Gpu& gpu : gpus.list) buses.push_back(gpu.bus);
+    devices.placement = cluster::place_ranks(session, buses);
+    // Before the GPU is opened: CUDA's threads inherit the binding.
+    cluster::take_seat(devices.placement, on_gpu, bind);
+    if (!on_gpu) {
         devices.backend = kernels::make_cpu_backend();
         devices.communicators = cluster::make_mpi_communicator_source();
         devices.name = processor_name();
@@ -65,7 +72,8 @@ Devices open_devices(const std::string& choice, const cluster::Session& session)
         make_world(devices, session);
         return devices;
     }
-    const Gpu& gpu = gpus.list[static_cast<std::size_t>(session.place().local_rank) % gpus.list.size()];
+    const Gpu& gpu = *std::find_if(gpus.list.begin(), gpus.list.end(),
+                                   [&](const Gpu& one) { return one.bus == devices.placement.seat().gpu; });
     devices.gpu = open_gpu(gpu.index);
     devices.backend = kernels::make_cuda_backend(devices.gpu);
     devices.name = gpu.name;

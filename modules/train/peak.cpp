@@ -18,10 +18,12 @@ constexpr std::array<KnownGpu, 4> known_gpus = {{{"A100", 312}, {"H100 PCIe", 75
 constexpr double long_enough_seconds = 2e-3;
 constexpr std::int64_t smallest_size = 128, largest_size = 8192;
 
-double measured(Devices& devices, Type type) {
+}  // namespace
+
+ProductRate measure_products(Devices& devices, Type type, double seconds) {
     kernels::Backend& backend = *devices.backend;
-    double best = 0;
-    for (std::int64_t size = smallest_size; size <= largest_size; size *= 2) {
+    ProductRate best;
+    for (std::int64_t size = smallest_size;; size *= 2) {
         Tensor a, b, c;
         const auto plan = [&](Arena& arena) {
             a = arena.allocate(type, {size, size});
@@ -32,28 +34,30 @@ double measured(Devices& devices, Type type) {
         plan(measure);
         Arena memory(backend.device(), measure.peak(), "a measurement");
         plan(memory);
-        double seconds = 0;
-        for (int round = 0; round < 2; ++round) {  // the first is a warm-up
+        const auto multiply = [&] {
             const double start = seconds_now();
             backend.product(c, a, kernels::Transpose::no, b, kernels::Transpose::yes, kernels::Accumulate::no);
             backend.synchronize();
-            seconds = seconds_now() - start;
-        }
-        best = std::max(best, 2.0 * static_cast<double>(size * size * size) / seconds);
-        if (seconds >= long_enough_seconds) break;
+            const double took = seconds_now() - start;
+            const double flops = 2.0 * static_cast<double>(size * size * size) / took;
+            if (flops > best.flops) best = {flops, took};
+            return took;
+        };
+        multiply();  // a warm-up
+        if (multiply() < long_enough_seconds && size < largest_size) continue;
+        for (double spent = 0; spent < seconds;) spent += multiply();
+        return best;
     }
-    return best;
 }
 
-}  // namespace
-
-Peak find_peak(Devices& devices, Type compute, double given_tflops) {
+Peak find_peak(Devices& devices, Type compute, double given_tflops, double measured_flops) {
     if (given_tflops > 0) return {given_tflops * 1e12, "given"};
     if (devices.on_gpu() && compute != Type::fp32)
         for (const KnownGpu& gpu : known_gpus)
             if (devices.name.find(gpu.name) != std::string::npos)
                 return {gpu.tflops * 1e12, "the vendor's for this GPU"};
-    return {measured(devices, compute), "measured by matrix products"};
+    const double flops = measured_flops > 0 ? measured_flops : measure_products(devices, compute, 0).flops;
+    return {flops, "measured by matrix products"};
 }
 
 }  // namespace lockstep::train

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cluster/flight_recorder.hpp"
 #include "device/gpu.hpp"
 #include "device/sync.hpp"
 
@@ -99,6 +100,7 @@ Tensor Pipeline::ids(Chunk& chunk, int slot) {
 }
 
 void Pipeline::fill_batch(Chunk& chunk, int slot, std::int64_t micro_batch, const Load& load, bool timed, bool exact) {
+    cluster::flight_recorder().beat();
     if (chunk.batches.empty()) return;
     BatchTensors& tensors = batch(chunk, slot);
     {

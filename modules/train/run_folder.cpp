@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.hpp"
@@ -54,6 +55,19 @@ void RunFolder::write_status(const std::string& folder, const std::string& state
         write_whole(folder + "/status.json", status.dump(2) + "\n");
     } catch (const Error& error) {
         log::warning("{}", error.what());  // how a run ends is not decided by this file
+    }
+}
+
+std::string RunFolder::read_rates(const std::string& folder) {
+    std::ifstream file(folder + "/rates.json", std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void RunFolder::write_rates(const std::string& folder, const std::string& json) {
+    try {
+        write_whole(folder + "/rates.json", json);
+    } catch (const Error& error) {
+        log::warning("{}; the next launch has nothing to compare its rates with", error.what());
     }
 }
 

@@ -33,6 +33,9 @@ class RunFolder {
     // A failure to write it is a warning. Static: a rank that fails alone writes it for rank 0.
     static void write_status(const std::string& folder, const std::string& state, std::int64_t step, int exit_code,
                              const std::string& reason);
+    // rates.json, what the self-test has measured: "" where there is none; a failure to write it is a warning.
+    static std::string read_rates(const std::string& folder);
+    static void write_rates(const std::string& folder, const std::string& json);
     // Drops the lines after `step` (a run that resumes there will write them again) and opens the file for more.
     void open_metrics(std::int64_t step);
     void write_step(const StepMetrics& metrics);

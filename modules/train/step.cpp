@@ -4,11 +4,14 @@
 // when the host has issued the next step (or more, in the sync mode `bounded`). Phases cannot be told apart in that
 // flow, so every so many steps one is run by itself, phase by phase.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "base/clock.hpp"
 #include "base/fault.hpp"
+#include "cluster/flight_recorder.hpp"
 #include "device/gpu.hpp"
 #include "device/sync.hpp"
 #include "optim/schedule.hpp"
@@ -84,6 +87,7 @@ void Trainer::issue(std::int64_t step, std::int64_t epoch, double start) {
     phase(regions_.optimizer, "optimizer", [&] {
         backend.fill(parameters_->all_gradients(), 0);
         backend.fill(losses_, 0);
+        if (fault::at("step_work") == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(40));
     });
     if (fault::at("gradient") == "inf")
         backend.fill(parameters_->all_gradients(), std::numeric_limits<float>::infinity());
@@ -113,6 +117,7 @@ void Trainer::issue(std::int64_t step, std::int64_t epoch, double start) {
         const trace::OptionalScope timed(exact_ ? tracer_.get() : nullptr, regions_.communication);
         phase(regions_.communication_data, "communication", [&] { share_parameters(); });
     }
+    issued.communications = cluster::flight_recorder().newest();
     issued.losses = backend.read_later(losses_);
     issued.decision = backend.read_later(optimizer_->decision());
     in_flight_.push_back(std::move(issued));
@@ -123,6 +128,8 @@ Trainer::Finished Trainer::finish(Issued issued) {
     using kernels::Decision;
     const std::vector<double> losses = issued.losses->get();
     const std::vector<double>& decision = issued.decision->get();
+    cluster::flight_recorder().device_reached(issued.communications);
+    watchdog_->step_done();
     const std::int64_t sequences = issued.batch;
     const auto tokens = static_cast<double>(sequences * description_.batch.length);
     const double now = seconds_now();

@@ -5,6 +5,8 @@
 #include <ctime>
 #include <initializer_list>
 
+#include "cluster/flight_recorder.hpp"
+
 namespace lockstep::train {
 namespace {
 
@@ -22,15 +24,18 @@ extern "C" void note_signal(int signal) {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
     const auto seconds = static_cast<std::sig_atomic_t>(now.tv_sec);
-    if (firm_since < 0)
+    if (firm_since < 0) {
         firm_since = seconds;
-    else if (seconds - firm_since >= one_request_seconds)
+    } else if (seconds - firm_since >= one_request_seconds) {
+        cluster::flight_recorder().set_stage(cluster::FlightStage::failed);  // nobody is to wonder why it ended
         std::_Exit(128 + signal);
+    }
 }
 
 }  // namespace
 
 void watch_signals() {
+    static_cast<void>(cluster::flight_recorder());  // made now, not in a handler
     struct sigaction action {};
     action.sa_handler = note_signal;
     sigemptyset(&action.sa_mask);

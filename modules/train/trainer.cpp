@@ -11,6 +11,7 @@
 #include "base/log.hpp"
 #include "base/version.hpp"
 #include "cluster/agree.hpp"
+#include "cluster/flight_recorder.hpp"
 #include "device/parallel.hpp"
 #include "optim/schedule.hpp"
 #include "train/stop_request.hpp"
@@ -36,9 +37,9 @@ ExitCode Trainer::run() {
     if (already_finished_) {
         log::info("the run {} is finished: its checkpoint {} is of step {} of {}", description_.run.name, resume_path_,
                   state_.step, steps_);
+        if (folder_) RunFolder::write_status(run_path_, "finished", state_.step, 0, "");
         return ExitCode::done;
     }
-    watch_signals();
     try {
         return train();
     } catch (const std::exception& error) {
@@ -67,6 +68,7 @@ Trainer::Control Trainer::finish_down_to(std::size_t left, std::vector<Finished>
         Issued oldest = std::move(in_flight_.front());
         in_flight_.pop_front();
         finished.push_back(finish(std::move(oldest)));
+        if (slow_ranks_ && exact_ && finished.back().step == *current_step_) compare_ranks(*current_step_);
         const Control agreed = exchange(finished.back().seconds);
         control.add(agreed);
         finished.back().slowest_seconds = agreed.slowest_seconds;
@@ -83,6 +85,7 @@ ExitCode Trainer::train() {
     while (step < steps_ && stop == go_on) {
         ++step;
         *current_step_ = step;
+        cluster::flight_recorder().set_step(step);
         fault::set_position(session_.rank(), step);
         std::vector<Finished> finished;
         Control control;
@@ -177,6 +180,14 @@ void Trainer::record(const Finished& finished) {
     const ProcessMemory memory = process_memory();
     tracer_->memory(planned_bytes(), memory.resident, std::max(memory.peak, memory.resident));
     tracer_->finish_step(row, finished.rank_loss);
+}
+
+// How long this rank has worked in this step, whose row of times has nothing else yet.
+void Trainer::compare_ranks(std::int64_t step) {
+    const double worked = tracer_->seconds_of(regions_.step) - tracer_->seconds_of(regions_.communication);
+    const trace::Scope timed(*tracer_, regions_.communication);
+    const trace::Scope within(*tracer_, regions_.communication_control);
+    slow_ranks_->add(step, worked);
 }
 
 Trainer::Control Trainer::exchange(double seconds) {

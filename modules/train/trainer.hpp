@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.hpp"
+#include "cluster/node_folder.hpp"
 #include "cluster/process_grid.hpp"
 #include "cluster/session.hpp"
 #include "config/run_description.hpp"
@@ -23,6 +24,9 @@
 #include "train/pipeline.hpp"
 #include "train/progress.hpp"
 #include "train/run_folder.hpp"
+#include "train/self_test.hpp"
+#include "train/slow_ranks.hpp"
+#include "train/watchdog.hpp"
 
 namespace lockstep::train {
 
@@ -30,6 +34,7 @@ struct TrainOptions {
     std::string resume;             // "", "auto" or a checkpoint file
     std::int64_t stop_at = 0;       // > 0: stop with a checkpoint after this step
     double stop_after_minutes = 0;  // > 0: stop with a checkpoint after so long
+    std::string witness_program;    // this program, started once a node to say which rank died; "": none
 };
 
 class Trainer {
@@ -51,7 +56,8 @@ class Trainer {
     // A step whose work is issued, and whose numbers are on their way from the device.
     struct Issued {
         std::int64_t step = 0, epoch = 0, batch = 0;
-        double start = 0;  // when it was issued
+        double start = 0;                  // when it was issued
+        std::uint64_t communications = 0;  // the newest one, in the flight recorder
         std::unique_ptr<kernels::Later> losses, loss_scale, decision;
     };
     struct Finished {
@@ -75,10 +81,10 @@ class Trainer {
     void start_trace();
     void make_pipeline();
     void say_memory_plan() const;
-    void say_rates();
-    void check_checkpoint_folder() const;
+    void say_rates(double product_flops);  // of the self-test; 0: without one
     void check_same_data() const;
     void leave_last_words();
+    void start_watching();
     bool divides_optimizer() const { return description_.parallel.zero > 0 && grid_.replicas() > 1; }
     std::size_t communication_bytes() const, planned_bytes() const;
 
@@ -94,6 +100,7 @@ class Trainer {
     ExitCode train();
     Control finish_down_to(std::size_t left, std::vector<Finished>& finished);
     Control exchange(double seconds);
+    void compare_ranks(std::int64_t step);
     void record(const Finished& finished);
     void report(const Finished& finished);
     void validate(std::int64_t step);
@@ -118,10 +125,15 @@ class Trainer {
     config::RunDescription description_;
     TrainOptions options_;
     std::unique_ptr<cluster::Communicator> control_communicator_;
+    std::unique_ptr<cluster::NodeFolder> node_folder_;
+    std::unique_ptr<Watchdog> watchdog_;
+    // Says how a run ends whose rank 0 can say nothing any more: state, exit code, sentence.
+    std::function<void(const std::string& state, ExitCode code, const std::string& sentence)> last_words_;
     std::unique_ptr<RunFolder> folder_;         // rank 0
     std::unique_ptr<RunLock> checkpoint_lock_;  // rank 0
     std::string run_path_, checkpoint_folder_, resume_path_;
     config::RunDescription stored_;  // of the checkpoint that is resumed
+    FolderTest folder_test_;         // of the self-test
     Devices devices_;
     cluster::GridShape grid_;
     cluster::ProcessGroups groups_;
@@ -137,6 +149,7 @@ class Trainer {
     std::unique_ptr<Pipeline> pipeline_;
     std::unique_ptr<checkpoint::Writer> writer_;
     std::unique_ptr<Progress> progress_;
+    std::optional<SlowRanks> slow_ranks_;  // where there are several, and the trace times communication
     Regions regions_{};
     Pipeline::Regions pass_regions_;
     Arena scalars_memory_;

@@ -3,14 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 
 #include "base/clock.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/version.hpp"
 #include "cluster/agree.hpp"
+#include "cluster/flight_recorder.hpp"
 #include "device/parallel.hpp"
 #include "device/sync.hpp"
 #include "model/flops.hpp"
@@ -18,10 +17,15 @@
 #include "train/batch_plan.hpp"
 #include "train/peak.hpp"
 #include "train/run_layout.hpp"
+#include "train/stop_request.hpp"
 #include "train/trainer.hpp"
+#include "train/witness.hpp"
 
 namespace lockstep::train {
 namespace {
+
+// Steps between two comparisons of the ranks: all are timed phase by phase, or one in a hundred.
+constexpr std::int64_t timed_steps = 20, few_timed_steps = 4;
 
 Type compute_type(const std::string& name) {
     if (name == "bf16") return Type::bf16;
@@ -32,10 +36,9 @@ Type compute_type(const std::string& name) {
 
 Trainer::Trainer(cluster::Session& session, config::RunDescription description, TrainOptions options)
     : session_(session), description_(std::move(description)), options_(std::move(options)), started_(seconds_now()) {
-    control_communicator_ = session.make_world_communicator();
-    set_threads(session.place().threads);
+    control_communicator_ = session.make_world_communicator("control");
     set_sync_mode(sync_mode_from(description_.sync.mode));
-    devices_ = open_devices(description_.run.device, session);
+    devices_ = open_devices(description_.run.device, session, description_.run.bind);
     if (!devices_.on_gpu() && description_.precision.compute != "fp32")
         throw usage_error(
             "precision.compute = \"{}\": this version computes in fp32 on CPUs; set it to \"fp32\", or run on GPUs",
@@ -53,7 +56,11 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
     decide_resume();
     if (already_finished_) return;
     if (folder_) log::add_file(run_path_ + "/log.txt");
-    check_checkpoint_folder();
+    watch_signals();
+    leave_last_words();
+    start_watching();
+    if (description_.run.self_test)
+        folder_test_ = test_checkpoint_folder(checkpoint_folder_, session_, *control_communicator_);
     build();
     if (!resume_path_.empty()) {
         restore(resume_path_);
@@ -67,7 +74,8 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
         folder_->remove_stop_file();
         RunFolder::write_status(run_path_, "running", state_.step, 0, "");
     }
-    leave_last_words();
+    session_.set_last_words(
+        [say = last_words_](ExitCode code, const std::string& sentence) { say("failed", code, sentence); });
     try {
         start_trace();
     } catch (const Error& error) {
@@ -77,17 +85,37 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
     }
 }
 
-// From here on the run is this launch's: however it ends, status.json and log.txt say so, also when a rank other than 0
-// fails alone and rank 0 can say nothing any more.
+// However this launch ends, status.json and log.txt say so, also when a rank other than 0 fails alone and rank 0 can
+// say nothing any more.
 void Trainer::leave_last_words() {
     *current_step_ = state_.step;
     // They are spoken after this trainer is gone, so they hold what they need.
     const bool logs_already = folder_ != nullptr;
-    session_.set_last_words(
-        [path = run_path_, step = current_step_, logs_already](ExitCode code, const std::string& sentence) {
-            RunFolder::write_status(path, "failed", *step, static_cast<int>(code), sentence);
-            if (!logs_already) log::add_file(path + "/log.txt");
-        });
+    last_words_ = [path = run_path_, step = current_step_, logs_already](const std::string& state, ExitCode code,
+                                                                         const std::string& sentence) {
+        RunFolder::write_status(path, state, *step, static_cast<int>(code), sentence);
+        if (!logs_already) log::add_file(path + "/log.txt");
+    };
+}
+
+void Trainer::start_watching() {
+    const auto& place = session_.place();
+    cluster::flight_recorder().set_step(state_.step);
+    node_folder_ = std::make_unique<cluster::NodeFolder>(*control_communicator_, place);
+    WatchOptions options;
+    options.seconds = description_.watchdog.seconds;
+    options.first_step_seconds = description_.watchdog.first_step_seconds;
+    options.run_path = run_path_;
+    options.node_folder = node_folder_->path();
+    options.key = node_folder_->key();
+    options.rank = session_.rank();
+    options.ranks = session_.size();
+    options.node = place.node;
+    options.nodes = static_cast<int>(control_communicator_->all_maximum(place.node)) + 1;  // all are in their folders
+    options.last_words = last_words_;
+    if (place.local_rank == 0 && !options.node_folder.empty() && !options_.witness_program.empty())
+        start_witness(options_.witness_program, options.node_folder, run_path_);
+    watchdog_ = std::make_unique<Watchdog>(std::move(options));
 }
 
 void Trainer::open_data() {
@@ -149,22 +177,6 @@ void Trainer::check_same_data() const {
             "node sees the same ones");
 }
 
-void Trainer::check_checkpoint_folder() const {
-    if (!description_.run.self_test) return;
-    cluster::on_root(*control_communicator_, [&] {
-        std::error_code problem;
-        std::filesystem::create_directories(checkpoint_folder_, problem);
-        const std::string probe = checkpoint_folder_ + "/probe.tmp";
-        std::ofstream file(probe);
-        file << "a checkpoint could be written here\n";
-        file.close();
-        if (problem || !file)
-            throw usage_error("the checkpoint folder {} cannot be written: {}", checkpoint_folder_,
-                              problem ? problem.message() : system_error_text());
-        std::filesystem::remove(probe, problem);
-    });
-}
-
 void Trainer::start_trace() {
     const auto& place = session_.place();
     trace::TracerOptions options;
@@ -174,14 +186,17 @@ void Trainer::start_trace() {
     options.description = config::to_toml(resolved());
     options.steps_left = steps_ - state_.step;
     options.rank.host = place.host;
-    options.rank.cores = place.cores;
+    const cluster::RankSeat& seat = devices_.placement.seat();
+    options.rank.cores = seat.cores.text();
     options.rank.threads = threads();
-    if (devices_.on_gpu()) options.rank.gpu = devices_.name;
+    if (!seat.numa_nodes.empty()) options.rank.numa_node = seat.numa_nodes.front();
+    if (devices_.on_gpu()) options.rank.gpu = devices_.name + " " + seat.gpu;
+    options.rank.network = fmt::format("{}", fmt::join(seat.network, ", "));
     options.rank.data = groups_.place.data;
     options.rank.tensor = groups_.place.tensor;
     options.rank.pipeline = groups_.place.pipeline;
     options.rank.context = groups_.place.context;
-    tracer_ = std::make_unique<trace::Tracer>(std::move(options), session_.make_world_communicator());
+    tracer_ = std::make_unique<trace::Tracer>(std::move(options), session_.make_world_communicator("trace"));
     regions_.initialization = tracer_->region("initialization");
     regions_.epoch = tracer_->region("epoch");
     regions_.step = tracer_->region("epoch/step", trace::Detail::step);
@@ -206,11 +221,19 @@ void Trainer::start_trace() {
                 tracer_->region(fmt::format("epoch/step/{}/block_{}", direction, block), trace::Detail::layer));
     tracer_->begin(regions_.initialization);
 
+    // Before the activations, so that what it needs of a GPU's memory is free.
+    double product_flops = 0;
+    if (description_.run.self_test)
+        product_flops = run_self_test({session_, *control_communicator_, devices_, grid_, groups_,
+                                       compute_type(description_.precision.compute), run_path_, folder_test_});
     make_pipeline();
     say_memory_plan();
-    say_rates();
+    say_rates(product_flops);
     if (folder_) folder_->open_metrics(state_.step);
     progress_ = std::make_unique<Progress>(state_.step);
+    if (session_.size() > 1 && regions_.communication >= 0)
+        slow_ranks_.emplace(*control_communicator_, groups_.place.pipeline, place.host,
+                            devices_.on_gpu() && sync_mode() != SyncMode::phase ? few_timed_steps : timed_steps);
     tracer_->end(regions_.initialization);
 }
 
@@ -273,11 +296,12 @@ void Trainer::build() {
     padding_ = std::llround(control_communicator_->all_sum(counts ? static_cast<double>(optimizer_->padding()) : 0));
 
     writer_ = std::make_unique<checkpoint::Writer>(checkpoint_folder_, description_.checkpoint.keep,
-                                                   session_.make_world_communicator());
+                                                   session_.make_world_communicator("checkpoint"));
     log::info("lockstep {} ({}), {}: {} rank{} x {} thread{} on {}", version(), commit(), devices_.name,
               session_.size(), session_.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s",
               session_.place().host);
     if (!devices_.why_no_gpu.empty()) log::info("no GPU is used: {}", devices_.why_no_gpu);
+    cluster::say_placement(devices_.placement, session_, *control_communicator_);
     if (session_.size() > 1)
         log::info("grid: data {} x tensor {} x pipeline {} x context {}; what ranks tell each other travels by {}",
                   grid_.data, grid_.tensor, grid_.pipeline, grid_.context, devices_.carrier);
@@ -371,14 +395,15 @@ void Trainer::say_memory_plan() const {
 }
 
 // What the rates in the log mean.
-void Trainer::say_rates() {
+void Trainer::say_rates(double product_flops) {
     const auto& model = description_.model;
     const std::int64_t length = description_.batch.length;
     model_flop_per_token_ = model::training_flop_per_token(model, length);
     hardware_flop_per_token_ = model_flop_per_token_;
     if (description_.parallel.recompute == "full")
         hardware_flop_per_token_ += model::recomputed_flop_per_token(model, length);
-    const Peak peak = find_peak(devices_, compute_type(description_.precision.compute), description_.run.peak_tflops);
+    const Peak peak =
+        find_peak(devices_, compute_type(description_.precision.compute), description_.run.peak_tflops, product_flops);
     peak_flops_ = peak.flops;
     log::info(
         "model TFLOP/s: three times the forward pass's matrix products and mixing, per rank; hardware TFLOP/s: with "

@@ -194,6 +194,7 @@ class Workplace {
             write_file(path_ / "text" / (std::to_string(i) + ".txt"), make_text(7000, static_cast<std::uint64_t>(i)));
         write_file(path_ / "run.toml", R"([run]
 name = "small"
+self_test = false
 [model]
 mixer = "ttt-linear"
 width = 64

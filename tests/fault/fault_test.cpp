@@ -190,6 +190,8 @@ Result lose_a_rank(const fs::path& folder, const std::string& fault) {
     Result result = run("train run.toml", folder, 3, "LOCKSTEP_FAULT=" + fault);
     BOOST_TEST(!result.timed_out);
     BOOST_TEST(result.seconds < 15);
+    // What it says is written by the witness, which may come after mpirun's end.
+    BOOST_TEST(wait_until([&] { return status_of(folder)["state"] != "running"; }, 5), result);
     if (result.exit_code == 1) {  // it could still speak, also for rank 0
         BOOST_TEST(status_of(folder)["state"] == "failed");
         BOOST_TEST(status_of(folder)["step"] == 11);
@@ -229,6 +231,25 @@ BOOST_AUTO_TEST_CASE(a_rank_is_killed) {
     const Workplace place;
     const Result result = lose_a_rank(place.path(), "step_end:2:11:kill");
     BOOST_TEST(result.exit_code != 0, result);
+    // The launcher kills the others at once; the witness says which one it was.
+    BOOST_TEST(count_of(read_file(run_folder(place.path()) / "log.txt"), "rank 2 of 3 (process ") == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_throws_in_the_middle_of_a_step) {
+    const Workplace place;
+    const Result result = lose_a_rank(place.path(), "gradient:2:11:throw");
+    BOOST_TEST(result.exit_code == 1, result);
+    BOOST_TEST(count_of(result.error, "injected fault at gradient on rank 2 in step 11") == 1u, result);
+}
+
+BOOST_AUTO_TEST_CASE(the_only_rank_is_killed) {
+    const Workplace place;
+    const Result result = run("train run.toml", place.path(), 0, "LOCKSTEP_FAULT=step_end:0:6:kill");
+    BOOST_TEST(result.exit_code == 128 + SIGKILL, result);
+    BOOST_TEST_REQUIRE(wait_until([&] { return status_of(place.path())["state"] == "lost"; }, 10));
+    BOOST_TEST(status_of(place.path())["step"] == 6);
+    check_exit(run("train run.toml --resume auto", place.path()), 0);
+    BOOST_TEST(status_of(place.path())["state"] == "finished");
 }
 
 BOOST_AUTO_TEST_CASE(the_first_rank_is_killed_before_a_checkpoint_gets_its_name) {
@@ -240,6 +261,114 @@ BOOST_AUTO_TEST_CASE(the_first_rank_is_killed_before_a_checkpoint_gets_its_name)
     BOOST_TEST(!fs::exists(checkpoint_file(place.path(), 6)));
     check_exit(run("train run.toml --resume auto", place.path(), 3), 0);
     BOOST_TEST((checkpoints_in(place.path()) == std::vector<std::string>{"step-00000008.h5", "step-00000012.h5"}));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+BOOST_AUTO_TEST_SUITE(watchdog)
+
+namespace {
+
+std::string report_in(const fs::path& folder, const std::string& beginning) {
+    std::string text;
+    for (const std::string& name : names_in(run_folder(folder)))
+        if (name.rfind(beginning, 0) == 0) text += read_file(run_folder(folder) / name);
+    return text;
+}
+
+// A rank that does nothing any more ends the run with exit code 5; the report names it and what it misses.
+void stand_still(int ranks, const std::string& fault, const std::string& settings, const std::string& named,
+                 const std::string& missing) {
+    const Workplace place;
+    const Result result =
+        run("train run.toml --set watchdog.seconds=3 " + settings, place.path(), ranks, "LOCKSTEP_FAULT=" + fault);
+    check_exit(result, 5);
+    BOOST_TEST(result.seconds < 20);
+    BOOST_TEST(count_of(result.error, "the watchdog saw no progress for 3.0 s: " + named) == 1u, result);
+    const Json status = status_of(place.path());
+    BOOST_TEST(status["state"] == "failed");
+    BOOST_TEST(status["exit_code"] == 5);
+    BOOST_TEST(contains(status["reason"].get<std::string>(), named), status["reason"]);
+    const std::string report = report_in(place.path(), "watchdog-");
+    BOOST_TEST(contains(report, named), report);
+    BOOST_TEST(contains(report, missing), report);
+    for (int rank = 0; rank < ranks; ++rank)
+        BOOST_TEST(contains(report, "The last communications of rank " + std::to_string(rank)), report);
+    for (const auto& name : checkpoints_in(place.path()))
+        if (name.find(".tmp") == std::string::npos)
+            check_whole(place.path(), place.path() / "checkpoints" / "small" / name);
+    // Nothing is left lying about, and the run goes on.
+    for (const std::string& name : names_in(run_folder(place.path()))) BOOST_TEST(name.front() != '.', name);
+    check_exit(run("train run.toml --resume auto", place.path(), ranks), 0);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_rank_is_stopped) {
+    stand_still(3, "step_end:1:11:stop", "", "rank 1 (", "stopped");
+}
+
+BOOST_AUTO_TEST_CASE(the_first_rank_is_stopped) {
+    stand_still(2, "gradient:0:6:stop", "", "rank 0 (", "not begun by 0");
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_hangs_in_the_middle_of_a_step) {
+    stand_still(3, "gradient:2:6:hang", "", "rank 2 (", "not begun by 2");
+}
+
+BOOST_AUTO_TEST_CASE(a_stage_of_a_pipeline_hangs) {
+    stand_still(2, "gradient:0:6:hang", "--set parallel.pipeline=2", "rank 0 (", "receive from rank 0 in activations");
+}
+
+BOOST_AUTO_TEST_CASE(the_only_rank_hangs) {
+    stand_still(1, "gradient:0:6:hang", "", "rank 0 (", "works");
+}
+
+BOOST_AUTO_TEST_CASE(the_first_step_has_its_own_limit) {
+    const Workplace place;
+    const Result result = run("train run.toml --set watchdog.seconds=0 --set watchdog.first_step_seconds=2",
+                              place.path(), 2, "LOCKSTEP_FAULT=gradient:1:1:hang");
+    check_exit(result, 5);
+    BOOST_TEST(contains(result.error, "the watchdog saw no progress for 2.0 s: rank 1 ("), result);
+}
+
+BOOST_AUTO_TEST_CASE(a_job_that_was_suspended_goes_on) {
+    const Workplace place;
+    Process process(command_line("train run.toml --set schedule.steps=1000000 --set watchdog.seconds=2", 2),
+                    place.path());
+    BOOST_TEST_REQUIRE(wait_until([&] { return !metrics_of(place.path()).empty(); }));
+    // The ranks are in process groups of their own; their recorders are not asked, their numbers are.
+    std::vector<pid_t> ranks;
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+        std::error_code ignored;
+        if (fs::read_symlink(entry.path() / "cwd", ignored) == place.path() &&
+            contains(fs::read_symlink(entry.path() / "exe", ignored).string(), "lockstep"))
+            ranks.push_back(std::atoi(entry.path().filename().c_str()));
+    }
+    BOOST_TEST(ranks.size() >= 2u);
+    for (const pid_t rank : ranks) ::kill(rank, SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    const auto before = metrics_of(place.path()).size();
+    for (const pid_t rank : ranks) ::kill(rank, SIGCONT);
+    BOOST_TEST(wait_until([&] { return metrics_of(place.path()).size() > before + 5; }, 10));
+    write_file(run_folder(place.path()) / "stop", "");
+    check_exit(process.wait(), 4);
+}
+
+BOOST_AUTO_TEST_CASE(where_is_answered) {
+    const Workplace place;
+    Process process(command_line("train run.toml --set schedule.steps=1000000", 3), place.path());
+    BOOST_TEST_REQUIRE(wait_until([&] { return !metrics_of(place.path()).empty(); }));
+    for (const int times : {1, 2}) {
+        write_file(run_folder(place.path()) / "where", "");
+        BOOST_TEST(wait_until([&] { return !fs::exists(run_folder(place.path()) / "where"); }, 10));
+        BOOST_TEST(wait_until(
+            [&] { return count_of(process.error_so_far(), "where: ") >= static_cast<std::size_t>(times); }, 5));
+        const std::string report = report_in(place.path(), "where-");
+        for (const char* part : {"Where the ranks are", "of rank 0, oldest first", "of rank 2, oldest first"})
+            BOOST_TEST(contains(report, part), report);
+    }
+    write_file(run_folder(place.path()) / "stop", "");
+    check_exit(process.wait(), 4);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -36,7 +36,7 @@ std::string nccl_version_text() {
 
 class NoSource final : public CommunicatorSource {
   public:
-    std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use) override {
+    std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use, const std::string&) override {
         LOCKSTEP_ASSERT(ranks == std::vector<int>{0});
         return make_solo_communicator();
     }
@@ -50,9 +50,9 @@ class StagedSource final : public CommunicatorSource {
   public:
     StagedSource(std::shared_ptr<CudaContext> context, std::string carrier)
         : context_(std::move(context)), carrier_(std::move(carrier)) {}
-    std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use use) override {
+    std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use use, const std::string& name) override {
         if (ranks.size() == 1) return make_solo_communicator();
-        return std::make_unique<StagedCommunicator>(ranks, use, context_);
+        return std::make_unique<StagedCommunicator>(ranks, use, name, context_);
     }
     const std::string& carrier() const override { return carrier_; }
 
@@ -68,9 +68,9 @@ class NcclSource final : public CommunicatorSource {
         : context_(std::move(context)), carrier_(std::move(carrier)) {
         context_->set_while_waiting([process = process_] { process->check_others(); });
     }
-    std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use use) override {
+    std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use use, const std::string& name) override {
         if (ranks.size() == 1) return make_solo_communicator();
-        return std::make_unique<NcclCommunicator>(ranks, use, context_, process_);
+        return std::make_unique<NcclCommunicator>(ranks, use, name, context_, process_);
     }
     const std::string& carrier() const override { return carrier_; }
 
@@ -87,7 +87,7 @@ std::unique_ptr<CommunicatorSource> make_gpu_communicator_source(std::shared_ptr
                                                                  const std::string& gpu) {
     const std::vector<int> all = all_ranks();
     if (all.size() == 1) return std::make_unique<NoSource>();
-    MpiCommunicator world(all, Use::collectives);
+    MpiCommunicator world(all, Use::collectives, "GPUs");
     std::string why_staged;
     if (any_shared(world, gpu)) why_staged = ", since ranks share a GPU";
 #if defined(LOCKSTEP_NCCL)

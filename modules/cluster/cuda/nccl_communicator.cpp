@@ -86,9 +86,9 @@ class NcclTransfer final : public Transfer {
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(const std::vector<int>& ranks, Use use, std::shared_ptr<CudaContext> context,
-                                   std::shared_ptr<NcclProcess> process)
-    : MpiCommunicator(ranks, use),
+NcclCommunicator::NcclCommunicator(const std::vector<int>& ranks, Use use, const std::string& name,
+                                   std::shared_ptr<CudaContext> context, std::shared_ptr<NcclProcess> process)
+    : MpiCommunicator(ranks, use, name),
       context_(std::move(context)),
       process_(std::move(process)),
       collectives_(*this, process_, *context_) {
@@ -105,19 +105,21 @@ void NcclCommunicator::synchronize() {
     process_->check_others();
 }
 
-void NcclCommunicator::begin(const char* name, Tensor values,
+void NcclCommunicator::begin(FlightKind kind, Tensor values,
                              const std::function<void(ncclComm_t, cudaStream_t)>& issue) {
     const bool waiting = sync_mode() == SyncMode::collective;
+    const std::string name = flight_kind_name(kind);
+    static_cast<void>(note(kind, values.bytes(), -1, true));
     if (waiting) {
         synchronize();
-        meet(("NCCL " + std::string(name)).c_str(), values.bytes());
+        meet(("NCCL " + name).c_str(), values.bytes());
     }
     context_->order(context_->compute(), collectives_.stream());
     issue(collectives_.get(), collectives_.stream());
     any_begun_ = true;
     if (waiting) {
         synchronize();
-        meet(("end of the NCCL " + std::string(name)).c_str(), values.bytes());
+        meet(("end of the NCCL " + name).c_str(), values.bytes());
     }
 }
 
@@ -127,7 +129,7 @@ void NcclCommunicator::all_reduce(Tensor values, Reduce operation) {
 }
 
 void NcclCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
-    begin("all-reduce", values, [&](ncclComm_t nccl, cudaStream_t stream) {
+    begin(FlightKind::all_reduce, values, [&](ncclComm_t nccl, cudaStream_t stream) {
         collectives_.check(ncclAllReduce(values.data(), values.data(), static_cast<std::size_t>(values.count()),
                                          nccl_type(values.type()), nccl_operation(operation), nccl, stream),
                            "an all-reduce");
@@ -137,7 +139,7 @@ void NcclCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
 void NcclCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) {
     const std::vector<Tensor> parts = parts_of(values, cuts, size());
     const ncclDataType_t type = nccl_type(values.type());
-    begin("reduce-scatter", values, [&](ncclComm_t nccl, cudaStream_t stream) {
+    begin(FlightKind::reduce_scatter, values, [&](ncclComm_t nccl, cudaStream_t stream) {
         const auto check = [&](ncclResult_t result) { collectives_.check(result, "a reduce-scatter"); };
         if (equal(parts)) {
             const Tensor own = parts[static_cast<std::size_t>(rank())];
@@ -155,7 +157,7 @@ void NcclCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std
 
 void NcclCommunicator::begin_all_gather(Tensor values, const std::vector<std::int64_t>& cuts) {
     const std::vector<Tensor> parts = parts_of(values, cuts, size());
-    begin("all-gather", values, [&](ncclComm_t nccl, cudaStream_t stream) {
+    begin(FlightKind::all_gather, values, [&](ncclComm_t nccl, cudaStream_t stream) {
         const auto check = [&](ncclResult_t result) { collectives_.check(result, "an all-gather"); };
         if (equal(parts)) {
             const Tensor own = parts[static_cast<std::size_t>(rank())];
@@ -190,6 +192,7 @@ std::unique_ptr<Transfer> NcclCommunicator::begin_transfer(const NcclChannel& ch
 
 std::unique_ptr<Transfer> NcclCommunicator::begin_send(Tensor values, int to, int tag) {
     check_transfer(to, tag);
+    static_cast<void>(note(FlightKind::send, values.bytes(), to, true));
     const NcclChannel& way = channel(rank(), to);
     return begin_transfer(way, [&] {
         if (values.count() > 0)
@@ -199,6 +202,7 @@ std::unique_ptr<Transfer> NcclCommunicator::begin_send(Tensor values, int to, in
 
 std::unique_ptr<Transfer> NcclCommunicator::begin_receive(Tensor values, int from, int tag) {
     check_transfer(from, tag);
+    static_cast<void>(note(FlightKind::receive, values.bytes(), from, true));
     const NcclChannel& way = channel(from, rank());
     return begin_transfer(way, [&] {
         if (values.count() > 0)

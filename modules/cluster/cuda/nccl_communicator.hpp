@@ -15,8 +15,8 @@ namespace lockstep::cluster {
 class NcclCommunicator final : public MpiCommunicator {
   public:
     // Collective over `ranks`.
-    NcclCommunicator(const std::vector<int>& ranks, Use use, std::shared_ptr<CudaContext> context,
-                     std::shared_ptr<NcclProcess> process);
+    NcclCommunicator(const std::vector<int>& ranks, Use use, const std::string& name,
+                     std::shared_ptr<CudaContext> context, std::shared_ptr<NcclProcess> process);
     using MpiCommunicator::all_reduce;
     void all_reduce(Tensor values, Reduce operation) override;
     void begin_all_reduce(Tensor values, Reduce operation) override;
@@ -27,7 +27,7 @@ class NcclCommunicator final : public MpiCommunicator {
     std::unique_ptr<Transfer> begin_receive(Tensor values, int from, int tag) override;
 
   private:
-    void begin(const char* name, Tensor values, const std::function<void(ncclComm_t, cudaStream_t)>& issue);
+    void begin(FlightKind kind, Tensor values, const std::function<void(ncclComm_t, cudaStream_t)>& issue);
     void synchronize();
     // Where messages between these ranks travel.
     const NcclChannel& channel(int from, int to) const;

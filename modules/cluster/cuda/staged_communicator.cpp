@@ -15,8 +15,9 @@ std::size_t buffer_bytes() {
 }
 }  // namespace
 
-StagedCommunicator::StagedCommunicator(const std::vector<int>& ranks, Use use, std::shared_ptr<CudaContext> context)
-    : MpiCommunicator(ranks, use), context_(std::move(context)), pool_(std::make_shared<StagingPool>()) {
+StagedCommunicator::StagedCommunicator(const std::vector<int>& ranks, Use use, const std::string& name,
+                                       std::shared_ptr<CudaContext> context)
+    : MpiCommunicator(ranks, use, name), context_(std::move(context)), pool_(std::make_shared<StagingPool>()) {
     for (Buffer& buffer : buffers_) buffer.memory = PinnedMemory(buffer_bytes());
 }
 

@@ -16,7 +16,8 @@ namespace lockstep::cluster {
 class StagedCommunicator final : public MpiCommunicator {
   public:
     // Collective over `ranks`.
-    StagedCommunicator(const std::vector<int>& ranks, Use use, std::shared_ptr<CudaContext> context);
+    StagedCommunicator(const std::vector<int>& ranks, Use use, const std::string& name,
+                       std::shared_ptr<CudaContext> context);
     ~StagedCommunicator() override;
     using MpiCommunicator::all_reduce;
     void all_reduce(Tensor values, Reduce operation) override;

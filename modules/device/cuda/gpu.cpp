@@ -64,6 +64,8 @@ const char* gpu_support() {
 Gpus find_gpus() {
     // Work that waits on one stream is not to hold up others: as many hardware queues as CUDA has. Before CUDA starts.
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    // CUDA_VISIBLE_DEVICES then counts as the system and job schedulers do.
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
     Gpus gpus;
     int count = 0;
     const cudaError_t result = cudaGetDeviceCount(&count);

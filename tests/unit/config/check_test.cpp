@@ -88,8 +88,6 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
 
 BOOST_AUTO_TEST_CASE(what_this_version_does_not_do_is_said) {
     const std::vector<Case> cases = {
-        {{"watchdog.seconds=5"}, "no watchdog"},
-        {{"watchdog.first_step_seconds=5"}, "no watchdog"},
         {{"model.frozen=[\"embedding\"]"}, "model.frozen"},
     };
     for (const Case& later : cases) {

@@ -24,6 +24,7 @@ TracerOptions options_for(const std::string& folder, std::int64_t steps = 10) {
     options.steps_left = steps;
     options.event_every = 5;
     options.rank.host = "here";
+    options.rank.network = "mlx5_0, mlx5_1";
     options.rank.threads = 3;
     return options;
 }
@@ -105,6 +106,7 @@ BOOST_AUTO_TEST_CASE(a_run_is_read_back_as_it_was_traced) {
     BOOST_TEST(file.header().description == "[run]\nname = 'unit'\n");
     BOOST_TEST(file.header().ranks.at(0).host == "here");
     BOOST_TEST(file.header().ranks.at(0).threads == 3);
+    BOOST_TEST(file.header().ranks.at(0).network == "mlx5_0, mlx5_1");
     BOOST_TEST(file.header().detail == "phase");
     BOOST_REQUIRE(file.steps().size() == 10);
     std::vector<double> times, losses, overhead;

@@ -1,0 +1,48 @@
+// Reads the flight recorders of the ranks of this node: of living, stopped and killed ones alike.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/flight_recorder.hpp"
+
+namespace lockstep::cluster {
+
+struct FlightOperation {
+    std::uint64_t number = 0;  // among its group's collectives, or its messages, from 1
+    std::string group;
+    FlightKind kind = FlightKind::barrier;
+    std::uint64_t bytes = 0;
+    int peer = -1;  // of a message: a rank of the world
+    bool on_device = false, done = false;
+    double begun_ago = 0, seconds = 0;  // since it began; until it ended, or until now
+};
+
+struct FlightGroup {
+    std::string name;
+    std::vector<int> members;                     // of the world; empty where they are too many to note
+    std::uint64_t collectives = 0, messages = 0;  // begun
+};
+
+struct FlightState {
+    int rank = 0, ranks = 1;
+    std::int64_t process = 0;
+    std::string host;
+    FlightStage stage = FlightStage::running;
+    std::int64_t step = 0;
+    std::string region;        // "epoch/step/forward"; "" where none is open
+    double quiet_seconds = 0;  // since it was last seen to do anything
+    std::optional<FlightOperation> waiting;
+    std::vector<FlightGroup> groups;
+    std::vector<FlightOperation> operations;  // the last ones, oldest first
+};
+
+// Nothing where `path` is not a whole recorder of this program. At most `most_operations` are taken.
+std::optional<FlightState> read_flight(const std::string& path, std::size_t most_operations);
+
+// What a process of this node is doing: 'R' runs, 'S' and 'D' wait, 'T' is stopped, 'Z' has died, '-' is gone.
+char process_state(std::int64_t process);
+
+}  // namespace lockstep::cluster

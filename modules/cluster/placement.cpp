@@ -1,0 +1,182 @@
+#include "cluster/placement.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "cluster/binding.hpp"
+#include "cluster/mpi_check.hpp"
+#include "cluster/rank_map_text.hpp"
+#include "device/parallel.hpp"
+
+namespace lockstep::cluster {
+namespace {
+
+// The first number of OMP_NUM_THREADS ("8" or, for nested regions, "8,2"); 0 when it gives none.
+int threads_of_environment() {
+    const char* text = std::getenv("OMP_NUM_THREADS");
+    if (text == nullptr) return 0;
+    int threads = 0;
+    const auto [end, problem] = std::from_chars(text, text + std::strlen(text), threads);
+    constexpr int most = 1 << 16;
+    const bool taken = problem == std::errc() && (*end == '\0' || *end == ',') && threads > 0 && threads < most;
+    return taken ? threads : 0;
+}
+
+void use_environment(Placement& placement) {
+    const int threads = threads_of_environment();
+    if (threads == 0) return;
+    placement.threads_given = threads != placement.seat().threads;
+    placement.seat().threads = threads;
+}
+
+// Texts of any length of all ranks of a communicator, on every rank.
+std::vector<std::string> all_texts(const std::string& own, MPI_Comm communicator) {
+    int size = 0;
+    LOCKSTEP_MPI(MPI_Comm_size, communicator, &size);
+    const int length = static_cast<int>(own.size());
+    std::vector<int> lengths(static_cast<std::size_t>(size)), starts;
+    LOCKSTEP_MPI(MPI_Allgather, &length, 1, MPI_INT, lengths.data(), 1, MPI_INT, communicator);
+    int total = 0;
+    for (const int one : lengths) {
+        starts.push_back(total);
+        total += one;
+    }
+    std::string all(static_cast<std::size_t>(total), '\0');
+    LOCKSTEP_MPI(MPI_Allgatherv, own.data(), length, MPI_CHAR, all.data(), lengths.data(), starts.data(), MPI_CHAR,
+                 communicator);
+    std::vector<std::string> texts;
+    for (std::size_t i = 0; i < lengths.size(); ++i)
+        texts.push_back(all.substr(static_cast<std::size_t>(starts[i]), static_cast<std::size_t>(lengths[i])));
+    return texts;
+}
+
+// What rank 0 needs of a rank for the log.
+struct Line {
+    std::string host, hardware, seat;
+    std::vector<std::string> remarks;  // of a node's first rank only
+};
+
+std::string text_of(const Line& line) {
+    nlohmann::json json = {
+        {"host", line.host}, {"hardware", line.hardware}, {"seat", line.seat}, {"remarks", line.remarks}};
+    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+Line line_of(const std::string& text) {
+    const auto json = nlohmann::json::parse(text);
+    return {json.at("host"), json.at("hardware"), json.at("seat"), json.at("remarks")};
+}
+
+struct Node {
+    std::string host, hardware;
+    std::vector<int> ranks;
+    std::vector<std::string> seats, remarks;
+    bool like(const Node& other) const { return hardware == other.hardware && seats == other.seats; }
+};
+
+std::vector<Node> by_node(const std::vector<std::string>& texts) {
+    std::vector<Node> nodes;
+    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+        const Line line = line_of(texts[rank]);
+        auto node = std::find_if(nodes.begin(), nodes.end(), [&](const Node& one) { return one.host == line.host; });
+        if (node == nodes.end()) node = nodes.insert(nodes.end(), Node{line.host, line.hardware, {}, {}, {}});
+        node->ranks.push_back(static_cast<int>(rank));
+        node->seats.push_back(line.seat);
+        if (!line.remarks.empty()) node->remarks = line.remarks;
+    }
+    return nodes;
+}
+
+void say_node(const Node& node) {
+    constexpr std::size_t most = 16;
+    for (std::size_t i = 0; i < std::min(most, node.ranks.size()); ++i)
+        log::info("rank {} on {}: {}", node.ranks[i], node.host, node.seats[i]);
+    if (node.ranks.size() > most)
+        log::info("{} more ranks on {}; lockstep topo shows all", node.ranks.size() - most, node.host);
+    for (const std::string& remark : node.remarks) log::info("on {}, ranks counted from 0: {}", node.host, remark);
+}
+
+}  // namespace
+
+Placement place_ranks(const Session& session, const std::vector<std::string>& gpus) {
+    Placement placement;
+    placement.topology = session.topology();
+    placement.hardware = read_hardware(*placement.topology);
+    placement.local_rank = session.place().local_rank;
+    MPI_Comm node = MPI_COMM_NULL;
+    LOCKSTEP_MPI(MPI_Comm_split, MPI_COMM_WORLD, session.place().node, session.rank(), &node);
+    std::vector<RankRequest> requests;
+    const nlohmann::json own = {{"allowed", session.allowed().text()}, {"gpus", gpus}};
+    for (const std::string& text : all_texts(own.dump(), node)) {
+        const auto json = nlohmann::json::parse(text);
+        requests.push_back({CpuSet::parse(json.at("allowed").get<std::string>()), json.at("gpus")});
+    }
+    LOCKSTEP_MPI(MPI_Comm_free, &node);
+    placement.map = map_ranks(placement.hardware, requests);
+    use_environment(placement);
+    return placement;
+}
+
+Placement place_alone(const std::vector<std::string>& gpus) {
+    Placement placement;
+    placement.topology = std::make_shared<const Topology>(Topology::live());
+    placement.hardware = read_hardware(*placement.topology);
+    placement.map = map_ranks(placement.hardware, {{placement.topology->process_binding(), gpus}});
+    use_environment(placement);
+    return placement;
+}
+
+void take_seat(Placement& placement, bool on_gpu, bool bind_too) {
+    set_threads(placement.seat().threads);
+    placement.bound = bind_too;
+    if (bind_too) bind_process(placement.topology, placement.seat(), on_gpu);
+}
+
+void say_placement(const Placement& placement, const Session& session, Communicator& world) {
+    const RankSeat& seat = placement.seat();
+    Line own{session.place().host, hardware_text(placement.hardware), seat_text(seat), {}};
+    if (placement.threads_given) own.seat += " (OMP_NUM_THREADS)";
+    if (placement.local_rank == 0) own.remarks = placement.map.remarks;
+    const std::string text = text_of(own);
+    // Blocks of one size: the longest.
+    const auto width = static_cast<std::size_t>(world.all_maximum(static_cast<std::int64_t>(text.size())));
+    std::string block = text;
+    block.resize(width, ' ');
+    const std::vector<char> all = world.gather(block.data(), width, 0);
+    if (session.rank() != 0) return;
+    std::vector<std::string> texts;
+    for (std::size_t at = 0; at < all.size(); at += width) texts.emplace_back(all.data() + at, width);
+
+    const std::vector<Node> nodes = by_node(texts);
+    log::info("{}{}: {}", nodes.front().host, nodes.size() > 1 ? ", the first node" : "", nodes.front().hardware);
+    say_node(nodes.front());
+    constexpr std::size_t most_others = 4;
+    std::vector<const Node*> others;
+    std::string different;
+    for (const Node& node : nodes) {
+        if (node.hardware != nodes.front().hardware)
+            different += fmt::format("{}{} has {}", different.empty() ? "" : "; ", node.host, node.hardware);
+        const bool known = node.like(nodes.front()) ||
+                           std::any_of(others.begin(), others.end(), [&](const Node* one) { return one->like(node); });
+        if (!known) others.push_back(&node);
+    }
+    for (std::size_t i = 0; i < std::min(most_others, others.size()); ++i) say_node(*others[i]);
+    if (others.size() > most_others) log::info("{} more nodes have maps of their own", others.size() - most_others);
+    if (!different.empty())
+        log::warning("the nodes differ, and steps wait for the slowest: {} has {}; {}", nodes.front().host,
+                     nodes.front().hardware, different);
+    if (nodes.size() > 1)
+        log::info("{} ranks on {} nodes{}", session.size(), nodes.size(),
+                  others.empty() ? ", each as on the first" : "");
+    log::info("{}", placement.bound ? "ranks, threads and memory are bound as shown"
+                                    : "nothing is bound (run.bind = false): the system moves threads as it likes");
+}
+
+}  // namespace lockstep::cluster

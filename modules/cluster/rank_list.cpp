@@ -1,0 +1,58 @@
+#include "cluster/rank_list.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstddef>
+#include <string_view>
+
+namespace lockstep::cluster {
+namespace {
+
+// Takes a number off the front of `text`; false where there is none.
+bool take_number(std::string_view& text, int& number) {
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (problem != std::errc() || number < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    return true;
+}
+bool take(std::string_view& text, char letter) {
+    if (text.empty() || text.front() != letter) return false;
+    text.remove_prefix(1);
+    return true;
+}
+
+}  // namespace
+
+std::string rank_list_text(const std::vector<int>& ranks) {
+    std::string text;
+    for (std::size_t first = 0; first < ranks.size();) {
+        std::size_t last = first;
+        const int step = first + 1 < ranks.size() ? ranks[first + 1] - ranks[first] : 1;
+        while (last + 1 < ranks.size() && ranks[last + 1] - ranks[last] == step) ++last;
+        if (last == first + 1 && step != 1) last = first;  // two far apart are no run
+        if (!text.empty()) text += ',';
+        text += std::to_string(ranks[first]);
+        if (last > first) text += fmt::format("-{}", ranks[last]);
+        if (last > first && step != 1) text += fmt::format(":{}", step);
+        first = last + 1;
+    }
+    return text;
+}
+
+std::vector<int> rank_list_from(const std::string& text) {
+    std::vector<int> ranks;
+    std::string_view rest = text;
+    while (!rest.empty()) {
+        int first = 0, last = 0, step = 1;
+        if (!take_number(rest, first)) return {};
+        last = first;
+        if (take(rest, '-') && !take_number(rest, last)) return {};
+        if (take(rest, ':') && !take_number(rest, step)) return {};
+        if (step < 1 || last < first || (!rest.empty() && !take(rest, ','))) return {};
+        for (int rank = first; rank <= last; rank += step) ranks.push_back(rank);
+    }
+    return ranks;
+}
+
+}  // namespace lockstep::cluster

@@ -1,0 +1,13 @@
+// Lists of ranks as short text: "0-3,8-14:2" is 0 1 2 3 8 10 12 14.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep::cluster {
+
+std::string rank_list_text(const std::vector<int>& ranks);  // ascending
+// Empty for text that is none of rank_list_text's.
+std::vector<int> rank_list_from(const std::string& text);
+
+}  // namespace lockstep::cluster

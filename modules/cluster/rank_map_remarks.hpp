@@ -1,0 +1,14 @@
+// What a person should know about a map of ranks: sentences for RankMap::remarks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cluster/rank_map.hpp"
+
+namespace lockstep::cluster {
+
+std::vector<std::string> remarks_on(const Hardware& hardware, const std::vector<RankRequest>& requests,
+                                    const std::vector<RankSeat>& seats);
+
+}  // namespace lockstep::cluster

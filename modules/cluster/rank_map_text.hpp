@@ -1,0 +1,22 @@
+// A map of ranks for people: a table, a drawing of the node, lines for the log.
+#pragma once
+
+#include <string>
+
+#include "base/table.hpp"
+#include "cluster/rank_map.hpp"
+
+namespace lockstep::cluster {
+
+Table rank_table(const RankMap& map);
+
+// Packages, NUMA nodes, cores, GPUs and network cards, and which ranks sit where.
+std::string draw_node(const Hardware& hardware, const RankMap& map);
+
+// "cores 0-7 (NUMA node 0), 8 threads, GPU 0000:1b:00.0, network mlx5_0".
+std::string seat_text(const RankSeat& seat);
+
+// "2 packages, 4 NUMA nodes, 32 cores with 2 hardware threads each, 4 GPUs".
+std::string hardware_text(const Hardware& hardware);
+
+}  // namespace lockstep::cluster

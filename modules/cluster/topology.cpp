@@ -1,0 +1,119 @@
+#include "cluster/topology.hpp"
+
+#include <hwloc.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "base/error.hpp"
+
+namespace lockstep::cluster {
+namespace {
+
+// Everything but the loading. Without the filter there are no GPUs and network cards.
+void prepare(hwloc_topology_t topology, unsigned long flags) {
+    flags |= HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED;
+    if (hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) != 0 ||
+        hwloc_topology_set_flags(topology, flags) != 0)
+        throw fault_error("hwloc could not be set up: {}", system_error_text());
+}
+
+hwloc_topology_t started() {
+    hwloc_topology_t topology = nullptr;
+    if (hwloc_topology_init(&topology) != 0) throw fault_error("hwloc could not start: {}", system_error_text());
+    return topology;
+}
+
+}  // namespace
+
+void Topology::Destroy::operator()(hwloc_topology* topology) const {
+    hwloc_topology_destroy(topology);
+}
+
+void FreeBitmap::operator()(hwloc_bitmap_s* bitmap) const {
+    hwloc_bitmap_free(bitmap);
+}
+
+Topology::Topology(hwloc_topology* topology) : topology_(topology) {}
+
+Topology Topology::live() {
+    Topology result(started());
+    prepare(result.get(), 0);
+    if (hwloc_topology_load(result.get()) != 0)
+        throw fault_error("hwloc could not read this machine: {}", system_error_text());
+    return result;
+}
+
+Topology Topology::from_xml(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw usage_error("{} cannot be read: {}", path, system_error_text());
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (file.bad()) throw usage_error("{} cannot be read: {}", path, system_error_text());
+    if (text.find("<topology") == std::string::npos)
+        throw usage_error("{} is not a topology of hwloc; write one on the node with: lstopo --of xml node.xml", path);
+    Topology result(started());
+    prepare(result.get(), 0);
+    // hwloc counts the terminating zero.
+    if (hwloc_topology_set_xmlbuffer(result.get(), text.c_str(), static_cast<int>(text.size() + 1)) != 0 ||
+        hwloc_topology_load(result.get()) != 0)
+        throw damaged_error(
+            "{} is damaged: hwloc {} cannot read this topology; write it again with: lstopo --of xml {}", path,
+            HWLOC_VERSION, path);
+    return result;
+}
+
+Topology Topology::shared(const std::string& xml) {
+    Topology result(started());
+    prepare(result.get(), HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM);
+    if (hwloc_topology_set_xmlbuffer(result.get(), xml.c_str(), static_cast<int>(xml.size() + 1)) != 0 ||
+        hwloc_topology_load(result.get()) != 0)
+        throw fault_error("hwloc could not read the topology that local rank 0 found: {}", system_error_text());
+    return result;
+}
+
+std::string Topology::to_xml() const {
+    char* buffer = nullptr;
+    int length = 0;
+    if (hwloc_topology_export_xmlbuffer(get(), &buffer, &length, 0) != 0)
+        throw fault_error("hwloc could not write the topology as XML: {}", system_error_text());
+    std::string xml(buffer);
+    hwloc_free_xmlbuffer(get(), buffer);
+    return xml;
+}
+
+bool Topology::is_this_machine() const {
+    return hwloc_topology_is_thissystem(get()) != 0;
+}
+
+CpuSet Topology::allowed() const {
+    return cpu_set_of(hwloc_topology_get_allowed_cpuset(get()));
+}
+
+CpuSet Topology::process_binding() const {
+    const auto bound = bitmap_of({});
+    if (!is_this_machine() || hwloc_get_cpubind(get(), bound.get(), HWLOC_CPUBIND_PROCESS) != 0) return allowed();
+    const CpuSet all = cpu_set_of(hwloc_topology_get_complete_cpuset(get()));
+    // On systems that say nothing of bindings, hwloc gives an endless or an empty set.
+    if (hwloc_bitmap_weight(bound.get()) <= 0) return allowed();
+    const CpuSet units = cpu_set_of(bound.get()) & all;
+    return units.empty() ? allowed() : units;
+}
+
+CpuSet cpu_set_of(const hwloc_bitmap_s* bitmap) {
+    std::vector<int> units;
+    if (bitmap == nullptr || hwloc_bitmap_weight(bitmap) < 0) return {};  // an endless set names no units
+    for (int unit = hwloc_bitmap_first(bitmap); unit >= 0; unit = hwloc_bitmap_next(bitmap, unit))
+        units.push_back(unit);
+    return CpuSet(std::move(units));
+}
+
+std::unique_ptr<hwloc_bitmap_s, FreeBitmap> bitmap_of(const CpuSet& set) {
+    std::unique_ptr<hwloc_bitmap_s, FreeBitmap> bitmap(hwloc_bitmap_alloc());
+    bool stored = bitmap != nullptr;
+    for (const int unit : set.units())
+        stored = stored && hwloc_bitmap_set(bitmap.get(), static_cast<unsigned>(unit)) == 0;
+    if (!stored) throw fault_error("there is no memory for a set of processing units");
+    return bitmap;
+}
+
+}  // namespace lockstep::cluster

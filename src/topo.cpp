@@ -1,0 +1,139 @@
+// lockstep topo: where the ranks of a node would run.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/table.hpp"
+#include "cluster/rank_map.hpp"
+#include "cluster/rank_map_text.hpp"
+#include "cluster/topology.hpp"
+#include "command.hpp"
+#include "device/gpu.hpp"
+
+namespace lockstep::commands {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+    std::string xml, device = "auto", format = "text";
+    int ranks = 0;  // 0: by the GPUs in use, else by the NUMA nodes
+};
+
+// PCI bus ids of the GPUs that ranks would compute on.
+std::vector<std::string> usable_gpus(const Options& options, const cluster::Hardware& hardware) {
+    std::vector<std::string> buses;
+    if (options.device == "cpu") return buses;
+    std::string why_none = options.xml + " has no NVIDIA GPU";
+    if (options.xml.empty()) {
+        const Gpus gpus = find_gpus();
+        for (const Gpu& gpu : gpus.list) buses.push_back(gpu.bus);
+        why_none = gpus.why_none;
+    } else {
+        for (const cluster::GpuDevice& gpu : hardware.gpus)
+            if (gpu.vendor == cluster::GpuVendor::nvidia) buses.push_back(gpu.bus);
+    }
+    if (buses.empty() && options.device == "cuda")
+        throw usage_error("the device is to be cuda, but no GPU can be used: {}; choose cpu or auto", why_none);
+    return buses;
+}
+
+int default_ranks(const cluster::Hardware& hardware, const cluster::CpuSet& allowed, std::size_t gpus) {
+    if (gpus > 0) return static_cast<int>(gpus);
+    return static_cast<int>(
+        std::max<std::ptrdiff_t>(1, std::count_if(hardware.numa_nodes.begin(), hardware.numa_nodes.end(),
+                                                  [&](const auto& node) { return node.units.overlaps(allowed); })));
+}
+
+Json json_of(const cluster::Hardware& hardware, const cluster::RankMap& map, const std::vector<std::string>& usable) {
+    Json ranks = Json::array(), gpus = Json::array(), network = Json::array(), nodes = Json::array();
+    for (std::size_t rank = 0; rank < map.seats.size(); ++rank) {
+        const cluster::RankSeat& seat = map.seats[rank];
+        ranks.push_back({{"rank", rank},
+                         {"numa_nodes", seat.numa_nodes},
+                         {"cores", seat.cores.units()},
+                         {"threads", seat.threads},
+                         {"helpers", seat.helpers.units()},
+                         {"gpu", seat.gpu.empty() ? Json() : Json(seat.gpu)},
+                         {"network", seat.network},
+                         {"shares_cores", seat.shares_cores},
+                         {"shares_gpu", seat.shares_gpu},
+                         {"gpu_is_far", seat.gpu_is_far}});
+    }
+    for (const auto& gpu : hardware.gpus)
+        gpus.push_back({{"bus", gpu.bus},
+                        {"name", gpu.name},
+                        {"vendor", vendor_name(gpu.vendor)},
+                        {"near", gpu.near.units()},
+                        {"usable", std::find(usable.begin(), usable.end(), gpu.bus) != usable.end()}});
+    for (const auto& card : hardware.network)
+        network.push_back({{"bus", card.bus}, {"name", card.name}, {"near", card.near.units()}});
+    for (const auto& node : hardware.numa_nodes)
+        nodes.push_back({{"number", node.number}, {"units", node.units.units()}, {"bytes", node.bytes}});
+    return {{"ranks", ranks},
+            {"remarks", map.remarks},
+            {"packages", hardware.packages},
+            {"cores", hardware.cores.size()},
+            {"numa_nodes", nodes},
+            {"gpus", gpus},
+            {"network", network}};
+}
+
+std::string printed(TableFormat format, const cluster::Hardware& hardware, const cluster::RankMap& map,
+                    const std::vector<std::string>& usable) {
+    const std::string table = cluster::rank_table(map).print(format);
+    if (format == TableFormat::csv) return table;
+    if (format == TableFormat::json)
+        return json_of(hardware, map, usable).dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+    const bool markdown = format == TableFormat::markdown;
+    const std::string drawing = cluster::draw_node(hardware, map);
+    std::string out = table + '\n' + (markdown ? "```\n" + drawing + "```\n" : drawing);
+    if (!map.remarks.empty()) out += markdown ? "\nRemarks:\n\n" : "\nremarks:\n";
+    for (const std::string& remark : map.remarks) out += (markdown ? "- " : "  ") + remark + '\n';
+    return out;
+}
+
+int run(const Options& options) {
+    const TableFormat format = table_format(options.format);
+    if (options.device != "auto" && options.device != "cpu" && options.device != "cuda")
+        throw usage_error("the device {} is unknown; there are auto, cpu and cuda", options.device);
+    const cluster::Topology topology =
+        options.xml.empty() ? cluster::Topology::live() : cluster::Topology::from_xml(options.xml);
+    const cluster::Hardware hardware = cluster::read_hardware(topology);
+    const std::vector<std::string> gpus = usable_gpus(options, hardware);
+    const cluster::CpuSet allowed = topology.process_binding();
+    const int ranks = options.ranks > 0 ? options.ranks : default_ranks(hardware, allowed, gpus.size());
+    const std::vector<cluster::RankRequest> requests(static_cast<std::size_t>(ranks), {allowed, gpus});
+    const std::string text = printed(format, hardware, map_ranks(hardware, requests), gpus);
+    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
+        throw fault_error("the result cannot be printed: {}", system_error_text());
+    return 0;
+}
+
+}  // namespace
+
+void add_topo(CLI::App& program, Action& action) {
+    const auto options = std::make_shared<Options>();
+    CLI::App* command =
+        program.add_subcommand("topo", "Where ranks run: cores, NUMA nodes, GPUs and network cards of each");
+    command
+        ->add_option("--xml", options->xml, "The topology of another node, as lstopo writes it (default: this machine)")
+        ->type_name("FILE");
+    command
+        ->add_option("--ranks-per-node", options->ranks,
+                     "Ranks on the node (default: one for each GPU in use, else one for each NUMA node)")
+        ->check(CLI::Range(1, 4096));
+    command->add_option("--device", options->device,
+                        "auto, cpu or cuda; with --xml the file's NVIDIA GPUs count as usable unless it is cpu");
+    command->add_option("--format", options->format, "text, markdown, csv or json");
+    command->footer(
+        "Shows what lockstep train binds to (run.bind), so that a job can be planned before it is submitted.\n"
+        "Write a node's topology in a job on it: lstopo --of xml node.xml\n"
+        "Example: lockstep topo --xml node.xml --ranks-per-node 4\n"
+        "What the columns and remarks mean: docs/topology.md");
+    command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace lockstep::commands

@@ -1,0 +1,27 @@
+// lockstep witness: what a run starts on each node to say which rank died; not a command for users
+#include "train/witness.hpp"
+
+#include <memory>
+
+#include "command.hpp"
+
+namespace lockstep::commands {
+
+void add_witness(CLI::App& program, Action& action) {
+    auto* command = program.add_subcommand("witness", "Says which rank of a node died; started by train");
+    command->group("");  // not in the help
+    struct Options {
+        std::string node_folder, run_path;
+    };
+    const auto options = std::make_shared<Options>();
+    command->add_option("NODE", options->node_folder, "The folder of the node's flight recorders")->required();
+    command->add_option("RUN", options->run_path, "The run's folder")->required();
+    command->callback([options, &action] {
+        action = [options] {
+            train::be_witness(options->node_folder, options->run_path);
+            return 0;
+        };
+    });
+}
+
+}  // namespace lockstep::commands
