@@ -19,6 +19,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
     std::string xml, device = "auto", format = "text";
+    bool xml_given = false;
     int ranks = 0;  // 0: by the GPUs in use, else by the NUMA nodes
 };
 
@@ -99,6 +100,8 @@ int run(const Options& options) {
     const TableFormat format = table_format(options.format);
     if (options.device != "auto" && options.device != "cpu" && options.device != "cuda")
         throw usage_error("the device {} is unknown; there are auto, cpu and cuda", options.device);
+    if (options.xml_given && options.xml.empty())
+        throw usage_error("--xml has no file's name; leave it out to see this machine");
     const cluster::Topology topology =
         options.xml.empty() ? cluster::Topology::live() : cluster::Topology::from_xml(options.xml);
     const cluster::Hardware hardware = cluster::read_hardware(topology);
@@ -118,9 +121,9 @@ void add_topo(CLI::App& program, Action& action) {
     const auto options = std::make_shared<Options>();
     CLI::App* command =
         program.add_subcommand("topo", "Where ranks run: cores, NUMA nodes, GPUs and network cards of each");
-    command
-        ->add_option("--xml", options->xml, "The topology of another node, as lstopo writes it (default: this machine)")
-        ->type_name("FILE");
+    auto* xml = command->add_option("--xml", options->xml,
+                                    "The topology of another node, as lstopo writes it (default: this machine)");
+    xml->type_name("FILE");
     command
         ->add_option("--ranks-per-node", options->ranks,
                      "Ranks on the node (default: one for each GPU in use, else one for each NUMA node)")
@@ -133,7 +136,10 @@ void add_topo(CLI::App& program, Action& action) {
         "Write a node's topology in a job on it: lstopo --of xml node.xml\n"
         "Example: lockstep topo --xml node.xml --ranks-per-node 4\n"
         "What the columns and remarks mean: docs/topology.md");
-    command->callback([options, &action] { action = [options] { return run(*options); }; });
+    command->callback([options, xml, &action] {
+        options->xml_given = xml->count() > 0;
+        action = [options] { return run(*options); };
+    });
 }
 
 }  // namespace lockstep::commands

@@ -76,6 +76,7 @@ void add_file(const std::string& path) {
     try {
         auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
         sink->set_pattern("%Y-%m-%d %H:%M:%S %l: %v");
+        const std::lock_guard lock(status_mutex);
         logger().sinks().push_back(std::move(sink));
     } catch (const spdlog::spdlog_ex& problem) {
         throw usage_error("the log file {} cannot be written: {}", path, problem.what());

@@ -123,6 +123,8 @@ class Share {
 
     void write() {
         if (blocks_.empty()) fail_if_injected("checkpoint_write", path_);
+        constexpr std::uint64_t synced_at_a_time = std::uint64_t{1} << 30;  // so that no sync takes long by itself
+        std::uint64_t not_synced = 0;
         const float* next = snapshot_.get();
         for (std::size_t i = 0; i < blocks_.size() && !abandoned_; ++i) {
             if (i == blocks_.size() / 2) fail_if_injected("checkpoint_write", path_);
@@ -131,6 +133,11 @@ class Share {
             checksums_.push_back(hash64(next, block.bytes));
             file_.write(next, block.bytes, offset_of(layout_, block));
             next += block.bytes / sizeof(float);
+            not_synced += block.bytes;
+            if (not_synced >= synced_at_a_time) {
+                file_.sync_data();
+                not_synced = 0;
+            }
             file_.write(&checksums_.back(), sizeof checksums_.back(), checksum_offset_of(layout_, block));
         }
     }

@@ -10,7 +10,7 @@
 namespace lockstep::cluster {
 
 struct FlightPage {
-    static constexpr std::uint64_t expected_magic = 0x3167696c66736b6c;  // of this layout
+    static constexpr std::uint64_t expected_magic = 0x3267696c66736b6c;  // of this layout
     static constexpr std::size_t most_groups = 32, most_regions = 512, kept_operations = 256;
 
     struct Group {
@@ -32,7 +32,8 @@ struct FlightPage {
     std::int32_t rank = 0, ranks = 1;
     std::int64_t process = 0;
     Name host{};
-    std::atomic<std::int32_t> stage = 0;  // FlightStage
+    std::atomic<std::int32_t> stage = 0;   // FlightStage
+    std::atomic<std::int32_t> signal = 0;  // of FlightStage::ended_at_once
     std::atomic<std::int32_t> region = -1;
     std::atomic<std::int64_t> step = 0;
     std::atomic<std::uint64_t> events = 0;   // grows with whatever this rank does

@@ -1,18 +1,18 @@
 #include "cluster/flight_reader.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include "base/clock.hpp"
 #include "cluster/flight_page.hpp"
-#include "cluster/rank_list.hpp"
 
 namespace lockstep::cluster {
 namespace {
@@ -85,18 +85,20 @@ std::optional<FlightState> read_flight(const std::string& path, std::size_t most
     state.process = page.process;
     state.host = text_of(page.host);
     state.stage = static_cast<FlightStage>(
-        std::clamp(page.stage.load(acquire), 0, static_cast<std::int32_t>(FlightStage::failed)));
+        std::clamp(page.stage.load(acquire), 0, static_cast<std::int32_t>(FlightStage::ended_at_once)));
     state.step = page.step.load(acquire);
     const int region = page.region.load(acquire);
     if (region >= 0 && static_cast<std::size_t>(region) < FlightPage::most_regions)
         state.region = text_of(page.region_name[static_cast<std::size_t>(region)]);
     state.quiet_seconds = std::max(0.0, now - page.moved.load(acquire));
+    state.unwatched_seconds = std::max(0.0, now - page.watched.load(acquire));
+    state.signal = page.signal.load(acquire);
     state.waiting = operation_of(page, page.waiting.load(acquire), now);
     const auto groups = std::min<std::size_t>(page.groups.load(acquire), FlightPage::most_groups);
     for (std::size_t i = 0; i < groups; ++i) {
         const FlightPage::Group& group = page.group[i];
-        state.groups.push_back({text_of(group.name), rank_list_from(text_of(group.members)),
-                                group.collectives.load(acquire), group.messages.load(acquire)});
+        state.groups.push_back({text_of(group.name), text_of(group.members), group.collectives.load(acquire),
+                                group.messages.load(acquire)});
     }
     const std::uint64_t newest = page.operations.load(acquire);
     const std::uint64_t count = std::min<std::uint64_t>({newest, most_operations, FlightPage::kept_operations});
@@ -105,13 +107,12 @@ std::optional<FlightState> read_flight(const std::string& path, std::size_t most
     return state;
 }
 
-char process_state(std::int64_t process) {
-    std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-    std::string line;
-    if (!std::getline(file, line)) return '-';
-    // The name before it stands in brackets and may hold any letter.
-    const auto name_end = line.rfind(") ");
-    return name_end == std::string::npos || name_end + 2 >= line.size() ? '-' : line[name_end + 2];
+bool flight_alive(const std::string& path) {
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    const bool locked = ::flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    ::close(file);
+    return locked;
 }
 
 }  // namespace lockstep::cluster

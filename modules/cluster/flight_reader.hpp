@@ -22,7 +22,7 @@ struct FlightOperation {
 
 struct FlightGroup {
     std::string name;
-    std::vector<int> members;                     // of the world; empty where they are too many to note
+    std::string members;  // ranks of the world (rank_list.hpp); "" where they are too many to note
     std::uint64_t collectives = 0, messages = 0;  // begun
 };
 
@@ -32,8 +32,10 @@ struct FlightState {
     std::string host;
     FlightStage stage = FlightStage::running;
     std::int64_t step = 0;
-    std::string region;        // "epoch/step/forward"; "" where none is open
-    double quiet_seconds = 0;  // since it was last seen to do anything
+    std::string region;            // "epoch/step/forward"; "" where none is open
+    double quiet_seconds = 0;      // since it was last seen to do anything
+    double unwatched_seconds = 0;  // since the thread that looks at it last ran: of a stopped process it does not
+    int signal = 0;                // of FlightStage::ended_at_once
     std::optional<FlightOperation> waiting;
     std::vector<FlightGroup> groups;
     std::vector<FlightOperation> operations;  // the last ones, oldest first
@@ -42,7 +44,7 @@ struct FlightState {
 // Nothing where `path` is not a whole recorder of this program. At most `most_operations` are taken.
 std::optional<FlightState> read_flight(const std::string& path, std::size_t most_operations);
 
-// What a process of this node is doing: 'R' runs, 'S' and 'D' wait, 'T' is stopped, 'Z' has died, '-' is gone.
-char process_state(std::int64_t process);
+// Whether the process that shares this recorder lives, in whatever container.
+bool flight_alive(const std::string& path);
 
 }  // namespace lockstep::cluster

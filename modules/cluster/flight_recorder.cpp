@@ -1,6 +1,7 @@
 #include "cluster/flight_recorder.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -82,17 +83,21 @@ bool FlightRecorder::share(const std::string& path) {
     const int problem = ::posix_fallocate(file, 0, sizeof(FlightPage));
     void* memory =
         problem == 0 ? ::mmap(nullptr, sizeof(FlightPage), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+    const bool locked = memory != MAP_FAILED && ::flock(file, LOCK_EX | LOCK_NB) == 0;
     const int error = problem != 0 ? problem : errno;
-    ::close(file);
-    if (memory == MAP_FAILED) {
+    if (!locked) {
+        if (memory != MAP_FAILED) ::munmap(memory, sizeof(FlightPage));
+        ::close(file);
         ::unlink(path.c_str());
         errno = error;
         return false;
     }
-    // A page is made of what is copied bit for bit; nobody else reads or writes either of the two yet.
-    std::memcpy(memory, static_cast<const void*>(page_), sizeof(FlightPage));
-    delete page_;
+    // A page is made of what is copied bit for bit; nobody else reads it yet. The file stays open for its lock.
+    FlightPage* const before = page_;
+    std::memcpy(memory, static_cast<const void*>(before), sizeof(FlightPage));
     page_ = std::launder(static_cast<FlightPage*>(memory));
+    delete before;
+    set_watched(seconds_now(), seconds_now());  // until a thread looks
     mapped_ = true;
     return true;
 }
@@ -105,6 +110,11 @@ void FlightRecorder::set_rank(int rank, int ranks, const std::string& host) {
 
 void FlightRecorder::set_stage(FlightStage stage) {
     page_->stage.store(static_cast<std::int32_t>(stage), release);
+}
+
+void FlightRecorder::end_at_once(int signal) {
+    page_->signal.store(signal, relaxed);
+    set_stage(FlightStage::ended_at_once);
 }
 
 int FlightRecorder::add_group(const std::string& name, const std::vector<int>& members) {

@@ -19,8 +19,9 @@ inline bool is_message(FlightKind kind) {
     return kind == FlightKind::send || kind == FlightKind::receive;
 }
 
-// leaving: it ends as it should; failed: with an error it has said itself, and may take the others with it.
-enum class FlightStage { running, leaving, failed };
+// leaving: it ends as it should; failed: with an error it has said itself, and may take the others with it;
+// ended_at_once: by a signal, as it was told to.
+enum class FlightStage { running, leaving, failed, ended_at_once };
 
 class FlightRecorder {
   public:
@@ -29,10 +30,12 @@ class FlightRecorder {
     FlightRecorder(const FlightRecorder&) = delete;
     FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-    // From now on in the file `path`, with what was recorded before. False (with errno) where it cannot be made.
+    // From now on in the file `path`, with what was recorded before; the file is locked as long as this process lives.
+    // False (with errno) where it cannot be made.
     bool share(const std::string& path);
     void set_rank(int rank, int ranks, const std::string& host);
-    void set_stage(FlightStage stage);  // also from a signal's handler
+    void set_stage(FlightStage stage);
+    void end_at_once(int signal);  // for a signal's handler
 
     // `members`: ranks of the world, ascending. Beyond the number of groups the recorder has room for: the last one.
     int add_group(const std::string& name, const std::vector<int>& members);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -28,12 +29,10 @@ std::string rank_file(const std::string& folder, int rank, const std::string& en
     return fmt::format("{}/rank-{:05}{}", folder, rank, end);
 }
 
-// Where a node keeps files in memory, the best first.
-std::vector<std::string> parents() {
-    std::vector<std::string> list = {"/dev/shm"};
-    if (const char* temporary = std::getenv("TMPDIR"); temporary && *temporary) list.emplace_back(temporary);
-    list.emplace_back("/tmp");
-    return list;
+// Where a node keeps files in memory, the best first; as many on all nodes.
+std::array<std::string, 3> parents() {
+    const char* temporary = std::getenv("TMPDIR");
+    return {"/dev/shm", temporary ? temporary : "", "/tmp"};
 }
 
 // Whether this user's folder is or can be made, with room for so many ranks.
@@ -48,12 +47,9 @@ bool usable(const std::string& of_user, int ranks) {
 }
 
 bool any_alive(const std::string& folder) {
-    for (const NodeMember& member : node_members(folder)) {
-        const auto state = read_flight(member.recorder, 0);
-        const char process = state ? process_state(state->process) : '-';
-        if (process != '-' && process != 'Z') return true;
-    }
-    return false;
+    const auto members = node_members(folder);
+    return std::any_of(members.begin(), members.end(),
+                       [](const NodeMember& member) { return flight_alive(member.recorder); });
 }
 
 // Folders of launches that were killed as a whole. One that is being made may have nobody in it yet.
@@ -92,21 +88,26 @@ NodeFolder::NodeFolder(Communicator& world, const RankPlace& place) {
     for (const std::string& parent : parents()) {
         // The ranks of a node must meet in one place.
         const std::string of_user = fmt::format("{}/lockstep-{}", parent, ::getuid());
-        if (world.all_maximum(usable(of_user, place.local_ranks) ? 0 : 1) != 0) continue;
-        if (!enter(of_user, world.rank()))
+        const bool can = !parent.empty() && usable(of_user, place.local_ranks);
+        if (world.all_maximum(can ? 0 : 1) != 0) continue;
+        // The host's name is for folders that nodes share.
+        if (!enter(of_user, fmt::format("{}/{}-{}", of_user, key_, place.host), world.rank()))
             log::debug("{}: the flight recorder stays in this process: {}", of_user, system_error_text());
         return;
     }
 }
 
-bool NodeFolder::enter(const std::string& of_user, int rank) {
-    const std::string folder = of_user + "/" + key_;
+bool NodeFolder::enter(const std::string& of_user, const std::string& folder, int rank) {
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return false;
     recorder_ = rank_file(folder, rank, recorder_end);
     life_ = rank_file(folder, rank, life_end);
     // Opened for both, since opening it to write alone waits for a reader.
     if (::mkfifo(life_.c_str(), 0600) == 0) pipe_ = ::open(life_.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
-    if (pipe_ < 0 || !flight_recorder().share(recorder_)) return false;
+    if (pipe_ < 0 || !flight_recorder().share(recorder_)) {
+        if (pipe_ >= 0) ::close(pipe_);
+        ::unlink(life_.c_str());
+        return false;
+    }
     path_ = folder;
     remove_stale(of_user, folder);
     return true;

@@ -32,7 +32,7 @@ class NodeFolder {
     const std::string& key() const { return key_; }  // of this launch, on all its nodes
 
   private:
-    bool enter(const std::string& of_user, int rank);
+    bool enter(const std::string& of_user, const std::string& folder, int rank);
     std::string key_, path_, recorder_, life_;
     int pipe_ = -1;
 };

@@ -32,6 +32,11 @@ int threads_of_environment() {
 void use_environment(Placement& placement) {
     const int threads = threads_of_environment();
     if (threads == 0) return;
+    const int cores = placement.seat().threads;
+    if (threads < cores)
+        placement.map.remarks.push_back(
+            fmt::format("OMP_NUM_THREADS = {} leaves {} of the {} cores of a rank idle; unset it to use them", threads,
+                        cores - threads, cores));
     placement.threads_given = threads != placement.seat().threads;
     placement.seat().threads = threads;
 }

@@ -23,6 +23,8 @@ namespace {
 
 // How long a rank that failed waits for the others to fail alike before it takes them down.
 constexpr double patience_seconds = 2;
+// The same for one that has done its work.
+constexpr double last_patience_seconds = 600;
 
 std::string host_name() {
     std::array<char, 256> name{};
@@ -159,6 +161,10 @@ int Session::run(const std::function<int()>& body) {
             // The launcher closes this rank's stderr as soon as it hears of the abort: let the sentence through first.
             std::this_thread::sleep_for(std::chrono::milliseconds(300));
             end_all_ranks(static_cast<ExitCode>(own[0]));
+        }
+        if (sentence.empty() && seconds_now() - start > last_patience_seconds) {
+            log::error("this rank has ended, and others have not for {:.0f} s: they are ended", last_patience_seconds);
+            end_all_ranks(ExitCode::watchdog);
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }

@@ -2,6 +2,7 @@
 
 #include <hwloc.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -45,6 +46,9 @@ Topology Topology::live() {
 }
 
 Topology Topology::from_xml(const std::string& path) {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored))
+        throw usage_error("{} is a folder; name a file that lstopo has written", path);
     std::ifstream file(path, std::ios::binary);
     if (!file) throw usage_error("{} cannot be read: {}", path, system_error_text());
     const std::string text{std::istreambuf_iterator<char>(file), {}};

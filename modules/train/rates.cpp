@@ -114,14 +114,16 @@ RateTable make_table(const std::vector<RankRates>& of_ranks, std::vector<std::st
                      const cluster::GridShape& shape) {
     RateTable table;
     table.hosts = std::move(hosts);
-    for (std::size_t kind = 0; kind < rate_kinds; ++kind)
+    for (std::size_t kind = 0; kind < rate_kinds; ++kind) {
+        std::vector<bool> known(of_ranks.size());
         for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
             const Measurement& measured = of_ranks[rank][kind];
-            if (measured.per_second <= 0) continue;
+            if (measured.per_second <= 0 || known[rank]) continue;  // the members of a group agree
             std::vector<int> ranks = measured_together(static_cast<RateKind>(kind), static_cast<int>(rank), shape);
-            if (ranks.front() != static_cast<int>(rank)) continue;  // its members agree
+            for (const int member : ranks) known[static_cast<std::size_t>(member)] = true;
             table.groups[kind].push_back({std::move(ranks), measured});
         }
+    }
     return table;
 }
 

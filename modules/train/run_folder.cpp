@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -26,7 +27,10 @@ Json number(double value) {
 
 // Written beside its name and renamed, so that a reader never sees half a file.
 void write_whole(const std::string& path, const std::string& text) {
-    const std::string beside = path + ".tmp";
+    // A name of its own: how a run ends may be written by several processes.
+    std::array<char, 256> host{};
+    static_cast<void>(gethostname(host.data(), host.size() - 1));
+    const std::string beside = fmt::format("{}.{}-{}.tmp", path, host.data(), getpid());
     std::ofstream file(beside);
     file << text;
     file.close();

@@ -29,7 +29,7 @@ class RunFolder {
 
     const std::string& path() const { return path_; }
     void write_description(const std::string& toml) const;
-    // state: "running", "finished", "stopped", "failed".
+    // state: "running", "finished", "stopped", "failed", "lost" (a rank died).
     // A failure to write it is a warning. Static: a rank that fails alone writes it for rank 0.
     static void write_status(const std::string& folder, const std::string& state, std::int64_t step, int exit_code,
                              const std::string& reason);

@@ -344,7 +344,8 @@ double run_self_test(const SelfTest& test) {
         if (again == 0) break;
     }
     if (!speaks) return flops;
-    log::info("self-test in {:.2f} s: {}", seconds_now() - start, rates_text(judgement.table));
+    log::info("self-test in {:.2f} s{}: {}", seconds_now() - start,
+              compares ? "" : " (ranks share cores, each has them for itself in turn)", rates_text(judgement.table));
     for (const std::string& sentence : judgement.warnings) log::warning("{}", sentence);
     RunFolder::write_rates(test.run_path, to_json(judgement.rates));
     return flops;

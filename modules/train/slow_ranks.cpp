@@ -12,7 +12,7 @@
 namespace lockstep::train {
 namespace {
 
-constexpr double longer = 1.1, least_difference_seconds = 2e-4;
+constexpr double longer = 1.1, least_difference_seconds = 1e-3;
 constexpr std::size_t windows_in_a_row = 3;
 constexpr std::int64_t named_again_after = 1000;  // steps
 

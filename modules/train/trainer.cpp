@@ -309,6 +309,7 @@ checkpoint::Contents Trainer::contents(std::int64_t step) const {
 }
 
 bool Trainer::save(std::int64_t step, bool wait) {
+    if (step != saved_step_ && writer_->progress() != checkpoint::Writer::Progress::idle) commit_checkpoint();
     const trace::Scope timed(*tracer_, regions_.checkpoint);
     if (step == saved_step_) return writer_->finish();
     saved_step_ = step;

@@ -128,7 +128,7 @@ class Trainer {
     std::unique_ptr<cluster::NodeFolder> node_folder_;
     std::unique_ptr<Watchdog> watchdog_;
     // Says how a run ends whose rank 0 can say nothing any more: state, exit code, sentence.
-    std::function<void(const std::string& state, ExitCode code, const std::string& sentence)> last_words_;
+    std::function<bool(const std::string& state, ExitCode code, const std::string& sentence)> last_words_;
     std::unique_ptr<RunFolder> folder_;         // rank 0
     std::unique_ptr<RunLock> checkpoint_lock_;  // rank 0
     std::string run_path_, checkpoint_folder_, resume_path_;

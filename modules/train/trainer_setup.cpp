@@ -57,7 +57,6 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
     decide_resume();
     if (already_finished_) return;
     if (folder_) log::add_file(run_path_ + "/log.txt");
-    if (folder_) remove_watch_folders(run_path_);
     watch_signals();
     start_watching();
     if (description_.run.self_test)
@@ -75,8 +74,9 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
         folder_->remove_stop_file();
         RunFolder::write_status(run_path_, "running", state_.step, 0, "");
     }
-    session_.set_last_words(
-        [say = last_words_](ExitCode code, const std::string& sentence) { say("failed", code, sentence); });
+    session_.set_last_words([say = last_words_](ExitCode code, const std::string& sentence) {
+        static_cast<void>(say("failed", code, sentence));
+    });
     try {
         start_trace();
     } catch (const Error& error) {
@@ -94,9 +94,14 @@ void Trainer::leave_last_words() {
     const bool logs_already = folder_ != nullptr;
     last_words_ = [path = run_path_, key = node_folder_->key(), step = current_step_, logs_already](
                       const std::string& state, ExitCode code, const std::string& sentence) {
-        static_cast<void>(take_last_word(path, key));  // what a witness saw afterwards is this one's doing
+        if (!take_last_word(path, key)) return false;
         RunFolder::write_status(path, state, *step, static_cast<int>(code), sentence);
-        if (!logs_already) log::add_file(path + "/log.txt");
+        try {
+            if (!logs_already) log::add_file(path + "/log.txt");
+        } catch (const Error& error) {
+            log::debug("{}", error.what());
+        }
+        return true;
     };
 }
 
@@ -114,10 +119,11 @@ void Trainer::start_watching() {
     options.rank = session_.rank();
     options.ranks = session_.size();
     options.node = place.node;
+    if (folder_) make_watch_folder(run_path_, options.key);
     control_communicator_->barrier();  // all ranks of the node are in its folder
     options.last_words = last_words_;
     if (place.local_rank == 0 && !options.node_folder.empty() && !options_.witness_program.empty())
-        start_witness(options_.witness_program, options.node_folder, run_path_);
+        start_witness(options_.witness_program, options.node_folder, run_path_, options.key);
     watchdog_ = std::make_unique<Watchdog>(std::move(options));
 }
 
@@ -234,7 +240,9 @@ void Trainer::start_trace() {
     say_rates(product_flops);
     if (folder_) folder_->open_metrics(state_.step);
     progress_ = std::make_unique<Progress>(state_.step);
-    if (session_.size() > 1 && regions_.communication >= 0)
+    // Ranks that share a core take turns.
+    const bool share = control_communicator_->all_maximum(devices_.placement.seat().shares_cores ? 1 : 0) != 0;
+    if (session_.size() > 1 && regions_.communication >= 0 && !share)
         slow_ranks_.emplace(*control_communicator_, groups_.place.pipeline, place.host,
                             devices_.on_gpu() && sync_mode() != SyncMode::phase ? few_timed_steps : timed_steps);
     tracer_->end(regions_.initialization);

@@ -16,11 +16,14 @@ const std::string beginning = ".watch-";
 
 }  // namespace
 
-std::string make_watch_folder(const std::string& run_path, const std::string& key) {
-    std::string folder = run_path + "/" + beginning + key;
+std::string watch_folder(const std::string& run_path, const std::string& key) {
+    return run_path + "/" + beginning + key;
+}
+
+void make_watch_folder(const std::string& run_path, const std::string& key) {
+    remove_watch_folders(run_path);
     std::error_code ignored;
-    fs::create_directories(folder, ignored);
-    return folder;
+    fs::create_directory(watch_folder(run_path, key), ignored);
 }
 
 void remove_watch_folders(const std::string& run_path) {
@@ -38,7 +41,7 @@ bool claim(const std::string& path) {
 }
 
 bool take_last_word(const std::string& run_path, const std::string& key) {
-    return claim(make_watch_folder(run_path, key) + "/last-word");
+    return claim(watch_folder(run_path, key) + "/last-word");
 }
 
 }  // namespace lockstep::train

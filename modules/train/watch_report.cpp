@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -50,20 +51,20 @@ RankReport rank_from(const Json& json) {
     json.at("step").get_to(state.step);
     json.at("region").get_to(state.region);
     json.at("quiet_seconds").get_to(state.quiet_seconds);
-    report.process_state = static_cast<char>(json.at("process_state").get<int>());
+    json.at("alive").get_to(report.alive);
+    json.at("stopped").get_to(report.stopped);
     if (!json.at("waiting").is_null()) state.waiting = operation_from(json.at("waiting"));
     for (const Json& group : json.at("groups"))
-        state.groups.push_back({group.at("name"), cluster::rank_list_from(group.at("members")), group.at("collectives"),
-                                group.at("messages")});
+        state.groups.push_back({group.at("name"), group.at("members"), group.at("collectives"), group.at("messages")});
     for (const Json& operation : json.at("operations")) state.operations.push_back(operation_from(operation));
     return report;
 }
 
-bool is_stopped(const RankReport& report) {
-    return report.process_state == 'T' || report.process_state == 't';
-}
 bool is_gone(const RankReport& report) {
-    return report.process_state == 'Z' || report.process_state == 'X' || report.process_state == '-';
+    return !report.alive;
+}
+bool is_stopped(const RankReport& report) {
+    return report.alive && report.stopped;
 }
 
 std::string operation_text(const FlightOperation& operation) {
@@ -77,35 +78,74 @@ std::string operation_text(const FlightOperation& operation) {
     return text;
 }
 
-const cluster::FlightGroup* group_of(const FlightState& state, const std::string& name,
-                                     const std::vector<int>& members) {
-    for (const auto& group : state.groups)
-        if (group.name == name && group.members == members) return &group;
-    return nullptr;
+std::map<int, const RankReport*> by_rank(const std::vector<RankReport>& ranks) {
+    std::map<int, const RankReport*> known;
+    for (const RankReport& report : ranks) known[report.flight.rank] = &report;
+    return known;
 }
 
-// Whom a rank waits for, with the operation it is in.
-std::vector<int> waited_for(const RankReport& report, const std::map<int, const RankReport*>& known) {
-    const FlightState& state = report.flight;
-    if (!state.waiting || is_gone(report) || is_stopped(report)) return {};
-    const FlightOperation& operation = *state.waiting;
-    if (cluster::is_message(operation.kind)) return {operation.peer};
-    for (const auto& group : state.groups) {
-        if (group.name != operation.group || group.collectives < operation.number) continue;
-        std::vector<int> missing;
-        for (const int member : group.members) {
-            if (member == state.rank) continue;
-            const auto found = known.find(member);
-            const cluster::FlightGroup* theirs =
-                found == known.end() ? nullptr : group_of(found->second->flight, group.name, group.members);
-            const bool behind = !theirs || theirs->collectives < operation.number;
-            // One that is in it too and stopped or gone there keeps the others as well.
-            if (behind || is_stopped(*found->second) || is_gone(*found->second)) missing.push_back(member);
-        }
-        return missing;
+// Who has begun how many of a group's collectives, and who is waited for. Groups are the same where their names and
+// members are.
+class Waits {
+  public:
+    explicit Waits(const std::vector<RankReport>& ranks) : known_(by_rank(ranks)) {
+        for (const RankReport& report : ranks)
+            for (const auto& group : report.flight.groups)
+                begun_[{group.name, group.members}][report.flight.rank] = group.collectives;
     }
-    return {};
-}
+
+    // Whom a rank waits for, ascending; nobody where it does not wait.
+    const std::vector<int>& of(const RankReport& report) {
+        static const std::vector<int> nobody;
+        const FlightState& state = report.flight;
+        if (!state.waiting || is_gone(report) || is_stopped(report)) return nobody;
+        const FlightOperation& operation = *state.waiting;
+        if (cluster::is_message(operation.kind)) {
+            std::vector<int>& peer = messages_[operation.peer];
+            peer = {operation.peer};
+            return peer;
+        }
+        for (const auto& group : state.groups)
+            if (group.name == operation.group && group.collectives >= operation.number)
+                return missing({group.name, group.members}, operation.number);
+        return nobody;
+    }
+
+    // Ranks that have begun fewer collectives of a group than others, and wait for nobody: what is known of ranks whose
+    // GPUs wait, and not they.
+    std::map<int, std::string> behind() const {
+        std::map<int, std::string> ranks;
+        for (const auto& [group, begun] : begun_) {
+            std::uint64_t most = 0;
+            for (const auto& [rank, count] : begun) most = std::max(most, count);
+            for (const auto& [rank, count] : begun)
+                if (count < most && !known_.at(rank)->flight.waiting)
+                    ranks.emplace(rank, fmt::format("collective {} of {}", count + 1, group.first));
+        }
+        return ranks;
+    }
+
+  private:
+    using Group = std::pair<std::string, std::string>;  // name and members
+    const std::vector<int>& missing(const Group& group, std::uint64_t number) {
+        const auto [entry, is_new] = missing_.try_emplace({group, number});
+        if (!is_new) return entry->second;
+        const std::map<int, std::uint64_t>& begun = begun_[group];
+        for (const int member : cluster::rank_list_from(group.second)) {
+            const auto count = begun.find(member);
+            const bool behind = count == begun.end() || count->second < number;
+            // One that is in it too and stopped or gone there keeps the others as well.
+            if (behind || is_stopped(*known_.at(member)) || is_gone(*known_.at(member)))
+                entry->second.push_back(member);
+        }
+        return entry->second;
+    }
+
+    std::map<int, const RankReport*> known_;
+    std::map<Group, std::map<int, std::uint64_t>> begun_;
+    std::map<std::pair<Group, std::uint64_t>, std::vector<int>> missing_;
+    std::map<int, std::vector<int>> messages_;
+};
 
 std::string condition(const RankReport& report) {
     const FlightState& state = report.flight;
@@ -123,12 +163,6 @@ const char* state_word(const RankReport& report) {
     if (is_gone(report)) return report.flight.stage == cluster::FlightStage::running ? "gone" : "ended";
     if (is_stopped(report)) return "stopped";
     return report.flight.waiting ? "waits" : "works";
-}
-
-std::map<int, const RankReport*> by_rank(const std::vector<RankReport>& ranks) {
-    std::map<int, const RankReport*> known;
-    for (const RankReport& report : ranks) known[report.flight.rank] = &report;
-    return known;
 }
 
 std::string operations_text(const FlightState& state) {
@@ -160,7 +194,7 @@ std::string node_report_text(const std::vector<RankReport>& ranks) {
         Json groups = Json::array(), operations = Json::array();
         for (const auto& group : state.groups)
             groups.push_back({{"name", group.name},
-                              {"members", cluster::rank_list_text(group.members)},
+                              {"members", group.members},
                               {"collectives", group.collectives},
                               {"messages", group.messages}});
         for (const auto& operation : state.operations) operations.push_back(to_json(operation));
@@ -168,7 +202,8 @@ std::string node_report_text(const std::vector<RankReport>& ranks) {
                         {"ranks", state.ranks},
                         {"host", state.host},
                         {"process", state.process},
-                        {"process_state", static_cast<int>(report.process_state)},
+                        {"alive", report.alive},
+                        {"stopped", report.stopped},
                         {"stage", state.stage},
                         {"step", state.step},
                         {"region", state.region},
@@ -191,35 +226,45 @@ std::vector<RankReport> node_report_from(const std::string& text) {
 }
 
 std::vector<Laggard> find_laggards(const std::vector<RankReport>& ranks, int size) {
-    const auto known = by_rank(ranks);
     struct Wanted {
-        std::set<int> waiting;
+        std::vector<int> waiting;
         std::string missing;
     };
+    Waits waits(ranks);
     std::map<int, Wanted> wanted;
-    std::set<int> waits;
+    std::set<int> waiting;
     for (const RankReport& report : ranks)
-        for (const int other : waited_for(report, known)) {
+        for (const int other : waits.of(report)) {
             Wanted& entry = wanted[other];
-            entry.waiting.insert(report.flight.rank);
+            entry.waiting.push_back(report.flight.rank);
             if (entry.missing.empty()) entry.missing = operation_text(*report.flight.waiting);
-            waits.insert(report.flight.rank);
+            waiting.insert(report.flight.rank);
         }
     std::vector<Laggard> laggards;
-    const auto add = [&](int rank) {
-        const Wanted& entry = wanted[rank];
-        laggards.push_back({rank, entry.missing, {entry.waiting.begin(), entry.waiting.end()}});
-    };
-    for (int rank = 0; rank < size; ++rank)
-        if (wanted.count(rank) != 0 && waits.count(rank) == 0) add(rank);
-    if (!laggards.empty()) return laggards;
-    for (const RankReport& report : ranks)
-        if (is_stopped(report) || (is_gone(report) && report.flight.stage == cluster::FlightStage::running))
-            add(report.flight.rank);
-    if (!laggards.empty()) return laggards;
-    for (const RankReport& report : ranks)
-        if (!report.flight.waiting && !is_gone(report)) add(report.flight.rank);
+    for (auto& [rank, entry] : wanted) {
+        if (rank < 0 || rank >= size || waiting.count(rank) != 0) continue;
+        std::sort(entry.waiting.begin(), entry.waiting.end());
+        laggards.push_back({rank, entry.missing, entry.waiting});
+    }
+    const auto add = [&](int rank, const std::string& missing) { laggards.push_back({rank, missing, {}}); };
+    if (laggards.empty())
+        for (const RankReport& report : ranks)
+            if (is_stopped(report) || (is_gone(report) && report.flight.stage == cluster::FlightStage::running))
+                add(report.flight.rank, "");
+    if (laggards.empty())
+        for (const auto& [rank, missing] : waits.behind()) add(rank, missing);
+    if (laggards.empty())
+        for (const RankReport& report : ranks)
+            if (!report.flight.waiting && !is_gone(report)) add(report.flight.rank, "");
     return laggards;
+}
+
+double quiet_of_working(const std::vector<RankReport>& ranks) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const RankReport& report : ranks)
+        if (!report.flight.waiting && !is_stopped(report) && !is_gone(report))
+            least = std::min(least, report.flight.quiet_seconds);
+    return least;
 }
 
 std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::vector<RankReport>& ranks, int size) {
@@ -236,7 +281,8 @@ std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::v
         else
             text += fmt::format("{}rank {} ({}, process {}) {}", i > 0 ? "; " : "", laggard.rank,
                                 found->second->flight.host, found->second->flight.process, condition(*found->second));
-        if (!laggard.missing.empty())
+        if (!laggard.missing.empty() && laggard.waiting.empty()) text += ", and has not begun " + laggard.missing;
+        if (!laggard.waiting.empty())
             text += fmt::format(", and rank{} {} wait{} for it at {}", laggard.waiting.size() == 1 ? "" : "s",
                                 cluster::rank_list_text(laggard.waiting), laggard.waiting.size() == 1 ? "s" : "",
                                 laggard.missing);
@@ -272,6 +318,7 @@ std::string watch_report_text(const std::string& title, const std::string& sente
                  {"quiet", "quiet, s", 1},
                  {"waits_for", "waits for"}});
     const auto known = by_rank(ranks);
+    Waits waited_for(ranks);
     std::vector<int> silent;
     for (int rank = 0; rank < size; ++rank) {
         const auto found = known.find(rank);
@@ -283,7 +330,7 @@ std::string watch_report_text(const std::string& title, const std::string& sente
         std::string waits;
         if (state.waiting) {
             waits = operation_text(*state.waiting);
-            const std::vector<int> missing = waited_for(*found->second, known);
+            const std::vector<int>& missing = waited_for.of(*found->second);
             if (!missing.empty() && !cluster::is_message(state.waiting->kind))
                 waits += ", not begun by " + cluster::rank_list_text(missing);
         }

@@ -10,7 +10,7 @@ namespace lockstep::train {
 
 struct RankReport {
     cluster::FlightState flight;
-    char process_state = '?';  // cluster::process_state
+    bool alive = true, stopped = false;
 };
 
 // One node's ranks, as its part of a report.
@@ -27,6 +27,9 @@ struct Laggard {
 // `ranks`: of which something was heard; there are `size` in all. Without anyone who is waited for: those that are
 // stopped or gone, else those that wait for nothing.
 std::vector<Laggard> find_laggards(const std::vector<RankReport>& ranks, int size);
+
+// Seconds since a rank last did something that lives and waits for no other; infinite where there is none.
+double quiet_of_working(const std::vector<RankReport>& ranks);
 
 // "rank 2 (n1, process 4711) is stopped in step 11, epoch/step/backward; …"
 std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::vector<RankReport>& ranks, int size);

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,8 +23,8 @@ struct WatchOptions {
     std::string run_path;                        // runs/NAME, seen by all nodes
     std::string node_folder, key;                // cluster::NodeFolder's
     int rank = 0, ranks = 1, node = 0;
-    // Writes status.json and the log for a run that ends here: state, exit code, sentence.
-    std::function<void(const std::string& state, ExitCode code, const std::string& sentence)> last_words;
+    // Writes status.json for a run that ends here: state, exit code, sentence. False where another has said it before.
+    std::function<bool(const std::string& state, ExitCode code, const std::string& sentence)> last_words;
 };
 
 class Watchdog {
@@ -38,7 +39,6 @@ class Watchdog {
   private:
     struct Sibling {
         cluster::NodeMember member;
-        std::int64_t process = 0;
         double died = 0;  // when that was seen; 0: it lives
     };
     void run();
@@ -46,23 +46,30 @@ class Watchdog {
     void look_at_siblings(double now);
     void look_for_questions(double now);
     bool leads_node() const;
-    // Writes the node's part of a report, and from one of the nodes the whole: returns what it says in short where this
-    // rank made it, else "".
-    std::string report(const std::string& id, const std::string& file, const std::string& title, bool alarmed);
+    void acknowledge_signal();
+    void go_on(double moved);
+    // Writes this node's part of a report; on one of the nodes it returns the whole.
+    std::optional<std::vector<RankReport>> gather_reports(const std::string& id);
     void gather(const std::string& parts, std::vector<RankReport>& all, double until) const;
+    // Returns the sentence, with where the report is.
+    std::string write_report(const std::string& file, const std::string& title, const std::string& sentence,
+                             const std::vector<RankReport>& all) const;
     void answer_where();
     void end_for_no_progress();
+    void withdraw_alarm(double moved);
     [[noreturn]] void end_run(ExitCode code);
 
     WatchOptions options_;
     std::vector<Sibling> siblings_;  // the other ranks of this node
     std::atomic<bool> any_step_ = false;
     std::uint64_t events_ = 0;
-    double moved_ = 0, looked_ = 0, looked_at_siblings_ = 0, looked_for_questions_ = 0, alarmed_ = 0;
+    double moved_ = 0, looked_ = 0, looked_at_siblings_ = 0, looked_for_questions_ = 0, alarmed_ = 0,
+           ended_elsewhere_ = 0;
+    int alarms_ = 0;        // that this node has looked into
     std::string answered_;  // the question last answered
     std::mutex mutex_;
     std::condition_variable wake_;
-    bool stop_ = false;
+    bool stop_ = false, acknowledged_ = false;
     std::thread thread_;
 };
 

@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -13,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
+#include <iterator>
 #include <vector>
 
 #include "base/error.hpp"
@@ -20,7 +24,9 @@
 #include "cluster/flight_reader.hpp"
 #include "cluster/node_folder.hpp"
 #include "train/run_folder.hpp"
+#include "train/stop_request.hpp"
 #include "train/watch_folder.hpp"
+#include "train/watch_report.hpp"
 
 extern char** environ;
 
@@ -66,10 +72,53 @@ bool any_failed(const std::vector<Watched>& ranks) {
     return false;
 }
 
-void tell(const cluster::FlightState& state, int signal, const std::string& run_path) {
-    const std::string sentence =
-        fmt::format("rank {} of {} (process {} on {}) {} in step {}{}{}", state.rank, state.ranks, state.process,
-                    state.host, how_it_ended(signal), state.step, state.region.empty() ? "" : ", ", state.region);
+std::string name_of(const cluster::FlightState& state, int signal) {
+    return fmt::format("rank {} of {} (process {} on {}) {} in step {}{}{}", state.rank, state.ranks, state.process,
+                       state.host, how_it_ended(signal), state.step, state.region.empty() ? "" : ", ", state.region);
+}
+
+struct Death {
+    cluster::FlightState state;
+    int signal = 0;
+};
+
+bool is_crash(int signal) {
+    return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE;
+}
+
+// Of several that were found dead at once, those that may have died first: the others were ended because of them.
+std::vector<Death> first_of(std::vector<Death> dead, const std::vector<Watched>& ranks) {
+    const auto keep = [&](const auto& wanted) {
+        std::vector<Death> kept;
+        std::copy_if(dead.begin(), dead.end(), std::back_inserter(kept), wanted);
+        if (!kept.empty()) dead = std::move(kept);
+    };
+    keep([](const Death& death) { return is_crash(death.signal); });
+    if (dead.size() < 2) return dead;
+    // The first was waited for, and waited for nobody.
+    std::vector<RankReport> reports;
+    for (const Watched& rank : ranks)
+        if (auto state = cluster::read_flight(rank.member.recorder, 0))
+            reports.push_back({std::move(*state), true, false});
+    const auto laggards = find_laggards(reports, reports.empty() ? 0 : reports.front().flight.ranks);
+    keep([&](const Death& death) {
+        return std::any_of(laggards.begin(), laggards.end(),
+                           [&](const Laggard& laggard) { return laggard.rank == death.state.rank; });
+    });
+    return dead;
+}
+
+void tell(const std::vector<Death>& first, const std::string& run_path) {
+    const cluster::FlightState& state = first.front().state;
+    if (state.stage == cluster::FlightStage::ended_at_once) {
+        RunFolder::write_status(
+            run_path, "stopped", state.step, 128 + state.signal,
+            fmt::format("a second signal {} ended it at once, in step {}", signal_word(state.signal), state.step));
+        return;
+    }
+    std::string sentence = name_of(state, first.front().signal);
+    for (std::size_t i = 1; i < first.size(); ++i)
+        sentence += "; or first " + name_of(first[i].state, first[i].signal) + ", at the same moment";
     RunFolder::write_status(run_path, "lost", state.step, static_cast<int>(ExitCode::fault), sentence);
     try {
         log::add_file(run_path + "/log.txt");
@@ -81,8 +130,9 @@ void tell(const cluster::FlightState& state, int signal, const std::string& run_
 
 }  // namespace
 
-void start_witness(const std::string& program, const std::string& node_folder, const std::string& run_path) {
-    const std::vector<std::string> words = {"lockstep", "witness", node_folder, run_path};
+void start_witness(const std::string& program, const std::string& node_folder, const std::string& run_path,
+                   const std::string& key) {
+    const std::vector<std::string> words = {"lockstep", "witness", node_folder, run_path, key};
     std::vector<char*> arguments;
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
@@ -91,7 +141,7 @@ void start_witness(const std::string& program, const std::string& node_folder, c
     if (problem != 0) log::debug("no witness of this node's ranks: {}", std::strerror(problem));
 }
 
-void be_witness(const std::string& node_folder, const std::string& run_path) {
+void be_witness(const std::string& node_folder, const std::string& run_path, const std::string& key) {
     // What ends the ranks is not to end it, and nothing of theirs is to stay open through it but stderr.
     ::setsid();
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE}) std::signal(signal, SIG_IGN);
@@ -100,8 +150,14 @@ void be_witness(const std::string& node_folder, const std::string& run_path) {
         ::dup2(nowhere, STDIN_FILENO);
         ::dup2(nowhere, STDOUT_FILENO);
     }
-    for (int file = STDERR_FILENO + 1; file < 1024; ++file) ::close(file);
+    constexpr int most_files = 1 << 16;
+    if (::syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, 0) != 0)
+        for (int file = STDERR_FILENO + 1; file < most_files; ++file) ::close(file);
 
+    // Any core: the one of a rank that dies is free at once, while the others still run on theirs.
+    cpu_set_t all_cores;
+    std::memset(&all_cores, 0xff, sizeof all_cores);
+    static_cast<void>(::sched_setaffinity(0, sizeof all_cores, &all_cores));
     std::vector<Watched> ranks;
     std::vector<pollfd> pipes;
     for (const auto& member : cluster::node_members(node_folder)) {
@@ -111,23 +167,26 @@ void be_witness(const std::string& node_folder, const std::string& run_path) {
         ranks.push_back({member, state->process});
         pipes.push_back({pipe, POLLIN, 0});
     }
-    const std::string key = std::filesystem::path(node_folder).filename().string();
-    bool told = false;
+    bool told = false, first = true;
     for (std::size_t left = ranks.size(); left > 0;) {
-        if (::poll(pipes.data(), pipes.size(), -1) < 0 && errno != EINTR) break;
+        // A rank that died before its pipe was opened here never shows on it: look at all now and then.
+        constexpr int look_every_milliseconds = 5000;
+        if (::poll(pipes.data(), pipes.size(), first ? 0 : look_every_milliseconds) < 0 && errno != EINTR) break;
+        first = false;
+        std::vector<Death> dead;
         for (std::size_t i = 0; i < pipes.size(); ++i) {
-            if (pipes[i].fd < 0 || pipes[i].revents == 0) continue;
+            if (pipes[i].fd < 0 || (pipes[i].revents == 0 && cluster::flight_alive(ranks[i].member.recorder))) continue;
             ::close(pipes[i].fd);
             pipes[i].fd = -1;
             --left;
-            if (told) continue;
             const int signal = ending_signal(ranks[i].process);
             // A rank that ends as it should removes its recorder first.
-            const auto state = cluster::read_flight(ranks[i].member.recorder, 0);
-            if (!state || state->stage == cluster::FlightStage::leaving) continue;
-            told = true;
-            if (!any_failed(ranks) && take_last_word(run_path, key)) tell(*state, signal, run_path);
+            auto state = cluster::read_flight(ranks[i].member.recorder, 0);
+            if (state && state->stage != cluster::FlightStage::leaving) dead.push_back({std::move(*state), signal});
         }
+        if (told || dead.empty()) continue;
+        told = true;
+        if (!any_failed(ranks) && take_last_word(run_path, key)) tell(first_of(std::move(dead), ranks), run_path);
     }
     std::error_code ignored;
     std::filesystem::remove_all(node_folder, ignored);

@@ -3,9 +3,11 @@
 #include "train/watch_report.hpp"
 
 #include <boost/test/unit_test.hpp>
+#include <cmath>
 #include <string>
 
 #include "base/error.hpp"
+#include "cluster/rank_list.hpp"
 
 using namespace lockstep;
 using namespace lockstep::train;
@@ -16,7 +18,6 @@ namespace {
 // A rank of `size` that has begun so many all-reduces of all ranks, and works.
 RankReport working(int rank, int size, std::uint64_t begun) {
     RankReport report;
-    report.process_state = 'R';
     auto& state = report.flight;
     state.rank = rank;
     state.ranks = size;
@@ -26,7 +27,11 @@ RankReport working(int rank, int size, std::uint64_t begun) {
     state.region = "epoch/step/backward";
     cluster::FlightGroup all;
     all.name = "all";
-    for (int member = 0; member < size; ++member) all.members.push_back(member);
+    all.members = cluster::rank_list_text([&] {
+        std::vector<int> members;
+        for (int member = 0; member < size; ++member) members.push_back(member);
+        return members;
+    }());
     all.collectives = begun;
     state.groups = {all};
     return report;
@@ -35,7 +40,6 @@ RankReport working(int rank, int size, std::uint64_t begun) {
 // One that waits in the last of them.
 RankReport waiting(int rank, int size, std::uint64_t begun) {
     RankReport report = working(rank, size, begun);
-    report.process_state = 'S';
     cluster::FlightOperation operation;
     operation.number = begun;
     operation.group = "all";
@@ -80,7 +84,7 @@ BOOST_AUTO_TEST_CASE(one_that_works_while_the_others_wait) {
 
 BOOST_AUTO_TEST_CASE(one_that_is_stopped_where_the_others_wait_too) {
     std::vector<RankReport> ranks = {waiting(0, 3, 9), waiting(1, 3, 9), waiting(2, 3, 9)};
-    ranks[1].process_state = 'T';
+    ranks[1].stopped = true;
     const auto laggards = find_laggards(ranks, 3);
     BOOST_TEST_REQUIRE(laggards.size() == 1u);
     BOOST_TEST(laggards[0].rank == 1);
@@ -89,7 +93,7 @@ BOOST_AUTO_TEST_CASE(one_that_is_stopped_where_the_others_wait_too) {
 
 BOOST_AUTO_TEST_CASE(one_that_is_gone) {
     std::vector<RankReport> ranks = {waiting(0, 2, 9), working(1, 2, 8)};
-    ranks[1].process_state = '-';
+    ranks[1].alive = false;
     BOOST_TEST(contains(laggards_sentence(find_laggards(ranks, 2), ranks, 2), "rank 1 (n0, process 101) is gone"));
 }
 
@@ -126,7 +130,7 @@ BOOST_AUTO_TEST_CASE(groups_of_the_same_name_are_told_apart) {
     for (int rank = 0; rank < 4; ++rank) {
         RankReport report = rank == 0 ? waiting(rank, 4, 9) : working(rank, 4, rank < 2 ? 8 : 3);
         report.flight.groups[0].name = "tensor";
-        report.flight.groups[0].members = rank < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3};
+        report.flight.groups[0].members = rank < 2 ? "0-1" : "2-3";
         if (report.flight.waiting) report.flight.waiting->group = "tensor";
         ranks.push_back(report);
     }
@@ -143,6 +147,38 @@ BOOST_AUTO_TEST_CASE(ranks_that_move_are_not_blamed) {
     BOOST_TEST(contains(whereabouts_sentence(ranks, 2), "rank 1"));
     BOOST_TEST(contains(whereabouts_sentence(ranks, 3), "nothing was heard of rank 2") == false);
     BOOST_TEST(whereabouts_sentence({working(0, 1, 3)}, 1) == "the rank moves, in step 7");
+}
+
+// With NCCL a rank's GPU waits, and not the rank: what it has issued tells.
+BOOST_AUTO_TEST_CASE(one_that_has_issued_less_than_the_others) {
+    const std::vector<RankReport> ranks = {working(0, 3, 9), working(1, 3, 8), working(2, 3, 9)};
+    const auto laggards = find_laggards(ranks, 3);
+    BOOST_TEST_REQUIRE(laggards.size() == 1u);
+    BOOST_TEST(laggards[0].rank == 1);
+    BOOST_TEST(contains(laggards_sentence(laggards, ranks, 3), "and has not begun collective 9 of all"));
+}
+
+BOOST_AUTO_TEST_CASE(how_long_those_that_work_were_quiet) {
+    std::vector<RankReport> ranks = {waiting(0, 3, 9), working(1, 3, 8), working(2, 3, 8)};
+    ranks[0].flight.quiet_seconds = 1;
+    ranks[1].flight.quiet_seconds = 30;
+    ranks[2].flight.quiet_seconds = 2;
+    BOOST_TEST(quiet_of_working(ranks) == 2);
+    ranks[2].stopped = true;
+    BOOST_TEST(quiet_of_working(ranks) == 30);
+    BOOST_TEST(std::isinf(quiet_of_working({waiting(0, 1, 9)})));
+}
+
+BOOST_AUTO_TEST_CASE(four_thousand_ranks_are_reported_in_seconds) {
+    constexpr int size = 4096;
+    std::vector<RankReport> ranks;
+    for (int rank = 0; rank < size; ++rank)
+        ranks.push_back(rank == 77 ? working(rank, size, 8) : waiting(rank, size, 9));
+    const auto laggards = find_laggards(ranks, size);
+    BOOST_TEST_REQUIRE(laggards.size() == 1u);
+    BOOST_TEST(laggards[0].rank == 77);
+    BOOST_TEST(laggards[0].waiting.size() == 4095u);
+    BOOST_TEST(contains(watch_report_text("t", "s", ranks, size), "not begun by 77"));
 }
 
 BOOST_AUTO_TEST_CASE(many_laggards_are_counted) {
