@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -37,6 +38,11 @@ std::vector<std::string> split_texts(const std::vector<char>& all, std::size_t w
     for (std::size_t at = 0; at < all.size(); at += width)
         texts.emplace_back(all.data() + at, strnlen(all.data() + at, width));
     return texts;
+}
+
+volatile std::sig_atomic_t agreed_code = 0;
+extern "C" void leave_as_agreed(int) {
+    std::_Exit(agreed_code);
 }
 
 RankPlace find_place(int rank, int size) {
@@ -109,10 +115,16 @@ Session::Session(int* argc, char*** argv) {
 }
 
 Session::~Session() {
-    if (finished_)
+    if (finished_) {
+        // All ranks have agreed that they are done. Some MPIs over some networks then wait for each other for ever.
+        constexpr unsigned patience = 60;  // seconds
+        std::signal(SIGALRM, leave_as_agreed);
+        alarm(patience);
         MPI_Finalize();
-    else
+        alarm(0);
+    } else {
         MPI_Abort(MPI_COMM_WORLD, static_cast<int>(ExitCode::fault));
+    }
 }
 
 int Session::rank() const {
@@ -173,6 +185,7 @@ int Session::run(const std::function<int()>& body) {
         log::error("{}", sentence);
     }
     finished_ = true;
+    agreed_code = all[0];
     return all[0];
 }
 

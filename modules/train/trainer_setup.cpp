@@ -122,7 +122,10 @@ void Trainer::start_watching() {
     if (folder_) make_watch_folder(run_path_, options.key);
     control_communicator_->barrier();  // all ranks of the node are in its folder
     options.last_words = last_words_;
-    if (place.local_rank == 0 && !options.node_folder.empty() && !options_.witness_program.empty())
+    // The first in the folder, which in containers may be each rank in its own.
+    const auto members = cluster::node_members(options.node_folder);
+    const bool first = !members.empty() && members.front().rank == session_.rank();
+    if (first && !options_.witness_program.empty())
         start_witness(options_.witness_program, options.node_folder, run_path_, options.key);
     watchdog_ = std::make_unique<Watchdog>(std::move(options));
 }

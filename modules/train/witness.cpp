@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +18,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
+#include <thread>
 #include <vector>
 
 #include "base/error.hpp"
@@ -167,12 +169,12 @@ void be_witness(const std::string& node_folder, const std::string& run_path, con
         ranks.push_back({member, state->process});
         pipes.push_back({pipe, POLLIN, 0});
     }
-    bool told = false, first = true;
+    bool told = false, first_look = true;
     for (std::size_t left = ranks.size(); left > 0;) {
         // A rank that died before its pipe was opened here never shows on it: look at all now and then.
         constexpr int look_every_milliseconds = 5000;
-        if (::poll(pipes.data(), pipes.size(), first ? 0 : look_every_milliseconds) < 0 && errno != EINTR) break;
-        first = false;
+        if (::poll(pipes.data(), pipes.size(), first_look ? 0 : look_every_milliseconds) < 0 && errno != EINTR) break;
+        first_look = false;
         std::vector<Death> dead;
         for (std::size_t i = 0; i < pipes.size(); ++i) {
             if (pipes[i].fd < 0 || (pipes[i].revents == 0 && cluster::flight_alive(ranks[i].member.recorder))) continue;
@@ -186,7 +188,14 @@ void be_witness(const std::string& node_folder, const std::string& run_path, con
         }
         if (told || dead.empty()) continue;
         told = true;
-        if (!any_failed(ranks) && take_last_word(run_path, key)) tell(first_of(std::move(dead), ranks), run_path);
+        if (any_failed(ranks)) continue;
+        const std::vector<Death> first = first_of(std::move(dead), ranks);
+        // A rank that waited was rather ended because of another, of which another node's witness may know.
+        const bool may_be_first = std::any_of(first.begin(), first.end(), [](const Death& death) {
+            return is_crash(death.signal) || !death.state.waiting;
+        });
+        if (!may_be_first) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        if (take_last_word(run_path, key)) tell(first, run_path);
     }
     std::error_code ignored;
     std::filesystem::remove_all(node_folder, ignored);
