@@ -367,6 +367,45 @@ BOOST_AUTO_TEST_CASE(on_several_nodes) {
     check_exit(Process(on_nodes("--resume auto", ""), place.path()).wait(), 0);
 }
 
+// What the launcher starts lives on for a while when the rank has died, so that it takes no notice.
+BOOST_AUTO_TEST_CASE(a_launcher_that_does_nothing) {
+    const Workplace place;
+    write_file(place.path() / "keep", "#!/bin/sh\n\"$@\"\ncode=$?\n[ $code -gt 128 ] && sleep 20\nexit $code\n");
+    fs::permissions(place.path() / "keep", fs::perms::owner_all);
+    const Result result = Process("env LOCKSTEP_FAULT=step_end:1:11:kill " + std::string(LOCKSTEP_MPIEXEC) +
+                                      " -np 3 ./keep " + lockstep_program + " train run.toml",
+                                  place.path())
+                              .wait();
+    BOOST_TEST(result.exit_code == 1, result);
+    BOOST_TEST(result.seconds < 15);
+    BOOST_TEST(status_of(place.path())["state"] == "lost");
+    // Told once, by the witness, which knows the signal.
+    const std::string log = read_file(run_folder(place.path()) / "log.txt");
+    BOOST_TEST(count_of(log, "rank 1 of 3 (process ") == 1u, log);
+    BOOST_TEST(count_of(log, "error:") == 1u, log);
+    check_exit(run("train run.toml --resume auto", place.path(), 3), 0);
+}
+
+// Ranks that cannot see each other's processes, as in containers, do not take each other for dead.
+BOOST_AUTO_TEST_CASE(ranks_in_process_namespaces_of_their_own) {
+    if (std::system("unshare --pid --fork true 2>/dev/null") != 0) {
+        BOOST_TEST_MESSAGE("skipped: namespaces need the rights of root (unshare)");
+        return;
+    }
+    const Workplace place;
+    write_file(place.path() / "node", "#!/bin/sh\nexec unshare --pid --fork \"$@\"\n");
+    fs::permissions(place.path() / "node", fs::perms::owner_all);
+    Process process("env UCX_TLS=sysv,self MPIR_CVAR_NOLOCAL=1 " + std::string(LOCKSTEP_MPIEXEC) + " -np 2 ./node " +
+                        lockstep_program + " train run.toml --set schedule.steps=1000000 --set checkpoint.every=0",
+                    place.path());
+    BOOST_TEST_REQUIRE(wait_until([&] { return !metrics_of(place.path()).empty(); }));
+    std::this_thread::sleep_for(std::chrono::seconds(6));
+    write_file(run_folder(place.path()) / "stop", "");
+    const Result result = process.wait();
+    check_exit(result, 4);
+    BOOST_TEST(!contains(result.error, "error:"), result);
+}
+
 BOOST_AUTO_TEST_CASE(a_job_that_was_suspended_goes_on) {
     const Workplace place;
     Process process(command_line("train run.toml --set schedule.steps=1000000 --set watchdog.seconds=2", 2),
