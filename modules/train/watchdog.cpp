@@ -66,6 +66,13 @@ bool exists(const std::string& path) {
     return ::access(path.c_str(), F_OK) == 0;
 }
 
+// When a file was made, as all nodes see it: one question or alarm is told from the next by it.
+std::optional<std::string> time_of(const std::string& path) {
+    struct stat about {};
+    if (::stat(path.c_str(), &about) != 0) return std::nullopt;
+    return fmt::format("{}.{}", about.st_mtim.tv_sec, about.st_mtim.tv_nsec);
+}
+
 void sleep_seconds(double seconds) {
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
@@ -191,14 +198,17 @@ bool Watchdog::leads_node() const {
     return true;
 }
 
-// Seldom where there are many nodes: all of them ask the same file system.
 void Watchdog::look_for_questions(double now) {
+    if (now - looked_for_alarm_ < questions_every_seconds || !leads_node()) return;
+    looked_for_alarm_ = now;
+    if (alarmed_ > 0 || (!options_.node_folder.empty() && exists(options_.node_folder + "/alarm")))
+        return end_for_no_progress();
+    // Seldom where there are many nodes: all of them ask the same file system.
     const double every = std::clamp(options_.ranks / 200.0, questions_every_seconds, most_seconds_between_questions);
-    if (now - looked_for_questions_ < every || !leads_node()) return;
+    if (now - looked_for_questions_ < every) return;
     looked_for_questions_ = now;
-    const bool alarm_here = alarmed_ > 0 || (!options_.node_folder.empty() && exists(options_.node_folder + "/alarm"));
     const std::string shared = watch_folder(options_.run_path, options_.key);
-    if (alarm_here || exists(shared + "/alarm")) end_for_no_progress();
+    if (exists(shared + "/alarm")) return end_for_no_progress();
     // Of a death on another node the launcher may take no notice.
     if (exists(shared + "/last-word") && ended_elsewhere_ == 0) ended_elsewhere_ = now;
     if (ended_elsewhere_ > 0 && now - ended_elsewhere_ > launcher_seconds) end_run(ExitCode::fault);
@@ -264,9 +274,9 @@ void Watchdog::gather(const std::string& parts, std::vector<RankReport>& all, do
 
 void Watchdog::answer_where() {
     const std::string question = options_.run_path + "/where";
-    struct stat about {};
-    if (::stat(question.c_str(), &about) != 0) return;
-    const std::string id = fmt::format("where-{}.{}", about.st_mtim.tv_sec, about.st_mtim.tv_nsec);
+    const auto time = time_of(question);
+    if (!time) return;
+    const std::string id = "where-" + *time;
     if (id == answered_) return;
     answered_ = id;
     const auto all = gather_reports(id);
@@ -282,7 +292,7 @@ void Watchdog::end_for_no_progress() {
     const std::string alarm = watch_folder(options_.run_path, options_.key) + "/alarm";
     claim(alarm);
     const double limit = any_step_ ? options_.seconds : options_.first_step_seconds;
-    const auto all = gather_reports(fmt::format("alarm-{}", alarms_++));
+    const auto all = gather_reports("alarm-" + time_of(alarm).value_or("unknown"));
     if (!all) {
         // Another node speaks, and ends the run or withdraws the alarm.
         const double start = seconds_now();

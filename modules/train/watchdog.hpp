@@ -64,8 +64,7 @@ class Watchdog {
     std::atomic<bool> any_step_ = false;
     std::uint64_t events_ = 0;
     double moved_ = 0, looked_ = 0, looked_at_siblings_ = 0, looked_for_questions_ = 0, alarmed_ = 0,
-           ended_elsewhere_ = 0;
-    int alarms_ = 0;        // that this node has looked into
+           looked_for_alarm_ = 0, ended_elsewhere_ = 0;
     std::string answered_;  // the question last answered
     std::mutex mutex_;
     std::condition_variable wake_;
