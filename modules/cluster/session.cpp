@@ -15,6 +15,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/whole_file.hpp"
 #include "cluster/flight_recorder.hpp"
 #include "cluster/mpi_check.hpp"
 #include "cluster/mpi_communicator.hpp"
@@ -26,12 +27,6 @@ namespace {
 constexpr double patience_seconds = 2;
 // The same for one that has done its work.
 constexpr double last_patience_seconds = 600;
-
-std::string host_name() {
-    std::array<char, 256> name{};
-    if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-    return name.data();
-}
 
 std::vector<std::string> split_texts(const std::vector<char>& all, std::size_t width) {
     std::vector<std::string> texts;

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/version.hpp"
+#include "base/whole_file.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -25,18 +25,8 @@ Json number(double value) {
     return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
 
-// Written beside its name and renamed, so that a reader never sees half a file.
 void write_whole(const std::string& path, const std::string& text) {
-    // A name of its own: how a run ends may be written by several processes.
-    std::array<char, 256> host{};
-    static_cast<void>(gethostname(host.data(), host.size() - 1));
-    const std::string beside = fmt::format("{}.{}-{}.tmp", path, host.data(), getpid());
-    std::ofstream file(beside);
-    file << text;
-    file.close();
-    std::error_code problem;
-    if (file) std::filesystem::rename(beside, path, problem);
-    if (!file || problem) throw usage_error("{} cannot be written: {}", path, system_error_text());
+    if (!write_whole_file(path, text)) throw usage_error("{} cannot be written: {}", path, system_error_text());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/whole_file.hpp"
 
 namespace lockstep::train {
 
@@ -36,9 +37,7 @@ RunLock::RunLock(const std::string& folder, const std::string& file) {
         throw usage_error("{} is in use by another launch of this run ({}); stop that one, or choose another run.name",
                           folder, bytes > 0 ? holder.data() : "an unknown process");
     }
-    std::array<char, 200> host{};
-    static_cast<void>(gethostname(host.data(), host.size() - 1));
-    const std::string holder = fmt::format("process {} on {} since {}", getpid(), host.data(), utc_now());
+    const std::string holder = fmt::format("process {} on {} since {}", getpid(), host_name(), utc_now());
     if (ftruncate(descriptor_, 0) != 0 || write(descriptor_, holder.data(), holder.size()) < 0)
         throw usage_error("{} cannot be written: {}", path, system_error_text());
 }

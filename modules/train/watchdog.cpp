@@ -16,6 +16,7 @@
 #include "base/clock.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/whole_file.hpp"
 #include "cluster/binding.hpp"
 #include "cluster/flight_reader.hpp"
 #include "cluster/session.hpp"
@@ -49,17 +50,6 @@ constexpr std::size_t operations_reported = 20;
 std::string read_text(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// Under its name a file is whole.
-bool write_text(const std::string& path, const std::string& text) {
-    const std::string beside = fmt::format("{}.{}.tmp", path, ::getpid());
-    std::ofstream file(beside, std::ios::binary);
-    file << text;
-    file.close();
-    std::error_code problem;
-    if (file) fs::rename(beside, path, problem);
-    return file && !problem;
 }
 
 bool exists(const std::string& path) {
@@ -226,7 +216,8 @@ std::optional<std::vector<RankReport>> Watchdog::gather_reports(const std::strin
             const bool stopped = alive && state->unwatched_seconds > stopped_seconds;
             all.push_back({std::move(*state), alive, stopped});
         }
-    const bool written = write_text(fmt::format("{}/rank-{:05}.json", parts, options_.rank), node_report_text(all));
+    const bool written =
+        write_whole_file(fmt::format("{}/rank-{:05}.json", parts, options_.rank), node_report_text(all));
 
     // One node makes the whole: the first, or any where the first is in no state to.
     const double start = seconds_now();
@@ -245,7 +236,7 @@ std::optional<std::vector<RankReport>> Watchdog::gather_reports(const std::strin
 std::string Watchdog::write_report(const std::string& file, const std::string& title, const std::string& sentence,
                                    const std::vector<RankReport>& all) const {
     const std::string path = options_.run_path + "/" + file;
-    if (!write_text(path, watch_report_text(title, sentence, all, options_.ranks)))
+    if (!write_whole_file(path, watch_report_text(title, sentence, all, options_.ranks)))
         log::warning("{} cannot be written: {}", path, system_error_text());
     return fmt::format("{}; every rank's last communications are in {}", sentence, path);
 }

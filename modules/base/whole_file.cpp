@@ -1,0 +1,32 @@
+#include "base/whole_file.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+namespace lockstep {
+
+std::string host_name() {
+    std::array<char, 256> name{};
+    if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+    return name.data();
+}
+
+bool write_whole_file(const std::string& path, const std::string& text) {
+    const std::string beside = fmt::format("{}.{}-{}.tmp", path, host_name(), getpid());
+    std::ofstream file(beside, std::ios::binary);
+    file << text;
+    file.close();
+    if (!file) return false;
+    std::error_code problem;
+    std::filesystem::rename(beside, path, problem);
+    if (problem) errno = problem.value();
+    return !problem;
+}
+
+}  // namespace lockstep
