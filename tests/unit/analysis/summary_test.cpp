@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "analysis/figures.hpp"
+#include "analysis/load/figures.hpp"
 #include "base/error.hpp"
 #include "unit/trace/synthetic_trace.hpp"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "analysis/configuration.hpp"
-#include "analysis/figures.hpp"
+#include "analysis/load/configuration.hpp"
+#include "analysis/load/figures.hpp"
 
 namespace lockstep::analysis {
 

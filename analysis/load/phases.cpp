@@ -1,4 +1,4 @@
-#include "analysis/phases.hpp"
+#include "analysis/load/phases.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -1,10 +1,10 @@
-#include "analysis/figures.hpp"
+#include "analysis/load/figures.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "analysis/configuration.hpp"
+#include "analysis/load/configuration.hpp"
 #include "base/error.hpp"
 
 namespace lockstep::analysis {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/phases.hpp"
+#include "analysis/load/phases.hpp"
 #include "base/table.hpp"
 #include "trace/reader.hpp"
 

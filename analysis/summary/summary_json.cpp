@@ -1,7 +1,7 @@
 // The summary of a run as JSON.
 #include <cmath>
 
-#include "analysis/summary.hpp"
+#include "analysis/summary/summary.hpp"
 
 namespace lockstep::analysis {
 namespace {

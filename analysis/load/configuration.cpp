@@ -1,4 +1,4 @@
-#include "analysis/configuration.hpp"
+#include "analysis/load/configuration.hpp"
 
 #include <fmt/format.h>
 #include <toml++/toml.h>

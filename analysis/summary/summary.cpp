@@ -3,7 +3,8 @@
 #include <cstdio>
 
 #include "analysis/command.hpp"
-#include "analysis/summary.hpp"
+#include "analysis/output/page.hpp"
+#include "analysis/summary/summary.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/table.hpp"
@@ -139,22 +140,6 @@ std::string csv_of(const std::vector<Summary>& summaries, const std::string& per
         }
     return table.print(TableFormat::csv);
 }
-
-class Page {
-  public:
-    explicit Page(TableFormat format) : format_(format) {}
-    void heading(const std::string& words, bool main = false) {
-        if (!text_.empty()) text_ += "\n";
-        text_ += format_ == TableFormat::markdown ? fmt::format("{} {}\n\n", main ? "##" : "###", words) : words + "\n";
-    }
-    void table(const Table& table) { text_ += table.print(format_); }
-    void sentence(const std::string& words) { text_ += (format_ == TableFormat::markdown ? "- " : "") + words + "\n"; }
-    const std::string& text() const { return text_; }
-
-  private:
-    TableFormat format_;
-    std::string text_;
-};
 
 // Seconds, calls and mean per call of every phase: one table each, a line per rank and one for their mean.
 void phase_tables(Page& page, const std::vector<Line>& lines, const std::string& per, const std::string& of) {

@@ -1,0 +1,22 @@
+// From the paths on a command line to measurements.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "analysis/load/measurement.hpp"
+
+namespace lockstep::analysis {
+
+struct LoadOptions {
+    std::vector<std::string> runs;
+    MeasureOptions measure;
+};
+// RUN… and --warm-up N.
+void add_load_options(CLI::App& command, LoadOptions& options);
+
+// Each path is a run's folder, a trace file, or a folder of run folders (all of them are taken, by name).
+std::vector<Measurement> load_measurements(const LoadOptions& options);
+
+}  // namespace lockstep::analysis

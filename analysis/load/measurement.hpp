@@ -1,0 +1,87 @@
+// What one run measured, without its warm-up: what scaling, sweep, compare and report compute with. Made in one pass
+// over the rows; memory grows with steps + ranks. Where something was not measured the number is NaN.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "analysis/load/phases.hpp"
+#include "analysis/metrics/statistics.hpp"
+#include "trace/reader.hpp"
+
+namespace lockstep::analysis {
+
+struct MeasureOptions {
+    // Steps left out at the beginning of each launch; -1: 10, but at most a fifth of that launch's steps.
+    std::int64_t warm_up = -1;
+};
+
+// One step that counts.
+struct StepSample {
+    std::int64_t step = 0;
+    double slowest = unknown;  // seconds of the slowest rank: how long the step took
+    double average = unknown;  // mean over ranks of each rank's own time: what averaging would say it took
+    double tokens = 0, loss = unknown;
+    double compute = unknown, communication = unknown;  // seconds, mean over ranks
+    // Seconds, mean over ranks; NaN in a step whose phases were not timed one by one (most steps on a GPU).
+    std::array<double, phase_count> phases{};
+};
+
+// One rank over the steps that count (validation, checkpoint and initialization: over the whole run).
+struct RankMeasurement {
+    bool present = false;                               // false: there is nothing of this rank
+    double seconds = unknown;                           // own time in those steps; of an imported run its whole time
+    double compute = unknown, communication = unknown;  // compute: own time outside communication
+    double tokens_per_second = unknown;
+    PhaseSums phases;
+    std::uint64_t allocated = 0, reserved = 0, peak = 0;  // bytes, most of any step
+    std::string host, gpu, cores;
+};
+
+// Compute seconds of ranks over time, in at most 128 × 128 cells, each the most of what falls into it.
+struct HeatMap {
+    std::vector<std::int64_t> first_step;  // of each column
+    std::vector<std::int64_t> first_rank;  // of each row
+    std::vector<double> seconds;           // [rows, columns], of a step; NaN where nothing was measured
+};
+
+struct Measurement {
+    std::string path, name;
+    // An imported table's row: one "step" that is the whole run, times as the table gives them.
+    bool imported = false;
+    // The description, flattened ("batch.global" → "64"), with what follows from it and from the machine: ranks, hosts,
+    // threads (a rank), gpu (model names), accumulation, program_version, commit.
+    std::map<std::string, std::string> settings;
+    std::int64_t ranks = 0, hosts = 0;
+    std::int64_t batch = 0;         // sequences a step; 0: unknown
+    std::int64_t accumulation = 0;  // micro-batches a step on each rank; 0: unknown
+
+    std::vector<StepSample> steps;                        // those that count
+    std::int64_t warm_up = 0;                             // steps left out as warm-up
+    std::int64_t timed_steps = 0;                         // of those that count: with phases timed one by one
+    std::vector<std::pair<std::int64_t, double>> losses;  // of every step, warm-up too
+    std::vector<RankMeasurement> rank;                    // [ranks]
+    std::map<std::string, double> communication_kinds;    // data, tensor, pipeline …: seconds a step, mean over ranks
+    HeatMap heat;
+    double total_seconds = unknown;  // of the slowest rank, everything the trace holds: initialization, validation …
+    PhaseSums whole_run;             // mean over ranks, everything, warm-up too
+    // Rates given by an imported table: together, or unknown.
+    double imported_tokens_per_second = unknown;
+    std::vector<std::string> remarks;  // what a reader must know to believe the figures
+
+    double step_seconds() const;          // median of the slowest rank's
+    double average_step_seconds() const;  // median of the ranks' averages
+    Interval step_interval() const;       // 95 %, of the median; unknown below 6 steps
+    double tokens_per_second() const;     // all tokens ÷ sum of the slowest rank's seconds, or the table's rate
+    // Seconds a step, mean over ranks and steps.
+    double compute_seconds() const;
+    double communication_seconds() const;
+    double setting_number(const std::string& key) const;  // NaN where it is no number
+};
+
+Measurement measure(const trace::Run& run, const MeasureOptions& options);
+
+}  // namespace lockstep::analysis

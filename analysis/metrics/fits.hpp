@@ -1,0 +1,65 @@
+// Laws of scaling fitted to measurements at several numbers of ranks. A law is refused where there are too few points
+// for it: `refusal` says so, and how many it needs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "analysis/metrics/statistics.hpp"
+
+namespace lockstep::analysis {
+
+// One number of ranks. `value`: seconds for the same work (strong), or work a second over that of the smallest number
+// of ranks (weak; see each law). `samples`: what the value is the median of, one value where there was one.
+struct FitPoint {
+    double ranks = 0, value = 0;
+    std::vector<double> samples;
+};
+
+struct Parameter {
+    std::string name;   // snake_case, the JSON key: serial_share
+    std::string title;  // as a reader says it, with the unit
+    double value = unknown;
+    Interval interval;  // 95 %, bootstrap over the samples of each point; unknown where a point has fewer than 6
+};
+
+struct Prediction {
+    double ranks = 0, value = 0;
+    Interval interval;
+};
+
+struct Fit {
+    std::string law;      // snake_case: amdahl, gustafson, universal_scalability, extra_p
+    std::string title;    // Amdahl's law
+    std::string formula;  // "T(p) = T(1)·(s + (1 − s)/p)", with the fitted numbers' names
+    std::string refusal;  // why there is none, in one sentence; then nothing below counts
+    std::string source;   // paper and equation
+    std::vector<Parameter> parameters;
+    double relative_error = unknown;   // mean over points of |fitted − measured| ÷ measured
+    std::function<double(double)> at;  // the fitted law at a number of ranks
+    // At each number of ranks asked for; empty, with a reason, where that would be guessing.
+    std::vector<Prediction> predictions;
+    std::string prediction_refusal;
+};
+
+// T(p) = T(1)·(s + (1 − s)/p): strong scaling, values in seconds. Amdahl 1967. Unknowns T(1), s in [0, 1]; needs 3
+// different numbers of ranks; 4 to predict.
+Fit fit_amdahl(const std::vector<FitPoint>& points, const std::vector<double>& predict_at);
+
+// S(p) = p − a·(p − 1): weak scaling; values are speedups by rate, 1 at the first point's ranks, and p counts in units
+// of the first point's ranks. Gustafson 1988. One unknown a; needs 3 numbers of ranks; 4 to predict.
+Fit fit_gustafson(const std::vector<FitPoint>& points, const std::vector<double>& predict_at);
+
+// X(p) = λ·p/(1 + σ·(p − 1) + κ·p·(p − 1)): values are rates (work a second), strong or weak. Gunther 1993. Unknowns
+// λ, contention σ ≥ 0, coherence κ ≥ 0; needs 4 numbers of ranks; 6 to predict. Adds the peak √((1 − σ)/κ) as a
+// parameter where κ > 0.
+Fit fit_universal_scalability(const std::vector<FitPoint>& points, const std::vector<double>& predict_at);
+
+// T(p) = c₀ + c₁·p^i·log₂^j(p), with i in {−1, −1/2, 0, 1/4 … 3} and j in {0, 1, 2} as in Calotoiu et al. 2013
+// (Extra-P's performance model normal form, one term): the (i, j) with the least error when each point in turn is left
+// out. Values in seconds. Needs 5 numbers of ranks, to fit as to predict.
+Fit fit_extra_p(const std::vector<FitPoint>& points, const std::vector<double>& predict_at);
+
+}  // namespace lockstep::analysis

@@ -1,0 +1,38 @@
+// Statistics of few, noisy, skewed samples: medians and ranks, no assumption of a distribution.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <vector>
+
+namespace lockstep::analysis {
+
+inline constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+
+struct Interval {
+    double low = unknown, high = unknown;
+    bool known() const { return low == low && high == high; }
+};
+
+// Each ignores samples that are not finite, and is unknown (NaN) where none is left.
+double median(std::vector<double> samples);
+double mean(const std::vector<double>& samples);
+// The mean of rates over equal amounts of work. Unknown where a rate is not positive.
+double harmonic_mean(const std::vector<double>& rates);
+// q from 0 to 1, linear between the two nearest samples.
+double quantile(std::vector<double> samples, double q);
+
+// The narrowest pair of order statistics, symmetric in rank, that holds the median with at least 95 % probability
+// (binomial; no assumption but independent samples). Unknown below 6 samples: no pair of them holds it.
+inline constexpr std::size_t fewest_samples = 6;
+Interval median_interval(std::vector<double> samples);
+
+// The 2.5 % and 97.5 % quantiles of `statistic` over resamples with replacement of every group by itself. The same
+// seed gives the same interval. Unknown where a group has fewer than 6 finite samples. Resamples whose statistic is
+// not finite are left out; unknown where more than half are.
+Interval bootstrap_interval(const std::vector<std::vector<double>>& groups,
+                            const std::function<double(const std::vector<std::vector<double>>&)>& statistic,
+                            std::uint64_t seed, int resamples = 1000);
+
+}  // namespace lockstep::analysis
