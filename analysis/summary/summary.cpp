@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "analysis/command.hpp"
+#include "analysis/load/guard.hpp"
 #include "analysis/output/page.hpp"
 #include "analysis/summary/summary.hpp"
 #include "base/error.hpp"
@@ -22,14 +23,15 @@ constexpr std::size_t few_ranks =
     16;  // up to so many, every rank of every epoch or step is shown unless told otherwise
 
 Summary summarise(const std::string& path, const Options& options) {
-    const trace::Run run = trace::open_run(path);
+    const trace::Run run = reading(path, Reading::structure, [&] { return trace::open_run(path); });
     std::size_t ranks = 0;
     for (const auto& part : run.parts) ranks = std::max(ranks, part.file.ranks());
     const bool every_rank = options.ranks == "all" || (options.ranks == "auto" && ranks <= few_ranks);
     FigureOptions wanted;
     wanted.ranks_of_epochs = every_rank;
     wanted.ranks_of_steps = every_rank && options.per == "step";
-    return {configuration_of(run), launches_of(run), status_of(run), path, figures_of(run, wanted)};
+    return {configuration_of(run), launches_of(run), status_of(run), path,
+            reading(path, Reading::rows, [&] { return figures_of(run, wanted); })};
 }
 
 Cell cell(double value) {
