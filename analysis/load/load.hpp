@@ -16,6 +16,9 @@ struct LoadOptions {
 // RUN… and --warm-up N.
 void add_load_options(CLI::App& command, LoadOptions& options);
 
+// A folder of run folders becomes those, by name; what is given twice is taken once.
+std::vector<std::string> expand_runs(const std::vector<std::string>& paths);
+
 // Each path is a run's folder, a trace file, or a folder of run folders (all of them are taken, by name).
 std::vector<Measurement> load_measurements(const LoadOptions& options);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "analysis/load/phases.hpp"
+#include "analysis/load/settings.hpp"
 #include "analysis/metrics/statistics.hpp"
 #include "trace/reader.hpp"
 
@@ -30,13 +31,13 @@ struct StepSample {
     std::array<double, phase_count> phases{};
 };
 
-// One rank over the steps that count (validation, checkpoint and initialization: over the whole run).
+// One rank over the steps that count.
 struct RankMeasurement {
     bool present = false;                               // false: there is nothing of this rank
-    double seconds = unknown;                           // own time in those steps; of an imported run its whole time
-    double compute = unknown, communication = unknown;  // compute: own time outside communication
+    double seconds = unknown;                           // a step, own time; of an imported run its whole time
+    double compute = unknown, communication = unknown;  // a step, of those timed; compute: time outside communication
     double tokens_per_second = unknown;
-    PhaseSums phases;
+    PhaseSums phases;  // sums over the timed steps that count; initialization, validation, checkpoint: over the run
     std::uint64_t allocated = 0, reserved = 0, peak = 0;  // bytes, most of any step
     std::string host, gpu, cores;
 };
@@ -52,9 +53,8 @@ struct Measurement {
     std::string path, name;
     // An imported table's row: one "step" that is the whole run, times as the table gives them.
     bool imported = false;
-    // The description, flattened ("batch.global" → "64"), with what follows from it and from the machine: ranks, hosts,
-    // threads (a rank), gpu (model names), accumulation, program_version, commit.
-    std::map<std::string, std::string> settings;
+    bool whole = false;  // imported, and its numbers are the run's, not each rank's
+    Settings settings;   // with accumulation and micro_batch, where they can be known
     std::int64_t ranks = 0, hosts = 0;
     std::int64_t batch = 0;         // sequences a step; 0: unknown
     std::int64_t accumulation = 0;  // micro-batches a step on each rank; 0: unknown

@@ -1,0 +1,454 @@
+#include "analysis/load/measurement.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "analysis/load/checks.hpp"
+#include "base/format.hpp"
+
+namespace lockstep::analysis {
+namespace {
+
+constexpr auto communication_phase = static_cast<std::size_t>(Phase::communication);
+constexpr auto forward_phase = static_cast<std::size_t>(Phase::forward);
+constexpr std::array<Phase, 3> outside_steps = {Phase::initialization, Phase::validation, Phase::checkpoint};
+constexpr std::size_t most_cells = 128;  // rows and columns of a heat map
+constexpr std::int64_t usual_warm_up = 10;
+constexpr std::int64_t fewest_per_warm_up = 5;  // steps of a launch for each step left out
+
+bool is_outside_steps(std::size_t phase) {
+    return std::any_of(outside_steps.begin(), outside_steps.end(),
+                       [&](Phase outside) { return static_cast<std::size_t>(outside) == phase; });
+}
+
+// The sum and number of what is finite.
+struct Sum {
+    double sum = 0;
+    std::int64_t count = 0;
+    void add(double value) {
+        if (!std::isfinite(value)) return;
+        sum += value;
+        ++count;
+    }
+    double mean() const { return count > 0 ? sum / static_cast<double>(count) : unknown; }
+};
+
+// The rows that count: of the launches with the number of ranks that has most steps, without each launch's warm-up, and
+// with the number of tokens that most steps have.
+class Selection {
+  public:
+    Selection(const trace::Run& run, const MeasureOptions& options, bool imported, Measurement& measurement) {
+        std::map<std::size_t, std::int64_t> steps_of_ranks;
+        for (const auto& part : run.parts) steps_of_ranks[part.file.ranks()] += static_cast<std::int64_t>(part.rows);
+        std::int64_t most = -1, all = 0;
+        for (const auto& [count, steps] : steps_of_ranks) {
+            all += steps;
+            if (steps >= most) most = steps, ranks_ = count;
+        }
+        if (most < all)
+            measurement.remarks.push_back(
+                fmt::format("The launches had different numbers of ranks: only the {} of {} steps on {} ranks count.",
+                            most, all, ranks_));
+        std::map<std::int64_t, std::int64_t> launch_steps, position;
+        for (const auto& part : run.parts) launch_steps[part.launch] += static_cast<std::int64_t>(part.rows);
+        std::map<std::int64_t, std::int64_t> steps_of_tokens;
+        for (const auto& part : run.parts) {
+            const std::int64_t steps = launch_steps[part.launch];
+            std::int64_t warm_up = options.warm_up;
+            if (warm_up < 0) warm_up = std::min(usual_warm_up, steps / fewest_per_warm_up);
+            if (imported) warm_up = 0;
+            std::vector<bool> counts(part.rows, takes(part));
+            for (std::size_t i = 0; i < part.rows; ++i) {
+                if (position[part.launch]++ < warm_up && counts[i]) {
+                    counts[i] = false;
+                    ++measurement.warm_up;
+                }
+                if (counts[i]) ++steps_of_tokens[part.file.steps()[i].tokens];
+            }
+            counts_.push_back(std::move(counts));
+        }
+        if (steps_of_tokens.size() > 1) keep_one_size(run, steps_of_tokens, measurement);
+        for (const auto& counts : counts_)
+            used_ += static_cast<std::size_t>(std::count(counts.begin(), counts.end(), true));
+    }
+    std::size_t ranks() const { return ranks_; }
+    std::size_t used() const { return used_; }
+    bool takes(const trace::RunPart& part) const { return part.file.ranks() == ranks_; }
+    bool counts(std::size_t part, std::size_t row) const { return counts_[part][row]; }
+
+  private:
+    void keep_one_size(const trace::Run& run, const std::map<std::int64_t, std::int64_t>& steps_of_tokens,
+                       Measurement& measurement) {
+        std::int64_t tokens = 0, most = 0, all = 0;
+        for (const auto& [size, steps] : steps_of_tokens) {
+            all += steps;
+            if (steps >= most) most = steps, tokens = size;
+        }
+        measurement.remarks.push_back(
+            fmt::format("The batch changed during the run: only the {} of {} steps of {} tokens count.", most, all,
+                        with_commas(tokens)));
+        for (std::size_t p = 0; p < counts_.size(); ++p)
+            for (std::size_t i = 0; i < counts_[p].size(); ++i)
+                if (run.parts[p].file.steps()[i].tokens != tokens) counts_[p][i] = false;
+    }
+
+    std::size_t ranks_ = 0, used_ = 0;
+    std::vector<std::vector<bool>> counts_;
+};
+
+// The regions whose names say what ranks waited for: communication/data …
+std::map<std::string, std::vector<std::size_t>> kinds_of(const std::vector<trace::RegionRow>& regions) {
+    std::map<std::string, std::vector<std::size_t>> kinds;
+    for (const auto& region : regions)
+        if (region.parent >= 0 && regions[static_cast<std::size_t>(region.parent)].name == "communication" &&
+            region.path.compare(0, 6, "epoch/") == 0)
+            kinds[region.name].push_back(static_cast<std::size_t>(region.id));
+    return kinds;
+}
+
+class Measurer {
+  public:
+    Measurer(const trace::Run& run, const MeasureOptions& options) : run_(run), imported_(imported_of(run.header())) {
+        result_.path = run.path;
+        result_.imported = imported_.imported;
+        if (imported_.imported)
+            result_.remarks.insert(result_.remarks.end(), imported_.remarks.begin(), imported_.remarks.end());
+        const Selection selection(run, options, imported_.imported, result_);
+        ranks_ = selection.ranks();
+        result_.ranks = static_cast<std::int64_t>(ranks_);
+        describe(selection);
+        open_heat(selection.used());
+        sums_.resize(ranks_);
+        result_.rank.resize(ranks_);
+        for (std::size_t p = 0; p < run.parts.size(); ++p) add_part(p, selection);
+        finish();
+    }
+    Measurement take() { return std::move(result_); }
+
+  private:
+    struct RankSums {
+        Sum seconds, compute, communication;
+        double tokens = 0;
+        double whole = 0;  // of all regions, over the run
+        PhaseSums run;     // the same, by phase
+    };
+
+    void describe(const Selection& selection) {
+        const trace::TraceFile* file = &run_.parts.back().file;
+        for (const auto& part : run_.parts)
+            if (selection.takes(part)) file = &part.file;
+        const trace::Header& header = file->header();
+        result_.name = header.run_name;
+        result_.settings = settings_of(header);
+        std::set<std::string> hosts;
+        for (const auto& rank : header.ranks) hosts.insert(rank.host);
+        result_.hosts = static_cast<std::int64_t>(hosts.size());
+        const double batch = result_.setting_number("batch.global");
+        if (batch >= 1 && batch < 1e15) result_.batch = static_cast<std::int64_t>(batch);
+        result_.rank.reserve(ranks_);
+    }
+
+    void open_heat(std::size_t used) {
+        columns_ = std::min(used, most_cells);
+        rows_ = std::min(ranks_, most_cells);
+        result_.heat.first_step.assign(columns_, 0);
+        for (std::size_t row = 0; row < rows_; ++row)
+            result_.heat.first_rank.push_back(static_cast<std::int64_t>((row * ranks_ + rows_ - 1) / rows_));
+        result_.heat.seconds.assign(rows_ * columns_, unknown);
+        used_ = used;
+    }
+
+    void heat(std::size_t rank, std::int64_t step, double seconds) {
+        const std::size_t column = result_.steps.size() * columns_ / used_, row = rank * rows_ / ranks_;
+        if (result_.heat.first_step[column] == 0) result_.heat.first_step[column] = step;
+        double& cell = result_.heat.seconds[row * columns_ + column];
+        if (!(cell >= seconds)) cell = seconds;
+    }
+
+    void add_part(std::size_t p, const Selection& selection) {
+        const trace::RunPart& part = run_.parts[p];
+        const trace::TraceFile& file = part.file;
+        if (!selection.takes(part)) {
+            for (std::size_t i = 0; i < part.rows; ++i)
+                result_.losses.emplace_back(file.steps()[i].step, file.steps()[i].loss);
+            return;
+        }
+        for (std::size_t r = 0; r < ranks_; ++r) {
+            result_.rank[r].host = file.header().ranks[r].host;
+            result_.rank[r].gpu = file.header().ranks[r].gpu;
+            result_.rank[r].cores = file.header().ranks[r].cores;
+        }
+        const PhaseMap map(file.header().regions);
+        const auto kinds = kinds_of(file.header().regions);
+        const std::size_t regions = file.regions();
+        const bool detailed = file.header().detail == "phase" || file.header().detail == "layer";
+        constexpr std::size_t block_bytes = std::size_t{16} << 20;
+        const std::size_t block = std::max<std::size_t>(block_bytes / (ranks_ * (regions * 12 + 24)), 1);
+        std::vector<double> times;
+        std::vector<std::uint32_t> calls;
+        std::vector<std::uint64_t> memory;
+        if (!imported_.imported) checks_.begin_part(file);
+        for (std::size_t first = 0; first < part.rows; first += block) {
+            const std::size_t count = std::min(block, part.rows - first);
+            file.read_times(first, count, times);
+            file.read_calls(first, count, calls);
+            file.read_memory(first, count, memory);
+            for (std::size_t i = 0; i < count; ++i) {
+                const trace::StepRow& row = file.steps()[first + i];
+                const double* of_step = times.data() + i * ranks_ * regions;
+                if (!imported_.imported) checks_.row(row, of_step);
+                add_row(row, map, kinds, of_step, calls.data() + i * ranks_ * regions, memory.data() + i * ranks_ * 3,
+                        regions, selection.counts(p, first + i), detailed);
+            }
+        }
+        if (!imported_.imported) checks_.events(file.read_events());
+    }
+
+    void add_row(const trace::StepRow& row, const PhaseMap& map,
+                 const std::map<std::string, std::vector<std::size_t>>& kinds, const double* times,
+                 const std::uint32_t* calls, const std::uint64_t* memory, std::size_t regions, bool counts,
+                 bool detailed) {
+        result_.losses.emplace_back(row.step, row.loss);
+        StepSample sample;
+        sample.step = row.step;
+        sample.tokens = static_cast<double>(row.tokens);
+        sample.loss = row.loss;
+        std::array<Sum, phase_count> phases;
+        Sum own_seconds, compute, communication;
+        double longest = 0;
+        bool timed = false;
+        for (std::size_t r = 0; r < ranks_; ++r) {
+            RankMeasurement& rank = result_.rank[r];
+            RankSums& sums = sums_[r];
+            rank.allocated = std::max(rank.allocated, memory[r * 3]);
+            rank.reserved = std::max(rank.reserved, memory[r * 3 + 1]);
+            rank.peak = std::max({rank.peak, memory[r * 3 + 1], memory[r * 3 + 2]});
+            if (regions == 0) continue;
+            const PhaseSums own = map.sums(times + r * regions, calls + r * regions);
+            const double step = imported_.imported ? own.total() : map.step_seconds(times + r * regions);
+            bool anything = false;
+            for (std::size_t p = 0; p < phase_count; ++p)
+                if (std::isfinite(own.seconds[p])) {
+                    sums.run.seconds[p] += own.seconds[p];
+                    sums.run.calls[p] += own.calls[p];
+                    sums.whole += own.seconds[p];
+                    anything = anything || own.seconds[p] > 0;
+                }
+            rank.present = rank.present || anything;
+            if (!counts || !anything) continue;
+            const bool timed_here = !detailed || own.has_step_phases() || imported_.imported;
+            if (std::isfinite(step) && step > 0) {
+                own_seconds.add(step);
+                longest = std::max(longest, step);
+                sums.seconds.add(step);
+            }
+            if (!detailed || !timed_here) continue;
+            timed = true;
+            for (std::size_t p = 0; p < phase_count; ++p) {
+                if (is_outside_steps(p) || !std::isfinite(own.seconds[p])) continue;
+                rank.phases.seconds[p] += own.seconds[p];
+                rank.phases.calls[p] += own.calls[p];
+                phases[p].add(own.seconds[p]);
+            }
+            const double waited = own.seconds[communication_phase];
+            const double worked = imported_.imported ? imported_compute(own, times + r * regions) : step - waited;
+            sums.compute.add(worked);
+            sums.communication.add(waited);
+            compute.add(worked);
+            communication.add(waited);
+            for (const auto& [kind, ids] : kinds)
+                for (const std::size_t id : ids)
+                    if (std::isfinite(times[r * regions + id])) kind_sums_[kind] += times[r * regions + id];
+            if (std::isfinite(worked)) heat(r, row.step, worked);
+        }
+        if (!counts) return;
+        sample.slowest = imported_.imported ? (longest > 0 ? longest : unknown) : row.seconds;
+        if (!(std::isfinite(sample.slowest) && sample.slowest > 0)) sample.slowest = unknown;
+        // A rank's own time is the step's, less what it ended before the last.
+        if (own_seconds.count > 0)
+            sample.average = imported_.imported ? own_seconds.mean() : sample.slowest - (longest - own_seconds.mean());
+        sample.compute = compute.mean();
+        sample.communication = communication.mean();
+        for (std::size_t p = 0; p < phase_count; ++p) sample.phases[p] = timed ? phases[p].mean() : unknown;
+        if (timed) ++result_.timed_steps;
+        tokens_ += sample.tokens;
+        result_.steps.push_back(sample);
+    }
+
+    // What a table calls compute, or what is not communication.
+    double imported_compute(const PhaseSums& own, const double* times) const {
+        for (const auto& region : run_.header().regions)
+            if (region.path == "epoch/step/compute") return times[region.id];
+        if (!measures_communication()) return unknown;
+        return own.total() - own.seconds[communication_phase];
+    }
+    bool measures_communication() const {
+        const auto& regions = run_.header().regions;
+        return std::any_of(regions.begin(), regions.end(), [](const auto& one) { return one.name == "communication"; });
+    }
+
+    void finish() {
+        for (std::size_t r = 0; r < ranks_; ++r) {
+            RankMeasurement& rank = result_.rank[r];
+            const RankSums& sums = sums_[r];
+            rank.seconds = sums.seconds.mean();
+            rank.compute = sums.compute.mean();
+            rank.communication = measures_communication() ? sums.communication.mean() : unknown;
+            for (const Phase phase : outside_steps) {
+                const auto p = static_cast<std::size_t>(phase);
+                rank.phases.seconds[p] = sums.run.seconds[p];
+                rank.phases.calls[p] = sums.run.calls[p];
+            }
+            if (rank.present) {
+                if (!(result_.total_seconds >= sums.whole)) result_.total_seconds = sums.whole;
+                result_.whole_run.add(sums.run);
+                ++present_;
+            }
+            if (!imported_.imported && rank.seconds > 0 && !result_.steps.empty())
+                rank.tokens_per_second =
+                    tokens_ / static_cast<double>(ranks_) / (rank.seconds * static_cast<double>(result_.steps.size()));
+        }
+        if (present_ > 0) result_.whole_run.divide(static_cast<double>(present_));
+        if (result_.timed_steps > 0 && present_ > 0)
+            for (const auto& [kind, seconds] : kind_sums_)
+                result_.communication_kinds[kind] =
+                    seconds / static_cast<double>(result_.timed_steps) / static_cast<double>(present_);
+        take_imported_rates();
+        take_accumulation();
+        for (StepSample& sample : result_.steps)
+            if (!measures_communication()) {
+                sample.communication = unknown;
+                if (!imported_.imported) sample.compute = unknown;
+            }
+        remark();
+    }
+
+    void take_imported_rates() {
+        if (!imported_.imported) return;
+        const auto& rates = imported_.tokens_per_second;
+        if (imported_.whole) {
+            if (!rates.empty()) result_.imported_tokens_per_second = rates.front();
+            for (RankMeasurement& rank : result_.rank) rank.present = true;
+        } else {
+            Sum together;
+            for (std::size_t r = 0; r < std::min(rates.size(), ranks_); ++r) {
+                result_.rank[r].tokens_per_second = rates[r];
+                result_.rank[r].present = result_.rank[r].present || std::isfinite(rates[r]);
+                together.add(rates[r]);
+            }
+            // A sum over some of the ranks is no rate of all.
+            if (together.count == result_.ranks) result_.imported_tokens_per_second = together.sum;
+        }
+        result_.whole = imported_.whole;
+    }
+
+    void take_accumulation() {
+        double passes = result_.setting_number("batch.accumulation");
+        const double pieces = result_.setting_number("parallel.interleave");
+        if (!result_.imported && result_.timed_steps > 0 && present_ > 0)
+            passes = result_.rank.front().phases.calls[forward_phase] / static_cast<double>(result_.timed_steps) /
+                     (pieces >= 1 ? pieces : 1);
+        if (!(passes >= 1 && passes < 1e9)) return;
+        result_.accumulation = std::llround(passes);
+        result_.settings["accumulation"] = fmt::format("{}", result_.accumulation);
+        double replicas = static_cast<double>(ranks_);
+        for (const char* key : {"parallel.tensor", "parallel.pipeline", "parallel.context"})
+            if (const double degree = result_.setting_number(key); degree >= 1) replicas /= degree;
+        const double micro = static_cast<double>(result_.batch) / (replicas * passes);
+        if (micro >= 1) result_.settings["micro_batch"] = fmt::format("{:.4g}", micro);
+    }
+
+    void remark() {
+        auto& remarks = result_.remarks;
+        if (result_.steps.empty()) {
+            remarks.push_back(result_.losses.empty() ? "The trace holds no step."
+                                                     : "No step is left after the warm-up.");
+        }
+        if (!run_.closed() && !result_.losses.empty())
+            remarks.push_back(
+                fmt::format("The last launch did not end properly or is still running: the figures go up to the last "
+                            "flush, step {}.",
+                            result_.losses.back().first));
+        if (run_.superseded > 0)
+            remarks.push_back(fmt::format(
+                "{} steps were made again after a resume; their first execution does not count.", run_.superseded));
+        if (!result_.imported && result_.timed_steps > 0 &&
+            result_.timed_steps < static_cast<std::int64_t>(result_.steps.size()))
+            remarks.push_back(fmt::format(
+                "In {} of {} steps the phases overlapped and were not timed one by one: compute, communication and "
+                "phases are of the other {}, which are slower.",
+                static_cast<std::int64_t>(result_.steps.size()) - result_.timed_steps, result_.steps.size(),
+                result_.timed_steps));
+        if (imported_.imported) return;
+        for (const std::string& sentence : checks_.remarks()) remarks.push_back(sentence);
+    }
+
+    const trace::Run& run_;
+    Imported imported_;
+    Measurement result_;
+    TraceChecks checks_;
+    std::size_t ranks_ = 0, rows_ = 0, columns_ = 0, used_ = 0, present_ = 0;
+    std::vector<RankSums> sums_;
+    std::map<std::string, double> kind_sums_;
+    double tokens_ = 0;
+};
+
+std::vector<double> of_steps(const Measurement& measurement, double StepSample::*member) {
+    std::vector<double> values;
+    for (const StepSample& step : measurement.steps) values.push_back(step.*member);
+    return values;
+}
+
+}  // namespace
+
+double Measurement::step_seconds() const {
+    return median(of_steps(*this, &StepSample::slowest));
+}
+
+double Measurement::average_step_seconds() const {
+    return median(of_steps(*this, &StepSample::average));
+}
+
+Interval Measurement::step_interval() const {
+    return median_interval(of_steps(*this, &StepSample::slowest));
+}
+
+double Measurement::tokens_per_second() const {
+    if (std::isfinite(imported_tokens_per_second)) return imported_tokens_per_second;
+    double tokens = 0, seconds = 0;
+    for (const StepSample& step : steps)
+        if (std::isfinite(step.slowest)) {
+            tokens += step.tokens;
+            seconds += step.slowest;
+        }
+    return tokens > 0 && seconds > 0 ? tokens / seconds : unknown;
+}
+
+double Measurement::compute_seconds() const {
+    return mean(of_steps(*this, &StepSample::compute));
+}
+
+double Measurement::communication_seconds() const {
+    return mean(of_steps(*this, &StepSample::communication));
+}
+
+double Measurement::setting_number(const std::string& key) const {
+    const auto found = settings.find(key);
+    if (found == settings.end() || found->second.empty()) return unknown;
+    try {
+        std::size_t used = 0;
+        const double number = std::stod(found->second, &used);
+        return used == found->second.size() ? number : unknown;
+    } catch (const std::exception&) {
+        return unknown;
+    }
+}
+
+Measurement measure(const trace::Run& run, const MeasureOptions& options) {
+    return Measurer(run, options).take();
+}
+
+}  // namespace lockstep::analysis

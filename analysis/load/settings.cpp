@@ -1,0 +1,101 @@
+#include "analysis/load/settings.hpp"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+namespace lockstep::analysis {
+namespace {
+
+toml::table parse(const std::string& description) {
+    try {
+        return toml::parse(description);
+    } catch (const toml::parse_error&) {
+        return {};  // a foreign description: what it says stays unknown, the figures do not depend on it
+    }
+}
+
+std::string words_of(const toml::node& node) {
+    if (const auto* text = node.as_string()) return text->get();
+    if (const auto* whole = node.as_integer()) return fmt::format("{}", whole->get());
+    if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
+    if (const auto* truth = node.as_boolean()) return truth->get() ? "true" : "false";
+    if (const auto* list = node.as_array()) {
+        std::string words;
+        for (const auto& element : *list) words += (words.empty() ? "" : ", ") + words_of(element);
+        return words;
+    }
+    return "";
+}
+
+void flatten(const toml::table& table, const std::string& above, Settings& settings) {
+    for (const auto& [key, node] : table) {
+        const std::string name = above + std::string(key.str());
+        if (name == "imported") continue;
+        if (const auto* below = node.as_table())
+            flatten(*below, name + ".", settings);
+        else
+            settings[name] = words_of(node);
+    }
+}
+
+std::string list_of(const std::set<std::string>& values) {
+    std::string list;
+    for (const std::string& value : values)
+        if (!value.empty()) list += (list.empty() ? "" : ", ") + value;
+    return list;
+}
+
+// "NVIDIA H100 0000:1b:00.0" → "NVIDIA H100": which one of the node's it is tells no runs apart.
+std::string model_of(const std::string& gpu) {
+    const auto space = gpu.rfind(' ');
+    if (space == std::string::npos || gpu.find(':', space) == std::string::npos) return gpu;
+    return gpu.substr(0, space);
+}
+
+}  // namespace
+
+Settings settings_of(const trace::Header& header) {
+    Settings settings;
+    flatten(parse(header.description), "", settings);
+    std::set<std::string> hosts, threads, gpus;
+    for (const auto& rank : header.ranks) {
+        hosts.insert(rank.host);
+        threads.insert(fmt::format("{}", rank.threads));
+        gpus.insert(model_of(rank.gpu));
+    }
+    settings["ranks"] = fmt::format("{}", header.ranks.size());
+    settings["hosts"] = fmt::format("{}", hosts.size());
+    settings["threads"] = list_of(threads);
+    settings["gpu"] = list_of(gpus);
+    settings["program_version"] = header.program_version;
+    settings["commit"] = header.commit;
+    return settings;
+}
+
+Imported imported_of(const trace::Header& header) {
+    Imported imported;
+    const toml::table description = parse(header.description);
+    const toml::table* table = description["imported"].as_table();
+    if (!table) return imported;
+    imported.imported = true;
+    imported.whole = (*table)["whole"].value_or(false);
+    const auto number_of = [](const toml::node& node) {
+        return node.value<double>().value_or(std::numeric_limits<double>::quiet_NaN());
+    };
+    if (const toml::node* rates = table->get("tokens_per_second")) {
+        if (const auto* list = rates->as_array())
+            for (const auto& rate : *list) imported.tokens_per_second.push_back(number_of(rate));
+        else
+            imported.tokens_per_second.push_back(number_of(*rates));
+    }
+    if (const auto* remarks = (*table)["remarks"].as_array())
+        for (const auto& remark : *remarks)
+            if (const auto* text = remark.as_string()) imported.remarks.push_back(text->get());
+    return imported;
+}
+
+}  // namespace lockstep::analysis
