@@ -12,6 +12,10 @@ namespace lockstep::analysis {
 // Names of runs as a page shows them: the run's name, with its path where two bear the same.
 std::vector<std::string> run_labels(const std::vector<Measurement>& measurements);
 
+// What a law's value at a number of ranks (seconds, a rate or a speedup, as it was fitted) is as a speedup over the
+// measured base.
+double law_speedup(const Fit& fit, const ScalingSeries& series, double ranks, double value);
+
 // Of one series; `suffix` ("" or "-2") goes into the plots' names.
 Plot speedup_plot(const ScalingSeries& series, const std::string& suffix);
 Plot efficiency_plot(const ScalingSeries& series, const std::string& suffix);

@@ -13,14 +13,9 @@ namespace {
 
 using Reading = std::function<double(const ScalingPoint&)>;
 
-// The law as a speedup over the fitted law's own value at the base.
-double law_speedup(const Fit& fit, const ScalingSeries& series, double ranks) {
-    const auto base = static_cast<double>(series.points[series.base].ranks);
-    if (fit.law == "amdahl" || fit.law == "extra_p") {
-        const double ratio = fit.at(base) / fit.at(ranks);
-        return series.kind == Kind::weak ? ratio * ranks / base : ratio;
-    }
-    return fit.at(ranks) / fit.at(base);
+// Whether the series has times; otherwise only rates are known.
+bool is_timed(const ScalingSeries& series) {
+    return std::isfinite(series.points[series.base].seconds_slowest);
 }
 
 bool is_law(const Fit& fit) {
@@ -81,17 +76,29 @@ Plot missing(const std::string& name, const std::string& title, const std::strin
     return plot;
 }
 
-double speedup_of(const ScalingPoint& point) {
-    return point.speedup_slowest;
+// By time, the slowest rank's reading is what was measured, and averaging is the claim. By rates, the sum is what was
+// measured, and the slowest rank's reading is what would be if all waited for it.
+struct Readings {
+    Reading measured, other;
+    const char *measured_title, *other_title;
+};
+
+Readings speedups(const ScalingSeries& series) {
+    const Reading slowest = [](const ScalingPoint& point) { return point.speedup_slowest; };
+    const Reading average = [](const ScalingPoint& point) { return point.speedup_average; };
+    if (is_timed(series))
+        return {slowest, average, "measured: the slowest rank's time", "what averaging over ranks would claim"};
+    return {average, slowest, "measured: the rates of all ranks", "if all waited for the slowest rank"};
 }
-double average_speedup_of(const ScalingPoint& point) {
-    return point.speedup_average;
-}
-double efficiency_of(const ScalingPoint& point) {
-    return point.efficiency;
-}
-double average_efficiency_of(const ScalingPoint& point) {
-    return point.efficiency_average;
+
+Readings efficiencies(const ScalingSeries& series) {
+    const Readings titles = speedups(series);
+    const bool timed = is_timed(series);
+    return {[](const ScalingPoint& point) { return point.efficiency; },
+            [timed](const ScalingPoint& point) {
+                return timed ? point.efficiency_average : point.efficiency_slowest_rate;
+            },
+            titles.measured_title, titles.other_title};
 }
 
 constexpr const char* measured = "lc rgb '#0072B2' lw 2.4 dt 1 pt 7 ps 0.9";
@@ -100,9 +107,19 @@ constexpr const char* ideal = "lc rgb '#555555' lw 1.4 dt 3";
 
 }  // namespace
 
+double law_speedup(const Fit& fit, const ScalingSeries& series, double ranks, double value) {
+    const ScalingPoint& base = series.points[series.base];
+    const double seconds = is_timed(series) ? base.seconds_slowest : 1 / base.tokens_per_second;
+    if (fit.law == "gustafson") return value;
+    if (fit.law == "universal_scalability") return value * seconds;
+    const bool grows = series.kind == Kind::weak && is_timed(series);
+    return seconds / value * (grows ? ranks / static_cast<double>(base.ranks) : 1);
+}
+
 Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
     const std::string title = "Speedup, " + series.title;
-    if (const std::string reason = too_few(series, speedup_of); !reason.empty())
+    const Readings readings = speedups(series);
+    if (const std::string reason = too_few(series, readings.measured); !reason.empty())
         return missing("speedup" + suffix, title, reason);
     const auto base = static_cast<double>(series.points[series.base].ranks);
     std::vector<double> ranks = ranks_of(series);
@@ -130,20 +147,20 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
     Block line{"ideal", {"ranks", "speedup"}, {}};
     for (const double at : along(first, last)) line.rows.push_back({at, at / base});
     curves.add(line, fmt::format("with lines {}", ideal), "ideal");
-    const Block slowest = block_of(series, "measured, slowest rank", "speedup", speedup_of);
-    widen(slowest);
-    curves.add(slowest, fmt::format("with linespoints {}", measured), "measured: the slowest rank's time");
-    const Block average = block_of(series, "average over ranks", "speedup", average_speedup_of);
-    if (average.rows.size() > 1) {
-        widen(average);
-        curves.add(average, fmt::format("with linespoints {}", averaged), "what averaging over ranks would claim");
+    const Block known = block_of(series, readings.measured_title, "speedup", readings.measured);
+    widen(known);
+    curves.add(known, fmt::format("with linespoints {}", measured), readings.measured_title);
+    const Block other = block_of(series, readings.other_title, "speedup", readings.other);
+    if (other.rows.size() > 1) {
+        widen(other);
+        curves.add(other, fmt::format("with linespoints {}", averaged), readings.other_title);
     }
     std::size_t laws = 0;
     for (const Fit& fit : series.fits) {
         if (!is_law(fit)) continue;
         Block law{fit.title, {"ranks", "speedup"}, {}};
         for (const double at : along(first, last)) {
-            const double speedup = law_speedup(fit, series, at);
+            const double speedup = law_speedup(fit, series, at, fit.at(at));
             if (std::isfinite(speedup) && speedup > 0) law.rows.push_back({at, speedup});
         }
         if (law.rows.size() < 2) continue;
@@ -157,7 +174,7 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
         "How many times as much work a second as on {} rank{}, over the number of ranks.{}{}", base, base == 1 ? "" : "s",
         last > largest ? fmt::format(" Beyond {} ranks nothing was measured: there the fitted laws predict.", largest)
                        : "",
-        laws > 0 ? " The laws begin at their own value for the base." : "");
+        laws > 0 ? " The laws are fitted to all points, so they need not meet the base." : "");
     std::string before = axes("ranks", "speedup") + rank_tics(ranks);
     if (highest / lowest >= 12)
         before += fmt::format("set logscale y 2\nset format y '%g'\nset yrange [{:g}:{:g}]\n", lowest / 1.2, highest * 1.2);
@@ -168,7 +185,8 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
 
 Plot efficiency_plot(const ScalingSeries& series, const std::string& suffix) {
     const std::string title = "Efficiency, " + series.title;
-    if (const std::string reason = too_few(series, efficiency_of); !reason.empty())
+    const Readings readings = efficiencies(series);
+    if (const std::string reason = too_few(series, readings.measured); !reason.empty())
         return missing("efficiency" + suffix, title, reason);
     const std::vector<double> ranks = ranks_of(series);
     Curves curves;
@@ -178,11 +196,11 @@ Plot efficiency_plot(const ScalingSeries& series, const std::string& suffix) {
         "Speedup over the ideal speedup, over the number of ranks. 1 means that all that was added came to use.";
     curves.add({"ideal", {"ranks", "efficiency"}, {{ranks.front(), 1}, {ranks.back(), 1}}},
                fmt::format("with lines {}", ideal), "ideal");
-    curves.add(block_of(series, "measured, slowest rank", "efficiency", efficiency_of),
-               fmt::format("with linespoints {}", measured), "measured: the slowest rank's time");
-    const Block average = block_of(series, "average over ranks", "efficiency", average_efficiency_of);
-    if (average.rows.size() > 1)
-        curves.add(average, fmt::format("with linespoints {}", averaged), "what averaging over ranks would claim");
+    curves.add(block_of(series, readings.measured_title, "efficiency", readings.measured),
+               fmt::format("with linespoints {}", measured), readings.measured_title);
+    const Block other = block_of(series, readings.other_title, "efficiency", readings.other);
+    if (other.rows.size() > 1)
+        curves.add(other, fmt::format("with linespoints {}", averaged), readings.other_title);
     double highest = 1;
     for (const Block& block : curves.plot.blocks)
         for (const auto& row : block.rows) highest = std::max(highest, row[1]);
