@@ -1,6 +1,8 @@
-// Statistics of few, noisy, skewed samples: medians and ranks, no assumption of a distribution.
+// Statistics of few, noisy, skewed samples: medians and ranks, no assumption of a distribution. The equations, their
+// sources and their limits are in docs/analysis-methods.md.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -28,11 +30,28 @@ double quantile(std::vector<double> samples, double q);
 inline constexpr std::size_t fewest_samples = 6;
 Interval median_interval(std::vector<double> samples);
 
-// The 2.5 % and 97.5 % quantiles of `statistic` over resamples with replacement of every group by itself. The same
-// seed gives the same interval. Unknown where a group has fewer than 6 finite samples. Resamples whose statistic is
-// not finite are left out; unknown where more than half are.
-Interval bootstrap_interval(const std::vector<std::vector<double>>& groups,
-                            const std::function<double(const std::vector<std::vector<double>>&)>& statistic,
-                            std::uint64_t seed, int resamples = 1000);
+// Groups of samples, each in the order in which they were taken.
+using Groups = std::vector<std::vector<double>>;
+
+// How groups are resampled: each by itself, with replacement.
+enum class Resample {
+    single,  // sample by sample: they are independent
+    blocks,  // runs of block_length() samples that lie together: neighbours resemble each other, as steps do
+};
+// The cube root of the number of samples, rounded down; at least 1.
+std::size_t block_length(std::size_t samples);
+
+inline constexpr int usual_resamples = 1000;
+
+// The 2.5 % and 97.5 % quantiles of `statistic` over resamples. The same seed gives the same interval. Unknown where a
+// group has fewer than 6 finite samples. Resamples whose statistic is not finite are left out; unknown where more than
+// half are.
+Interval bootstrap_interval(const Groups& groups, const std::function<double(const Groups&)>& statistic,
+                            std::uint64_t seed, Resample resample = Resample::single, int resamples = usual_resamples);
+// The same of several statistics computed together, of the same resamples; `count` of them.
+std::vector<Interval> bootstrap_intervals(const Groups& groups, std::size_t count,
+                                          const std::function<std::vector<double>(const Groups&)>& statistics,
+                                          std::uint64_t seed, Resample resample = Resample::single,
+                                          int resamples = usual_resamples);
 
 }  // namespace lockstep::analysis
