@@ -11,5 +11,6 @@ namespace lockstep::analysis {
 using Action = std::function<int()>;
 
 void add_summary(CLI::App& program, Action& action);
+void add_report(CLI::App& program, Action& action);
 
 }  // namespace lockstep::analysis
