@@ -111,8 +111,8 @@ std::string run_gnuplot(const std::string& script, const std::string& plot) {
 std::string terminal(const Plot& plot) {
     return fmt::format(
         "set encoding utf8\n"
-        "set terminal svg size {},{} dynamic noenhanced font 'sans-serif,{}' name '{}' background 'white'\n",
-        plot.width, plot.height, font_size, plot.name);
+        "set terminal svg size {},{} dynamic noenhanced font 'sans-serif,{}' background 'white'\n",
+        plot.width, plot.height, font_size);
 }
 
 void replace_all(std::string& text, std::string_view what, std::string_view with) {
@@ -163,9 +163,9 @@ bool gnuplot_found() {
 }
 
 std::string draw(const Plot& plot) {
-    return run_gnuplot(terminal(plot) + "$rows << END_OF_ROWS\n" + data_text(plot) + "END_OF_ROWS\ndata = '$rows'\n" +
-                           plot.script,
-                       plot.name);
+    return run_gnuplot(
+        terminal(plot) + "$rows << END_OF_ROWS\n" + data_text(plot) + "END_OF_ROWS\ndata = '$rows'\n" + plot.script,
+        plot.name);
 }
 
 std::string inline_svg(const std::string& svg, const Plot& plot) {
@@ -195,9 +195,9 @@ void write_plot(const std::string& folder, const Plot& plot, const std::string& 
     const std::string path = folder + "/" + plot.name;
     write_file(path + ".svg", svg);
     write_file(path + ".dat", data_text(plot));
-    write_file(path + ".gp", fmt::format("# {}: gnuplot {}.gp\n{}set output '{}.svg'\ndata = '{}.dat'\n{}",
-                                         clean_text(plot.title), plot.name, terminal(plot), plot.name, plot.name,
-                                         plot.script));
+    write_file(path + ".gp",
+               fmt::format("# {}: gnuplot {}.gp\n{}set output '{}.svg'\ndata = '{}.dat'\n{}", clean_text(plot.title),
+                           plot.name, terminal(plot), plot.name, plot.name, plot.script));
 }
 
 }  // namespace lockstep::analysis

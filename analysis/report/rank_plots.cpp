@@ -113,8 +113,9 @@ Plot memory_plot(const Measurement& measurement, const std::string& label, const
     }
     const char* titles[] = {"allocated", "reserved", "peak"};
     const std::string what = fmt::format("memory, {}", gib ? "GiB" : "MiB");
-    plot.caption = "The most of any step on each rank: what tensors take (allocated), what the program holds for them "
-                   "(reserved), and the peak.";
+    plot.caption =
+        "The most of any step on each rank: what tensors take (allocated), what the program holds for them "
+        "(reserved), and the peak.";
     plot.script = axes("rank", what) + "set yrange [0:*]\n";
     if (rows.size() <= most_bars) {
         plot.blocks.push_back({label, {"rank", "allocated", "reserved", "peak"}, rows});

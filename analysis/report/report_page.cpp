@@ -23,7 +23,8 @@ class Writer {
         html_.heading(1, report_.title);
         html_.paragraph(what_was_measured(), "lead");
         if (!draw_)
-            html_.list({{"Warning", "The plots are left out: gnuplot was not found on the machine that made this page."}});
+            html_.list(
+                {{"Warning", "The plots are left out: gnuplot was not found on the machine that made this page."}});
         in_short();
         html_.heading(2, "What was measured");
         html_.table(runs_table(all_, labels_), "Runs");
@@ -62,7 +63,8 @@ class Writer {
             words += ranks.size() == 1 ? fmt::format(" on {} rank{}", *ranks.begin(), *ranks.begin() == 1 ? "" : "s")
                                        : fmt::format(" on {} to {} ranks", *ranks.begin(), *ranks.rbegin());
         if (hosts.size() == 1) words += ", host " + *hosts.begin();
-        if (hosts.size() > 1) words += fmt::format(", {} hosts ({} to {})", hosts.size(), *hosts.begin(), *hosts.rbegin());
+        if (hosts.size() > 1)
+            words += fmt::format(", {} hosts ({} to {})", hosts.size(), *hosts.begin(), *hosts.rbegin());
         for (const std::string& gpu : gpus) words += ", " + gpu;
         if (first > 0) {
             const std::string from = calendar_time(first).substr(0, 10), to = calendar_time(last).substr(0, 10);
@@ -108,9 +110,10 @@ class Writer {
         }
         if (predictions.rows().empty()) return;
         html_.table(predictions, "What the laws predict where nothing was measured");
-        html_.paragraph("A prediction holds as long as nothing else changes with the ranks: the network, the placement, "
-                        "the parts' sizes in caches.",
-                        "soft");
+        html_.paragraph(
+            "A prediction holds as long as nothing else changes with the ranks: the network, the placement, "
+            "the parts' sizes in caches.",
+            "soft");
     }
 
     void time() {
@@ -149,15 +152,17 @@ class Writer {
     void method() {
         html_.heading(2, "How every figure was computed");
         html_.definitions(method_of(report_.scaling));
-        html_.paragraph("The tables above are rounded. lockstep-analyze scaling --format csv prints the same figures "
-                        "with every digit.");
+        html_.paragraph(
+            "The tables above are rounded. lockstep-analyze scaling --format csv prints the same figures "
+            "with every digit.");
     }
 
     void foot() {
-        html_.raw(fmt::format("<footer>\n<p>Made by lockstep-analyze {} ({}) on {} with</p>\n<p><code>{}</code></p>\n"
-                              "</footer>\n",
-                              escape_markup(version()), escape_markup(commit()), escape_markup(utc_now()),
-                              escape_markup(report_.command_line)));
+        html_.raw(
+            fmt::format("<footer>\n<p>Made by lockstep-analyze {} ({}) on {} with</p>\n<p><code>{}</code></p>\n"
+                        "</footer>\n",
+                        escape_markup(version()), escape_markup(commit()), escape_markup(utc_now()),
+                        escape_markup(report_.command_line)));
     }
 
     // Those with data side by side where there is room; then why the others are left out.

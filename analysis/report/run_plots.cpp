@@ -22,8 +22,9 @@ struct Fill {
     bool dark;
 };
 const std::vector<Fill> fills = {
-    {Phase::data_loading, "#F0E442", false}, {Phase::data_movement, "#8C6D1F", true}, {Phase::forward, "#56B4E9", false},
-    {Phase::loss, "#D9D9D9", false},         {Phase::backward, "#0072B2", true},      {Phase::communication, "#F2A65A", false},
+    {Phase::data_loading, "#F0E442", false}, {Phase::data_movement, "#8C6D1F", true},
+    {Phase::forward, "#56B4E9", false},      {Phase::loss, "#D9D9D9", false},
+    {Phase::backward, "#0072B2", true},      {Phase::communication, "#F2A65A", false},
     {Phase::optimizer, "#6B3A5B", true},     {Phase::other, "#EFEFEF", false},
 };
 
@@ -42,13 +43,13 @@ struct Chosen {
 };
 Chosen choose(const std::vector<std::size_t>& candidates, const Labels& labels) {
     Chosen chosen;
-    chosen.runs.assign(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(
-                                                                    std::min(candidates.size(), most_curves)));
+    chosen.runs.assign(candidates.begin(),
+                       candidates.begin() + static_cast<std::ptrdiff_t>(std::min(candidates.size(), most_curves)));
     for (std::size_t i = chosen.runs.size(); i < candidates.size(); ++i)
         chosen.left_out += (chosen.left_out.empty() ? "" : ", ") + clean_text(labels[candidates[i]]);
     if (!chosen.left_out.empty())
-        chosen.left_out = fmt::format(" Not drawn, since more than {} cannot be told apart: {}.", most_curves,
-                                      chosen.left_out);
+        chosen.left_out =
+            fmt::format(" Not drawn, since more than {} cannot be told apart: {}.", most_curves, chosen.left_out);
     return chosen;
 }
 

@@ -94,11 +94,10 @@ Readings speedups(const ScalingSeries& series) {
 Readings efficiencies(const ScalingSeries& series) {
     const Readings titles = speedups(series);
     const bool timed = is_timed(series);
-    return {[](const ScalingPoint& point) { return point.efficiency; },
-            [timed](const ScalingPoint& point) {
-                return timed ? point.efficiency_average : point.efficiency_slowest_rate;
-            },
-            titles.measured_title, titles.other_title};
+    return {
+        [](const ScalingPoint& point) { return point.efficiency; },
+        [timed](const ScalingPoint& point) { return timed ? point.efficiency_average : point.efficiency_slowest_rate; },
+        titles.measured_title, titles.other_title};
 }
 
 constexpr const char* measured = "lc rgb '#0072B2' lw 2.4 dt 1 pt 7 ps 0.9";
@@ -171,13 +170,15 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
         ++laws;
     }
     curves.plot.caption = fmt::format(
-        "How many times as much work a second as on {} rank{}, over the number of ranks.{}{}", base, base == 1 ? "" : "s",
+        "How many times as much work a second as on {} rank{}, over the number of ranks.{}{}", base,
+        base == 1 ? "" : "s",
         last > largest ? fmt::format(" Beyond {} ranks nothing was measured: there the fitted laws predict.", largest)
                        : "",
         laws > 0 ? " The laws are fitted to all points, so they need not meet the base." : "");
     std::string before = axes("ranks", "speedup") + rank_tics(ranks);
     if (highest / lowest >= 12)
-        before += fmt::format("set logscale y 2\nset format y '%g'\nset yrange [{:g}:{:g}]\n", lowest / 1.2, highest * 1.2);
+        before +=
+            fmt::format("set logscale y 2\nset format y '%g'\nset yrange [{:g}:{:g}]\n", lowest / 1.2, highest * 1.2);
     else
         before += fmt::format("set yrange [0:{:g}]\n", highest * 1.08);
     return curves.done(before);
@@ -199,12 +200,12 @@ Plot efficiency_plot(const ScalingSeries& series, const std::string& suffix) {
     curves.add(block_of(series, readings.measured_title, "efficiency", readings.measured),
                fmt::format("with linespoints {}", measured), readings.measured_title);
     const Block other = block_of(series, readings.other_title, "efficiency", readings.other);
-    if (other.rows.size() > 1)
-        curves.add(other, fmt::format("with linespoints {}", averaged), readings.other_title);
+    if (other.rows.size() > 1) curves.add(other, fmt::format("with linespoints {}", averaged), readings.other_title);
     double highest = 1;
     for (const Block& block : curves.plot.blocks)
         for (const auto& row : block.rows) highest = std::max(highest, row[1]);
-    return curves.done(axes("ranks", "efficiency") + rank_tics(ranks) + fmt::format("set yrange [0:{:g}]\n", highest * 1.08));
+    return curves.done(axes("ranks", "efficiency") + rank_tics(ranks) +
+                       fmt::format("set yrange [0:{:g}]\n", highest * 1.08));
 }
 
 Plot factor_plot(const ScalingSeries& series, const std::string& suffix) {

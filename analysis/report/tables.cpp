@@ -60,8 +60,8 @@ Table runs_table(const std::vector<Measurement>& measurements, const Labels& lab
                        one.imported ? Cell() : Cell(one.warm_up),
                        short_seconds(one.step_seconds()) +
                            (one.imported && std::isfinite(one.step_seconds()) ? " (whole run)" : ""),
-                       interval_words(one.step_interval()),
-                       std::isfinite(rate) ? Cell(std::llround(rate)) : Cell(), machine,
+                       interval_words(one.step_interval()), std::isfinite(rate) ? Cell(std::llround(rate)) : Cell(),
+                       machine,
                        one.imported ? std::string("imported") : program + (commit.empty() ? "" : ", " + commit),
                        one.imported || !(one.started > 0) ? std::string() : calendar_time(one.started)});
     }

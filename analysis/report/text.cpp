@@ -73,12 +73,23 @@ std::string clean_text(std::string_view text) {
 std::string escape_markup(std::string_view text) {
     std::string out;
     for (const char letter : clean_text(text)) switch (letter) {
-            case '&': out += "&amp;"; break;
-            case '<': out += "&lt;"; break;
-            case '>': out += "&gt;"; break;
-            case '"': out += "&quot;"; break;
-            case '\'': out += "&#39;"; break;
-            default: out += letter;
+            case '&':
+                out += "&amp;";
+                break;
+            case '<':
+                out += "&lt;";
+                break;
+            case '>':
+                out += "&gt;";
+                break;
+            case '"':
+                out += "&quot;";
+                break;
+            case '\'':
+                out += "&#39;";
+                break;
+            default:
+                out += letter;
         }
     return out;
 }

@@ -38,7 +38,8 @@ std::string limit_in_words(const ScalingPoint& point) {
         fmt::format("computation scaling, {:.2f}: the ranks together compute {:.2f} times as long as the base case "
                     "for the same work",
                     point.computation_scaling, 1 / point.computation_scaling));
-    if (factors.empty()) return "What limits it cannot be said: neither computation nor communication was timed by rank.";
+    if (factors.empty())
+        return "What limits it cannot be said: neither computation nor communication was timed by rank.";
     const Factor& least = *std::min_element(factors.begin(), factors.end(),
                                             [](const Factor& a, const Factor& b) { return a.value < b.value; });
     if (least.value > hardly_limits)
@@ -51,8 +52,8 @@ std::string limit_in_words(const ScalingPoint& point) {
 std::vector<std::string> series_in_short(const ScalingSeries& series) {
     const ScalingPoint &base = series.points[series.base], &last = series.points.back();
     if (last.ranks == base.ranks)
-        return {fmt::format("There is nothing beyond the base case of {} to compare it with.",
-                            ranks_in_words(base.ranks))};
+        return {
+            fmt::format("There is nothing beyond the base case of {} to compare it with.", ranks_in_words(base.ranks))};
     const bool timed = std::isfinite(base.seconds_slowest) && std::isfinite(last.seconds_slowest);
     const double speedup = timed ? last.speedup_slowest : last.speedup_average;
     const double ideal = static_cast<double>(last.ranks) / static_cast<double>(base.ranks);
@@ -88,8 +89,8 @@ std::vector<Html::Item> remarks_of(const Scaling& scaling) {
         for (const ScalingPoint& point : series.points) {
             in_series.insert(point.runs.begin(), point.runs.end());
             for (const std::string& remark : point.remarks)
-                add("Warning", fmt::format("{}{}: {}", several ? series.title + ", " : "", ranks_in_words(point.ranks),
-                                           remark));
+                add("Warning",
+                    fmt::format("{}{}: {}", several ? series.title + ", " : "", ranks_in_words(point.ranks), remark));
         }
     for (std::size_t i = 0; i < scaling.measurements.size(); ++i)
         if (in_series.count(i) == 0)
@@ -109,10 +110,11 @@ std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scalin
     const bool traced = any([](const Measurement& one) { return !one.imported; });
     std::vector<std::pair<std::string, std::string>> terms;
     if (traced) {
-        terms.emplace_back("Warm-up",
-                           "The first steps of each launch are left out of every time and rate: 10, but at most a fifth "
-                           "of the launch, unless the command line says otherwise. How many they were stands in the "
-                           "table of runs. Losses and memory are of all steps.");
+        terms.emplace_back(
+            "Warm-up",
+            "The first steps of each launch are left out of every time and rate: 10, but at most a fifth "
+            "of the launch, unless the command line says otherwise. How many they were stands in the "
+            "table of runs. Losses and memory are of all steps.");
         terms.emplace_back("Time of a step",
                            "The time of the slowest rank, since all wait for it at the step's end. A run's time is the "
                            "median over its steps.");
@@ -121,22 +123,25 @@ std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scalin
         terms.emplace_back("Imported runs",
                            "Their times are those of a table, of the whole run; nothing could be left out of them or "
                            "checked against a trace. A run takes as long as its slowest rank.");
-    terms.emplace_back("95 % intervals",
-                       "Of a median: the narrowest pair of measured steps, as many below as above, that encloses it with "
-                       "at least 95 % probability (binomial distribution of ranks; no assumption on how times are "
-                       "distributed). There is none below 6 steps. It holds the scatter within a run, not that from one "
-                       "run to the next, except where several runs have the same number of ranks: then it spans all of "
-                       "them.");
+    terms.emplace_back(
+        "95 % intervals",
+        "Of a median: the narrowest pair of measured steps, as many below as above, that encloses it with "
+        "at least 95 % probability (binomial distribution of ranks; no assumption on how times are "
+        "distributed). There is none below 6 steps. It holds the scatter within a run, not that from one "
+        "run to the next, except where several runs have the same number of ranks: then it spans all of "
+        "them.");
     terms.emplace_back("Several runs on the same number of ranks",
                        "Each figure is the median over the runs; laws are fitted to all of their steps.");
     if (!scaling.series.empty()) {
-        terms.emplace_back("Speedup",
-                           "time of the base case ÷ time, multiplied in weak scaling by how much more work a step does "
-                           "(batch ÷ batch of the base case). Where only rates are known: rate ÷ rate of the base case.");
+        terms.emplace_back(
+            "Speedup",
+            "time of the base case ÷ time, multiplied in weak scaling by how much more work a step does "
+            "(batch ÷ batch of the base case). Where only rates are known: rate ÷ rate of the base case.");
         terms.emplace_back("Efficiency", "speedup ÷ (ranks ÷ ranks of the base case).");
-        terms.emplace_back("What averaging would claim",
-                           "The same with the mean over ranks of each rank's own time in place of the slowest rank's. It "
-                           "is shown since many tables are made that way; it hides ranks that others wait for.");
+        terms.emplace_back(
+            "What averaging would claim",
+            "The same with the mean over ranks of each rank's own time in place of the slowest rank's. It "
+            "is shown since many tables are made that way; it hides ranks that others wait for.");
         terms.emplace_back("Load balance",
                            "mean over ranks ÷ largest of any rank, of the seconds computed in a step; in imported runs "
                            "of the ranks' own times where these differ; where only rates are known, slowest rate ÷ "
@@ -145,26 +150,29 @@ std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scalin
                            "mean over ranks of the seconds computed in a step ÷ the time of that step. Computation is "
                            "what is not communication; waiting for another rank counts as communication.");
         terms.emplace_back("Communication efficiency", "parallel efficiency ÷ load balance.");
-        terms.emplace_back("Computation scaling",
-                           "seconds computed by all ranks together in the base case ÷ the same here, for the same work. "
-                           "Above 1, the base case computed more slowly.");
+        terms.emplace_back(
+            "Computation scaling",
+            "seconds computed by all ranks together in the base case ÷ the same here, for the same work. "
+            "Above 1, the base case computed more slowly.");
         terms.emplace_back("Global efficiency",
                            "parallel efficiency × computation scaling. It comes from the means over the steps whose "
                            "phases were timed, the efficiency above from medians over all: they need not agree to the "
                            "last digit.");
         if (std::any_of(scaling.series.begin(), scaling.series.end(),
                         [](const ScalingSeries& series) { return series.kind == Kind::strong; }))
-            terms.emplace_back("Karp–Flatt serial fraction",
-                               "(1 ÷ speedup − 1 ÷ p) ÷ (1 − 1 ÷ p), with p = ranks ÷ ranks of the base case. If it "
-                               "grows with the ranks, overhead grows; if it stays, a serial part limits (Karp and Flatt "
-                               "1990).");
+            terms.emplace_back(
+                "Karp–Flatt serial fraction",
+                "(1 ÷ speedup − 1 ÷ p) ÷ (1 − 1 ÷ p), with p = ranks ÷ ranks of the base case. If it "
+                "grows with the ranks, overhead grows; if it stays, a serial part limits (Karp and Flatt "
+                "1990).");
         for (const ScalingSeries& series : scaling.series)
             for (const Fit& fit : series.fits) {
                 if (!fit.refusal.empty()) continue;
                 std::string meaning = fit.formula + ".";
                 if (!fit.source.empty()) meaning += " " + fit.source + ".";
                 meaning +=
-                    " Its intervals are the 2.5 % and 97.5 % quantiles of fits to resampled steps (bootstrap); none where "
+                    " Its intervals are the 2.5 % and 97.5 % quantiles of fits to resampled steps (bootstrap); none "
+                    "where "
                     "a number of ranks has fewer than 6.";
                 const std::pair<std::string, std::string> term{fit.title, meaning};
                 if (std::find(terms.begin(), terms.end(), term) == terms.end()) terms.push_back(term);
@@ -173,10 +181,11 @@ std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scalin
     terms.emplace_back("Tokens a second", traced ? "all tokens of the steps that count ÷ the sum of their times."
                                                  : "as the imported table gives them.");
     if (traced)
-        terms.emplace_back("Phases",
-                           "Every second of a step belongs to one phase; communication inside the backward pass counts as "
-                           "communication. Seconds are means over ranks and steps. On a GPU, where phases overlap, they "
-                           "are timed one by one in some steps only.");
+        terms.emplace_back(
+            "Phases",
+            "Every second of a step belongs to one phase; communication inside the backward pass counts as "
+            "communication. Seconds are means over ranks and steps. On a GPU, where phases overlap, they "
+            "are timed one by one in some steps only.");
     return terms;
 }
 
