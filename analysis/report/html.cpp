@@ -18,7 +18,7 @@ std::string cell_words(const Cell& cell, int decimals) {
     if (const auto* whole = std::get_if<std::int64_t>(&cell)) return with_commas(*whole);
     if (const auto* number = std::get_if<double>(&cell))
         return std::isfinite(*number) ? fmt::format("{:.{}f}", *number, decimals) : dash;
-    if (const auto* words = std::get_if<std::string>(&cell); words && !words->empty()) return *words;
+    if (const auto* words = std::get_if<std::string>(&cell)) return *words;
     return dash;
 }
 

@@ -56,10 +56,10 @@ std::string line_style(std::size_t index) {
 std::string axes(const std::string& x, const std::string& y) {
     return fmt::format(
         "set border 3 lc rgb '#555555'\n"
-        "set tics nomirror textcolor rgb '#222222'\n"
+        "set tics nomirror scale 0.5 textcolor rgb '#222222'\n"
         "set grid xtics ytics lc rgb '#dddddd' lt 1 lw 0.7\n"
         "set key above left vertical maxcols 1 Left reverse samplen 3 spacing 1.1 noautotitle\n"
-        "set xlabel {}\n"
+        "set xlabel {} offset 0,0.4\n"
         "set ylabel {}\n",
         gnuplot_string(x), gnuplot_string(y));
 }

@@ -54,8 +54,8 @@ Plot heat_plot(const Measurement& measurement, const std::string& label, const s
     const std::size_t columns = heat.first_step.size(), rows = heat.first_rank.size();
     Block block{"seconds of computation a step; a row is a rank or several, a column a step or several", {}, {}};
     for (const std::int64_t step : heat.first_step) block.columns.push_back(fmt::format("step_{}", step));
-    // One step out of line would leave all the others in one colour: the scale ends at the 99th percentile.
-    const double lowest = quantile(known, 0), highest = quantile(known, 0.99), most = quantile(known, 1);
+    // One step out of line would leave all the others in one colour: the scale ends at the 95th percentile.
+    const double lowest = quantile(known, 0), highest = quantile(known, 0.95), most = quantile(known, 1);
     const bool milliseconds = most < 1;
     const double unit = milliseconds ? 1e-3 : 1;
     for (std::size_t row = 0; row < rows; ++row) {
@@ -65,28 +65,38 @@ Plot heat_plot(const Measurement& measurement, const std::string& label, const s
         block.rows.push_back(std::move(line));
     }
     plot.blocks.push_back(std::move(block));
-    plot.height = 170 + static_cast<int>(std::clamp<std::size_t>(rows * 22, 60, 280));
+    constexpr int above = 84, below = 62;  // pixels: the scale of colours; the axis of the steps
+    plot.height = above + below + static_cast<int>(std::clamp<std::size_t>(rows * 22, 66, 280));
     plot.caption = fmt::format(
-        "Seconds that each rank computed in a step, communication and waiting left out; dark is short, light is long. "
-        "A light row is a slow rank, a light column a slow step.{}{}",
+        "How long each rank computed in a step, communication and waiting left out; dark is short, light is long. A "
+        "light row is a slow rank, a light column a slow step.{}{}",
         most > highest * 1.02
-            ? fmt::format(" The scale ends at the 99th percentile; the longest is {}.", short_seconds(most))
+            ? fmt::format(" The scale ends at the 95th percentile; the longest is {}.", short_seconds(most))
             : "",
-        measurement.ranks > static_cast<std::int64_t>(rows) || columns >= 128
+        measurement.ranks > static_cast<std::int64_t>(rows) ||
+                measurement.timed_steps > static_cast<std::int64_t>(columns)
             ? " Where several steps or ranks fall into one cell, it shows the longest."
             : "");
+    const double from = lowest / unit, to = std::max(highest, lowest * 1.0001) / unit;
+    std::string scale;
+    for (int i = 0; i < 5; ++i) {
+        const double at = from + (to - from) * i / 4;
+        scale += fmt::format("{}'{:.3g}' {:.9g}", i == 0 ? "" : ", ", at, at);
+    }
+    const double height = plot.height;
     plot.script = fmt::format(
-        "set border lc rgb '#555555'\nunset key\nset tics nomirror out textcolor rgb '#222222'\n"
+        "set border lc rgb '#555555'\nunset key\nset tics nomirror out scale 0.5 textcolor rgb '#222222'\n"
         // From dark to light in evenly growing lightness, readable with every kind of colour-blindness and in grey.
         "set palette defined (0 '#00224e', 1 '#35456c', 2 '#666970', 3 '#948e77', 4 '#c8b866', 5 '#fee838')\n"
-        "set cbrange [{:g}:{:g}]\nset colorbox horizontal user origin graph 0, screen 0.12 size graph 1, screen 0.035\n"
-        "set cblabel 'computation of a step, {}' offset 0,0.3\nset bmargin at screen {:g}\n"
-        "set xrange [-0.5:{}.5]\nset yrange [{}.5:-0.5]\nset xlabel 'step'\nset ylabel 'rank'\n"
+        "set cbrange [{:.9g}:{:.9g}]\nset cbtics ({})\n"
+        "set colorbox horizontal user origin graph 0, screen {:.4f} size graph 1, screen {:.4f}\n"
+        "set label 'computation of a step, {}' at graph 0, screen {:.4f} left\n"
+        "set tmargin at screen {:.4f}\nset bmargin at screen {:.4f}\n"
+        "set xrange [-0.5:{}.5]\nset yrange [{}.5:-0.5]\nset xlabel 'step' offset 0,0.4\nset ylabel 'rank'\n"
         "set xtics {}\nset ytics {}\n"
         "plot data index 0 matrix using 1:2:3 with image\n",
-        lowest / unit, std::max(highest, lowest * 1.0001) / unit, milliseconds ? "ms" : "s",
-        130.0 / static_cast<double>(plot.height), columns - 1, rows - 1, cell_tics(heat.first_step, 6),
-        cell_tics(heat.first_rank, 9));
+        from, to, scale, 1 - 40 / height, 12 / height, milliseconds ? "ms" : "s", 1 - 14 / height, 1 - above / height,
+        below / height, columns - 1, rows - 1, cell_tics(heat.first_step, 6), cell_tics(heat.first_rank, 9));
     return plot;
 }
 

@@ -126,18 +126,17 @@ class Writer {
 
     void ranks() {
         html_.heading(2, "From rank to rank");
-        std::vector<Plot> heat, memory;
         const std::vector<std::size_t> shown = runs_shown_by_rank(all_);
-        for (const std::size_t run : shown) {
-            const std::string suffix = shown.size() > 1 ? fmt::format("-{}", heat.size() + 1) : "";
-            heat.push_back(heat_plot(all_[run], labels_[run], suffix));
-            memory.push_back(memory_plot(all_[run], labels_[run], suffix));
-        }
         if (shown.size() < all_.size())
             html_.paragraph(shown.size() == 1 ? "Of all runs the one with the most ranks is drawn; the table has all."
                                               : "The runs with more than one rank are drawn; the table has all.");
-        figures(heat);
-        figures(memory);
+        std::vector<Plot> plots;
+        for (std::size_t i = 0; i < shown.size(); ++i) {
+            const std::string suffix = shown.size() > 1 ? fmt::format("-{}", i + 1) : "";
+            plots.push_back(heat_plot(all_[shown[i]], labels_[shown[i]], suffix));
+            plots.push_back(memory_plot(all_[shown[i]], labels_[shown[i]], suffix));
+        }
+        figures(plots);
         const Table table = ranks_table(all_, labels_);
         if (!table.rows().empty()) html_.table(table, "Computation and memory of the ranks");
     }

@@ -135,11 +135,11 @@ Plot phase_plot(const std::vector<Measurement>& measurements, const Labels& labe
             if (shares[phase] >= 0.07)
                 names += fmt::format("set label {} at {:.3f},{:.3f} center front textcolor rgb '{}'\n",
                                      gnuplot_string(fmt::format("{:.0f} %", 100 * shares[phase])),
-                                     100 * (from + shares[phase] / 2), at + 0.12, fill.dark ? "#ffffff" : "#000000");
+                                     100 * (from + shares[phase] / 2), at + 0.17, fill.dark ? "#ffffff" : "#000000");
         }
         if (!any) continue;
         drawing += fmt::format(
-            "{}data index {} using (($2+$3)/2):($1+0.12):2:3:($1-0.16):($1+0.40) with boxxyerror fs solid 1 border rgb "
+            "{}data index {} using (($2+$3)/2):($1+0.17):2:3:($1-0.09):($1+0.43) with boxxyerror fs solid 1 border rgb "
             "'#444444' fc rgb '{}' lw 0.6 title {}",
             drawing.empty() ? "plot " : ", \\\n     ", used++, fill.colour, gnuplot_string(block.title));
         plot.blocks.push_back(std::move(block));
@@ -147,11 +147,11 @@ Plot phase_plot(const std::vector<Measurement>& measurements, const Labels& labe
     for (std::size_t row = 0; row < chosen.runs.size(); ++row)
         names += fmt::format("set label {} at 0,{:.3f} left\n",
                              gnuplot_string(curve_title(labels[chosen.runs[row]], measurements[chosen.runs[row]])),
-                             static_cast<double>(row) - 0.34);
+                             static_cast<double>(row) - 0.31);
     plot.height = 85 + 52 * static_cast<int>(chosen.runs.size()) + legend_height((used + 1) / 2);
     plot.script = fmt::format(
-        "set border 1 lc rgb '#555555'\nunset ytics\nset tics nomirror textcolor rgb '#222222'\n"
-        "set xlabel 'share of a step, %'\nset xrange [0:100]\nset yrange [{}:-0.6]\n"
+        "set border 1 lc rgb '#555555'\nset tics nomirror scale 0.5 textcolor rgb '#222222'\nunset ytics\n"
+        "set xlabel 'share of a step, %' offset 0,0.4\nset xrange [0:100]\nset yrange [{}:-0.55]\n"
         "set key above left horizontal maxcols 2 Left reverse samplen 1 spacing 1.1 noautotitle\n{}{}\n",
         static_cast<double>(chosen.runs.size()) - 0.45, names, drawing);
     plot.caption =
@@ -201,7 +201,6 @@ Plot distribution_plot(const std::vector<Measurement>& measurements, const Label
     Plot plot;
     plot.name = "step-times";
     plot.title = "Distribution of step times";
-    std::vector<std::size_t> with;
     const auto times_of = [&](std::size_t run) {
         std::vector<double> times;
         for (const StepSample& step : measurements[run].steps)
@@ -209,6 +208,7 @@ Plot distribution_plot(const std::vector<Measurement>& measurements, const Label
         std::sort(times.begin(), times.end());
         return times;
     };
+    std::vector<std::size_t> with;
     for (std::size_t i = 0; i < measurements.size(); ++i)
         if (!measurements[i].imported && times_of(i).size() >= fewest_samples) with.push_back(i);
     if (with.empty()) {
@@ -216,38 +216,42 @@ Plot distribution_plot(const std::vector<Measurement>& measurements, const Label
         return plot;
     }
     const Chosen chosen = choose(with, labels);
-    double shortest = INFINITY, longest = 0;
-    for (const std::size_t run : chosen.runs) {
-        const std::vector<double> times = times_of(run);
-        shortest = std::min(shortest, times.front());
-        longest = std::max(longest, times.back());
-    }
-    const bool milliseconds = longest < 1;
-    const double unit = milliseconds ? 1e-3 : 1;
     std::vector<std::string> titles;
     bool thinned = false;
+    double shortest = 1, longest = 1;
     for (const std::size_t run : chosen.runs) {
         const std::vector<double> times = times_of(run);
-        Block block{labels[run], {milliseconds ? "milliseconds" : "seconds", "share_of_steps"}, {}};
-        const std::size_t count = std::min<std::size_t>(times.size(), points_a_curve);
+        const double middle = median(times);
+        shortest = std::min(shortest, times.front() / middle);
+        longest = std::max(longest, times.back() / middle);
+        Block block{labels[run], {"time_over_median", "share_of_steps"}, {}};
+        const std::size_t count = std::min(times.size(), points_a_curve);
         thinned = thinned || count < times.size();
-        // Even over the ranks of the sorted times; the shortest and the longest are always among them.
+        // Even over the sorted times; the shortest and the longest are always among them.
         for (std::size_t i = 0; i < count; ++i) {
-            const std::size_t at = count < 2 ? 0 : i * (times.size() - 1) / (count - 1);
-            block.rows.push_back({times[at] / unit, static_cast<double>(at + 1) / static_cast<double>(times.size())});
+            const std::size_t at = i * (times.size() - 1) / (count - 1);
+            block.rows.push_back({times[at] / middle, static_cast<double>(at + 1) / static_cast<double>(times.size())});
         }
         plot.blocks.push_back(std::move(block));
         titles.push_back(curve_title(labels[run], measurements[run]));
     }
-    plot.caption =
-        "Share of the steps, without warm-up, that took at most so long (time of the slowest rank). Steep is even; a "
-        "long tail to the right means that some steps wait.";
-    if (longest / shortest >= 5) plot.caption += " The axis of the time is logarithmic.";
+    const bool logarithmic = longest > 4;
+    plot.caption = fmt::format(
+        "Share of the steps, without warm-up, that took at most so many times the median of their run (time of the "
+        "slowest rank{}). A steep curve is an even run; a tail to the right is steps that stall.",
+        logarithmic ? "; logarithmic" : "");
     if (thinned) plot.caption += fmt::format(" Thinned to {} points a run.", points_a_curve);
     plot.caption += chosen.left_out;
-    std::string before = axes(milliseconds ? "time of a step, ms" : "time of a step, s", "share of steps");
-    before += "set yrange [0:1]\n";
-    if (longest / shortest >= 5) before += "set logscale x\nset format x '%g'\n";
+    std::string before = axes("time of a step / median of the run", "share of steps");
+    before +=
+        fmt::format("set yrange [0:1]\nset xrange [{:g}:{:g}]\n", std::max(shortest * 0.98, 1e-6), longest * 1.03);
+    if (logarithmic) {
+        std::string tics;
+        for (double decade = 1e-6; decade < longest * 1.03; decade *= 10)
+            for (const double leading : {1, 2, 5})
+                tics += fmt::format("{}'{:g}' {:g}", tics.empty() ? "" : ", ", decade * leading, decade * leading);
+        before += fmt::format("set logscale x\nset xtics ({})\n", tics);
+    }
     return curves(std::move(plot), before, titles);
 }
 

@@ -175,12 +175,14 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
         last > largest ? fmt::format(" Beyond {} ranks nothing was measured: there the fitted laws predict.", largest)
                        : "",
         laws > 0 ? " The laws are fitted to all points, so they need not meet the base." : "");
-    std::string before = axes("ranks", "speedup") + rank_tics(ranks);
-    if (highest / lowest >= 12)
-        before +=
-            fmt::format("set logscale y 2\nset format y '%g'\nset yrange [{:g}:{:g}]\n", lowest / 1.2, highest * 1.2);
+    std::string before = axes("ranks", "speedup");
+    // The ideal is a straight line either way; where there is room for it, even steps show best what is lost.
+    if (last / first > 16)
+        before += rank_tics(ranks) + fmt::format("set logscale y 2\nset format y '%g'\nset yrange [{:g}:{:g}]\n",
+                                                 lowest / 1.2, highest * 1.2);
     else
-        before += fmt::format("set yrange [0:{:g}]\n", highest * 1.08);
+        before += rank_tics(ranks) + fmt::format("unset logscale x\nset xrange [0:{:g}]\nset yrange [0:{:g}]\n",
+                                                 last * 1.04, highest * 1.06);
     return curves.done(before);
 }
 

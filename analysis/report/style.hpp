@@ -15,7 +15,7 @@ inline constexpr const char* page_style = R"(
 html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Liberation Sans", sans-serif; }
-main { max-width: 68rem; margin: 0 auto; padding: 1.5rem 1.1rem 3rem; overflow-wrap: break-word; }
+main { max-width: 72rem; margin: 0 auto; padding: 1.5rem 1.1rem 3rem; overflow-wrap: break-word; }
 p, ul, dl, figcaption { max-width: 44rem; }
 h1, h2, h3, h4 { line-height: 1.25; font-weight: 650; margin: 0; }
 h1 { font-size: 1.75rem; }
@@ -30,17 +30,17 @@ ul.remarks li { margin: 0.5rem 0; padding: 0.5rem 0.8rem; background: var(--tint
 ul.remarks li.warning { background: var(--mark-tint); border-left-color: var(--mark); }
 ul.remarks li.warning strong { color: var(--mark); }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 0.4rem 2rem; }
-figure { margin: 1.1rem 0; min-width: 0; max-width: 40rem; }
+figure { margin: 1.1rem 0; min-width: 0; max-width: 33rem; }
 figure svg { display: block; width: 100%; height: auto; background: #ffffff; border-radius: 3px; }
 figure svg image { image-rendering: pixelated; }
 figcaption { margin-top: 0.4rem; font-size: 0.9rem; color: var(--soft); }
 figcaption b { color: var(--ink); font-weight: 650; }
 .scroll { overflow-x: auto; margin: 1rem 0; max-width: 100%; }
-table { border-collapse: collapse; font-size: 0.88rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; font-size: 0.84rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 650; padding-bottom: 0.35rem; }
-th, td { padding: 0.28rem 0.7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule); }
+th, td { padding: 0.28rem 0.5rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule); }
 thead th { vertical-align: bottom; font-weight: 600; color: var(--soft); border-bottom: 2px solid var(--rule);
-  white-space: normal; min-width: 4.2rem; }
+  white-space: normal; min-width: 3.4rem; }
 tbody th { font-weight: 500; }
 th:first-child { padding-left: 0; }
 .words { text-align: left; }

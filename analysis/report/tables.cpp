@@ -22,13 +22,19 @@ Cell count_or_nothing(std::int64_t count) {
     return {};
 }
 
-std::string interval_words(const Interval& interval) {
-    if (!interval.known()) return "";
-    return short_seconds(interval.low) + " to " + short_seconds(interval.high);
+Cell interval_cell(const Interval& interval) {
+    if (!interval.known()) return {};
+    return seconds_interval(interval.low, interval.high);
 }
 
-std::string mebibytes(double bytes) {
-    return bytes > 0 ? human_bytes(bytes) : "";
+Cell words_or_nothing(const std::string& words) {
+    if (words.empty()) return {};
+    return words;
+}
+
+Cell bytes_cell(double bytes) {
+    if (bytes > 0 && std::isfinite(bytes)) return human_bytes(bytes);
+    return {};
 }
 
 }  // namespace
@@ -60,10 +66,10 @@ Table runs_table(const std::vector<Measurement>& measurements, const Labels& lab
                        one.imported ? Cell() : Cell(one.warm_up),
                        short_seconds(one.step_seconds()) +
                            (one.imported && std::isfinite(one.step_seconds()) ? " (whole run)" : ""),
-                       interval_words(one.step_interval()), std::isfinite(rate) ? Cell(std::llround(rate)) : Cell(),
-                       machine,
+                       interval_cell(one.step_interval()), std::isfinite(rate) ? Cell(std::llround(rate)) : Cell(),
+                       words_or_nothing(machine),
                        one.imported ? std::string("imported") : program + (commit.empty() ? "" : ", " + commit),
-                       one.imported || !(one.started > 0) ? std::string() : calendar_time(one.started)});
+                       one.imported || !(one.started > 0) ? Cell() : Cell(calendar_time(one.started))});
     }
     return table;
 }
@@ -79,7 +85,7 @@ Table predictions_table(const ScalingSeries& series) {
         if (!fit.refusal.empty()) continue;
         for (const Prediction& prediction : fit.predictions) {
             const auto speedup = [&](double value) { return law_speedup(fit, series, prediction.ranks, value); };
-            std::string interval;
+            Cell interval;
             if (prediction.interval.known()) {
                 const double one = speedup(prediction.interval.low), other = speedup(prediction.interval.high);
                 interval = short_number(std::min(one, other)) + " to " + short_number(std::max(one, other));
@@ -137,7 +143,7 @@ Table step_times_table(const std::vector<Measurement>& measurements, const Label
             if (std::isfinite(step.slowest)) times.push_back(step.slowest);
         if (one.imported || times.empty()) continue;
         table.add_row({labels[i], one.ranks, static_cast<std::int64_t>(times.size()), short_seconds(quantile(times, 0)),
-                       short_seconds(median(times)), interval_words(one.step_interval()),
+                       short_seconds(median(times)), interval_cell(one.step_interval()),
                        short_seconds(quantile(times, 0.95)), short_seconds(quantile(times, 0.99)),
                        short_seconds(quantile(times, 1))});
     }
@@ -193,11 +199,11 @@ Table ranks_table(const std::vector<Measurement>& measurements, const Labels& la
             if (rank.compute > most) most = rank.compute, slowest = static_cast<std::int64_t>(r);
         }
         if (count == 0 && highest <= 0) continue;
-        table.add_row({labels[i], one.ranks, count > 0 ? short_seconds(least) : "",
-                       count > 0 ? short_seconds(sum / static_cast<double>(count)) : "",
-                       count > 0 ? short_seconds(most) : "", slowest >= 0 && one.ranks > 1 ? Cell(slowest) : Cell(),
-                       mebibytes(allocated), mebibytes(reserved), std::isfinite(lowest) ? mebibytes(lowest) : "",
-                       mebibytes(highest)});
+        table.add_row({labels[i], one.ranks, short_seconds(count > 0 ? least : unknown),
+                       short_seconds(count > 0 ? sum / static_cast<double>(count) : unknown),
+                       short_seconds(count > 0 ? most : unknown),
+                       slowest >= 0 && one.ranks > 1 ? Cell(slowest) : Cell(), bytes_cell(allocated),
+                       bytes_cell(reserved), bytes_cell(lowest), bytes_cell(highest)});
     }
     return table;
 }

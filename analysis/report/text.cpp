@@ -138,11 +138,23 @@ std::string percent(double share) {
 
 std::string short_seconds(double seconds) {
     if (!std::isfinite(seconds)) return dash;
+    if (seconds == 0) return "0 s";
     const auto three = [](double value) { return fmt::format("{:.{}f}", value, value < 10 ? 2 : value < 100 ? 1 : 0); };
     if (seconds < 1e-3) return three(seconds * 1e6) + " \xC2\xB5s";
     if (seconds < 1) return three(seconds * 1e3) + " ms";
     if (seconds < 1000) return three(seconds) + " s";
     return with_commas(std::llround(seconds)) + " s";
+}
+
+std::string seconds_interval(double low, double high) {
+    if (!std::isfinite(low) || !std::isfinite(high)) return dash;
+    const double unit = high < 1e-3 ? 1e-6 : high < 1 ? 1e-3 : 1;
+    const double size = high / unit;
+    const int decimals = size < 10 ? 3 : size < 100 ? 2 : size < 1000 ? 1 : 0;
+    return fmt::format("{:.{}f} to {:.{}f} {}", low / unit, decimals, high / unit, decimals,
+                       unit == 1      ? "s"
+                       : unit == 1e-3 ? "ms"
+                                      : "\xC2\xB5s");
 }
 
 }  // namespace lockstep::analysis

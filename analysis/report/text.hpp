@@ -22,5 +22,7 @@ std::string short_number(double value);
 std::string percent(double share);  // "67 %"
 // Seconds with three digits and their unit; "µs", "ms", "s"; long ones in s, with commas.
 std::string short_seconds(double seconds);
+// "136.8 to 137.2 ms": with a digit more, so that the two differ.
+std::string seconds_interval(double low, double high);
 
 }  // namespace lockstep::analysis

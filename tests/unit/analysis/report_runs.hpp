@@ -29,6 +29,7 @@ inline void write_run(const std::string& path, const std::string& name, std::siz
                                             "epoch/step/optimizer"};
     trace::Header header = trace::test::make_header(ranks, paths);
     header.run_name = name;
+    for (std::size_t r = 0; r < ranks; ++r) header.ranks[r].cores = std::to_string(r % 2 * 4);
     header.start_time = 1.78e9 + 3600.0 * static_cast<double>(ranks);
     const RandomStream random(7, "report runs " + std::to_string(ranks));
     trace::TraceWriter writer(path, header, static_cast<std::uint64_t>(steps));
@@ -58,8 +59,16 @@ inline void write_run(const std::string& path, const std::string& name, std::siz
                 for (const double mebibytes : {300.0 + 10 * static_cast<double>(r), 400.0, 430.0})
                     block.memory.push_back(static_cast<std::uint64_t>(mebibytes * (1 << 20)));
                 const double own = compute[r], waited = row.seconds - own;
-                const double times[] = {step == 1 ? 2.0 : 0.0, row.seconds, row.seconds, 0.01 * own, 0.34 * own,
-                                        0.05 * own,            0.6 * own,   waited,      waited,     0.04 * own};
+                const double times[] = {step == 1 ? 2.0 : 0.0,
+                                        row.seconds,
+                                        row.seconds,
+                                        0.01 * own,
+                                        0.34 * own,
+                                        0.05 * own,
+                                        0.6 * own,
+                                        waited,
+                                        waited,
+                                        0.04 * own};
                 for (std::size_t region = 0; region < paths.size(); ++region) {
                     block.times.push_back(times[region]);
                     block.calls.push_back(1);
