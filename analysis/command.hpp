@@ -11,6 +11,7 @@ namespace lockstep::analysis {
 using Action = std::function<int()>;
 
 void add_summary(CLI::App& program, Action& action);
+void add_scaling(CLI::App& program, Action& action);
 void add_report(CLI::App& program, Action& action);
 
 }  // namespace lockstep::analysis

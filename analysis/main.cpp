@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
         "Exit codes: 0 done, 1 a fault inside, 2 wrong input, 3 a damaged file.");
     analysis::Action action;
     analysis::add_summary(program, action);
+    analysis::add_scaling(program, action);
     analysis::add_report(program, action);
     try {
         program.parse(argc, argv);

@@ -181,6 +181,7 @@ class Measurer {
             result_.rank[r].host = file.header().ranks[r].host;
             result_.rank[r].gpu = file.header().ranks[r].gpu;
             result_.rank[r].cores = file.header().ranks[r].cores;
+            result_.rank[r].threads = file.header().ranks[r].threads;
         }
         const PhaseMap map(file.header().regions);
         const auto kinds = kinds_of(file.header().regions);

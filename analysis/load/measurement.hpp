@@ -40,6 +40,7 @@ struct RankMeasurement {
     PhaseSums phases;  // sums over the timed steps that count; initialization, validation, checkpoint: over the run
     std::uint64_t allocated = 0, reserved = 0, peak = 0;  // bytes, most of any step
     std::string host, gpu, cores;
+    std::int64_t threads = 0;
 };
 
 // Compute seconds of ranks over time, in at most 128 × 128 cells, each the most of what falls into it.

@@ -11,10 +11,13 @@
 
 #include "analysis/load/figures.hpp"
 #include "base/error.hpp"
+#include "unit/analysis/program.hpp"
 #include "unit/trace/synthetic_trace.hpp"
 
 using namespace lockstep;
 using namespace lockstep::analysis;
+using test::analyze;
+using test::Output;
 using trace::test::make_header;
 using trace::test::TemporaryFolder;
 
@@ -86,26 +89,6 @@ void write_known_trace(const std::string& folder, bool closed = true) {
     trace::TraceWriter writer(folder, known_header(2), 10);
     writer.append(known_block(1, 4, 2));
     if (closed) writer.finish();
-}
-
-struct Output {
-    int code = -1;
-    std::string text, errors;
-};
-Output analyze(const TemporaryFolder& folder, const std::string& arguments) {
-    const std::string errors = folder / "stderr.txt";
-    const std::string command =
-        std::string(LOCKSTEP_BINARY_DIR) + "/bin/lockstep-analyze " + arguments + " 2>" + errors;
-    Output output;
-    FILE* pipe = ::popen(command.c_str(), "r");
-    BOOST_REQUIRE(pipe);
-    char piece[4096];
-    for (std::size_t got = 0; (got = std::fread(piece, 1, sizeof piece, pipe)) > 0;) output.text.append(piece, got);
-    const int status = ::pclose(pipe);
-    output.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    std::ifstream stream(errors);
-    output.errors.assign(std::istreambuf_iterator<char>(stream), {});
-    return output;
 }
 
 constexpr double tolerance = 1e-9;
