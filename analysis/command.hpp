@@ -13,5 +13,6 @@ using Action = std::function<int()>;
 void add_summary(CLI::App& program, Action& action);
 void add_scaling(CLI::App& program, Action& action);
 void add_import(CLI::App& program, Action& action);
+void add_report(CLI::App& program, Action& action);
 
 }  // namespace lockstep::analysis

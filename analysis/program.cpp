@@ -22,6 +22,7 @@ int run_program(int argc, const char* const* argv) {
     Action action;
     add_summary(program, action);
     add_scaling(program, action);
+    add_report(program, action);
     add_import(program, action);
     try {
         program.parse(argc, argv);

@@ -132,6 +132,7 @@ class Measurer {
             if (selection.takes(part)) file = &part.file;
         const trace::Header& header = file->header();
         result_.name = header.run_name;
+        result_.started = run_.parts.front().file.header().start_time;
         result_.settings = settings_of(header);
         std::set<std::string> hosts;
         for (const auto& rank : header.ranks) hosts.insert(rank.host);
