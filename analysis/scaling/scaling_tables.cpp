@@ -91,11 +91,11 @@ Table time_table(const ScalingSeries& series) {
     if (interval) columns.push_back({"interval", "95 % interval, " + unit});
     if (averaged) columns.push_back({"average", "by average, " + unit, decimals});
     if (any(series, &ScalingPoint::tokens_per_second)) columns.push_back({"rate", "tokens/s", 0});
-    columns.push_back({"speedup", timed ? "speedup" : "speedup by the slowest rate", 2});
+    columns.push_back({"speedup", "speedup", 2});
     columns.push_back({"ideal", "ideal", 2});
     columns.push_back({"efficiency", "efficiency, %", 1});
-    columns.push_back({"speedup_average", timed ? "speedup by average" : "speedup by all rates", 2});
-    columns.push_back({"efficiency_average", "efficiency by average, %", 1});
+    columns.push_back({"other_speedup", timed ? "speedup by average" : "speedup by slowest rate", 2});
+    columns.push_back({"other_efficiency", timed ? "efficiency by average, %" : "efficiency by slowest rate, %", 1});
     if (any(series, &ScalingPoint::karp_flatt)) columns.push_back({"karp_flatt", "Karp-Flatt serial, %", 2});
     Table table(columns);
     const double base = static_cast<double>(series.points[series.base].ranks);
@@ -105,11 +105,11 @@ Table time_table(const ScalingSeries& series) {
         if (interval) cells.push_back(interval_cell(point.seconds_interval, factor, decimals));
         if (averaged) cells.push_back(cell(point.seconds_average, factor));
         if (any(series, &ScalingPoint::tokens_per_second)) cells.push_back(cell(point.tokens_per_second));
-        cells.push_back(cell(point.speedup_slowest));
+        cells.push_back(cell(timed ? point.speedup_slowest : point.speedup_average));
         cells.push_back(static_cast<double>(point.ranks) / base);
         cells.push_back(cell(point.efficiency, 100));
-        cells.push_back(cell(point.speedup_average));
-        cells.push_back(cell(point.efficiency_average, 100));
+        cells.push_back(cell(timed ? point.speedup_average : point.speedup_slowest));
+        cells.push_back(cell(timed ? point.efficiency_average : point.efficiency_slowest_rate, 100));
         if (any(series, &ScalingPoint::karp_flatt)) cells.push_back(cell(point.karp_flatt, 100));
         table.add_row(std::move(cells));
     }
