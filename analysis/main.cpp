@@ -16,10 +16,13 @@ int main(int argc, char** argv) {
     program.require_subcommand(1);
     program.footer(
         "A RUN is a run's folder (runs/NAME) or one of its trace-NNN.h5 files.\n"
-        "Exit codes: 0 done, 1 a fault inside, 2 wrong input, 3 a damaged file.");
+        "Exit codes: 0 done, 1 a fault inside, 2 wrong input, 3 a damaged file,\n"
+        "6 compare found the second run slower than allowed.");
     analysis::Action action;
     analysis::add_summary(program, action);
     analysis::add_scaling(program, action);
+    analysis::add_sweep(program, action);
+    analysis::add_compare(program, action);
     try {
         program.parse(argc, argv);
         const int code = action();
