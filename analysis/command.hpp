@@ -14,5 +14,7 @@ void add_summary(CLI::App& program, Action& action);
 void add_scaling(CLI::App& program, Action& action);
 void add_sweep(CLI::App& program, Action& action);
 void add_compare(CLI::App& program, Action& action);
+void add_import(CLI::App& program, Action& action);
+void add_report(CLI::App& program, Action& action);
 
 }  // namespace lockstep::analysis

@@ -52,6 +52,7 @@ struct HeatMap {
 
 struct Measurement {
     std::string path, name;
+    double started = unknown;  // the first launch, seconds since 1970
     // An imported table's row: one "step" that is the whole run, times as the table gives them.
     bool imported = false;
     bool whole = false;  // imported, and its numbers are the run's, not each rank's
