@@ -204,6 +204,8 @@ class Measurer {
                  const std::uint32_t* calls, const std::uint64_t* memory, std::size_t regions, bool counts,
                  bool detailed) {
         result_.losses.emplace_back(row.step, row.loss);
+        result_.all_tokens += static_cast<double>(row.tokens);
+        if (std::isfinite(row.seconds)) result_.all_step_seconds += row.seconds;
         StepSample sample;
         sample.step = row.step;
         sample.tokens = static_cast<double>(row.tokens);
