@@ -110,6 +110,10 @@ void add_rows(Comparison& comparison, const Measurement& a, const Measurement& b
             row_of(phase_names[p], of_run ? "run" : "step", phase_of(a, p, of_run), phase_of(b, p, of_run));
         if (row.a.present || row.b.present) comparison.phases.push_back(std::move(row));
     }
+    // The rest of a run of which no part is known is the run.
+    const bool only_rest = comparison.phases.size() == 1 &&
+                           comparison.phases.front().name == phase_names[static_cast<std::size_t>(Phase::other)];
+    if (as_runs && only_rest) comparison.phases.clear();
 }
 
 void add_losses(Comparison& comparison, const Measurement& a, const Measurement& b) {

@@ -288,8 +288,18 @@ void remark_differences(Sweep& sweep, const std::vector<Measurement>& all, const
         sweep.remarks.push_back(
             fmt::format("The runs differ in {}, too: {}.", difference.key, fmt::join(values, "; ")));
     }
+    // What is said of several runs stands once.
+    std::vector<std::pair<std::string, std::string>> said;
     for (const Measurement& run : all)
-        for (const std::string& remark : run.remarks) sweep.remarks.push_back(run.name + ": " + remark);
+        for (const std::string& remark : run.remarks) {
+            const auto found =
+                std::find_if(said.begin(), said.end(), [&](const auto& one) { return one.first == remark; });
+            if (found == said.end())
+                said.emplace_back(remark, run.name);
+            else
+                found->second += ", " + run.name;
+        }
+    for (const auto& [remark, names] : said) sweep.remarks.push_back(names + ": " + remark);
 }
 
 }  // namespace
