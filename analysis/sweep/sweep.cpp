@@ -54,7 +54,7 @@ std::string resolve(const std::vector<Measurement>& all, const std::string& aske
         for (const auto& [key, value] : run.settings)
             if (!value.empty()) known.insert(key);
     const auto found = short_names().find(asked);
-    const std::string name = found == short_names().end() ? asked : found->second;
+    std::string name = found == short_names().end() ? asked : found->second;
     if (known.count(name) > 0) return name;
     std::vector<std::string> ending, names;
     for (const std::string& key : known) {
@@ -297,7 +297,7 @@ void remark_differences(Sweep& sweep, const std::vector<Measurement>& all, const
             if (found == said.end())
                 said.emplace_back(remark, run.name);
             else
-                found->second += ", " + run.name;
+                found->second.append(", ").append(run.name);
         }
     for (const auto& [remark, names] : said) sweep.remarks.push_back(names + ": " + remark);
 }
