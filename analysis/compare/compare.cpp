@@ -34,13 +34,6 @@ Figure figure_of(const std::vector<double>& samples) {
     return figure;
 }
 
-// Of long runs fewer: their intervals are narrow, and a median of each resample takes time.
-int resamples_of(std::size_t samples) {
-    constexpr std::size_t most_work = 20'000'000, fewest = 200;
-    return static_cast<int>(
-        std::clamp(most_work / std::max<std::size_t>(samples, 1), fewest, std::size_t{usual_resamples}));
-}
-
 CompareRow row_of(std::string name, std::string of, const std::vector<double>& in_a, const std::vector<double>& in_b) {
     CompareRow row;
     row.name = std::move(name);
@@ -56,7 +49,7 @@ CompareRow row_of(std::string name, std::string of, const std::vector<double>& i
     if (row.a.seconds > 0) row.ratio = row.b.seconds / row.a.seconds;
     row.ratio_interval = bootstrap_interval(
         samples, [](const Groups& drawn) { return median(drawn[1]) / median(drawn[0]); }, seed, Resample::blocks,
-        resamples_of(samples[0].size() + samples[1].size()));
+        enough_resamples(samples[0].size() + samples[1].size()));
     if (row.ratio_interval.known())
         row.finding = row.ratio_interval.low > 1    ? Finding::slower
                       : row.ratio_interval.high < 1 ? Finding::faster
@@ -110,6 +103,10 @@ void add_rows(Comparison& comparison, const Measurement& a, const Measurement& b
             row_of(phase_names[p], of_run ? "run" : "step", phase_of(a, p, of_run), phase_of(b, p, of_run));
         if (row.a.present || row.b.present) comparison.phases.push_back(std::move(row));
     }
+    // The rest of a run of which no part is known is the run.
+    const bool only_rest = comparison.phases.size() == 1 &&
+                           comparison.phases.front().name == phase_names[static_cast<std::size_t>(Phase::other)];
+    if (as_runs && only_rest) comparison.phases.clear();
 }
 
 void add_losses(Comparison& comparison, const Measurement& a, const Measurement& b) {

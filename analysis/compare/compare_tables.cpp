@@ -47,20 +47,25 @@ std::vector<const CompareRow*> all_rows(const Comparison& comparison) {
     return rows;
 }
 
-// "12.34 [12.10, 12.60]"
+// Four digits, whatever the size: phases last from below a microsecond to hours.
+std::string digits(double value) {
+    return std::abs(value) < 9999.5 ? fmt::format("{:.4g}", value) : fmt::format("{:.0f}", value);
+}
+
+// "12.34 [12.1, 12.6]"
 std::string seconds_words(const Figure& figure, double unit) {
     if (!figure.present) return "-";
-    std::string words = fmt::format("{:.3f}", figure.seconds / unit);
+    std::string words = digits(figure.seconds / unit);
     if (figure.interval.known())
-        words += fmt::format(" [{:.3f}, {:.3f}]", figure.interval.low / unit, figure.interval.high / unit);
+        words += fmt::format(" [{}, {}]", digits(figure.interval.low / unit), digits(figure.interval.high / unit));
     return words;
 }
 
 std::string ratio_words(const CompareRow& row) {
     if (!std::isfinite(row.ratio)) return "-";
-    std::string words = fmt::format("{:.4f}", row.ratio);
+    std::string words = digits(row.ratio);
     if (row.ratio_interval.known())
-        words += fmt::format(" [{:.4f}, {:.4f}]", row.ratio_interval.low, row.ratio_interval.high);
+        words += fmt::format(" [{}, {}]", digits(row.ratio_interval.low), digits(row.ratio_interval.high));
     return words;
 }
 
@@ -100,14 +105,15 @@ Table compare_table(const Comparison& comparison) {
                  {"unit", "unit"},
                  {"a", "A [95 %]"},
                  {"b", "B [95 %]"},
-                 {"difference", "B - A", 3},
+                 {"difference", "B - A"},
                  {"ratio", "B / A [95 %]"},
                  {"finding", "finding"}});
     for (const CompareRow* row : all_rows(comparison)) {
         const bool of_step = row->of == "step";
         const double unit = of_step ? 1e-3 : 1;
         table.add_row({row->name, std::string(of_step ? "ms a step" : "s a run"), seconds_words(row->a, unit),
-                       seconds_words(row->b, unit), number(row->difference / unit), ratio_words(*row),
+                       seconds_words(row->b, unit),
+                       std::isfinite(row->difference) ? digits(row->difference / unit) : "-", ratio_words(*row),
                        words_of(row->finding)});
     }
     return table;

@@ -57,11 +57,13 @@ std::vector<double> predictable(Fit& fit, const Law& law, const FitData& data, c
 void add_intervals(Fit& fit, const Law& law, const std::vector<FitPoint>& points, const FitData& data,
                    const std::vector<double>& parameters) {
     Groups samples;
+    std::size_t all_samples = 0;
     std::vector<double>
         measured;  // the median of the samples, which need not be the value: that may be of several runs
     for (const FitPoint& point : points) {
         samples.push_back(point.samples);
         measured.push_back(median(point.samples));
+        all_samples += point.samples.size();
     }
     const std::size_t count = parameters.size() + fit.predictions.size();
     const auto statistics = [&](const Groups& drawn) {
@@ -78,7 +80,8 @@ void add_intervals(Fit& fit, const Law& law, const std::vector<FitPoint>& points
             results[parameters.size() + i] = law.evaluate(solved, fit.predictions[i].ranks);
         return results;
     };
-    const std::vector<Interval> intervals = bootstrap_intervals(samples, count, statistics, seed, Resample::blocks);
+    const std::vector<Interval> intervals =
+        bootstrap_intervals(samples, count, statistics, seed, Resample::blocks, enough_resamples(all_samples));
     for (std::size_t i = 0; i < parameters.size(); ++i) fit.parameters[i].interval = intervals[i];
     for (std::size_t i = 0; i < fit.predictions.size(); ++i)
         fit.predictions[i].interval = intervals[parameters.size() + i];

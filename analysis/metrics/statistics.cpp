@@ -116,6 +116,12 @@ std::size_t block_length(std::size_t samples) {
     return std::max<std::size_t>(length, 1);
 }
 
+int enough_resamples(std::size_t samples) {
+    constexpr std::size_t most_draws = 20'000'000, fewest = 200;
+    return static_cast<int>(
+        std::clamp(most_draws / std::max<std::size_t>(samples, 1), fewest, std::size_t{usual_resamples}));
+}
+
 std::vector<Interval> bootstrap_intervals(const Groups& groups, std::size_t count,
                                           const std::function<std::vector<double>(const Groups&)>& statistics,
                                           std::uint64_t seed, Resample resample, int resamples) {

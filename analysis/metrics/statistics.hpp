@@ -42,6 +42,9 @@ enum class Resample {
 std::size_t block_length(std::size_t samples);
 
 inline constexpr int usual_resamples = 1000;
+// How many are enough of so many samples, all groups together: the usual number up to 20,000, then fewer, at least 200,
+// for each takes time and the intervals are narrow.
+int enough_resamples(std::size_t samples);
 
 // The 2.5 % and 97.5 % quantiles of `statistic` over resamples. The same seed gives the same interval. Unknown where a
 // group has fewer than 6 finite samples. Resamples whose statistic is not finite are left out; unknown where more than

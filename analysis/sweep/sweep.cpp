@@ -54,7 +54,7 @@ std::string resolve(const std::vector<Measurement>& all, const std::string& aske
         for (const auto& [key, value] : run.settings)
             if (!value.empty()) known.insert(key);
     const auto found = short_names().find(asked);
-    const std::string name = found == short_names().end() ? asked : found->second;
+    std::string name = found == short_names().end() ? asked : found->second;
     if (known.count(name) > 0) return name;
     std::vector<std::string> ending, names;
     for (const std::string& key : known) {
@@ -288,8 +288,18 @@ void remark_differences(Sweep& sweep, const std::vector<Measurement>& all, const
         sweep.remarks.push_back(
             fmt::format("The runs differ in {}, too: {}.", difference.key, fmt::join(values, "; ")));
     }
+    // What is said of several runs stands once.
+    std::vector<std::pair<std::string, std::string>> said;
     for (const Measurement& run : all)
-        for (const std::string& remark : run.remarks) sweep.remarks.push_back(run.name + ": " + remark);
+        for (const std::string& remark : run.remarks) {
+            const auto found =
+                std::find_if(said.begin(), said.end(), [&](const auto& one) { return one.first == remark; });
+            if (found == said.end())
+                said.emplace_back(remark, run.name);
+            else
+                found->second.append(", ").append(run.name);
+        }
+    for (const auto& [remark, names] : said) sweep.remarks.push_back(names + ": " + remark);
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 // lockstep-analyze sweep: runs over two settings, such as batch and accumulation, and the best of them.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -22,8 +24,14 @@ std::string page_of(const Sweep& sweep, TableFormat format) {
     page.heading(fmt::format("{} × {}", sweep.keys[0], sweep.keys[1]), true);
     page.table(sweep_times(sweep));
     for (const std::string& sentence : sweep.sentences) page.sentence(sentence);
-    page.heading("Phases, whole run, mean over ranks");
-    page.table(sweep_phases(sweep));
+    const bool phases = std::any_of(sweep.rows.begin(), sweep.rows.end(), [](const SweepRow& row) {
+        return std::isfinite(row.validation.sum) || std::isfinite(row.forward.sum) || std::isfinite(row.loss.sum) ||
+               std::isfinite(row.backward.sum);
+    });
+    if (phases) {
+        page.heading("Phases, whole run, mean over ranks");
+        page.table(sweep_phases(sweep));
+    }
     if (!sweep.remarks.empty()) page.heading("Remarks");
     for (const std::string& remark : sweep.remarks) page.sentence(remark);
     return page.text();

@@ -191,6 +191,13 @@ BOOST_AUTO_TEST_CASE(intervals_hold_the_truth_about_as_often_as_they_say) {
     BOOST_TEST((180 <= by_bootstrap && by_bootstrap <= 198), by_bootstrap << " of 200 by the bootstrap");
 }
 
+BOOST_AUTO_TEST_CASE(very_many_samples_get_fewer_resamples) {
+    BOOST_TEST(enough_resamples(0) == 1000);
+    BOOST_TEST(enough_resamples(20000) == 1000);
+    BOOST_TEST(enough_resamples(40000) == 500);
+    BOOST_TEST(enough_resamples(100000000) == 200);
+}
+
 BOOST_AUTO_TEST_CASE(blocks_see_that_neighbours_resemble_each_other) {
     double single = 0, blocks = 0;
     for (std::uint64_t set = 0; set < 20; ++set) {

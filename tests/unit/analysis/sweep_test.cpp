@@ -4,6 +4,7 @@
 
 #include <boost/test/unit_test.hpp>
 #include <cmath>
+#include <fstream>
 
 #include "base/error.hpp"
 #include "unit/analysis/program.hpp"
@@ -292,4 +293,30 @@ BOOST_AUTO_TEST_CASE(the_command_reads_traces) {
     BOOST_TEST(wrong.errors.find("did you mean accumulation?") != std::string::npos);
     BOOST_TEST(analyze(folder, "sweep").code == 2);
     BOOST_TEST(analyze(folder, "sweep " + (folder / "nothing")).code == 2);
+}
+
+BOOST_AUTO_TEST_CASE(the_published_table_through_import) {
+    const TemporaryFolder folder("sweep-import");
+    std::ofstream(folder / "table.csv") << "run,ranks,batch,accumulation,total,tokens_per_second\n"
+                                           "a,4,16,64,314.00,2090\nb,4,32,32,184.91,\nc,4,64,16,118.89,\n"
+                                           "d,4,128,8,95.20,\ne,4,256,4,89.86,\nf,4,512,2,86.43,\n"
+                                           "g,4,1024,1,102.82,16150\n";
+    BOOST_REQUIRE(analyze(folder, "import " + (folder / "table.csv") + " --out " + (folder / "runs")).code == 0);
+    const Output output = analyze(folder, "sweep --format json " + (folder / "runs"));
+    BOOST_REQUIRE(output.code == 0);
+    const auto json = output.json();
+    BOOST_TEST(json["rows"].size() == 7u);
+    BOOST_TEST(json["best_by_time"]["batch"] == 512);
+    BOOST_TEST(json["best_by_time"]["accumulation"] == 2);
+    check(json["best_by_time"]["total_seconds"], 86.43);
+    BOOST_TEST(json["best_by_throughput"]["batch"] == 1024);
+    BOOST_TEST(json["best_by_throughput"]["accumulation"] == 1);
+    BOOST_TEST(json["remarks"].dump().find("1,660,543") != std::string::npos);
+    const Output text = analyze(folder, "sweep " + (folder / "runs"));
+    BOOST_TEST(text.text.find("Best by time: 512 × 2, 86.43 s.") != std::string::npos);
+    BOOST_TEST(text.text.find("Phases") == std::string::npos);
+    // One value of each, so by the two numbers alone: 102.82 ÷ 86.43 = 1.19.
+    const std::string best = (folder / "runs/f") + " " + (folder / "runs/g");
+    BOOST_TEST(analyze(folder, "compare --slower-than 10% " + best).code == 6);
+    BOOST_TEST(analyze(folder, "compare --slower-than 20% " + best).code == 0);
 }
