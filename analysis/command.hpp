@@ -12,5 +12,6 @@ using Action = std::function<int()>;
 
 void add_summary(CLI::App& program, Action& action);
 void add_import(CLI::App& program, Action& action);
+void add_export(CLI::App& program, Action& action);
 
 }  // namespace lockstep::analysis

@@ -22,6 +22,7 @@ int run_program(int argc, const char* const* argv) {
     Action action;
     add_summary(program, action);
     add_import(program, action);
+    add_export(program, action);
     try {
         program.parse(argc, argv);
         const int code = action();
