@@ -108,6 +108,7 @@ struct Outcome {
 // A process like the program's own, with its streams in files.
 Outcome run(const TemporaryFolder& folder, const std::vector<std::string>& words) {
     const std::string out = folder / "out", errors = folder / "errors";
+    BOOST_REQUIRE(std::fflush(stdout) == 0);  // else the child prints it once more
     const pid_t child = ::fork();
     BOOST_REQUIRE(child >= 0);
     if (child == 0) {
