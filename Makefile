@@ -10,7 +10,7 @@ GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),
 CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies build debug asan test test-grids test-long test-gpu cuda-report demo bench format tidy install clean
+.PHONY: help dependencies build debug asan test test-grids test-long test-gpu cuda-report demo demo-scaling bench format tidy install clean
 
 help:
 	@echo 'make build        installs what is missing, builds $(BUILD)/bin/lockstep and the tests'
@@ -20,6 +20,7 @@ help:
 	@echo 'make test-gpu     builds, then runs the tests that need a GPU, one at a time'
 	@echo 'make cuda-report  registers, spills and occupancy of every CUDA kernel; fails where one spills unannounced'
 	@echo 'make demo         builds the programs, then packs text, trains on 2 ranks, stops, resumes, generates, analyses'
+	@echo 'make demo-scaling builds the programs, trains on 1, 2 and 4 ranks, prints scaling tables and writes a report'
 	@echo 'make debug        builds build/debug without optimisation'
 	@echo 'make asan         builds build/asan with AddressSanitizer and UndefinedBehaviorSanitizer, runs the quick tests'
 	@echo 'make bench        builds and runs the benchmarks'
@@ -63,6 +64,11 @@ demo: dependencies
 	cmake -S . -B $(BUILD) $(call GENERATOR,$(BUILD)) $(CMAKE_FLAGS)
 	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep lockstep-analyze
 	tools/demo.sh $(BUILD)
+
+demo-scaling: dependencies
+	cmake -S . -B $(BUILD) $(call GENERATOR,$(BUILD)) $(CMAKE_FLAGS)
+	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep lockstep-analyze
+	tools/demo_scaling.sh $(BUILD)
 
 bench:
 	@tools/install_dependencies --benchmarks

@@ -18,9 +18,14 @@ int run_program(int argc, const char* const* argv) {
     program.require_subcommand(1);
     program.footer(
         "A RUN is a run's folder (runs/NAME) or one of its trace-NNN.h5 files.\n"
-        "Exit codes: 0 done, 1 a fault inside, 2 wrong input, 3 a damaged file.");
+        "Exit codes: 0 done, 1 a fault inside, 2 wrong input, 3 a damaged file,\n"
+        "6 compare found the second run slower than allowed.");
     Action action;
     add_summary(program, action);
+    add_scaling(program, action);
+    add_sweep(program, action);
+    add_compare(program, action);
+    add_report(program, action);
     add_import(program, action);
     add_export(program, action);
     try {

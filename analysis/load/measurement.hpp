@@ -40,6 +40,7 @@ struct RankMeasurement {
     PhaseSums phases;  // sums over the timed steps that count; initialization, validation, checkpoint: over the run
     std::uint64_t allocated = 0, reserved = 0, peak = 0;  // bytes, most of any step
     std::string host, gpu, cores;
+    std::int64_t threads = 0;
 };
 
 // Compute seconds of ranks over time, in at most 128 × 128 cells, each the most of what falls into it.
@@ -51,6 +52,7 @@ struct HeatMap {
 
 struct Measurement {
     std::string path, name;
+    double started = unknown;  // the first launch, seconds since 1970
     // An imported table's row: one "step" that is the whole run, times as the table gives them.
     bool imported = false;
     bool whole = false;  // imported, and its numbers are the run's, not each rank's
@@ -68,6 +70,8 @@ struct Measurement {
     HeatMap heat;
     double total_seconds = unknown;  // of the slowest rank, everything the trace holds: initialization, validation …
     PhaseSums whole_run;             // mean over ranks, everything, warm-up too
+    // Of all steps on this number of ranks, warm-up too: tokens (0: unknown), seconds of the slowest rank.
+    double all_tokens = 0, all_step_seconds = 0;
     // Rates given by an imported table: together, or unknown.
     double imported_tokens_per_second = unknown;
     std::vector<std::string> remarks;  // what a reader must know to believe the figures

@@ -8,10 +8,9 @@
 
 #include "analysis/load/measurement.hpp"
 #include "analysis/metrics/fits.hpp"
+#include "analysis/scaling/series.hpp"
 
 namespace lockstep::analysis {
-
-enum class Kind { strong, weak };
 
 struct ScalingOptions {
     std::string kind = "auto";         // auto, strong, weak
@@ -27,7 +26,7 @@ struct ScalingPoint {
     std::int64_t ranks = 0;
     // Of a step, or of the whole run where the series is imported; NaN where only rates are known.
     double seconds_slowest = unknown, seconds_average = unknown;
-    Interval seconds_interval;                                    // of seconds_slowest
+    Interval seconds_interval, speedup_interval;                  // of seconds_slowest; of speedup_slowest
     double tokens_per_second = unknown;                           // together
     double tokens_per_second_slowest = unknown;                   // ranks × the slowest rank's own rate
     double speedup_slowest = unknown, speedup_average = unknown;  // over the base

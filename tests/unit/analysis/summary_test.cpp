@@ -11,10 +11,13 @@
 
 #include "analysis/load/figures.hpp"
 #include "base/error.hpp"
+#include "unit/analysis/program.hpp"
 #include "unit/trace/synthetic_trace.hpp"
 
 using namespace lockstep;
 using namespace lockstep::analysis;
+using test::analyze;
+using test::Output;
 using trace::test::make_header;
 using trace::test::TemporaryFolder;
 
@@ -88,26 +91,6 @@ void write_known_trace(const std::string& folder, bool closed = true) {
     if (closed) writer.finish();
 }
 
-struct Output {
-    int code = -1;
-    std::string text, errors;
-};
-Output analyze(const TemporaryFolder& folder, const std::string& arguments) {
-    const std::string errors = folder / "stderr.txt";
-    const std::string command =
-        std::string(LOCKSTEP_BINARY_DIR) + "/bin/lockstep-analyze " + arguments + " 2>" + errors;
-    Output output;
-    FILE* pipe = ::popen(command.c_str(), "r");
-    BOOST_REQUIRE(pipe);
-    char piece[4096];
-    for (std::size_t got = 0; (got = std::fread(piece, 1, sizeof piece, pipe)) > 0;) output.text.append(piece, got);
-    const int status = ::pclose(pipe);
-    output.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    std::ifstream stream(errors);
-    output.errors.assign(std::istreambuf_iterator<char>(stream), {});
-    return output;
-}
-
 constexpr double tolerance = 1e-9;
 void check(double value, double expected) {
     BOOST_TEST(std::abs(value - expected) <= tolerance * std::abs(expected), value << " is not " << expected);
@@ -172,6 +155,10 @@ BOOST_AUTO_TEST_CASE(json_holds_the_known_figures) {
     BOOST_TEST(json["totals"]["skipped_steps"] == 1);
     check(json["overhead"]["share"], 0.08 / (3 * whole_total));
     check(json["overhead"]["seconds"], 0.04);
+    check(json["communication"]["data"]["seconds"], 1.5 * 4 * 0.2);
+    check(json["communication"]["data"]["least_seconds"], 4 * 0.2);
+    check(json["communication"]["control"]["most_seconds"], 2 * 4 * 0.1);
+    BOOST_TEST(json["configuration"]["grid"] == "2 x 1 x 1 x 1");
 
     BOOST_REQUIRE(json["epochs"].size() == 2);
     BOOST_TEST(json["epochs"][1]["epoch"] == 1);

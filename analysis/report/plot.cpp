@@ -1,0 +1,85 @@
+#include "analysis/report/plot.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "analysis/report/text.hpp"
+
+namespace lockstep::analysis {
+
+const std::vector<std::string> line_colours = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
+                                               "#000000", "#E69F00", "#56B4E9"};
+
+std::string data_text(const Plot& plot) {
+    std::string text;
+    for (const Block& block : plot.blocks) {
+        if (!text.empty()) text += "\n\n";  // gnuplot's border between two blocks
+        text += "# " + clean_text(block.title) + "\n#";
+        for (const std::string& column : block.columns) text += " " + column;
+        text += "\n";
+        for (const auto& row : block.rows) {
+            for (std::size_t c = 0; c < row.size(); ++c)
+                text += (c > 0 ? " " : "") + (std::isfinite(row[c]) ? fmt::format("{:.7g}", row[c]) : "NaN");
+            text += "\n";
+        }
+    }
+    return text;
+}
+
+Curve thin(const Curve& curve, std::size_t most) {
+    if (curve.size() <= most || most < 4) return curve;
+    Curve thinned = {curve.front()};
+    const std::size_t stretches = (most - 2) / 2, inner = curve.size() - 2;
+    for (std::size_t s = 0; s < stretches; ++s) {
+        const std::size_t first = 1 + s * inner / stretches, end = 1 + (s + 1) * inner / stretches;
+        std::size_t low = first, high = first;
+        for (std::size_t i = first; i < end; ++i) {
+            if (curve[i].second < curve[low].second) low = i;
+            if (curve[i].second > curve[high].second) high = i;
+        }
+        thinned.push_back(curve[std::min(low, high)]);
+        if (low != high) thinned.push_back(curve[std::max(low, high)]);
+    }
+    thinned.push_back(curve.back());
+    return thinned;
+}
+
+std::string line_style(std::size_t index) {
+    // gnuplot's dash types 1 to 5; points: filled circle, square, triangle, diamond, then the open ones.
+    constexpr int points[] = {7, 5, 9, 13, 6, 4, 8};
+    return fmt::format("lc rgb '{}' lw 2.2 dt {} pt {} ps 0.8", line_colours[index % line_colours.size()],
+                       index % 5 + 1, points[index % 7]);
+}
+
+std::string axes(const std::string& x, const std::string& y) {
+    return fmt::format(
+        "set border 3 lc rgb '#555555'\n"
+        "set tics nomirror scale 0.5 textcolor rgb '#222222'\n"
+        "set grid xtics ytics lc rgb '#dddddd' lt 1 lw 0.7\n"
+        "set key above left vertical maxcols 1 Left reverse samplen 3 spacing 1.1 noautotitle\n"
+        "set xlabel {} offset 0,0.4\n"
+        "set ylabel {}\n",
+        gnuplot_string(x), gnuplot_string(y));
+}
+
+std::string rank_tics(const std::vector<double>& ranks) {
+    std::string tics;
+    // At most a tic each 0.3 of a doubling, so that the numbers do not run into one another.
+    double last = 0;
+    const double apart = std::max(0.3, std::log2(ranks.back() / ranks.front()) / 12);
+    for (const double rank : ranks) {
+        if (last > 0 && std::log2(rank / last) < apart) continue;
+        tics += fmt::format("{}{} {:g}", tics.empty() ? "" : ", ", gnuplot_tic(fmt::format("{:g}", rank)), rank);
+        last = rank;
+    }
+    return fmt::format("set logscale x 2\nset xtics ({})\nset xrange [{:g}:{:g}]\n", tics, ranks.front() / 1.1,
+                       ranks.back() * 1.1);
+}
+
+int legend_height(std::size_t entries) {
+    return static_cast<int>(std::lround(static_cast<double>(entries) * font_size * 1.25));
+}
+
+}  // namespace lockstep::analysis

@@ -1,0 +1,52 @@
+// A plot before it is drawn: gnuplot commands, and the numbers that they read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::analysis {
+
+// Numbers that gnuplot reads as `data index N`.
+struct Block {
+    std::string title;                 // whose: a run, a law
+    std::vector<std::string> columns;  // snake_case
+    std::vector<std::vector<double>> rows;
+};
+
+struct Plot {
+    std::string name;     // of its files, and what its ids in the page begin with: a letter, then [a-z0-9-]
+    std::string title;    // a few words
+    std::string caption;  // a sentence or two: what is to be seen, in which units
+    std::string missing;  // why there is nothing to draw, in a sentence; then nothing below counts
+    int width = 480, height = 330;
+    std::string script;  // draws from the blocks of the string `data`
+    std::vector<Block> blocks;
+};
+
+// Wide enough to be read at 360 pixels, where a plot is shown at two thirds of its size.
+inline constexpr int font_size = 15;
+
+// All of the blocks as gnuplot reads them, with their titles as comments.
+std::string data_text(const Plot& plot);
+
+// At most about `most` of the points, in their order: of each of equal stretches the lowest and the highest, so that no
+// peak is lost; the first and the last stay.
+using Curve = std::vector<std::pair<double, double>>;
+Curve thin(const Curve& curve, std::size_t most);
+
+// Colours that people with colour-blindness tell apart (Okabe and Ito 2008), without its yellow, which is too light
+// for lines; from dark to light as far as their order allows.
+extern const std::vector<std::string> line_colours;
+// "lc rgb '…' lw 2.5 dt … pt … ps 0.9": colours, dashes and points all differ.
+std::string line_style(std::size_t index);
+
+// The beginning of each plot of curves: a light grid, no frame but the axes, the legend above.
+std::string axes(const std::string& x, const std::string& y);
+// A logarithmic axis (base 2) for numbers of ranks, with a tic at each.
+std::string rank_tics(const std::vector<double>& ranks);
+// What the legend adds to a plot's height.
+int legend_height(std::size_t entries);
+
+}  // namespace lockstep::analysis

@@ -1,0 +1,45 @@
+// The page that `lockstep-analyze report` writes.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "analysis/report/html.hpp"
+#include "analysis/report/plot.hpp"
+#include "analysis/report/plots.hpp"
+#include "analysis/scaling/scaling.hpp"
+
+namespace lockstep::analysis {
+
+struct Report {
+    std::string title;
+    Scaling scaling;
+    std::string command_line;
+};
+
+// The drawing of a plot as a file of its own (SVG).
+using Draw = std::function<std::string(const Plot&)>;
+
+// The page, self-contained. Without `draw` it has no plots, and says so.
+std::string report_page(const Report& report, const Draw& draw);
+
+// Parts of it, each in a file of its own.
+
+// What a series says in a sentence or two: speedup, efficiency, what limits it.
+std::vector<std::string> series_in_short(const ScalingSeries& series);
+// What a reader must know: of a point or a run as warnings, of the series and the rest as notes; each once.
+std::vector<Html::Item> remarks_of(const Scaling& scaling);
+
+Table runs_table(const std::vector<Measurement>& measurements, const Labels& labels);
+// Without rows where no law predicts.
+Table predictions_table(const ScalingSeries& series);
+Table phases_table(const std::vector<Measurement>& measurements, const Labels& labels);
+Table step_times_table(const std::vector<Measurement>& measurements, const Labels& labels);
+Table losses_table(const std::vector<Measurement>& measurements, const Labels& labels);
+Table ranks_table(const std::vector<Measurement>& measurements, const Labels& labels);
+
+// "How every figure was computed".
+std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scaling);
+
+}  // namespace lockstep::analysis

@@ -1,0 +1,194 @@
+// The report's sections, in the order in which a reader asks.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "analysis/report/gnuplot.hpp"
+#include "analysis/report/report.hpp"
+#include "analysis/report/text.hpp"
+#include "analysis/scaling/scaling_tables.hpp"
+#include "base/clock.hpp"
+#include "base/version.hpp"
+
+namespace lockstep::analysis {
+namespace {
+
+class Writer {
+  public:
+    Writer(const Report& report, const Draw& draw)
+        : report_(report), all_(report.scaling.measurements), labels_(run_labels(all_)), draw_(draw) {}
+
+    std::string page() {
+        html_.heading(1, report_.title);
+        html_.paragraph(what_was_measured(), "lead");
+        if (!draw_)
+            html_.list(
+                {{"Warning", "The plots are left out: gnuplot was not found on the machine that made this page."}});
+        in_short();
+        html_.heading(2, "What was measured");
+        html_.table(runs_table(all_, labels_), "Runs");
+        const auto& series = report_.scaling.series;
+        for (std::size_t s = 0; s < series.size(); ++s)
+            add_series(series[s], series.size() > 1 ? fmt::format("-{}", s + 1) : "");
+        time();
+        ranks();
+        loss();
+        method();
+        foot();
+        return html_page(report_.title, html_.text());
+    }
+
+  private:
+    std::string what_was_measured() const {
+        std::set<std::int64_t> ranks;
+        std::set<std::string> hosts, gpus;
+        std::size_t imported = 0;
+        double first = 0, last = 0;
+        for (const Measurement& one : all_) {
+            ranks.insert(one.ranks);
+            if (one.imported) {
+                ++imported;
+                continue;
+            }
+            for (const RankMeasurement& rank : one.rank)
+                if (!rank.host.empty()) hosts.insert(rank.host);
+            if (const auto gpu = one.settings.find("gpu"); gpu != one.settings.end() && !gpu->second.empty())
+                gpus.insert(gpu->second);
+            if (one.started > 0) first = first > 0 ? std::min(first, one.started) : one.started;
+            last = std::max(last, one.started);
+        }
+        std::string words = fmt::format("{} run{}", all_.size(), all_.size() == 1 ? "" : "s");
+        if (!ranks.empty())
+            words += ranks.size() == 1 ? fmt::format(" on {} rank{}", *ranks.begin(), *ranks.begin() == 1 ? "" : "s")
+                                       : fmt::format(" on {} to {} ranks", *ranks.begin(), *ranks.rbegin());
+        if (hosts.size() == 1) words += ", host " + *hosts.begin();
+        if (hosts.size() > 1)
+            words += fmt::format(", {} hosts ({} to {})", hosts.size(), *hosts.begin(), *hosts.rbegin());
+        for (const std::string& gpu : gpus) words += ", " + gpu;
+        if (first > 0) {
+            const std::string from = calendar_time(first).substr(0, 10), to = calendar_time(last).substr(0, 10);
+            words += from == to ? ", made on " + from : fmt::format(", made from {} to {}", from, to);
+        }
+        words += ".";
+        if (imported == all_.size() && imported > 0)
+            words += " All of them are imported from tables of measured times.";
+        else if (imported > 0)
+            words += fmt::format(" {} of them {} imported from tables of measured times.", imported,
+                                 imported == 1 ? "is" : "are");
+        return words;
+    }
+
+    void in_short() {
+        html_.heading(2, "In short");
+        for (const ScalingSeries& series : report_.scaling.series) {
+            html_.heading(3, series_heading(series));
+            std::string words;
+            for (const std::string& sentence : series_in_short(series)) words += (words.empty() ? "" : " ") + sentence;
+            html_.paragraph(words);
+            html_.paragraph(base_sentence(report_.scaling, series), "soft");
+        }
+        if (report_.scaling.series.empty())
+            html_.paragraph("No two of these runs form a scaling series, so there is no speedup here.");
+        html_.list(remarks_of(report_.scaling));
+    }
+
+    void add_series(const ScalingSeries& series, const std::string& suffix) {
+        html_.heading(2, series_heading(series), "series" + suffix);
+        html_.paragraph(warm_up_sentence(report_.scaling, series));
+        figures({speedup_plot(series, suffix), efficiency_plot(series, suffix)});
+        html_.table(time_table(series), "Time, speedup and efficiency");
+        figures({factor_plot(series, suffix)});
+        html_.table(factor_table(series), "What the efficiency is made of");
+        const Table fits = fit_table(series), predictions = predictions_table(series);
+        if (!series.fits.empty()) html_.heading(3, "Laws of scaling");
+        if (!fits.rows().empty()) html_.table(fits, "Laws fitted to the slowest rank's times");
+        for (const Fit& fit : series.fits) {
+            if (!fit.refusal.empty()) html_.paragraph(fmt::format("{} is not fitted. {}", fit.title, fit.refusal));
+            if (fit.refusal.empty() && !fit.prediction_refusal.empty())
+                html_.paragraph(fmt::format("{} predicts nothing. {}", fit.title, fit.prediction_refusal));
+        }
+        if (predictions.rows().empty()) return;
+        html_.table(predictions, "What the laws predict where nothing was measured");
+        html_.paragraph(
+            "A prediction holds as long as nothing else changes with the ranks: the network, the placement, "
+            "the parts' sizes in caches.",
+            "soft");
+    }
+
+    void time() {
+        html_.heading(2, "Where the time goes");
+        figures({phase_plot(all_, labels_), distribution_plot(all_, labels_)});
+        const Table phases = phases_table(all_, labels_), steps = step_times_table(all_, labels_);
+        if (!phases.rows().empty()) html_.table(phases, "Seconds of a step by phase, mean over ranks");
+        if (!steps.rows().empty()) html_.table(steps, "Times of steps, the slowest rank's");
+    }
+
+    void ranks() {
+        html_.heading(2, "From rank to rank");
+        const std::vector<std::size_t> shown = runs_shown_by_rank(all_);
+        if (shown.size() < all_.size())
+            html_.paragraph(shown.size() == 1 ? "Of all runs the one with the most ranks is drawn; the table has all."
+                                              : "The runs with more than one rank are drawn; the table has all.");
+        std::vector<Plot> plots;
+        for (std::size_t i = 0; i < shown.size(); ++i) {
+            const std::string suffix = shown.size() > 1 ? fmt::format("-{}", i + 1) : "";
+            plots.push_back(heat_plot(all_[shown[i]], labels_[shown[i]], suffix));
+            plots.push_back(memory_plot(all_[shown[i]], labels_[shown[i]], suffix));
+        }
+        figures(plots);
+        const Table table = ranks_table(all_, labels_);
+        if (!table.rows().empty()) html_.table(table, "Computation and memory of the ranks");
+    }
+
+    void loss() {
+        html_.heading(2, "Loss");
+        figures({loss_plot(all_, labels_)});
+        const Table table = losses_table(all_, labels_);
+        if (!table.rows().empty()) html_.table(table, "Losses");
+    }
+
+    void method() {
+        html_.heading(2, "How every figure was computed");
+        html_.definitions(method_of(report_.scaling));
+        html_.paragraph(
+            "The tables above are rounded. lockstep-analyze scaling --format csv prints the same figures "
+            "with every digit.");
+    }
+
+    void foot() {
+        html_.raw(
+            fmt::format("<footer>\n<p>Made by lockstep-analyze {} ({}) on {} with</p>\n<p><code>{}</code></p>\n"
+                        "</footer>\n",
+                        escape_markup(version()), escape_markup(commit()), escape_markup(utc_now()),
+                        escape_markup(report_.command_line)));
+    }
+
+    // Those with data side by side where there is room; then why the others are left out.
+    void figures(const std::vector<Plot>& plots) {
+        std::string drawn;
+        for (const Plot& plot : plots) {
+            if (!plot.missing.empty() || !draw_) continue;
+            drawn += fmt::format("<figure>\n{}<figcaption><b>{}.</b> {}</figcaption>\n</figure>\n",
+                                 inline_svg(draw_(plot), plot), escape_markup(plot.title), escape_markup(plot.caption));
+        }
+        if (!drawn.empty()) html_.raw("<div class=\"figures\">\n" + drawn + "</div>\n");
+        for (const Plot& plot : plots)
+            if (!plot.missing.empty())
+                html_.paragraph(fmt::format("{}: not drawn, since {}", plot.title, plot.missing), "soft");
+    }
+
+    const Report& report_;
+    const std::vector<Measurement>& all_;
+    Labels labels_;
+    const Draw& draw_;
+    Html html_;
+};
+
+}  // namespace
+
+std::string report_page(const Report& report, const Draw& draw) {
+    return Writer(report, draw).page();
+}
+
+}  // namespace lockstep::analysis

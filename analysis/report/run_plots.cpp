@@ -1,0 +1,258 @@
+// Where the time of runs went, their losses and their steps' times.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "analysis/report/plots.hpp"
+#include "analysis/report/text.hpp"
+#include "base/format.hpp"
+
+namespace lockstep::analysis {
+namespace {
+
+constexpr std::size_t points_a_curve = 600;
+
+// From dark to light and back, so that neighbours differ in grey too.
+struct Fill {
+    Phase phase;
+    const char* colour;
+    bool dark;
+};
+const std::vector<Fill> fills = {
+    {Phase::data_loading, "#F0E442", false}, {Phase::data_movement, "#8C6D1F", true},
+    {Phase::forward, "#56B4E9", false},      {Phase::loss, "#D9D9D9", false},
+    {Phase::backward, "#0072B2", true},      {Phase::communication, "#F2A65A", false},
+    {Phase::optimizer, "#6B3A5B", true},     {Phase::other, "#EFEFEF", false},
+};
+
+std::string ranks_in_words(std::int64_t ranks) {
+    return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
+}
+
+std::string curve_title(const std::string& label, const Measurement& measurement) {
+    return shorten(label, 34) + ", " + ranks_in_words(measurement.ranks);
+}
+
+// The first most_curves of those that have something to draw, and a sentence that names the others.
+struct Chosen {
+    std::vector<std::size_t> runs;
+    std::string left_out;
+};
+Chosen choose(const std::vector<std::size_t>& candidates, const Labels& labels) {
+    Chosen chosen;
+    chosen.runs.assign(candidates.begin(),
+                       candidates.begin() + static_cast<std::ptrdiff_t>(std::min(candidates.size(), most_curves)));
+    for (std::size_t i = chosen.runs.size(); i < candidates.size(); ++i)
+        chosen.left_out += (chosen.left_out.empty() ? "" : ", ") + clean_text(labels[candidates[i]]);
+    if (!chosen.left_out.empty())
+        chosen.left_out =
+            fmt::format(" Not drawn, since more than {} cannot be told apart: {}.", most_curves, chosen.left_out);
+    return chosen;
+}
+
+Plot curves(Plot plot, const std::string& before, const std::vector<std::string>& titles) {
+    plot.height += legend_height(titles.size());
+    plot.script = before + "plot ";
+    for (std::size_t i = 0; i < titles.size(); ++i)
+        plot.script += fmt::format("{}data index {} with {} {} title {}", i > 0 ? ", \\\n     " : "", i,
+                                   plot.blocks[i].rows.size() < 20 ? "linespoints" : "lines", line_style(i),
+                                   gnuplot_string(titles[i]));
+    plot.script += "\n";
+    return plot;
+}
+
+}  // namespace
+
+std::vector<std::string> run_labels(const std::vector<Measurement>& measurements) {
+    std::map<std::string, int> uses;
+    for (const Measurement& measurement : measurements) ++uses[measurement.name];
+    std::vector<std::string> labels;
+    for (const Measurement& measurement : measurements)
+        labels.push_back(clean_text(measurement.name.empty() ? measurement.path
+                                    : uses[measurement.name] > 1
+                                        ? fmt::format("{} ({})", measurement.name, measurement.path)
+                                        : measurement.name));
+    return labels;
+}
+
+std::string phase_title(std::size_t phase) {
+    std::string title = phase_names[phase];
+    std::replace(title.begin(), title.end(), '_', ' ');
+    return title;
+}
+
+std::vector<double> phase_shares(const Measurement& measurement) {
+    PhaseSums sums;
+    std::vector<double> shares(phase_count, 0);
+    for (const RankMeasurement& rank : measurement.rank)
+        if (rank.present) sums.add(rank.phases);
+    double total = 0, named = 0;
+    for (const Fill& fill : fills) {
+        const double seconds = sums.seconds[static_cast<std::size_t>(fill.phase)];
+        if (!std::isfinite(seconds)) continue;
+        total += seconds;
+        if (fill.phase != Phase::other) named += seconds;
+    }
+    if (!(named > 0)) return {};
+    for (const Fill& fill : fills) {
+        const auto phase = static_cast<std::size_t>(fill.phase);
+        if (std::isfinite(sums.seconds[phase])) shares[phase] = sums.seconds[phase] / total;
+    }
+    return shares;
+}
+
+Plot phase_plot(const std::vector<Measurement>& measurements, const Labels& labels) {
+    Plot plot;
+    plot.name = "phases";
+    plot.title = "Shares of a step by phase";
+    std::vector<std::size_t> with;
+    for (std::size_t i = 0; i < measurements.size(); ++i)
+        if (!phase_shares(measurements[i]).empty()) with.push_back(i);
+    if (with.empty()) {
+        plot.missing = "in none of the runs were the phases of steps timed one by one.";
+        return plot;
+    }
+    const Chosen chosen = choose(with, labels);
+    std::string drawing, names;
+    std::size_t used = 0;
+    for (const Fill& fill : fills) {
+        const auto phase = static_cast<std::size_t>(fill.phase);
+        Block block{phase_title(phase), {"run", "from_percent", "to_percent"}, {}};
+        bool any = false;
+        for (std::size_t row = 0; row < chosen.runs.size(); ++row) {
+            const std::vector<double> shares = phase_shares(measurements[chosen.runs[row]]);
+            double from = 0;
+            for (const Fill& before : fills) {
+                if (&before == &fill) break;
+                from += shares[static_cast<std::size_t>(before.phase)];
+            }
+            const auto at = static_cast<double>(row);
+            block.rows.push_back({at, 100 * from, 100 * (from + shares[phase])});
+            any = any || shares[phase] > 0.0005;
+            if (shares[phase] >= 0.07)
+                names += fmt::format("set label {} at {:.3f},{:.3f} center front textcolor rgb '{}'\n",
+                                     gnuplot_string(fmt::format("{:.0f} %", 100 * shares[phase])),
+                                     100 * (from + shares[phase] / 2), at + 0.17, fill.dark ? "#ffffff" : "#000000");
+        }
+        if (!any) continue;
+        drawing += fmt::format(
+            "{}data index {} using (($2+$3)/2):($1+0.17):2:3:($1-0.09):($1+0.43) with boxxyerror fs solid 1 border rgb "
+            "'#444444' fc rgb '{}' lw 0.6 title {}",
+            drawing.empty() ? "plot " : ", \\\n     ", used++, fill.colour, gnuplot_string(block.title));
+        plot.blocks.push_back(std::move(block));
+    }
+    for (std::size_t row = 0; row < chosen.runs.size(); ++row)
+        names += fmt::format("set label {} at 0,{:.3f} left\n",
+                             gnuplot_string(curve_title(labels[chosen.runs[row]], measurements[chosen.runs[row]])),
+                             static_cast<double>(row) - 0.31);
+    plot.height = 85 + 52 * static_cast<int>(chosen.runs.size()) + legend_height((used + 1) / 2);
+    plot.script = fmt::format(
+        "set border 1 lc rgb '#555555'\nset tics nomirror scale 0.5 textcolor rgb '#222222'\nunset ytics\n"
+        "set xlabel 'share of a step, %' offset 0,0.4\nset xrange [0:100]\nset yrange [{}:-0.55]\n"
+        "set key above left horizontal maxcols 2 Left reverse samplen 1 spacing 1.1 noautotitle\n{}{}\n",
+        static_cast<double>(chosen.runs.size()) - 0.45, names, drawing);
+    plot.caption =
+        "Mean over ranks, without warm-up, of the steps whose phases were timed one by one. Waiting for another rank "
+        "counts as communication; bars under 7 % bear no number." +
+        chosen.left_out;
+    return plot;
+}
+
+Plot loss_plot(const std::vector<Measurement>& measurements, const Labels& labels) {
+    Plot plot;
+    plot.name = "loss";
+    plot.title = "Training loss";
+    std::vector<std::size_t> with;
+    for (std::size_t i = 0; i < measurements.size(); ++i)
+        if (std::count_if(measurements[i].losses.begin(), measurements[i].losses.end(),
+                          [](const auto& loss) { return std::isfinite(loss.second); }) > 1)
+            with.push_back(i);
+    if (with.empty()) {
+        plot.missing = "no run has the losses of at least two steps.";
+        return plot;
+    }
+    const Chosen chosen = choose(with, labels);
+    std::vector<std::string> titles;
+    bool thinned = false;
+    for (const std::size_t run : chosen.runs) {
+        Curve curve;
+        for (const auto& [step, loss] : measurements[run].losses)
+            if (std::isfinite(loss)) curve.emplace_back(static_cast<double>(step), loss);
+        const Curve drawn = thin(curve, points_a_curve);
+        thinned = thinned || drawn.size() < curve.size();
+        Block block{labels[run], {"step", "loss"}, {}};
+        for (const auto& [step, loss] : drawn) block.rows.push_back({step, loss});
+        plot.blocks.push_back(std::move(block));
+        titles.push_back(curve_title(labels[run], measurements[run]));
+    }
+    plot.caption = "The loss of each step as it was logged, warm-up too, in nats a token.";
+    if (thinned)
+        plot.caption += fmt::format(
+            " Curves of more than {} steps are thinned: of each stretch the lowest and the highest are drawn.",
+            points_a_curve);
+    plot.caption += chosen.left_out;
+    return curves(std::move(plot), axes("step", "loss, nats a token"), titles);
+}
+
+Plot distribution_plot(const std::vector<Measurement>& measurements, const Labels& labels) {
+    Plot plot;
+    plot.name = "step-times";
+    plot.title = "Distribution of step times";
+    const auto times_of = [&](std::size_t run) {
+        std::vector<double> times;
+        for (const StepSample& step : measurements[run].steps)
+            if (std::isfinite(step.slowest) && step.slowest > 0) times.push_back(step.slowest);
+        std::sort(times.begin(), times.end());
+        return times;
+    };
+    std::vector<std::size_t> with;
+    for (std::size_t i = 0; i < measurements.size(); ++i)
+        if (!measurements[i].imported && times_of(i).size() >= fewest_samples) with.push_back(i);
+    if (with.empty()) {
+        plot.missing = fmt::format("no run has {} steps or more after its warm-up.", fewest_samples);
+        return plot;
+    }
+    const Chosen chosen = choose(with, labels);
+    std::vector<std::string> titles;
+    bool thinned = false;
+    double shortest = 1, longest = 1;
+    for (const std::size_t run : chosen.runs) {
+        const std::vector<double> times = times_of(run);
+        const double middle = median(times);
+        shortest = std::min(shortest, times.front() / middle);
+        longest = std::max(longest, times.back() / middle);
+        Block block{labels[run], {"time_over_median", "share_of_steps"}, {}};
+        const std::size_t count = std::min(times.size(), points_a_curve);
+        thinned = thinned || count < times.size();
+        // Even over the sorted times; the shortest and the longest are always among them.
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::size_t at = i * (times.size() - 1) / (count - 1);
+            block.rows.push_back({times[at] / middle, static_cast<double>(at + 1) / static_cast<double>(times.size())});
+        }
+        plot.blocks.push_back(std::move(block));
+        titles.push_back(curve_title(labels[run], measurements[run]));
+    }
+    const bool logarithmic = longest > 4;
+    plot.caption = fmt::format(
+        "Share of the steps, without warm-up, that took at most so many times the median of their run (time of the "
+        "slowest rank{}). A steep curve is an even run; a tail to the right is steps that stall.",
+        logarithmic ? "; logarithmic" : "");
+    if (thinned) plot.caption += fmt::format(" Thinned to {} points a run.", points_a_curve);
+    plot.caption += chosen.left_out;
+    std::string before = axes("time of a step / median of the run", "share of steps");
+    before +=
+        fmt::format("set yrange [0:1]\nset xrange [{:g}:{:g}]\n", std::max(shortest * 0.98, 1e-6), longest * 1.03);
+    if (logarithmic) {
+        std::string tics;
+        for (double decade = 1e-6; decade < longest * 1.03; decade *= 10)
+            for (const double leading : {1, 2, 5})
+                tics += fmt::format("{}'{:g}' {:g}", tics.empty() ? "" : ", ", decade * leading, decade * leading);
+        before += fmt::format("set logscale x\nset xtics ({})\n", tics);
+    }
+    return curves(std::move(plot), before, titles);
+}
+
+}  // namespace lockstep::analysis

@@ -1,0 +1,249 @@
+// Speedup, efficiency and the factors of efficiency, over the number of ranks.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "analysis/report/plots.hpp"
+#include "analysis/report/text.hpp"
+
+namespace lockstep::analysis {
+namespace {
+
+using Reading = std::function<double(const ScalingPoint&)>;
+
+// Whether the series has times; otherwise only rates are known.
+bool is_timed(const ScalingSeries& series) {
+    return std::isfinite(series.points[series.base].seconds_slowest);
+}
+
+bool is_law(const Fit& fit) {
+    return fit.refusal.empty() && fit.at;
+}
+
+struct Curves {
+    Plot plot;
+    std::vector<std::string> parts;
+    void add(Block block, const std::string& drawing, const std::string& title) {
+        parts.push_back(fmt::format("data index {} {} title {}", plot.blocks.size(), drawing, gnuplot_string(title)));
+        plot.blocks.push_back(std::move(block));
+    }
+    Plot done(const std::string& before) {
+        plot.height += legend_height(parts.size());
+        plot.script += before + "plot ";
+        for (std::size_t i = 0; i < parts.size(); ++i) plot.script += (i > 0 ? ", \\\n     " : "") + parts[i];
+        plot.script += "\n";
+        return std::move(plot);
+    }
+};
+
+std::vector<double> ranks_of(const ScalingSeries& series) {
+    std::vector<double> ranks;
+    for (const ScalingPoint& point : series.points) ranks.push_back(static_cast<double>(point.ranks));
+    return ranks;
+}
+
+Block block_of(const ScalingSeries& series, const std::string& title, const std::string& column,
+               const Reading& reading) {
+    Block block{title, {"ranks", column}, {}};
+    for (const ScalingPoint& point : series.points)
+        if (std::isfinite(reading(point))) block.rows.push_back({static_cast<double>(point.ranks), reading(point)});
+    return block;
+}
+
+// 60 numbers of ranks, even in their logarithm.
+std::vector<double> along(double first, double last) {
+    std::vector<double> ranks;
+    for (int i = 0; i < 60; ++i) ranks.push_back(first * std::pow(last / first, i / 59.0));
+    return ranks;
+}
+
+// The reason why a series has no curve, "" where it has one.
+std::string too_few(const ScalingSeries& series, const Reading& reading) {
+    std::size_t known = 0;
+    for (const ScalingPoint& point : series.points) known += std::isfinite(reading(point)) ? 1 : 0;
+    if (series.points.size() < 2) return "the series has one number of ranks only, and a curve needs two.";
+    if (known < 2) return "fewer than two of its numbers of ranks have this figure.";
+    return "";
+}
+
+Plot missing(const std::string& name, const std::string& title, const std::string& reason) {
+    Plot plot;
+    plot.name = name;
+    plot.title = title;
+    plot.missing = reason;
+    return plot;
+}
+
+// By time, the slowest rank's reading is what was measured, and averaging is the claim. By rates, the sum is what was
+// measured, and the slowest rank's reading is what would be if all waited for it.
+struct Readings {
+    Reading measured, other;
+    const char *measured_title, *other_title;
+};
+
+Readings speedups(const ScalingSeries& series) {
+    const Reading slowest = [](const ScalingPoint& point) { return point.speedup_slowest; };
+    const Reading average = [](const ScalingPoint& point) { return point.speedup_average; };
+    if (is_timed(series))
+        return {slowest, average, "measured: the slowest rank's time", "what averaging over ranks would claim"};
+    return {average, slowest, "measured: the rates of all ranks", "if all waited for the slowest rank"};
+}
+
+Readings efficiencies(const ScalingSeries& series) {
+    const Readings titles = speedups(series);
+    const bool timed = is_timed(series);
+    return {
+        [](const ScalingPoint& point) { return point.efficiency; },
+        [timed](const ScalingPoint& point) { return timed ? point.efficiency_average : point.efficiency_slowest_rate; },
+        titles.measured_title, titles.other_title};
+}
+
+constexpr const char* measured = "lc rgb '#0072B2' lw 2.4 dt 1 pt 7 ps 0.9";
+constexpr const char* averaged = "lc rgb '#D55E00' lw 2 dt 2 pt 6 ps 0.9";
+constexpr const char* ideal = "lc rgb '#555555' lw 1.4 dt 3";
+
+}  // namespace
+
+double law_speedup(const Fit& fit, const ScalingSeries& series, double ranks, double value) {
+    const ScalingPoint& base = series.points[series.base];
+    const double seconds = is_timed(series) ? base.seconds_slowest : 1 / base.tokens_per_second;
+    if (fit.law == "gustafson") return value;
+    if (fit.law == "universal_scalability") return value * seconds;
+    const bool grows = series.kind == Kind::weak && is_timed(series);
+    return seconds / value * (grows ? ranks / static_cast<double>(base.ranks) : 1);
+}
+
+Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
+    const std::string title = "Speedup, " + series.title;
+    const Readings readings = speedups(series);
+    if (const std::string reason = too_few(series, readings.measured); !reason.empty())
+        return missing("speedup" + suffix, title, reason);
+    const auto base = static_cast<double>(series.points[series.base].ranks);
+    std::vector<double> ranks = ranks_of(series);
+    const double first = ranks.front(), largest = ranks.back();
+    double last = largest;
+    for (const Fit& fit : series.fits)
+        if (is_law(fit))
+            for (const Prediction& prediction : fit.predictions) {
+                last = std::max(last, prediction.ranks);
+                ranks.push_back(prediction.ranks);
+            }
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+
+    Curves curves;
+    curves.plot.name = "speedup" + suffix;
+    curves.plot.title = title;
+    double lowest = first / base, highest = last / base;
+    const auto widen = [&](const Block& block) {
+        for (const auto& row : block.rows) {
+            if (row[1] > 0) lowest = std::min(lowest, row[1]);
+            highest = std::max(highest, row[1]);
+        }
+    };
+    Block line{"ideal", {"ranks", "speedup"}, {}};
+    for (const double at : along(first, last)) line.rows.push_back({at, at / base});
+    curves.add(line, fmt::format("with lines {}", ideal), "ideal");
+    const Block known = block_of(series, readings.measured_title, "speedup", readings.measured);
+    widen(known);
+    curves.add(known, fmt::format("with linespoints {}", measured), readings.measured_title);
+    const Block other = block_of(series, readings.other_title, "speedup", readings.other);
+    if (other.rows.size() > 1) {
+        widen(other);
+        curves.add(other, fmt::format("with linespoints {}", averaged), readings.other_title);
+    }
+    std::size_t laws = 0;
+    for (const Fit& fit : series.fits) {
+        if (!is_law(fit)) continue;
+        Block law{fit.title, {"ranks", "speedup"}, {}};
+        for (const double at : along(first, last)) {
+            const double speedup = law_speedup(fit, series, at, fit.at(at));
+            if (std::isfinite(speedup) && speedup > 0) law.rows.push_back({at, speedup});
+        }
+        if (law.rows.size() < 2) continue;
+        static const std::vector<std::string> colours = {"#009E73", "#CC79A7", "#000000", "#56B4E9"};
+        curves.add(law,
+                   fmt::format("with lines lc rgb '{}' lw 1.6 dt {}", colours[laws % colours.size()], 4 + laws % 2),
+                   "fitted: " + fit.title);
+        ++laws;
+    }
+    curves.plot.caption = fmt::format(
+        "How many times as much work a second as on {} rank{}, over the number of ranks.{}{}", base,
+        base == 1 ? "" : "s",
+        last > largest ? fmt::format(" Beyond {} ranks nothing was measured: there the fitted laws predict.", largest)
+                       : "",
+        laws > 0 ? " The laws are fitted to all points, so they need not meet the base." : "");
+    std::string before = axes("ranks", "speedup");
+    // The ideal is a straight line either way; where there is room for it, even steps show best what is lost.
+    if (last / first > 16)
+        before += rank_tics(ranks) + fmt::format("set logscale y 2\nset format y '%g'\nset yrange [{:g}:{:g}]\n",
+                                                 lowest / 1.2, highest * 1.2);
+    else
+        before += rank_tics(ranks) + fmt::format("unset logscale x\nset xrange [0:{:g}]\nset yrange [0:{:g}]\n",
+                                                 last * 1.04, highest * 1.06);
+    return curves.done(before);
+}
+
+Plot efficiency_plot(const ScalingSeries& series, const std::string& suffix) {
+    const std::string title = "Efficiency, " + series.title;
+    const Readings readings = efficiencies(series);
+    if (const std::string reason = too_few(series, readings.measured); !reason.empty())
+        return missing("efficiency" + suffix, title, reason);
+    const std::vector<double> ranks = ranks_of(series);
+    Curves curves;
+    curves.plot.name = "efficiency" + suffix;
+    curves.plot.title = title;
+    curves.plot.caption =
+        "Speedup over the ideal speedup, over the number of ranks. 1 means that all that was added came to use.";
+    curves.add({"ideal", {"ranks", "efficiency"}, {{ranks.front(), 1}, {ranks.back(), 1}}},
+               fmt::format("with lines {}", ideal), "ideal");
+    curves.add(block_of(series, readings.measured_title, "efficiency", readings.measured),
+               fmt::format("with linespoints {}", measured), readings.measured_title);
+    const Block other = block_of(series, readings.other_title, "efficiency", readings.other);
+    if (other.rows.size() > 1) curves.add(other, fmt::format("with linespoints {}", averaged), readings.other_title);
+    double highest = 1;
+    for (const Block& block : curves.plot.blocks)
+        for (const auto& row : block.rows) highest = std::max(highest, row[1]);
+    return curves.done(axes("ranks", "efficiency") + rank_tics(ranks) +
+                       fmt::format("set yrange [0:{:g}]\n", highest * 1.08));
+}
+
+Plot factor_plot(const ScalingSeries& series, const std::string& suffix) {
+    const std::string title = "What the efficiency is made of, " + series.title;
+    struct Factor {
+        const char* title;
+        double ScalingPoint::*value;
+    };
+    const std::vector<Factor> factors = {{"global efficiency", &ScalingPoint::global_efficiency},
+                                         {"parallel efficiency", &ScalingPoint::parallel_efficiency},
+                                         {"load balance", &ScalingPoint::load_balance},
+                                         {"communication efficiency", &ScalingPoint::communication_efficiency},
+                                         {"computation scaling", &ScalingPoint::computation_scaling}};
+    const std::vector<double> ranks = ranks_of(series);
+    Curves curves;
+    curves.plot.name = "factors" + suffix;
+    curves.plot.title = title;
+    double highest = 1;
+    curves.add({"ideal", {"ranks", "factor"}, {{ranks.front(), 1}, {ranks.back(), 1}}},
+               fmt::format("with lines {}", ideal), "ideal");
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+        const Block block = block_of(series, factors[i].title, "factor",
+                                     [&](const ScalingPoint& point) { return point.*factors[i].value; });
+        if (block.rows.size() < 2) continue;
+        for (const auto& row : block.rows) highest = std::max(highest, row[1]);
+        curves.add(block, fmt::format("with linespoints {}", line_style(i)), factors[i].title);
+    }
+    if (series.points.size() < 2)
+        return missing(curves.plot.name, title, "the series has one number of ranks only, and a curve needs two.");
+    if (curves.plot.blocks.size() < 2)
+        return missing(curves.plot.name, title, "neither computation nor communication was timed by rank.");
+    curves.plot.caption =
+        "Global efficiency = load balance × communication efficiency × computation scaling; the lowest of the three "
+        "limits the scaling. Parallel efficiency is the product of the first two.";
+    return curves.done(axes("ranks", "factor, 1 is ideal") + rank_tics(ranks) +
+                       fmt::format("set yrange [0:{:g}]\n", highest * 1.08));
+}
+
+}  // namespace lockstep::analysis

@@ -1,0 +1,192 @@
+// What the report says in sentences.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "analysis/report/report.hpp"
+#include "analysis/report/text.hpp"
+
+namespace lockstep::analysis {
+namespace {
+
+constexpr double hardly_limits = 0.97;      // a factor above it is not called a limit
+constexpr double claims_differ_by = 0.025;  // readings closer than this are not told apart in a sentence
+
+std::string ranks_in_words(std::int64_t ranks) {
+    return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
+}
+
+std::string limit_in_words(const ScalingPoint& point) {
+    struct Factor {
+        double value;
+        std::string words;
+    };
+    std::vector<Factor> factors;
+    const auto add = [&](double value, const std::string& words) {
+        if (std::isfinite(value)) factors.push_back({value, words});
+    };
+    add(point.load_balance, fmt::format("load balance, {:.2f}: the average rank is busy for {} of the time that the "
+                                        "slowest is",
+                                        point.load_balance, percent(point.load_balance)));
+    add(point.communication_efficiency,
+        fmt::format("communication, with an efficiency of {:.2f}: the busiest rank computes for {} of the time, and "
+                    "communicates or waits for the rest",
+                    point.communication_efficiency, percent(point.communication_efficiency)));
+    add(point.computation_scaling,
+        fmt::format("computation scaling, {:.2f}: the ranks together compute {:.2f} times as long as the base case "
+                    "for the same work",
+                    point.computation_scaling, 1 / point.computation_scaling));
+    if (factors.empty())
+        return "What limits it cannot be said: neither computation nor communication was timed by rank.";
+    const Factor& least = *std::min_element(factors.begin(), factors.end(),
+                                            [](const Factor& a, const Factor& b) { return a.value < b.value; });
+    if (least.value > hardly_limits)
+        return fmt::format("Of what could be measured nothing limits it: the lowest factor is {:.2f}.", least.value);
+    return "What limits it most is " + least.words + ".";
+}
+
+}  // namespace
+
+std::vector<std::string> series_in_short(const ScalingSeries& series) {
+    const ScalingPoint &base = series.points[series.base], &last = series.points.back();
+    if (last.ranks == base.ranks)
+        return {
+            fmt::format("There is nothing beyond the base case of {} to compare it with.", ranks_in_words(base.ranks))};
+    const bool timed = std::isfinite(base.seconds_slowest) && std::isfinite(last.seconds_slowest);
+    const double speedup = timed ? last.speedup_slowest : last.speedup_average;
+    const double ideal = static_cast<double>(last.ranks) / static_cast<double>(base.ranks);
+    std::string words;
+    if (timed)
+        words = fmt::format("On {} a {} takes {} instead of {} on {}", ranks_in_words(last.ranks), series.unit,
+                            short_seconds(last.seconds_slowest), short_seconds(base.seconds_slowest),
+                            ranks_in_words(base.ranks));
+    else
+        words = fmt::format("On {} {} tokens a second come together instead of {} on {}", ranks_in_words(last.ranks),
+                            short_number(last.tokens_per_second), short_number(base.tokens_per_second),
+                            ranks_in_words(base.ranks));
+    if (series.kind == Kind::weak && timed) words += ", for work that grows with the ranks";
+    words += fmt::format(": a speedup of {:.2f} where {} would be ideal, an efficiency of {}.", speedup,
+                         short_number(ideal), percent(last.efficiency));
+    std::vector<std::string> sentences = {words};
+    if (timed && std::abs(last.speedup_average / speedup - 1) > claims_differ_by)
+        sentences.push_back(fmt::format("Averaging over the ranks would claim a speedup of {:.2f} ({}).",
+                                        last.speedup_average, percent(last.efficiency_average)));
+    sentences.push_back(limit_in_words(last));
+    return sentences;
+}
+
+std::vector<Html::Item> remarks_of(const Scaling& scaling) {
+    std::vector<Html::Item> items;
+    std::set<std::string> said;
+    const auto add = [&](const std::string& mark, const std::string& words) {
+        if (said.insert(words).second) items.push_back({mark, words});
+    };
+    const bool several = scaling.series.size() > 1;
+    std::set<std::size_t> in_series;
+    for (const ScalingSeries& series : scaling.series)
+        for (const ScalingPoint& point : series.points) {
+            in_series.insert(point.runs.begin(), point.runs.end());
+            for (const std::string& remark : point.remarks)
+                add("Warning",
+                    fmt::format("{}{}: {}", several ? series.title + ", " : "", ranks_in_words(point.ranks), remark));
+        }
+    for (std::size_t i = 0; i < scaling.measurements.size(); ++i)
+        if (in_series.count(i) == 0)
+            for (const std::string& remark : scaling.measurements[i].remarks)
+                add("Warning", scaling.measurements[i].name + ": " + remark);
+    for (const ScalingSeries& series : scaling.series)
+        for (const std::string& remark : series.remarks) add("Note", (several ? series.title + ": " : "") + remark);
+    for (const std::string& remark : scaling.remarks) add("Note", remark);
+    return items;
+}
+
+std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scaling) {
+    const auto any = [&](const auto& holds) {
+        return std::any_of(scaling.measurements.begin(), scaling.measurements.end(), holds);
+    };
+    const bool imported = any([](const Measurement& one) { return one.imported; });
+    const bool traced = any([](const Measurement& one) { return !one.imported; });
+    std::vector<std::pair<std::string, std::string>> terms;
+    if (traced) {
+        terms.emplace_back(
+            "Warm-up",
+            "The first steps of each launch are left out of every time and rate: 10, but at most a fifth "
+            "of the launch, unless the command line says otherwise. How many they were stands in the "
+            "table of runs. Losses and memory are of all steps.");
+        terms.emplace_back("Time of a step",
+                           "The time of the slowest rank, since all wait for it at the step's end. A run's time is the "
+                           "median over its steps.");
+    }
+    if (imported)
+        terms.emplace_back("Imported runs",
+                           "Their times are those of a table, of the whole run; nothing could be left out of them or "
+                           "checked against a trace. A run takes as long as its slowest rank.");
+    terms.emplace_back(
+        "95 % intervals",
+        "Of a median: the narrowest pair of measured steps, as many below as above, that encloses it with "
+        "at least 95 % probability (binomial distribution of ranks; no assumption on how times are "
+        "distributed). There is none below 6 steps. It holds the scatter within a run, not that from one "
+        "run to the next, except where several runs have the same number of ranks: then it spans all of "
+        "them.");
+    terms.emplace_back("Several runs on the same number of ranks",
+                       "Each figure is the median over the runs; laws are fitted to all of their steps.");
+    if (!scaling.series.empty()) {
+        terms.emplace_back(
+            "Speedup",
+            "time of the base case ÷ time, multiplied in weak scaling by how much more work a step does "
+            "(batch ÷ batch of the base case). Where only rates are known: rate ÷ rate of the base case.");
+        terms.emplace_back("Efficiency", "speedup ÷ (ranks ÷ ranks of the base case).");
+        terms.emplace_back(
+            "What averaging would claim",
+            "The same with the mean over ranks of each rank's own time in place of the slowest rank's. It "
+            "is shown since many tables are made that way; it hides ranks that others wait for.");
+        terms.emplace_back("Load balance",
+                           "mean over ranks ÷ largest of any rank, of the seconds computed in a step; in imported runs "
+                           "of the ranks' own times where these differ; where only rates are known, slowest rate ÷ "
+                           "harmonic mean of the rates. The table says by which.");
+        terms.emplace_back("Parallel efficiency",
+                           "mean over ranks of the seconds computed in a step ÷ the time of that step. Computation is "
+                           "what is not communication; waiting for another rank counts as communication.");
+        terms.emplace_back("Communication efficiency", "parallel efficiency ÷ load balance.");
+        terms.emplace_back(
+            "Computation scaling",
+            "seconds computed by all ranks together in the base case ÷ the same here, for the same work. "
+            "Above 1, the base case computed more slowly.");
+        terms.emplace_back("Global efficiency",
+                           "parallel efficiency × computation scaling. It comes from the means over the steps whose "
+                           "phases were timed, the efficiency above from medians over all: they need not agree to the "
+                           "last digit.");
+        if (std::any_of(scaling.series.begin(), scaling.series.end(),
+                        [](const ScalingSeries& series) { return series.kind == Kind::strong; }))
+            terms.emplace_back(
+                "Karp–Flatt serial fraction",
+                "(1 ÷ speedup − 1 ÷ p) ÷ (1 − 1 ÷ p), with p = ranks ÷ ranks of the base case. If it "
+                "grows with the ranks, overhead grows; if it stays, a serial part limits (Karp and Flatt "
+                "1990).");
+        for (const ScalingSeries& series : scaling.series)
+            for (const Fit& fit : series.fits) {
+                if (!fit.refusal.empty()) continue;
+                std::string meaning = fit.formula + ".";
+                if (!fit.source.empty()) meaning += " " + fit.source + ".";
+                meaning +=
+                    " Its intervals are the 2.5 % and 97.5 % quantiles of fits to resampled steps (bootstrap); none "
+                    "where "
+                    "a number of ranks has fewer than 6.";
+                const std::pair<std::string, std::string> term{fit.title, meaning};
+                if (std::find(terms.begin(), terms.end(), term) == terms.end()) terms.push_back(term);
+            }
+    }
+    terms.emplace_back("Tokens a second", traced ? "all tokens of the steps that count ÷ the sum of their times."
+                                                 : "as the imported table gives them.");
+    if (traced)
+        terms.emplace_back(
+            "Phases",
+            "Every second of a step belongs to one phase; communication inside the backward pass counts as "
+            "communication. Seconds are means over ranks and steps. On a GPU, where phases overlap, they "
+            "are timed one by one in some steps only.");
+    return terms;
+}
+
+}  // namespace lockstep::analysis

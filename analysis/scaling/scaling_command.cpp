@@ -1,0 +1,124 @@
+// lockstep-analyze scaling: speedup and efficiency of runs that differ in their number of ranks, and what limits them.
+#include "analysis/scaling/scaling_command.hpp"
+
+#include <cstdio>
+#include <memory>
+
+#include "analysis/command.hpp"
+#include "analysis/load/load.hpp"
+#include "analysis/output/page.hpp"
+#include "analysis/scaling/scaling_tables.hpp"
+#include "base/table.hpp"
+
+namespace lockstep::analysis {
+namespace {
+
+struct Options {
+    LoadOptions load;
+    ScalingOptions scaling;
+    std::string format = "text";
+};
+
+void print_fits(Page& page, const ScalingSeries& series) {
+    const Table fits = fit_table(series);
+    if (!fits.rows().empty()) {
+        page.heading("Laws of scaling, fitted");
+        page.table(fits);
+    }
+    for (const Fit& fit : series.fits) {
+        if (!fit.refusal.empty()) {
+            page.sentence(fmt::format("{}: not fitted. {}", fit.title, fit.refusal));
+            continue;
+        }
+        page.sentence(fmt::format("{}: {}.", fit.title, fit.formula));
+        if (!fit.prediction_refusal.empty()) page.sentence(fmt::format("{}: {}", fit.title, fit.prediction_refusal));
+        for (const Prediction& prediction : fit.predictions)
+            page.sentence(
+                fmt::format("{}: at {:g} ranks {:.4g}{}, a guess beyond what was measured.", fit.title,
+                            prediction.ranks, prediction.value,
+                            prediction.interval.known()
+                                ? fmt::format(" ({:.4g} to {:.4g})", prediction.interval.low, prediction.interval.high)
+                                : ""));
+    }
+}
+
+void print_series(Page& page, const Scaling& scaling, const ScalingSeries& series) {
+    page.heading(series_heading(series), true);
+    page.sentence(base_sentence(scaling, series));
+    page.sentence(warm_up_sentence(scaling, series));
+    page.heading("Time, speedup and efficiency");
+    page.table(time_table(series));
+    page.heading("What the efficiency is made of");
+    page.table(factor_table(series));
+    print_fits(page, series);
+    bool any = !series.remarks.empty();
+    for (const ScalingPoint& point : series.points) any = any || !point.remarks.empty();
+    if (!any) return;
+    page.heading("Remarks");
+    for (const std::string& remark : series.remarks) page.sentence(remark);
+    for (const ScalingPoint& point : series.points)
+        for (const std::string& remark : point.remarks)
+            page.sentence(fmt::format("{} {}: {}", point.ranks, point.ranks == 1 ? "rank" : "ranks", remark));
+}
+
+int run_scaling(const Options& options) {
+    const TableFormat format = table_format(options.format);
+    const Scaling scaling = scaling_of(load_measurements(options.load), options.scaling);
+    std::string text;
+    if (format == TableFormat::json) {
+        text = json_of(scaling).dump(2) + "\n";
+    } else if (format == TableFormat::csv) {
+        text = scaling_rows(scaling).print(format);
+    } else {
+        Page page(format);
+        for (const ScalingSeries& series : scaling.series) print_series(page, scaling, series);
+        if (!scaling.remarks.empty()) page.heading("Runs that were left out", true);
+        for (const std::string& remark : scaling.remarks) page.sentence(remark);
+        text = page.text();
+    }
+    std::fputs(text.c_str(), stdout);
+    return 0;
+}
+
+}  // namespace
+
+void add_scaling_options(CLI::App& command, ScalingOptions& options) {
+    command
+        .add_option("--kind", options.kind,
+                    "strong (the same work), weak (work that grows with the ranks), or inferred from the batch")
+        ->check(CLI::IsMember({"auto", "strong", "weak"}))
+        ->capture_default_str();
+    command
+        .add_option("--ignore", options.ignored,
+                    "settings that may differ within a series, as in a run description: model.width,batch.length")
+        ->delimiter(',');
+    command.add_option("--base", options.base_ranks, "the number of ranks that is the base case [the smallest]")
+        ->check(CLI::PositiveNumber);
+    command
+        .add_option("--laws", options.laws,
+                    "laws to fit: amdahl, gustafson, universal_scalability, extra_p [Amdahl's for strong scaling, "
+                    "Gustafson's for weak, the universal scalability law]")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"amdahl", "gustafson", "universal_scalability", "extra_p"}));
+    command.add_option("--predict", options.predict_at, "numbers of ranks to predict by the fitted laws: 16,32")
+        ->delimiter(',')
+        ->check(CLI::PositiveNumber);
+}
+
+void add_scaling(CLI::App& program, Action& action) {
+    auto options = std::make_shared<Options>();
+    CLI::App* command = program.add_subcommand(
+        "scaling", "speedup, efficiency and what limits them, of runs on different numbers of ranks");
+    add_load_options(*command, options->load);
+    add_scaling_options(*command, options->scaling);
+    command->add_option("--format", options->format, "text, markdown, csv or json")
+        ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
+        ->capture_default_str();
+    command->footer(
+        "Runs that differ only in the number of ranks form a series. A step takes as long as its slowest rank;\n"
+        "beside it stands what averaging over ranks would claim. docs/analysis.md has every equation.\n"
+        "  lockstep-analyze scaling runs/g1 runs/g2 runs/g4 runs/g8");
+    command->callback([options, &action] { action = [options] { return run_scaling(*options); }; });
+}
+
+}  // namespace lockstep::analysis

@@ -1,0 +1,190 @@
+#include "analysis/scaling/series.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace lockstep::analysis {
+namespace {
+
+bool begins_with(const std::string& text, const char* start) {
+    return text.rfind(start, 0) == 0;
+}
+
+std::string value_of(const Measurement& run, const std::string& key) {
+    const auto found = run.settings.find(key);
+    return found == run.settings.end() ? std::string() : found->second;
+}
+
+std::string shown(const std::string& value) {
+    return value.empty() ? "not given" : value;
+}
+
+std::string per_rank(const Measurement& run) {
+    if (run.batch == 0 || run.ranks == 0) return "";
+    return fmt::format("{:.9g}", static_cast<double>(run.batch) / static_cast<double>(run.ranks));
+}
+
+// All that must be the same within a series, as one text.
+std::string fingerprint(const Measurement& run, Kind kind, const std::vector<std::string>& ignored) {
+    std::string all = run.imported ? "imported\n" : "";
+    for (const auto& [key, value] : run.settings) {
+        if (tells_no_runs_apart(key) || is_only_marked(key) || value.empty()) continue;
+        if (std::find(ignored.begin(), ignored.end(), key) != ignored.end()) continue;
+        if (key == "batch.global") continue;
+        all += key + "=" + value + "\n";
+    }
+    const bool batch_ignored = std::find(ignored.begin(), ignored.end(), "batch.global") != ignored.end();
+    if (!batch_ignored) all += kind == Kind::strong ? value_of(run, "batch.global") : "per rank " + per_rank(run);
+    return all;
+}
+
+std::size_t distinct_ranks(const std::vector<Measurement>& all, const std::vector<std::size_t>& runs) {
+    std::set<std::int64_t> ranks;
+    for (const std::size_t run : runs) ranks.insert(all[run].ranks);
+    return ranks.size();
+}
+
+std::map<std::string, std::vector<std::size_t>> by_fingerprint(const std::vector<Measurement>& all, Kind kind,
+                                                               const std::vector<std::string>& ignored) {
+    std::map<std::string, std::vector<std::size_t>> groups;
+    for (std::size_t i = 0; i < all.size(); ++i) groups[fingerprint(all[i], kind, ignored)].push_back(i);
+    return groups;
+}
+
+Group make_group(const std::vector<Measurement>& all, std::vector<std::size_t> runs, Kind kind, bool given,
+                 const std::vector<std::string>& ignored) {
+    Group group;
+    group.kind = kind;
+    std::stable_sort(runs.begin(), runs.end(), [&](auto a, auto b) { return all[a].ranks < all[b].ranks; });
+    group.runs = std::move(runs);
+    const Measurement& first = all[group.runs.front()];
+    const bool known = first.batch > 0;
+    if (kind == Kind::strong) {
+        group.title = known ? fmt::format("batch {}", first.batch) : "the same work";
+        group.kind_reason = known ? fmt::format("the batch is {} in all of them", with_commas(first.batch))
+                                  : "no batch is known, so the same work is assumed";
+    } else {
+        group.title = known ? fmt::format("batch {} a rank", per_rank(first)) : "work that grows with the ranks";
+        group.kind_reason = known ? fmt::format("the batch is {} sequences a rank in all of them", per_rank(first))
+                                  : "no batch is known, so work that grows with the ranks is assumed";
+    }
+    if (given) group.kind_reason = "as given";
+    // Each setting that is said and not alike, once, with all its values.
+    std::set<std::string> keys;
+    for (const std::size_t run : group.runs)
+        for (const auto& [key, value] : all[run].settings) keys.insert(key);
+    for (const std::string& key : keys) {
+        const bool asked = std::find(ignored.begin(), ignored.end(), key) != ignored.end();
+        if (tells_no_runs_apart(key) || !(is_only_marked(key) || asked)) continue;
+        std::vector<std::string> values;
+        for (const std::size_t run : group.runs) {
+            const std::string value = shown(value_of(all[run], key));
+            if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+        }
+        if (values.size() < 2) continue;
+        group.remarks.push_back(fmt::format("The runs differ in {}, too: {}.", key, fmt::join(values, "; ")));
+    }
+    return group;
+}
+
+}  // namespace
+
+bool tells_no_runs_apart(const std::string& key) {
+    constexpr std::array<const char*, 12> exact = {
+        "ranks",         "hosts",    "accumulation", "micro_batch",   "batch.micro", "batch.accumulation",
+        "parallel.data", "run.name", "run.folder",   "run.self_test", "run.bind",    "run.peak_tflops"};
+    for (const char* name : exact)
+        if (key == name) return true;
+    for (const char* start : {"checkpoint.", "trace.", "watchdog.", "validation."})
+        if (begins_with(key, start)) return true;
+    return false;
+}
+
+bool is_only_marked(const std::string& key) {
+    for (const char* name :
+         {"run.seed", "threads", "program_version", "commit", "data.train", "data.validation", "data.order"})
+        if (key == name) return true;
+    return begins_with(key, "schedule.") || begins_with(key, "optimizer.");
+}
+
+std::vector<std::string> differences(const Measurement& a, const Measurement& b) {
+    std::set<std::string> keys;
+    for (const auto& [key, value] : a.settings) keys.insert(key);
+    for (const auto& [key, value] : b.settings) keys.insert(key);
+    std::vector<std::string> all;
+    for (const std::string& key : keys) {
+        if (tells_no_runs_apart(key)) continue;
+        const std::string first = value_of(a, key), second = value_of(b, key);
+        if (first != second) all.push_back(fmt::format("{} ({}, {})", key, shown(first), shown(second)));
+    }
+    if (a.imported != b.imported) all.emplace_back("where they come from (a table, a trace)");
+    return all;
+}
+
+Grouping group_runs(const std::vector<Measurement>& all, const std::string& kind,
+                    const std::vector<std::string>& ignored) {
+    Grouping result;
+    std::vector<bool> placed(all.size(), false);
+    for (const Kind one : {Kind::strong, Kind::weak}) {
+        const std::string name = one == Kind::strong ? "strong" : "weak";
+        if (kind != "auto" && kind != name) continue;
+        for (const auto& [print, runs] : by_fingerprint(all, one, ignored)) {
+            if (distinct_ranks(all, runs) < 2) continue;
+            // Runs of a strong series may be the base of a weak one, but do not make one by themselves.
+            const bool news = std::any_of(runs.begin(), runs.end(), [&](auto run) { return !placed[run]; });
+            if (!news) continue;
+            result.groups.push_back(make_group(all, runs, one, kind != "auto", ignored));
+            for (const std::size_t run : runs) placed[run] = true;
+        }
+    }
+    const auto order = [&](const Group& a, const Group& b) { return a.runs.front() < b.runs.front(); };
+    std::stable_sort(result.groups.begin(), result.groups.end(), order);
+    std::string first_why;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (placed[i]) continue;
+        std::string why;
+        // What keeps it from the run that it is most like, of another number of ranks if there is one.
+        std::size_t nearest = all.size();
+        for (std::size_t j = 0; j < all.size(); ++j) {
+            if (j == i) continue;
+            const auto rank = [&](std::size_t k) {
+                return std::pair(all[k].ranks == all[i].ranks, differences(all[i], all[k]).size());
+            };
+            if (nearest == all.size() || rank(j) < rank(nearest)) nearest = j;
+        }
+        if (nearest == all.size()) {
+            why = fmt::format("{} is one run", all[i].name);
+        } else if (all[nearest].ranks == all[i].ranks) {
+            why = fmt::format("{} and the other runs have {} ranks each", all[i].name, all[i].ranks);
+        } else {
+            std::vector<std::string> settings = differences(all[i], all[nearest]);
+            settings.erase(std::remove_if(settings.begin(), settings.end(),
+                                          [&](const std::string& words) {
+                                              const std::string key = words.substr(0, words.find(" ("));
+                                              return is_only_marked(key) ||
+                                                     std::find(ignored.begin(), ignored.end(), key) != ignored.end();
+                                          }),
+                           settings.end());
+            why = fmt::format("{} and {} differ in more than the ranks: {}", all[i].name, all[nearest].name,
+                              fmt::join(settings, ", "));
+        }
+        if (first_why.empty()) first_why = why;
+        result.remarks.push_back(fmt::format("{} belongs to no series: {}.", all[i].name, why));
+    }
+    if (result.groups.empty())
+        throw usage_error(
+            "no two of these runs form a scaling series: {}; give runs that differ in the number of ranks, or name "
+            "what "
+            "else may differ with --ignore KEY",
+            first_why.empty() ? "there is no run" : first_why);
+    return result;
+}
+
+}  // namespace lockstep::analysis

@@ -1,0 +1,39 @@
+// Which runs belong together: those that differ in the number of ranks only, and in what follows from it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "analysis/load/measurement.hpp"
+
+namespace lockstep::analysis {
+
+enum class Kind { strong, weak };
+
+struct Group {
+    Kind kind = Kind::strong;
+    std::string kind_reason;
+    std::string title;
+    std::vector<std::size_t> runs;     // indices, by ranks
+    std::vector<std::string> remarks;  // in what else they differ
+};
+
+struct Grouping {
+    std::vector<Group> groups;
+    std::vector<std::string> remarks;  // runs that stand alone, and why
+};
+
+// `kind`: auto, strong or weak. Throws a usage error where no two runs form a series.
+Grouping group_runs(const std::vector<Measurement>& measurements, const std::string& kind,
+                    const std::vector<std::string>& ignored);
+
+// The settings that two runs differ in, "model.width (64, 128)", without names, folders and what follows from the
+// number of ranks.
+std::vector<std::string> differences(const Measurement& a, const Measurement& b);
+
+// What follows from names, places, the number of ranks or the recording alone: no difference in the work.
+bool tells_no_runs_apart(const std::string& key);
+// Does not change the time of a step much, but is said: the seed, the data, the version of the program …
+bool is_only_marked(const std::string& key);
+
+}  // namespace lockstep::analysis

@@ -1,0 +1,119 @@
+// Published measurements, imported and analysed: what averaging over ranks claims, and what the slowest rank says.
+#define BOOST_TEST_MODULE published_scaling
+#include <boost/test/unit_test.hpp>
+
+#include "unit/analysis/program.hpp"
+
+using namespace lockstep::analysis::test;
+using lockstep::trace::test::TemporaryFolder;
+using Json = nlohmann::json;
+
+namespace {
+
+const std::string tables = LOCKSTEP_SOURCE_DIR "/tests/unit/analysis/published/";
+
+void import(const TemporaryFolder& folder, const std::string& table) {
+    const Output output = analyze(folder, "import " + tables + table + " --out " + (folder / "runs"));
+    BOOST_REQUIRE_MESSAGE(output.code == 0, output.errors);
+}
+
+const Json& row_of(const Json& rows, int batch, int ranks) {
+    for (const Json& row : rows)
+        if (row["batch"] == batch && row["ranks"] == ranks) return row;
+    BOOST_REQUIRE_MESSAGE(false, "no row of batch " << batch << " and " << ranks << " ranks");
+    return rows;
+}
+
+bool said(const Json& remarks, const std::string& words) {
+    for (const Json& remark : remarks)
+        if (remark.get<std::string>().find(words) != std::string::npos) return true;
+    return false;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(strong_scaling_by_the_slowest_rank_and_by_the_average) {
+    const TemporaryFolder folder("published-scaling");
+    import(folder, "gpt-strong-scaling.csv");
+    const Output output = analyze(folder, "scaling " + (folder / "runs") + " --format json");
+    BOOST_REQUIRE_MESSAGE(output.code == 0, output.errors);
+    const Json all = output.json();
+    BOOST_TEST(all["series"].size() == 2);
+    for (const Json& series : all["series"]) {
+        BOOST_TEST(series["kind"] == "strong");
+        BOOST_TEST(series["unit"] == "run");
+    }
+    struct Known {
+        int batch, ranks;
+        double seconds, by_average, by_slowest;
+    };
+    for (const Known& known :
+         {Known{64, 1, 2233.50, 1.00, 1.00}, Known{64, 2, 1384.64, 2.04, 1.61}, Known{64, 4, 833.37, 2.71, 2.68},
+          Known{128, 1, 2082.29, 1.00, 1.00}, Known{128, 2, 1188.86, 2.21, 1.75}, Known{128, 4, 706.41, 4.25, 2.95}}) {
+        const Json& row = row_of(all["rows"], known.batch, known.ranks);
+        BOOST_TEST_CONTEXT("batch " << known.batch << ", ranks " << known.ranks) {
+            BOOST_TEST(row["seconds_slowest"].get<double>() == known.seconds, boost::test_tools::tolerance(1e-12));
+            BOOST_TEST(std::abs(row["speedup_average"].get<double>() - known.by_average) < 0.005);
+            BOOST_TEST(std::abs(row["speedup_slowest"].get<double>() - known.by_slowest) < 0.0051);
+            BOOST_TEST(row["efficiency"].get<double>() == row["speedup_slowest"].get<double>() / known.ranks,
+                       boost::test_tools::tolerance(1e-12));
+        }
+    }
+    const Json& two = row_of(all["rows"], 64, 2);
+    BOOST_TEST(std::abs(two["load_balance"].get<double>() - 0.79) < 0.005);
+    BOOST_TEST(two["load_balance_by"] == "time");
+    // (1/S − 1/p)/(1 − 1/p) with S = 2233.50/833.37
+    BOOST_TEST(row_of(all["rows"], 64, 4)["karp_flatt"].get<double>() == (833.37 / 2233.50 - 0.25) / 0.75,
+               boost::test_tools::tolerance(1e-9));
+    const Json& four = row_of(all["rows"], 128, 4)["remarks"];
+    BOOST_TEST(said(four, "4.25"));
+    BOOST_TEST(said(four, "It is not real: rank 0 took 706.41 s, the others 415.71 s to 418.27 s"));
+    BOOST_TEST(said(four, "Ranks 1, 2, 3 took less than an equal share"));
+    BOOST_TEST(!said(row_of(all["rows"], 64, 4)["remarks"], "not real"));
+}
+
+BOOST_AUTO_TEST_CASE(the_report_says_why_the_published_speedup_is_not_real) {
+    const TemporaryFolder folder("published-report");
+    import(folder, "gpt-strong-scaling.csv");
+    const Output output = analyze(folder, "report " + (folder / "runs") + " --out " + (folder / "report.html"));
+    BOOST_REQUIRE_MESSAGE(output.code == 0, output.errors);
+    std::ifstream stream(folder / "report.html");
+    const std::string page{std::istreambuf_iterator<char>(stream), {}};
+    BOOST_TEST(page.find("would claim a speedup of 4.25") != std::string::npos);
+    BOOST_TEST(page.find("It is not real: rank 0 took 706.41 s") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(batch_and_accumulation_best_by_time_and_by_throughput) {
+    const TemporaryFolder folder("published-sweep");
+    import(folder, "batch-accumulation.csv");
+    const Output output = analyze(folder, "sweep " + (folder / "runs") + " --format json");
+    BOOST_REQUIRE_MESSAGE(output.code == 0, output.errors);
+    const Json all = output.json();
+    BOOST_TEST(all["rows"].size() == 7);
+    BOOST_TEST(all["best_by_time"]["batch"] == 512);
+    BOOST_TEST(all["best_by_time"]["accumulation"] == 2);
+    BOOST_TEST(all["best_by_throughput"]["batch"] == 1024);
+    BOOST_TEST(all["best_by_throughput"]["accumulation"] == 1);
+    // 314.00 s × 2,090/s and 102.82 s × 16,150/s are not the same work, so the two readings do not contradict.
+    BOOST_TEST(said(all["remarks"], "656,260"));
+    BOOST_TEST(said(all["remarks"], "1,660,543"));
+}
+
+BOOST_AUTO_TEST_CASE(rates_of_eight_ranks_against_two) {
+    const TemporaryFolder folder("published-rates");
+    import(folder, "rates-of-8-ranks.csv");
+    const Output output = analyze(folder, "scaling " + (folder / "runs") + " --format json");
+    BOOST_REQUIRE_MESSAGE(output.code == 0, output.errors);
+    const Json all = output.json();
+    BOOST_REQUIRE(all["rows"].size() == 2);
+    const Json& eight = all["rows"][1];
+    BOOST_TEST(eight["ranks"] == 8);
+    BOOST_TEST(eight["tokens_per_second"].get<double>() == 15570, boost::test_tools::tolerance(1e-12));
+    BOOST_TEST(std::abs(eight["efficiency"].get<double>() - 0.905) < 0.0005);
+    // The slowest rank's rate over the harmonic mean; eight times it is what comes if all wait for it.
+    BOOST_TEST(std::abs(eight["load_balance"].get<double>() - 0.9619) < 0.00005);
+    BOOST_TEST(eight["load_balance_by"] == "rate");
+    BOOST_TEST(eight["tokens_per_second_slowest"].get<double>() == 8 * 1871, boost::test_tools::tolerance(1e-12));
+    BOOST_TEST(eight["efficiency_slowest_rate"].get<double>() == 8 * 1871 / 4300.0 / 4,
+               boost::test_tools::tolerance(1e-9));
+}
