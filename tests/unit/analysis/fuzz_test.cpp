@@ -167,13 +167,20 @@ std::string complaint(const std::vector<std::string>& words, Outcome outcome) {
     return "";
 }
 
-const std::vector<std::vector<std::string>>& commands() {
-    static const std::vector<std::vector<std::string>> all = {
-        {"summary"},
-        {"summary", "--per", "step", "--format", "json"},
-        {"export", "--to", "chrome"},
-        {"export", "--to", "csv"},
-        {"export", "--to", "extra-p"},
+struct Command {
+    std::vector<std::string> words;
+    bool with_another_run = false;  // behind the damaged one
+};
+const std::vector<Command>& commands() {
+    static const std::vector<Command> all = {
+        {{"summary"}},
+        {{"summary", "--per", "step", "--format", "json"}},
+        {{"scaling", "--format", "json"}, true},
+        {{"sweep", "--format", "json"}, true},
+        {{"compare", "--format", "json"}, true},
+        {{"export", "--to", "chrome"}},
+        {{"export", "--to", "csv"}},
+        {{"export", "--to", "extra-p"}, true},
     };
     return all;
 }
@@ -191,11 +198,10 @@ class Fuzzer {
         const std::string bytes = test::damaged(file, other, seed);
         write(path, bytes);
         bool well = true;
-        for (std::vector<std::string> words :
-             {commands()[random() % commands().size()], commands()[seed % commands().size()]}) {
+        for (const std::size_t which : {random() % commands().size(), seed % commands().size()}) {
+            std::vector<std::string> words = commands()[which].words;
             words.push_back(random() % 2 == 0 ? path : folder_ / "run");
-            // Extra-P wants two numbers of ranks.
-            if (words.size() > 3 && words[2] == "extra-p") words.push_back(folder_ / "many");
+            if (commands()[which].with_another_run) words.push_back(folder_ / "many");
             const double begin = seconds_now();
             const Outcome outcome = run(folder_, words);
             longest_ = std::max(longest_, seconds_now() - begin);
