@@ -5,18 +5,20 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 # Further arguments: make build CMAKE_FLAGS=-DCMAKE_CXX_COMPILER=clang++, make test CTEST_FLAGS='-R unit/config'
 CMAKE_FLAGS ?=
 CTEST_FLAGS ?=
+FUZZ_SECONDS ?= 600
 
 GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),,-G Ninja))
 CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies build debug asan test test-grids test-long test-gpu cuda-report demo demo-scaling bench format tidy install clean
+.PHONY: help dependencies build debug asan test test-grids test-long fuzz test-gpu cuda-report demo demo-scaling bench format tidy install clean
 
 help:
 	@echo 'make build        installs what is missing, builds $(BUILD)/bin/lockstep and the tests'
 	@echo 'make test         builds, then runs the quick tests'
 	@echo 'make test-grids   builds, then trains in every possible layout of up to 8 ranks (hours)'
-	@echo 'make test-long    make test, the mutations of GPU kernels, the job scripts under a real Slurm (an hour)'
+	@echo 'make test-long    make test, the mutations of GPU kernels, the job scripts under a real Slurm, make fuzz (an hour)'
+	@echo 'make fuzz         damaged traces for $(FUZZ_SECONDS) s through lockstep-analyze, built with AddressSanitizer'
 	@echo 'make test-gpu     builds, then runs the tests that need a GPU, one at a time'
 	@echo 'make cuda-report  registers, spills and occupancy of every CUDA kernel; fails where one spills unannounced'
 	@echo 'make demo         builds the programs, then packs text, trains on 2 ranks, stops, resumes, generates, analyses'
@@ -47,6 +49,12 @@ test: build
 
 test-long: build
 	$(CTEST) --label-exclude gpu $(CTEST_FLAGS)
+	$(MAKE) fuzz
+
+fuzz: dependencies
+	cmake --preset asan $(call GENERATOR,build/asan) $(CMAKE_FLAGS)
+	cmake --build --preset asan --parallel $(JOBS) --target test_analysis_fuzz
+	FUZZ_SECONDS=$(FUZZ_SECONDS) build/asan/bin/test_analysis_fuzz
 
 test-grids: build
 	OMP_WAIT_POLICY=passive LOCKSTEP_GRIDS=all $(BUILD)/bin/test_end_to_end_grids_test --run_test='grids_*' --log_level=message

@@ -27,6 +27,7 @@ int run_program(int argc, const char* const* argv) {
     add_compare(program, action);
     add_report(program, action);
     add_import(program, action);
+    add_export(program, action);
     try {
         program.parse(argc, argv);
         const int code = action();

@@ -45,9 +45,10 @@ void check(bool done, const char* what) {
     if (!done) throw fault_error("{}: {}", what, system_error_text());
 }
 
-// Those of its own making; what else ends a process came from outside.
+// Signals of a process's own making; what else ends one came from outside.
+constexpr std::array crashes = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+
 bool is_crash(int signal) {
-    constexpr std::array crashes = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
     return std::find(crashes.begin(), crashes.end(), signal) != crashes.end();
 }
 
@@ -120,6 +121,9 @@ int guarded(const std::function<int()>& work) {
         check(::prctl(PR_SET_PDEATHSIG, SIGTERM) == 0, "the end of the first process cannot be watched");
         if (::getppid() != parent) return end_by(SIGTERM);  // it ended before it was watched
         check(::sigprocmask(SIG_SETMASK, &before, nullptr) == 0, "signals cannot be let through");
+        // A library below MPI prints pages of stack where it meets one of these; the first process says it in a
+        // sentence.
+        for (const int signal : crashes) std::signal(signal, SIG_DFL);
         std::exit(work());
     }
     struct sigaction action {};

@@ -1,0 +1,185 @@
+// Format: "Trace Event Format", the JSON object form: complete events ("X") and counters ("C") in microseconds.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <tuple>
+
+#include "analysis/exchange/formats.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+
+namespace lockstep::analysis {
+namespace {
+
+// Text from a damaged file may not be UTF-8.
+std::string json(const nlohmann::ordered_json& value) {
+    return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+// Whole nanoseconds: rounding start and end alike keeps a child inside its parent.
+std::optional<std::int64_t> nanoseconds(double seconds) {
+    constexpr double most = 4e9;  // more than a hundred years: not a time
+    if (!(std::abs(seconds) < most)) return std::nullopt;
+    return std::llround(seconds * 1e9);
+}
+
+std::string microseconds(std::int64_t value) {
+    const std::int64_t whole = std::abs(value);
+    return fmt::format("{}{}.{:03}", value < 0 ? "-" : "", whole / 1000, whole % 1000);
+}
+
+class ChromeTrace {
+  public:
+    ChromeTrace(const trace::Run& run, Output& output) : run_(run), output_(output) {}
+
+    void write() {
+        output_.write("{\"displayTimeUnit\":\"ms\",\"otherData\":" + json(about_run()) + ",\"traceEvents\":[");
+        std::int64_t launch = 0;
+        for (std::size_t i = 0; i < run_.parts.size(); ++i) {
+            const trace::RunPart& part = run_.parts[i];
+            if (part.launch != launch) {
+                launch = part.launch;
+                first_process_ += ranks_;
+                ranks_ = static_cast<std::int64_t>(part.file.ranks());
+                name_processes(part);
+            }
+            // The clock of each launch begins at its own start.
+            shift_ = part.file.header().start_time - run_.parts.front().file.header().start_time;
+            if (!std::isfinite(shift_)) shift_ = 0;
+            write_events(part);
+            write_memory(part);
+        }
+        output_.write("\n]}\n");
+        if (left_out_ > 0) log::warning("{}: {} events have no possible time and were left out", run_.path, left_out_);
+        if (shortened_ > 0)
+            log::warning("{}: {} events reached beyond the end of the event around them and were shortened", run_.path,
+                         shortened_);
+    }
+
+  private:
+    struct Event {
+        std::int64_t start, end, step;
+        std::int32_t rank, region;
+    };
+
+    nlohmann::ordered_json about_run() const {
+        const trace::Header& header = run_.header();
+        nlohmann::ordered_json about;
+        about["run"] = header.run_name;
+        for (const auto& [key, value] : settings_of(header)) about[key] = value;
+        return about;
+    }
+
+    std::int64_t process(std::int64_t rank) const { return first_process_ + rank + 1; }  // 0 is the kernel's
+
+    void entry(const std::string& text) {
+        output_.write(first_ ? "\n" : ",\n");
+        output_.write(text);
+        first_ = false;
+    }
+
+    void name_processes(const trace::RunPart& part) {
+        const auto& ranks = part.file.header().ranks;
+        for (std::size_t r = 0; r < ranks.size(); ++r) {
+            const std::int64_t id = process(static_cast<std::int64_t>(r));
+            std::string name = fmt::format("rank {}", r);
+            if (run_.launches > 1) name = fmt::format("launch {}, {}", part.launch, name);
+            for (const std::string& place : {ranks[r].host, ranks[r].gpu})
+                if (!place.empty()) name += ", " + place;
+            const auto metadata = [&](const char* what, const char* key, const nlohmann::ordered_json& value) {
+                entry(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{"{}":{}}}}})", id, id, what, key,
+                                  json(value)));
+            };
+            metadata("process_name", "name", name);
+            metadata("process_sort_index", "sort_index", id);
+            metadata("thread_name", "name", "regions");
+        }
+    }
+
+    std::vector<Event> events_of(const trace::RunPart& part) {
+        std::vector<Event> events;
+        const auto& steps = part.file.steps();
+        for (const trace::EventRow& row : part.file.read_events()) {
+            // Made again by a later launch.
+            if (part.rows < steps.size() && row.step >= steps[part.rows].step) continue;
+            const auto start = nanoseconds(row.start + shift_), end = nanoseconds(row.end + shift_);
+            if (start && end && *end >= *start)
+                events.push_back({*start, *end, row.step, row.rank, row.region});
+            else
+                ++left_out_;
+        }
+        // Parents before children: they are longer, or come first among the regions.
+        std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
+            return std::tuple(a.rank, a.start, -a.end, a.region) < std::tuple(b.rank, b.start, -b.end, b.region);
+        });
+        return events;
+    }
+
+    void write_events(const trace::RunPart& part) {
+        std::vector<std::string> names;
+        for (const auto& region : part.file.header().regions)
+            names.push_back(fmt::format(R"("name":{},"cat":{})", json(region.name), json(region.path)));
+        std::vector<std::int64_t> open;  // where the events around this one end, outermost first
+        std::int32_t rank = -1;
+        for (Event event : events_of(part)) {
+            if (event.rank != rank) open.clear();
+            rank = event.rank;
+            while (!open.empty() && open.back() <= event.start) open.pop_back();
+            if (!open.empty() && event.end > open.back()) {
+                event.end = open.back();
+                ++shortened_;
+            }
+            open.push_back(event.end);
+            const std::int64_t id = process(rank);
+            entry(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},{},"args":{{"step":{}}}}})", id, id,
+                              microseconds(event.start), microseconds(event.end - event.start),
+                              names[static_cast<std::size_t>(event.region)], event.step));
+        }
+    }
+
+    void write_memory(const trace::RunPart& part) {
+        const trace::TraceFile& file = part.file;
+        const std::size_t ranks = file.ranks(), block = std::max<std::size_t>((std::size_t{4} << 20) / (ranks * 24), 1);
+        std::vector<std::uint64_t> memory;
+        for (std::size_t first = 0; first < part.rows; first += block) {
+            const std::size_t count = std::min(block, part.rows - first);
+            file.read_memory(first, count, memory);
+            for (std::size_t cell = 0; cell < count * ranks; ++cell) {
+                const std::uint64_t* bytes = &memory[cell * 3];
+                const double end = file.steps()[first + cell / ranks].wall_time - file.header().start_time;
+                const auto time = nanoseconds(end + shift_);
+                if (!time || (bytes[0] == 0 && bytes[1] == 0 && bytes[2] == 0)) continue;
+                entry(fmt::format(R"({{"ph":"C","pid":{},"name":"memory, bytes","ts":{},)"
+                                  R"("args":{{"allocated":{},"reserved":{},"peak":{}}}}})",
+                                  process(static_cast<std::int64_t>(cell % ranks)), microseconds(*time), bytes[0],
+                                  bytes[1], bytes[2]));
+            }
+        }
+    }
+
+    const trace::Run& run_;
+    Output& output_;
+    bool first_ = true;
+    std::int64_t first_process_ = 0, ranks_ = 0;
+    double shift_ = 0;
+    std::size_t left_out_ = 0, shortened_ = 0;
+};
+
+}  // namespace
+
+void write_chrome_trace(const trace::Run& run, Output& output) {
+    const bool any = std::any_of(run.parts.begin(), run.parts.end(),
+                                 [](const auto& part) { return part.rows > 0 && !part.file.read_events().empty(); });
+    if (!any)
+        throw usage_error(
+            "{} holds no events; lockstep train records those of sampled steps, the first and then every 100th, unless "
+            "trace.detail is \"off\", and imported runs have none",
+            run.path);
+    ChromeTrace(run, output).write();
+}
+
+}  // namespace lockstep::analysis

@@ -1,0 +1,55 @@
+// lockstep-analyze export: traces in the formats of other tools.
+#include "analysis/command.hpp"
+#include "analysis/exchange/formats.hpp"
+#include "analysis/load/guard.hpp"
+#include "analysis/load/load.hpp"
+#include "base/error.hpp"
+
+namespace lockstep::analysis {
+namespace {
+
+struct Options {
+    LoadOptions load;
+    std::string format, file;
+};
+
+void export_one(const Options& options, void (*write)(const trace::Run&, Output&)) {
+    const std::vector<std::string> runs = expand_runs(options.load.runs);
+    if (runs.size() != 1)
+        throw usage_error("--to {} takes one run, and these are {}; export them one by one", options.format,
+                          runs.size());
+    const trace::Run run = reading(runs[0], Reading::structure, [&] { return trace::open_run(runs[0]); });
+    Output output(options.file);
+    reading(runs[0], Reading::rows, [&] { write(run, output); });
+    output.finish();
+}
+
+int run_export(const Options& options) {
+    if (options.format == "chrome") export_one(options, write_chrome_trace);
+    if (options.format == "csv") export_one(options, write_csv);
+    if (options.format == "extra-p") {
+        const std::vector<Measurement> measurements = load_measurements(options.load);
+        Output output(options.file);
+        write_extra_p(measurements, output);
+        output.finish();
+    }
+    return 0;
+}
+
+}  // namespace
+
+void add_export(CLI::App& program, Action& action) {
+    auto options = std::make_shared<Options>();
+    CLI::App* command = program.add_subcommand("export", "traces for Perfetto, spreadsheets or Extra-P");
+    add_load_options(*command, options->load);
+    command->add_option("--to", options->format, "chrome (Perfetto opens it), csv or extra-p")
+        ->required()
+        ->check(CLI::IsMember({"chrome", "csv", "extra-p"}));
+    command->add_option("--out", options->file, "the file to write [stdout]");
+    command->footer(
+        "chrome and csv take one run; extra-p takes several, at different numbers of ranks, and leaves out the\n"
+        "warm-up. chrome holds the steps sampled with events, csv a line for each step, rank and region.");
+    command->callback([options, &action] { action = [options] { return run_export(*options); }; });
+}
+
+}  // namespace lockstep::analysis

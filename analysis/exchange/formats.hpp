@@ -1,0 +1,25 @@
+// What `lockstep-analyze export` writes, a function for each format. What a reader must know besides is logged.
+#pragma once
+
+#include <vector>
+
+#include "analysis/exchange/output.hpp"
+#include "analysis/load/measurement.hpp"
+#include "trace/reader.hpp"
+
+namespace lockstep::analysis {
+
+// The JSON of Chrome's trace viewer, which Perfetto opens: a process for each rank of each launch, the events of the
+// sampled steps, memory at the end of every step. A run without events is a usage error. Holds the events of one file
+// at a time.
+void write_chrome_trace(const trace::Run& run, Output& output);
+
+// A line for each step, rank and region: step,rank,region,seconds,calls.
+void write_csv(const trace::Run& run, Output& output);
+
+// Extra-P's text format: one parameter p, the number of ranks; a region for the step and one for each phase, with the
+// seconds of every step that counts as repetitions. Runs at the same number of ranks are repetitions too; those that
+// were set up differently are a usage error, as is a single number of ranks.
+void write_extra_p(const std::vector<Measurement>& measurements, Output& output);
+
+}  // namespace lockstep::analysis

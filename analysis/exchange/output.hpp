@@ -1,0 +1,24 @@
+// Where an export goes: piece by piece to stdout, or to a file that bears its name only when it is whole.
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+namespace lockstep::analysis {
+
+class Output {
+  public:
+    explicit Output(const std::string& path);  // "": stdout
+    ~Output();                                 // what was not finished is removed
+    Output(const Output&) = delete;
+    Output& operator=(const Output&) = delete;
+    void write(std::string_view text);
+    void finish();  // must be called when all is written
+
+  private:
+    std::string path_, unfinished_;
+    std::FILE* file_;
+};
+
+}  // namespace lockstep::analysis
