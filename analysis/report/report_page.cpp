@@ -106,7 +106,9 @@ class Writer {
         for (const Fit& fit : series.fits) {
             if (!fit.refusal.empty()) html_.paragraph(fmt::format("{} is not fitted. {}", fit.title, fit.refusal));
             if (fit.refusal.empty() && !fit.prediction_refusal.empty())
-                html_.paragraph(fmt::format("{} predicts nothing. {}", fit.title, fit.prediction_refusal));
+                html_.paragraph(
+                    fmt::format("{} does not predict all that was asked. {}", fit.title, fit.prediction_refusal));
+            for (const std::string& remark : fit.remarks) html_.paragraph(fmt::format("{}: {}", fit.title, remark));
         }
         if (predictions.rows().empty()) return;
         html_.table(predictions, "What the laws predict where nothing was measured");

@@ -109,7 +109,7 @@ constexpr const char* ideal = "lc rgb '#555555' lw 1.4 dt 3";
 double law_speedup(const Fit& fit, const ScalingSeries& series, double ranks, double value) {
     const ScalingPoint& base = series.points[series.base];
     const double seconds = is_timed(series) ? base.seconds_slowest : 1 / base.tokens_per_second;
-    if (fit.law == "gustafson") return value;
+    if (fit.law == "gustafson") return value / fit.at(static_cast<double>(base.ranks));  // it was over the fewest ranks
     if (fit.law == "universal_scalability") return value * seconds;
     const bool grows = series.kind == Kind::weak && is_timed(series);
     return seconds / value * (grows ? ranks / static_cast<double>(base.ranks) : 1);

@@ -60,16 +60,17 @@ Table runs_table(const std::vector<Measurement>& measurements, const Labels& lab
             machine = fmt::format("CPU, {} threads a rank", setting(one, "threads"));
         const std::string program = setting(one, "program_version"), commit = setting(one, "commit");
         const double rate = one.tokens_per_second();
-        table.add_row({labels[i], one.ranks, one.imported ? Cell() : count_or_nothing(one.hosts),
-                       count_or_nothing(one.batch), count_or_nothing(one.accumulation),
-                       one.imported ? Cell() : Cell(static_cast<std::int64_t>(one.steps.size())),
-                       one.imported ? Cell() : Cell(one.warm_up),
-                       short_seconds(one.step_seconds()) +
-                           (one.imported && std::isfinite(one.step_seconds()) ? " (whole run)" : ""),
-                       interval_cell(one.step_interval()), std::isfinite(rate) ? Cell(std::llround(rate)) : Cell(),
-                       words_or_nothing(machine),
-                       one.imported ? std::string("imported") : program + (commit.empty() ? "" : ", " + commit),
-                       one.imported || !(one.started > 0) ? Cell() : Cell(calendar_time(one.started))});
+        table.add_row(
+            {labels[i], one.ranks, one.imported ? Cell() : count_or_nothing(one.hosts), count_or_nothing(one.batch),
+             count_or_nothing(one.accumulation),
+             one.imported ? Cell() : Cell(static_cast<std::int64_t>(one.steps.size())),
+             one.imported ? Cell() : Cell(one.warm_up),
+             short_seconds(one.step_seconds()) +
+                 (one.imported && std::isfinite(one.step_seconds()) ? " (whole run)" : ""),
+             interval_cell(one.step_interval()), std::isfinite(rate) ? Cell(std::llround(rate)) : Cell(),
+             words_or_nothing(machine),
+             one.imported ? std::string("imported") : program + (commit.empty() ? "" : ", " + commit.substr(0, 8)),
+             one.imported || !(one.started > 0) ? Cell() : Cell(calendar_time(one.started))});
     }
     return table;
 }

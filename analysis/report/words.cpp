@@ -85,13 +85,24 @@ std::vector<Html::Item> remarks_of(const Scaling& scaling) {
     };
     const bool several = scaling.series.size() > 1;
     std::set<std::size_t> in_series;
-    for (const ScalingSeries& series : scaling.series)
+    for (const ScalingSeries& series : scaling.series) {
+        // What is said of several numbers of ranks alike is said once.
+        std::vector<std::pair<std::string, std::string>> remarks;
         for (const ScalingPoint& point : series.points) {
             in_series.insert(point.runs.begin(), point.runs.end());
-            for (const std::string& remark : point.remarks)
-                add("Warning",
-                    fmt::format("{}{}: {}", several ? series.title + ", " : "", ranks_in_words(point.ranks), remark));
+            for (const std::string& remark : point.remarks) {
+                const auto same =
+                    std::find_if(remarks.begin(), remarks.end(), [&](const auto& one) { return one.second == remark; });
+                if (same == remarks.end())
+                    remarks.emplace_back(fmt::format("{}", point.ranks), remark);
+                else
+                    same->first += fmt::format(", {}", point.ranks);
+            }
         }
+        for (const auto& [ranks, remark] : remarks)
+            add("Warning", fmt::format("{}{} rank{}: {}", several ? series.title + ", " : "", ranks,
+                                       ranks == "1" ? "" : "s", remark));
+    }
     for (std::size_t i = 0; i < scaling.measurements.size(); ++i)
         if (in_series.count(i) == 0)
             for (const std::string& remark : scaling.measurements[i].remarks)
