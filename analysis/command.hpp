@@ -12,6 +12,9 @@ using Action = std::function<int()>;
 
 void add_summary(CLI::App& program, Action& action);
 void add_scaling(CLI::App& program, Action& action);
+void add_sweep(CLI::App& program, Action& action);
+void add_compare(CLI::App& program, Action& action);
+void add_import(CLI::App& program, Action& action);
 void add_report(CLI::App& program, Action& action);
 
 }  // namespace lockstep::analysis

@@ -1,44 +1,14 @@
-// lockstep-analyze: from traces to tables. Results go to stdout, the one sentence of an error to stderr.
-#include <CLI/CLI.hpp>
-#include <cstdio>
-#include <exception>
-#include <string>
-
-#include "analysis/command.hpp"
-#include "base/error.hpp"
+// lockstep-analyze: from traces to tables.
+#include "analysis/load/guard.hpp"
+#include "analysis/program.hpp"
 #include "base/log.hpp"
-#include "base/version.hpp"
 
 int main(int argc, char** argv) {
     using namespace lockstep;
-    CLI::App program("Says from the traces of lockstep's runs where the time went.", "lockstep-analyze");
-    program.set_version_flag("--version", fmt::format("lockstep-analyze {} ({})", version(), commit()));
-    program.require_subcommand(1);
-    program.footer(
-        "A RUN is a run's folder (runs/NAME) or one of its trace-NNN.h5 files.\n"
-        "Exit codes: 0 done, 1 a fault inside, 2 wrong input, 3 a damaged file.");
-    analysis::Action action;
-    analysis::add_summary(program, action);
-    analysis::add_scaling(program, action);
-    analysis::add_report(program, action);
     try {
-        program.parse(argc, argv);
-        const int code = action();
-        if (std::fflush(stdout) != 0) throw fault_error("the output cannot be written: {}", system_error_text());
-        return code;
-    } catch (const CLI::ParseError& problem) {
-        if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version
-        std::string sentence = problem.what();
-        // A first word that is no command is what is wrong, not that a command is missing.
-        if (argc > 1 && argv[1][0] != '-' && program.get_subcommands().empty())
-            sentence = fmt::format("'{}' is not a command of lockstep-analyze", argv[1]);
-        std::fprintf(stderr, "lockstep-analyze: %s; see lockstep-analyze --help\n", sentence.c_str());
-        return static_cast<int>(ExitCode::usage);
+        return analysis::guarded([&] { return analysis::run_program(argc, argv); });
     } catch (const Error& problem) {
         log::error("{}", problem.what());
         return static_cast<int>(problem.code());
-    } catch (const std::exception& problem) {
-        log::error("a fault inside lockstep-analyze: {}", problem.what());
-        return static_cast<int>(ExitCode::fault);
     }
 }

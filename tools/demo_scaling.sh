@@ -43,7 +43,7 @@ train() {
 }
 
 heading "Training $steps steps on 1, 2 and 4 ranks"
-echo "This machine has $(nproc) cores for them. Each run takes about half a minute to a minute."
+echo "This machine has $(env -u OMP_NUM_THREADS nproc) cores for them. Each run takes about half a minute to a minute."
 for ranks in 1 2 4; do train "strong-$ranks" "$ranks" "$batch"; done
 for ranks in 2 4; do train "weak-$ranks" "$ranks" "$((batch * ranks))"; done
 

@@ -4,6 +4,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -41,6 +42,12 @@ std::vector<Values> values_of(const trace::Header& header) {
         threads.emplace_back(rank.threads);
         hosts.insert(rank.host);
     }
+    constexpr std::int64_t damaged = 1 << 30;  // no coordinate is larger
+    std::array<std::int64_t, 4> grid{};        // the largest coordinates
+    for (const auto& rank : header.ranks) {
+        const std::array<std::int64_t, 4> own = {rank.data, rank.tensor, rank.pipeline, rank.context};
+        for (std::size_t i = 0; i < grid.size(); ++i) grid[i] = std::max(grid[i], std::min(own[i], damaged));
+    }
     return {
         {"name", "run", {header.run_name}},
         {"preset", "preset", {at(description, "model.preset")}},
@@ -49,6 +56,9 @@ std::vector<Values> values_of(const trace::Header& header) {
         {"layers", "layers", {at(description, "model.layers")}},
         {"vocabulary", "vocabulary", {at(description, "model.vocabulary")}},
         {"ranks", "ranks", {static_cast<std::int64_t>(header.ranks.size())}},
+        {"grid",
+         "grid, data x tensor x pipeline x context",
+         {fmt::format("{} x {} x {} x {}", grid[0] + 1, grid[1] + 1, grid[2] + 1, grid[3] + 1)}},
         {"hosts", "hosts", {static_cast<std::int64_t>(hosts.size())}},
         {"threads", "threads per rank", threads},
         {"batch", "batch, sequences a step", {at(description, "batch.global")}},
@@ -119,6 +129,7 @@ std::vector<Launch> launches_of(const trace::Run& run) {
         launch.started = calendar_time(header.start_time);
         for (const Values& one : values_of(header)) {
             if (one.key == "ranks") launch.ranks = one_or_list(one.values);
+            if (one.key == "grid") launch.grid = one_or_list(one.values);
             if (one.key == "hosts") launch.hosts = one_or_list(one.values);
             if (one.key == "threads") launch.threads = one_or_list(one.values);
             if (one.key == "micro_batch") launch.micro_batch = one_or_list(one.values);

@@ -18,8 +18,8 @@ struct Setting {
 std::vector<Setting> configuration_of(const trace::Run& run);
 
 struct Launch {
-    std::int64_t number = 1;  // from 1
-    Cell started, ranks, hosts, threads, micro_batch;
+    std::int64_t number = 1;                                 // from 1
+    Cell started, ranks, grid, hosts, threads, micro_batch;  // grid: data x tensor x pipeline x context
 };
 // All of them, also those none of whose steps count.
 std::vector<Launch> launches_of(const trace::Run& run);

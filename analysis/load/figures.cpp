@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "analysis/load/configuration.hpp"
 #include "base/error.hpp"
@@ -146,6 +147,7 @@ class Accumulator {
     void add_part(const trace::RunPart& part) {
         const trace::TraceFile& file = part.file;
         const PhaseMap map(file.header().regions);
+        const auto kinds = communication_kinds(file.header().regions);
         const std::size_t ranks = file.ranks(), regions = file.regions();
         const std::string& detail = file.header().detail;
         const bool detailed = detail == "phase" || detail == "layer";
@@ -174,6 +176,9 @@ class Accumulator {
                     if (detailed && !of_step[r].phases.has_step_phases()) {
                         of_step[r].phases.forget_step_phases();
                         if (r == 0) ++untimed_;
+                    } else if (detailed) {
+                        for (const auto& [kind, ids] : kinds)
+                            for (const std::size_t id : ids) add_kind(kind, r, rows.times[cell * regions + id]);
                     }
                     add_to_rank(r, of_step[r], rows.losses[cell], &rows.memory[cell * 3], rows.overhead[cell]);
                     overhead += rows.overhead[cell];
@@ -182,6 +187,12 @@ class Accumulator {
                 add_step(row, of_step);
             }
         }
+    }
+
+    void add_kind(const std::string& kind, std::size_t r, double seconds) {
+        std::vector<double>& of_ranks = kinds_[kind];
+        of_ranks.resize(figures_.ranks.size());
+        if (std::isfinite(seconds)) of_ranks[r] += seconds;
     }
 
     void add_to_rank(std::size_t r, const RankSpan& span, double loss, const std::uint64_t* memory, double overhead) {
@@ -244,6 +255,11 @@ class Accumulator {
             overhead += rank.overhead;
             total += rank.phases.total();
         }
+        for (const auto& [name, of_ranks] : kinds_) {
+            const double sum = std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0);
+            const auto [least, most] = std::minmax_element(of_ranks.begin(), of_ranks.end());
+            figures_.communication.push_back({name, sum / static_cast<double>(of_ranks.size()), *least, *most});
+        }
         figures_.all = all_.close(false);
         figures_.overhead_share = total > 0 ? overhead / total : 0;
         figures_.forward_median = median_of(all_latencies);
@@ -288,6 +304,7 @@ class Accumulator {
     FigureOptions options_;
     RunFigures figures_;
     std::vector<std::vector<double>> latencies_;
+    std::map<std::string, std::vector<double>> kinds_;  // seconds of each rank
     SpanSums all_, launch_, epoch_;
     bool epoch_open_ = false;
     std::int64_t untimed_ = 0;

@@ -56,6 +56,12 @@ struct SpanFigures {
     std::vector<RankSpan> ranks;  // only where asked for; steps = 0 for a rank that took no part
 };
 
+// Seconds of one kind of communication within the steps whose phases were timed.
+struct CommunicationKind {
+    std::string name;
+    double mean = 0, least = 0, most = 0;  // over ranks
+};
+
 struct FigureOptions {
     bool ranks_of_epochs = false, ranks_of_steps = false;
 };
@@ -66,6 +72,7 @@ struct RunFigures {
     SpanFigures all;
     Mean rank_loss;             // over steps, of the mean over the ranks that took part
     double forward_median = 0;  // over steps and ranks
+    std::vector<CommunicationKind> communication;
     double hardware_flop = 0;
     double overhead = 0;             // seconds spent tracing, mean over ranks
     double overhead_share = 0;       // seconds spent tracing ÷ seconds in all regions

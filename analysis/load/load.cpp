@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <set>
 
+#include "analysis/load/guard.hpp"
 #include "base/error.hpp"
 
 namespace lockstep::analysis {
@@ -54,8 +55,8 @@ std::vector<std::string> expand_runs(const std::vector<std::string>& paths) {
 std::vector<Measurement> load_measurements(const LoadOptions& options) {
     std::vector<Measurement> all;
     for (const std::string& path : expand_runs(options.runs)) {
-        const trace::Run run = trace::open_run(path);
-        all.push_back(measure(run, options.measure));
+        const trace::Run run = reading(path, Reading::structure, [&] { return trace::open_run(path); });
+        all.push_back(reading(path, Reading::rows, [&] { return measure(run, options.measure); }));
     }
     // Names tell runs apart; folders do where names are the same.
     std::map<std::string, int> times;

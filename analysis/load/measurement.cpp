@@ -99,16 +99,6 @@ class Selection {
     std::vector<std::vector<bool>> counts_;
 };
 
-// The regions whose names say what ranks waited for: communication/data …
-std::map<std::string, std::vector<std::size_t>> kinds_of(const std::vector<trace::RegionRow>& regions) {
-    std::map<std::string, std::vector<std::size_t>> kinds;
-    for (const auto& region : regions)
-        if (region.parent >= 0 && regions[static_cast<std::size_t>(region.parent)].name == "communication" &&
-            region.path.compare(0, 6, "epoch/") == 0)
-            kinds[region.name].push_back(static_cast<std::size_t>(region.id));
-    return kinds;
-}
-
 class Measurer {
   public:
     Measurer(const trace::Run& run, const MeasureOptions& options) : run_(run), imported_(imported_of(run.header())) {
@@ -184,7 +174,7 @@ class Measurer {
             result_.rank[r].threads = file.header().ranks[r].threads;
         }
         const PhaseMap map(file.header().regions);
-        const auto kinds = kinds_of(file.header().regions);
+        const auto kinds = communication_kinds(file.header().regions);
         const std::size_t regions = file.regions();
         const bool detailed = file.header().detail == "phase" || file.header().detail == "layer";
         constexpr std::size_t block_bytes = std::size_t{16} << 20;
@@ -214,6 +204,8 @@ class Measurer {
                  const std::uint32_t* calls, const std::uint64_t* memory, std::size_t regions, bool counts,
                  bool detailed) {
         result_.losses.emplace_back(row.step, row.loss);
+        result_.all_tokens += static_cast<double>(row.tokens);
+        if (std::isfinite(row.seconds)) result_.all_step_seconds += row.seconds;
         StepSample sample;
         sample.step = row.step;
         sample.tokens = static_cast<double>(row.tokens);

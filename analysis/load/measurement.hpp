@@ -70,6 +70,8 @@ struct Measurement {
     HeatMap heat;
     double total_seconds = unknown;  // of the slowest rank, everything the trace holds: initialization, validation …
     PhaseSums whole_run;             // mean over ranks, everything, warm-up too
+    // Of all steps on this number of ranks, warm-up too: tokens (0: unknown), seconds of the slowest rank.
+    double all_tokens = 0, all_step_seconds = 0;
     // Rates given by an imported table: together, or unknown.
     double imported_tokens_per_second = unknown;
     std::vector<std::string> remarks;  // what a reader must know to believe the figures

@@ -79,4 +79,13 @@ double PhaseMap::step_seconds(const double* times) const {
     return seconds;
 }
 
+std::map<std::string, std::vector<std::size_t>> communication_kinds(const std::vector<trace::RegionRow>& regions) {
+    std::map<std::string, std::vector<std::size_t>> kinds;
+    for (const auto& region : regions)
+        if (region.parent >= 0 && regions[static_cast<std::size_t>(region.parent)].name == "communication" &&
+            region.path.rfind("epoch/", 0) == 0)
+            kinds[region.name].push_back(static_cast<std::size_t>(region.id));
+    return kinds;
+}
+
 }  // namespace lockstep::analysis

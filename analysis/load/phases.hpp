@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "trace/layout.hpp"
@@ -59,5 +61,9 @@ class PhaseMap {
     std::vector<Entry> entries_;  // the regions whose calls are a phase's
     std::vector<std::size_t> steps_;
 };
+
+// What ranks waited for or exchanged within steps: the regions below epoch/…/communication by name (data, tensor,
+// pipeline …), each with the regions of that name.
+std::map<std::string, std::vector<std::size_t>> communication_kinds(const std::vector<trace::RegionRow>& regions);
 
 }  // namespace lockstep::analysis

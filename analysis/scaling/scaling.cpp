@@ -245,10 +245,10 @@ void remark_on(ScalingPoint& point, const ScalingPoint& base, Kind kind, double 
                 fast.size() == 1 ? "Rank" : "Ranks", fmt::join(fast, ", "), seconds_words(share)));
     }
     if (std::isfinite(point.efficiency_slowest_rate))
-        remarks.push_back(
-            fmt::format("Only rates are known. If all wait for the slowest rank, {:.0f} tokens/s come together, an "
-                        "efficiency of {:.1f} %.",
-                        point.tokens_per_second_slowest, 100 * point.efficiency_slowest_rate));
+        remarks.push_back(fmt::format(
+            "Only rates are known. If all wait for the slowest rank, {} tokens/s come together, an "
+            "efficiency of {:.1f} %.",
+            with_commas(std::llround(point.tokens_per_second_slowest)), 100 * point.efficiency_slowest_rate));
     if (const std::string crowd = crowd_words(run); !crowd.empty())
         remarks.push_back(fmt::format("The ranks shared cores ({}): more ranks were not more hardware.", crowd));
     for (const std::string& remark : run.remarks)

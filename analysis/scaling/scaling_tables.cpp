@@ -39,6 +39,20 @@ std::string count_of(std::int64_t count, const char* one, const char* more) {
     return fmt::format("{} {}", with_commas(count), count == 1 ? one : more);
 }
 
+// As many as four figures of the smallest need, no more than a thousandth.
+int decimals_for(const ScalingSeries& series, double factor) {
+    double least = unknown;
+    for (const ScalingPoint& point : series.points)
+        if (!(least <= point.seconds_slowest)) least = point.seconds_slowest;
+    least *= factor;
+    return least >= 1000 ? 1 : least >= 100 ? 2 : 3;
+}
+
+Cell whole_cell(double value) {
+    if (std::isfinite(value) && std::abs(value) < 1e15) return static_cast<std::int64_t>(std::llround(value));
+    return {};
+}
+
 Cell interval_cell(const Interval& interval, double factor, int decimals) {
     if (!interval.known()) return {};
     return fmt::format("{:.{}f} to {:.{}f}", interval.low * factor, decimals, interval.high * factor, decimals);
@@ -56,9 +70,11 @@ std::string base_sentence(const Scaling& scaling, const ScalingSeries& series) {
     const ScalingPoint& base = series.points[series.base];
     std::string words = fmt::format("Base case: {}", count_of(base.ranks, "rank", "ranks"));
     if (std::isfinite(base.seconds_slowest))
-        words += series.unit == "run" ? fmt::format(", {:.2f} s", base.seconds_slowest)
-                                      : fmt::format(", {:.3f} ms a step", 1e3 * base.seconds_slowest);
-    if (std::isfinite(base.tokens_per_second)) words += fmt::format(", {:.0f} tokens/s", base.tokens_per_second);
+        words += series.unit == "run"
+                     ? fmt::format(", {:.2f} s", base.seconds_slowest)
+                     : fmt::format(", {:.{}f} ms a step", 1e3 * base.seconds_slowest, decimals_for(series, 1e3));
+    if (std::isfinite(base.tokens_per_second))
+        words += fmt::format(", {} tokens/s", with_commas(std::llround(base.tokens_per_second)));
     words += fmt::format(" ({})", scaling.measurements[base.runs.front()].path);
     if (base.runs.size() > 1) words += fmt::format(" and {} more", base.runs.size() - 1);
     return words + ".";
@@ -80,7 +96,7 @@ std::string warm_up_sentence(const Scaling& scaling, const ScalingSeries& series
 Table time_table(const ScalingSeries& series) {
     const bool run = series.unit == "run";
     const double factor = run ? 1 : 1e3;
-    const int decimals = run ? 2 : 3;
+    const int decimals = decimals_for(series, factor);
     const std::string unit = run ? "s" : "ms";
     const bool timed = any(series, &ScalingPoint::seconds_slowest);
     const bool averaged = any(series, &ScalingPoint::seconds_average);
@@ -91,11 +107,11 @@ Table time_table(const ScalingSeries& series) {
     if (interval) columns.push_back({"interval", "95 % interval, " + unit});
     if (averaged) columns.push_back({"average", "by average, " + unit, decimals});
     if (any(series, &ScalingPoint::tokens_per_second)) columns.push_back({"rate", "tokens/s", 0});
-    columns.push_back({"speedup", timed ? "speedup" : "speedup by the slowest rate", 2});
+    columns.push_back({"speedup", "speedup", 2});
     columns.push_back({"ideal", "ideal", 2});
     columns.push_back({"efficiency", "efficiency, %", 1});
-    columns.push_back({"speedup_average", timed ? "speedup by average" : "speedup by all rates", 2});
-    columns.push_back({"efficiency_average", "efficiency by average, %", 1});
+    columns.push_back({"other_speedup", timed ? "speedup by average" : "speedup by slowest rate", 2});
+    columns.push_back({"other_efficiency", timed ? "efficiency by average, %" : "efficiency by slowest rate, %", 1});
     if (any(series, &ScalingPoint::karp_flatt)) columns.push_back({"karp_flatt", "Karp-Flatt serial, %", 2});
     Table table(columns);
     const double base = static_cast<double>(series.points[series.base].ranks);
@@ -104,12 +120,12 @@ Table time_table(const ScalingSeries& series) {
         if (timed) cells.push_back(cell(point.seconds_slowest, factor));
         if (interval) cells.push_back(interval_cell(point.seconds_interval, factor, decimals));
         if (averaged) cells.push_back(cell(point.seconds_average, factor));
-        if (any(series, &ScalingPoint::tokens_per_second)) cells.push_back(cell(point.tokens_per_second));
-        cells.push_back(cell(point.speedup_slowest));
+        if (any(series, &ScalingPoint::tokens_per_second)) cells.push_back(whole_cell(point.tokens_per_second));
+        cells.push_back(cell(timed ? point.speedup_slowest : point.speedup_average));
         cells.push_back(static_cast<double>(point.ranks) / base);
         cells.push_back(cell(point.efficiency, 100));
-        cells.push_back(cell(point.speedup_average));
-        cells.push_back(cell(point.efficiency_average, 100));
+        cells.push_back(cell(timed ? point.speedup_average : point.speedup_slowest));
+        cells.push_back(cell(timed ? point.efficiency_average : point.efficiency_slowest_rate, 100));
         if (any(series, &ScalingPoint::karp_flatt)) cells.push_back(cell(point.karp_flatt, 100));
         table.add_row(std::move(cells));
     }

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "analysis/command.hpp"
+#include "analysis/load/guard.hpp"
 #include "analysis/output/page.hpp"
 #include "analysis/summary/summary.hpp"
 #include "base/error.hpp"
@@ -22,14 +23,15 @@ constexpr std::size_t few_ranks =
     16;  // up to so many, every rank of every epoch or step is shown unless told otherwise
 
 Summary summarise(const std::string& path, const Options& options) {
-    const trace::Run run = trace::open_run(path);
+    const trace::Run run = reading(path, Reading::structure, [&] { return trace::open_run(path); });
     std::size_t ranks = 0;
     for (const auto& part : run.parts) ranks = std::max(ranks, part.file.ranks());
     const bool every_rank = options.ranks == "all" || (options.ranks == "auto" && ranks <= few_ranks);
     FigureOptions wanted;
     wanted.ranks_of_epochs = every_rank;
     wanted.ranks_of_steps = every_rank && options.per == "step";
-    return {configuration_of(run), launches_of(run), status_of(run), path, figures_of(run, wanted)};
+    return {configuration_of(run), launches_of(run), status_of(run), path,
+            reading(path, Reading::rows, [&] { return figures_of(run, wanted); })};
 }
 
 Cell cell(double value) {
@@ -195,12 +197,31 @@ void share_table(Page& page, const RunFigures& figures) {
     page.table(table);
 }
 
+// Where ranks waited. The pipeline's is what a stage stood idle, and the transfers.
+void communication_table(Page& page, const RunFigures& figures) {
+    double sum = 0;
+    for (const CommunicationKind& kind : figures.communication) sum += kind.mean;
+    if (sum <= 0) return;
+    Table table({{"kind", "communication"},
+                 {"seconds", "seconds", 3},
+                 {"share", "share of the whole time, %", 2},
+                 {"least", "least of a rank, s", 3},
+                 {"most", "most of a rank, s", 3}});
+    for (const CommunicationKind& kind : figures.communication)
+        if (kind.most > 0)
+            table.add_row(
+                {kind.name, kind.mean, 100 * share_of(kind.mean, figures.all.mean.total()), kind.least, kind.most});
+    page.heading("Communication and waiting by kind, average over ranks");
+    page.table(table);
+}
+
 void launch_table(Page& page, const Summary& summary) {
     Table table({{"launch", "launch"},
                  {"started", "started"},
                  {"first_step", "from step"},
                  {"last_step", "to step"},
                  {"ranks", "ranks"},
+                 {"grid", "data x tensor x pipeline x context"},
                  {"hosts", "hosts"},
                  {"threads", "threads per rank"},
                  {"micro_batch", "micro-batch"},
@@ -211,7 +232,7 @@ void launch_table(Page& page, const Summary& summary) {
         const SpanFigures& span = summary.figures.launches[i];
         const bool counts = span.steps > 0;
         table.add_row({launch.number, launch.started, counts ? Cell(span.first_step) : Cell(),
-                       counts ? Cell(span.last_step) : Cell(), launch.ranks, launch.hosts, launch.threads,
+                       counts ? Cell(span.last_step) : Cell(), launch.ranks, launch.grid, launch.hosts, launch.threads,
                        launch.micro_batch, span.seconds, counts ? Cell(tokens_per_second(span)) : Cell()});
     }
     page.heading("Launches");
@@ -271,6 +292,7 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
     page.table(configuration);
     if (summary.launches.size() > 1) launch_table(page, summary);
     share_table(page, figures);
+    communication_table(page, figures);
     phase_tables(page, lines_of(summary, "run"), "run", "whole run");
     rank_table(page, figures);
     if (per != "run") phase_tables(page, lines_of(summary, per), per, "by " + per);

@@ -97,6 +97,7 @@ Json json_launch(const Launch& launch, const SpanFigures& span) {
     object["first_step"] = span.steps > 0 ? Json(span.first_step) : Json(nullptr);
     object["last_step"] = span.steps > 0 ? Json(span.last_step) : Json(nullptr);
     object["ranks"] = json_cell(launch.ranks);
+    object["grid"] = json_cell(launch.grid);
     object["hosts"] = json_cell(launch.hosts);
     object["threads"] = json_cell(launch.threads);
     object["micro_batch"] = json_cell(launch.micro_batch);
@@ -133,6 +134,10 @@ Json json_of(const Summary& summary) {
                         {"median_seconds", number(figures.forward_median)}}},
                       {"tokens_per_second", number(tokens_per_second_of_a_rank(figures.all))},
                       {"largest_peak_memory_bytes", peak}};
+    Json& communication = all["communication"] = Json::object();
+    for (const CommunicationKind& kind : figures.communication)
+        communication[kind.name] = {
+            {"seconds", number(kind.mean)}, {"least_seconds", number(kind.least)}, {"most_seconds", number(kind.most)}};
     all["overhead"] = {{"seconds", number(figures.overhead)}, {"share", number(figures.overhead_share)}};
     Json& epochs = all["epochs"] = Json::array();
     for (const SpanFigures& span : figures.epochs) epochs.push_back(json_span(span, "epoch"));

@@ -155,6 +155,10 @@ BOOST_AUTO_TEST_CASE(json_holds_the_known_figures) {
     BOOST_TEST(json["totals"]["skipped_steps"] == 1);
     check(json["overhead"]["share"], 0.08 / (3 * whole_total));
     check(json["overhead"]["seconds"], 0.04);
+    check(json["communication"]["data"]["seconds"], 1.5 * 4 * 0.2);
+    check(json["communication"]["data"]["least_seconds"], 4 * 0.2);
+    check(json["communication"]["control"]["most_seconds"], 2 * 4 * 0.1);
+    BOOST_TEST(json["configuration"]["grid"] == "2 x 1 x 1 x 1");
 
     BOOST_REQUIRE(json["epochs"].size() == 2);
     BOOST_TEST(json["epochs"][1]["epoch"] == 1);

@@ -1,0 +1,79 @@
+// Two runs, phase by phase and as a whole step: how much slower is the second, and is that more than noise?
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "analysis/compare/differences.hpp"
+#include "analysis/load/measurement.hpp"
+#include "base/table.hpp"
+
+namespace lockstep::analysis {
+
+// One run's seconds in what is compared.
+struct Figure {
+    bool present = false;
+    double seconds = unknown;  // median of the samples
+    Interval interval;         // 95 %, by ranks; unknown below 6 samples
+    std::size_t samples = 0;
+};
+
+enum class Finding {
+    slower,        // the interval of the ratio lies above 1
+    faster,        // … below 1
+    within_noise,  // … holds 1
+    no_interval,   // fewer than 6 samples of one
+    only_a,
+    only_b,  // the other has nothing of it
+};
+
+struct CompareRow {
+    std::string name;  // "step", "run" or a phase
+    std::string of;    // what a sample is: "step" or "run"
+    Figure a, b;
+    double difference = unknown;  // seconds, B − A
+    double ratio = unknown;       // B ÷ A
+    Interval ratio_interval;      // 95 %, bootstrap of blocks of steps
+    Finding finding = Finding::no_interval;
+};
+
+struct ComparedRun {
+    std::string path, name;
+    std::int64_t ranks = 0, steps = 0, warm_up = 0, timed_steps = 0;
+    bool imported = false;
+    double tokens_per_second = unknown, loss = unknown;  // loss: of the last common step
+    std::uint64_t peak = 0;                              // bytes, most of any rank; 0: unknown
+};
+
+struct Verdict {
+    double allowed = 0;  // share
+    bool slower = false;
+    std::string sentence;
+};
+
+struct Comparison {
+    ComparedRun a, b;
+    CompareRow whole;                // a step; the run where one of the two is imported
+    std::vector<CompareRow> phases;  // those that at least one run has
+    std::optional<std::int64_t> last_common_step;
+    std::vector<Difference> settings;
+    std::optional<Verdict> verdict;
+    std::vector<std::string> remarks;
+};
+
+// `slower_than`: the share by which B may be slower. A usage error where it is given and nothing can be compared.
+Comparison compare(const Measurement& a, const Measurement& b, std::optional<double> slower_than);
+
+// "5%", "0.05" → 0.05. Throws a usage error.
+double share_of_words(const std::string& words);
+
+std::string words_of(Finding finding);  // as a reader sees it: "B is slower"
+
+Table compare_table(const Comparison& comparison);  // for reading: milliseconds of a step, seconds of a run
+Table compare_rows(const Comparison& comparison);   // for programs
+nlohmann::ordered_json json_of(const Comparison& comparison);
+
+}  // namespace lockstep::analysis

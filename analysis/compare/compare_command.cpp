@@ -1,0 +1,109 @@
+// lockstep-analyze compare: two runs, phase by phase and as a whole step.
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include "analysis/command.hpp"
+#include "analysis/compare/compare.hpp"
+#include "analysis/load/load.hpp"
+#include "analysis/output/page.hpp"
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace lockstep::analysis {
+namespace {
+
+struct Options {
+    LoadOptions load;
+    std::string slower_than;
+    std::string format = "text";
+};
+
+Cell known(double value) {
+    if (std::isfinite(value)) return value;
+    return {};
+}
+
+Table run_table(const Comparison& comparison) {
+    Table table(
+        {{"letter", ""},
+         {"name", "run"},
+         {"ranks", "ranks"},
+         {"steps", "steps"},
+         {"warm_up", "warm-up left out"},
+         {"rate", "tokens/s", 0},
+         {"peak", "peak memory, MiB", 1},
+         {"loss",
+          comparison.last_common_step ? fmt::format("loss at step {}", with_commas(*comparison.last_common_step))
+                                      : "loss at a common step",
+          4}});
+    constexpr double mib = 1 << 20;
+    for (const ComparedRun* run : {&comparison.a, &comparison.b})
+        table.add_row({std::string(run == &comparison.a ? "A" : "B"), run->name, run->ranks,
+                       run->imported ? Cell() : Cell(run->steps), run->imported ? Cell() : Cell(run->warm_up),
+                       known(run->tokens_per_second),
+                       run->peak > 0 ? Cell(static_cast<double>(run->peak) / mib) : Cell(), known(run->loss)});
+    return table;
+}
+
+std::string page_of(const Comparison& comparison, TableFormat format) {
+    Page page(format);
+    page.heading(fmt::format("A: {}, B: {}", comparison.a.path, comparison.b.path), true);
+    page.table(run_table(comparison));
+    page.heading("Time, medians");
+    page.table(compare_table(comparison));
+    if (comparison.verdict) page.sentence(comparison.verdict->sentence);
+    page.heading("Settings that differ");
+    if (comparison.settings.empty()) {
+        page.sentence("None.");
+    } else {
+        Table settings({{"key", "setting"}, {"a", "A"}, {"b", "B"}});
+        for (const Difference& difference : comparison.settings)
+            settings.add_row({difference.key, difference.values[0], difference.values[1]});
+        page.table(settings);
+    }
+    if (!comparison.remarks.empty()) page.heading("Remarks");
+    for (const std::string& remark : comparison.remarks) page.sentence(remark);
+    return page.text();
+}
+
+int run_compare(const Options& options) {
+    const TableFormat format = table_format(options.format);
+    std::optional<double> allowed;
+    if (!options.slower_than.empty()) allowed = share_of_words(options.slower_than);
+    const std::vector<Measurement> runs = load_measurements(options.load);
+    if (runs.size() != 2) throw usage_error("compare takes two different runs, A and B; these are {}", runs.size());
+    const Comparison comparison = compare(runs[0], runs[1], allowed);
+    std::string text;
+    if (format == TableFormat::json)
+        text = json_of(comparison).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    else if (format == TableFormat::csv)
+        text = compare_rows(comparison).print(format);
+    else
+        text = page_of(comparison, format);
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+        throw fault_error("the output cannot be written: {}", system_error_text());
+    return static_cast<int>(comparison.verdict && comparison.verdict->slower ? ExitCode::slower : ExitCode::done);
+}
+
+}  // namespace
+
+void add_compare(CLI::App& program, Action& action) {
+    auto options = std::make_shared<Options>();
+    CLI::App* command =
+        program.add_subcommand("compare", "two runs, phase by phase; exit code 6 if the second is slower");
+    add_load_options(*command, options->load);
+    command->add_option("--slower-than", options->slower_than,
+                        "exit with 6 where B's step is slower than A's by more than this share (5% or 0.05), and that "
+                        "is more than noise");
+    command->add_option("--format", options->format, "text, markdown, csv or json")
+        ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
+        ->capture_default_str();
+    command->footer(
+        "The first run is A, the second B. Times are medians with 95 % intervals; the interval of B ÷ A is a\n"
+        "bootstrap over blocks of steps (docs/analysis-methods.md).\n"
+        "  lockstep-analyze compare runs/before runs/after --slower-than 5%");
+    command->callback([options, &action] { action = [options] { return run_compare(*options); }; });
+}
+
+}  // namespace lockstep::analysis

@@ -1,0 +1,158 @@
+// The tables of a comparison, for reading and for programs.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "analysis/compare/compare.hpp"
+
+namespace lockstep::analysis {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Cell number(double value) {
+    if (std::isfinite(value)) return value;
+    return {};
+}
+
+Json json_number(double value) {
+    return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
+Json json_interval(const Interval& interval) {
+    return interval.known() ? Json{interval.low, interval.high} : Json(nullptr);
+}
+
+const char* name_of(Finding finding) {
+    switch (finding) {
+        case Finding::slower:
+            return "slower";
+        case Finding::faster:
+            return "faster";
+        case Finding::within_noise:
+            return "within_noise";
+        case Finding::no_interval:
+            return "no_interval";
+        case Finding::only_a:
+            return "only_a";
+        case Finding::only_b:
+            return "only_b";
+    }
+    return "";
+}
+
+std::vector<const CompareRow*> all_rows(const Comparison& comparison) {
+    std::vector<const CompareRow*> rows = {&comparison.whole};
+    for (const CompareRow& row : comparison.phases) rows.push_back(&row);
+    return rows;
+}
+
+// "12.34 [12.10, 12.60]"
+std::string seconds_words(const Figure& figure, double unit) {
+    if (!figure.present) return "-";
+    std::string words = fmt::format("{:.3f}", figure.seconds / unit);
+    if (figure.interval.known())
+        words += fmt::format(" [{:.3f}, {:.3f}]", figure.interval.low / unit, figure.interval.high / unit);
+    return words;
+}
+
+std::string ratio_words(const CompareRow& row) {
+    if (!std::isfinite(row.ratio)) return "-";
+    std::string words = fmt::format("{:.4f}", row.ratio);
+    if (row.ratio_interval.known())
+        words += fmt::format(" [{:.4f}, {:.4f}]", row.ratio_interval.low, row.ratio_interval.high);
+    return words;
+}
+
+Json json_row(const CompareRow& row) {
+    const auto figure = [](const Figure& one) {
+        return Json{{"seconds", one.present ? json_number(one.seconds) : Json(nullptr)},
+                    {"interval", json_interval(one.interval)},
+                    {"samples", one.samples}};
+    };
+    return {{"name", row.name},
+            {"of", row.of},
+            {"a", figure(row.a)},
+            {"b", figure(row.b)},
+            {"difference_seconds", json_number(row.difference)},
+            {"ratio", json_number(row.ratio)},
+            {"ratio_interval", json_interval(row.ratio_interval)},
+            {"finding", name_of(row.finding)}};
+}
+
+Json json_run(const ComparedRun& run) {
+    return {{"path", run.path},
+            {"name", run.name},
+            {"imported", run.imported},
+            {"ranks", run.ranks},
+            {"steps", run.steps},
+            {"warm_up_steps", run.warm_up},
+            {"timed_steps", run.timed_steps},
+            {"tokens_per_second", json_number(run.tokens_per_second)},
+            {"peak_memory_bytes", run.peak > 0 ? Json(run.peak) : Json(nullptr)},
+            {"loss", json_number(run.loss)}};
+}
+
+}  // namespace
+
+Table compare_table(const Comparison& comparison) {
+    Table table({{"name", "what"},
+                 {"unit", "unit"},
+                 {"a", "A [95 %]"},
+                 {"b", "B [95 %]"},
+                 {"difference", "B - A", 3},
+                 {"ratio", "B / A [95 %]"},
+                 {"finding", "finding"}});
+    for (const CompareRow* row : all_rows(comparison)) {
+        const bool of_step = row->of == "step";
+        const double unit = of_step ? 1e-3 : 1;
+        table.add_row({row->name, std::string(of_step ? "ms a step" : "s a run"), seconds_words(row->a, unit),
+                       seconds_words(row->b, unit), number(row->difference / unit), ratio_words(*row),
+                       words_of(row->finding)});
+    }
+    return table;
+}
+
+Table compare_rows(const Comparison& comparison) {
+    std::vector<Column> columns;
+    for (const char* name : {"name", "of", "a_seconds", "a_low", "a_high", "a_samples", "b_seconds", "b_low", "b_high",
+                             "b_samples", "difference_seconds", "ratio", "ratio_low", "ratio_high", "finding"})
+        columns.push_back({name, ""});
+    Table table(columns);
+    for (const CompareRow* row : all_rows(comparison)) {
+        std::vector<Cell> cells = {row->name, row->of};
+        for (const Figure* figure : {&row->a, &row->b}) {
+            cells.push_back(figure->present ? number(figure->seconds) : Cell());
+            cells.push_back(number(figure->interval.low));
+            cells.push_back(number(figure->interval.high));
+            cells.emplace_back(static_cast<std::int64_t>(figure->samples));
+        }
+        for (const double value : {row->difference, row->ratio, row->ratio_interval.low, row->ratio_interval.high})
+            cells.push_back(number(value));
+        cells.emplace_back(std::string(name_of(row->finding)));
+        table.add_row(std::move(cells));
+    }
+    return table;
+}
+
+Json json_of(const Comparison& comparison) {
+    Json object = Json::object();
+    object["a"] = json_run(comparison.a);
+    object["b"] = json_run(comparison.b);
+    object["whole"] = json_row(comparison.whole);
+    Json& phases = object["phases"] = Json::array();
+    for (const CompareRow& row : comparison.phases) phases.push_back(json_row(row));
+    object["last_common_step"] = comparison.last_common_step ? Json(*comparison.last_common_step) : Json(nullptr);
+    Json& settings = object["settings"] = Json::array();
+    for (const Difference& difference : comparison.settings)
+        settings.push_back({{"key", difference.key}, {"a", difference.values[0]}, {"b", difference.values[1]}});
+    object["verdict"] = nullptr;
+    if (comparison.verdict)
+        object["verdict"] = {{"allowed_share", comparison.verdict->allowed},
+                             {"slower", comparison.verdict->slower},
+                             {"sentence", comparison.verdict->sentence}};
+    object["remarks"] = comparison.remarks;
+    return object;
+}
+
+}  // namespace lockstep::analysis

@@ -1,0 +1,161 @@
+#include "analysis/load/guard.hpp"
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <csignal>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "trace/layout.hpp"
+
+namespace lockstep::analysis {
+namespace {
+
+// What the working process is at, where the other one can read it after its death.
+struct Note {
+    static_assert(std::atomic<int>::is_always_lock_free);
+    std::atomic<int> depth = 0;  // > 0: reading
+    std::array<char, 4096> path{};
+};
+
+// Shared with the other process where there is one.
+Note own_note;
+Note* note = &own_note;
+
+pid_t worker = 0;  // for the handler, which can be given nothing
+
+constexpr std::array passed_on = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+extern "C" void pass_on(int signal) {
+    const int before = errno;
+    ::kill(worker, signal);  // one that is gone already needs no signal
+    errno = before;
+}
+
+void check(bool done, const char* what) {
+    if (!done) throw fault_error("{}: {}", what, system_error_text());
+}
+
+// Those of its own making; what else ends a process came from outside.
+bool is_crash(int signal) {
+    constexpr std::array crashes = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+    return std::find(crashes.begin(), crashes.end(), signal) != crashes.end();
+}
+
+int end_by(int signal) {
+    std::signal(signal, SIG_DFL);
+    ::raise(signal);
+    return 128 + signal;  // where the signal is ignored or blocked
+}
+
+int code_of_death(int signal) {
+    const bool was_reading = note->depth > 0;
+    const char* path = note->path.data();
+    const std::string how = fmt::format("signal {} ({})", signal, ::strsignal(signal));
+    if (was_reading && signal == SIGPROF) {
+        log::error("{} is damaged: its structure could not be read within {} s of processor time", path,
+                   structure_seconds);
+        return static_cast<int>(ExitCode::damaged);
+    }
+    if (was_reading && is_crash(signal)) {
+        log::error("{} is damaged: reading it ended with {}", path, how);
+        return static_cast<int>(ExitCode::damaged);
+    }
+    if (is_crash(signal) || signal == SIGPROF) {
+        log::error("a fault inside lockstep-analyze: it ended with {}", how);
+        return static_cast<int>(ExitCode::fault);
+    }
+    if (signal == SIGKILL) {
+        log::error("lockstep-analyze was killed{}{}; was there too little memory?",
+                   was_reading ? " while it read " : "", was_reading ? path : "");
+        return static_cast<int>(ExitCode::fault);
+    }
+    return end_by(signal);
+}
+
+int wait_for_worker() {
+    int status = 0;
+    while (::waitpid(worker, &status, 0) < 0) check(errno == EINTR, "lockstep-analyze cannot wait for its own process");
+    if (WIFEXITED(status)) return WEXITSTATUS(status);
+    return code_of_death(WTERMSIG(status));
+}
+
+void limit_processor_time(int seconds) {
+    itimerval limit{};
+    limit.it_value.tv_sec = seconds;
+    check(::setitimer(ITIMER_PROF, &limit, nullptr) == 0, "the time of reading cannot be limited");
+}
+
+// A crash in a folder is of the one trace that is in it, where there is one.
+std::string trace_at(const std::string& path) {
+    const auto files = trace::trace_files(path);
+    return files.size() == 1 ? files.front().path : path;
+}
+
+}  // namespace
+
+int guarded(const std::function<int()>& work) {
+    if (std::getenv("LOCKSTEP_NO_GUARD")) return work();
+    void* shared = ::mmap(nullptr, sizeof(Note), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check(shared != MAP_FAILED, "shared memory cannot be had");
+    note = new (shared) Note;
+    // Held back until there is somebody to pass them on to.
+    sigset_t held, before;
+    sigemptyset(&held);
+    for (const int signal : passed_on) sigaddset(&held, signal);
+    check(::sigprocmask(SIG_BLOCK, &held, &before) == 0, "signals cannot be held back");
+    const pid_t parent = ::getpid();
+    worker = ::fork();
+    check(worker >= 0, "a process cannot be started");
+    if (worker == 0) {
+        check(::prctl(PR_SET_PDEATHSIG, SIGTERM) == 0, "the end of the first process cannot be watched");
+        if (::getppid() != parent) return end_by(SIGTERM);  // it ended before it was watched
+        check(::sigprocmask(SIG_SETMASK, &before, nullptr) == 0, "signals cannot be let through");
+        std::exit(work());
+    }
+    struct sigaction action {};
+    action.sa_handler = pass_on;
+    std::array<struct sigaction, passed_on.size()> old{};
+    for (std::size_t i = 0; i < passed_on.size(); ++i) {
+        check(::sigaction(passed_on[i], nullptr, &old[i]) == 0, "a signal's handler cannot be read");
+        // What was ignored from the start (nohup) stays ignored here as there.
+        if (old[i].sa_handler != SIG_IGN)
+            check(::sigaction(passed_on[i], &action, nullptr) == 0, "a signal's handler cannot be set");
+    }
+    check(::sigprocmask(SIG_SETMASK, &before, nullptr) == 0, "signals cannot be let through");
+    const int code = wait_for_worker();
+    for (std::size_t i = 0; i < passed_on.size(); ++i)
+        check(::sigaction(passed_on[i], &old[i], nullptr) == 0, "a signal's handler cannot be set");
+    note = &own_note;
+    ::munmap(shared, sizeof(Note));
+    return code;
+}
+
+ReadingScope::ReadingScope(const std::string& path, Reading reading) : reading_(reading) {
+    if (note->depth == 0) {
+        const std::string file = trace_at(path).substr(0, note->path.size() - 1);
+        std::copy(file.c_str(), file.c_str() + file.size() + 1, note->path.begin());
+    }
+    ++note->depth;
+    if (reading_ == Reading::structure) limit_processor_time(structure_seconds);
+}
+
+ReadingScope::~ReadingScope() {
+    if (reading_ == Reading::structure) {
+        // Cannot fail: it succeeded with the same timer before.
+        itimerval none{};
+        ::setitimer(ITIMER_PROF, &none, nullptr);
+    }
+    --note->depth;
+}
+
+}  // namespace lockstep::analysis

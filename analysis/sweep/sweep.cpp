@@ -1,0 +1,324 @@
+#include "analysis/sweep/sweep.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <set>
+
+#include "analysis/compare/differences.hpp"
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace lockstep::analysis {
+namespace {
+
+constexpr double unequal = 0.01;  // share by which work may differ and still be called the same
+
+std::optional<double> as_number(const std::string& value) {
+    char* end = nullptr;
+    const double number = std::strtod(value.c_str(), &end);
+    if (value.empty() || *end != '\0' || !std::isfinite(number)) return std::nullopt;
+    return number;
+}
+
+// Numbers by size, then words, then what is not given.
+bool comes_before(const std::string& a, const std::string& b) {
+    const auto first = as_number(a), second = as_number(b);
+    if (first && second && *first != *second) return *first < *second;
+    if (first.has_value() != second.has_value()) return first.has_value();
+    if (a.empty() != b.empty()) return b.empty();
+    return a < b;
+}
+
+std::string last_part(const std::string& key) {
+    return key.substr(key.rfind('.') + 1);
+}
+
+// Names that are not the last part of one setting alone.
+const std::map<std::string, std::string>& short_names() {
+    static const std::map<std::string, std::string> names = {{"batch", "batch.global"},
+                                                             {"context", "parallel.context"},
+                                                             {"precision", "precision.compute"},
+                                                             {"accumulation", "accumulation"},
+                                                             {"micro_batch", "micro_batch"}};
+    return names;
+}
+
+// The full name of a setting that at least one run has.
+std::string resolve(const std::vector<Measurement>& all, const std::string& asked) {
+    std::set<std::string> known;
+    for (const Measurement& run : all)
+        for (const auto& [key, value] : run.settings)
+            if (!value.empty()) known.insert(key);
+    const auto found = short_names().find(asked);
+    const std::string name = found == short_names().end() ? asked : found->second;
+    if (known.count(name) > 0) return name;
+    std::vector<std::string> ending, names;
+    for (const std::string& key : known) {
+        if (last_part(key) == asked) ending.push_back(key);
+        names.push_back(key);
+        names.push_back(last_part(key));
+    }
+    if (ending.size() == 1) return ending.front();
+    if (ending.size() > 1)
+        throw usage_error("--by {}: several settings end in that: {}; name one of them whole", asked,
+                          fmt::join(ending, ", "));
+    if (found != short_names().end())
+        throw usage_error("--by {}: none of these runs says it; name two settings of theirs with --by", asked);
+    for (const auto& [shorter, longer] : short_names())
+        if (known.count(longer) > 0) names.push_back(shorter);
+    const std::string nearest = nearest_name(asked, names);
+    throw usage_error("--by {}: no run has such a setting{}", asked,
+                      nearest.empty() ? "; their names are those of a run description, batch.length"
+                                      : fmt::format("; did you mean {}?", nearest));
+}
+
+double of_phases(const PhaseSums& sums, double unknown_where_nothing) {
+    double seconds = 0, calls = 0;
+    for (std::size_t p = 0; p < phase_count; ++p) {
+        const auto phase = static_cast<Phase>(p);
+        if (phase == Phase::initialization || phase == Phase::validation || phase == Phase::checkpoint) continue;
+        seconds += sums.seconds[p];
+        calls += sums.calls[p];
+    }
+    return calls > 0 || seconds > 0 ? seconds : unknown_where_nothing;
+}
+
+SweepPhase phase_of(const Measurement& run, Phase phase) {
+    const auto p = static_cast<std::size_t>(phase);
+    if (!(run.whole_run.calls[p] > 0)) return {};
+    // An imported time counts as one call; of how many it is the sum, its table does not say.
+    const double mean_per_call = run.imported ? unknown : run.whole_run.seconds[p] / run.whole_run.calls[p];
+    return {run.whole_run.seconds[p], mean_per_call};
+}
+
+double positive(double value) {
+    return value > 0 ? value : unknown;
+}
+
+SweepRow row_of(const Measurement& run) {
+    SweepRow row;
+    row.total = positive(run.total_seconds);
+    // An imported table says nothing of the time in steps, unless it says what else there was.
+    const bool divided = !run.imported || run.whole_run.calls[static_cast<std::size_t>(Phase::validation)] > 0;
+    if (!run.imported) row.train = positive(run.all_step_seconds);
+    if (divided) row.epoch = of_phases(run.whole_run, unknown);
+    row.validation = phase_of(run, Phase::validation);
+    row.backward = phase_of(run, Phase::backward);
+    row.loss = phase_of(run, Phase::loss);
+    row.forward = phase_of(run, Phase::forward);
+    if (!run.imported) {
+        row.step_seconds = run.step_seconds();
+        row.step_interval = run.step_interval();
+    }
+    row.tokens_per_second = run.tokens_per_second();
+    row.tokens = positive(run.all_tokens);
+    return row;
+}
+
+// Medians of every figure over the runs of one pair.
+SweepRow median_row(const std::vector<SweepRow>& rows) {
+    if (rows.size() == 1) return rows.front();
+    const auto of = [&](const auto& member) {
+        std::vector<double> values;
+        for (const SweepRow& row : rows) values.push_back(member(row));
+        return median(std::move(values));
+    };
+    const auto phase = [&](SweepPhase SweepRow::*member) {
+        return SweepPhase{of([&](const SweepRow& row) { return (row.*member).sum; }),
+                          of([&](const SweepRow& row) { return (row.*member).mean_per_call; })};
+    };
+    SweepRow row;
+    for (double SweepRow::*member : {&SweepRow::total, &SweepRow::train, &SweepRow::epoch, &SweepRow::step_seconds,
+                                     &SweepRow::tokens_per_second, &SweepRow::tokens})
+        row.*member = of([&](const SweepRow& one) { return one.*member; });
+    for (SweepPhase SweepRow::*member :
+         {&SweepRow::validation, &SweepRow::backward, &SweepRow::loss, &SweepRow::forward})
+        row.*member = phase(member);
+    std::vector<double> medians;
+    for (const SweepRow& one : rows) medians.push_back(one.step_seconds);
+    // Steps of one run say nothing of how runs differ.
+    row.step_interval = median_interval(std::move(medians));
+    return row;
+}
+
+void make_rows(Sweep& sweep, const std::vector<Measurement>& all, const std::array<std::string, 2>& settings) {
+    const auto before = [](const auto& a, const auto& b) {
+        for (std::size_t k = 0; k < 2; ++k)
+            if (a[k] != b[k]) return comes_before(a[k], b[k]);
+        return false;
+    };
+    std::map<std::array<std::string, 2>, std::vector<std::size_t>, decltype(before)> pairs(before);
+    for (std::size_t i = 0; i < all.size(); ++i)
+        pairs[{setting_of(all[i], settings[0]), setting_of(all[i], settings[1])}].push_back(i);
+    for (const auto& [values, runs] : pairs) {
+        std::vector<SweepRow> rows;
+        for (const std::size_t run : runs) rows.push_back(row_of(all[run]));
+        SweepRow row = median_row(rows);
+        row.values = values;
+        row.runs = runs;
+        sweep.rows.push_back(std::move(row));
+    }
+}
+
+// Seconds for as many tokens as the row with most of them, where all numbers are known.
+void compare_work(Sweep& sweep) {
+    double least = unknown, most = unknown;
+    for (const SweepRow& row : sweep.rows) {
+        if (!(row.tokens > 0)) return;
+        if (!(least <= row.tokens)) least = row.tokens;
+        if (!(most >= row.tokens)) most = row.tokens;
+    }
+    sweep.by_equal_work = most > least * (1 + unequal);
+    for (SweepRow& row : sweep.rows) row.equal_work = row.total * most / row.tokens;
+    if (sweep.by_equal_work)
+        sweep.remarks.push_back(fmt::format(
+            "The runs did not do the same work ({} to {} tokens): the best by time is that of the least seconds for {} "
+            "tokens, each run's total scaled by its tokens.",
+            with_commas(std::llround(least)), with_commas(std::llround(most)), with_commas(std::llround(most))));
+}
+
+double time_of(const Sweep& sweep, const SweepRow& row) {
+    return sweep.by_equal_work ? row.equal_work : row.total;
+}
+
+void find_best(Sweep& sweep) {
+    std::size_t rates = 0, times = 0;
+    for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
+        const SweepRow& row = sweep.rows[i];
+        const double time = time_of(sweep, row);
+        if (std::isfinite(time)) {
+            ++times;
+            if (!sweep.best_by_time || time < time_of(sweep, sweep.rows[*sweep.best_by_time])) sweep.best_by_time = i;
+        }
+        if (std::isfinite(row.tokens_per_second)) {
+            ++rates;
+            if (!sweep.best_by_throughput ||
+                row.tokens_per_second > sweep.rows[*sweep.best_by_throughput].tokens_per_second)
+                sweep.best_by_throughput = i;
+        }
+    }
+    const auto of_all = [&](std::size_t known, const char* what) {
+        return known == sweep.rows.size()
+                   ? std::string()
+                   : fmt::format("; the {} of {} settings is not known", what, sweep.rows.size() - known);
+    };
+    if (sweep.best_by_time) {
+        const SweepRow& row = sweep.rows[*sweep.best_by_time];
+        sweep.sentences.push_back(fmt::format("Best by time: {}, {:.2f} s{}{}.", name_of(row), time_of(sweep, row),
+                                              sweep.by_equal_work ? " for equal work" : "", of_all(times, "time")));
+    } else {
+        sweep.sentences.emplace_back("Best by time: not known, no run has a time.");
+    }
+    if (sweep.best_by_throughput) {
+        const SweepRow& row = sweep.rows[*sweep.best_by_throughput];
+        sweep.sentences.push_back(fmt::format("Best by throughput: {}, {} tokens/s{}.", name_of(row),
+                                              with_commas(std::llround(row.tokens_per_second)), of_all(rates, "rate")));
+    } else {
+        sweep.sentences.emplace_back("Best by throughput: not known, no run has a rate.");
+    }
+}
+
+std::string work_words(const SweepRow& row) {
+    return fmt::format("{}: {:.2f} s × {} tokens/s = {} tokens", name_of(row), row.total,
+                       with_commas(std::llround(row.tokens_per_second)),
+                       with_commas(std::llround(row.total * row.tokens_per_second)));
+}
+
+// Time × rate is the work, where both are of the same: the rows with least and most of it.
+void explain(Sweep& sweep) {
+    const SweepRow *least = nullptr, *most = nullptr;
+    const auto work = [](const SweepRow& row) { return row.total * row.tokens_per_second; };
+    for (const SweepRow& row : sweep.rows) {
+        if (!std::isfinite(work(row))) continue;
+        if (!least || work(row) < work(*least)) least = &row;
+        if (!most || work(row) > work(*most)) most = &row;
+    }
+    const bool differs = least && work(*most) > work(*least) * (1 + unequal);
+    // Where steps and tokens were counted, what lies outside the steps is known, and time × rate need not be the work.
+    const bool measured = std::all_of(sweep.rows.begin(), sweep.rows.end(),
+                                      [](const SweepRow& row) { return row.tokens > 0 && row.train > 0; });
+    const bool two_best =
+        sweep.best_by_time && sweep.best_by_throughput && *sweep.best_by_time != *sweep.best_by_throughput;
+    if (two_best) {
+        const SweepRow& fast = sweep.rows[*sweep.best_by_time];
+        const SweepRow& rate = sweep.rows[*sweep.best_by_throughput];
+        std::string why;
+        if (!std::isfinite(fast.tokens_per_second))
+            why = fmt::format(" The rate of {} is not known: {} is the best of those that have one.", name_of(fast),
+                              name_of(rate));
+        else if (measured)
+            why = fmt::format(
+                " The rate is of steps after the warm-up; {} spent {:.2f} s outside its steps, {} {:.2f} s.",
+                name_of(fast), fast.total - fast.train, name_of(rate), rate.total - rate.train);
+        else if (differs)
+            why = " Time × rate is not the same work in all runs.";
+        else
+            why = " Time × rate is the same within 1 %, and so are the two but for that.";
+        sweep.sentences.push_back(fmt::format("The two differ: {} takes {:.2f} s, {} takes {:.2f} s.{}", name_of(fast),
+                                              time_of(sweep, fast), name_of(rate), time_of(sweep, rate), why));
+    }
+    if (differs && !measured)
+        sweep.remarks.push_back(
+            fmt::format("Time × rate differs by {:.0f} % ({}; {}). Either the runs did not do the same work, or their "
+                        "rates leave out a part of the time: initialization, warm-up, validation, checkpoints.",
+                        100 * (work(*most) / work(*least) - 1), work_words(*least), work_words(*most)));
+}
+
+// What follows from the two settings by the arithmetic of batches and ranks: batch = replicas × micro-batch × passes.
+bool follows(const std::string& key, const std::array<std::string, 2>& settings) {
+    const auto is_key = [&](const char* name) { return settings[0] == name || settings[1] == name; };
+    if (settings[0] == key || settings[1] == key) return true;
+    if (key == "accumulation" || key == "batch.accumulation" || key == "micro_batch") return true;
+    if (key == "batch.micro") return is_key("accumulation") || is_key("micro_batch") || is_key("batch.accumulation");
+    if (key == "hosts" || key == "parallel.data") return is_key("ranks");
+    return false;
+}
+
+void remark_differences(Sweep& sweep, const std::vector<Measurement>& all, const std::array<std::string, 2>& settings) {
+    std::vector<const Measurement*> runs;
+    for (const Measurement& run : all) runs.push_back(&run);
+    for (const Difference& difference : differences_of(runs)) {
+        if (follows(difference.key, settings)) continue;
+        std::vector<std::string> values;
+        for (const std::string& value : difference.values) values.push_back(value.empty() ? "not given" : value);
+        sweep.remarks.push_back(
+            fmt::format("The runs differ in {}, too: {}.", difference.key, fmt::join(values, "; ")));
+    }
+    for (const Measurement& run : all)
+        for (const std::string& remark : run.remarks) sweep.remarks.push_back(run.name + ": " + remark);
+}
+
+}  // namespace
+
+std::string name_of(const SweepRow& row) {
+    const auto shown = [](const std::string& value) { return value.empty() ? std::string("-") : value; };
+    return shown(row.values[0]) + " × " + shown(row.values[1]);
+}
+
+Sweep sweep_of(const std::vector<Measurement>& measurements, const std::vector<std::string>& keys) {
+    if (keys.size() != 2) throw usage_error("--by takes two settings, {} given: --by batch,accumulation", keys.size());
+    Sweep sweep;
+    std::array<std::string, 2> settings;
+    for (std::size_t k = 0; k < 2; ++k) {
+        sweep.keys[k] = keys[k];
+        settings[k] = resolve(measurements, keys[k]);
+    }
+    if (settings[0] == settings[1])
+        throw usage_error("--by {},{}: both are the setting {}; name two", keys[0], keys[1], settings[0]);
+    make_rows(sweep, measurements, settings);
+    compare_work(sweep);
+    find_best(sweep);
+    explain(sweep);
+    remark_differences(sweep, measurements, settings);
+    if (std::any_of(sweep.rows.begin(), sweep.rows.end(), [](const auto& row) { return row.runs.size() > 1; }))
+        sweep.remarks.emplace_back(
+            "Of settings with several runs the figures are medians over these; the interval of a step is then that of "
+            "the runs' medians, from 6 runs.");
+    return sweep;
+}
+
+}  // namespace lockstep::analysis

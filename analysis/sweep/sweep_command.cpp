@@ -1,0 +1,67 @@
+// lockstep-analyze sweep: runs over two settings, such as batch and accumulation, and the best of them.
+#include <cstdio>
+#include <memory>
+
+#include "analysis/command.hpp"
+#include "analysis/load/load.hpp"
+#include "analysis/output/page.hpp"
+#include "analysis/sweep/sweep.hpp"
+#include "base/error.hpp"
+
+namespace lockstep::analysis {
+namespace {
+
+struct Options {
+    LoadOptions load;
+    std::vector<std::string> keys = {"batch", "accumulation"};
+    std::string format = "text";
+};
+
+std::string page_of(const Sweep& sweep, TableFormat format) {
+    Page page(format);
+    page.heading(fmt::format("{} × {}", sweep.keys[0], sweep.keys[1]), true);
+    page.table(sweep_times(sweep));
+    for (const std::string& sentence : sweep.sentences) page.sentence(sentence);
+    page.heading("Phases, whole run, mean over ranks");
+    page.table(sweep_phases(sweep));
+    if (!sweep.remarks.empty()) page.heading("Remarks");
+    for (const std::string& remark : sweep.remarks) page.sentence(remark);
+    return page.text();
+}
+
+int run_sweep(const Options& options) {
+    const TableFormat format = table_format(options.format);
+    const Sweep sweep = sweep_of(load_measurements(options.load), options.keys);
+    std::string text;
+    if (format == TableFormat::json)
+        text = json_of(sweep).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    else if (format == TableFormat::csv)
+        text = sweep_rows(sweep).print(format);
+    else
+        text = page_of(sweep, format);
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+        throw fault_error("the output cannot be written: {}", system_error_text());
+    return 0;
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& program, Action& action) {
+    auto options = std::make_shared<Options>();
+    CLI::App* command = program.add_subcommand("sweep", "runs over two settings, and the best of them");
+    add_load_options(*command, options->load);
+    command->add_option("--by", options->keys, "two settings: batch,accumulation or model.width,batch.length")
+        ->delimiter(',')
+        ->capture_default_str();
+    command->add_option("--format", options->format, "text, markdown, csv or json")
+        ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
+        ->capture_default_str();
+    command->footer(
+        "total: everything, the slowest rank; train: in steps, the slowest rank; epoch: without initialization,\n"
+        "validation and checkpoints, mean over ranks. A step's time is a median, without the warm-up.\n"
+        "  lockstep-analyze sweep runs/b16a64 runs/b32a32 runs/b64a16\n"
+        "  lockstep-analyze sweep runs/ --by ranks,batch.micro --format csv");
+    command->callback([options, &action] { action = [options] { return run_sweep(*options); }; });
+}
+
+}  // namespace lockstep::analysis

@@ -1,0 +1,159 @@
+// The tables of a sweep, for reading and for programs.
+#include <cmath>
+#include <cstdlib>
+
+#include "analysis/sweep/sweep.hpp"
+
+namespace lockstep::analysis {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Cell number(double value) {
+    if (std::isfinite(value)) return value;
+    return {};
+}
+
+// A setting's value as a number where it is one.
+Cell value_cell(const std::string& value) {
+    if (value.empty()) return {};
+    char* end = nullptr;
+    const long long whole = std::strtoll(value.c_str(), &end, 10);
+    if (*end == '\0') return static_cast<std::int64_t>(whole);
+    const double real = std::strtod(value.c_str(), &end);
+    if (*end == '\0' && std::isfinite(real)) return real;
+    return value;
+}
+
+Json json_cell(const Cell& cell) {
+    return std::visit(
+        [](const auto& value) {
+            if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>)
+                return Json(nullptr);
+            else
+                return Json(value);
+        },
+        cell);
+}
+
+std::string best_of(const Sweep& sweep, std::size_t row) {
+    const bool time = sweep.best_by_time == row, rate = sweep.best_by_throughput == row;
+    if (time && rate) return "time, throughput";
+    return time ? "time" : rate ? "throughput" : "";
+}
+
+Cell interval_words(const Interval& interval) {
+    if (!interval.known()) return {};
+    return fmt::format("{:.2f} to {:.2f}", 1e3 * interval.low, 1e3 * interval.high);
+}
+
+Json best_json(const Sweep& sweep, const std::optional<std::size_t>& best) {
+    if (!best) return nullptr;
+    const SweepRow& row = sweep.rows[*best];
+    Json object = Json::object();
+    for (std::size_t k = 0; k < 2; ++k) object[sweep.keys[k]] = json_cell(value_cell(row.values[k]));
+    object["total_seconds"] = json_cell(number(row.total));
+    object["equal_work_seconds"] = json_cell(number(row.equal_work));
+    object["tokens_per_second"] = json_cell(number(row.tokens_per_second));
+    return object;
+}
+
+}  // namespace
+
+Table sweep_times(const Sweep& sweep) {
+    std::vector<Column> columns = {{sweep.keys[0], sweep.keys[0]},
+                                   {sweep.keys[1], sweep.keys[1]},
+                                   {"runs", "runs"},
+                                   {"total", "total, s", 2},
+                                   {"train", "train, s", 2},
+                                   {"epoch", "epoch, s", 2},
+                                   {"step", "step, ms", 2},
+                                   {"interval", "95 %, ms"},
+                                   {"rate", "tokens/s", 0},
+                                   {"best", "best by"}};
+    if (sweep.by_equal_work) columns.insert(columns.begin() + 4, {"equal", "for equal work, s", 2});
+    Table table(columns);
+    for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
+        const SweepRow& row = sweep.rows[i];
+        std::vector<Cell> cells = {value_cell(row.values[0]),
+                                   value_cell(row.values[1]),
+                                   static_cast<std::int64_t>(row.runs.size()),
+                                   number(row.total),
+                                   number(row.train),
+                                   number(row.epoch),
+                                   number(1e3 * row.step_seconds),
+                                   interval_words(row.step_interval),
+                                   number(row.tokens_per_second),
+                                   best_of(sweep, i)};
+        if (sweep.by_equal_work) cells.insert(cells.begin() + 4, number(row.equal_work));
+        table.add_row(std::move(cells));
+    }
+    return table;
+}
+
+Table sweep_phases(const Sweep& sweep) {
+    Table table({{sweep.keys[0], sweep.keys[0]},
+                 {sweep.keys[1], sweep.keys[1]},
+                 {"validation", "validation, s", 2},
+                 {"validation_mean", "a call, ms", 2},
+                 {"forward", "forward, s", 2},
+                 {"forward_mean", "a call, ms", 2},
+                 {"loss", "loss, s", 2},
+                 {"loss_mean", "a call, ms", 2},
+                 {"backward", "backward, s", 2},
+                 {"backward_mean", "a call, ms", 2}});
+    for (const SweepRow& row : sweep.rows) {
+        std::vector<Cell> cells = {value_cell(row.values[0]), value_cell(row.values[1])};
+        for (const SweepPhase& phase : {row.validation, row.forward, row.loss, row.backward}) {
+            cells.push_back(number(phase.sum));
+            cells.push_back(number(1e3 * phase.mean_per_call));
+        }
+        table.add_row(std::move(cells));
+    }
+    return table;
+}
+
+Table sweep_rows(const Sweep& sweep) {
+    std::vector<Column> columns = {{sweep.keys[0], ""}, {sweep.keys[1], ""}};
+    for (const char* name :
+         {"runs", "total_seconds", "equal_work_seconds", "train_seconds", "epoch_seconds", "validation_seconds",
+          "validation_mean_seconds", "backward_seconds", "backward_mean_seconds", "loss_seconds", "loss_mean_seconds",
+          "forward_seconds", "forward_mean_seconds", "step_seconds", "step_seconds_low", "step_seconds_high", "tokens",
+          "tokens_per_second"})
+        columns.push_back({name, ""});
+    Table table(columns);
+    for (const SweepRow& row : sweep.rows) {
+        std::vector<Cell> cells = {
+            value_cell(row.values[0]), value_cell(row.values[1]), static_cast<std::int64_t>(row.runs.size()),
+            number(row.total),         number(row.equal_work),    number(row.train),
+            number(row.epoch)};
+        for (const SweepPhase& phase : {row.validation, row.backward, row.loss, row.forward}) {
+            cells.push_back(number(phase.sum));
+            cells.push_back(number(phase.mean_per_call));
+        }
+        for (const double value :
+             {row.step_seconds, row.step_interval.low, row.step_interval.high, row.tokens, row.tokens_per_second})
+            cells.push_back(number(value));
+        table.add_row(std::move(cells));
+    }
+    return table;
+}
+
+Json json_of(const Sweep& sweep) {
+    Json object = Json::object();
+    object["keys"] = sweep.keys;
+    Json& rows = object["rows"] = Json::array();
+    const Table table = sweep_rows(sweep);
+    for (const auto& cells : table.rows()) {
+        Json row = Json::object();
+        for (std::size_t c = 0; c < cells.size(); ++c) row[table.columns()[c].name] = json_cell(cells[c]);
+        rows.push_back(std::move(row));
+    }
+    object["best_by_time"] = best_json(sweep, sweep.best_by_time);
+    object["best_by_throughput"] = best_json(sweep, sweep.best_by_throughput);
+    object["sentences"] = sweep.sentences;
+    object["remarks"] = sweep.remarks;
+    return object;
+}
+
+}  // namespace lockstep::analysis
