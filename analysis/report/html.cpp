@@ -55,7 +55,8 @@ void Html::list(const std::vector<Item>& items) {
 void Html::table(const Table& table, std::string_view caption) {
     const std::string words = escape_markup(caption);
     text_ += fmt::format(
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">\n<table>\n<caption>{}</caption>\n"
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+        "aria-label=\"{}\">\n<table>\n<caption><span>{}</span></caption>\n"
         "<thead><tr>",
         words, words);
     std::vector<const char*> alignment;

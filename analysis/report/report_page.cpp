@@ -111,9 +111,10 @@ class Writer {
             for (const std::string& remark : fit.remarks) html_.paragraph(fmt::format("{}: {}", fit.title, remark));
         }
         if (predictions.rows().empty()) return;
-        html_.table(predictions, "What the laws predict where nothing was measured");
+        html_.table(predictions, "What the laws predict");
         html_.paragraph(
-            "A prediction holds as long as nothing else changes with the ranks: the network, the placement, "
+            "A prediction takes for granted that the law holds there and that nothing else changes with the ranks: the "
+            "network, the placement, "
             "the parts' sizes in caches.",
             "soft");
     }
