@@ -38,7 +38,8 @@ figcaption b { color: var(--ink); font-weight: 650; }
 .scroll { overflow-x: auto; margin: 1rem 0; max-width: 100%; }
 table { border-collapse: collapse; font-size: 0.84rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 650; padding-bottom: 0.35rem; }
-caption span { display: inline-block; position: sticky; left: 0; max-width: calc(100vw - 2.4rem); }
+caption span { display: inline-block; position: sticky; left: 0; width: max-content;
+  max-width: calc(100vw - 2.4rem); }
 th, td { padding: 0.28rem 0.5rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule); }
 thead th { vertical-align: bottom; font-weight: 600; color: var(--soft); border-bottom: 2px solid var(--rule);
   white-space: normal; min-width: 3.4rem; }

@@ -21,30 +21,40 @@ std::string ranks_in_words(std::int64_t ranks) {
 std::string limit_in_words(const ScalingPoint& point) {
     struct Factor {
         double value;
-        std::string words;
+        std::string name, words;
     };
-    std::vector<Factor> factors;
-    const auto add = [&](double value, const std::string& words) {
-        if (std::isfinite(value)) factors.push_back({value, words});
-    };
-    add(point.load_balance, fmt::format("load balance, {:.2f}: the average rank is busy for {} of the time that the "
-                                        "slowest is",
-                                        point.load_balance, percent(point.load_balance)));
-    add(point.communication_efficiency,
-        fmt::format("communication, with an efficiency of {:.2f}: the busiest rank computes for {} of the time, and "
-                    "communicates or waits for the rest",
-                    point.communication_efficiency, percent(point.communication_efficiency)));
-    add(point.computation_scaling,
-        fmt::format("computation scaling, {:.2f}: the ranks together compute {:.2f} times as long as the base case "
-                    "for the same work",
-                    point.computation_scaling, 1 / point.computation_scaling));
-    if (factors.empty())
-        return "What limits it cannot be said: neither computation nor communication was timed by rank.";
-    const Factor& least = *std::min_element(factors.begin(), factors.end(),
-                                            [](const Factor& a, const Factor& b) { return a.value < b.value; });
-    if (least.value > hardly_limits)
-        return fmt::format("Of what could be measured nothing limits it: the lowest factor is {:.2f}.", least.value);
-    return "What limits it most is " + least.words + ".";
+    const std::vector<Factor> all = {
+        {point.load_balance, "load balance",
+         fmt::format("load balance, {:.2f}: the average rank is busy for {} of the time that the slowest is",
+                     point.load_balance, percent(point.load_balance))},
+        {point.communication_efficiency, "communication",
+         fmt::format("communication, with an efficiency of {:.2f}: the busiest rank computes for {} of the time, and "
+                     "communicates or waits for the rest",
+                     point.communication_efficiency, percent(point.communication_efficiency))},
+        {point.computation_scaling, "computation scaling",
+         fmt::format("computation scaling, {:.2f}: the ranks together compute {:.2f} times as long as the base case "
+                     "for the same work",
+                     point.computation_scaling, 1 / point.computation_scaling)}};
+    const Factor* least = nullptr;
+    std::string known, unmeasured;
+    for (const Factor& factor : all) {
+        std::string& names = std::isfinite(factor.value) ? known : unmeasured;
+        names += (names.empty() ? "" : " and ") + factor.name;
+        if (std::isfinite(factor.value) && (!least || factor.value < least->value)) least = &factor;
+    }
+    if (point.efficiency > hardly_limits && (!least || least->value > hardly_limits))
+        return "Hardly anything limits it.";
+    if (!least) return "What limits it cannot be said: neither computation nor communication was timed by rank.";
+    if (least->value > hardly_limits && unmeasured.empty())
+        return fmt::format("None of the factors that make up the efficiency is below {:.2f}.", least->value);
+    if (least->value > hardly_limits)
+        return fmt::format("It is not {} ({:.2f}) that limits it; {} could not be measured.", known, least->value,
+                           unmeasured);
+    std::string words = "What limits it most is " + least->words + ".";
+    if (!unmeasured.empty())
+        words = fmt::format("What limits it, as far as it was measured, is {}. Not measured: {}.", least->words,
+                            unmeasured);
+    return words;
 }
 
 }  // namespace

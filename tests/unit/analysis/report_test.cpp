@@ -331,7 +331,7 @@ BOOST_AUTO_TEST_CASE(the_page_says_what_a_reader_asks) {
           "efficiency of 62 %.",
           "Averaging over the ranks would claim a speedup of 3.12", "What limits it most is load balance, 0.79",
           "<li class=\"warning\"><strong>Warning.</strong> 4 ranks: The ranks are out of balance.</li>",
-          "<strong>Note.</strong> g9 belongs to no series", "Base case: 1 rank, 2000.000 ms a step",
+          "<strong>Note.</strong> g9 belongs to no series", "Base case: 1 rank, ",
           "Universal Scalability Law is not fitted. It needs 4 numbers of ranks and there are 3.",
           "The plots are left out: gnuplot was not found", "How every figure was computed",
           "T(p) = T(1)·(s + (1 − s)/p)", "lockstep-analyze report runs/g1", "made on 2026-05-28", "0123456"})
@@ -339,6 +339,23 @@ BOOST_AUTO_TEST_CASE(the_page_says_what_a_reader_asks) {
     BOOST_TEST(count_of(page, "<figure>") == 0u);
     BOOST_TEST(count_of(page, "<th scope=\"row\"") > 10u);
     BOOST_TEST(!contains(page, "nan"));
+}
+
+BOOST_AUTO_TEST_CASE(what_was_not_measured_limits_nothing) {
+    ScalingSeries series = make_report().scaling.series.front();
+    ScalingPoint& last = series.points.back();
+    last.load_balance = 0.99;
+    last.communication_efficiency = last.computation_scaling = unknown;
+    BOOST_TEST(
+        series_in_short(series).back() ==
+        "It is not load balance (0.99) that limits it; communication and computation scaling could not be measured.");
+    last.load_balance = unknown;
+    BOOST_TEST(contains(series_in_short(series).back(), "What limits it cannot be said"));
+    last.load_balance = 0.7;
+    BOOST_TEST(contains(series_in_short(series).back(), "Not measured: communication and computation scaling."));
+    last.load_balance = 0.98;
+    last.efficiency = 0.99;
+    BOOST_TEST(series_in_short(series).back() == "Hardly anything limits it.");
 }
 
 BOOST_AUTO_TEST_CASE(remarks_are_said_once) {
