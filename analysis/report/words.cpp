@@ -12,6 +12,7 @@ namespace lockstep::analysis {
 namespace {
 
 constexpr double hardly_limits = 0.97;      // a factor above it is not called a limit
+constexpr double limits_too = 0.9;          // one below it is named, though another is lower
 constexpr double claims_differ_by = 0.025;  // readings closer than this are not told apart in a sentence
 
 std::string ranks_in_words(std::int64_t ranks) {
@@ -51,6 +52,9 @@ std::string limit_in_words(const ScalingPoint& point) {
         return fmt::format("It is not {} ({:.2f}) that limits it; {} could not be measured.", known, least->value,
                            unmeasured);
     std::string words = "What limits it most is " + least->words + ".";
+    for (const Factor& factor : all)
+        if (&factor != least && factor.value < limits_too)
+            words += fmt::format(" So does {} ({:.2f}).", factor.name, factor.value);
     if (!unmeasured.empty())
         words = fmt::format("What limits it, as far as it was measured, is {}. Not measured: {}.", least->words,
                             unmeasured);
