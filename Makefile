@@ -75,6 +75,7 @@ bench:
 	cmake -S . -B build/bench $(call GENERATOR,build/bench) -DLOCKSTEP_BENCHMARKS=ON -DLOCKSTEP_TESTS=OFF $(CMAKE_FLAGS)
 	cmake --build build/bench --parallel $(JOBS)
 	build/bench/bin/bench_kernels
+	build/bench/bin/bench_analysis
 	@if nvidia-smi >/dev/null 2>&1 && [ -x build/bench/bin/bench_gpu_kernels ]; then build/bench/bin/bench_gpu_kernels; fi
 
 format:
