@@ -25,10 +25,14 @@ std::string cell_words(const Cell& cell, int decimals) {
 // Numbers, with their units or as an interval, and what is unknown.
 bool reads_as_number(const Cell& cell) {
     const auto* words = std::get_if<std::string>(&cell);
-    if (!words) return true;
-    return words->empty() || *words == dash ||
-           (words->size() < 24 && words->find_first_of("0123456789") <= 1 &&
-            words->find_first_of("0123456789") != std::string::npos);
+    if (!words || words->empty() || *words == dash) return true;
+    const std::size_t first = words->front() == '-' ? 1 : 0;
+    return words->size() < 24 && first < words->size() && (*words)[first] >= '0' && (*words)[first] <= '9';
+}
+
+// Of the first column, which may be made of names such as 2026-run.
+bool is_words(const Cell& cell) {
+    return std::holds_alternative<std::string>(cell);
 }
 
 }  // namespace
@@ -55,13 +59,15 @@ void Html::list(const std::vector<Item>& items) {
 void Html::table(const Table& table, std::string_view caption) {
     const std::string words = escape_markup(caption);
     text_ += fmt::format(
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">\n<table>\n<caption>{}</caption>\n"
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+        "aria-label=\"{}\">\n<table>\n<caption><span>{}</span></caption>\n"
         "<thead><tr>",
         words, words);
     std::vector<const char*> alignment;
     for (std::size_t c = 0; c < table.columns().size(); ++c) {
-        const bool numbers = std::all_of(table.rows().begin(), table.rows().end(),
-                                         [&](const auto& row) { return reads_as_number(row[c]); });
+        const bool numbers = std::all_of(table.rows().begin(), table.rows().end(), [&](const auto& row) {
+            return c == 0 ? !is_words(row[c]) : reads_as_number(row[c]);
+        });
         alignment.push_back(numbers ? "" : " class=\"words\"");
         text_ += fmt::format("<th scope=\"col\"{}>{}</th>", alignment[c], escape_markup(table.columns()[c].title));
     }

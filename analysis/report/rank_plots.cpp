@@ -126,7 +126,8 @@ Plot memory_plot(const Measurement& measurement, const std::string& label, const
     plot.caption =
         "The most of any step on each rank: what tensors take (allocated), what the program holds for them "
         "(reserved), and the peak.";
-    plot.script = axes("rank", what) + "set yrange [0:*]\n";
+    plot.script = axes("rank", what) + "set yrange [0:*]\nset key horizontal maxcols 3 samplen 2\n";
+    plot.height = 270;
     if (rows.size() <= most_bars) {
         plot.blocks.push_back({label, {"rank", "allocated", "reserved", "peak"}, rows});
         plot.script += fmt::format(
@@ -150,7 +151,6 @@ Plot memory_plot(const Measurement& measurement, const std::string& label, const
         if (rows.size() > most_points)
             plot.caption += " Thinned: of each stretch of ranks the lowest and the highest are drawn.";
     }
-    plot.height += legend_height(3);
     return plot;
 }
 

@@ -106,12 +106,15 @@ class Writer {
         for (const Fit& fit : series.fits) {
             if (!fit.refusal.empty()) html_.paragraph(fmt::format("{} is not fitted. {}", fit.title, fit.refusal));
             if (fit.refusal.empty() && !fit.prediction_refusal.empty())
-                html_.paragraph(fmt::format("{} predicts nothing. {}", fit.title, fit.prediction_refusal));
+                html_.paragraph(
+                    fmt::format("{} does not predict all that was asked. {}", fit.title, fit.prediction_refusal));
+            for (const std::string& remark : fit.remarks) html_.paragraph(fmt::format("{}: {}", fit.title, remark));
         }
         if (predictions.rows().empty()) return;
-        html_.table(predictions, "What the laws predict where nothing was measured");
+        html_.table(predictions, "What the laws predict");
         html_.paragraph(
-            "A prediction holds as long as nothing else changes with the ranks: the network, the placement, "
+            "A prediction takes for granted that the law holds there and that nothing else changes with the ranks: the "
+            "network, the placement, "
             "the parts' sizes in caches.",
             "soft");
     }

@@ -33,7 +33,7 @@ std::string ranks_in_words(std::int64_t ranks) {
 }
 
 std::string curve_title(const std::string& label, const Measurement& measurement) {
-    return shorten(label, 34) + ", " + ranks_in_words(measurement.ranks);
+    return shorten(label, 26) + ", " + ranks_in_words(measurement.ranks);
 }
 
 // The first most_curves of those that have something to draw, and a sentence that names the others.

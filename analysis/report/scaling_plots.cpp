@@ -109,7 +109,7 @@ constexpr const char* ideal = "lc rgb '#555555' lw 1.4 dt 3";
 double law_speedup(const Fit& fit, const ScalingSeries& series, double ranks, double value) {
     const ScalingPoint& base = series.points[series.base];
     const double seconds = is_timed(series) ? base.seconds_slowest : 1 / base.tokens_per_second;
-    if (fit.law == "gustafson") return value;
+    if (fit.law == "gustafson") return value / fit.at(static_cast<double>(base.ranks));  // it was over the fewest ranks
     if (fit.law == "universal_scalability") return value * seconds;
     const bool grows = series.kind == Kind::weak && is_timed(series);
     return seconds / value * (grows ? ranks / static_cast<double>(base.ranks) : 1);
@@ -150,7 +150,7 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
     widen(known);
     curves.add(known, fmt::format("with linespoints {}", measured), readings.measured_title);
     const Block other = block_of(series, readings.other_title, "speedup", readings.other);
-    if (other.rows.size() > 1) {
+    if (!other.rows.empty()) {
         widen(other);
         curves.add(other, fmt::format("with linespoints {}", averaged), readings.other_title);
     }
@@ -202,7 +202,7 @@ Plot efficiency_plot(const ScalingSeries& series, const std::string& suffix) {
     curves.add(block_of(series, readings.measured_title, "efficiency", readings.measured),
                fmt::format("with linespoints {}", measured), readings.measured_title);
     const Block other = block_of(series, readings.other_title, "efficiency", readings.other);
-    if (other.rows.size() > 1) curves.add(other, fmt::format("with linespoints {}", averaged), readings.other_title);
+    if (!other.rows.empty()) curves.add(other, fmt::format("with linespoints {}", averaged), readings.other_title);
     double highest = 1;
     for (const Block& block : curves.plot.blocks)
         for (const auto& row : block.rows) highest = std::max(highest, row[1]);
@@ -242,6 +242,8 @@ Plot factor_plot(const ScalingSeries& series, const std::string& suffix) {
     curves.plot.caption =
         "Global efficiency = load balance × communication efficiency × computation scaling; the lowest of the three "
         "limits the scaling. Parallel efficiency is the product of the first two.";
+    if (curves.plot.blocks.size() <= factors.size())
+        curves.plot.caption += " The factors that are not drawn could not be measured.";
     return curves.done(axes("ranks", "factor, 1 is ideal") + rank_tics(ranks) +
                        fmt::format("set yrange [0:{:g}]\n", highest * 1.08));
 }

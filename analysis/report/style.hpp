@@ -38,11 +38,14 @@ figcaption b { color: var(--ink); font-weight: 650; }
 .scroll { overflow-x: auto; margin: 1rem 0; max-width: 100%; }
 table { border-collapse: collapse; font-size: 0.84rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 650; padding-bottom: 0.35rem; }
+caption span { display: inline-block; position: sticky; left: 0; width: max-content;
+  max-width: calc(100vw - 2.4rem); }
 th, td { padding: 0.28rem 0.5rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule); }
 thead th { vertical-align: bottom; font-weight: 600; color: var(--soft); border-bottom: 2px solid var(--rule);
   white-space: normal; min-width: 3.4rem; }
-tbody th { font-weight: 500; }
-th:first-child { padding-left: 0; }
+tbody th { font-weight: 500; white-space: normal; overflow-wrap: anywhere; min-width: 3.4rem; max-width: 15rem; }
+tbody th.words { min-width: 6.5rem; }
+th:first-child { padding-left: 0; position: sticky; left: 0; background: var(--paper); }
 .words { text-align: left; }
 dt { font-weight: 650; margin-top: 0.8rem; }
 dd { margin: 0.1rem 0 0; }
@@ -56,8 +59,8 @@ code { font-family: ui-monospace, "DejaVu Sans Mono", "Liberation Mono", monospa
   body { font-size: 10pt; }
   main { max-width: none; padding: 0; }
   p, ul, dl, figcaption { max-width: none; }
-  h1, h2, h3, h4, caption { break-after: avoid; }
-  figure, tr, li, dt, ul.remarks li { break-inside: avoid; }
+  h1, h2, h3, h4, h2 + p, caption { break-after: avoid; }
+  figure, table, tr, li, dt, ul.remarks li { break-inside: avoid; }
   dt { break-after: avoid; }
   ul.remarks li.warning { border: 1px solid #000000; border-left-width: 4px; }
   .figures { display: grid; grid-template-columns: 1fr 1fr; gap: 0 8mm; }
@@ -67,6 +70,8 @@ code { font-family: ui-monospace, "DejaVu Sans Mono", "Liberation Mono", monospa
   th, td { padding: 0.6mm 1.3mm; }
   thead th { min-width: 0; }
   td.words, th.words { white-space: normal; }
+  th:first-child { position: static; }
+  caption span { position: static; max-width: none; }
 }
 )";
 

@@ -27,6 +27,30 @@ Cell interval_cell(const Interval& interval) {
     return seconds_interval(interval.low, interval.high);
 }
 
+// Without the columns that say nothing of any row.
+Table without_empty_columns(const Table& table) {
+    std::vector<std::size_t> kept;
+    std::vector<Column> columns;
+    for (std::size_t c = 0; c < table.columns().size(); ++c)
+        if (std::any_of(table.rows().begin(), table.rows().end(),
+                        [&](const auto& row) { return !std::holds_alternative<std::monostate>(row[c]); })) {
+            kept.push_back(c);
+            columns.push_back(table.columns()[c]);
+        }
+    Table shorter(columns);
+    for (const auto& row : table.rows()) {
+        std::vector<Cell> cells;
+        for (const std::size_t c : kept) cells.push_back(row[c]);
+        shorter.add_row(std::move(cells));
+    }
+    return shorter;
+}
+
+Cell seconds_cell(double seconds) {
+    if (!std::isfinite(seconds)) return {};
+    return short_seconds(seconds);
+}
+
 Cell words_or_nothing(const std::string& words) {
     if (words.empty()) return {};
     return words;
@@ -60,18 +84,20 @@ Table runs_table(const std::vector<Measurement>& measurements, const Labels& lab
             machine = fmt::format("CPU, {} threads a rank", setting(one, "threads"));
         const std::string program = setting(one, "program_version"), commit = setting(one, "commit");
         const double rate = one.tokens_per_second();
-        table.add_row({labels[i], one.ranks, one.imported ? Cell() : count_or_nothing(one.hosts),
-                       count_or_nothing(one.batch), count_or_nothing(one.accumulation),
-                       one.imported ? Cell() : Cell(static_cast<std::int64_t>(one.steps.size())),
-                       one.imported ? Cell() : Cell(one.warm_up),
-                       short_seconds(one.step_seconds()) +
-                           (one.imported && std::isfinite(one.step_seconds()) ? " (whole run)" : ""),
-                       interval_cell(one.step_interval()), std::isfinite(rate) ? Cell(std::llround(rate)) : Cell(),
-                       words_or_nothing(machine),
-                       one.imported ? std::string("imported") : program + (commit.empty() ? "" : ", " + commit),
-                       one.imported || !(one.started > 0) ? Cell() : Cell(calendar_time(one.started))});
+        table.add_row(
+            {labels[i], one.ranks, one.imported ? Cell() : count_or_nothing(one.hosts), count_or_nothing(one.batch),
+             count_or_nothing(one.accumulation),
+             one.imported ? Cell() : Cell(static_cast<std::int64_t>(one.steps.size())),
+             one.imported ? Cell() : Cell(one.warm_up),
+             one.imported && std::isfinite(one.step_seconds())
+                 ? Cell(short_seconds(one.step_seconds()) + " (whole run)")
+                 : seconds_cell(one.step_seconds()),
+             interval_cell(one.step_interval()), std::isfinite(rate) ? Cell(std::llround(rate)) : Cell(),
+             words_or_nothing(machine),
+             one.imported ? std::string("imported") : program + (commit.empty() ? "" : ", " + commit.substr(0, 8)),
+             one.imported || !(one.started > 0) ? Cell() : Cell(calendar_time(one.started))});
     }
-    return table;
+    return without_empty_columns(table);
 }
 
 Table predictions_table(const ScalingSeries& series) {
@@ -199,13 +225,12 @@ Table ranks_table(const std::vector<Measurement>& measurements, const Labels& la
             if (rank.compute > most) most = rank.compute, slowest = static_cast<std::int64_t>(r);
         }
         if (count == 0 && highest <= 0) continue;
-        table.add_row({labels[i], one.ranks, short_seconds(count > 0 ? least : unknown),
-                       short_seconds(count > 0 ? sum / static_cast<double>(count) : unknown),
-                       short_seconds(count > 0 ? most : unknown),
-                       slowest >= 0 && one.ranks > 1 ? Cell(slowest) : Cell(), bytes_cell(allocated),
-                       bytes_cell(reserved), bytes_cell(lowest), bytes_cell(highest)});
+        table.add_row({labels[i], one.ranks, seconds_cell(count > 0 ? least : unknown),
+                       seconds_cell(count > 0 ? sum / static_cast<double>(count) : unknown),
+                       seconds_cell(count > 0 ? most : unknown), slowest >= 0 && one.ranks > 1 ? Cell(slowest) : Cell(),
+                       bytes_cell(allocated), bytes_cell(reserved), bytes_cell(lowest), bytes_cell(highest)});
     }
-    return table;
+    return without_empty_columns(table);
 }
 
 }  // namespace lockstep::analysis

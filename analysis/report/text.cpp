@@ -96,7 +96,11 @@ std::string escape_markup(std::string_view text) {
 
 std::string gnuplot_string(std::string_view text) {
     std::string out = "'";
-    for (const char letter : clean_text(text)) out += letter == '\'' ? "''" : std::string(1, letter);
+    for (const char letter : clean_text(text)) {
+        // gnuplot writes > as it is, which XML forbids after two brackets.
+        if (letter == '>' && out.size() > 2 && out.compare(out.size() - 2, 2, "]]") == 0) out += ' ';
+        out += letter == '\'' ? "''" : std::string(1, letter);
+    }
     return out + "'";
 }
 
@@ -108,16 +112,30 @@ std::string gnuplot_tic(std::string_view text) {
 
 std::string shorten(std::string_view text, std::size_t most) {
     const std::vector<std::string> characters = characters_of(text);
-    std::string out;
-    if (characters.size() <= most) {
-        for (const std::string& character : characters) out += character;
-        return out;
+    // East Asian characters and pictures are about twice as wide as letters.
+    const auto width = [](const std::string& character) -> std::size_t {
+        const auto lead = static_cast<unsigned char>(character[0]);
+        return character.size() == 4 || (lead >= 0xe3 && lead <= 0xed) ? 2 : 1;
+    };
+    std::size_t whole = 0;
+    for (const std::string& character : characters) whole += width(character);
+    std::string head, tail;
+    if (whole <= most) {
+        for (const std::string& character : characters) head += character;
+        return head;
     }
-    const std::size_t tail = (most - 1) / 2, head = most - 1 - tail;
-    for (std::size_t i = 0; i < head; ++i) out += characters[i];
-    out += ellipsis;
-    for (std::size_t i = characters.size() - tail; i < characters.size(); ++i) out += characters[i];
-    return out;
+    std::size_t left = most - 1, first = 0, last = characters.size();
+    while (first < last) {
+        const bool in_front = first <= characters.size() - last;
+        const std::string& next = in_front ? characters[first] : characters[last - 1];
+        if (width(next) > left) break;
+        left -= width(next);
+        if (in_front)
+            head += next, ++first;
+        else
+            tail.insert(0, next), --last;
+    }
+    return head + ellipsis + tail;
 }
 
 std::string short_number(double value) {

@@ -14,7 +14,7 @@ std::string escape_markup(std::string_view text);
 std::string gnuplot_string(std::string_view text);
 // The same as the label of an axis' tic, where gnuplot reads % as the beginning of a number's format.
 std::string gnuplot_tic(std::string_view text);
-// At most so many characters, the middle left out.
+// At most as wide as so many letters, the middle left out.
 std::string shorten(std::string_view text, std::size_t most);
 
 // A number as a reader wants it: about three digits, a dash where it is unknown.

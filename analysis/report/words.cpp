@@ -12,6 +12,7 @@ namespace lockstep::analysis {
 namespace {
 
 constexpr double hardly_limits = 0.97;      // a factor above it is not called a limit
+constexpr double limits_too = 0.9;          // one below it is named, though another is lower
 constexpr double claims_differ_by = 0.025;  // readings closer than this are not told apart in a sentence
 
 std::string ranks_in_words(std::int64_t ranks) {
@@ -21,30 +22,43 @@ std::string ranks_in_words(std::int64_t ranks) {
 std::string limit_in_words(const ScalingPoint& point) {
     struct Factor {
         double value;
-        std::string words;
+        std::string name, words;
     };
-    std::vector<Factor> factors;
-    const auto add = [&](double value, const std::string& words) {
-        if (std::isfinite(value)) factors.push_back({value, words});
-    };
-    add(point.load_balance, fmt::format("load balance, {:.2f}: the average rank is busy for {} of the time that the "
-                                        "slowest is",
-                                        point.load_balance, percent(point.load_balance)));
-    add(point.communication_efficiency,
-        fmt::format("communication, with an efficiency of {:.2f}: the busiest rank computes for {} of the time, and "
-                    "communicates or waits for the rest",
-                    point.communication_efficiency, percent(point.communication_efficiency)));
-    add(point.computation_scaling,
-        fmt::format("computation scaling, {:.2f}: the ranks together compute {:.2f} times as long as the base case "
-                    "for the same work",
-                    point.computation_scaling, 1 / point.computation_scaling));
-    if (factors.empty())
-        return "What limits it cannot be said: neither computation nor communication was timed by rank.";
-    const Factor& least = *std::min_element(factors.begin(), factors.end(),
-                                            [](const Factor& a, const Factor& b) { return a.value < b.value; });
-    if (least.value > hardly_limits)
-        return fmt::format("Of what could be measured nothing limits it: the lowest factor is {:.2f}.", least.value);
-    return "What limits it most is " + least.words + ".";
+    const std::vector<Factor> all = {
+        {point.load_balance, "load balance",
+         fmt::format("load balance, {:.2f}: the average rank is busy for {} of the time that the slowest is",
+                     point.load_balance, percent(point.load_balance))},
+        {point.communication_efficiency, "communication",
+         fmt::format("communication, with an efficiency of {:.2f}: the busiest rank computes for {} of the time, and "
+                     "communicates or waits for the rest",
+                     point.communication_efficiency, percent(point.communication_efficiency))},
+        {point.computation_scaling, "computation scaling",
+         fmt::format("computation scaling, {:.2f}: the ranks together compute {:.2f} times as long as the base case "
+                     "for the same work",
+                     point.computation_scaling, 1 / point.computation_scaling)}};
+    const Factor* least = nullptr;
+    std::string known, unmeasured;
+    for (const Factor& factor : all) {
+        std::string& names = std::isfinite(factor.value) ? known : unmeasured;
+        names += (names.empty() ? "" : " and ") + factor.name;
+        if (std::isfinite(factor.value) && (!least || factor.value < least->value)) least = &factor;
+    }
+    if (point.efficiency > hardly_limits && (!least || least->value > hardly_limits))
+        return "Hardly anything limits it.";
+    if (!least) return "What limits it cannot be said: neither computation nor communication was timed by rank.";
+    if (least->value > hardly_limits && unmeasured.empty())
+        return fmt::format("None of the factors that make up the efficiency is below {:.2f}.", least->value);
+    if (least->value > hardly_limits)
+        return fmt::format("It is not {} ({:.2f}) that limits it; {} could not be measured.", known, least->value,
+                           unmeasured);
+    std::string words = "What limits it most is " + least->words + ".";
+    for (const Factor& factor : all)
+        if (&factor != least && factor.value < limits_too)
+            words += fmt::format(" So does {} ({:.2f}).", factor.name, factor.value);
+    if (!unmeasured.empty())
+        words = fmt::format("What limits it, as far as it was measured, is {}. Not measured: {}.", least->words,
+                            unmeasured);
+    return words;
 }
 
 }  // namespace
@@ -85,13 +99,24 @@ std::vector<Html::Item> remarks_of(const Scaling& scaling) {
     };
     const bool several = scaling.series.size() > 1;
     std::set<std::size_t> in_series;
-    for (const ScalingSeries& series : scaling.series)
+    for (const ScalingSeries& series : scaling.series) {
+        // What is said of several numbers of ranks alike is said once.
+        std::vector<std::pair<std::string, std::string>> remarks;
         for (const ScalingPoint& point : series.points) {
             in_series.insert(point.runs.begin(), point.runs.end());
-            for (const std::string& remark : point.remarks)
-                add("Warning",
-                    fmt::format("{}{}: {}", several ? series.title + ", " : "", ranks_in_words(point.ranks), remark));
+            for (const std::string& remark : point.remarks) {
+                const auto same =
+                    std::find_if(remarks.begin(), remarks.end(), [&](const auto& one) { return one.second == remark; });
+                if (same == remarks.end())
+                    remarks.emplace_back(fmt::format("{}", point.ranks), remark);
+                else
+                    same->first += fmt::format(", {}", point.ranks);
+            }
         }
+        for (const auto& [ranks, remark] : remarks)
+            add("Warning", fmt::format("{}{} rank{}: {}", several ? series.title + ", " : "", ranks,
+                                       ranks == "1" ? "" : "s", remark));
+    }
     for (std::size_t i = 0; i < scaling.measurements.size(); ++i)
         if (in_series.count(i) == 0)
             for (const std::string& remark : scaling.measurements[i].remarks)
