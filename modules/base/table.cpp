@@ -14,14 +14,16 @@ namespace {
 
 std::string readable(const Cell& cell, int decimals) {
     if (const auto* whole = std::get_if<std::int64_t>(&cell)) return with_commas(*whole);
-    if (const auto* number = std::get_if<double>(&cell)) return fmt::format("{:.{}f}", *number, decimals);
+    if (const auto* number = std::get_if<double>(&cell))
+        return std::isfinite(*number) ? fmt::format("{:.{}f}", *number, decimals) : "-";
     if (const auto* words = std::get_if<std::string>(&cell)) return *words;
     return "-";
 }
 
 std::string csv_field(const Cell& cell) {
     if (const auto* whole = std::get_if<std::int64_t>(&cell)) return fmt::format("{}", *whole);
-    if (const auto* number = std::get_if<double>(&cell)) return fmt::format("{}", *number);
+    if (const auto* number = std::get_if<double>(&cell))
+        return std::isfinite(*number) ? fmt::format("{}", *number) : "";
     if (const auto* words = std::get_if<std::string>(&cell)) {
         if (words->find_first_of(",\"\n") == std::string::npos) return *words;
         std::string quoted = "\"";
@@ -29,6 +31,12 @@ std::string csv_field(const Cell& cell) {
         return quoted + "\"";
     }
     return "";
+}
+
+// Signs, not bytes, as far as each is one column wide: fmt fills up to widths counted so.
+std::size_t width_of(const std::string& text) {
+    const auto begins_a_sign = [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; };
+    return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_a_sign));
 }
 
 bool is_number(const Cell& cell) {
@@ -40,10 +48,10 @@ std::string print_aligned(const std::vector<Column>& columns, const std::vector<
     std::vector<std::size_t> widths;
     std::vector<bool> right;
     for (std::size_t c = 0; c < columns.size(); ++c) {
-        std::size_t width = columns[c].title.size();
+        std::size_t width = width_of(columns[c].title);
         bool numeric = !rows.empty();
         for (const auto& row : rows) {
-            width = std::max(width, readable(row[c], columns[c].decimals).size());
+            width = std::max(width, width_of(readable(row[c], columns[c].decimals)));
             numeric = numeric && (is_number(row[c]) || std::holds_alternative<std::monostate>(row[c]));
         }
         widths.push_back(width);
