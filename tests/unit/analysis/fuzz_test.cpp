@@ -157,6 +157,8 @@ std::string complaint(const std::vector<std::string>& words, Outcome outcome) {
     int sentences = 0;
     for (std::string line; std::getline(lines, line);) {
         if (line.find(" warning: ") != std::string::npos) continue;
+        // HDF5 asked for what a damaged size says, and takes no for an answer.
+        if (line.find("AddressSanitizer failed to allocate") != std::string::npos) continue;
         if (line.find(" error: ") == std::string::npos) return "stderr holds '" + line + "'";
         ++sentences;
     }
