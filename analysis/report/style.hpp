@@ -69,7 +69,7 @@ code { font-family: ui-monospace, "DejaVu Sans Mono", "Liberation Mono", monospa
   table { font-size: 7.4pt; }
   th, td { padding: 0.6mm 1.3mm; }
   thead th { min-width: 0; }
-  td.words, th.words { white-space: normal; }
+  td.words, th.words { white-space: normal; min-width: 20mm; }
   th:first-child { position: static; }
   caption span { position: static; max-width: none; }
 }

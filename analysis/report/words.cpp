@@ -22,17 +22,17 @@ std::string ranks_in_words(std::int64_t ranks) {
 std::string limit_in_words(const ScalingPoint& point) {
     struct Factor {
         double value;
-        std::string name, words;
+        std::string name, title, words;
     };
     const std::vector<Factor> all = {
-        {point.load_balance, "load balance",
+        {point.load_balance, "load balance", "Load balance",
          fmt::format("load balance, {:.2f}: the average rank is busy for {} of the time that the slowest is",
                      point.load_balance, percent(point.load_balance))},
-        {point.communication_efficiency, "communication",
+        {point.communication_efficiency, "communication", "Communication",
          fmt::format("communication, with an efficiency of {:.2f}: the busiest rank computes for {} of the time, and "
                      "communicates or waits for the rest",
                      point.communication_efficiency, percent(point.communication_efficiency))},
-        {point.computation_scaling, "computation scaling",
+        {point.computation_scaling, "computation scaling", "Computation scaling",
          fmt::format("computation scaling, {:.2f}: the ranks together compute {:.2f} times as long as the base case "
                      "for the same work",
                      point.computation_scaling, 1 / point.computation_scaling)}};
@@ -54,7 +54,7 @@ std::string limit_in_words(const ScalingPoint& point) {
     std::string words = "What limits it most is " + least->words + ".";
     for (const Factor& factor : all)
         if (&factor != least && factor.value < limits_too)
-            words += fmt::format(" So does {} ({:.2f}).", factor.name, factor.value);
+            words += fmt::format(" {} ({:.2f}) limits it, too.", factor.title, factor.value);
     if (!unmeasured.empty())
         words = fmt::format("What limits it, as far as it was measured, is {}. Not measured: {}.", least->words,
                             unmeasured);

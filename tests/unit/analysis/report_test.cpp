@@ -356,7 +356,8 @@ BOOST_AUTO_TEST_CASE(what_was_not_measured_limits_nothing) {
     last.communication_efficiency = 0.8;
     last.computation_scaling = 0.6;
     BOOST_TEST(contains(series_in_short(series).back(), "What limits it most is computation scaling, 0.60"));
-    BOOST_TEST(contains(series_in_short(series).back(), "So does load balance (0.70). So does communication (0.80)."));
+    BOOST_TEST(contains(series_in_short(series).back(),
+                        "Load balance (0.70) limits it, too. Communication (0.80) limits it, too."));
     last.load_balance = last.communication_efficiency = last.computation_scaling = 0.98;
     last.efficiency = 0.99;
     BOOST_TEST(series_in_short(series).back() == "Hardly anything limits it.");
