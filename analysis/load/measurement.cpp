@@ -176,7 +176,7 @@ class Measurer {
         const PhaseMap map(file.header().regions);
         const auto kinds = communication_kinds(file.header().regions);
         const std::size_t regions = file.regions();
-        const bool detailed = file.header().detail == "phase" || file.header().detail == "layer";
+        const bool detailed = imported_.imported || file.header().detail == "phase" || file.header().detail == "layer";
         constexpr std::size_t block_bytes = std::size_t{16} << 20;
         const std::size_t block = std::max<std::size_t>(block_bytes / (ranks_ * (regions * 12 + 24)), 1);
         std::vector<double> times;
@@ -222,16 +222,17 @@ class Measurer {
             rank.peak = std::max({rank.peak, memory[r * 3 + 1], memory[r * 3 + 2]});
             if (regions == 0) continue;
             const PhaseSums own = map.sums(times + r * regions, calls + r * regions);
-            const double step = imported_.imported ? own.total() : map.step_seconds(times + r * regions);
+            const double step = imported_.imported ? roots(times + r * regions) : map.step_seconds(times + r * regions);
             bool anything = false;
             for (std::size_t p = 0; p < phase_count; ++p)
                 if (std::isfinite(own.seconds[p])) {
                     sums.run.seconds[p] += own.seconds[p];
                     sums.run.calls[p] += own.calls[p];
-                    sums.whole += own.seconds[p];
+                    if (!imported_.imported) sums.whole += own.seconds[p];
                     anything = anything || own.seconds[p] > 0;
                 }
             rank.present = rank.present || anything;
+            if (imported_.imported && std::isfinite(step)) sums.whole += step;
             if (!counts || !anything) continue;
             const bool timed_here = !detailed || own.has_step_phases() || imported_.imported;
             if (std::isfinite(step) && step > 0) {
@@ -272,12 +273,20 @@ class Measurer {
         result_.steps.push_back(sample);
     }
 
+    // A table's total: what its parts come to may be more.
+    double roots(const double* times) const {
+        Sum sum;
+        for (const auto& region : run_.header().regions)
+            if (region.parent < 0) sum.add(times[region.id]);
+        return sum.count > 0 ? sum.sum : unknown;
+    }
+
     // What a table calls compute, or what is not communication.
     double imported_compute(const PhaseSums& own, const double* times) const {
         for (const auto& region : run_.header().regions)
             if (region.path == "epoch/step/compute") return times[region.id];
         if (!measures_communication()) return unknown;
-        return own.total() - own.seconds[communication_phase];
+        return roots(times) - own.seconds[communication_phase];
     }
     bool measures_communication() const {
         const auto& regions = run_.header().regions;

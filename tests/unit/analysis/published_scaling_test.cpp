@@ -1,6 +1,8 @@
 // Published measurements, imported and analysed: what averaging over ranks claims, and what the slowest rank says.
 #define BOOST_TEST_MODULE published_scaling
 #include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <fstream>
 
 #include "unit/analysis/program.hpp"
 
@@ -116,4 +118,33 @@ BOOST_AUTO_TEST_CASE(rates_of_eight_ranks_against_two) {
     BOOST_TEST(eight["tokens_per_second_slowest"].get<double>() == 8 * 1871, boost::test_tools::tolerance(1e-12));
     BOOST_TEST(eight["efficiency_slowest_rate"].get<double>() == 8 * 1871 / 4300.0 / 4,
                boost::test_tools::tolerance(1e-9));
+}
+
+BOOST_AUTO_TEST_CASE(a_table_with_compute_and_communication_gives_the_factors) {
+    const TemporaryFolder folder("published-factors");
+    {
+        std::ofstream table(folder / "table.csv");
+        table << "run,ranks,rank,batch,total,compute,communication,forward,validation\n"
+                 "one,1,0,8,17,16,0,6,1\n"
+                 "two,2,0,8,10,9,1,3,\n"
+                 "two,2,1,8,10,7,3,20,\n";  // a part that exceeds its whole does not make the run longer
+    }
+    const Output imported = analyze(folder, "import " + (folder / "table.csv") + " --out " + (folder / "runs"));
+    BOOST_REQUIRE_MESSAGE(imported.code == 0, imported.errors);
+    const Output output = analyze(folder, "scaling " + (folder / "runs") + " --format json");
+    BOOST_REQUIRE_MESSAGE(output.code == 0, output.errors);
+    const Json two = output.json()["rows"][1];
+    const auto check = [&](const char* key, double expected) {
+        BOOST_TEST(std::abs(two[key].get<double>() - expected) < 1e-12, key << " is " << two[key]);
+    };
+    check("seconds_slowest", 10);
+    check("speedup_slowest", 1.7);
+    check("load_balance", 8.0 / 9);
+    BOOST_TEST(two["load_balance_by"] == "compute");
+    check("communication_efficiency", 0.9);
+    check("parallel_efficiency", 0.8);
+    check("computation_scaling", 1.0);
+    check("global_efficiency", 0.8);
+    check("communication_share", 0.2);
+    check("communication_ratio", 0.25);
 }
