@@ -7,6 +7,7 @@
 #include "analysis/compare/compare.hpp"
 #include "analysis/load/load.hpp"
 #include "analysis/output/page.hpp"
+#include "analysis/output/values.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 
@@ -18,11 +19,6 @@ struct Options {
     std::string slower_than;
     std::string format = "text";
 };
-
-Cell known(double value) {
-    if (std::isfinite(value)) return value;
-    return {};
-}
 
 Table run_table(const Comparison& comparison) {
     Table table(
@@ -41,7 +37,7 @@ Table run_table(const Comparison& comparison) {
     for (const ComparedRun* run : {&comparison.a, &comparison.b})
         table.add_row({std::string(run == &comparison.a ? "A" : "B"), run->name, run->ranks,
                        run->imported ? Cell() : Cell(run->steps), run->imported ? Cell() : Cell(run->warm_up),
-                       known(run->tokens_per_second),
+                       known_whole(run->tokens_per_second),
                        run->peak > 0 ? Cell(static_cast<double>(run->peak) / mib) : Cell(), known(run->loss)});
     return table;
 }
@@ -76,13 +72,12 @@ int run_compare(const Options& options) {
     const Comparison comparison = compare(runs[0], runs[1], allowed);
     std::string text;
     if (format == TableFormat::json)
-        text = json_of(comparison).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+        text = json_text(json_of(comparison));
     else if (format == TableFormat::csv)
         text = compare_rows(comparison).print(format);
     else
         text = page_of(comparison, format);
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
-        throw fault_error("the output cannot be written: {}", system_error_text());
+    print(text);
     return static_cast<int>(comparison.verdict && comparison.verdict->slower ? ExitCode::slower : ExitCode::done);
 }
 

@@ -4,24 +4,10 @@
 #include <cmath>
 
 #include "analysis/compare/compare.hpp"
+#include "analysis/output/values.hpp"
 
 namespace lockstep::analysis {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-Cell number(double value) {
-    if (std::isfinite(value)) return value;
-    return {};
-}
-
-Json json_number(double value) {
-    return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
-
-Json json_interval(const Interval& interval) {
-    return interval.known() ? Json{interval.low, interval.high} : Json(nullptr);
-}
 
 const char* name_of(Finding finding) {
     switch (finding) {
@@ -128,13 +114,13 @@ Table compare_rows(const Comparison& comparison) {
     for (const CompareRow* row : all_rows(comparison)) {
         std::vector<Cell> cells = {row->name, row->of};
         for (const Figure* figure : {&row->a, &row->b}) {
-            cells.push_back(figure->present ? number(figure->seconds) : Cell());
-            cells.push_back(number(figure->interval.low));
-            cells.push_back(number(figure->interval.high));
+            cells.push_back(figure->present ? known(figure->seconds) : Cell());
+            cells.push_back(known(figure->interval.low));
+            cells.push_back(known(figure->interval.high));
             cells.emplace_back(static_cast<std::int64_t>(figure->samples));
         }
         for (const double value : {row->difference, row->ratio, row->ratio_interval.low, row->ratio_interval.high})
-            cells.push_back(number(value));
+            cells.push_back(known(value));
         cells.emplace_back(std::string(name_of(row->finding)));
         table.add_row(std::move(cells));
     }

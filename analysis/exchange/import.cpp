@@ -7,6 +7,7 @@
 #include "analysis/command.hpp"
 #include "analysis/exchange/imported_table.hpp"
 #include "analysis/exchange/imported_trace.hpp"
+#include "analysis/output/values.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/table.hpp"
@@ -18,11 +19,6 @@ struct Options {
     std::string table, folder, format = "text";
     bool replace = false;
 };
-
-Cell cell(double value) {
-    if (std::isfinite(value)) return value;
-    return {};
-}
 
 // Each sentence once, with the runs that it is true of.
 void warn(const std::string& table, const std::vector<ImportedRun>& runs, const std::vector<std::string>& warnings) {
@@ -65,8 +61,8 @@ int run_import(const Options& options) {
                    {"remarks", "remarks"},
                    {"trace", "trace"}});
     for (const ImportedRun& run : runs)
-        written.add_row({run.name, run.ranks, static_cast<std::int64_t>(run.lines.size()), cell(run.slowest_total()),
-                         cell(run.tokens_per_second()), static_cast<std::int64_t>(run.remarks.size()),
+        written.add_row({run.name, run.ranks, static_cast<std::int64_t>(run.lines.size()), known(run.slowest_total()),
+                         known(run.tokens_per_second()), static_cast<std::int64_t>(run.remarks.size()),
                          write_imported_run(run, name, options.folder + "/" + run.name)});
     const std::string out = written.print(format);
     if (std::fwrite(out.data(), 1, out.size(), stdout) != out.size())

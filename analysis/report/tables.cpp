@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/output/values.hpp"
 #include "analysis/report/report.hpp"
 #include "analysis/report/text.hpp"
 #include "base/clock.hpp"
@@ -25,25 +26,6 @@ Cell count_or_nothing(std::int64_t count) {
 Cell interval_cell(const Interval& interval) {
     if (!interval.known()) return {};
     return seconds_interval(interval.low, interval.high);
-}
-
-// Without the columns that say nothing of any row.
-Table without_empty_columns(const Table& table) {
-    std::vector<std::size_t> kept;
-    std::vector<Column> columns;
-    for (std::size_t c = 0; c < table.columns().size(); ++c)
-        if (std::any_of(table.rows().begin(), table.rows().end(),
-                        [&](const auto& row) { return !std::holds_alternative<std::monostate>(row[c]); })) {
-            kept.push_back(c);
-            columns.push_back(table.columns()[c]);
-        }
-    Table shorter(columns);
-    for (const auto& row : table.rows()) {
-        std::vector<Cell> cells;
-        for (const std::size_t c : kept) cells.push_back(row[c]);
-        shorter.add_row(std::move(cells));
-    }
-    return shorter;
 }
 
 Cell seconds_cell(double seconds) {

@@ -7,6 +7,7 @@
 #include "analysis/command.hpp"
 #include "analysis/load/load.hpp"
 #include "analysis/output/page.hpp"
+#include "analysis/output/values.hpp"
 #include "analysis/scaling/scaling_tables.hpp"
 #include "base/table.hpp"
 
@@ -66,7 +67,7 @@ int run_scaling(const Options& options) {
     const Scaling scaling = scaling_of(load_measurements(options.load), options.scaling);
     std::string text;
     if (format == TableFormat::json) {
-        text = json_of(scaling).dump(2) + "\n";
+        text = json_text(json_of(scaling));
     } else if (format == TableFormat::csv) {
         text = scaling_rows(scaling).print(format);
     } else {
@@ -76,7 +77,7 @@ int run_scaling(const Options& options) {
         for (const std::string& remark : scaling.remarks) page.sentence(remark);
         text = page.text();
     }
-    std::fputs(text.c_str(), stdout);
+    print(text);
     return 0;
 }
 

@@ -5,25 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/output/values.hpp"
 #include "base/format.hpp"
 
 namespace lockstep::analysis {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-Cell cell(double value, double factor = 1) {
-    if (std::isfinite(value)) return value * factor;
-    return {};
-}
-
-Json number(double value) {
-    return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
-
-Json json_interval(const Interval& interval) {
-    return interval.known() ? Json{number(interval.low), number(interval.high)} : Json(nullptr);
-}
 
 const char* kind_name(Kind kind) {
     return kind == Kind::strong ? "strong" : "weak";
@@ -46,11 +32,6 @@ int decimals_for(const ScalingSeries& series, double factor) {
         if (!(least <= point.seconds_slowest)) least = point.seconds_slowest;
     least *= factor;
     return least >= 1000 ? 1 : least >= 100 ? 2 : 3;
-}
-
-Cell whole_cell(double value) {
-    if (std::isfinite(value) && std::abs(value) < 1e15) return static_cast<std::int64_t>(std::llround(value));
-    return {};
 }
 
 Cell interval_cell(const Interval& interval, double factor, int decimals) {
@@ -117,16 +98,16 @@ Table time_table(const ScalingSeries& series) {
     const double base = static_cast<double>(series.points[series.base].ranks);
     for (const ScalingPoint& point : series.points) {
         std::vector<Cell> cells = {point.ranks, static_cast<std::int64_t>(point.runs.size())};
-        if (timed) cells.push_back(cell(point.seconds_slowest, factor));
+        if (timed) cells.push_back(known(point.seconds_slowest, factor));
         if (interval) cells.push_back(interval_cell(point.seconds_interval, factor, decimals));
-        if (averaged) cells.push_back(cell(point.seconds_average, factor));
-        if (any(series, &ScalingPoint::tokens_per_second)) cells.push_back(whole_cell(point.tokens_per_second));
-        cells.push_back(cell(timed ? point.speedup_slowest : point.speedup_average));
+        if (averaged) cells.push_back(known(point.seconds_average, factor));
+        if (any(series, &ScalingPoint::tokens_per_second)) cells.push_back(known_whole(point.tokens_per_second));
+        cells.push_back(known(timed ? point.speedup_slowest : point.speedup_average));
         cells.push_back(static_cast<double>(point.ranks) / base);
-        cells.push_back(cell(point.efficiency, 100));
-        cells.push_back(cell(timed ? point.speedup_average : point.speedup_slowest));
-        cells.push_back(cell(timed ? point.efficiency_average : point.efficiency_slowest_rate, 100));
-        if (any(series, &ScalingPoint::karp_flatt)) cells.push_back(cell(point.karp_flatt, 100));
+        cells.push_back(known(point.efficiency, 100));
+        cells.push_back(known(timed ? point.speedup_average : point.speedup_slowest));
+        cells.push_back(known(timed ? point.efficiency_average : point.efficiency_slowest_rate, 100));
+        if (any(series, &ScalingPoint::karp_flatt)) cells.push_back(known(point.karp_flatt, 100));
         table.add_row(std::move(cells));
     }
     return table;
@@ -153,19 +134,19 @@ Table factor_table(const ScalingSeries& series) {
     }
     Table table(columns);
     for (const ScalingPoint& point : series.points) {
-        std::vector<Cell> cells = {point.ranks, cell(point.load_balance), {}};
+        std::vector<Cell> cells = {point.ranks, known(point.load_balance), {}};
         if (!point.load_balance_by.empty()) cells.back() = point.load_balance_by;
         if (communicated) {
-            cells.push_back(cell(point.communication_efficiency));
-            cells.push_back(cell(point.parallel_efficiency));
+            cells.push_back(known(point.communication_efficiency));
+            cells.push_back(known(point.parallel_efficiency));
         }
-        if (computed) cells.push_back(cell(point.computation_scaling));
-        if (communicated) cells.push_back(cell(point.global_efficiency));
-        if (computed) cells.push_back(cell(point.compute_seconds, factor));
+        if (computed) cells.push_back(known(point.computation_scaling));
+        if (communicated) cells.push_back(known(point.global_efficiency));
+        if (computed) cells.push_back(known(point.compute_seconds, factor));
         if (communicated) {
-            cells.push_back(cell(point.communication_seconds, factor));
-            cells.push_back(cell(point.communication_share, 100));
-            cells.push_back(cell(point.communication_ratio));
+            cells.push_back(known(point.communication_seconds, factor));
+            cells.push_back(known(point.communication_share, 100));
+            cells.push_back(known(point.communication_ratio));
         }
         table.add_row(std::move(cells));
     }
@@ -187,7 +168,7 @@ Table fit_table(const ScalingSeries& series) {
                 interval = fmt::format("{:.4g} to {:.4g}", parameter.interval.low, parameter.interval.high);
             table.add_row({first ? Cell(fit.title) : Cell(std::string()), parameter.title,
                            fmt::format("{:.4g}", parameter.value), interval,
-                           first ? cell(fit.relative_error, 100) : Cell(std::string())});
+                           first ? known(fit.relative_error, 100) : Cell(std::string())});
             first = false;
         }
     }
@@ -245,30 +226,30 @@ Table scaling_rows(const Scaling& scaling) {
                            names,
                            point.ranks,
                            series.unit,
-                           cell(point.seconds_slowest),
-                           cell(point.seconds_interval.low),
-                           cell(point.seconds_interval.high),
-                           cell(point.seconds_average),
-                           cell(point.tokens_per_second),
-                           cell(point.tokens_per_second_slowest),
-                           cell(point.speedup_slowest),
-                           cell(point.speedup_interval.low),
-                           cell(point.speedup_interval.high),
-                           cell(point.speedup_average),
-                           cell(point.efficiency),
-                           cell(point.efficiency_average),
-                           cell(point.efficiency_slowest_rate),
-                           cell(point.load_balance),
+                           known(point.seconds_slowest),
+                           known(point.seconds_interval.low),
+                           known(point.seconds_interval.high),
+                           known(point.seconds_average),
+                           known(point.tokens_per_second),
+                           known(point.tokens_per_second_slowest),
+                           known(point.speedup_slowest),
+                           known(point.speedup_interval.low),
+                           known(point.speedup_interval.high),
+                           known(point.speedup_average),
+                           known(point.efficiency),
+                           known(point.efficiency_average),
+                           known(point.efficiency_slowest_rate),
+                           known(point.load_balance),
                            point.load_balance_by.empty() ? Cell() : Cell(point.load_balance_by),
-                           cell(point.communication_efficiency),
-                           cell(point.parallel_efficiency),
-                           cell(point.computation_scaling),
-                           cell(point.global_efficiency),
-                           cell(point.compute_seconds),
-                           cell(point.communication_seconds),
-                           cell(point.communication_share),
-                           cell(point.communication_ratio),
-                           cell(point.karp_flatt),
+                           known(point.communication_efficiency),
+                           known(point.parallel_efficiency),
+                           known(point.computation_scaling),
+                           known(point.global_efficiency),
+                           known(point.compute_seconds),
+                           known(point.communication_seconds),
+                           known(point.communication_share),
+                           known(point.communication_ratio),
+                           known(point.karp_flatt),
                            steps,
                            warm_up});
         }
@@ -287,7 +268,7 @@ Json json_of(const Scaling& scaling) {
                        {"kind_reason", series.kind_reason},
                        {"unit", series.unit},
                        {"base_ranks", series.points[series.base].ranks},
-                       {"base_seconds", number(series.points[series.base].seconds_slowest)}};
+                       {"base_seconds", json_number(series.points[series.base].seconds_slowest)}};
         Json& fits = object["fits"] = Json::array();
         for (const Fit& fit : series.fits) {
             Json one = {{"law", fit.law}, {"title", fit.title}, {"formula", fit.formula}, {"source", fit.source}};
@@ -295,13 +276,13 @@ Json json_of(const Scaling& scaling) {
             Json& parameters = one["parameters"] = Json::object();
             if (fit.refusal.empty())
                 for (const Parameter& parameter : fit.parameters)
-                    parameters[parameter.name] = {{"value", number(parameter.value)},
+                    parameters[parameter.name] = {{"value", json_number(parameter.value)},
                                                   {"interval", json_interval(parameter.interval)}};
-            one["mean_relative_error"] = number(fit.relative_error);
+            one["mean_relative_error"] = json_number(fit.relative_error);
             Json& predictions = one["predictions"] = Json::array();
             for (const Prediction& prediction : fit.predictions)
                 predictions.push_back({{"ranks", prediction.ranks},
-                                       {"value", number(prediction.value)},
+                                       {"value", json_number(prediction.value)},
                                        {"interval", json_interval(prediction.interval)}});
             one["prediction_refusal"] = fit.prediction_refusal.empty() ? Json(nullptr) : Json(fit.prediction_refusal);
             fits.push_back(std::move(one));

@@ -5,6 +5,7 @@
 #include "analysis/command.hpp"
 #include "analysis/load/guard.hpp"
 #include "analysis/output/page.hpp"
+#include "analysis/output/values.hpp"
 #include "analysis/summary/summary.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -32,11 +33,6 @@ Summary summarise(const std::string& path, const Options& options) {
     wanted.ranks_of_steps = every_rank && options.per == "step";
     return {configuration_of(run), launches_of(run), status_of(run), path,
             reading(path, Reading::rows, [&] { return figures_of(run, wanted); })};
-}
-
-Cell cell(double value) {
-    if (std::isfinite(value)) return value;
-    return {};
 }
 
 // Whole where it is whole: a mean over ranks may not be.
@@ -135,7 +131,7 @@ std::string csv_of(const std::vector<Summary>& summaries, const std::string& per
                 cells.push_back(mean_cell(*line.sums, p, 1));
             }
             cells.emplace_back(line.sums->total());
-            cells.push_back(cell(line.loss));
+            cells.push_back(known(line.loss));
             cells.emplace_back(line.tokens_per_second);
             if (per == "run") cells.push_back(line.peak);
             table.add_row(std::move(cells));
@@ -165,7 +161,7 @@ void phase_tables(Page& page, const std::vector<Line>& lines, const std::string&
             mean_cells.push_back(mean_cell(*line.sums, p, millisecond));
         }
         second_cells.emplace_back(line.sums->total());
-        second_cells.push_back(cell(line.loss));
+        second_cells.push_back(known(line.loss));
         second_cells.emplace_back(line.tokens_per_second);
         seconds.add_row(std::move(second_cells));
         calls.add_row(std::move(call_cells));
@@ -256,8 +252,8 @@ void rank_table(Page& page, const RunFigures& figures) {
     constexpr double mib = 1 << 20;
     for (std::size_t r = 0; r < figures.ranks.size(); ++r) {
         const RankFigures& rank = figures.ranks[r];
-        table.add_row({static_cast<std::int64_t>(r), rank.host, rank.threads, rank.steps, cell(rank.loss_first),
-                       cell(rank.loss_last), cell(rank.loss.value()), 1e3 * mean_per_call(rank.phases, forward),
+        table.add_row({static_cast<std::int64_t>(r), rank.host, rank.threads, rank.steps, known(rank.loss_first),
+                       known(rank.loss_last), known(rank.loss.value()), 1e3 * mean_per_call(rank.phases, forward),
                        1e3 * rank.forward_median, rank.tokens_per_second(), static_cast<double>(rank.allocated) / mib,
                        static_cast<double>(rank.reserved) / mib, static_cast<double>(rank.peak) / mib});
     }

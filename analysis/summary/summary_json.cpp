@@ -1,40 +1,23 @@
 // The summary of a run as JSON.
 #include <cmath>
 
+#include "analysis/output/values.hpp"
 #include "analysis/summary/summary.hpp"
 
 namespace lockstep::analysis {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr auto forward = static_cast<std::size_t>(Phase::forward);
-
-// Numbers that are not finite have no JSON.
-Json number(double value) {
-    return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
-
-Json json_cell(const Cell& cell) {
-    return std::visit(
-        [](const auto& value) {
-            if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>)
-                return Json(nullptr);
-            else
-                return Json(value);
-        },
-        cell);
-}
 
 Json json_phases(const PhaseSums& sums, const std::array<double, phase_count>* slowest = nullptr) {
     Json phases = Json::object();
     const double total = sums.total();
     for (std::size_t p = 0; p < phase_count; ++p) {
-        Json phase = {{"seconds", number(sums.seconds[p])}, {"calls", number(sums.calls[p])}};
+        Json phase = {{"seconds", json_number(sums.seconds[p])}, {"calls", json_number(sums.calls[p])}};
         if (sums.calls[p] == std::floor(sums.calls[p])) phase["calls"] = static_cast<std::int64_t>(sums.calls[p]);
-        phase["mean_seconds"] = sums.calls[p] > 0 ? number(mean_per_call(sums, p)) : Json(nullptr);
-        phase["share"] = number(share_of(sums.seconds[p], total));
-        if (slowest) phase["slowest_seconds"] = number((*slowest)[p]);
+        phase["mean_seconds"] = sums.calls[p] > 0 ? json_number(mean_per_call(sums, p)) : Json(nullptr);
+        phase["share"] = json_number(share_of(sums.seconds[p], total));
+        if (slowest) phase["slowest_seconds"] = json_number((*slowest)[p]);
         phases[phase_names[p]] = std::move(phase);
     }
     return phases;
@@ -44,10 +27,10 @@ Json json_totals(const SpanFigures& span) {
     return {{"steps", span.steps},
             {"skipped_steps", span.skipped},
             {"tokens", span.tokens},
-            {"seconds", number(span.seconds)},
-            {"tokens_per_second", number(tokens_per_second(span))},
-            {"model_flop_per_second", number(per_second(span.model_flop, span.seconds))},
-            {"loss", number(span.loss.value())}};
+            {"seconds", json_number(span.seconds)},
+            {"tokens_per_second", json_number(tokens_per_second(span))},
+            {"model_flop_per_second", json_number(per_second(span.model_flop, span.seconds))},
+            {"loss", json_number(span.loss.value())}};
 }
 
 Json json_span(const SpanFigures& span, const char* name) {
@@ -62,33 +45,34 @@ Json json_span(const SpanFigures& span, const char* name) {
             ranks.push_back({{"rank", r},
                              {"steps", rank.steps},
                              {"phases", json_phases(rank.phases)},
-                             {"loss", number(rank.loss.value())},
-                             {"tokens_per_second", number(rank.tokens_per_second())}});
+                             {"loss", json_number(rank.loss.value())},
+                             {"tokens_per_second", json_number(rank.tokens_per_second())}});
         }
     }
     return object;
 }
 
 Json json_rank(const RankFigures& rank, std::size_t number_of_rank) {
-    return {
-        {"rank", number_of_rank},
-        {"steps", rank.steps},
-        {"tokens", number(rank.tokens)},
-        {"host", json_cell(rank.host)},
-        {"cores", json_cell(rank.cores)},
-        {"gpu", json_cell(rank.gpu)},
-        {"threads", json_cell(rank.threads)},
-        {"phases", json_phases(rank.phases)},
-        {"loss",
-         {{"first", number(rank.loss_first)}, {"last", number(rank.loss_last)}, {"mean", number(rank.loss.value())}}},
-        {"forward_latency",
-         {{"mean_seconds", number(mean_per_call(rank.phases, forward))},
-          {"median_seconds", number(rank.forward_median)}}},
-        {"tokens_per_second", number(rank.tokens_per_second())},
-        {"allocated_memory_bytes", rank.allocated},
-        {"reserved_memory_bytes", rank.reserved},
-        {"peak_memory_bytes", rank.peak},
-        {"tracing_seconds", number(rank.overhead)}};
+    return {{"rank", number_of_rank},
+            {"steps", rank.steps},
+            {"tokens", json_number(rank.tokens)},
+            {"host", json_cell(rank.host)},
+            {"cores", json_cell(rank.cores)},
+            {"gpu", json_cell(rank.gpu)},
+            {"threads", json_cell(rank.threads)},
+            {"phases", json_phases(rank.phases)},
+            {"loss",
+             {{"first", json_number(rank.loss_first)},
+              {"last", json_number(rank.loss_last)},
+              {"mean", json_number(rank.loss.value())}}},
+            {"forward_latency",
+             {{"mean_seconds", json_number(mean_per_call(rank.phases, forward))},
+              {"median_seconds", json_number(rank.forward_median)}}},
+            {"tokens_per_second", json_number(rank.tokens_per_second())},
+            {"allocated_memory_bytes", rank.allocated},
+            {"reserved_memory_bytes", rank.reserved},
+            {"peak_memory_bytes", rank.peak},
+            {"tracing_seconds", json_number(rank.overhead)}};
 }
 
 Json json_launch(const Launch& launch, const SpanFigures& span) {
@@ -117,7 +101,7 @@ Json json_of(const Summary& summary) {
     Json& totals = all["totals"] = json_totals(figures.all);
     totals["first_step"] = figures.all.first_step;
     totals["last_step"] = figures.all.last_step;
-    totals["hardware_flop_per_second"] = number(per_second(figures.hardware_flop, figures.all.seconds));
+    totals["hardware_flop_per_second"] = json_number(per_second(figures.hardware_flop, figures.all.seconds));
     Json& launches = all["launches"] = Json::array();
     for (std::size_t i = 0; i < summary.launches.size(); ++i)
         launches.push_back(json_launch(summary.launches[i], figures.launches[i]));
@@ -128,17 +112,18 @@ Json json_of(const Summary& summary) {
         peak = std::max(peak, figures.ranks[r].peak);
     }
     all["average"] = {{"phases", json_phases(figures.all.mean)},
-                      {"loss", {{"mean", number(figures.rank_loss.value())}}},
+                      {"loss", {{"mean", json_number(figures.rank_loss.value())}}},
                       {"forward_latency",
-                       {{"mean_seconds", number(mean_per_call(figures.all.mean, forward))},
-                        {"median_seconds", number(figures.forward_median)}}},
-                      {"tokens_per_second", number(tokens_per_second_of_a_rank(figures.all))},
+                       {{"mean_seconds", json_number(mean_per_call(figures.all.mean, forward))},
+                        {"median_seconds", json_number(figures.forward_median)}}},
+                      {"tokens_per_second", json_number(tokens_per_second_of_a_rank(figures.all))},
                       {"largest_peak_memory_bytes", peak}};
     Json& communication = all["communication"] = Json::object();
     for (const CommunicationKind& kind : figures.communication)
-        communication[kind.name] = {
-            {"seconds", number(kind.mean)}, {"least_seconds", number(kind.least)}, {"most_seconds", number(kind.most)}};
-    all["overhead"] = {{"seconds", number(figures.overhead)}, {"share", number(figures.overhead_share)}};
+        communication[kind.name] = {{"seconds", json_number(kind.mean)},
+                                    {"least_seconds", json_number(kind.least)},
+                                    {"most_seconds", json_number(kind.most)}};
+    all["overhead"] = {{"seconds", json_number(figures.overhead)}, {"share", json_number(figures.overhead_share)}};
     Json& epochs = all["epochs"] = Json::array();
     for (const SpanFigures& span : figures.epochs) epochs.push_back(json_span(span, "epoch"));
     Json& steps = all["steps"] = Json::array();

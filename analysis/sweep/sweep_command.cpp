@@ -7,6 +7,7 @@
 #include "analysis/command.hpp"
 #include "analysis/load/load.hpp"
 #include "analysis/output/page.hpp"
+#include "analysis/output/values.hpp"
 #include "analysis/sweep/sweep.hpp"
 #include "base/error.hpp"
 
@@ -22,7 +23,7 @@ struct Options {
 std::string page_of(const Sweep& sweep, TableFormat format) {
     Page page(format);
     page.heading(fmt::format("{} × {}", sweep.keys[0], sweep.keys[1]), true);
-    page.table(sweep_times(sweep));
+    page.table(without_empty_columns(sweep_times(sweep)));
     for (const std::string& sentence : sweep.sentences) page.sentence(sentence);
     const bool phases = std::any_of(sweep.rows.begin(), sweep.rows.end(), [](const SweepRow& row) {
         return std::isfinite(row.validation.sum) || std::isfinite(row.forward.sum) || std::isfinite(row.loss.sum) ||
@@ -30,7 +31,7 @@ std::string page_of(const Sweep& sweep, TableFormat format) {
     });
     if (phases) {
         page.heading("Phases, whole run, mean over ranks");
-        page.table(sweep_phases(sweep));
+        page.table(without_empty_columns(sweep_phases(sweep)));
     }
     if (!sweep.remarks.empty()) page.heading("Remarks");
     for (const std::string& remark : sweep.remarks) page.sentence(remark);
@@ -42,13 +43,12 @@ int run_sweep(const Options& options) {
     const Sweep sweep = sweep_of(load_measurements(options.load), options.keys);
     std::string text;
     if (format == TableFormat::json)
-        text = json_of(sweep).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+        text = json_text(json_of(sweep));
     else if (format == TableFormat::csv)
         text = sweep_rows(sweep).print(format);
     else
         text = page_of(sweep, format);
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
-        throw fault_error("the output cannot be written: {}", system_error_text());
+    print(text);
     return 0;
 }
 

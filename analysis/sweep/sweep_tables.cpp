@@ -2,17 +2,11 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "analysis/output/values.hpp"
 #include "analysis/sweep/sweep.hpp"
 
 namespace lockstep::analysis {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-Cell number(double value) {
-    if (std::isfinite(value)) return value;
-    return {};
-}
 
 // A setting's value as a number where it is one.
 Cell value_cell(const std::string& value) {
@@ -23,17 +17,6 @@ Cell value_cell(const std::string& value) {
     const double real = std::strtod(value.c_str(), &end);
     if (*end == '\0' && std::isfinite(real)) return real;
     return value;
-}
-
-Json json_cell(const Cell& cell) {
-    return std::visit(
-        [](const auto& value) {
-            if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>)
-                return Json(nullptr);
-            else
-                return Json(value);
-        },
-        cell);
 }
 
 std::string best_of(const Sweep& sweep, std::size_t row) {
@@ -52,9 +35,9 @@ Json best_json(const Sweep& sweep, const std::optional<std::size_t>& best) {
     const SweepRow& row = sweep.rows[*best];
     Json object = Json::object();
     for (std::size_t k = 0; k < 2; ++k) object[sweep.keys[k]] = json_cell(value_cell(row.values[k]));
-    object["total_seconds"] = json_cell(number(row.total));
-    object["equal_work_seconds"] = json_cell(number(row.equal_work));
-    object["tokens_per_second"] = json_cell(number(row.tokens_per_second));
+    object["total_seconds"] = json_cell(known(row.total));
+    object["equal_work_seconds"] = json_cell(known(row.equal_work));
+    object["tokens_per_second"] = json_cell(known(row.tokens_per_second));
     return object;
 }
 
@@ -69,7 +52,7 @@ Table sweep_times(const Sweep& sweep) {
                                    {"epoch", "epoch, s", 2},
                                    {"step", "step, ms", 2},
                                    {"interval", "95 %, ms"},
-                                   {"rate", "tokens/s", 0},
+                                   {"rate", "tokens/s"},
                                    {"best", "best by"}};
     if (sweep.by_equal_work) columns.insert(columns.begin() + 4, {"equal", "for equal work, s", 2});
     Table table(columns);
@@ -78,14 +61,14 @@ Table sweep_times(const Sweep& sweep) {
         std::vector<Cell> cells = {value_cell(row.values[0]),
                                    value_cell(row.values[1]),
                                    static_cast<std::int64_t>(row.runs.size()),
-                                   number(row.total),
-                                   number(row.train),
-                                   number(row.epoch),
-                                   number(1e3 * row.step_seconds),
+                                   known(row.total),
+                                   known(row.train),
+                                   known(row.epoch),
+                                   known(1e3 * row.step_seconds),
                                    interval_words(row.step_interval),
-                                   number(row.tokens_per_second),
+                                   known_whole(row.tokens_per_second),
                                    best_of(sweep, i)};
-        if (sweep.by_equal_work) cells.insert(cells.begin() + 4, number(row.equal_work));
+        if (sweep.by_equal_work) cells.insert(cells.begin() + 4, known(row.equal_work));
         table.add_row(std::move(cells));
     }
     return table;
@@ -105,8 +88,8 @@ Table sweep_phases(const Sweep& sweep) {
     for (const SweepRow& row : sweep.rows) {
         std::vector<Cell> cells = {value_cell(row.values[0]), value_cell(row.values[1])};
         for (const SweepPhase& phase : {row.validation, row.forward, row.loss, row.backward}) {
-            cells.push_back(number(phase.sum));
-            cells.push_back(number(1e3 * phase.mean_per_call));
+            cells.push_back(known(phase.sum));
+            cells.push_back(known(1e3 * phase.mean_per_call));
         }
         table.add_row(std::move(cells));
     }
@@ -125,15 +108,15 @@ Table sweep_rows(const Sweep& sweep) {
     for (const SweepRow& row : sweep.rows) {
         std::vector<Cell> cells = {
             value_cell(row.values[0]), value_cell(row.values[1]), static_cast<std::int64_t>(row.runs.size()),
-            number(row.total),         number(row.equal_work),    number(row.train),
-            number(row.epoch)};
+            known(row.total),          known(row.equal_work),     known(row.train),
+            known(row.epoch)};
         for (const SweepPhase& phase : {row.validation, row.backward, row.loss, row.forward}) {
-            cells.push_back(number(phase.sum));
-            cells.push_back(number(phase.mean_per_call));
+            cells.push_back(known(phase.sum));
+            cells.push_back(known(phase.mean_per_call));
         }
         for (const double value :
              {row.step_seconds, row.step_interval.low, row.step_interval.high, row.tokens, row.tokens_per_second})
-            cells.push_back(number(value));
+            cells.push_back(known(value));
         table.add_row(std::move(cells));
     }
     return table;

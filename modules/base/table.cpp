@@ -94,6 +94,11 @@ nlohmann::ordered_json json_object(const std::vector<Column>& columns, const std
     return object;
 }
 
+// Names that are not UTF-8 lose what is not.
+std::string json_text(const nlohmann::ordered_json& json) {
+    return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
 }  // namespace
 
 TableFormat table_format(std::string_view name) {
@@ -124,12 +129,12 @@ std::string Table::print(TableFormat format) const {
     }
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
     for (const auto& row : rows_) all.push_back(json_object(columns_, row));
-    return all.dump(2) + "\n";
+    return json_text(all);
 }
 
 std::string Table::print_object() const {
     LOCKSTEP_ASSERT(!rows_.empty());
-    return json_object(columns_, rows_[0]).dump(2) + "\n";
+    return json_text(json_object(columns_, rows_[0]));
 }
 
 }  // namespace lockstep

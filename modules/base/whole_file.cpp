@@ -18,6 +18,15 @@ std::string host_name() {
 }
 
 bool write_whole_file(const std::string& path, const std::string& text) {
+    // What is no file (/dev/stdout, a pipe) is written to, never replaced.
+    std::error_code none;
+    const bool special = std::filesystem::exists(path, none) && !std::filesystem::is_regular_file(path, none);
+    if (special) {
+        std::ofstream stream(path, std::ios::binary);
+        stream << text;
+        stream.close();
+        return !stream.fail();
+    }
     const std::string beside = fmt::format("{}.{}-{}.tmp", path, host_name(), getpid());
     std::ofstream file(beside, std::ios::binary);
     file << text;

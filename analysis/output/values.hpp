@@ -1,0 +1,30 @@
+// Numbers that may be unknown, as cells and as JSON, and how both are printed.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "analysis/metrics/statistics.hpp"
+#include "base/table.hpp"
+
+namespace lockstep::analysis {
+
+using Json = nlohmann::ordered_json;
+
+// Nothing where the value is not finite.
+Cell known(double value, double factor = 1);
+Cell known_whole(double value);  // rounded
+Json json_number(double value);
+Json json_cell(const Cell& cell);
+Json json_interval(const Interval& interval);  // [low, high]
+
+// With a newline at the end. Names that are not UTF-8 lose what is not.
+std::string json_text(const Json& json);
+
+// Without the columns that say nothing of any row.
+Table without_empty_columns(const Table& table);
+
+// To stdout; throws where it cannot be written.
+void print(const std::string& text);
+
+}  // namespace lockstep::analysis
