@@ -30,7 +30,7 @@ void add_load_options(CLI::App& command, LoadOptions& options) {
     command.add_option("RUN", options.runs, "run folders, trace files, or folders of run folders")->required();
     command
         .add_option("--warm-up", options.measure.warm_up,
-                    "steps left out at the beginning of each launch [10, at most a fifth of them]")
+                    "steps left out at the beginning of each launch [9, at most a fifth of them]")
         ->check(CLI::NonNegativeNumber);
 }
 
@@ -48,6 +48,13 @@ std::vector<std::string> expand_runs(const std::vector<std::string>& paths) {
             add(path);
         else
             for (const std::string& run : inside) add(run);
+    }
+    // A run's folder holds its files: each counts once.
+    for (const std::string& path : all) {
+        std::error_code problem;
+        const fs::path whole = fs::weakly_canonical(path, problem);
+        if (!problem && !fs::is_directory(whole, problem) && seen.count(whole.parent_path().string()) != 0)
+            throw usage_error("{} is part of a run that is given, too: {}", path, whole.parent_path().string());
     }
     return all;
 }

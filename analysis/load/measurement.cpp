@@ -16,7 +16,8 @@ constexpr auto communication_phase = static_cast<std::size_t>(Phase::communicati
 constexpr auto forward_phase = static_cast<std::size_t>(Phase::forward);
 constexpr std::array<Phase, 3> outside_steps = {Phase::initialization, Phase::validation, Phase::checkpoint};
 constexpr std::size_t most_cells = 128;  // rows and columns of a heat map
-constexpr std::int64_t usual_warm_up = 10;
+constexpr std::int64_t usual_warm_up = 9;
+constexpr std::int64_t fewest_timed_steps = 6;  // for shares of compute and communication, where steps are sampled
 constexpr std::int64_t fewest_per_warm_up = 5;  // steps of a launch for each step left out
 
 bool is_outside_steps(std::size_t phase) {
@@ -182,6 +183,7 @@ class Measurer {
         std::vector<double> times;
         std::vector<std::uint32_t> calls;
         std::vector<std::uint64_t> memory;
+        disturbed_ = false;
         if (!imported_.imported) checks_.begin_part(file);
         for (std::size_t first = 0; first < part.rows; first += block) {
             const std::size_t count = std::min(block, part.rows - first);
@@ -192,11 +194,31 @@ class Measurer {
                 const trace::StepRow& row = file.steps()[first + i];
                 const double* of_step = times.data() + i * ranks_ * regions;
                 if (!imported_.imported) checks_.row(row, of_step);
-                add_row(row, map, kinds, of_step, calls.data() + i * ranks_ * regions, memory.data() + i * ranks_ * 3,
-                        regions, selection.counts(p, first + i), detailed);
+                const std::uint32_t* called = calls.data() + i * ranks_ * regions;
+                bool counts = selection.counts(p, first + i);
+                if (counts && disturbed_) {
+                    counts = false;
+                    ++result_.disturbed;
+                }
+                add_row(row, map, kinds, of_step, called, memory.data() + i * ranks_ * 3, regions, counts, detailed);
+                disturbed_ = disturbs(file.header().regions, called);
             }
         }
         if (!imported_.imported) checks_.events(file.read_events());
+    }
+
+    // Whether a checkpoint or a validation followed a step: ranks come back from it at different times, and wait for
+    // each other in the next step. Where one follows every step, that is how the run was.
+    bool disturbs(const std::vector<trace::RegionRow>& regions, const std::uint32_t* calls) const {
+        if (imported_.imported || ranks_ < 2) return false;
+        for (const char* name : {"checkpoint", "validation"}) {
+            if (result_.setting_number(std::string(name) + ".every") == 1) continue;
+            for (const auto& region : regions)
+                if (region.path == name)
+                    for (std::size_t r = 0; r < ranks_; ++r)
+                        if (calls[r * regions.size() + static_cast<std::size_t>(region.id)] > 0) return true;
+        }
+        return false;
     }
 
     void add_row(const trace::StepRow& row, const PhaseMap& map,
@@ -211,7 +233,7 @@ class Measurer {
         sample.tokens = static_cast<double>(row.tokens);
         sample.loss = row.loss;
         std::array<Sum, phase_count> phases;
-        Sum own_seconds, compute, communication;
+        Sum compute, communication;
         double longest = 0;
         bool timed = false;
         for (std::size_t r = 0; r < ranks_; ++r) {
@@ -236,7 +258,6 @@ class Measurer {
             if (!counts || !anything) continue;
             const bool timed_here = !detailed || own.has_step_phases() || imported_.imported;
             if (std::isfinite(step) && step > 0) {
-                own_seconds.add(step);
                 longest = std::max(longest, step);
                 sums.seconds.add(step);
             }
@@ -262,9 +283,6 @@ class Measurer {
         if (!counts) return;
         sample.slowest = imported_.imported ? (longest > 0 ? longest : unknown) : row.seconds;
         if (!(std::isfinite(sample.slowest) && sample.slowest > 0)) sample.slowest = unknown;
-        // A rank's own time is the step's, less what it ended before the last.
-        if (own_seconds.count > 0)
-            sample.average = imported_.imported ? own_seconds.mean() : sample.slowest - (longest - own_seconds.mean());
         sample.compute = compute.mean();
         sample.communication = communication.mean();
         for (std::size_t p = 0; p < phase_count; ++p) sample.phases[p] = timed ? phases[p].mean() : unknown;
@@ -319,6 +337,7 @@ class Measurer {
             for (const auto& [kind, seconds] : kind_sums_)
                 result_.communication_kinds[kind] =
                     seconds / static_cast<double>(result_.timed_steps) / static_cast<double>(present_);
+        shorten_heat();
         take_imported_rates();
         take_accumulation();
         for (StepSample& sample : result_.steps)
@@ -327,6 +346,20 @@ class Measurer {
                 if (!imported_.imported) sample.compute = unknown;
             }
         remark();
+    }
+
+    // Without the columns in which no step was timed.
+    void shorten_heat() {
+        HeatMap& heat = result_.heat;
+        HeatMap shorter;
+        shorter.first_rank = heat.first_rank;
+        std::vector<std::size_t> kept;
+        for (std::size_t c = 0; c < columns_; ++c)
+            if (heat.first_step[c] != 0) kept.push_back(c);
+        for (const std::size_t c : kept) shorter.first_step.push_back(heat.first_step[c]);
+        for (std::size_t row = 0; row < rows_; ++row)
+            for (const std::size_t c : kept) shorter.seconds.push_back(heat.seconds[row * columns_ + c]);
+        heat = std::move(shorter);
     }
 
     void take_imported_rates() {
@@ -381,11 +414,29 @@ class Measurer {
         if (!result_.imported && result_.timed_steps > 0 &&
             result_.timed_steps < static_cast<std::int64_t>(result_.steps.size()))
             remarks.push_back(fmt::format(
-                "In {} of {} steps the phases overlapped and were not timed one by one: compute, communication and "
-                "phases are of the other {}, which are slower.",
+                "In {} of {} steps the phases overlapped and were not timed one by one: shares of compute and "
+                "communication, and phases, are of the other {}, which are slower.",
                 static_cast<std::int64_t>(result_.steps.size()) - result_.timed_steps, result_.steps.size(),
                 result_.timed_steps));
         if (imported_.imported) return;
+        const auto& detail = run_.header().detail;
+        if (result_.timed_steps == 0 && !result_.steps.empty() && detail != "step")
+            remarks.push_back(
+                "In no step that counts were the phases timed one by one: compute and communication are not known; "
+                "--sync phase times every step.");
+        else if (result_.timed_steps < static_cast<std::int64_t>(result_.steps.size()) &&
+                 result_.timed_steps < fewest_timed_steps && result_.timed_steps > 0)
+            remarks.push_back(fmt::format(
+                "The phases of only {} steps were timed: too few for compute and communication; --sync phase times "
+                "every step.",
+                result_.timed_steps));
+        double missing = 0;  // a damaged file's numbers are beyond integers
+        for (std::size_t i = 1; i < result_.losses.size(); ++i)
+            missing += std::max(
+                static_cast<double>(result_.losses[i].first) - static_cast<double>(result_.losses[i - 1].first) - 1,
+                0.0);
+        if (missing > 0)
+            remarks.push_back(fmt::format("{:.0f} steps between the first and the last are in no trace.", missing));
         for (const std::string& sentence : checks_.remarks()) remarks.push_back(sentence);
     }
 
@@ -397,6 +448,7 @@ class Measurer {
     std::vector<RankSums> sums_;
     std::map<std::string, double> kind_sums_;
     double tokens_ = 0;
+    bool disturbed_ = false;  // the row before ended with a checkpoint or a validation
 };
 
 std::vector<double> of_steps(const Measurement& measurement, double StepSample::*member) {
@@ -412,7 +464,19 @@ double Measurement::step_seconds() const {
 }
 
 double Measurement::average_step_seconds() const {
-    return median(of_steps(*this, &StepSample::average));
+    Sum own;
+    double longest = 0;
+    for (const RankMeasurement& one : rank) {
+        own.add(one.seconds);
+        longest = std::max(longest, one.seconds);
+    }
+    if (whole || longest <= 0 || own.count != ranks) return unknown;
+    return step_seconds() * own.mean() / longest;
+}
+
+double Measurement::step_tokens() const {
+    const double tokens = mean(of_steps(*this, &StepSample::tokens));
+    return tokens > 0 ? tokens : unknown;
 }
 
 Interval Measurement::step_interval() const {
@@ -431,11 +495,20 @@ double Measurement::tokens_per_second() const {
 }
 
 double Measurement::compute_seconds() const {
-    return mean(of_steps(*this, &StepSample::compute));
+    return part_of_step(&StepSample::compute);
 }
 
 double Measurement::communication_seconds() const {
-    return mean(of_steps(*this, &StepSample::communication));
+    return part_of_step(&StepSample::communication);
+}
+
+double Measurement::part_of_step(double StepSample::*part) const {
+    if (timed_steps < static_cast<std::int64_t>(steps.size()) && timed_steps < fewest_timed_steps) return unknown;
+    const double value = mean(of_steps(*this, part));
+    if (imported) return value;
+    const double whole_step =
+        mean(of_steps(*this, &StepSample::compute)) + mean(of_steps(*this, &StepSample::communication));
+    return whole_step > 0 ? step_seconds() * value / whole_step : unknown;
 }
 
 double Measurement::setting_number(const std::string& key) const {

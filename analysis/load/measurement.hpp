@@ -16,7 +16,8 @@
 namespace lockstep::analysis {
 
 struct MeasureOptions {
-    // Steps left out at the beginning of each launch; -1: 10, but at most a fifth of that launch's steps.
+    // Steps left out at the beginning of each launch; -1: 9, but at most a fifth of that launch's steps. (The 10th is
+    // the first whose phases are timed on a GPU.)
     std::int64_t warm_up = -1;
 };
 
@@ -24,7 +25,6 @@ struct MeasureOptions {
 struct StepSample {
     std::int64_t step = 0;
     double slowest = unknown;  // seconds of the slowest rank: how long the step took
-    double average = unknown;  // mean over ranks of each rank's own time: what averaging would say it took
     double tokens = 0, loss = unknown;
     double compute = unknown, communication = unknown;  // seconds, mean over ranks
     // Seconds, mean over ranks; NaN in a step whose phases were not timed one by one (most steps on a GPU).
@@ -61,9 +61,10 @@ struct Measurement {
     std::int64_t batch = 0;         // sequences a step; 0: unknown
     std::int64_t accumulation = 0;  // micro-batches a step on each rank; 0: unknown
 
-    std::vector<StepSample> steps;                        // those that count
-    std::int64_t warm_up = 0;                             // steps left out as warm-up
-    std::int64_t timed_steps = 0;                         // of those that count: with phases timed one by one
+    std::vector<StepSample> steps;  // those that count
+    std::int64_t disturbed = 0;     // steps left out since a checkpoint or a validation had just ended
+    std::int64_t warm_up = 0;       // steps left out as warm-up
+    std::int64_t timed_steps = 0;   // of those that count: with phases timed one by one
     std::vector<std::pair<std::int64_t, double>> losses;  // of every step, warm-up too
     std::vector<RankMeasurement> rank;                    // [ranks]
     std::map<std::string, double> communication_kinds;    // data, tensor, pipeline …: seconds a step, mean over ranks
@@ -76,13 +77,18 @@ struct Measurement {
     double imported_tokens_per_second = unknown;
     std::vector<std::string> remarks;  // what a reader must know to believe the figures
 
-    double step_seconds() const;          // median of the slowest rank's
-    double average_step_seconds() const;  // median of the ranks' averages
-    Interval step_interval() const;       // 95 %, of the median; unknown below 6 steps
-    double tokens_per_second() const;     // all tokens ÷ sum of the slowest rank's seconds, or the table's rate
-    // Seconds a step, mean over ranks and steps.
+    double step_seconds() const;  // median of the slowest rank's
+    // What averaging over ranks would say: the above times mean ÷ largest of the ranks' own times, unknown unless each
+    // rank has one.
+    double average_step_seconds() const;
+    Interval step_interval() const;    // 95 %, of the median; unknown below 6 steps
+    double step_tokens() const;        // mean; of an imported run all; unknown where none are given
+    double tokens_per_second() const;  // all tokens ÷ sum of the slowest rank's seconds, or the table's rate
+    // Seconds a step, mean over ranks: the median step divided as the steps are whose phases were timed. Unknown where
+    // too few of them were.
     double compute_seconds() const;
     double communication_seconds() const;
+    double part_of_step(double StepSample::*part) const;
     double setting_number(const std::string& key) const;  // NaN where it is no number
 };
 

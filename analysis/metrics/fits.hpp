@@ -42,6 +42,7 @@ struct Fit {
     double relative_error = unknown;   // mean over points of |fitted − measured| ÷ measured
     std::function<double(double)> at;  // the fitted law at a number of ranks
     // At each number of ranks asked for; without those where that would be guessing, and why, in one sentence or more.
+    std::string unit;  // of `at` and the predictions, as a reader says it; set by who gives the points
     std::vector<Prediction> predictions;
     std::string prediction_refusal;
     std::vector<std::string> remarks;  // a parameter held at its bound, a peak too far away to be believed

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "base/error.hpp"
@@ -13,16 +14,18 @@
 namespace lockstep::analysis {
 namespace {
 
-// Ranks whose own times differ by no more wait for each other within them: then their times say nothing of balance.
-constexpr double same_time_share = 0.01;
 constexpr double superlinear = 1.005;     // an efficiency above it is remarked upon
+constexpr double noisy = 0.1;             // so much more is the mean than the median of steps that are
+constexpr double does_not_fit = 0.2;      // a mean error of a law above it
 constexpr double out_of_balance = 0.9;    // and a load balance below it
 constexpr double same_work_share = 0.98;  // a rank with less than this of an equal share of the base's time
 
+// Of every rank, or nothing: what some of the ranks did says nothing of all.
 std::vector<double> of_ranks(const Measurement& run, double RankMeasurement::*member) {
     std::vector<double> values;
     for (const RankMeasurement& rank : run.rank)
         if (rank.present && std::isfinite(rank.*member) && rank.*member > 0) values.push_back(rank.*member);
+    if (values.size() != run.rank.size() || run.whole) values.clear();
     return values;
 }
 
@@ -42,47 +45,45 @@ bool only_rates(const Measurement& run) {
     return !std::isfinite(run.step_seconds());
 }
 
+std::string seconds_words(double seconds) {
+    if (seconds < 1) return fmt::format("{:.3f} ms", 1e3 * seconds);
+    return fmt::format("{:.2f} s", seconds);
+}
+
 // What one run says by itself.
 ScalingPoint point_of(const Measurement& run, std::size_t index) {
     ScalingPoint point;
     point.runs = {index};
     point.ranks = run.ranks;
     point.seconds_slowest = run.step_seconds();
-    point.seconds_average = run.whole ? unknown : run.average_step_seconds();
+    point.seconds_average = run.average_step_seconds();
     point.seconds_interval = run.step_interval();
-    point.tokens_per_second = run.tokens_per_second();
     point.compute_seconds = run.compute_seconds();
     point.communication_seconds = run.communication_seconds();
+    point.tokens_per_second = run.imported ? run.tokens_per_second() : ratio(run.step_tokens(), point.seconds_slowest);
     const std::vector<double> seconds = of_ranks(run, &RankMeasurement::seconds),
                               compute = of_ranks(run, &RankMeasurement::compute),
                               rates = of_ranks(run, &RankMeasurement::tokens_per_second);
-    if (rates.size() == run.rank.size() && only_rates(run))
+    if (!rates.empty() && only_rates(run))
         point.tokens_per_second_slowest = static_cast<double>(run.ranks) * smallest(rates);
-    if (!run.whole && run.ranks > 1) {
-        const bool differ = !seconds.empty() && smallest(seconds) < (1 - same_time_share) * largest(seconds);
-        if (run.imported && differ) {
-            point.load_balance = mean(seconds) / largest(seconds);
-            point.load_balance_by = "time";
-        } else if (!compute.empty()) {
-            point.load_balance = mean(compute) / largest(compute);
-            point.load_balance_by = "compute";
-        } else if (!seconds.empty() && run.imported) {
-            point.load_balance = mean(seconds) / largest(seconds);
-            point.load_balance_by = "time";
-        } else if (!rates.empty() && only_rates(run)) {
-            point.load_balance = smallest(rates) / harmonic_mean(rates);
-            point.load_balance_by = "rate";
-        }
-    } else if (run.ranks == 1) {
-        point.load_balance = 1;
-        point.load_balance_by = compute.empty() ? "time" : "compute";
+    if (run.imported && !seconds.empty()) point.load_balance_time = mean(seconds) / largest(seconds);
+    if (!compute.empty() && std::isfinite(point.compute_seconds)) {
+        point.load_balance = mean(compute) / largest(compute);
+        point.load_balance_by = "compute";
+    } else if (std::isfinite(point.load_balance_time)) {
+        point.load_balance = point.load_balance_time;
+        point.load_balance_by = "time";
+    } else if (!rates.empty() && only_rates(run)) {
+        point.load_balance = smallest(rates) / harmonic_mean(rates);
+        point.load_balance_by = "rate";
     }
-    // Parts and whole of the same steps: on a GPU those whose phases were timed.
-    if (std::isfinite(point.communication_seconds) && !compute.empty()) {
-        const double whole = run.imported ? largest(seconds) : point.compute_seconds + point.communication_seconds;
-        point.parallel_efficiency = ratio(mean(compute), whole);
-        point.communication_efficiency = ratio(point.parallel_efficiency, point.load_balance);
-        const double own = run.imported ? mean(seconds) : whole;
+    // Of an imported run the whole is the slowest rank's time, of steps what compute and communication come to.
+    if (std::isfinite(point.communication_seconds) && std::isfinite(point.compute_seconds)) {
+        const double whole = run.imported ? point.seconds_slowest : point.compute_seconds + point.communication_seconds;
+        point.parallel_efficiency = ratio(point.compute_seconds, whole);
+        if (point.load_balance_by == "compute")
+            point.communication_efficiency = ratio(point.parallel_efficiency, point.load_balance);
+        const double own = run.imported && !seconds.empty() ? mean(seconds) : whole;
         point.communication_share = ratio(point.communication_seconds, own);
         point.communication_ratio = ratio(point.communication_seconds, point.compute_seconds);
     }
@@ -97,7 +98,7 @@ ScalingPoint merge(const std::vector<ScalingPoint>& points) {
     for (const ScalingPoint& point : points) merged.runs.push_back(point.runs.front());
     for (double ScalingPoint::*member :
          {&ScalingPoint::seconds_slowest, &ScalingPoint::seconds_average, &ScalingPoint::tokens_per_second,
-          &ScalingPoint::tokens_per_second_slowest, &ScalingPoint::load_balance,
+          &ScalingPoint::tokens_per_second_slowest, &ScalingPoint::load_balance, &ScalingPoint::load_balance_time,
           &ScalingPoint::communication_efficiency, &ScalingPoint::parallel_efficiency, &ScalingPoint::compute_seconds,
           &ScalingPoint::communication_seconds, &ScalingPoint::communication_share,
           &ScalingPoint::communication_ratio}) {
@@ -105,18 +106,21 @@ ScalingPoint merge(const std::vector<ScalingPoint>& points) {
         for (const ScalingPoint& point : points) values.push_back(point.*member);
         merged.*member = median(values);
     }
-    // Runs differ by more than the steps within one: the whole span that they say.
-    std::vector<double> low, high;
-    for (const ScalingPoint& point : points) {
-        low.push_back(point.seconds_interval.known() ? point.seconds_interval.low : point.seconds_slowest);
-        high.push_back(point.seconds_interval.known() ? point.seconds_interval.high : point.seconds_slowest);
-    }
-    merged.seconds_interval = {smallest(low), largest(high)};
+    // Runs differ by more than the steps within one do: the interval is of their medians.
+    std::vector<double> medians;
+    for (const ScalingPoint& point : points) medians.push_back(point.seconds_slowest);
+    merged.seconds_interval = median_interval(medians);
+    if (smallest(medians) > 0)
+        merged.remarks.push_back(fmt::format("The {} runs take {} to {}.", points.size(),
+                                             seconds_words(smallest(medians)), seconds_words(largest(medians))));
     return merged;
 }
 
-// How much more work a step of `run` does than one of `base`; 1 where batches are not known.
+// How much more work a step of `run` does than one of `base`, of imported runs the whole run: by tokens, or, where they
+// are not known, by the batch; 1 where that is not known either.
 double work_ratio(const Measurement& run, const Measurement& base) {
+    const double by_tokens = ratio(run.step_tokens(), base.step_tokens());
+    if (by_tokens > 0) return by_tokens;
     if (run.batch == 0 || base.batch == 0) return 1;
     return static_cast<double>(run.batch) / static_cast<double>(base.batch);
 }
@@ -131,8 +135,6 @@ void compare_with_base(ScalingPoint& point, const ScalingPoint& base, Kind kind,
             return std::isfinite(one.seconds_average) ? one.seconds_average : one.seconds_slowest;
         };
         if (std::isfinite(point.seconds_average)) point.speedup_average = work * ratio(average(base), average(point));
-        point.speedup_interval = {work * ratio(base.seconds_interval.low, point.seconds_interval.high),
-                                  work * ratio(base.seconds_interval.high, point.seconds_interval.low)};
         point.efficiency = point.speedup_slowest / ranks;
         point.efficiency_average = point.speedup_average / ranks;
     } else {
@@ -147,13 +149,23 @@ void compare_with_base(ScalingPoint& point, const ScalingPoint& base, Kind kind,
     point.computation_scaling = work * ratio(base.compute_seconds * static_cast<double>(base.ranks),
                                              point.compute_seconds * static_cast<double>(point.ranks));
     point.global_efficiency = point.parallel_efficiency * point.computation_scaling;
-    if (kind == Kind::strong && ranks > 1 && point.speedup_slowest > 0)
-        point.karp_flatt = (1 / point.speedup_slowest - 1 / ranks) / (1 - 1 / ranks);
+    const double speedup = timed ? point.speedup_slowest : point.speedup_average;
+    if (kind == Kind::strong && ranks > 1 && speedup > 0)
+        point.karp_flatt = (1 / speedup - 1 / ranks) / (1 - 1 / ranks);
 }
 
-std::string seconds_words(double seconds) {
-    if (seconds < 1) return fmt::format("{:.3f} ms", 1e3 * seconds);
-    return fmt::format("{:.2f} s", seconds);
+std::vector<double> slowest_of_steps(const Measurement& run) {
+    std::vector<double> values;
+    for (const StepSample& step : run.steps) values.push_back(step.slowest);
+    return values;
+}
+
+// Of work · T(base) ÷ T, by resampling the steps of both.
+Interval speedup_interval(const Measurement& base, const Measurement& run, double work) {
+    constexpr std::uint64_t seed = 1;
+    return bootstrap_interval(
+        {slowest_of_steps(base), slowest_of_steps(run)},
+        [work](const auto& groups) { return work * median(groups[0]) / median(groups[1]); }, seed, Resample::blocks);
 }
 
 // "rank 0 took 706.41 s, the others 415.71 s to 418.27 s"
@@ -199,78 +211,138 @@ std::string crowd_words(const Measurement& run) {
     return words;
 }
 
-void remark_on(ScalingPoint& point, const ScalingPoint& base, Kind kind, double work, const Measurement& run,
-               const std::string& unit) {
+// "Rank 3", "Ranks 1, 2, 3", the first few of many.
+std::string ranks_words(const std::vector<std::size_t>& ranks) {
+    constexpr std::size_t shown = 8;
+    const std::vector<std::size_t> first(ranks.begin(),
+                                         ranks.begin() + static_cast<std::ptrdiff_t>(std::min(shown, ranks.size())));
+    std::string words = fmt::format("{} {}", ranks.size() == 1 ? "Rank" : "Ranks", fmt::join(first, ", "));
+    if (ranks.size() > shown) words += fmt::format(" and {} more", ranks.size() - shown);
+    return words;
+}
+
+// How many threads all ranks of a run have.
+double threads_of(const Measurement& run) {
+    double threads = 0;
+    for (const RankMeasurement& rank : run.rank)
+        threads += static_cast<double>(std::max<std::int64_t>(rank.threads, 1));
+    return threads;
+}
+
+// What is odd about the balance of a point's ranks; `ranks`: over those of the base.
+void remark_on_balance(ScalingPoint& point, const Measurement& run, const std::string& unit, double ranks) {
+    if (point.efficiency_average > superlinear && point.efficiency <= superlinear && ranks > 1 &&
+        std::isfinite(point.seconds_slowest)) {
+        point.remarks.push_back(fmt::format(
+            "Averaging over the ranks would claim a speedup of {:.2f} on {:g} times the ranks, more than linear. It is "
+            "not real: {}, and a {} ends with its slowest rank, so the speedup is {:.2f}.",
+            point.speedup_average, ranks, spread_words(run), unit, point.speedup_slowest));
+    } else if (run.imported && point.load_balance_time < out_of_balance) {
+        point.remarks.push_back(fmt::format(
+            "The ranks are out of balance: {}; averaging over them would claim a speedup of {:.2f} instead of {:.2f}.",
+            spread_words(run), point.speedup_average, point.speedup_slowest));
+    } else if (point.load_balance < out_of_balance) {
+        point.remarks.push_back(fmt::format("The ranks are out of balance (load balance {:.2f} by {}).",
+                                            point.load_balance, point.load_balance_by));
+    }
+}
+
+void remark_on_superlinear(ScalingPoint& point, Kind kind, double ranks) {
+    if (!(point.efficiency > superlinear) || ranks <= 1 || !std::isfinite(point.seconds_slowest)) return;
+    if (point.speedup_interval.known() && point.speedup_interval.low <= ranks) {
+        point.remarks.push_back(
+            fmt::format("The speedup of {:.2f} on {:g} times the ranks is more than linear, but within "
+                        "the noise ({:.2f} to {:.2f}).",
+                        point.speedup_slowest, ranks, point.speedup_interval.low, point.speedup_interval.high));
+        return;
+    }
+    std::string cause =
+        "the base case may be slow for a reason of its own (memory, cores shared with others, a cold cache)";
+    if (point.computation_scaling > superlinear && kind == Kind::strong)
+        cause = fmt::format(
+            "all ranks together computed {:.0f} % less than the base case, so its parts were too large for caches or "
+            "memory, or it had fewer or busier cores for the work",
+            100 * (1 - 1 / point.computation_scaling));
+    if (point.computation_scaling > superlinear && kind == Kind::weak)
+        cause = fmt::format(
+            "each rank computed its equal part in {:.0f} % less time than in the base case, which was "
+            "slow for a reason of its own (busier cores, memory, a cold cache)",
+            100 * (1 - 1 / point.computation_scaling));
+    point.remarks.push_back(
+        fmt::format("The speedup of {:.2f} on {:g} times the ranks is more than linear: {}. A base "
+                    "case on more ranks is the more honest one.",
+                    point.speedup_slowest, ranks, cause));
+}
+
+// A mean far above the median: a few steps took very long, and what is done in an hour follows the mean.
+void remark_on_noise(ScalingPoint& point, const Measurement& run) {
+    if (run.imported || run.steps.empty()) return;
+    const double excess = mean(slowest_of_steps(run)) / point.seconds_slowest - 1;
+    if (excess > noisy)
+        point.remarks.push_back(
+            fmt::format("The mean step is {:.0f} % longer than the median: some steps were disturbed; over the whole "
+                        "run {} tokens/s "
+                        "came.",
+                        100 * excess, with_commas(std::llround(std::min(run.tokens_per_second(), 1e15)))));
+}
+
+void remark_on(ScalingPoint& point, const ScalingPoint& base, const Scaling& scaling, const ScalingSeries& series,
+               double work) {
+    const Measurement& run = scaling.measurements[point.runs.front()];
+    const Measurement& first = scaling.measurements[base.runs.front()];
     auto& remarks = point.remarks;
     const double ranks = static_cast<double>(point.ranks) / static_cast<double>(base.ranks);
-    const bool is_base = point.ranks == base.ranks;
-    const std::string than_linear = fmt::format("{:.2f} on {:g} times the ranks", point.speedup_average, ranks);
-    const bool by_time = point.load_balance_by == "time";
-    if (!is_base && point.efficiency_average > superlinear && !(point.efficiency > superlinear))
-        remarks.push_back(fmt::format(
-            "Averaging over the ranks would claim a speedup of {}, more than linear. It is not real: {}, and "
-            "a {} ends with its slowest rank, so the speedup is {:.2f}.",
-            than_linear, spread_words(run), unit, point.speedup_slowest));
-    else if (by_time && point.load_balance < out_of_balance)
-        remarks.push_back(
-            fmt::format("The ranks are out of balance: {}; averaging over them would claim a speedup of "
-                        "{:.2f} instead of {:.2f}.",
-                        spread_words(run), point.speedup_average, point.speedup_slowest));
-    else if (point.load_balance < out_of_balance)
-        remarks.push_back(fmt::format("The ranks are out of balance (load balance {:.2f} by {}).", point.load_balance,
-                                      point.load_balance_by));
-    if (!is_base && point.efficiency > superlinear && std::isfinite(point.seconds_slowest)) {
-        std::string cause =
-            "the base case may be slow for a reason of its own (memory, cores shared with others, a cold cache)";
-        if (point.computation_scaling > superlinear)
-            cause = fmt::format(
-                "all ranks together computed {:.0f} % less than the base case, so its parts were too large for caches "
-                "or memory, or it had fewer or busier cores for the work",
-                100 * (1 - 1 / point.computation_scaling));
-        remarks.push_back(
-            fmt::format("The speedup of {:.2f} on {:g} times the ranks is more than linear: {}. A base case "
-                        "on more ranks is the more honest one.",
-                        point.speedup_slowest, ranks, cause));
-    }
+    remark_on_balance(point, run, series.unit, ranks);
+    remark_on_superlinear(point, series.kind, ranks);
+    remark_on_noise(point, run);
     // Ranks that took less than an equal share of the base's time did less work, or the base is slow.
-    if (!is_base && by_time && kind == Kind::strong) {
+    if (ranks > 1 && run.imported && series.kind == Kind::strong && point.load_balance_time < 1) {
         const double share = work * base.seconds_slowest / ranks;
-        std::vector<std::string> fast;
+        std::vector<std::size_t> fast;
         for (std::size_t r = 0; r < run.rank.size(); ++r)
-            if (run.rank[r].seconds < same_work_share * share) fast.push_back(fmt::format("{}", r));
+            if (run.rank[r].seconds < same_work_share * share) fast.push_back(r);
         if (!fast.empty() && fast.size() < run.rank.size())
-            remarks.push_back(fmt::format(
-                "{} {} took less than an equal share of the base case ({}): the ranks did not do equal work, "
-                "or the base case is slow.",
-                fast.size() == 1 ? "Rank" : "Ranks", fmt::join(fast, ", "), seconds_words(share)));
+            remarks.push_back(
+                fmt::format("{} took less than an equal share of the base case ({}): the ranks did not do equal work, "
+                            "or the base case is slow.",
+                            ranks_words(fast), seconds_words(share)));
     }
     if (std::isfinite(point.efficiency_slowest_rate))
         remarks.push_back(fmt::format(
-            "Only rates are known. If all wait for the slowest rank, {} tokens/s come together, an "
-            "efficiency of {:.1f} %.",
-            with_commas(std::llround(point.tokens_per_second_slowest)), 100 * point.efficiency_slowest_rate));
+            "Only rates are known. If all wait for the slowest rank, {:.0f} tokens/s come together, an efficiency of "
+            "{:.1f} %.",
+            point.tokens_per_second_slowest, 100 * point.efficiency_slowest_rate));
+    const double threads = threads_of(run) / threads_of(first);
+    if (!run.imported && threads != ranks)
+        remarks.push_back(
+            fmt::format("{:g} times the ranks had {:g} times the threads: by threads the efficiency is "
+                        "{:.1f} %.",
+                        ranks, threads, 100 * point.speedup_slowest / threads));
     if (const std::string crowd = crowd_words(run); !crowd.empty())
         remarks.push_back(fmt::format("The ranks shared cores ({}): more ranks were not more hardware.", crowd));
-    for (const std::string& remark : run.remarks)
-        remarks.push_back(run.name.empty() ? remark : fmt::format("{}: {}", run.name, remark));
+    for (const std::size_t index : point.runs)
+        for (const std::string& remark : scaling.measurements[index].remarks)
+            remarks.push_back(fmt::format("{}: {}", scaling.measurements[index].name, remark));
 }
 
-// What a law is fitted to: seconds where they are known, otherwise the time for a token.
+// What a law is fitted to: seconds, or rates (work a second: of the base's steps, or tokens).
 std::vector<FitPoint> fit_points(const ScalingSeries& series, const std::vector<Measurement>& all, bool rates) {
     std::vector<FitPoint> points;
     const ScalingPoint& base = series.points[series.base];
     for (const ScalingPoint& point : series.points) {
-        const bool timed = std::isfinite(point.seconds_slowest);
-        const double work = work_ratio(all[point.runs.front()], all[base.runs.front()]);
-        const auto converted = [&](double seconds) { return rates ? work / seconds : seconds; };
         FitPoint fit;
         fit.ranks = static_cast<double>(point.ranks);
-        fit.value =
-            timed ? converted(point.seconds_slowest) : (rates ? point.tokens_per_second : 1 / point.tokens_per_second);
-        if (timed)
+        if (series.timed) {
+            if (!std::isfinite(point.seconds_slowest)) continue;
+            const double work = work_ratio(all[point.runs.front()], all[base.runs.front()]);
+            const auto converted = [&](double seconds) { return rates ? work / seconds : seconds / work; };
+            fit.value = converted(point.seconds_slowest);
             for (const std::size_t run : point.runs)
                 for (const StepSample& step : all[run].steps)
                     if (std::isfinite(step.slowest)) fit.samples.push_back(converted(step.slowest));
+        } else {
+            fit.value = rates ? point.tokens_per_second : 1 / point.tokens_per_second;
+        }
         points.push_back(std::move(fit));
     }
     return points;
@@ -278,42 +350,102 @@ std::vector<FitPoint> fit_points(const ScalingSeries& series, const std::vector<
 
 void fit_laws(ScalingSeries& series, const std::vector<Measurement>& all, const ScalingOptions& options) {
     std::vector<std::string> laws = options.laws;
-    if (laws.empty()) laws = {series.kind == Kind::strong ? "amdahl" : "gustafson", "universal_scalability"};
+    const bool strong = series.kind == Kind::strong;
+    if (laws.empty()) laws = {strong ? "amdahl" : "gustafson", "universal_scalability"};
+    const std::string seconds_unit = series.timed ? fmt::format("s a {}", series.unit) : "s a token",
+                      rate_unit = series.timed ? fmt::format("times the base's {} a second", series.unit) : "tokens/s";
     for (const std::string& law : laws) {
-        if (law == "amdahl" && series.kind == Kind::strong)
-            series.fits.push_back(fit_amdahl(fit_points(series, all, false), options.predict_at));
-        if (law == "gustafson" && series.kind == Kind::weak) {
-            // In units of the base: its ranks and its rate.
-            std::vector<FitPoint> points = fit_points(series, all, true);
-            const FitPoint base = points[series.base];
-            for (FitPoint& point : points) {
-                point.ranks /= base.ranks;
-                point.value /= base.value;
-                for (double& sample : point.samples) sample /= base.value;
-            }
-            std::vector<double> predict_at = options.predict_at;
-            for (double& ranks : predict_at) ranks /= base.ranks;
-            Fit fit = fit_gustafson(points, predict_at);
-            for (Prediction& prediction : fit.predictions) prediction.ranks *= base.ranks;
-            if (fit.at) fit.at = [inner = fit.at, ranks = base.ranks](double at) { return inner(at / ranks); };
-            series.fits.push_back(std::move(fit));
+        Fit fit;
+        if (law == "amdahl" && strong) {
+            fit = fit_amdahl(fit_points(series, all, false), options.predict_at);
+            fit.unit = seconds_unit;
+        } else if (law == "gustafson" && !strong) {
+            fit = fit_gustafson(fit_points(series, all, true), options.predict_at);
+            fit.unit = "times the work of the fewest ranks a second";
+        } else if (law == "universal_scalability") {
+            fit = fit_universal_scalability(fit_points(series, all, true), options.predict_at);
+            fit.unit = rate_unit;
+        } else if (law == "extra_p") {
+            fit = fit_extra_p(fit_points(series, all, false), options.predict_at);
+            fit.unit = seconds_unit;
+        } else {
+            series.remarks.push_back(law == "amdahl"
+                                         ? "Amdahl's law is of strong scaling: not fitted to this series."
+                                         : "Gustafson's law is of weak scaling: not fitted to this series.");
+            continue;
         }
-        if (law == "universal_scalability")
-            series.fits.push_back(fit_universal_scalability(fit_points(series, all, true), options.predict_at));
-        if (law == "extra_p") series.fits.push_back(fit_extra_p(fit_points(series, all, false), options.predict_at));
+        if (!series.timed)
+            for (Parameter& parameter : fit.parameters)
+                if (parameter.title.size() > 3 && parameter.title.substr(parameter.title.size() - 3) == ", s")
+                    parameter.title += " a token";
+        if (fit.refusal.empty() && fit.relative_error > does_not_fit) {
+            fit.remarks.push_back(
+                fmt::format("The law does not describe these points: its mean error is {:.0f} %. Its numbers "
+                            "say nothing.",
+                            100 * fit.relative_error));
+            if (!fit.predictions.empty()) fit.prediction_refusal = "Not predicted: the law does not fit.";
+            fit.predictions.clear();
+        }
+        series.fits.push_back(std::move(fit));
     }
 }
 
-ScalingSeries series_of(const Group& group, const std::vector<Measurement>& all, const ScalingOptions& options) {
+// The runs of one number of ranks that had the same threads and the same micro-batch as most of them.
+std::vector<std::size_t> alike(const std::vector<Measurement>& all, const std::vector<std::size_t>& runs,
+                               std::vector<std::string>& remarks) {
+    const auto setup = [&](std::size_t run) {
+        std::string words;
+        for (const char* key : {"threads", "micro_batch", "gpu"}) {
+            const auto found = all[run].settings.find(key);
+            words += fmt::format("{}{} {}", words.empty() ? "" : ", ", key,
+                                 found == all[run].settings.end() || found->second.empty() ? "-" : found->second);
+        }
+        return words;
+    };
+    std::map<std::string, std::vector<std::size_t>> setups;
+    for (const std::size_t run : runs) setups[setup(run)].push_back(run);
+    const std::string* most = nullptr;
+    for (const auto& [words, members] : setups)
+        if (!most || members.size() > setups[*most].size() ||
+            (members.size() == setups[*most].size() && members.front() < setups[*most].front()))
+            most = &words;
+    for (const auto& [words, members] : setups)
+        if (words != *most)
+            for (const std::size_t run : members)
+                remarks.push_back(fmt::format("{} on {} ranks is left out: it is no repetition of {} ({}; {}).",
+                                              all[run].name, all[run].ranks, all[setups[*most].front()].name, words,
+                                              *most));
+    return setups[*most];
+}
+
+ScalingSeries series_of(const Group& group, const Scaling& scaling, const ScalingOptions& options) {
+    const auto& all = scaling.measurements;
     ScalingSeries series;
     series.title = group.title;
     series.kind = group.kind;
     series.kind_reason = group.kind_reason;
     series.remarks = group.remarks;
     series.unit = all[group.runs.front()].imported ? "run" : "step";
-    std::map<std::int64_t, std::vector<ScalingPoint>> of_ranks;
-    for (const std::size_t run : group.runs) of_ranks[all[run].ranks].push_back(point_of(all[run], run));
-    for (const auto& [ranks, points] : of_ranks) series.points.push_back(merge(points));
+    std::map<std::int64_t, std::vector<std::size_t>> runs_of;
+    for (const std::size_t run : group.runs) runs_of[all[run].ranks].push_back(run);
+    std::size_t timed = 0;
+    for (const auto& [ranks, runs] : runs_of) {
+        std::vector<ScalingPoint> points;
+        for (const std::size_t run : alike(all, runs, series.remarks)) points.push_back(point_of(all[run], run));
+        series.points.push_back(merge(points));
+        timed += std::isfinite(series.points.back().seconds_slowest) ? 1 : 0;
+    }
+    // Times and rates do not mix in one series.
+    series.timed = 2 * timed >= series.points.size();
+    for (auto point = series.points.begin(); point != series.points.end();) {
+        if (std::isfinite(series.timed ? point->seconds_slowest : point->tokens_per_second)) {
+            ++point;
+            continue;
+        }
+        series.remarks.push_back(fmt::format("{} is left out: it has {}.", all[point->runs.front()].name,
+                                             series.timed ? "no time" : "no rate"));
+        point = series.points.erase(point);
+    }
     if (options.base_ranks > 0) {
         const auto found = std::find_if(series.points.begin(), series.points.end(),
                                         [&](const auto& point) { return point.ranks == options.base_ranks; });
@@ -323,15 +455,20 @@ ScalingSeries series_of(const Group& group, const std::vector<Measurement>& all,
         series.base = static_cast<std::size_t>(found - series.points.begin());
     }
     const ScalingPoint base = series.points[series.base];
+    bool by_batch = false;
     for (ScalingPoint& point : series.points) {
-        const Measurement& run = all[point.runs.front()];
-        const double work = work_ratio(run, all[base.runs.front()]);
+        const Measurement &run = all[point.runs.front()], &first = all[base.runs.front()];
+        const double work = work_ratio(run, first);
+        by_batch = by_batch || (run.imported && work != 1 && !(ratio(run.step_tokens(), first.step_tokens()) > 0));
         compare_with_base(point, base, series.kind, work);
-        remark_on(point, base, series.kind, work, run, series.unit);
-        for (std::size_t i = 1; i < point.runs.size(); ++i)
-            for (const std::string& remark : all[point.runs[i]].remarks)
-                point.remarks.push_back(fmt::format("{}: {}", all[point.runs[i]].name, remark));
+        if (!run.imported && point.ranks != base.ranks && point.runs.size() == 1 && base.runs.size() == 1)
+            point.speedup_interval = speedup_interval(first, run, work);
+        remark_on(point, base, scaling, series, work);
     }
+    if (by_batch)
+        series.remarks.emplace_back(
+            "The table gives no tokens: the work of a run is taken to grow with its batch. Where each run did the same "
+            "work, such as an epoch of the same data, --ignore batch.global says so.");
     if (base.ranks > 1)
         series.remarks.push_back(fmt::format(
             "The base case has {} ranks: what they lose among themselves is in no speedup and no efficiency.",
@@ -350,13 +487,23 @@ Scaling scaling_of(std::vector<Measurement> measurements, const ScalingOptions& 
     for (std::size_t i = 0; i < all.size(); ++i)
         if (!std::isfinite(all[i].step_seconds()) && !std::isfinite(all[i].tokens_per_second())) empty.push_back(i);
     for (auto i = empty.rbegin(); i != empty.rend(); ++i) {
-        scaling.remarks.push_back(
-            fmt::format("{} holds neither a step that counts nor a rate: it is left out.", all[*i].name));
+        scaling.remarks.push_back(fmt::format("{} holds neither a step that counts nor a rate{}: it is left out.",
+                                              all[*i].name, all[*i].warm_up > 0 ? " (all its steps are warm-up)" : ""));
         scaling.measurements.erase(scaling.measurements.begin() + static_cast<std::ptrdiff_t>(*i));
     }
+    std::set<std::string> keys;
+    for (const Measurement& one : all)
+        for (const auto& [key, value] : one.settings) keys.insert(key);
+    for (const std::string& key : options.ignored)
+        if (keys.count(key) == 0) {
+            const std::string near = nearest_name(key, {keys.begin(), keys.end()});
+            throw usage_error("--ignore {}: no run has this setting{}", key,
+                              near.empty() ? std::string() : fmt::format("; did you mean {}?", near));
+        }
+    if (all.empty()) throw usage_error("{}", scaling.remarks.empty() ? "there is no run" : scaling.remarks.front());
     const Grouping groups = group_runs(all, options.kind, options.ignored);
     scaling.remarks.insert(scaling.remarks.end(), groups.remarks.begin(), groups.remarks.end());
-    for (const Group& group : groups.groups) scaling.series.push_back(series_of(group, all, options));
+    for (const Group& group : groups.groups) scaling.series.push_back(series_of(group, scaling, options));
     return scaling;
 }
 

@@ -33,6 +33,7 @@ struct ScalingPoint {
     double efficiency = unknown, efficiency_average = unknown;    // speedup ÷ (ranks ÷ base ranks)
     double efficiency_slowest_rate = unknown;                     // where only rates are known: by the slowest's
     double load_balance = unknown;                                // mean ÷ largest over ranks
+    double load_balance_time = unknown;                           // the same of an imported run's times
     std::string load_balance_by;                                  // "time", "compute" or "rate"
     double communication_efficiency = unknown, parallel_efficiency = unknown;
     double computation_scaling = unknown, global_efficiency = unknown;
@@ -46,6 +47,7 @@ struct ScalingSeries {
     std::string title;  // what the runs share: "batch 64"
     Kind kind = Kind::strong;
     std::string kind_reason;           // "given", or why it was inferred: "the batch is 64 in all of them"
+    bool timed = true;                 // false: only rates are known
     std::string unit;                  // what the seconds are of: "step" or "run"
     std::vector<ScalingPoint> points;  // by ranks
     std::size_t base = 0;              // the point that the others are compared with

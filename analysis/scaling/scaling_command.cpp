@@ -9,6 +9,7 @@
 #include "analysis/output/page.hpp"
 #include "analysis/output/values.hpp"
 #include "analysis/scaling/scaling_tables.hpp"
+#include "base/log.hpp"
 #include "base/table.hpp"
 
 namespace lockstep::analysis {
@@ -32,13 +33,16 @@ void print_fits(Page& page, const ScalingSeries& series) {
             continue;
         }
         page.sentence(fmt::format("{}: {}.", fit.title, fit.formula));
+        for (const std::string& remark : fit.remarks) page.sentence(fmt::format("{}: {}", fit.title, remark));
         if (!fit.prediction_refusal.empty()) page.sentence(fmt::format("{}: {}", fit.title, fit.prediction_refusal));
         for (const Prediction& prediction : fit.predictions)
             page.sentence(
-                fmt::format("{}: at {:g} ranks {:.4g}{}, a guess beyond what was measured.", fit.title,
-                            prediction.ranks, prediction.value,
+                fmt::format("{}: at {:g} ranks {:.4g} {}{}{}.", fit.title, prediction.ranks, prediction.value, fit.unit,
                             prediction.interval.known()
                                 ? fmt::format(" ({:.4g} to {:.4g})", prediction.interval.low, prediction.interval.high)
+                                : "",
+                            prediction.ranks > static_cast<double>(series.points.back().ranks)
+                                ? ", a guess beyond what was measured"
                                 : ""));
     }
 }
@@ -70,6 +74,10 @@ int run_scaling(const Options& options) {
         text = json_text(json_of(scaling));
     } else if (format == TableFormat::csv) {
         text = scaling_rows(scaling).print(format);
+        // What has no row there.
+        for (const std::string& remark : scaling.remarks) log::warning("{}", remark);
+        for (const ScalingSeries& series : scaling.series)
+            for (const std::string& remark : series.remarks) log::warning("{}: {}", series.title, remark);
     } else {
         Page page(format);
         for (const ScalingSeries& series : scaling.series) print_series(page, scaling, series);

@@ -64,14 +64,21 @@ std::string base_sentence(const Scaling& scaling, const ScalingSeries& series) {
 std::string warm_up_sentence(const Scaling& scaling, const ScalingSeries& series) {
     if (series.unit == "run") return "The times are of whole runs, as imported; no warm-up was dropped.";
     std::string words;
+    std::int64_t disturbed = 0;
     for (const ScalingPoint& point : series.points)
         for (const std::size_t run : point.runs) {
             const Measurement& one = scaling.measurements[run];
             words += fmt::format("{}{} of {} on {}", words.empty() ? "" : ", ", one.warm_up,
-                                 one.warm_up + static_cast<std::int64_t>(one.steps.size()),
+                                 one.warm_up + one.disturbed + static_cast<std::int64_t>(one.steps.size()),
                                  count_of(point.ranks, "rank", "ranks"));
+            disturbed += one.disturbed;
         }
-    return "Warm-up steps left out: " + words + ". Times are medians over the other steps, the slowest rank's in each.";
+    words = "Warm-up steps left out: " + words + ".";
+    if (disturbed > 0)
+        words += fmt::format(
+            " Steps right after a checkpoint or a validation, in which ranks wait for its end: {} left out.",
+            disturbed);
+    return words + " Times are medians over the other steps, the slowest rank's in each.";
 }
 
 Table time_table(const ScalingSeries& series) {
@@ -89,6 +96,9 @@ Table time_table(const ScalingSeries& series) {
     if (averaged) columns.push_back({"average", "by average, " + unit, decimals});
     if (any(series, &ScalingPoint::tokens_per_second)) columns.push_back({"rate", "tokens/s", 0});
     columns.push_back({"speedup", "speedup", 2});
+    const bool speedup_interval = std::any_of(series.points.begin(), series.points.end(),
+                                              [](const auto& point) { return point.speedup_interval.known(); });
+    if (speedup_interval) columns.push_back({"speedup_interval", "95 % interval"});
     columns.push_back({"ideal", "ideal", 2});
     columns.push_back({"efficiency", "efficiency, %", 1});
     columns.push_back({"other_speedup", timed ? "speedup by average" : "speedup by slowest rate", 2});
@@ -103,11 +113,14 @@ Table time_table(const ScalingSeries& series) {
         if (averaged) cells.push_back(known(point.seconds_average, factor));
         if (any(series, &ScalingPoint::tokens_per_second)) cells.push_back(known_whole(point.tokens_per_second));
         cells.push_back(known(timed ? point.speedup_slowest : point.speedup_average));
+        if (speedup_interval) cells.push_back(interval_cell(point.speedup_interval, 1, 2));
         cells.push_back(static_cast<double>(point.ranks) / base);
         cells.push_back(known(point.efficiency, 100));
         cells.push_back(known(timed ? point.speedup_average : point.speedup_slowest));
         cells.push_back(known(timed ? point.efficiency_average : point.efficiency_slowest_rate, 100));
-        if (any(series, &ScalingPoint::karp_flatt)) cells.push_back(known(point.karp_flatt, 100));
+        // A share; what lies outside of 0 to 1 is no share, but a base case that does not fit.
+        const bool share = point.karp_flatt >= 0 && point.karp_flatt <= 1;
+        if (any(series, &ScalingPoint::karp_flatt)) cells.push_back(share ? known(point.karp_flatt, 100) : Cell());
         table.add_row(std::move(cells));
     }
     return table;
@@ -207,17 +220,21 @@ Table scaling_rows(const Scaling& scaling) {
                  {"communication_ratio", ""},
                  {"karp_flatt", ""},
                  {"steps", ""},
-                 {"warm_up_steps", ""}});
+                 {"warm_up_steps", ""},
+                 {"disturbed_steps", ""},
+                 {"load_balance_time", ""},
+                 {"remarks", ""}});
     for (std::size_t s = 0; s < scaling.series.size(); ++s) {
         const ScalingSeries& series = scaling.series[s];
         for (const ScalingPoint& point : series.points) {
             std::string names;
-            std::int64_t steps = 0, warm_up = 0;
+            std::int64_t steps = 0, warm_up = 0, disturbed = 0;
             for (const std::size_t run : point.runs) {
                 const Measurement& one = scaling.measurements[run];
                 names += (names.empty() ? "" : ", ") + one.name;
                 steps += static_cast<std::int64_t>(one.steps.size());
                 warm_up += one.warm_up;
+                disturbed += one.disturbed;
             }
             const std::int64_t batch = scaling.measurements[point.runs.front()].batch;
             table.add_row({static_cast<std::int64_t>(s + 1),
@@ -251,7 +268,10 @@ Table scaling_rows(const Scaling& scaling) {
                            known(point.communication_ratio),
                            known(point.karp_flatt),
                            steps,
-                           warm_up});
+                           warm_up,
+                           disturbed,
+                           known(point.load_balance_time),
+                           fmt::format("{}", fmt::join(point.remarks, " "))});
         }
     }
     return table;
@@ -278,6 +298,8 @@ Json json_of(const Scaling& scaling) {
                 for (const Parameter& parameter : fit.parameters)
                     parameters[parameter.name] = {{"value", json_number(parameter.value)},
                                                   {"interval", json_interval(parameter.interval)}};
+            one["unit"] = fit.unit;
+            one["remarks"] = fit.remarks;
             one["mean_relative_error"] = json_number(fit.relative_error);
             Json& predictions = one["predictions"] = Json::array();
             for (const Prediction& prediction : fit.predictions)

@@ -13,6 +13,8 @@
 namespace lockstep::analysis {
 namespace {
 
+constexpr std::size_t most_compared = 64;
+
 bool begins_with(const std::string& text, const char* start) {
     return text.rfind(start, 0) == 0;
 }
@@ -152,7 +154,8 @@ Grouping group_runs(const std::vector<Measurement>& all, const std::string& kind
         std::string why;
         // What keeps it from the run that it is most like, of another number of ranks if there is one.
         std::size_t nearest = all.size();
-        for (std::size_t j = 0; j < all.size(); ++j) {
+        // Of very many runs a few are enough to say why.
+        for (std::size_t j = 0; j < std::min(all.size(), most_compared); ++j) {
             if (j == i) continue;
             const auto rank = [&](std::size_t k) {
                 return std::pair(all[k].ranks == all[i].ranks, differences(all[i], all[k]).size());
@@ -172,8 +175,10 @@ Grouping group_runs(const std::vector<Measurement>& all, const std::string& kind
                                                      std::find(ignored.begin(), ignored.end(), key) != ignored.end();
                                           }),
                            settings.end());
-            why = fmt::format("{} and {} differ in more than the ranks: {}", all[i].name, all[nearest].name,
-                              fmt::join(settings, ", "));
+            why = settings.empty() ? fmt::format("the batch a rank is {} in {} and {} in {}", per_rank(all[i]),
+                                                 all[i].name, per_rank(all[nearest]), all[nearest].name)
+                                   : fmt::format("{} and {} differ in more than the ranks: {}", all[i].name,
+                                                 all[nearest].name, fmt::join(settings, ", "));
         }
         if (first_why.empty()) first_why = why;
         result.remarks.push_back(fmt::format("{} belongs to no series: {}.", all[i].name, why));

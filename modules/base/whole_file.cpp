@@ -27,6 +27,11 @@ bool write_whole_file(const std::string& path, const std::string& text) {
         stream.close();
         return !stream.fail();
     }
+    // A link stays one.
+    if (std::filesystem::is_symlink(path, none)) {
+        const std::string target = std::filesystem::canonical(path, none).string();
+        if (!none) return write_whole_file(target, text);
+    }
     const std::string beside = fmt::format("{}.{}-{}.tmp", path, host_name(), getpid());
     std::ofstream file(beside, std::ios::binary);
     file << text;
