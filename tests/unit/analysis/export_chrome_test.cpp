@@ -205,6 +205,24 @@ BOOST_AUTO_TEST_CASE(launches_follow_one_another_without_what_was_made_again) {
                                                                            {4, {2 * hour + 5 * second}}}));
 }
 
+BOOST_AUTO_TEST_CASE(more_memory_than_is_read_at_once) {
+    const TemporaryFolder folder("export-memory");
+    constexpr std::int64_t steps = 350, ranks = 512;
+    const trace::Header header = trace::test::make_header(ranks, {"epoch"});
+    write_launch(folder / "run", header, 1, steps, {event(1, 0, 0, 0, 1000)});
+    const Shows shows(analyze(folder, "export " + folder / "run" + " --to chrome").text);
+    BOOST_TEST(shows.memory.size() == static_cast<std::size_t>(ranks));
+    std::int64_t wrong = 0;
+    for (const auto& [process, rows] : shows.memory) {
+        BOOST_REQUIRE(rows.size() == static_cast<std::size_t>(steps));
+        for (std::int64_t step = 1; step <= steps; ++step) {
+            const std::vector<std::int64_t>& row = rows[static_cast<std::size_t>(step - 1)];
+            if (row[0] != step * 1'000'000'000 || row[1] != step * 1000 + (process - 1) * 10) ++wrong;
+        }
+    }
+    BOOST_TEST(wrong == 0);
+}
+
 BOOST_AUTO_TEST_CASE(names_stay_names) {
     const TemporaryFolder folder("export-names");
     const std::string quotes = "a\"b\\c'</script>", controls = "tab\tline\nbell\a\x7f", words = "é世🚀";

@@ -158,6 +158,30 @@ BOOST_AUTO_TEST_CASE(a_line_for_each_step_rank_and_region) {
     BOOST_TEST(!fs::exists(folder / "run.csv.tmp"));
 }
 
+BOOST_AUTO_TEST_CASE(more_than_is_read_at_once) {
+    const TemporaryFolder folder("export-large");
+    constexpr std::int64_t steps = 350;
+    constexpr std::size_t ranks = 512;
+    const std::vector<std::string> regions = {"epoch", "epoch/step"};
+    write_launch(folder / "run", trace::test::make_header(ranks, regions), 1, steps, {});
+    BOOST_TEST(analyze(folder, "export " + folder / "run" + " --to csv --out " + folder / "run.csv").code == 0);
+    std::ifstream lines(folder / "run.csv");
+    std::string line;
+    std::size_t wrong = 0;
+    BOOST_TEST(static_cast<bool>(std::getline(lines, line)));
+    for (std::int64_t step = 1; step <= steps; ++step)
+        for (std::size_t rank = 0; rank < ranks; ++rank)
+            for (std::size_t region = 0; region < regions.size(); ++region) {
+                const std::string begin =
+                    std::to_string(step) + "," + std::to_string(rank) + "," + regions[region] + ",";
+                if (!std::getline(lines, line) || line.compare(0, begin.size(), begin) != 0 ||
+                    std::stod(line.substr(begin.size())) != trace::test::known_time(step, rank, region))
+                    ++wrong;
+            }
+    BOOST_TEST(wrong == 0u);
+    BOOST_TEST(!std::getline(lines, line));
+}
+
 BOOST_AUTO_TEST_CASE(quotes_and_cells_without_a_number) {
     const TemporaryFolder folder("export-quotes");
     const std::vector<std::string> regions = {"a, b", "say \"x\"", "two\nlines", "é \xff", "plain"};
