@@ -27,11 +27,15 @@ inline void write_text(const std::string& path, const std::string& text) {
 inline const std::vector<std::string> usual_regions = {"epoch", "epoch/step", "epoch/step/forward",
                                                        "epoch/step/backward"};
 
-// One launch of a run: its steps first … first + count - 1 with the numbers of make_block, and these events.
+// One launch of a run: its steps first … first + count - 1 with the numbers of make_block, each step's number added
+// to its calls, and these events.
 inline void write_launch(const std::string& folder, const trace::Header& header, std::int64_t first, std::size_t count,
                          const std::vector<trace::EventRow>& events, trace::WriterLimits limits = {}) {
     trace::Block block = trace::test::make_block(header, first, count);
     for (trace::StepRow& row : block.steps) row.wall_time += header.start_time - 1e9;
+    const std::size_t cells = header.ranks.size() * header.regions.size();
+    for (std::size_t i = 0; i < block.calls.size(); ++i)
+        block.calls[i] += static_cast<std::uint32_t>(block.steps[i / cells].step);
     block.events = events;
     trace::TraceWriter writer(folder, header, count, limits);
     writer.append(block);
