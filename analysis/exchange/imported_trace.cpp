@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -51,16 +52,13 @@ void add_section(std::string& out, const ImportedRun& run, const char* section,
     if (!lines.empty()) out += fmt::format("\n[{}]\n{}", section, lines);
 }
 
-std::string rates_of(const ImportedRun& run) {
-    if (run.whole)
-        return std::isfinite(run.rank.front().tokens_per_second) ? number(run.rank.front().tokens_per_second) : "";
-    std::vector<double> rates;
-    bool any = false;
-    for (const ImportedRank& rank : run.rank) {
-        rates.push_back(rank.tokens_per_second);
-        any = any || std::isfinite(rank.tokens_per_second);
-    }
-    return any ? list(rates, number) : "";
+// One number of each rank, or of the run where one row speaks for it; "" where the table gives none.
+template <class Value>
+std::string values_of(const ImportedRun& run, const Value& value) {
+    std::vector<double> values;
+    for (const ImportedRank& rank : run.rank) values.push_back(value(rank));
+    if (std::none_of(values.begin(), values.end(), [](double one) { return std::isfinite(one); })) return "";
+    return run.whole ? number(values.front()) : list(values, number);
 }
 
 // The regions of one imported run, and what each rank spent in them.
@@ -165,7 +163,10 @@ std::string description_of(const ImportedRun& run, const std::string& table) {
                 {{"data", "data"}, {"tensor", "tensor"}, {"pipeline", "pipeline"}, {"context", "context"}});
     out += fmt::format("\n[imported]\ntable = {}\nlines = {}\nwhole = {}\n", quoted(table),
                        list(run.lines, [](std::size_t line) { return fmt::format("{}", line); }), run.whole);
-    if (const std::string rates = rates_of(run); !rates.empty()) out += fmt::format("tokens_per_second = {}\n", rates);
+    const std::string totals = values_of(run, [](const auto& rank) { return rank.at(TimeColumn::total); });
+    if (!totals.empty()) out += fmt::format("total = {}\n", totals);
+    const std::string rates = values_of(run, [](const auto& rank) { return rank.tokens_per_second; });
+    if (!rates.empty()) out += fmt::format("tokens_per_second = {}\n", rates);
     if (!run.remarks.empty()) out += fmt::format("remarks = {}\n", list(run.remarks, quoted));
     return out;
 }

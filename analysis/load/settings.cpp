@@ -56,6 +56,21 @@ std::string model_of(const std::string& gpu) {
     return gpu.substr(0, space);
 }
 
+// A list or a single number; what is none of these is unknown (NaN).
+std::vector<double> numbers_of(const toml::table& table, const char* key) {
+    std::vector<double> numbers;
+    const auto take = [&](const toml::node& node) {
+        numbers.push_back(node.value<double>().value_or(std::numeric_limits<double>::quiet_NaN()));
+    };
+    const toml::node* node = table.get(key);
+    if (!node) return numbers;
+    if (const auto* list = node->as_array())
+        for (const auto& element : *list) take(element);
+    else
+        take(*node);
+    return numbers;
+}
+
 }  // namespace
 
 Settings settings_of(const trace::Header& header) {
@@ -83,15 +98,8 @@ Imported imported_of(const trace::Header& header) {
     if (!table) return imported;
     imported.imported = true;
     imported.whole = (*table)["whole"].value_or(false);
-    const auto number_of = [](const toml::node& node) {
-        return node.value<double>().value_or(std::numeric_limits<double>::quiet_NaN());
-    };
-    if (const toml::node* rates = table->get("tokens_per_second")) {
-        if (const auto* list = rates->as_array())
-            for (const auto& rate : *list) imported.tokens_per_second.push_back(number_of(rate));
-        else
-            imported.tokens_per_second.push_back(number_of(*rates));
-    }
+    imported.total = numbers_of(*table, "total");
+    imported.tokens_per_second = numbers_of(*table, "tokens_per_second");
     if (const auto* remarks = (*table)["remarks"].as_array())
         for (const auto& remark : *remarks)
             if (const auto* text = remark.as_string()) imported.remarks.push_back(text->get());

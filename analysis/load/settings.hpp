@@ -20,6 +20,7 @@ Settings settings_of(const trace::Header& header);
 struct Imported {
     bool imported = false;
     bool whole = false;                     // the run's numbers stand on all ranks alike
+    std::vector<double> total;              // seconds of each rank, NaN where not known; one number where `whole`
     std::vector<double> tokens_per_second;  // of each rank; of all together where `whole`
     std::vector<std::string> remarks;
 };

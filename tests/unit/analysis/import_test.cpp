@@ -8,6 +8,7 @@
 
 #include "analysis/exchange/imported_table.hpp"
 #include "analysis/exchange/imported_trace.hpp"
+#include "analysis/load/settings.hpp"
 #include "base/error.hpp"
 #include "trace/reader.hpp"
 #include "unit/trace/synthetic_trace.hpp"
@@ -199,7 +200,7 @@ BOOST_AUTO_TEST_CASE(a_run_becomes_a_trace_of_one_row) {
     const std::string description = read(folder + "/run.toml");
     BOOST_TEST(description ==
                "[run]\nname = \"a\"\n\n[batch]\nglobal = 64\nlength = 128\naccumulation = 2\n\n[parallel]\ndata = 3\n\n"
-               "[imported]\ntable = \"ta\\\"ble.csv\"\nlines = [2, 3]\nwhole = false\n"
+               "[imported]\ntable = \"ta\\\"ble.csv\"\nlines = [2, 3]\nwhole = false\ntotal = [10.0, nan, 9.0]\n"
                "tokens_per_second = [30.0, nan, 31.0]\n"
                "remarks = [\"The table has 2 of 3 ranks; missing: 1. The slowest may be among them.\"]\n");
     const trace::Run run = trace::open_run(folder);
@@ -242,18 +243,40 @@ BOOST_AUTO_TEST_CASE(a_row_without_rank_speaks_for_all_and_parts_lie_in_the_step
     const auto runs = tables.runs("run,ranks,total,forward,backward,tokens_per_second\nw,2,10,3,6,200.5\nr,2,,,,100\n");
     write_imported_run(runs[0], "t.csv", tables.folder() / "w");
     write_imported_run(runs[1], "t.csv", tables.folder() / "r");
-    BOOST_TEST(holds(read(tables.folder() / "w/run.toml"), "whole = true\ntokens_per_second = 200.5\n"));
+    BOOST_TEST(holds(read(tables.folder() / "w/run.toml"), "whole = true\ntotal = 10.0\ntokens_per_second = 200.5\n"));
     const trace::Run run = trace::open_run(tables.folder() / "w");
     const trace::TraceFile& file = run.parts[0].file;
     BOOST_TEST(file.header().regions[2].path == "epoch/step/forward");
     std::vector<double> times;
     file.read_times(0, 1, times);
     BOOST_TEST((times == std::vector<double>{10, 10, 3, 6, 10, 10, 3, 6}));
+    const Imported whole = imported_of(file.header());
+    BOOST_TEST(whole.whole);
+    BOOST_TEST((whole.total == std::vector<double>{10}));
     // Only a rate: the times are unknown, not 0.
     const trace::Run rate = trace::open_run(tables.folder() / "r");
     rate.parts[0].file.read_times(0, 1, times);
     BOOST_TEST(std::all_of(times.begin(), times.end(), [](double seconds) { return std::isnan(seconds); }));
     BOOST_TEST(rate.parts[0].file.steps()[0].seconds == 0.0);
+    BOOST_TEST(imported_of(rate.header()).total.empty());
+}
+
+BOOST_AUTO_TEST_CASE(the_total_of_the_table_is_kept_where_its_parts_exceed_it) {
+    Tables tables;
+    const auto runs = tables.runs(
+        "run,ranks,rank,total,validation,checkpoint,initialization\n"
+        "a,3,0,10,4,5,6\n"
+        "a,3,1,,4,5,6\n");
+    BOOST_TEST_REQUIRE(runs[0].remarks.size() == 2u);
+    BOOST_TEST(runs[0].remarks[1] ==
+               "Line 2: the parts of the total sum to 15 s, but 10 s are given; do they overlap?");
+    write_imported_run(runs[0], "t.csv", tables.folder() / "a");
+    const trace::Run run = trace::open_run(tables.folder() / "a");
+    const Imported imported = imported_of(run.header());
+    BOOST_TEST_REQUIRE(imported.total.size() == 3u);
+    BOOST_TEST(imported.total[0] == 10.0);
+    BOOST_TEST(std::isnan(imported.total[1]));
+    BOOST_TEST(std::isnan(imported.total[2]));
 }
 
 BOOST_AUTO_TEST_CASE(a_run_that_is_there_is_replaced_only_when_asked_and_only_an_imported_one) {
