@@ -133,11 +133,12 @@ void measure(std::int64_t steps, std::int64_t ranks, const std::string& folder) 
                 static_cast<long long>(ranks), header.regions.size(), bytes / (1 << 20));
     Table table({{"command", "command"}, {"seconds", "seconds", 2}, {"memory", "peak memory, MiB", 0}});
     const std::string page = path + ".html";
-    for (const std::vector<std::string>& words : {std::vector<std::string>{"summary", path},
-                                                  {"summary", path, "--format", "json"},
-                                                  {"sweep", path},
-                                                  {"compare", path, path + "/trace-001.h5"},
-                                                  {"report", path, "--out", page}}) {
+    std::vector<std::vector<std::string>> commands = {
+        {"summary", path}, {"summary", path, "--format", "json"}, {"sweep", path}, {"report", path, "--out", page}};
+    // Two files of one run may be compared; a short run has one only.
+    const std::string first = path + "/trace-001.h5", second = path + "/trace-002.h5";
+    if (fs::exists(second)) commands.push_back({"compare", first, second});
+    for (const std::vector<std::string>& words : commands) {
         std::vector<std::string> command = {program};
         command.insert(command.end(), words.begin(), words.end());
         const Cost cost = run(command);

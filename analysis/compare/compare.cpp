@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <map>
 
+#include "analysis/output/values.hpp"
 #include "base/error.hpp"
-#include "base/format.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -71,10 +71,23 @@ ComparedRun run_of(const Measurement& run) {
     return one;
 }
 
-std::vector<double> steps_of(const Measurement& run) {
+std::vector<double> steps_of(const Measurement& run, bool by_token) {
     std::vector<double> samples;
-    for (const StepSample& step : run.steps) samples.push_back(step.slowest);
+    for (const StepSample& step : run.steps) samples.push_back(by_token ? step.slowest / step.tokens : step.slowest);
     return samples;
+}
+
+// Of a step or of the whole run; unknown where nobody counted them.
+double tokens_of(const Measurement& run, bool of_run) {
+    if (of_run) return run.all_tokens > 0 ? run.all_tokens : unknown;
+    std::vector<double> tokens;
+    for (const StepSample& step : run.steps) tokens.push_back(step.tokens);
+    const double middle = median(std::move(tokens));
+    return middle > 0 ? middle : unknown;
+}
+
+bool differ(double a, double b) {
+    return std::abs(b / a - 1) > 1e-9;
 }
 
 std::vector<double> phase_of(const Measurement& run, std::size_t phase, bool whole_run) {
@@ -87,16 +100,23 @@ std::vector<double> phase_of(const Measurement& run, std::size_t phase, bool who
     return {run.whole_run.seconds[phase]};
 }
 
-std::vector<double> total_of(const Measurement& run) {
+std::vector<double> total_of(const Measurement& run, bool by_token) {
     if (!(run.total_seconds > 0)) return {};
-    return {run.total_seconds};
+    return {by_token ? run.total_seconds / run.all_tokens : run.total_seconds};
 }
 
 // Means over the whole run where it is compared as a whole, and of what lies outside the steps.
 void add_rows(Comparison& comparison, const Measurement& a, const Measurement& b) {
     const bool as_runs = a.imported || b.imported;
-    comparison.whole =
-        as_runs ? row_of("run", "run", total_of(a), total_of(b)) : row_of("step", "step", steps_of(a), steps_of(b));
+    const auto whole = [&](const std::string& name, bool by_token) {
+        return as_runs ? row_of(name, name, total_of(a, by_token), total_of(b, by_token))
+                       : row_of(name, name, steps_of(a, by_token), steps_of(b, by_token));
+    };
+    comparison.whole = whole(as_runs ? "run" : "step", false);
+    if (differ(tokens_of(a, as_runs), tokens_of(b, as_runs))) {
+        comparison.undivided = std::move(comparison.whole);
+        comparison.whole = whole("token", true);
+    }
     for (std::size_t p = 0; p < phase_count; ++p) {
         const bool of_run = as_runs || is_outside_steps(static_cast<Phase>(p));
         CompareRow row =
@@ -123,12 +143,6 @@ void add_losses(Comparison& comparison, const Measurement& a, const Measurement&
     }
 }
 
-double tokens_of_a_step(const Measurement& run) {
-    std::vector<double> tokens;
-    for (const StepSample& step : run.steps) tokens.push_back(step.tokens);
-    return median(std::move(tokens));
-}
-
 void add_remarks(Comparison& comparison, const Measurement& a, const Measurement& b) {
     auto& remarks = comparison.remarks;
     const auto both = [&](const auto& add) {
@@ -141,11 +155,14 @@ void add_remarks(Comparison& comparison, const Measurement& a, const Measurement
             a.imported ? "A" : "B"));
     else if (a.imported)
         remarks.emplace_back("Both are imported: a single value of each run, so no interval.");
-    const double tokens_a = tokens_of_a_step(a), tokens_b = tokens_of_a_step(b);
-    if (tokens_a > 0 && tokens_b > 0 && std::abs(tokens_b / tokens_a - 1) > 1e-9)
-        remarks.push_back(fmt::format(
-            "A {} of A has {} tokens, of B {}: its seconds are not of the same work. The tokens/s compare.",
-            comparison.whole.name, with_commas(std::llround(tokens_a)), with_commas(std::llround(tokens_b))));
+    if (comparison.undivided) {
+        const std::string& name = comparison.undivided->name;
+        const bool of_run = name == "run";
+        remarks.push_back(
+            fmt::format("A {} of A has {} tokens, of B {}: the two are compared by their seconds a token. The seconds "
+                        "of a {} and of its phases are not of the same work.",
+                        name, whole_words(tokens_of(a, of_run)), whole_words(tokens_of(b, of_run)), name));
+    }
     both([&](const char* letter, const Measurement& run) {
         if (run.imported) return;
         if (run.timed_steps == 0 && !run.steps.empty())
@@ -160,7 +177,7 @@ void add_remarks(Comparison& comparison, const Measurement& a, const Measurement
 }
 
 std::string percent(double ratio) {
-    return fmt::format("{:.1f} % {}", 100 * std::abs(ratio - 1), ratio < 1 ? "faster" : "slower");
+    return fmt::format("{} % {}", fixed_words(100 * std::abs(ratio - 1), 1), ratio < 1 ? "faster" : "slower");
 }
 
 Verdict verdict_of(const Comparison& comparison, double allowed) {
@@ -168,11 +185,17 @@ Verdict verdict_of(const Comparison& comparison, double allowed) {
     verdict.allowed = allowed;
     const CompareRow& row = comparison.whole;
     double ratio = row.ratio;
-    std::string by = fmt::format("by the median {}", row.name);
-    if (row.of == "run") by = "by the time of the whole run";
+    std::string by = "by the median step";
+    verdict.per = row.of;
+    if (comparison.undivided)
+        by = comparison.undivided->of == "run" ? "by the seconds a token of the whole run"
+                                               : "by the median step's seconds a token";
+    else if (row.of == "run")
+        by = "by the time of the whole run";
     if (!std::isfinite(ratio)) {
         ratio = comparison.a.tokens_per_second / comparison.b.tokens_per_second;
         by = "by the tokens/s";
+        verdict.per = "token";
     }
     if (!std::isfinite(ratio))
         throw usage_error("--slower-than: {} and {} have neither times nor rates that can be compared",
@@ -189,13 +212,19 @@ Verdict verdict_of(const Comparison& comparison, double allowed) {
             is, beyond ? "more than" : "within", share, row.a.samples, row.b.samples, fewest_samples);
         return verdict;
     }
-    const std::string range =
-        fmt::format("ratio {:.4f}, 95 % interval {:.4f} to {:.4f}", ratio, interval.low, interval.high);
+    const std::string range = fmt::format("ratio {}, 95 % interval {} to {}", fixed_words(ratio, 4),
+                                          fixed_words(interval.low, 4), fixed_words(interval.high, 4));
     if (!beyond) {
         verdict.sentence = fmt::format("{} ({}), within the {} allowed.", is, range, share);
-    } else if (interval.low > 1) {
+    } else if (interval.low > 1 + allowed) {
         verdict.slower = true;
-        verdict.sentence = fmt::format("{} ({}), more than the {} allowed, and clearly slower.", is, range, share);
+        verdict.sentence = fmt::format(
+            "{} ({}), more than the {} allowed, and so is the whole interval: clearly slower.", is, range, share);
+    } else if (interval.low > 1) {
+        verdict.sentence = fmt::format(
+            "{} ({}): slower by more than {} by the median, but the interval does not exclude less, so it does not "
+            "count.",
+            is, range, share);
     } else {
         verdict.sentence = fmt::format(
             "{} ({}), more than the {} allowed, but the interval holds 1: this is within the noise and does not count.",

@@ -31,8 +31,8 @@ enum class Finding {
 };
 
 struct CompareRow {
-    std::string name;  // "step", "run" or a phase
-    std::string of;    // what a sample is: "step" or "run"
+    std::string name;  // "step", "run", "token" or a phase
+    std::string of;    // what the seconds are of: "step", "run" or "token"
     Figure a, b;
     double difference = unknown;  // seconds, B − A
     double ratio = unknown;       // B ÷ A
@@ -51,20 +51,25 @@ struct ComparedRun {
 struct Verdict {
     double allowed = 0;  // share
     bool slower = false;
+    std::string per;  // "step", "run" or "token": whose seconds decided
     std::string sentence;
 };
 
 struct Comparison {
     ComparedRun a, b;
-    CompareRow whole;                // a step; the run where one of the two is imported
-    std::vector<CompareRow> phases;  // those that at least one run has
+    // A step; the run where one of the two is imported. Where these have different tokens: their seconds a token.
+    CompareRow whole;
+    std::optional<CompareRow> undivided;  // where the whole is by token: the step or the run
+    std::vector<CompareRow> phases;       // those that at least one run has
     std::optional<std::int64_t> last_common_step;
     std::vector<Difference> settings;
     std::optional<Verdict> verdict;
     std::vector<std::string> remarks;
 };
 
-// `slower_than`: the share by which B may be slower. A usage error where it is given and nothing can be compared.
+// `slower_than`: the share by which B may be slower. With 6 samples of both or more, B is slower where the whole
+// interval of the ratio lies above 1 + share; with fewer, where the ratio does. A usage error where it is given and
+// nothing can be compared.
 Comparison compare(const Measurement& a, const Measurement& b, std::optional<double> slower_than);
 
 // "5%", "0.05" → 0.05. Throws a usage error.

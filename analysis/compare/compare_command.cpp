@@ -1,6 +1,8 @@
 // lockstep-analyze compare: two runs, phase by phase and as a whole step.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "analysis/command.hpp"
@@ -10,6 +12,7 @@
 #include "analysis/output/values.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "trace/layout.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -38,7 +41,7 @@ Table run_table(const Comparison& comparison) {
         table.add_row({std::string(run == &comparison.a ? "A" : "B"), run->name, run->ranks,
                        run->imported ? Cell() : Cell(run->steps), run->imported ? Cell() : Cell(run->warm_up),
                        known_whole(run->tokens_per_second),
-                       run->peak > 0 ? Cell(static_cast<double>(run->peak) / mib) : Cell(), known(run->loss)});
+                       run->peak > 0 ? Cell(static_cast<double>(run->peak) / mib) : Cell(), known_fixed(run->loss)});
     return table;
 }
 
@@ -63,10 +66,29 @@ std::string page_of(const Comparison& comparison, TableFormat format) {
     return page.text();
 }
 
+// A run and one of its own files are not two runs; two of its files, such as those of two launches, may be compared.
+void refuse_own_file(const std::vector<std::string>& paths) {
+    const auto holds = [](const std::string& folder, const std::string& file) {
+        std::error_code problem;
+        if (!std::filesystem::is_directory(folder, problem) || std::filesystem::is_directory(file, problem))
+            return false;
+        const auto files = trace::trace_files(folder);
+        return std::any_of(files.begin(), files.end(), [&](const trace::NumberedFile& one) {
+            return std::filesystem::equivalent(one.path, file, problem) && !problem;
+        });
+    };
+    for (std::size_t i = 0; i < 2; ++i)
+        if (holds(paths[i], paths[1 - i]))
+            throw usage_error("compare: {} is a file of the run {}; give another run, or two files of this one",
+                              paths[1 - i], paths[i]);
+}
+
 int run_compare(const Options& options) {
     const TableFormat format = table_format(options.format);
     std::optional<double> allowed;
     if (!options.slower_than.empty()) allowed = share_of_words(options.slower_than);
+    const std::vector<std::string> paths = expand_runs(options.load.runs);
+    if (paths.size() == 2) refuse_own_file(paths);
     const std::vector<Measurement> runs = load_measurements(options.load);
     if (runs.size() != 2) throw usage_error("compare takes two different runs, A and B; these are {}", runs.size());
     const Comparison comparison = compare(runs[0], runs[1], allowed);
@@ -89,14 +111,15 @@ void add_compare(CLI::App& program, Action& action) {
         program.add_subcommand("compare", "two runs, phase by phase; exit code 6 if the second is slower");
     add_load_options(*command, options->load);
     command->add_option("--slower-than", options->slower_than,
-                        "exit with 6 where B's step is slower than A's by more than this share (5% or 0.05), and that "
-                        "is more than noise");
+                        "exit with 6 where B's step is slower than A's by more than this share (5% or 0.05), and so is "
+                        "the whole interval of B ÷ A (with fewer than 6 steps: by the medians alone)");
     command->add_option("--format", options->format, "text, markdown, csv or json")
         ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
         ->capture_default_str();
     command->footer(
         "The first run is A, the second B. Times are medians with 95 % intervals; the interval of B ÷ A is a\n"
-        "bootstrap over blocks of steps (docs/analysis-methods.md).\n"
+        "bootstrap over blocks of steps (docs/analysis-methods.md). Where a step of A and of B has different tokens,\n"
+        "B ÷ A is of the seconds a token. A run is not compared with its own files; two files of a run may be.\n"
         "  lockstep-analyze compare runs/before runs/after --slower-than 5%");
     command->callback([options, &action] { action = [options] { return run_compare(*options); }; });
 }

@@ -29,13 +29,14 @@ const char* name_of(Finding finding) {
 
 std::vector<const CompareRow*> all_rows(const Comparison& comparison) {
     std::vector<const CompareRow*> rows = {&comparison.whole};
+    if (comparison.undivided) rows.push_back(&*comparison.undivided);
     for (const CompareRow& row : comparison.phases) rows.push_back(&row);
     return rows;
 }
 
 // Four digits, whatever the size: phases last from below a microsecond to hours.
 std::string digits(double value) {
-    return std::abs(value) < 9999.5 ? fmt::format("{:.4g}", value) : fmt::format("{:.0f}", value);
+    return std::abs(value) < 9999.5 ? fmt::format("{:.4g}", value) : fixed_words(value, 0);
 }
 
 // "12.34 [12.1, 12.6]"
@@ -95,10 +96,9 @@ Table compare_table(const Comparison& comparison) {
                  {"ratio", "B / A [95 %]"},
                  {"finding", "finding"}});
     for (const CompareRow* row : all_rows(comparison)) {
-        const bool of_step = row->of == "step";
-        const double unit = of_step ? 1e-3 : 1;
-        table.add_row({row->name, std::string(of_step ? "ms a step" : "s a run"), seconds_words(row->a, unit),
-                       seconds_words(row->b, unit),
+        const double unit = row->of == "token" ? 1e-6 : row->of == "step" ? 1e-3 : 1;
+        const std::string words = row->of == "token" ? "µs a token" : row->of == "step" ? "ms a step" : "s a run";
+        table.add_row({row->name, words, seconds_words(row->a, unit), seconds_words(row->b, unit),
                        std::isfinite(row->difference) ? digits(row->difference / unit) : "-", ratio_words(*row),
                        words_of(row->finding)});
     }
@@ -131,7 +131,9 @@ Json json_of(const Comparison& comparison) {
     Json object = Json::object();
     object["a"] = json_run(comparison.a);
     object["b"] = json_run(comparison.b);
+    object["per"] = comparison.whole.of;
     object["whole"] = json_row(comparison.whole);
+    object["undivided"] = comparison.undivided ? json_row(*comparison.undivided) : Json(nullptr);
     Json& phases = object["phases"] = Json::array();
     for (const CompareRow& row : comparison.phases) phases.push_back(json_row(row));
     object["last_common_step"] = comparison.last_common_step ? Json(*comparison.last_common_step) : Json(nullptr);
@@ -142,6 +144,7 @@ Json json_of(const Comparison& comparison) {
     if (comparison.verdict)
         object["verdict"] = {{"allowed_share", comparison.verdict->allowed},
                              {"slower", comparison.verdict->slower},
+                             {"per", comparison.verdict->per},
                              {"sentence", comparison.verdict->sentence}};
     object["remarks"] = comparison.remarks;
     return object;

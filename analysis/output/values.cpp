@@ -1,12 +1,20 @@
 #include "analysis/output/values.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 
 namespace lockstep::analysis {
+namespace {
+
+constexpr double largest = 1e15;  // what a double still counts by ones
+
+}  // namespace
 
 Cell known(double value, double factor) {
     if (std::isfinite(value)) return value * factor;
@@ -14,9 +22,21 @@ Cell known(double value, double factor) {
 }
 
 Cell known_whole(double value) {
-    constexpr double largest = 1e15;  // what a double still counts by ones
     if (std::isfinite(value) && std::abs(value) < largest) return static_cast<std::int64_t>(std::llround(value));
     return {};
+}
+
+std::string whole_words(double value) {
+    return std::abs(value) < largest ? with_commas(std::llround(value)) : fmt::format("{:.4g}", value);
+}
+
+std::string fixed_words(double value, int decimals) {
+    return std::abs(value) < largest ? fmt::format("{:.{}f}", value, decimals) : fmt::format("{:.4g}", value);
+}
+
+Cell known_fixed(double value, double factor) {
+    if (std::abs(value * factor) < largest || !std::isfinite(value)) return known(value, factor);
+    return fmt::format("{:.4g}", value * factor);
 }
 
 Json json_number(double value) {

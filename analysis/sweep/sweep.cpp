@@ -9,6 +9,7 @@
 #include <set>
 
 #include "analysis/compare/differences.hpp"
+#include "analysis/output/values.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 
@@ -95,6 +96,11 @@ SweepPhase phase_of(const Measurement& run, Phase phase) {
     return {run.whole_run.seconds[p], mean_per_call};
 }
 
+// Whether the sums of forward, loss and backward are of some steps only: on a GPU most are not timed phase by phase.
+bool partly_timed(const Measurement& run) {
+    return !run.imported && run.timed_steps < static_cast<std::int64_t>(run.steps.size());
+}
+
 double positive(double value) {
     return value > 0 ? value : unknown;
 }
@@ -110,6 +116,7 @@ SweepRow row_of(const Measurement& run) {
     row.backward = phase_of(run, Phase::backward);
     row.loss = phase_of(run, Phase::loss);
     row.forward = phase_of(run, Phase::forward);
+    if (partly_timed(run)) row.backward.sum = row.loss.sum = row.forward.sum = unknown;
     if (!run.imported) {
         row.step_seconds = run.step_seconds();
         row.step_interval = run.step_interval();
@@ -173,12 +180,23 @@ void compare_work(Sweep& sweep) {
         if (!(most >= row.tokens)) most = row.tokens;
     }
     sweep.by_equal_work = most > least * (1 + unequal);
-    for (SweepRow& row : sweep.rows) row.equal_work = row.total * most / row.tokens;
-    if (sweep.by_equal_work)
-        sweep.remarks.push_back(fmt::format(
-            "The runs did not do the same work ({} to {} tokens): the best by time is that of the least seconds for {} "
-            "tokens, each run's total scaled by its tokens.",
-            with_commas(std::llround(least)), with_commas(std::llround(most)), with_commas(std::llround(most))));
+    std::size_t undivided = 0;
+    for (SweepRow& row : sweep.rows) {
+        // What a run does once, such as its initialization, it does not do again for more tokens.
+        const double in_steps = row.train > 0 ? std::min(row.train, row.total) : row.total;
+        row.equal_work = in_steps * (most / row.tokens) + (row.total - in_steps);
+        if (!(row.train > 0)) ++undivided;
+    }
+    if (!sweep.by_equal_work) return;
+    std::string how = "each run's seconds in steps are scaled by its tokens, the rest of its total counts once";
+    if (undivided == sweep.rows.size())
+        how = "each run's total is scaled by its tokens";
+    else if (undivided > 0)
+        how += "; where the seconds in steps are not known, the total is scaled";
+    sweep.remarks.push_back(
+        fmt::format("The runs did not do the same work ({} to {} tokens): the best by time is that of the least "
+                    "seconds for {} tokens; {}.",
+                    whole_words(least), whole_words(most), whole_words(most), how));
 }
 
 double time_of(const Sweep& sweep, const SweepRow& row) {
@@ -208,7 +226,8 @@ void find_best(Sweep& sweep) {
     };
     if (sweep.best_by_time) {
         const SweepRow& row = sweep.rows[*sweep.best_by_time];
-        sweep.sentences.push_back(fmt::format("Best by time: {}, {:.2f} s{}{}.", name_of(row), time_of(sweep, row),
+        sweep.sentences.push_back(fmt::format("Best by time: {}, {} s{}{}.", name_of(row),
+                                              fixed_words(time_of(sweep, row), 2),
                                               sweep.by_equal_work ? " for equal work" : "", of_all(times, "time")));
     } else {
         sweep.sentences.emplace_back("Best by time: not known, no run has a time.");
@@ -216,16 +235,15 @@ void find_best(Sweep& sweep) {
     if (sweep.best_by_throughput) {
         const SweepRow& row = sweep.rows[*sweep.best_by_throughput];
         sweep.sentences.push_back(fmt::format("Best by throughput: {}, {} tokens/s{}.", name_of(row),
-                                              with_commas(std::llround(row.tokens_per_second)), of_all(rates, "rate")));
+                                              whole_words(row.tokens_per_second), of_all(rates, "rate")));
     } else {
         sweep.sentences.emplace_back("Best by throughput: not known, no run has a rate.");
     }
 }
 
 std::string work_words(const SweepRow& row) {
-    return fmt::format("{}: {:.2f} s × {} tokens/s = {} tokens", name_of(row), row.total,
-                       with_commas(std::llround(row.tokens_per_second)),
-                       with_commas(std::llround(row.total * row.tokens_per_second)));
+    return fmt::format("{}: {} s × {} tokens/s = {} tokens", name_of(row), fixed_words(row.total, 2),
+                       whole_words(row.tokens_per_second), whole_words(row.total * row.tokens_per_second));
 }
 
 // Time × rate is the work, where both are of the same: the rows with least and most of it.
@@ -251,21 +269,22 @@ void explain(Sweep& sweep) {
             why = fmt::format(" The rate of {} is not known: {} is the best of those that have one.", name_of(fast),
                               name_of(rate));
         else if (measured)
-            why = fmt::format(
-                " The rate is of steps after the warm-up; {} spent {:.2f} s outside its steps, {} {:.2f} s.",
-                name_of(fast), fast.total - fast.train, name_of(rate), rate.total - rate.train);
+            why = fmt::format(" The rate is of steps after the warm-up; {} spent {} s outside its steps, {} {} s.",
+                              name_of(fast), fixed_words(fast.total - fast.train, 2), name_of(rate),
+                              fixed_words(rate.total - rate.train, 2));
         else if (differs)
             why = " Time × rate is not the same work in all runs.";
         else
             why = " Time × rate is the same within 1 %, and so are the two but for that.";
-        sweep.sentences.push_back(fmt::format("The two differ: {} takes {:.2f} s, {} takes {:.2f} s.{}", name_of(fast),
-                                              time_of(sweep, fast), name_of(rate), time_of(sweep, rate), why));
+        sweep.sentences.push_back(fmt::format("The two differ: {} takes {} s, {} takes {} s.{}", name_of(fast),
+                                              fixed_words(time_of(sweep, fast), 2), name_of(rate),
+                                              fixed_words(time_of(sweep, rate), 2), why));
     }
     if (differs && !measured)
         sweep.remarks.push_back(
-            fmt::format("Time × rate differs by {:.0f} % ({}; {}). Either the runs did not do the same work, or their "
+            fmt::format("Time × rate differs by {} % ({}; {}). Either the runs did not do the same work, or their "
                         "rates leave out a part of the time: initialization, warm-up, validation, checkpoints.",
-                        100 * (work(*most) / work(*least) - 1), work_words(*least), work_words(*most)));
+                        fixed_words(100 * (work(*most) / work(*least) - 1), 0), work_words(*least), work_words(*most)));
 }
 
 // What follows from the two settings by the arithmetic of batches and ranks: batch = replicas × micro-batch × passes.
@@ -290,15 +309,21 @@ void remark_differences(Sweep& sweep, const std::vector<Measurement>& all, const
     }
     // What is said of several runs stands once.
     std::vector<std::pair<std::string, std::string>> said;
-    for (const Measurement& run : all)
-        for (const std::string& remark : run.remarks) {
-            const auto found =
-                std::find_if(said.begin(), said.end(), [&](const auto& one) { return one.first == remark; });
-            if (found == said.end())
-                said.emplace_back(remark, run.name);
-            else
-                found->second.append(", ").append(run.name);
-        }
+    const auto say = [&](const std::string& name, const std::string& remark) {
+        const auto found = std::find_if(said.begin(), said.end(), [&](const auto& one) { return one.first == remark; });
+        if (found == said.end())
+            said.emplace_back(remark, name);
+        else
+            found->second.append(", ").append(name);
+    };
+    for (const Measurement& run : all) {
+        for (const std::string& remark : run.remarks) say(run.name, remark);
+        if (partly_timed(run) && run.whole_run.has_step_phases())
+            say(run.name,
+                fmt::format("{} of {} steps that count were timed phase by phase: forward, loss and backward have "
+                            "no sum, and their means are of the calls that were timed.",
+                            run.timed_steps, run.steps.size()));
+    }
     for (const auto& [remark, names] : said) sweep.remarks.push_back(names + ": " + remark);
 }
 

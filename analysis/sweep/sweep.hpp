@@ -13,7 +13,8 @@
 
 namespace lockstep::analysis {
 
-// Seconds, mean over ranks of the whole run, and a call; unknown where not measured.
+// Seconds, mean over ranks of the whole run, and a call; unknown where not measured. Forward, loss and backward have no
+// sum where not every step was timed phase by phase.
 struct SweepPhase {
     double sum = unknown, mean_per_call = unknown;
 };
@@ -29,8 +30,10 @@ struct SweepRow {
     double step_seconds = unknown;  // median, without warm-up; unknown where imported
     Interval step_interval;         // of the steps of one run; of the medians of 6 runs or more
     double tokens_per_second = unknown;
-    double tokens = unknown;      // of the whole run
-    double equal_work = unknown;  // seconds: total, for as many tokens as the run with most of them
+    double tokens = unknown;  // of the whole run
+    // Seconds for as many tokens as the run with most of them: those in steps scaled, the rest once; all of them scaled
+    // where the seconds in steps are not known.
+    double equal_work = unknown;
 };
 
 struct Sweep {

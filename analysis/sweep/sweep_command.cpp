@@ -26,11 +26,12 @@ std::string page_of(const Sweep& sweep, TableFormat format) {
     page.table(without_empty_columns(sweep_times(sweep)));
     for (const std::string& sentence : sweep.sentences) page.sentence(sentence);
     const bool phases = std::any_of(sweep.rows.begin(), sweep.rows.end(), [](const SweepRow& row) {
-        return std::isfinite(row.validation.sum) || std::isfinite(row.forward.sum) || std::isfinite(row.loss.sum) ||
-               std::isfinite(row.backward.sum);
+        for (const SweepPhase& phase : {row.validation, row.forward, row.loss, row.backward})
+            if (std::isfinite(phase.sum) || std::isfinite(phase.mean_per_call)) return true;
+        return false;
     });
     if (phases) {
-        page.heading("Phases, whole run, mean over ranks");
+        page.heading("Phases, mean over ranks: seconds of the whole run, milliseconds a call");
         page.table(without_empty_columns(sweep_phases(sweep)));
     }
     if (!sweep.remarks.empty()) page.heading("Remarks");
@@ -66,7 +67,8 @@ void add_sweep(CLI::App& program, Action& action) {
         ->capture_default_str();
     command->footer(
         "total: everything, the slowest rank; train: in steps, the slowest rank; epoch: without initialization,\n"
-        "validation and checkpoints, mean over ranks. A step's time is a median, without the warm-up.\n"
+        "validation and checkpoints, mean over ranks. A step's time is a median, without the warm-up. For equal work\n"
+        "only the seconds in steps are scaled by the tokens.\n"
         "  lockstep-analyze sweep runs/b16a64 runs/b32a32 runs/b64a16\n"
         "  lockstep-analyze sweep runs/ --by ranks,batch.micro --format csv");
     command->callback([options, &action] { action = [options] { return run_sweep(*options); }; });

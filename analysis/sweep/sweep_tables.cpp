@@ -1,6 +1,9 @@
 // The tables of a sweep, for reading and for programs.
+#include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "analysis/output/values.hpp"
 #include "analysis/sweep/sweep.hpp"
@@ -12,11 +15,19 @@ namespace {
 Cell value_cell(const std::string& value) {
     if (value.empty()) return {};
     char* end = nullptr;
+    errno = 0;
     const long long whole = std::strtoll(value.c_str(), &end, 10);
-    if (*end == '\0') return static_cast<std::int64_t>(whole);
+    if (*end == '\0' && errno == 0) return static_cast<std::int64_t>(whole);
     const double real = std::strtod(value.c_str(), &end);
     if (*end == '\0' && std::isfinite(real)) return real;
     return value;
+}
+
+// For reading: a fraction as the run gives it, for a column's decimals would make 0.000 of a learning rate of 3e-4.
+Cell shown_value(const std::string& value) {
+    Cell cell = value_cell(value);
+    if (std::holds_alternative<double>(cell)) return value;
+    return cell;
 }
 
 std::string best_of(const Sweep& sweep, std::size_t row) {
@@ -27,7 +38,7 @@ std::string best_of(const Sweep& sweep, std::size_t row) {
 
 Cell interval_words(const Interval& interval) {
     if (!interval.known()) return {};
-    return fmt::format("{:.2f} to {:.2f}", 1e3 * interval.low, 1e3 * interval.high);
+    return fixed_words(1e3 * interval.low, 2) + " to " + fixed_words(1e3 * interval.high, 2);
 }
 
 Json best_json(const Sweep& sweep, const std::optional<std::size_t>& best) {
@@ -58,38 +69,41 @@ Table sweep_times(const Sweep& sweep) {
     Table table(columns);
     for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
         const SweepRow& row = sweep.rows[i];
-        std::vector<Cell> cells = {value_cell(row.values[0]),
-                                   value_cell(row.values[1]),
+        std::vector<Cell> cells = {shown_value(row.values[0]),
+                                   shown_value(row.values[1]),
                                    static_cast<std::int64_t>(row.runs.size()),
-                                   known(row.total),
-                                   known(row.train),
-                                   known(row.epoch),
-                                   known(1e3 * row.step_seconds),
+                                   known_fixed(row.total),
+                                   known_fixed(row.train),
+                                   known_fixed(row.epoch),
+                                   known_fixed(row.step_seconds, 1e3),
                                    interval_words(row.step_interval),
                                    known_whole(row.tokens_per_second),
                                    best_of(sweep, i)};
-        if (sweep.by_equal_work) cells.insert(cells.begin() + 4, known(row.equal_work));
+        if (sweep.by_equal_work) cells.insert(cells.begin() + 4, known_fixed(row.equal_work));
         table.add_row(std::move(cells));
     }
     return table;
 }
 
 Table sweep_phases(const Sweep& sweep) {
-    Table table({{sweep.keys[0], sweep.keys[0]},
-                 {sweep.keys[1], sweep.keys[1]},
-                 {"validation", "validation, s", 2},
-                 {"validation_mean", "a call, ms", 2},
-                 {"forward", "forward, s", 2},
-                 {"forward_mean", "a call, ms", 2},
-                 {"loss", "loss, s", 2},
-                 {"loss_mean", "a call, ms", 2},
-                 {"backward", "backward, s", 2},
-                 {"backward_mean", "a call, ms", 2}});
+    const std::vector<std::pair<std::string, SweepPhase SweepRow::*>> phases = {{"validation", &SweepRow::validation},
+                                                                                {"forward", &SweepRow::forward},
+                                                                                {"loss", &SweepRow::loss},
+                                                                                {"backward", &SweepRow::backward}};
+    std::vector<Column> columns = {{sweep.keys[0], sweep.keys[0]}, {sweep.keys[1], sweep.keys[1]}};
+    for (const auto& [name, member] : phases) {
+        const auto summed = [member = member](const SweepRow& row) { return std::isfinite((row.*member).sum); };
+        // A column without the sum beside it says itself of which phase it is.
+        const bool beside = std::any_of(sweep.rows.begin(), sweep.rows.end(), summed);
+        columns.push_back({name, name + ", s", 2});
+        columns.push_back({name + "_mean", (beside ? "" : name + ", ") + "a call, ms", 2});
+    }
+    Table table(columns);
     for (const SweepRow& row : sweep.rows) {
-        std::vector<Cell> cells = {value_cell(row.values[0]), value_cell(row.values[1])};
-        for (const SweepPhase& phase : {row.validation, row.forward, row.loss, row.backward}) {
-            cells.push_back(known(phase.sum));
-            cells.push_back(known(1e3 * phase.mean_per_call));
+        std::vector<Cell> cells = {shown_value(row.values[0]), shown_value(row.values[1])};
+        for (const auto& [name, member] : phases) {
+            cells.push_back(known_fixed((row.*member).sum));
+            cells.push_back(known_fixed((row.*member).mean_per_call, 1e3));
         }
         table.add_row(std::move(cells));
     }

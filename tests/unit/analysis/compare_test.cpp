@@ -204,6 +204,89 @@ BOOST_AUTO_TEST_CASE(differences_of_settings_and_of_work_are_said) {
     BOOST_TEST(said(comparison.remarks, "B: It was killed."));
 }
 
+BOOST_AUTO_TEST_CASE(steps_of_different_tokens_are_compared_by_the_token) {
+    // 1 s ÷ 100 tokens against 1.1 s ÷ 200: 10 ms and 5.5 ms a token, though the step takes longer.
+    Measurement a = run_of(1, 0), b = run_of(1.1, 0);
+    for (StepSample& step : b.steps) step.tokens = 200;
+    const Comparison faster = compare(a, b, 0.0);
+    BOOST_TEST(faster.whole.of == "token");
+    check(faster.whole.a.seconds, 0.01);
+    check(faster.whole.b.seconds, 0.0055);
+    check(faster.whole.difference, -0.0045);
+    check(faster.whole.ratio, 0.55);
+    check(faster.whole.ratio_interval.low, 0.55);
+    check(faster.whole.ratio_interval.high, 0.55);
+    BOOST_TEST((faster.whole.finding == Finding::faster));
+    check(faster.undivided.value().ratio, 1.1);
+    check(phase(faster, "forward").ratio, 1.1);
+    BOOST_TEST(!faster.verdict->slower);
+    BOOST_TEST(faster.verdict->sentence.find("B is 45.0 % faster than A by the median step's seconds a token") == 0u);
+    const auto json = json_of(faster);
+    BOOST_TEST(json["per"] == "token");
+    BOOST_TEST(json["verdict"]["per"] == "token");
+    check(json["undivided"]["ratio"], 1.1);
+    const std::string text = compare_table(faster).print(TableFormat::text);
+    BOOST_TEST(text.find("µs a token") != std::string::npos);
+    BOOST_TEST(text.find("5500 [5500, 5500]") != std::string::npos);
+    BOOST_TEST(compare_rows(faster).print(TableFormat::csv).find("\nstep,step,1,") != std::string::npos);
+    // 2.2 s ÷ 200 tokens are 11 ms a token, 10 % more than 1 s ÷ 100.
+    b = run_of(2.2, 0);
+    for (StepSample& step : b.steps) step.tokens = 200;
+    const Comparison slower = compare(a, b, five_percent);
+    check(slower.whole.ratio, 1.1);
+    BOOST_TEST(slower.verdict->slower);
+    BOOST_TEST(!compare(a, b, 0.2).verdict->slower);
+    // As many tokens: a step is a step.
+    const Comparison same = compare(a, run_of(2.2, 0), five_percent);
+    BOOST_TEST(json_of(same)["per"] == "step");
+    BOOST_TEST(json_of(same)["verdict"]["per"] == "step");
+    BOOST_TEST(json_of(same)["undivided"].is_null());
+    // Whole runs: 100 s ÷ 1,000 tokens against 120 s ÷ 1,500 is 0.1 to 0.08 s a token.
+    Measurement first = imported(100), second = imported(120);
+    first.all_tokens = 1000;
+    second.all_tokens = 1500;
+    const Comparison runs = compare(first, second, five_percent);
+    check(runs.whole.ratio, 0.8);
+    BOOST_TEST(runs.verdict->per == "token");
+    BOOST_TEST(!runs.verdict->slower);
+    BOOST_TEST(runs.verdict->sentence.find("B is 20.0 % faster than A by the seconds a token of the whole run") == 0u);
+    BOOST_TEST(said(runs.remarks, "A run of A has 1,000 tokens, of B 1,500"));
+    BOOST_TEST(compare(imported(100), second, {}).whole.of == "run");
+}
+
+BOOST_AUTO_TEST_CASE(slower_is_what_the_whole_interval_says) {
+    // 31 steps of B take 1.10 s and 29 take 1.02 s, A's all 1 s: the median is 1.10, that of a resample one of the two.
+    const Measurement a = run_of(1, 0);
+    Measurement b = run_of(1, 0);
+    for (std::size_t i = 0; i < 60; ++i) b.steps[i].slowest = i % 2 == 0 || i == 1 ? 1.10 : 1.02;
+    const Comparison between = compare(a, b, five_percent);
+    check(between.whole.ratio, 1.10);
+    check(between.whole.ratio_interval.low, 1.02);
+    check(between.whole.ratio_interval.high, 1.10);
+    BOOST_TEST((between.whole.finding == Finding::slower));
+    BOOST_TEST(!between.verdict->slower);
+    BOOST_TEST(between.verdict->sentence.find(
+                   "slower by more than 5 % by the median, but the interval does not exclude less") !=
+               std::string::npos);
+    BOOST_TEST(compare(a, b, 0.01).verdict->slower);
+    BOOST_TEST(!compare(a, b, 0.2).verdict->slower);
+    // 5 steps of each: no interval, the medians alone.
+    Measurement few = a, few_slow = b;
+    few.steps.resize(5);
+    few_slow.steps.resize(5);
+    BOOST_TEST(compare(few, few_slow, five_percent).verdict->slower);
+}
+
+BOOST_AUTO_TEST_CASE(huge_numbers_are_short) {
+    Measurement a = run_of(1, 0), b = run_of(1e40, 0);
+    const Comparison times = compare(a, b, five_percent);
+    BOOST_TEST(times.verdict->sentence.find("B is 1e+42 % slower than A") == 0u);
+    BOOST_TEST(times.verdict->sentence.find("ratio 1e+40, 95 % interval 1e+40 to 1e+40") != std::string::npos);
+    BOOST_TEST(compare_table(times).print(TableFormat::text).find("1e+43 [1e+43, 1e+43]") != std::string::npos);
+    for (StepSample& step : b.steps) step.tokens = 1e30;
+    BOOST_TEST(said(compare(a, b, {}).remarks, "A step of A has 100 tokens, of B 1e+30"));
+}
+
 BOOST_AUTO_TEST_CASE(shares_are_read_as_percent_or_fraction) {
     check(share_of_words("5%"), 0.05);
     check(share_of_words("0.05"), 0.05);
@@ -246,7 +329,7 @@ BOOST_AUTO_TEST_CASE(the_command_ends_with_6_where_the_second_run_is_slower) {
     BOOST_TEST(analyze(folder, "compare " + both).code == 0);
     const Output slower = analyze(folder, "compare --slower-than 5% " + both);
     BOOST_TEST(slower.code == 6);
-    BOOST_TEST(slower.text.find("more than the 5 % allowed, and clearly slower") != std::string::npos);
+    BOOST_TEST(slower.text.find("more than the 5 % allowed, and so is the whole interval") != std::string::npos);
     BOOST_TEST(analyze(folder, "compare --slower-than 0.25 " + both).code == 0);
     BOOST_TEST(analyze(folder, "compare --slower-than 5% " + (folder / "after") + " " + (folder / "before")).code == 0);
     const Output output = analyze(folder, "compare --slower-than 5% --format json " + both);
@@ -268,6 +351,20 @@ BOOST_AUTO_TEST_CASE(the_command_ends_with_6_where_the_second_run_is_slower) {
     BOOST_TEST(analyze(folder, "compare --format markdown " + both).text.find("\n| forward ") != std::string::npos);
     BOOST_TEST(analyze(folder, "compare " + (folder / "before")).code == 2);
     BOOST_TEST(analyze(folder, "compare " + (folder / "before") + " " + (folder / "before")).code == 2);
+    // A run's own file is no second run; its files, here of two launches, are two.
+    for (const std::string& paths : {(folder / "before") + " " + (folder / "before/trace-001.h5"),
+                                     (folder / "before/../before/trace-001.h5") + " " + (folder / "before")}) {
+        const Output own = analyze(folder, "compare " + paths);
+        BOOST_TEST(own.code == 2);
+        BOOST_TEST(own.errors.find("trace-001.h5 is a file of the run") != std::string::npos);
+    }
+    BOOST_TEST(analyze(folder, "compare " + (folder / "before") + " " + (folder / "after/trace-001.h5")).code == 0);
+    write("before", 1.2, 50);
+    const Output launches =
+        analyze(folder, "compare --slower-than 5% --format json " + (folder / "before/trace-001.h5") + " " +
+                            (folder / "before/trace-002.h5"));
+    BOOST_TEST(launches.code == 6);
+    check(launches.json()["whole"]["ratio"], 1.2);
     const Output wrong = analyze(folder, "compare --slower-than 5 " + both);
     BOOST_TEST(wrong.code == 2);
     BOOST_TEST(wrong.text.empty());

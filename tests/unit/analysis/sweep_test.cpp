@@ -43,6 +43,7 @@ Measurement measured(const std::string& batch, const std::string& accumulation, 
         step.tokens = tokens;
         run.steps.push_back(step);
     }
+    run.timed_steps = 20;
     run.all_tokens = 20 * tokens;
     run.all_step_seconds = 20 * seconds;
     run.whole_run.seconds[static_cast<std::size_t>(Phase::forward)] = 10 * seconds;
@@ -157,16 +158,90 @@ BOOST_AUTO_TEST_CASE(several_runs_of_a_pair_are_medians) {
 }
 
 BOOST_AUTO_TEST_CASE(unequal_work_is_compared_by_equal_work) {
-    // 11 s for 20,000 tokens; 12 s for 40,000, which is 6 s for 20,000.
+    // 10 s in steps and 1 s beside them for 20,000 tokens: 2 · 10 + 1 s for 40,000.
     const Sweep sweep = sweep_of({measured("8", "2", 0.5), measured("16", "2", 0.55, 2000)}, usual);
     BOOST_TEST(sweep.by_equal_work);
-    check(sweep.rows[0].equal_work, 22);
+    check(sweep.rows[0].equal_work, 21);
     check(sweep.rows[1].equal_work, 12);
     BOOST_TEST(*sweep.best_by_time == 1u);
     BOOST_TEST(said(sweep.sentences, "Best by time: 16 × 2, 12.00 s for equal work."));
     BOOST_TEST(said(sweep.remarks, "did not do the same work (20,000 to 40,000 tokens)"));
     // Within 1 % the totals are compared as they are.
     BOOST_TEST(!sweep_of({measured("8", "2", 0.5), measured("16", "2", 0.55, 1009)}, usual).by_equal_work);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_done_once_is_not_scaled) {
+    // 6.95 s of which 5.75 s in steps, a quarter of the work: 4 · 5.75 + 1.20 = 24.2 s, less than 25 s. 4 · 6.95 = 27.8
+    // s.
+    Measurement quarter = measured("8", "2", 0.2875);
+    quarter.total_seconds = 6.95;
+    const Sweep sweep = sweep_of({quarter, measured("32", "2", 1.2, 4000)}, usual);
+    check(sweep.rows[0].equal_work, 24.2);
+    check(sweep.rows[1].equal_work, 25);
+    BOOST_TEST(*sweep.best_by_time == 0u);
+    BOOST_TEST(said(sweep.sentences, "Best by time: 8 × 2, 24.20 s for equal work."));
+    BOOST_TEST(said(sweep.remarks,
+                    "for 80,000 tokens; each run's seconds in steps are scaled by its tokens, the rest "
+                    "of its total counts once."));
+    // Of imported runs nothing but the total can be scaled.
+    Measurement table = imported("8", "2", 10);
+    table.all_tokens = 20000;
+    const Sweep mixed = sweep_of({table, measured("32", "2", 1.2, 4000)}, usual);
+    check(mixed.rows[0].equal_work, 40);
+    BOOST_TEST(said(mixed.remarks, "counts once; where the seconds in steps are not known, the total is scaled."));
+    Measurement other = imported("16", "2", 12);
+    other.all_tokens = 40000;
+    const Sweep tables = sweep_of({table, other}, usual);
+    check(tables.rows[0].equal_work, 20);
+    BOOST_TEST(said(tables.remarks, "for 40,000 tokens; each run's total is scaled by its tokens."));
+    // Steps that a damaged trace says to be longer than all of it are all of it.
+    quarter.all_step_seconds = 8;
+    check(sweep_of({quarter, measured("32", "2", 1.2, 4000)}, usual).rows[0].equal_work, 27.8);
+}
+
+BOOST_AUTO_TEST_CASE(phases_timed_in_some_steps_have_no_sum) {
+    // 2 of 20 steps, each with 2 calls of 0.25 s.
+    Measurement partly = measured("8", "2", 1), whole = measured("16", "2", 1);
+    const auto forward = static_cast<std::size_t>(Phase::forward),
+               validation = static_cast<std::size_t>(Phase::validation);
+    partly.timed_steps = 2;
+    partly.whole_run.seconds[forward] = 1;
+    partly.whole_run.calls[forward] = 4;
+    partly.whole_run.seconds[validation] = 3;
+    partly.whole_run.calls[validation] = 2;
+    const Sweep sweep = sweep_of({partly, whole}, usual);
+    BOOST_TEST(std::isnan(sweep.rows[0].forward.sum));
+    check(sweep.rows[0].forward.mean_per_call, 0.25);
+    check(sweep.rows[0].validation.sum, 3);
+    check(sweep.rows[1].forward.sum, 10);
+    BOOST_TEST(said(sweep.remarks, "b8a2: 2 of 20 steps that count were timed phase by phase"));
+    BOOST_TEST(sweep.remarks.size() == 1u);
+    BOOST_TEST(json_of(sweep)["rows"][0]["forward_seconds"].is_null());
+    BOOST_TEST(sweep_phases(sweep).columns()[4].title == "forward, s");
+    BOOST_TEST(sweep_phases(sweep).columns()[5].title == "a call, ms");
+    // Without any sum the mean says itself of what it is.
+    BOOST_TEST(sweep_phases(sweep_of({partly}, usual)).columns()[5].title == "forward, a call, ms");
+}
+
+BOOST_AUTO_TEST_CASE(huge_numbers_are_short) {
+    Measurement huge = imported("99999999999999999999", "2", 1e200, 1e30), other = imported("8", "2", 2e200, 1e20);
+    const Sweep sweep = sweep_of({huge, other}, usual);
+    BOOST_TEST(said(sweep.sentences, "Best by time: 99999999999999999999 × 2, 1e+200 s."));
+    BOOST_TEST(said(sweep.sentences, "1e+30 tokens/s."));
+    // 1e200 s · 1e30 tokens/s against 2e200 s · 1e20 tokens/s: 5e9 times as much.
+    BOOST_TEST(said(sweep.remarks, "Time × rate differs by 499999999900 %"));
+    BOOST_TEST(said(sweep.remarks, "1e+30 tokens/s = 1e+230 tokens"));
+    check(json_of(sweep)["rows"][1]["batch"], 1e20);
+    BOOST_TEST(sweep_times(sweep).print(TableFormat::text).find("2e+200") != std::string::npos);
+    huge = measured("16", "2", 1, 1e30);
+    const Sweep tokens = sweep_of({huge, measured("8", "2", 1)}, usual);
+    BOOST_TEST(said(tokens.remarks, "(20,000 to 2e+31 tokens)"));
+    for (const Sweep& one : {sweep, tokens}) {
+        const std::string text = json_of(one).dump() + sweep_times(one).print(TableFormat::text);
+        BOOST_TEST(text.find("9,223,372") == std::string::npos);
+        BOOST_TEST(text.find("9223372") == std::string::npos);
+        BOOST_TEST(text.find("00000000000000000000") == std::string::npos);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(what_lies_outside_the_steps_explains_two_best) {
@@ -187,6 +262,10 @@ BOOST_AUTO_TEST_CASE(values_are_sorted_as_numbers_and_words_after_them) {
     }
     const Sweep sweep = sweep_of(runs, {"batch", "width"});
     BOOST_TEST(names_of(sweep) == "8 × 0.5, 8 × 9, 8 × 100, 8 × 1e3, 8 × word, 8 × -");
+    runs.back().settings["model.width"] = "3e-4";
+    const Sweep small = sweep_of(runs, {"batch", "width"});
+    BOOST_TEST(sweep_times(small).print(TableFormat::text).find("3e-4") != std::string::npos);
+    BOOST_TEST(json_of(small)["rows"][0]["width"] == 3e-4);
 }
 
 BOOST_AUTO_TEST_CASE(keys_are_found_by_their_names) {
@@ -293,6 +372,43 @@ BOOST_AUTO_TEST_CASE(the_command_reads_traces) {
     BOOST_TEST(wrong.errors.find("did you mean accumulation?") != std::string::npos);
     BOOST_TEST(analyze(folder, "sweep").code == 2);
     BOOST_TEST(analyze(folder, "sweep " + (folder / "nothing")).code == 2);
+}
+
+BOOST_AUTO_TEST_CASE(the_command_reads_a_trace_of_which_few_steps_were_timed) {
+    const TemporaryFolder folder("sweep-sampled");
+    trace::Header header = make_header(1, {"epoch", "epoch/step", "epoch/step/forward", "epoch/step/backward"});
+    header.description = "[batch]\nglobal = 8\nlength = 32\n";
+    trace::TraceWriter writer(folder / "run", header, 20);
+    trace::Block block;
+    for (std::int64_t step = 1; step <= 20; ++step) {
+        const bool timed = step % 10 == 0;
+        trace::StepRow row;
+        row.step = step;
+        row.tokens = 256;
+        row.seconds = 1;
+        block.steps.push_back(row);
+        block.rank_loss.push_back(1);
+        block.overhead.push_back(0);
+        block.memory.insert(block.memory.end(), 3, 1000);
+        for (const double seconds : {1.0, 1.0, timed ? 0.25 : 0.0, timed ? 0.5 : 0.0}) block.times.push_back(seconds);
+        for (const std::uint32_t calls : {0u, 1u, timed ? 2u : 0u, timed ? 2u : 0u}) block.calls.push_back(calls);
+    }
+    writer.append(block);
+    writer.finish();
+    const Output output = analyze(folder, "sweep --format json " + (folder / "run"));
+    BOOST_REQUIRE(output.code == 0);
+    const auto row = output.json()["rows"][0];
+    check(row["epoch_seconds"], 20);
+    BOOST_TEST(row["forward_seconds"].is_null());
+    BOOST_TEST(row["backward_seconds"].is_null());
+    check(row["forward_mean_seconds"], 0.125);
+    check(row["backward_mean_seconds"], 0.25);
+    // Of 20 steps 4 are the warm-up.
+    BOOST_TEST(output.json()["remarks"].dump().find("2 of 16 steps that count were timed phase by phase") !=
+               std::string::npos);
+    const Output text = analyze(folder, "sweep " + (folder / "run"));
+    BOOST_TEST(text.text.find("forward, a call, ms") != std::string::npos);
+    BOOST_TEST(text.text.find("forward, s") == std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(the_published_table_through_import) {
