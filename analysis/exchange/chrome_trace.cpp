@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
@@ -32,9 +33,32 @@ std::string microseconds(std::int64_t value) {
     return fmt::format("{}{}.{:03}", value < 0 ? "-" : "", whole / 1000, whole % 1000);
 }
 
+// For each part of the run the first step that a later part holds. A part's own rows do not tell: it may hold events of
+// steps whose rows are in the part before.
+std::vector<std::int64_t> ends_of(const trace::Run& run) {
+    std::vector<std::int64_t> ends(run.parts.size());
+    std::int64_t end = std::numeric_limits<std::int64_t>::max();
+    for (std::size_t i = run.parts.size(); i-- > 0;) {
+        ends[i] = end;
+        const auto& steps = run.parts[i].file.steps();
+        if (!steps.empty()) end = std::min(end, steps.front().step);
+    }
+    return ends;
+}
+
+bool has_events(const trace::Run& run, const std::vector<std::int64_t>& ends) {
+    for (std::size_t i = 0; i < run.parts.size(); ++i) {
+        const auto events = run.parts[i].file.read_events();
+        if (std::any_of(events.begin(), events.end(), [&](const auto& event) { return event.step < ends[i]; }))
+            return true;
+    }
+    return false;
+}
+
 class ChromeTrace {
   public:
-    ChromeTrace(const trace::Run& run, Output& output) : run_(run), output_(output) {}
+    ChromeTrace(const trace::Run& run, const std::vector<std::int64_t>& ends, Output& output)
+        : run_(run), ends_(ends), output_(output) {}
 
     void write() {
         output_.write("{\"displayTimeUnit\":\"ms\",\"otherData\":" + json(about_run()) + ",\"traceEvents\":[");
@@ -50,7 +74,7 @@ class ChromeTrace {
             // The clock of each launch begins at its own start.
             shift_ = part.file.header().start_time - run_.parts.front().file.header().start_time;
             if (!std::isfinite(shift_)) shift_ = 0;
-            write_events(part);
+            write_events(part, ends_[i]);
             write_memory(part);
         }
         output_.write("\n]}\n");
@@ -100,12 +124,10 @@ class ChromeTrace {
         }
     }
 
-    std::vector<Event> events_of(const trace::RunPart& part) {
+    std::vector<Event> events_of(const trace::RunPart& part, std::int64_t end_step) {
         std::vector<Event> events;
-        const auto& steps = part.file.steps();
         for (const trace::EventRow& row : part.file.read_events()) {
-            // Made again by a later launch.
-            if (part.rows < steps.size() && row.step >= steps[part.rows].step) continue;
+            if (row.step >= end_step) continue;  // made again by a later launch
             const auto start = nanoseconds(row.start + shift_), end = nanoseconds(row.end + shift_);
             if (start && end && *end >= *start)
                 events.push_back({*start, *end, row.step, row.rank, row.region});
@@ -119,13 +141,13 @@ class ChromeTrace {
         return events;
     }
 
-    void write_events(const trace::RunPart& part) {
+    void write_events(const trace::RunPart& part, std::int64_t end_step) {
         std::vector<std::string> names;
         for (const auto& region : part.file.header().regions)
             names.push_back(fmt::format(R"("name":{},"cat":{})", json(region.name), json(region.path)));
         std::vector<std::int64_t> open;  // where the events around this one end, outermost first
         std::int32_t rank = -1;
-        for (Event event : events_of(part)) {
+        for (Event event : events_of(part, end_step)) {
             if (event.rank != rank) open.clear();
             rank = event.rank;
             while (!open.empty() && open.back() <= event.start) open.pop_back();
@@ -162,6 +184,7 @@ class ChromeTrace {
     }
 
     const trace::Run& run_;
+    const std::vector<std::int64_t>& ends_;
     Output& output_;
     bool first_ = true;
     std::int64_t first_process_ = 0, ranks_ = 0;
@@ -172,14 +195,13 @@ class ChromeTrace {
 }  // namespace
 
 void write_chrome_trace(const trace::Run& run, Output& output) {
-    const bool any = std::any_of(run.parts.begin(), run.parts.end(),
-                                 [](const auto& part) { return part.rows > 0 && !part.file.read_events().empty(); });
-    if (!any)
+    const std::vector<std::int64_t> ends = ends_of(run);
+    if (!has_events(run, ends))
         throw usage_error(
             "{} holds no events; lockstep train records those of sampled steps, the first and then every 100th, unless "
             "trace.detail is \"off\", and imported runs have none",
             run.path);
-    ChromeTrace(run, output).write();
+    ChromeTrace(run, ends, output).write();
 }
 
 }  // namespace lockstep::analysis

@@ -7,21 +7,28 @@
 
 namespace lockstep::analysis {
 
+namespace fs = std::filesystem;
+
 Output::Output(const std::string& path) : path_(path), file_(stdout) {
     if (path_.empty()) return;
-    std::error_code ignored;
-    if (std::filesystem::is_directory(path_, ignored)) throw usage_error("{} is a folder; give --out a file", path_);
-    // What is no file (/dev/stdout, a pipe) is written to, never replaced.
-    const bool special = std::filesystem::exists(path_, ignored) && !std::filesystem::is_regular_file(path_, ignored);
-    unfinished_ = special ? path_ : path_ + ".tmp";
-    file_ = std::fopen(unfinished_.c_str(), "wbe");
-    if (!file_) throw usage_error("{} cannot be written: {}", unfinished_, system_error_text());
+    std::error_code problem;
+    const fs::file_status status = fs::status(path_, problem);
+    if (fs::is_directory(status)) throw usage_error("{} is a folder; give --out a file", path_);
+    const bool replaces = fs::is_regular_file(status) || !fs::exists(status);
+    if (replaces) {
+        const fs::path target = fs::canonical(path_, problem);
+        if (!problem) path_ = target.string();
+        unfinished_ = path_ + ".tmp";
+    }
+    const std::string& opened = replaces ? unfinished_ : path_;
+    file_ = std::fopen(opened.c_str(), "wbe");
+    if (!file_) throw usage_error("{} cannot be written: {}", opened, system_error_text());
 }
 
 Output::~Output() {
     if (path_.empty() || !file_) return;
     std::fclose(file_);
-    if (unfinished_ != path_) std::remove(unfinished_.c_str());
+    if (!unfinished_.empty()) std::remove(unfinished_.c_str());
 }
 
 void Output::write(std::string_view text) {
@@ -33,11 +40,10 @@ void Output::finish() {
     if (std::fflush(file_) != 0)
         throw fault_error("{} cannot be written: {}", path_.empty() ? "the output" : path_, system_error_text());
     if (path_.empty()) return;
-    const bool beside = unfinished_ != path_;
-    if (std::fclose(std::exchange(file_, nullptr)) != 0 ||
-        (beside && std::rename(unfinished_.c_str(), path_.c_str()) != 0)) {
+    const bool closed = std::fclose(std::exchange(file_, nullptr)) == 0;
+    if (!closed || (!unfinished_.empty() && std::rename(unfinished_.c_str(), path_.c_str()) != 0)) {
         const std::string why = system_error_text();
-        if (beside) std::remove(unfinished_.c_str());
+        if (!unfinished_.empty()) std::remove(unfinished_.c_str());
         throw fault_error("{} cannot be written: {}", path_, why);
     }
 }

@@ -1,4 +1,5 @@
-// Where an export goes: piece by piece to stdout, or to a file that bears its name only when it is whole.
+// Where an export goes: piece by piece to stdout, or to a file that bears its name only when it is whole. What a link
+// leads to is replaced, not the link; pipes and devices, which cannot be whole, are written as they are.
 #pragma once
 
 #include <cstdio>
