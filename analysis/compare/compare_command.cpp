@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 
 #include "analysis/command.hpp"
@@ -66,29 +65,11 @@ std::string page_of(const Comparison& comparison, TableFormat format) {
     return page.text();
 }
 
-// A run and one of its own files are not two runs; two of its files, such as those of two launches, may be compared.
-void refuse_own_file(const std::vector<std::string>& paths) {
-    const auto holds = [](const std::string& folder, const std::string& file) {
-        std::error_code problem;
-        if (!std::filesystem::is_directory(folder, problem) || std::filesystem::is_directory(file, problem))
-            return false;
-        const auto files = trace::trace_files(folder);
-        return std::any_of(files.begin(), files.end(), [&](const trace::NumberedFile& one) {
-            return std::filesystem::equivalent(one.path, file, problem) && !problem;
-        });
-    };
-    for (std::size_t i = 0; i < 2; ++i)
-        if (holds(paths[i], paths[1 - i]))
-            throw usage_error("compare: {} is a file of the run {}; give another run, or two files of this one",
-                              paths[1 - i], paths[i]);
-}
-
 int run_compare(const Options& options) {
     const TableFormat format = table_format(options.format);
     std::optional<double> allowed;
     if (!options.slower_than.empty()) allowed = share_of_words(options.slower_than);
     const std::vector<std::string> paths = expand_runs(options.load.runs);
-    if (paths.size() == 2) refuse_own_file(paths);
     const std::vector<Measurement> runs = load_measurements(options.load);
     if (runs.size() != 2) throw usage_error("compare takes two different runs, A and B; these are {}", runs.size());
     const Comparison comparison = compare(runs[0], runs[1], allowed);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "analysis/exchange/imported_table.hpp"
 
@@ -67,19 +69,19 @@ void check_tokens(ImportedRun& run) {
                                           tokens, 100 * (work / tokens - 1)));
 }
 
-void check_same_work(std::vector<ImportedRun>& runs) {
-    std::vector<ImportedRun*> known;
-    for (ImportedRun& run : runs)
-        if (run.setting("tokens") == 0 && std::isfinite(run.work())) known.push_back(&run);
+// Of runs whose steps had as many sequences; in other runs the work may well have grown with the batch.
+void check_same_work(const std::vector<ImportedRun*>& known) {
     if (known.size() < 2) return;
     const auto less = [](const ImportedRun* a, const ImportedRun* b) { return a->work() < b->work(); };
     const auto [least, most] = std::minmax_element(known.begin(), known.end(), less);
     if ((*most)->work() <= (*least)->work() * (1 + work_tolerance)) return;
     const std::string sentence = fmt::format(
-        "Time × tokens/s differs between the runs of this table, from {:.4g} tokens ({}) to {:.4g} ({}): they did not "
+        "Time × tokens/s differs between runs with the same batch × accumulation, from {:.4g} tokens ({}) to {:.4g} "
+        "({}): they did not "
         "do the same work, or times and rates were not taken together.",
         (*least)->work(), (*least)->name, (*most)->work(), (*most)->name);
-    for (ImportedRun* run : known) run->remarks.push_back(sentence);
+    (*least)->remarks.push_back(sentence);
+    if (*most != *least) (*most)->remarks.push_back(sentence);
 }
 
 }  // namespace
@@ -96,7 +98,13 @@ void check_consistency(std::vector<ImportedRun>& runs) {
         check_degrees(run);
         check_tokens(run);
     }
-    check_same_work(runs);
+    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<ImportedRun*>> alike;  // by sequences a step, length
+    for (ImportedRun& run : runs)
+        if (run.setting("tokens") == 0 && std::isfinite(run.work()))
+            alike[{run.setting("batch") * std::max<std::int64_t>(run.setting("accumulation"), 1),
+                   run.setting("length")}]
+                .push_back(&run);
+    for (const auto& [size, known] : alike) check_same_work(known);
 }
 
 }  // namespace lockstep::analysis

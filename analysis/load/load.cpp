@@ -12,6 +12,29 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// By name, numbers in it by their size: g2 before g16.
+bool before(const std::string& a, const std::string& b) {
+    const auto digit = [](char letter) { return letter >= '0' && letter <= '9'; };
+    std::size_t i = 0, j = 0;
+    while (i < a.size() && j < b.size()) {
+        if (digit(a[i]) && digit(b[j])) {
+            while (i < a.size() && a[i] == '0') ++i;
+            while (j < b.size() && b[j] == '0') ++j;
+            std::size_t end_i = i, end_j = j;
+            while (end_i < a.size() && digit(a[end_i])) ++end_i;
+            while (end_j < b.size() && digit(b[end_j])) ++end_j;
+            if (end_i - i != end_j - j) return end_i - i < end_j - j;
+            if (const int order = a.compare(i, end_i - i, b, j, end_j - j); order != 0) return order < 0;
+            i = end_i;
+            j = end_j;
+        } else {
+            if (a[i] != b[j]) return a[i] < b[j];
+            ++i, ++j;
+        }
+    }
+    return a.size() - i != b.size() - j ? a.size() - i < b.size() - j : a < b;
+}
+
 // The run folders in a folder, by name; none where it is a run's folder itself or a file.
 std::vector<std::string> runs_in(const std::string& path) {
     std::error_code problem;
@@ -20,7 +43,7 @@ std::vector<std::string> runs_in(const std::string& path) {
     for (fs::directory_iterator entry(path, problem), end; !problem && entry != end; entry.increment(problem))
         if (entry->is_directory(problem) && !trace::trace_files(entry->path().string()).empty())
             runs.push_back(entry->path().string());
-    std::sort(runs.begin(), runs.end());
+    std::sort(runs.begin(), runs.end(), before);
     return runs;
 }
 

@@ -244,7 +244,8 @@ class Measurer {
             rank.peak = std::max({rank.peak, memory[r * 3 + 1], memory[r * 3 + 2]});
             if (regions == 0) continue;
             const PhaseSums own = map.sums(times + r * regions, calls + r * regions);
-            const double step = imported_.imported ? roots(times + r * regions) : map.step_seconds(times + r * regions);
+            const double step =
+                imported_.imported ? imported_total(r, times + r * regions) : map.step_seconds(times + r * regions);
             bool anything = false;
             for (std::size_t p = 0; p < phase_count; ++p)
                 if (std::isfinite(own.seconds[p])) {
@@ -270,7 +271,7 @@ class Measurer {
                 phases[p].add(own.seconds[p]);
             }
             const double waited = own.seconds[communication_phase];
-            const double worked = imported_.imported ? imported_compute(own, times + r * regions) : step - waited;
+            const double worked = imported_.imported ? imported_compute(own, times + r * regions, step) : step - waited;
             sums.compute.add(worked);
             sums.communication.add(waited);
             compute.add(worked);
@@ -291,7 +292,14 @@ class Measurer {
         result_.steps.push_back(sample);
     }
 
-    // A table's total: what its parts come to may be more.
+    double imported_total(std::size_t rank, const double* times) const {
+        const auto& totals = imported_.total;
+        if (imported_.whole && !totals.empty()) return totals.front();
+        if (!imported_.whole && rank < totals.size()) return totals[rank];
+        return roots(times);
+    }
+
+    // What the parts come to, where the table gave no total.
     double roots(const double* times) const {
         Sum sum;
         for (const auto& region : run_.header().regions)
@@ -300,11 +308,11 @@ class Measurer {
     }
 
     // What a table calls compute, or what is not communication.
-    double imported_compute(const PhaseSums& own, const double* times) const {
+    double imported_compute(const PhaseSums& own, const double* times, double total) const {
         for (const auto& region : run_.header().regions)
             if (region.path == "epoch/step/compute") return times[region.id];
         if (!measures_communication()) return unknown;
-        return roots(times) - own.seconds[communication_phase];
+        return total - own.seconds[communication_phase];
     }
     bool measures_communication() const {
         const auto& regions = run_.header().regions;

@@ -52,6 +52,9 @@ struct Fit {
 // smallest ÷ so many.
 inline constexpr double farthest_prediction = 8;
 
+// A law whose mean error is larger says nothing of the points.
+inline constexpr double does_not_fit = 0.2;
+
 // T(p) = T(1)·(s + (1 − s)/p): strong scaling, values in seconds. Amdahl 1967. Unknowns T(1), s in [0, 1]; needs 3
 // different numbers of ranks; 4 to predict. Parameters: serial_share, seconds_on_one_rank.
 Fit fit_amdahl(const std::vector<FitPoint>& points, const std::vector<double>& predict_at);

@@ -102,7 +102,8 @@ class Writer {
         html_.table(factor_table(series), "What the efficiency is made of");
         const Table fits = fit_table(series), predictions = predictions_table(series);
         if (!series.fits.empty()) html_.heading(3, "Laws of scaling");
-        if (!fits.rows().empty()) html_.table(fits, "Laws fitted to the slowest rank's times");
+        if (!fits.rows().empty())
+            html_.table(fits, series.timed ? "Laws fitted to the slowest rank's times" : "Laws fitted to the rates");
         for (const Fit& fit : series.fits) {
             if (!fit.refusal.empty()) html_.paragraph(fmt::format("{} is not fitted. {}", fit.title, fit.refusal));
             if (fit.refusal.empty() && !fit.prediction_refusal.empty())

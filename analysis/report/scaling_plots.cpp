@@ -18,8 +18,9 @@ bool is_timed(const ScalingSeries& series) {
     return std::isfinite(series.points[series.base].seconds_slowest);
 }
 
+// One that is worth a curve.
 bool is_law(const Fit& fit) {
-    return fit.refusal.empty() && fit.at;
+    return fit.refusal.empty() && fit.at && fit.relative_error <= does_not_fit;
 }
 
 struct Curves {
@@ -158,7 +159,10 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
     for (const Fit& fit : series.fits) {
         if (!is_law(fit)) continue;
         Block law{fit.title, {"ranks", "speedup"}, {}};
-        for (const double at : along(first, last)) {
+        // Beyond what was measured only where it predicts.
+        double end = static_cast<double>(series.points.back().ranks);
+        for (const Prediction& prediction : fit.predictions) end = std::max(end, prediction.ranks);
+        for (const double at : along(first, std::min(last, end))) {
             const double speedup = law_speedup(fit, series, at, fit.at(at));
             if (std::isfinite(speedup) && speedup > 0) law.rows.push_back({at, speedup});
         }

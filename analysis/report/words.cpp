@@ -24,7 +24,7 @@ std::string limit_in_words(const ScalingPoint& point) {
         double value;
         std::string name, title, words;
     };
-    const std::vector<Factor> all = {
+    std::vector<Factor> all = {
         {point.load_balance, "load balance", "Load balance",
          fmt::format("load balance, {:.2f}: the average rank is busy for {} of the time that the slowest is",
                      point.load_balance, percent(point.load_balance))},
@@ -36,6 +36,14 @@ std::string limit_in_words(const ScalingPoint& point) {
          fmt::format("computation scaling, {:.2f}: the ranks together compute {:.2f} times as long as the base case "
                      "for the same work",
                      point.computation_scaling, 1 / point.computation_scaling)}};
+    // Where ranks are not known one by one, the two are known together.
+    if (!std::isfinite(point.communication_efficiency) && std::isfinite(point.parallel_efficiency))
+        all = {{point.parallel_efficiency, "communication and imbalance together", "Communication and imbalance",
+                fmt::format(
+                    "communication and imbalance together, with a parallel efficiency of {:.2f}: ranks compute for "
+                    "{} of the time",
+                    point.parallel_efficiency, percent(point.parallel_efficiency))},
+               all[2]};
     const Factor* least = nullptr;
     std::string known, unmeasured;
     for (const Factor& factor : all) {
@@ -43,8 +51,7 @@ std::string limit_in_words(const ScalingPoint& point) {
         names += (names.empty() ? "" : " and ") + factor.name;
         if (std::isfinite(factor.value) && (!least || factor.value < least->value)) least = &factor;
     }
-    if (point.efficiency > hardly_limits && (!least || least->value > hardly_limits))
-        return "Hardly anything limits it.";
+    if (point.efficiency > hardly_limits) return "Hardly anything limits it.";
     if (!least) return "What limits it cannot be said: neither computation nor communication was timed by rank.";
     if (least->value > hardly_limits && unmeasured.empty())
         return fmt::format("None of the factors that make up the efficiency is below {:.2f}.", least->value);
@@ -135,11 +142,10 @@ std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scalin
     const bool traced = any([](const Measurement& one) { return !one.imported; });
     std::vector<std::pair<std::string, std::string>> terms;
     if (traced) {
-        terms.emplace_back(
-            "Warm-up",
-            "The first steps of each launch are left out of every time and rate: 10, but at most a fifth "
-            "of the launch, unless the command line says otherwise. How many they were stands in the "
-            "table of runs. Losses and memory are of all steps.");
+        terms.emplace_back("Warm-up",
+                           "The first steps of each launch are left out of every time and rate: 9, but at most a fifth "
+                           "of the launch, unless the command line says otherwise. How many they were stands in the "
+                           "table of runs. Losses and memory are of all steps.");
         terms.emplace_back("Time of a step",
                            "The time of the slowest rank, since all wait for it at the step's end. A run's time is the "
                            "median over its steps.");
@@ -153,15 +159,15 @@ std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scalin
         "Of a median: the narrowest pair of measured steps, as many below as above, that encloses it with "
         "at least 95 % probability (binomial distribution of ranks; no assumption on how times are "
         "distributed). There is none below 6 steps. It holds the scatter within a run, not that from one "
-        "run to the next, except where several runs have the same number of ranks: then it spans all of "
-        "them.");
+        "run to the next, except where 6 or more runs have the same number of ranks: then it is of their "
+        "medians. Of a speedup: bootstrap over blocks of the steps of both runs.");
     terms.emplace_back("Several runs on the same number of ranks",
                        "Each figure is the median over the runs; laws are fitted to all of their steps.");
     if (!scaling.series.empty()) {
         terms.emplace_back(
             "Speedup",
             "time of the base case ÷ time, multiplied in weak scaling by how much more work a step does "
-            "(batch ÷ batch of the base case). Where only rates are known: rate ÷ rate of the base case.");
+            "(tokens ÷ tokens of the base case). Where only rates are known: rate ÷ rate of the base case.");
         terms.emplace_back("Efficiency", "speedup ÷ (ranks ÷ ranks of the base case).");
         terms.emplace_back(
             "What averaging would claim",
@@ -169,7 +175,7 @@ std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scalin
             "is shown since many tables are made that way; it hides ranks that others wait for.");
         terms.emplace_back("Load balance",
                            "mean over ranks ÷ largest of any rank, of the seconds computed in a step; in imported runs "
-                           "of the ranks' own times where these differ; where only rates are known, slowest rate ÷ "
+                           "without them of the ranks' own times; where only rates are known, slowest rate ÷ "
                            "harmonic mean of the rates. The table says by which.");
         terms.emplace_back("Parallel efficiency",
                            "mean over ranks of the seconds computed in a step ÷ the time of that step. Computation is "
@@ -180,9 +186,8 @@ std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scalin
             "seconds computed by all ranks together in the base case ÷ the same here, for the same work. "
             "Above 1, the base case computed more slowly.");
         terms.emplace_back("Global efficiency",
-                           "parallel efficiency × computation scaling. It comes from the means over the steps whose "
-                           "phases were timed, the efficiency above from medians over all: they need not agree to the "
-                           "last digit.");
+                           "parallel efficiency × computation scaling: the efficiency above, times the base case's own "
+                           "parallel efficiency.");
         if (std::any_of(scaling.series.begin(), scaling.series.end(),
                         [](const ScalingSeries& series) { return series.kind == Kind::strong; }))
             terms.emplace_back(
@@ -203,7 +208,7 @@ std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scalin
                 if (std::find(terms.begin(), terms.end(), term) == terms.end()) terms.push_back(term);
             }
     }
-    terms.emplace_back("Tokens a second", traced ? "all tokens of the steps that count ÷ the sum of their times."
+    terms.emplace_back("Tokens a second", traced ? "the tokens of a step ÷ the median time of a step."
                                                  : "as the imported table gives them.");
     if (traced)
         terms.emplace_back(

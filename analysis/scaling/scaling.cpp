@@ -16,7 +16,6 @@ namespace {
 
 constexpr double superlinear = 1.005;     // an efficiency above it is remarked upon
 constexpr double noisy = 0.1;             // so much more is the mean than the median of steps that are
-constexpr double does_not_fit = 0.2;      // a mean error of a law above it
 constexpr double out_of_balance = 0.9;    // and a load balance below it
 constexpr double same_work_share = 0.98;  // a rank with less than this of an equal share of the base's time
 

@@ -24,16 +24,20 @@ const std::vector<std::string> regions = {"initialization",
                                           "epoch/step/forward",
                                           "epoch/step/backward",
                                           "epoch/step/communication",
-                                          "epoch/step/communication/data"};
+                                          "epoch/step/communication/data",
+                                          "checkpoint"};
 
 // A step of `seconds` on every rank, of which rank r waits for the others as long as it is faster than rank 0.
 struct Run {
     std::size_t ranks = 2;
+    std::int64_t threads = 1;
     std::int64_t first = 1, steps = 30, batch = 8;
     std::function<double(std::int64_t step)> seconds = [](std::int64_t) { return 1.0; };
     std::function<double(std::size_t rank)> waits = [](std::size_t rank) { return 0.1 * static_cast<double>(rank); };
     std::function<void(trace::StepRow&)> row = [](trace::StepRow&) {};
     std::function<void(std::int64_t step, std::size_t rank, double* times)> times = [](auto, auto, auto) {};
+    std::function<bool(std::int64_t step)> timed = [](std::int64_t) { return true; };  // phase by phase
+    std::function<bool(std::int64_t step)> checkpoints = [](std::int64_t) { return false; };
     std::string extra{};  // of the description
     std::vector<trace::EventRow> events{};
     bool closed = true;
@@ -43,7 +47,8 @@ struct Run {
         header.run_name = std::filesystem::path(folder).filename().string();
         header.description =
             fmt::format("[run]\nname = 'x'\n[model]\nwidth = 64\n[batch]\nglobal = {}\nlength = 32\n{}", batch, extra);
-        for (std::size_t r = 0; r < ranks; ++r) header.ranks[r].cores = fmt::format("{}", r);
+        for (std::size_t r = 0; r < ranks; ++r)
+            header.ranks[r].cores = fmt::format("{}", r), header.ranks[r].threads = threads;
         trace::TraceWriter writer(folder, header, static_cast<std::uint64_t>(steps));
         trace::Block block;
         for (std::int64_t step = first; step < first + steps; ++step) {
@@ -60,11 +65,13 @@ struct Run {
                 for (int kind = 1; kind <= 3; ++kind)
                     block.memory.push_back(static_cast<std::uint64_t>(1000 * kind) + r);
                 const double all = seconds(step), wait = waits(r);
-                double own[] = {step == first ? 5.0 : 0.0, all,  all, 0.4 * (all - wait),
-                                0.6 * (all - wait),        wait, wait};
+                double own[] = {step == first ? 5.0 : 0.0, all,  all,  0.4 * (all - wait),
+                                0.6 * (all - wait),        wait, wait, 0.0};
                 times(step, r, own);
                 block.times.insert(block.times.end(), std::begin(own), std::end(own));
-                for (const std::uint32_t calls : {0u, 0u, 1u, 2u, 2u, 1u, 1u}) block.calls.push_back(calls);
+                const std::uint32_t passes = timed(step) ? 2 : 0;
+                for (const std::uint32_t calls : {0u, 0u, 1u, passes, passes, 1u, 1u}) block.calls.push_back(calls);
+                block.calls.push_back(checkpoints(step) ? 1 : 0);
             }
         }
         block.events = events;
@@ -206,6 +213,66 @@ BOOST_AUTO_TEST_CASE(steps_of_another_batch_do_not_count) {
     const Measurement one = measured(run, "a");
     BOOST_TEST(one.steps.size() == 20);
     BOOST_TEST(said(one.remarks, "only the 20 of 24 steps of 256 tokens count"));
+}
+
+BOOST_AUTO_TEST_CASE(steps_after_a_checkpoint_do_not_count) {
+    Run run;
+    run.checkpoints = [](std::int64_t step) { return step % 10 == 0; };
+    const Measurement one = measured(run, "a");
+    BOOST_TEST(one.disturbed == 2);  // steps 11 and 21
+    BOOST_TEST(one.steps.size() == 22);
+    // After every step there is one: that is how the run was.
+    run.extra = "[checkpoint]\nevery = 1\n";
+    BOOST_TEST(measured(run, "a").steps.size() == 24);
+    run.ranks = 1;
+    run.extra.clear();
+    BOOST_TEST(measured(run, "a").disturbed == 0);
+}
+
+BOOST_AUTO_TEST_CASE(sampled_phases_are_shares_of_the_median_step) {
+    Run run;
+    run.steps = 60;
+    run.seconds = [](std::int64_t step) { return step % 5 == 0 ? 2.0 : 1.0; };  // timed steps are slower
+    run.timed = [](std::int64_t step) { return step % 5 == 0; };
+    run.waits = [](std::size_t) { return 0.5; };
+    const Measurement one = measured(run, "a");
+    BOOST_TEST(one.timed_steps == 11);
+    check(one.step_seconds(), 1.0);
+    check(one.communication_seconds(), 0.25);
+    check(one.compute_seconds(), 0.75);
+    BOOST_TEST(one.heat.first_step.size() == 11);
+    run.timed = [](std::int64_t step) { return step % 20 == 0; };
+    const Measurement few = measured(run, "a");
+    BOOST_TEST(few.timed_steps == 3);
+    BOOST_TEST(!std::isfinite(few.compute_seconds()));
+    BOOST_TEST(said(few.remarks, "The phases of only 3 steps were timed"));
+    run.timed = [](std::int64_t) { return false; };
+    BOOST_TEST(said(measured(run, "a").remarks, "In no step that counts were the phases timed"));
+}
+
+BOOST_AUTO_TEST_CASE(several_runs_of_one_number_of_ranks_are_one_point) {
+    const TemporaryFolder folder("measurement-repeated");
+    const auto write = [&](const char* name, std::size_t ranks, double seconds, std::int64_t threads_of_header) {
+        Run run;
+        run.ranks = ranks;
+        run.seconds = [=](std::int64_t) { return seconds; };
+        run.threads = threads_of_header;
+        run.write(folder / name);
+    };
+    write("a", 1, 1.0, 1);
+    write("b", 1, 1.2, 1);
+    write("c", 1, 1.1, 1);
+    write("d", 1, 9.0, 2);
+    write("e", 2, 0.6, 1);
+    LoadOptions load;
+    load.runs = {folder.string()};
+    const Scaling scaling = scaling_of(load_measurements(load), {});
+    const ScalingPoint& base = scaling.series[0].points[0];
+    BOOST_TEST(base.runs.size() == 3);
+    check(base.seconds_slowest, 1.1);
+    BOOST_TEST(!base.seconds_interval.known());
+    BOOST_TEST(said(base.remarks, "The 3 runs take 1.00 s to 1.20 s."));
+    BOOST_TEST(said(scaling.series[0].remarks, "d on 1 ranks is left out: it is no repetition of a"));
 }
 
 BOOST_AUTO_TEST_CASE(factors_of_the_efficiency_multiply) {

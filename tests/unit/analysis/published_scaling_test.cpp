@@ -148,3 +148,56 @@ BOOST_AUTO_TEST_CASE(a_table_with_compute_and_communication_gives_the_factors) {
     check("communication_share", 0.2);
     check("communication_ratio", 0.25);
 }
+
+namespace {
+
+Json scaling_of_table(const TemporaryFolder& folder, const std::string& text, const std::string& options = "") {
+    {
+        std::ofstream table(folder / "table.csv");
+        table << text;
+    }
+    const Output imported =
+        analyze(folder, "import " + (folder / "table.csv") + " --replace --out " + (folder / "runs"));
+    BOOST_REQUIRE_MESSAGE(imported.code == 0, imported.errors);
+    const Output output = analyze(folder, "scaling " + (folder / "runs") + " --format json " + options);
+    BOOST_REQUIRE_MESSAGE(output.code == 0, output.errors);
+    return output.json();
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(the_work_of_imported_runs_is_their_tokens) {
+    const TemporaryFolder folder("published-work");
+    // An epoch of the same data with a batch that grows: the same work.
+    const std::string head = "run,ranks,batch,total,tokens\n";
+    const Json same = scaling_of_table(folder, head + "a1,1,64,1000,1000000\na2,2,128,520,1000000\n");
+    BOOST_TEST(same["rows"][1]["kind"] == "weak");
+    BOOST_TEST(std::abs(same["rows"][1]["speedup_slowest"].get<double>() - 1000.0 / 520) < 1e-12);
+    // Without tokens the batch is taken for the work, and that is said.
+    const Json unknown = scaling_of_table(folder, "run,ranks,batch,total\na1,1,64,1000\na2,2,128,1100\n");
+    BOOST_TEST(std::abs(unknown["rows"][1]["speedup_slowest"].get<double>() - 2 * 1000.0 / 1100) < 1e-12);
+    BOOST_TEST(said(unknown["series"][0]["remarks"], "The table gives no tokens"));
+    const Json told = scaling_of_table(folder, "run,ranks,batch,total\na1,1,64,1000\na2,2,128,520\n",
+                                       "--ignore batch.global --kind strong");
+    BOOST_TEST(told["rows"][1]["kind"] == "strong");
+}
+
+BOOST_AUTO_TEST_CASE(another_base_and_rates_alone) {
+    const TemporaryFolder folder("published-base");
+    const std::string head = "run,ranks,rank,tokens_per_second\n";
+    const Json rates = scaling_of_table(folder, head + "a1,1,0,100\na2,2,0,90\na2,2,1,60\n");
+    const Json& two = rates["rows"][1];
+    BOOST_TEST(two["efficiency"] == 0.75);
+    BOOST_TEST(std::abs(two["karp_flatt"].get<double>() - 1.0 / 3) < 1e-12);  // of the speedup shown, 1.5
+    BOOST_TEST(two["speedup_slowest"] == 1.2);
+    const TemporaryFolder other("published-base-2");
+    const Json based = scaling_of_table(other, "run,ranks,total\na1,1,100\na2,2,60\na4,4,40\n", "--base 2");
+    BOOST_TEST(based["rows"][0]["speedup_slowest"] == 0.6);
+    BOOST_TEST(std::abs(based["rows"][0]["efficiency"].get<double>() - 1.2) < 1e-12);
+    BOOST_TEST(based["rows"][0]["remarks"].empty());  // fewer ranks than the base are not more than linear
+    BOOST_TEST(std::abs(based["rows"][2]["efficiency"].get<double>() - 0.75) < 1e-12);
+    BOOST_TEST(said(based["series"][0]["remarks"], "The base case has 2 ranks"));
+    const Output wrong = analyze(other, "scaling " + (other / "runs") + " --ignore batch.glbal");
+    BOOST_TEST(wrong.code == 2);
+    BOOST_TEST(wrong.errors.find("no run has this setting") != std::string::npos);
+}

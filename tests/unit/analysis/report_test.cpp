@@ -136,7 +136,6 @@ Measurement make_run(const std::string& name, std::int64_t ranks, double seconds
         StepSample sample;
         sample.step = step;
         sample.slowest = seconds * (1 + 0.001 * static_cast<double>(step % 7));
-        sample.average = sample.slowest * (ranks > 1 ? 0.8 : 1);
         sample.tokens = 1000;
         sample.compute = 0.7 * sample.slowest;
         sample.communication = 0.1 * sample.slowest;
@@ -345,7 +344,7 @@ BOOST_AUTO_TEST_CASE(what_was_not_measured_limits_nothing) {
     ScalingSeries series = make_report().scaling.series.front();
     ScalingPoint& last = series.points.back();
     last.load_balance = 0.99;
-    last.communication_efficiency = last.computation_scaling = unknown;
+    last.communication_efficiency = last.parallel_efficiency = last.computation_scaling = unknown;
     BOOST_TEST(
         series_in_short(series).back() ==
         "It is not load balance (0.99) that limits it; communication and computation scaling could not be measured.");
@@ -353,6 +352,8 @@ BOOST_AUTO_TEST_CASE(what_was_not_measured_limits_nothing) {
     BOOST_TEST(contains(series_in_short(series).back(), "What limits it cannot be said"));
     last.load_balance = 0.7;
     BOOST_TEST(contains(series_in_short(series).back(), "Not measured: communication and computation scaling."));
+    last.parallel_efficiency = 0.56;
+    BOOST_TEST(contains(series_in_short(series).back(), "communication and imbalance together"));
     last.communication_efficiency = 0.8;
     last.computation_scaling = 0.6;
     BOOST_TEST(contains(series_in_short(series).back(), "What limits it most is computation scaling, 0.60"));
