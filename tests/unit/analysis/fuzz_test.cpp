@@ -1,7 +1,6 @@
 // lockstep-analyze on damaged traces: a sentence and exit code 2 or 3, or figures; never a crash. On damaged tables: a
-// sentence and exit code 2, or runs. Without further ado
-// this makes a few hundred files, always the same. FUZZ_SECONDS=600 goes on for that long from a seed that it prints,
-// FUZZ_SEED=n repeats one file.
+// sentence and exit code 2, or runs. Without further ado this makes a few hundred files, always the same.
+// FUZZ_SECONDS=600 goes on for that long from a seed that it prints, FUZZ_SEED=n repeats one file; both are for traces.
 #define BOOST_TEST_MODULE fuzz
 #include <fcntl.h>
 #include <sys/resource.h>
