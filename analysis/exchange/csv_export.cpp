@@ -5,16 +5,10 @@
 #include <iterator>
 
 #include "analysis/exchange/formats.hpp"
+#include "base/table.hpp"
 
 namespace lockstep::analysis {
 namespace {
-
-std::string csv_field(const std::string& text) {
-    if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-    std::string quoted = "\"";
-    for (const char letter : text) quoted += letter == '"' ? "\"\"" : std::string(1, letter);
-    return quoted + "\"";
-}
 
 void write_part(const trace::RunPart& part, Output& output) {
     const trace::TraceFile& file = part.file;

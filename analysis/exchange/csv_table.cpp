@@ -1,5 +1,6 @@
 #include "analysis/exchange/csv_table.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -156,10 +157,23 @@ void check_header(const CsvTable& table) {
     std::set<std::string> seen;
     for (const std::string& name : header.fields)
         if (!name.empty() && !seen.insert(name).second)
-            throw usage_error("{} line {}: there are two columns '{}'", table.path, header.line, name);
+            throw usage_error("{} line {}: there are two columns '{}'", table.path, header.line, printable(name));
 }
 
 }  // namespace
+
+std::string printable(const std::string& cell) {
+    constexpr std::size_t most = 60;  // bytes
+    std::string out;
+    for (std::size_t at = 0; at < cell.size();) {
+        if (out.size() >= most) return out + "…";
+        const std::size_t bytes = std::max<std::size_t>(sequence_bytes(cell, at), 1);
+        const auto letter = static_cast<unsigned char>(cell[at]);
+        out += letter < 0x20 || letter == 0x7f ? " " : cell.substr(at, bytes);
+        at += bytes;
+    }
+    return out;
+}
 
 CsvTable read_csv_table(const std::string& path) {
     CsvTable table;

@@ -22,4 +22,7 @@ struct CsvTable {
 // What is no such table is a usage error that names the line.
 CsvTable read_csv_table(const std::string& path);
 
+// A cell as a sentence shows it: on one line, and shortened where it is long.
+std::string printable(const std::string& cell);
+
 }  // namespace lockstep::analysis

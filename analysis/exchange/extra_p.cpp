@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <map>
 #include <string>
 
 #include "analysis/exchange/formats.hpp"
+#include "analysis/scaling/series.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 
@@ -16,36 +18,32 @@ constexpr std::size_t wanted_points = 5;  // that Extra-P asks for, to tell one 
 
 using Points = std::map<std::int64_t, std::vector<const Measurement*>>;
 
-// What two repetitions of one point must have in common.
-bool same_setup(const Measurement& a, const Measurement& b, std::string& difference) {
-    const auto value = [](const Measurement& run, const std::string& key) {
-        const auto found = run.settings.find(key);
-        return found == run.settings.end() ? std::string("not given") : found->second;
-    };
-    for (const Measurement* run : {&a, &b})
-        for (const auto& [key, unused] : run->settings) {
-            const bool matters = key.rfind("model.", 0) == 0 || key.rfind("batch.", 0) == 0 ||
-                                 key.rfind("precision.", 0) == 0 || key.rfind("parallel.", 0) == 0 || key == "gpu";
-            if (!matters || value(a, key) == value(b, key)) continue;
-            difference = fmt::format("{} is {} in {} and {} in {}", key, value(a, key), a.path, value(b, key), b.path);
-            return false;
-        }
-    return true;
+// What keeps two runs from one scaling series, strong or weak; "" where nothing does.
+std::string obstacle(const Measurement& a, const Measurement& b) {
+    const bool weak = a.batch > 0 && b.batch > 0 &&
+                      static_cast<double>(a.batch) * static_cast<double>(b.ranks) ==
+                          static_cast<double>(b.batch) * static_cast<double>(a.ranks);
+    for (const std::string& words : differences(a, b)) {
+        const std::string key = words.substr(0, words.find(" ("));
+        if (!is_only_marked(key) && !(key == "batch.global" && weak)) return words;
+    }
+    return "";
 }
 
 Points points_of(const std::vector<Measurement>& measurements) {
     Points points;
-    for (const Measurement& run : measurements) {
-        auto& there = points[run.ranks];
-        std::string difference;
-        if (!there.empty() && !same_setup(*there.front(), run, difference))
-            throw usage_error("two runs on {} ranks are not repetitions of each other: {}; give runs of one series",
-                              run.ranks, difference);
-        there.push_back(&run);
-    }
+    for (const Measurement& run : measurements) points[run.ranks].push_back(&run);
     if (points.size() < 2)
         throw usage_error("Extra-P needs runs on different numbers of ranks; these are all on {}",
                           points.begin()->first);
+    // Two runs on different numbers of ranks settle what the series is.
+    const auto other = std::find_if(measurements.begin(), measurements.end(),
+                                    [&](const Measurement& run) { return run.ranks != measurements.front().ranks; });
+    for (const Measurement* one : {&measurements.front(), &*other})
+        for (const Measurement& run : measurements)
+            if (const std::string words = obstacle(*one, run); !words.empty())
+                throw usage_error("{} and {} are not of one scaling series: they differ in {}; give runs of one series",
+                                  one->path, run.path, words);
     return points;
 }
 

@@ -11,21 +11,26 @@
 namespace lockstep::analysis {
 namespace {
 
-// The columns of which a run has one value, with the least that makes sense.
+constexpr std::int64_t most_ranks = 1 << 17;  // as many as a trace can hold
+// Far beyond what is measured, so that a slip of the pen is seen and sums and products stay finite.
+constexpr std::int64_t most_degree = 1 << 20, most_sequences = std::int64_t{1} << 40,
+                       most_tokens = 1'000'000'000'000'000'000, most_bytes = std::int64_t{1} << 60;
+constexpr double least_measured = 1e-12, most_measured = 1e12;  // seconds, tokens/s
+
+// The columns of which a run has one value, with the least and the most that make sense.
 struct SettingColumn {
     const char* name;
-    std::int64_t least;
+    std::int64_t least, most;
 };
-constexpr std::array<SettingColumn, 9> setting_columns = {{{"ranks", 1},
-                                                           {"batch", 1},
-                                                           {"accumulation", 1},
-                                                           {"length", 1},
-                                                           {"data", 1},
-                                                           {"tensor", 1},
-                                                           {"pipeline", 1},
-                                                           {"context", 1},
-                                                           {"tokens", 0}}};
-constexpr std::int64_t most_ranks = 1 << 17;  // as many as a trace can hold
+constexpr std::array<SettingColumn, 9> setting_columns = {{{"ranks", 1, most_ranks},
+                                                           {"batch", 1, most_sequences},
+                                                           {"accumulation", 1, most_sequences},
+                                                           {"length", 1, most_sequences},
+                                                           {"data", 1, most_degree},
+                                                           {"tensor", 1, most_degree},
+                                                           {"pipeline", 1, most_degree},
+                                                           {"context", 1, most_degree},
+                                                           {"tokens", 0, most_tokens}}};
 
 std::vector<std::string> known_columns() {
     std::vector<std::string> names = {"run", "rank", "tokens_per_second", "peak_memory_bytes"};
@@ -50,21 +55,37 @@ class Row {
         if (word.empty()) return std::nullopt;
         double value = 0;
         const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), value);
+        if (problem == std::errc::result_out_of_range) throw wrong(column, "is too large or too small");
         if (problem != std::errc{} || end != word.data() + word.size() || !std::isfinite(value))
             throw wrong(column, "is not a number; write numbers like 1234.5");
         if (value < 0) throw wrong(column, "is negative");
         return value;
     }
-    std::optional<std::int64_t> whole_number(const std::string& column, std::int64_t least) const {
+    // Seconds or tokens/s; unknown where the cell is empty.
+    double measured(const std::string& column) const {
+        const auto value = number(column);
+        if (!value) return unknown;
+        if (*value > most_measured) throw wrong(column, "is more than 1e12");
+        if (*value > 0 && *value < least_measured) throw wrong(column, "is less than 1e-12, but not 0");
+        return *value;
+    }
+    std::optional<std::int64_t> whole_number(const std::string& column, std::int64_t least, std::int64_t most) const {
         const auto value = number(column);
         if (!value) return std::nullopt;
-        constexpr double most = 9007199254740992;  // up to here every whole number is a double
-        if (*value != std::floor(*value) || *value > most) throw wrong(column, "is not a whole number");
+        if (*value != std::floor(*value)) throw wrong(column, "is not a whole number");
         if (*value < static_cast<double>(least)) throw wrong(column, fmt::format("is less than {}", least));
-        return static_cast<std::int64_t>(*value);
+        const auto beyond = [&] { return wrong(column, fmt::format("is more than {}", most)); };
+        if (*value > static_cast<double>(most)) throw beyond();
+        // Beyond 2^53 a double does not hold every whole number.
+        const std::string word = text(column);
+        std::int64_t digits = 0;
+        const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), digits);
+        const bool exact = problem == std::errc{} && end == word.data() + word.size();
+        if (exact && digits > most) throw beyond();
+        return exact ? digits : static_cast<std::int64_t>(*value);
     }
     Error wrong(const std::string& column, const std::string& how) const {
-        return usage_error("{} line {}: {} '{}' {}", table_.path, row_.line, column, text(column), how);
+        return usage_error("{} line {}: {} '{}' {}", table_.path, row_.line, column, printable(text(column)), how);
     }
 
   private:
@@ -87,10 +108,9 @@ std::string run_name(const Row& row, const std::string& path) {
 ImportedRank numbers_of(const Row& row) {
     ImportedRank rank;
     rank.line = row.line();
-    for (std::size_t i = 0; i < time_column_count; ++i)
-        rank.seconds[i] = row.number(time_column_names[i]).value_or(unknown);
-    rank.tokens_per_second = row.number("tokens_per_second").value_or(unknown);
-    rank.peak_memory = row.whole_number("peak_memory_bytes", 0).value_or(0);
+    for (std::size_t i = 0; i < time_column_count; ++i) rank.seconds[i] = row.measured(time_column_names[i]);
+    rank.tokens_per_second = row.measured("tokens_per_second");
+    rank.peak_memory = row.whole_number("peak_memory_bytes", 0, most_bytes).value_or(0);
     return rank;
 }
 
@@ -103,7 +123,7 @@ struct Gathered {
 
 void take_settings(const CsvTable& table, const Row& row, ImportedRun& run) {
     for (const auto& column : setting_columns) {
-        const auto value = row.whole_number(column.name, column.least);
+        const auto value = row.whole_number(column.name, column.least, column.most);
         if (!value) continue;
         const auto [known, added] = run.settings.emplace(column.name, *value);
         if (!added && known->second != *value)
@@ -117,9 +137,8 @@ void take_row(const CsvTable& table, const Row& row, Gathered& gathered) {
     take_settings(table, row, run);
     run.lines.push_back(row.line());
     const ImportedRank numbers = numbers_of(row);
-    const auto rank = row.whole_number("rank", 0);
+    const auto rank = row.whole_number("rank", 0, most_ranks - 1);
     if (rank) {
-        if (*rank >= most_ranks) throw row.wrong("rank", fmt::format("is not below {}", most_ranks));
         const auto [known, added] = gathered.by_rank.emplace(*rank, numbers);
         if (!added)
             throw usage_error("{} line {}: rank {} of run {} is already in line {}", table.path, row.line(), *rank,
@@ -148,9 +167,6 @@ void place_ranks(const CsvTable& table, Gathered& gathered) {
         run.ranks = static_cast<std::int64_t>(gathered.by_rank.size());
         run.remarks.push_back("The table does not give the number of ranks; it is taken to be the number of rows.");
     }
-    if (run.ranks > most_ranks)
-        throw usage_error("{} line {}: run {} has {} ranks; a trace holds up to {}", table.path, run.lines.front(),
-                          run.name, run.ranks, most_ranks);
     run.rank.resize(static_cast<std::size_t>(run.ranks));
     run.whole = gathered.of_all.has_value();
     if (run.whole) std::fill(run.rank.begin(), run.rank.end(), *gathered.of_all);
@@ -182,7 +198,7 @@ std::vector<std::string> check_columns(const CsvTable& table) {
     for (const std::string& name : names) {
         if (std::find(known.begin(), known.end(), name) != known.end()) continue;
         const std::string nearest = nearest_name(name, known);
-        warnings.push_back(fmt::format("the column '{}' is not known and left out{}", name,
+        warnings.push_back(fmt::format("the column '{}' is not known and left out{}", printable(name),
                                        nearest.empty() ? "" : "; did you mean " + nearest + "?"));
     }
     return warnings;

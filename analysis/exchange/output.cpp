@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "analysis/load/guard.hpp"
 #include "base/error.hpp"
 
 namespace lockstep::analysis {
@@ -21,14 +22,19 @@ Output::Output(const std::string& path) : path_(path), file_(stdout) {
         unfinished_ = path_ + ".tmp";
     }
     const std::string& opened = replaces ? unfinished_ : path_;
+    if (replaces) note_unfinished(unfinished_);
     file_ = std::fopen(opened.c_str(), "wbe");
-    if (!file_) throw usage_error("{} cannot be written: {}", opened, system_error_text());
+    if (file_) return;
+    const std::string why = system_error_text();
+    forget_unfinished();
+    throw usage_error("{} cannot be written: {}", opened, why);
 }
 
 Output::~Output() {
     if (path_.empty() || !file_) return;
     std::fclose(file_);
     if (!unfinished_.empty()) std::remove(unfinished_.c_str());
+    forget_unfinished();
 }
 
 void Output::write(std::string_view text) {
@@ -44,8 +50,10 @@ void Output::finish() {
     if (!closed || (!unfinished_.empty() && std::rename(unfinished_.c_str(), path_.c_str()) != 0)) {
         const std::string why = system_error_text();
         if (!unfinished_.empty()) std::remove(unfinished_.c_str());
+        forget_unfinished();
         throw fault_error("{} cannot be written: {}", path_, why);
     }
+    forget_unfinished();
 }
 
 }  // namespace lockstep::analysis

@@ -25,6 +25,9 @@ struct Note {
     static_assert(std::atomic<int>::is_always_lock_free);
     std::atomic<int> depth = 0;  // > 0: reading
     std::array<char, 4096> path{};
+    static_assert(std::atomic<bool>::is_always_lock_free);
+    std::atomic<bool> has_unfinished = false;  // only while all of it is written
+    std::array<char, 4096> unfinished{};
 };
 
 // Shared with the other process where there is one.
@@ -59,6 +62,7 @@ int end_by(int signal) {
 }
 
 int code_of_death(int signal) {
+    if (note->has_unfinished) ::unlink(note->unfinished.data());  // may be gone, or not be made yet
     const bool was_reading = note->depth > 0;
     const char* path = note->path.data();
     const std::string how = fmt::format("signal {} ({})", signal, ::strsignal(signal));
@@ -142,6 +146,17 @@ int guarded(const std::function<int()>& work) {
     note = &own_note;
     ::munmap(shared, sizeof(Note));
     return code;
+}
+
+void note_unfinished(const std::string& path) {
+    if (path.size() >= note->unfinished.size()) return;  // longer than the system takes
+    note->has_unfinished = false;
+    std::copy(path.c_str(), path.c_str() + path.size() + 1, note->unfinished.begin());
+    note->has_unfinished = true;
+}
+
+void forget_unfinished() {
+    note->has_unfinished = false;
 }
 
 ReadingScope::ReadingScope(const std::string& path, Reading reading) : reading_(reading) {

@@ -20,16 +20,11 @@ std::string readable(const Cell& cell, int decimals) {
     return "-";
 }
 
-std::string csv_field(const Cell& cell) {
+std::string csv_cell(const Cell& cell) {
     if (const auto* whole = std::get_if<std::int64_t>(&cell)) return fmt::format("{}", *whole);
     if (const auto* number = std::get_if<double>(&cell))
         return std::isfinite(*number) ? fmt::format("{}", *number) : "";
-    if (const auto* words = std::get_if<std::string>(&cell)) {
-        if (words->find_first_of(",\"\n") == std::string::npos) return *words;
-        std::string quoted = "\"";
-        for (const char letter : *words) quoted += letter == '"' ? "\"\"" : std::string(1, letter);
-        return quoted + "\"";
-    }
+    if (const auto* words = std::get_if<std::string>(&cell)) return csv_field(*words);
     return "";
 }
 
@@ -101,6 +96,13 @@ std::string json_text(const nlohmann::ordered_json& json) {
 
 }  // namespace
 
+std::string csv_field(const std::string& text) {
+    if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+    std::string quoted = "\"";
+    for (const char letter : text) quoted += letter == '"' ? "\"\"" : std::string(1, letter);
+    return quoted + "\"";
+}
+
 TableFormat table_format(std::string_view name) {
     if (name == "text") return TableFormat::text;
     if (name == "markdown") return TableFormat::markdown;
@@ -122,7 +124,7 @@ std::string Table::print(TableFormat format) const {
         for (std::size_t c = 0; c < columns_.size(); ++c) out += (c > 0 ? "," : "") + csv_field(columns_[c].name);
         out += "\n";
         for (const auto& row : rows_) {
-            for (std::size_t c = 0; c < row.size(); ++c) out += (c > 0 ? "," : "") + csv_field(row[c]);
+            for (std::size_t c = 0; c < row.size(); ++c) out += (c > 0 ? "," : "") + csv_cell(row[c]);
             out += "\n";
         }
         return out;

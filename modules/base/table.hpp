@@ -13,6 +13,9 @@ namespace lockstep {
 enum class TableFormat { text, markdown, csv, json };
 TableFormat table_format(std::string_view name);  // throws a usage error that names the four
 
+// As a field of a CSV file (RFC 4180): in quotes where it holds a comma, a quote or an end of line.
+std::string csv_field(const std::string& text);
+
 struct Column {
     std::string name;   // snake_case: the json key and csv header
     std::string title;  // what text and markdown show, with the unit: "forward, s"

@@ -71,17 +71,20 @@ struct ExtraP {
 // Where `untimed`, the last step's phases were not timed.
 constexpr double factors[] = {100, 50, 1, 1.04, 1.01, 1.03, 1.02};
 void write_scaling_run(const std::string& folder, std::size_t ranks, double seconds, const std::string& more = "",
-                       bool untimed = false) {
+                       bool untimed = false, std::int64_t batch = 8) {
     const std::vector<std::string> regions = {"initialization",     "epoch",
                                               "epoch/step",         "epoch/step/data_loading",
                                               "epoch/step/forward", "epoch/step/backward"};
     trace::Header header = trace::test::make_header(ranks, regions);
+    const std::string usual = "global = 8";
+    header.description.replace(header.description.find(usual), usual.size(), "global = " + std::to_string(batch));
     header.description += more;
     trace::Block block = trace::test::make_block(header, 1, std::size(factors));
     for (std::size_t i = 0; i < std::size(factors); ++i) {
         const double time = seconds * factors[i];
         block.steps[i].seconds = time;
         block.steps[i].tokens = 256;
+        block.steps[i].batch = batch;
         for (std::size_t r = 0; r < ranks; ++r) {
             const double share = ranks > 1 ? static_cast<double>(r) / static_cast<double>(ranks - 1) : 0;
             const double times[] = {3, time, time, 0, 0.5 * time, 0.25 * time * (1 + share)};
@@ -187,7 +190,7 @@ BOOST_AUTO_TEST_CASE(more_than_is_read_at_once) {
 
 BOOST_AUTO_TEST_CASE(quotes_and_cells_without_a_number) {
     const TemporaryFolder folder("export-quotes");
-    const std::vector<std::string> regions = {"a, b", "say \"x\"", "two\nlines", "é \xff", "plain"};
+    const std::vector<std::string> regions = {"a, b", "say \"x\"", "two\nlines", "é \xff", "a\rreturn"};
     const trace::Header header = trace::test::make_header(1, regions);
     trace::Block block = trace::test::make_block(header, 7, 1);
     block.times = {0.1 + 0.2, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 5e-324,
@@ -204,7 +207,7 @@ BOOST_AUTO_TEST_CASE(quotes_and_cells_without_a_number) {
                "7,0,\"say \"\"x\"\"\",,0\n"
                "7,0,\"two\nlines\",,2\n"
                "7,0,é \xff,5e-324,3\n"
-               "7,0,plain,0,4\n");
+               "7,0,\"a\rreturn\",0,4\n");
 }
 
 BOOST_AUTO_TEST_CASE(one_run_at_a_time) {
@@ -291,6 +294,14 @@ BOOST_AUTO_TEST_CASE(what_is_no_series_is_refused) {
     write_scaling_run(folder / "g2", 2, 1.0);
     write_scaling_run(folder / "g2-again", 2, 1.1);
     write_scaling_run(folder / "g2-tensor", 2, 1.0, "[parallel]\ntensor = 2\n");
+    for (const std::size_t ranks : {std::size_t{2}, std::size_t{4}})
+        write_scaling_run(folder / ("b16g" + std::to_string(ranks)), ranks, 2.0, "", false, 16);
+    for (const std::string& series :
+         {folder / "g1 " + folder / "g2", folder / "b16g2 " + folder / "b16g4", folder / "g1 " + folder / "b16g2"}) {
+        const Output output = analyze(folder, "export --to extra-p " + series);
+        BOOST_TEST(output.code == 0);
+        BOOST_TEST(ExtraP(output.text).points.size() == 2u);
+    }
     struct Case {
         std::string runs, words;
     };
@@ -298,8 +309,12 @@ BOOST_AUTO_TEST_CASE(what_is_no_series_is_refused) {
         {folder / "g1", "Extra-P needs runs on different numbers of ranks; these are all on 1"},
         {folder / "g2 " + folder / "g2-again", "Extra-P needs runs on different numbers of ranks; these are all on 2"},
         {folder / "g1 " + folder / "g2 " + folder / "g2-tensor",
-         "two runs on 2 ranks are not repetitions of each other: parallel.tensor is not given in " + folder / "g2" +
-             " and 2 in " + folder / "g2-tensor"},
+         folder / "g1" + " and " + folder / "g2-tensor" +
+             " are not of one scaling series: they differ in parallel.tensor (not given, 2); give runs"},
+        {folder / "g1 " + folder / "b16g4", folder / "g1" + " and " + folder / "b16g4" +
+                                                " are not of one scaling series: they differ in batch.global (8, 16)"},
+        {folder / "g1 " + folder / "b16g2 " + folder / "b16g4", "they differ in batch.global (8, 16)"},
+        {folder / "g1 " + folder / "b16g2 " + folder / "g2", "they differ in batch.global (16, 8)"},
     };
     for (const Case& one : cases) {
         const Output output = analyze(folder, "export --to extra-p " + one.runs + " --out " + folder / "p.txt");

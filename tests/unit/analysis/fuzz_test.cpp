@@ -1,12 +1,13 @@
-// lockstep-analyze on damaged traces: a sentence and exit code 2 or 3, or figures; never a crash. Without further ado
-// this makes a few hundred files, always the same. FUZZ_SECONDS=600 goes on for that long from a seed that it prints,
-// FUZZ_SEED=n repeats one file.
+// lockstep-analyze on damaged traces: a sentence and exit code 2 or 3, or figures; never a crash. On damaged tables: a
+// sentence and exit code 2, or runs. Without further ado this makes a few hundred files, always the same.
+// FUZZ_SECONDS=600 goes on for that long from a seed that it prints, FUZZ_SEED=n repeats one file; both are for traces.
 #define BOOST_TEST_MODULE fuzz
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -276,4 +277,38 @@ BOOST_AUTO_TEST_CASE(damaged_traces_give_a_sentence_or_figures) {
         for (std::uint64_t seed = 1; seed <= 150; ++seed) fuzzer.take(seed);
     }
     std::printf("%s\n", fuzzer.figures().c_str());
+}
+
+BOOST_AUTO_TEST_CASE(damaged_tables_give_a_sentence_or_runs) {
+    const TemporaryFolder folder("fuzz-tables");
+    const std::vector<std::string> tables = {
+        "# by rank\nrun,ranks,rank,batch,total,compute,communication,tokens_per_second,peak_memory_bytes\n"
+        "g1,1,0,64,2233.50,2000,,410.5,1048576\ng2,2,0,64,1384.64,1200.5,101.2,330,2097152\n"
+        "g2,2,1,64,806.75,700,99.1,331,2097152\n",
+        "run,ranks,batch,accumulation,length,data,tensor,pipeline,context,tokens,total,forward,loss,backward\r\n"
+        "\"b16\",4,16,64,128,2,2,1,1,1e9,314.00,100,2,200\r\nb32,4,32,32,128,4,,,,1e9,184.91,,,\r\n",
+        "\xef\xbb\xbfrun,rank,validation,checkpoint,initialization,optimizer,data_loading,data_movement,\"a "
+        "\"\"b\"\"\"\n"
+        "u,0,1,2,3,4,5,6,\"x, y\"\n\nv,0,1e-3,2,3,4,5,6,\nv,1,1e3,2,3,4,5,6,\"two\nlines\"\n",
+    };
+    std::array<int, 2> codes{};
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+        const std::string& table = tables[seed % tables.size()];
+        const std::string bytes = test::damaged(table, tables[seed / 3 % tables.size()], seed);
+        write(folder / "t.csv", bytes);
+        std::filesystem::remove_all(folder / "runs");
+        const std::vector<std::string> words = {"import", folder / "t.csv", "--out", folder / "runs"};
+        const Outcome outcome = run(folder, words);
+        std::string problem = complaint(words, outcome);
+        if (problem.empty() && outcome.code() == 3) problem = "exit code 3";
+        if (problem.empty() && (outcome.code() == 0) != std::filesystem::exists(folder / "runs"))
+            problem = "it wrote runs of a table that it refused, or none";
+        if (problem.empty())
+            ++codes[outcome.code() == 0 ? 0 : 1];
+        else
+            BOOST_ERROR(fmt::format("table of seed {}: {}\n{}\n{}", seed, problem, outcome.errors, bytes));
+    }
+    std::printf("tables: exit 0: %d, exit 2: %d\n", codes[0], codes[1]);
+    BOOST_TEST(codes[0] > 0);
+    BOOST_TEST(codes[1] > 0);
 }

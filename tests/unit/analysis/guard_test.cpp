@@ -12,6 +12,7 @@
 #include <fstream>
 #include <functional>
 
+#include "analysis/exchange/output.hpp"
 #include "analysis/load/guard.hpp"
 #include "analysis/program.hpp"
 #include "hdf5/hdf5.hpp"
@@ -189,6 +190,48 @@ BOOST_AUTO_TEST_CASE(a_signal_from_outside_ends_both) {
         BOOST_TEST(outcome.errors == "");
         BOOST_TEST(!std::filesystem::exists(ended));
     }
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_whole_is_removed_where_its_writer_dies) {
+    Runner runner;
+    const std::string target = runner.folder() / "out.csv", unfinished = target + ".tmp";
+    for (const int signal : {SIGTERM, SIGINT, SIGSEGV, SIGKILL}) {
+        bool was_there = false;
+        const bool from_outside = signal == SIGTERM || signal == SIGINT;
+        const Outcome outcome = runner.run(
+            [&] {
+                return analysis::guarded([&]() -> int {
+                    analysis::Output output(target);
+                    output.write("half");
+                    runner.file("begun", "");
+                    if (!from_outside) die(signal);
+                    for (int i = 0; i < 90; ++i) ::sleep(1);
+                    return 0;
+                });
+            },
+            [&](pid_t process) {
+                wait_for(runner.folder() / "begun");
+                was_there = std::filesystem::exists(unfinished);
+                if (from_outside) ::kill(process, signal);
+            });
+        BOOST_TEST(
+            (from_outside ? WIFSIGNALED(outcome.status) && WTERMSIG(outcome.status) == signal : outcome.exited(1)));
+        if (from_outside) BOOST_TEST(was_there);
+        BOOST_TEST(!std::filesystem::exists(unfinished));
+        BOOST_TEST(!std::filesystem::exists(target));
+        std::filesystem::remove(runner.folder() / "begun");
+    }
+    // What another one left under that name is not touched once the own file is whole.
+    const Outcome outcome = runner.run([&] {
+        return analysis::guarded([&]() -> int {
+            analysis::Output(target).finish();
+            runner.file("out.csv.tmp", "of another");
+            die(SIGTERM);
+        });
+    });
+    BOOST_TEST(WIFSIGNALED(outcome.status));
+    BOOST_TEST(std::filesystem::exists(unfinished));
+    BOOST_TEST(std::filesystem::exists(target));
 }
 
 BOOST_AUTO_TEST_CASE(without_the_guard_the_work_is_done_right_here) {

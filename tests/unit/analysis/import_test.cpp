@@ -118,8 +118,8 @@ BOOST_AUTO_TEST_CASE(cells_that_cannot_be_are_refused_with_their_line) {
     BOOST_TEST(tables.refuses("run,ranks,total\na,1,-1\n", "line 2: total '-1' is negative"));
     BOOST_TEST(tables.refuses("run,ranks\na,0\n", "ranks '0' is less than 1"));
     BOOST_TEST(tables.refuses("run,ranks\na,1.5\n", "ranks '1.5' is not a whole number"));
-    BOOST_TEST(tables.refuses("run,ranks\na,1e9\n", "1000000000 ranks; a trace holds up to 131072"));
-    BOOST_TEST(tables.refuses("run,rank\na,1e9\n", "rank '1e9' is not below 131072"));
+    BOOST_TEST(tables.refuses("run,ranks\na,1e9\n", "line 2: ranks '1e9' is more than 131072"));
+    BOOST_TEST(tables.refuses("run,rank\na,1e9\n", "line 2: rank '1e9' is more than 131071"));
     BOOST_TEST(tables.refuses("run,ranks,rank\na,2,0\na,2,2\n", "line 3: rank 2 of run a, which has 2 ranks"));
     BOOST_TEST(tables.refuses("run,ranks,rank\na,2,0\n\na,2,0\n", "line 4: rank 0 of run a is already in line 2"));
     BOOST_TEST(tables.refuses("run,ranks\na,2\nb,1\na,2\n", "line 4: run a is already in line 2"));
@@ -130,6 +130,46 @@ BOOST_AUTO_TEST_CASE(cells_that_cannot_be_are_refused_with_their_line) {
     for (const char* name : {"..", "a/b", "a b", ".hidden", "é"})
         BOOST_TEST(tables.refuses(fmt::format("run,ranks\n{},1\n", name), "cannot name a folder"));
     BOOST_TEST(tables.refuses("run,ranks\n,1\n", "line 2: the run has no name"));
+}
+
+BOOST_AUTO_TEST_CASE(numbers_beyond_what_is_measured_are_refused_with_their_line) {
+    Tables tables;
+    for (const char* name : {"total", "forward", "initialization", "tokens_per_second"}) {
+        const auto table = [&](const char* value) { return fmt::format("run,ranks,{}\na,1,1\nb,1,{}\n", name, value); };
+        BOOST_TEST(tables.refuses(table("1.01e12"), fmt::format("line 3: {} '1.01e12' is more than 1e12", name)));
+        BOOST_TEST(
+            tables.refuses(table("9e-13"), fmt::format("line 3: {} '9e-13' is less than 1e-12, but not 0", name)));
+        BOOST_TEST(tables.refuses(table("1e-400"), "'1e-400' is too large or too small"));
+        BOOST_TEST(tables.refuses(table("1e400"), "'1e400' is too large or too small"));
+        for (const char* value : {"1e12", "1e-12", "0"}) BOOST_TEST(tables.refusal(table(value)) == "");
+    }
+    struct Limit {
+        const char *column, *most, *beyond;
+    };
+    for (const Limit& limit : {Limit{"tokens", "1000000000000000000", "1000000000000000001"},
+                               {"peak_memory_bytes", "1152921504606846976", "1.2e18"},
+                               {"batch", "1099511627776", "1099511627777"},
+                               {"accumulation", "1099511627776", "1e30"},
+                               {"length", "1099511627776", "1099511627777"},
+                               {"data", "1048576", "1048577"},
+                               {"tensor", "1048576", "1e15"},
+                               {"pipeline", "1048576", "1048577"},
+                               {"context", "1048576", "1048577"}}) {
+        const auto table = [&](const char* value) {
+            return fmt::format("run,ranks,{}\na,1,{}\n", limit.column, value);
+        };
+        BOOST_TEST(tables.refusal(table(limit.most)) == "");
+        BOOST_TEST(tables.refuses(table(limit.beyond), fmt::format("line 2: {} '{}' is more than {}", limit.column,
+                                                                   limit.beyond, limit.most)));
+    }
+    BOOST_TEST(tables.runs("run,ranks,tokens\na,1,9007199254740993\n")[0].setting("tokens") == 9007199254740993);
+}
+
+BOOST_AUTO_TEST_CASE(a_cell_is_shown_on_one_line) {
+    Tables tables;
+    BOOST_TEST(tables.refuses("run,ranks,total\na,1,\"x\ry\nz\"\n", "total 'x y z' is not a number"));
+    BOOST_TEST(tables.refuses("run,ranks,total\na,1," + std::string(1000, 'x') + "\n",
+                              "total '" + std::string(60, 'x') + "…' is not a number"));
 }
 
 BOOST_AUTO_TEST_CASE(rows_become_runs) {
