@@ -17,7 +17,7 @@ int run_program(int argc, const char* const* argv) {
     program.set_version_flag("--version", fmt::format("lockstep-analyze {} ({})", version(), commit()));
     program.require_subcommand(1);
     program.footer(
-        "A RUN is a run's folder (runs/NAME) or one of its trace-NNN.h5 files.\n"
+        "A RUN is a run's folder (runs/NAME), one of its trace-NNN.h5 files, or a folder of run folders.\n"
         "Exit codes: 0 done, 1 a fault inside, 2 wrong input, 3 a damaged file,\n"
         "6 compare found the second run slower than allowed.");
     Action action;

@@ -48,6 +48,10 @@ std::vector<Values> values_of(const trace::Header& header) {
         const std::array<std::int64_t, 4> own = {rank.data, rank.tensor, rank.pipeline, rank.context};
         for (std::size_t i = 0; i < grid.size(); ++i) grid[i] = std::max(grid[i], std::min(own[i], damaged));
     }
+    // Of an imported run the table tells the numbers alone.
+    const bool imported = header.detail == "imported";
+    if (imported) threads.clear();
+    const auto of_machine = [imported](const Cell& value) { return imported ? Cell() : value; };
     return {
         {"name", "run", {header.run_name}},
         {"preset", "preset", {at(description, "model.preset")}},
@@ -58,8 +62,8 @@ std::vector<Values> values_of(const trace::Header& header) {
         {"ranks", "ranks", {static_cast<std::int64_t>(header.ranks.size())}},
         {"grid",
          "grid, data x tensor x pipeline x context",
-         {fmt::format("{} x {} x {} x {}", grid[0] + 1, grid[1] + 1, grid[2] + 1, grid[3] + 1)}},
-        {"hosts", "hosts", {static_cast<std::int64_t>(hosts.size())}},
+         {of_machine(fmt::format("{} x {} x {} x {}", grid[0] + 1, grid[1] + 1, grid[2] + 1, grid[3] + 1))}},
+        {"hosts", "hosts", {of_machine(static_cast<std::int64_t>(hosts.size()))}},
         {"threads", "threads per rank", threads},
         {"batch", "batch, sequences a step", {at(description, "batch.global")}},
         {"micro_batch", "micro-batch, sequences", {at(description, "batch.micro")}},
@@ -73,8 +77,8 @@ std::vector<Values> values_of(const trace::Header& header) {
         {"recompute", "recomputation", {at(description, "parallel.recompute")}},
         {"precision", "precision", {at(description, "precision.compute")}},
         {"device", "device", {at(description, "run.device")}},
-        {"program_version", "program version", {header.program_version}},
-        {"commit", "commit", {header.commit}},
+        {"program_version", "program version", {of_machine(header.program_version)}},
+        {"commit", "commit", {of_machine(header.commit)}},
         {"detail", "trace detail", {header.detail}},
     };
 }

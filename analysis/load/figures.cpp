@@ -148,6 +148,8 @@ class Accumulator {
         const trace::TraceFile& file = part.file;
         const PhaseMap map(file.header().regions);
         const auto kinds = communication_kinds(file.header().regions);
+        for (std::size_t p = 0; p < phase_count; ++p)
+            figures_.measured[p] = figures_.measured[p] || map.measures(static_cast<Phase>(p));
         const std::size_t ranks = file.ranks(), regions = file.regions();
         const std::string& detail = file.header().detail;
         const bool detailed = detail == "phase" || detail == "layer";

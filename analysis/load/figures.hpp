@@ -70,8 +70,9 @@ struct RunFigures {
     std::vector<RankFigures> ranks;
     std::vector<SpanFigures> launches, epochs, steps;  // launches: also those none of whose steps count
     SpanFigures all;
-    Mean rank_loss;             // over steps, of the mean over the ranks that took part
-    double forward_median = 0;  // over steps and ranks
+    Mean rank_loss;                            // over steps, of the mean over the ranks that took part
+    double forward_median = 0;                 // over steps and ranks
+    std::array<bool, phase_count> measured{};  // phases that some launch has regions of
     std::vector<CommunicationKind> communication;
     double hardware_flop = 0;
     double overhead = 0;             // seconds spent tracing, mean over ranks

@@ -502,6 +502,12 @@ double Measurement::tokens_per_second() const {
     return tokens > 0 && seconds > 0 ? tokens / seconds : unknown;
 }
 
+double Measurement::usual_rate() const {
+    if (imported) return tokens_per_second();
+    const double rate = step_tokens() / step_seconds();
+    return std::isfinite(rate) ? rate : unknown;
+}
+
 double Measurement::compute_seconds() const {
     return part_of_step(&StepSample::compute);
 }

@@ -84,6 +84,7 @@ struct Measurement {
     Interval step_interval() const;    // 95 %, of the median; unknown below 6 steps
     double step_tokens() const;        // mean; of an imported run all; unknown where none are given
     double tokens_per_second() const;  // all tokens ÷ sum of the slowest rank's seconds, or the table's rate
+    double usual_rate() const;         // tokens/s of the median step, or the table's rate
     // Seconds a step, mean over ranks: the median step divided as the steps are whose phases were timed. Unknown where
     // too few of them were.
     double compute_seconds() const;

@@ -73,6 +73,12 @@ PhaseSums PhaseMap::sums(const double* times, const std::uint32_t* calls) const 
     return sums;
 }
 
+bool PhaseMap::measures(Phase phase) const {
+    return std::any_of(terms_.begin(), terms_.end(), [&](const Term& term) {
+        return term.phase == static_cast<std::size_t>(phase) && term.sign > 0;
+    });
+}
+
 double PhaseMap::step_seconds(const double* times) const {
     double seconds = 0;
     for (const std::size_t region : steps_) seconds += times[region];

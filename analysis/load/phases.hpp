@@ -47,6 +47,7 @@ class PhaseMap {
   public:
     explicit PhaseMap(const std::vector<trace::RegionRow>& regions);
     PhaseSums sums(const double* times, const std::uint32_t* calls) const;
+    bool measures(Phase phase) const;                // whether a region is this phase's
     double step_seconds(const double* times) const;  // in the regions called "step"
 
   private:

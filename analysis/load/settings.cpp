@@ -83,6 +83,7 @@ Settings settings_of(const trace::Header& header) {
         gpus.insert(model_of(rank.gpu));
     }
     settings["ranks"] = fmt::format("{}", header.ranks.size());
+    if (header.detail == "imported") return settings;  // the table tells nothing of the machine
     settings["hosts"] = fmt::format("{}", hosts.size());
     settings["threads"] = list_of(threads);
     settings["gpu"] = list_of(gpus);

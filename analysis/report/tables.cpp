@@ -63,9 +63,10 @@ Table runs_table(const std::vector<Measurement>& measurements, const Labels& lab
         const Measurement& one = measurements[i];
         std::string machine = setting(one, "gpu");
         if (machine.empty() && !setting(one, "threads").empty() && !one.imported)
-            machine = fmt::format("CPU, {} threads a rank", setting(one, "threads"));
+            machine = fmt::format("CPU, {} {} a rank", setting(one, "threads"),
+                                  setting(one, "threads") == "1" ? "thread" : "threads");
         const std::string program = setting(one, "program_version"), commit = setting(one, "commit");
-        const double rate = one.tokens_per_second();
+        const double rate = one.usual_rate();
         table.add_row(
             {labels[i], one.ranks, one.imported ? Cell() : count_or_nothing(one.hosts), count_or_nothing(one.batch),
              count_or_nothing(one.accumulation),

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "analysis/scaling/scaling_laws.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "cluster/cpu_set.hpp"
@@ -59,7 +60,7 @@ ScalingPoint point_of(const Measurement& run, std::size_t index) {
     point.seconds_interval = run.step_interval();
     point.compute_seconds = run.compute_seconds();
     point.communication_seconds = run.communication_seconds();
-    point.tokens_per_second = run.imported ? run.tokens_per_second() : ratio(run.step_tokens(), point.seconds_slowest);
+    point.tokens_per_second = run.usual_rate();
     const std::vector<double> seconds = of_ranks(run, &RankMeasurement::seconds),
                               compute = of_ranks(run, &RankMeasurement::compute),
                               rates = of_ranks(run, &RankMeasurement::tokens_per_second);
@@ -113,15 +114,6 @@ ScalingPoint merge(const std::vector<ScalingPoint>& points) {
         merged.remarks.push_back(fmt::format("The {} runs take {} to {}.", points.size(),
                                              seconds_words(smallest(medians)), seconds_words(largest(medians))));
     return merged;
-}
-
-// How much more work a step of `run` does than one of `base`, of imported runs the whole run: by tokens, or, where they
-// are not known, by the batch; 1 where that is not known either.
-double work_ratio(const Measurement& run, const Measurement& base) {
-    const double by_tokens = ratio(run.step_tokens(), base.step_tokens());
-    if (by_tokens > 0) return by_tokens;
-    if (run.batch == 0 || base.batch == 0) return 1;
-    return static_cast<double>(run.batch) / static_cast<double>(base.batch);
 }
 
 void compare_with_base(ScalingPoint& point, const ScalingPoint& base, Kind kind, double work) {
@@ -322,71 +314,6 @@ void remark_on(ScalingPoint& point, const ScalingPoint& base, const Scaling& sca
     for (const std::size_t index : point.runs)
         for (const std::string& remark : scaling.measurements[index].remarks)
             remarks.push_back(fmt::format("{}: {}", scaling.measurements[index].name, remark));
-}
-
-// What a law is fitted to: seconds, or rates (work a second: of the base's steps, or tokens).
-std::vector<FitPoint> fit_points(const ScalingSeries& series, const std::vector<Measurement>& all, bool rates) {
-    std::vector<FitPoint> points;
-    const ScalingPoint& base = series.points[series.base];
-    for (const ScalingPoint& point : series.points) {
-        FitPoint fit;
-        fit.ranks = static_cast<double>(point.ranks);
-        if (series.timed) {
-            if (!std::isfinite(point.seconds_slowest)) continue;
-            const double work = work_ratio(all[point.runs.front()], all[base.runs.front()]);
-            const auto converted = [&](double seconds) { return rates ? work / seconds : seconds / work; };
-            fit.value = converted(point.seconds_slowest);
-            for (const std::size_t run : point.runs)
-                for (const StepSample& step : all[run].steps)
-                    if (std::isfinite(step.slowest)) fit.samples.push_back(converted(step.slowest));
-        } else {
-            fit.value = rates ? point.tokens_per_second : 1 / point.tokens_per_second;
-        }
-        points.push_back(std::move(fit));
-    }
-    return points;
-}
-
-void fit_laws(ScalingSeries& series, const std::vector<Measurement>& all, const ScalingOptions& options) {
-    std::vector<std::string> laws = options.laws;
-    const bool strong = series.kind == Kind::strong;
-    if (laws.empty()) laws = {strong ? "amdahl" : "gustafson", "universal_scalability"};
-    const std::string seconds_unit = series.timed ? fmt::format("s a {}", series.unit) : "s a token",
-                      rate_unit = series.timed ? fmt::format("times the base's {} a second", series.unit) : "tokens/s";
-    for (const std::string& law : laws) {
-        Fit fit;
-        if (law == "amdahl" && strong) {
-            fit = fit_amdahl(fit_points(series, all, false), options.predict_at);
-            fit.unit = seconds_unit;
-        } else if (law == "gustafson" && !strong) {
-            fit = fit_gustafson(fit_points(series, all, true), options.predict_at);
-            fit.unit = "times the work of the fewest ranks a second";
-        } else if (law == "universal_scalability") {
-            fit = fit_universal_scalability(fit_points(series, all, true), options.predict_at);
-            fit.unit = rate_unit;
-        } else if (law == "extra_p") {
-            fit = fit_extra_p(fit_points(series, all, false), options.predict_at);
-            fit.unit = seconds_unit;
-        } else {
-            series.remarks.push_back(law == "amdahl"
-                                         ? "Amdahl's law is of strong scaling: not fitted to this series."
-                                         : "Gustafson's law is of weak scaling: not fitted to this series.");
-            continue;
-        }
-        if (!series.timed)
-            for (Parameter& parameter : fit.parameters)
-                if (parameter.title.size() > 3 && parameter.title.substr(parameter.title.size() - 3) == ", s")
-                    parameter.title += " a token";
-        if (fit.refusal.empty() && fit.relative_error > does_not_fit) {
-            fit.remarks.push_back(
-                fmt::format("The law does not describe these points: its mean error is {:.0f} %. Its numbers "
-                            "say nothing.",
-                            100 * fit.relative_error));
-            if (!fit.predictions.empty()) fit.prediction_refusal = "Not predicted: the law does not fit.";
-            fit.predictions.clear();
-        }
-        series.fits.push_back(std::move(fit));
-    }
 }
 
 // The runs of one number of ranks that had the same threads and the same micro-batch as most of them.

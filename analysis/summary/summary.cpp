@@ -4,6 +4,7 @@
 
 #include "analysis/command.hpp"
 #include "analysis/load/guard.hpp"
+#include "analysis/load/load.hpp"
 #include "analysis/output/page.hpp"
 #include "analysis/output/values.hpp"
 #include "analysis/summary/summary.hpp"
@@ -19,7 +20,7 @@ struct Options {
     std::string format = "text", per = "run", ranks = "auto";
 };
 
-constexpr auto forward = static_cast<std::size_t>(Phase::forward);
+constexpr auto forward = static_cast<std::size_t>(Phase::forward), other = static_cast<std::size_t>(Phase::other);
 constexpr std::size_t few_ranks =
     16;  // up to so many, every rank of every epoch or step is shown unless told otherwise
 
@@ -140,29 +141,33 @@ std::string csv_of(const std::vector<Summary>& summaries, const std::string& per
 }
 
 // Seconds, calls and mean per call of every phase: one table each, a line per rank and one for their mean.
-void phase_tables(Page& page, const std::vector<Line>& lines, const std::string& per, const std::string& of) {
-    std::vector<Column> columns = key_columns(per);
-    const std::size_t keys = columns.size();
-    for (const char* name : phase_names) columns.push_back({name, name, 3});
-    std::vector<Column> with_total = columns;
-    with_total.push_back({"total", "total", 3});
-    with_total.push_back({"loss", per == "run" ? "mean loss" : "loss", 4});
-    with_total.push_back({"tokens_per_second", "tokens/s", 0});
-    columns.pop_back();  // "other" is what no call covers
-    std::vector<Column> call_columns = columns;
-    for (std::size_t c = keys; c < call_columns.size(); ++c) call_columns[c].decimals = 1;
-    Table seconds(with_total), calls(call_columns), means(columns);
-    for (const Line& line : lines) {
+void phase_tables(Page& page, const Summary& summary, const std::string& per, const std::string& of) {
+    const std::vector<Column> keys = key_columns(per);
+    std::vector<Column> second_columns = keys, call_columns = keys, mean_columns = keys;
+    std::vector<std::size_t> phases;
+    for (std::size_t p = 0; p < phase_count; ++p) {
+        if (!summary.figures.measured[p]) continue;
+        phases.push_back(p);
+        second_columns.push_back({phase_names[p], phase_names[p], 3});
+        if (p == other) continue;  // what no call covers
+        call_columns.push_back({phase_names[p], phase_names[p], 1});
+        mean_columns.push_back({phase_names[p], phase_names[p], 3});
+    }
+    second_columns.push_back({"total", "total", 3});
+    second_columns.push_back({"loss", per == "run" ? "mean loss" : "loss", 4});
+    second_columns.push_back({"tokens_per_second", "tokens/s"});
+    Table seconds(second_columns), calls(call_columns), means(mean_columns);
+    for (const Line& line : lines_of(summary, per)) {
         std::vector<Cell> second_cells = key_cells(per, line), call_cells = second_cells, mean_cells = second_cells;
-        for (std::size_t p = 0; p < phase_count; ++p) {
+        for (const std::size_t p : phases) {
             second_cells.emplace_back(line.sums->seconds[p]);
-            if (p + 1 == phase_count) break;
+            if (p == other) continue;
             call_cells.push_back(calls_cell(line.sums->calls[p]));
             mean_cells.push_back(mean_cell(*line.sums, p, millisecond));
         }
         second_cells.emplace_back(line.sums->total());
         second_cells.push_back(known(line.loss));
-        second_cells.emplace_back(line.tokens_per_second);
+        second_cells.push_back(known_whole(line.tokens_per_second));
         seconds.add_row(std::move(second_cells));
         calls.add_row(std::move(call_cells));
         means.add_row(std::move(mean_cells));
@@ -186,9 +191,10 @@ void share_table(Page& page, const RunFigures& figures) {
     const PhaseSums& mean = figures.all.mean;
     const double total = mean.total();
     for (std::size_t p = 0; p < phase_count; ++p)
-        table.add_row({std::string(phase_names[p]), mean.seconds[p], 100 * share_of(mean.seconds[p], total),
-                       calls_cell(mean.calls[p]), mean_cell(mean, p, millisecond), figures.all.fastest[p],
-                       figures.all.slowest[p]});
+        if (figures.measured[p])
+            table.add_row({std::string(phase_names[p]), mean.seconds[p], 100 * share_of(mean.seconds[p], total),
+                           calls_cell(mean.calls[p]), mean_cell(mean, p, millisecond), figures.all.fastest[p],
+                           figures.all.slowest[p]});
     page.heading("Phases, average over ranks");
     page.table(table);
 }
@@ -245,17 +251,20 @@ void rank_table(Page& page, const RunFigures& figures) {
                  {"mean", "mean loss", 4},
                  {"latency", "forward mean, ms", 3},
                  {"median", "forward median, ms", 3},
-                 {"rate", "tokens/s", 0},
+                 {"rate", "tokens/s"},
                  {"allocated", "allocated, MiB", 1},
                  {"reserved", "reserved, MiB", 1},
                  {"peak", "peak memory, MiB", 1}});
     constexpr double mib = 1 << 20;
+    const auto bytes = [](std::uint64_t count) { return count > 0 ? Cell(static_cast<double>(count) / mib) : Cell(); };
+    const auto milliseconds = [](double seconds) { return seconds > 0 ? Cell(1e3 * seconds) : Cell(); };
     for (std::size_t r = 0; r < figures.ranks.size(); ++r) {
         const RankFigures& rank = figures.ranks[r];
         table.add_row({static_cast<std::int64_t>(r), rank.host, rank.threads, rank.steps, known(rank.loss_first),
-                       known(rank.loss_last), known(rank.loss.value()), 1e3 * mean_per_call(rank.phases, forward),
-                       1e3 * rank.forward_median, rank.tokens_per_second(), static_cast<double>(rank.allocated) / mib,
-                       static_cast<double>(rank.reserved) / mib, static_cast<double>(rank.peak) / mib});
+                       known(rank.loss_last), known(rank.loss.value()),
+                       milliseconds(mean_per_call(rank.phases, forward)), milliseconds(rank.forward_median),
+                       known_whole(rank.tokens_per_second()), bytes(rank.allocated), bytes(rank.reserved),
+                       bytes(rank.peak)});
     }
     page.heading("Ranks");
     page.table(table);
@@ -289,20 +298,23 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
     if (summary.launches.size() > 1) launch_table(page, summary);
     share_table(page, figures);
     communication_table(page, figures);
-    phase_tables(page, lines_of(summary, "run"), "run", "whole run");
+    phase_tables(page, summary, "run", "whole run");
     rank_table(page, figures);
-    if (per != "run") phase_tables(page, lines_of(summary, per), per, "by " + per);
+    if (per != "run") phase_tables(page, summary, per, "by " + per);
     page.heading("Together");
     const SpanFigures& all = figures.all;
-    page.sentence(fmt::format("{} steps ({} to {}), {} tokens, {:.3f} s in steps (the slowest rank's).",
-                              with_commas(all.steps), all.first_step, all.last_step, with_commas(all.tokens),
-                              all.seconds));
-    page.sentence(fmt::format("{:.0f} tokens/s on all ranks together, {} for the model.", tokens_per_second(all),
+    page.sentence(fmt::format("{} ({} to {}), {} tokens, {:.3f} s in steps (the slowest rank's).",
+                              all.steps == 1 ? "1 step" : with_commas(all.steps) + " steps", all.first_step,
+                              all.last_step, with_commas(all.tokens), all.seconds));
+    page.sentence(fmt::format("{} tokens/s on all ranks together, {} for the model.",
+                              with_commas(std::llround(std::min(tokens_per_second(all), 1e15))),
                               human_rate(per_second(all.model_flop, all.seconds), "FLOP")));
-    page.sentence(fmt::format("Forward pass: {:.3f} ms a call on average, median {:.3f} ms.",
-                              1e3 * mean_per_call(figures.all.mean, forward), 1e3 * figures.forward_median));
+    if (figures.measured[forward])
+        page.sentence(fmt::format("Forward pass: {:.3f} ms a call on average, median {:.3f} ms.",
+                                  1e3 * mean_per_call(figures.all.mean, forward), 1e3 * figures.forward_median));
     page.sentence(fmt::format("Skipped steps: {}. Tracing took {:.3f} % of the traced time.", all.skipped,
                               100 * figures.overhead_share));
+    if (all.steps > 1) page.sentence("All steps count here, the warm-up too; scaling, sweep and compare leave it out.");
     for (const std::string& note : figures.notes) page.sentence(note);
     status_sentences(page, summary);
 }
@@ -310,7 +322,7 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
 int run_summary(const Options& options) {
     const TableFormat format = table_format(options.format);
     std::vector<Summary> summaries;
-    for (const std::string& path : options.runs) summaries.push_back(summarise(path, options));
+    for (const std::string& path : expand_runs(options.runs)) summaries.push_back(summarise(path, options));
     std::string out;
     if (format == TableFormat::json) {
         auto all = nlohmann::ordered_json::array();
@@ -337,7 +349,7 @@ void add_summary(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
     CLI::App* command =
         program.add_subcommand("summary", "configuration, time by phase and rank, losses, rates, memory");
-    command->add_option("RUN", options->runs, "run folders or trace files")->required();
+    command->add_option("RUN", options->runs, "run folders, trace files, or folders of run folders")->required();
     command->add_option("--format", options->format, "text, markdown, csv or json")
         ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
         ->capture_default_str();
