@@ -21,6 +21,11 @@ struct Options {
     std::string format = "text";
 };
 
+// Some sentences name their law, others do not.
+std::string of_law(const Fit& fit, const std::string& sentence) {
+    return sentence.find(fit.title) != std::string::npos ? sentence : fit.title + ": " + sentence;
+}
+
 void print_fits(Page& page, const ScalingSeries& series) {
     const Table fits = fit_table(series);
     if (!fits.rows().empty()) {
@@ -29,12 +34,12 @@ void print_fits(Page& page, const ScalingSeries& series) {
     }
     for (const Fit& fit : series.fits) {
         if (!fit.refusal.empty()) {
-            page.sentence(fmt::format("{}: not fitted. {}", fit.title, fit.refusal));
+            page.sentence(fmt::format("Not fitted: {}", fit.refusal));
             continue;
         }
         page.sentence(fmt::format("{}: {}.", fit.title, fit.formula));
-        for (const std::string& remark : fit.remarks) page.sentence(fmt::format("{}: {}", fit.title, remark));
-        if (!fit.prediction_refusal.empty()) page.sentence(fmt::format("{}: {}", fit.title, fit.prediction_refusal));
+        for (const std::string& remark : fit.remarks) page.sentence(of_law(fit, remark));
+        if (!fit.prediction_refusal.empty()) page.sentence(of_law(fit, fit.prediction_refusal));
         for (const Prediction& prediction : fit.predictions)
             page.sentence(
                 fmt::format("{}: at {:g} ranks {:.4g} {}{}{}.", fit.title, prediction.ranks, prediction.value, fit.unit,

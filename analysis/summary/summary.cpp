@@ -42,6 +42,11 @@ Cell calls_cell(double calls) {
     return calls;
 }
 
+// Nothing where no tokens are known.
+Cell rate_cell(double rate) {
+    return rate > 0 ? known_whole(rate) : Cell();
+}
+
 Cell mean_cell(const PhaseSums& sums, std::size_t phase, double unit) {
     if (sums.calls[phase] > 0) return mean_per_call(sums, phase) / unit;
     return {};
@@ -167,13 +172,14 @@ void phase_tables(Page& page, const Summary& summary, const std::string& per, co
         }
         second_cells.emplace_back(line.sums->total());
         second_cells.push_back(known(line.loss));
-        second_cells.push_back(known_whole(line.tokens_per_second));
+        second_cells.push_back(rate_cell(line.tokens_per_second));
         seconds.add_row(std::move(second_cells));
         calls.add_row(std::move(call_cells));
         means.add_row(std::move(mean_cells));
     }
     page.heading("Seconds by phase, " + of);
     page.table(seconds);
+    if (call_columns.size() == keys.size()) return;  // a table of totals has no calls
     page.heading("Calls by phase, " + of);
     page.table(calls);
     page.heading("Mean per call by phase, milliseconds, " + of);
@@ -263,7 +269,7 @@ void rank_table(Page& page, const RunFigures& figures) {
         table.add_row({static_cast<std::int64_t>(r), rank.host, rank.threads, rank.steps, known(rank.loss_first),
                        known(rank.loss_last), known(rank.loss.value()),
                        milliseconds(mean_per_call(rank.phases, forward)), milliseconds(rank.forward_median),
-                       known_whole(rank.tokens_per_second()), bytes(rank.allocated), bytes(rank.reserved),
+                       rate_cell(rank.tokens_per_second()), bytes(rank.allocated), bytes(rank.reserved),
                        bytes(rank.peak)});
     }
     page.heading("Ranks");
@@ -306,9 +312,10 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
     page.sentence(fmt::format("{} ({} to {}), {} tokens, {:.3f} s in steps (the slowest rank's).",
                               all.steps == 1 ? "1 step" : with_commas(all.steps) + " steps", all.first_step,
                               all.last_step, with_commas(all.tokens), all.seconds));
-    page.sentence(fmt::format("{} tokens/s on all ranks together, {} for the model.",
-                              with_commas(std::llround(std::min(tokens_per_second(all), 1e15))),
-                              human_rate(per_second(all.model_flop, all.seconds), "FLOP")));
+    if (all.tokens > 0)
+        page.sentence(fmt::format("{} tokens/s on all ranks together, {} for the model.",
+                                  with_commas(std::llround(std::min(tokens_per_second(all), 1e15))),
+                                  human_rate(per_second(all.model_flop, all.seconds), "FLOP")));
     if (figures.measured[forward])
         page.sentence(fmt::format("Forward pass: {:.3f} ms a call on average, median {:.3f} ms.",
                                   1e3 * mean_per_call(figures.all.mean, forward), 1e3 * figures.forward_median));
