@@ -15,10 +15,6 @@ namespace {
 
 constexpr std::uint64_t seed = 1;  // the same runs give the same intervals
 
-bool is_outside_steps(Phase phase) {
-    return phase == Phase::initialization || phase == Phase::validation || phase == Phase::checkpoint;
-}
-
 std::vector<double> finite(std::vector<double> samples) {
     samples.erase(std::remove_if(samples.begin(), samples.end(), [](double one) { return !std::isfinite(one); }),
                   samples.end());

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/compare/differences.hpp"
+#include "analysis/load/differences.hpp"
 #include "analysis/load/measurement.hpp"
 #include "base/table.hpp"
 

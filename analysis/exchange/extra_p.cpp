@@ -23,10 +23,9 @@ std::string obstacle(const Measurement& a, const Measurement& b) {
     const bool weak = a.batch > 0 && b.batch > 0 &&
                       static_cast<double>(a.batch) * static_cast<double>(b.ranks) ==
                           static_cast<double>(b.batch) * static_cast<double>(a.ranks);
-    for (const std::string& words : differences(a, b)) {
-        const std::string key = words.substr(0, words.find(" ("));
-        if (!is_only_marked(key) && !(key == "batch.global" && weak)) return words;
-    }
+    for (const Difference& difference : differences({&a, &b}))
+        if (!is_only_marked(difference.key) && !(difference.key == "batch.global" && weak)) return words_of(difference);
+    if (a.imported != b.imported) return "where they come from (a table, a trace)";
     return "";
 }
 

@@ -7,23 +7,15 @@
 #include <set>
 
 #include "analysis/load/checks.hpp"
-#include "base/format.hpp"
+#include "analysis/load/selection.hpp"
 
 namespace lockstep::analysis {
 namespace {
 
 constexpr auto communication_phase = static_cast<std::size_t>(Phase::communication);
 constexpr auto forward_phase = static_cast<std::size_t>(Phase::forward);
-constexpr std::array<Phase, 3> outside_steps = {Phase::initialization, Phase::validation, Phase::checkpoint};
-constexpr std::size_t most_cells = 128;  // rows and columns of a heat map
-constexpr std::int64_t usual_warm_up = 9;
+constexpr std::size_t most_cells = 128;         // rows and columns of a heat map
 constexpr std::int64_t fewest_timed_steps = 6;  // for shares of compute and communication, where steps are sampled
-constexpr std::int64_t fewest_per_warm_up = 5;  // steps of a launch for each step left out
-
-bool is_outside_steps(std::size_t phase) {
-    return std::any_of(outside_steps.begin(), outside_steps.end(),
-                       [&](Phase outside) { return static_cast<std::size_t>(outside) == phase; });
-}
 
 // The sum and number of what is finite.
 struct Sum {
@@ -35,69 +27,6 @@ struct Sum {
         ++count;
     }
     double mean() const { return count > 0 ? sum / static_cast<double>(count) : unknown; }
-};
-
-// The rows that count: of the launches with the number of ranks that has most steps, without each launch's warm-up, and
-// with the number of tokens that most steps have.
-class Selection {
-  public:
-    Selection(const trace::Run& run, const MeasureOptions& options, bool imported, Measurement& measurement) {
-        std::map<std::size_t, std::int64_t> steps_of_ranks;
-        for (const auto& part : run.parts) steps_of_ranks[part.file.ranks()] += static_cast<std::int64_t>(part.rows);
-        std::int64_t most = -1, all = 0;
-        for (const auto& [count, steps] : steps_of_ranks) {
-            all += steps;
-            if (steps >= most) most = steps, ranks_ = count;
-        }
-        if (most < all)
-            measurement.remarks.push_back(
-                fmt::format("The launches had different numbers of ranks: only the {} of {} steps on {} ranks count.",
-                            most, all, ranks_));
-        std::map<std::int64_t, std::int64_t> launch_steps, position;
-        for (const auto& part : run.parts) launch_steps[part.launch] += static_cast<std::int64_t>(part.rows);
-        std::map<std::int64_t, std::int64_t> steps_of_tokens;
-        for (const auto& part : run.parts) {
-            const std::int64_t steps = launch_steps[part.launch];
-            std::int64_t warm_up = options.warm_up;
-            if (warm_up < 0) warm_up = std::min(usual_warm_up, steps / fewest_per_warm_up);
-            if (imported) warm_up = 0;
-            std::vector<bool> counts(part.rows, takes(part));
-            for (std::size_t i = 0; i < part.rows; ++i) {
-                if (position[part.launch]++ < warm_up && counts[i]) {
-                    counts[i] = false;
-                    ++measurement.warm_up;
-                }
-                if (counts[i]) ++steps_of_tokens[part.file.steps()[i].tokens];
-            }
-            counts_.push_back(std::move(counts));
-        }
-        if (steps_of_tokens.size() > 1) keep_one_size(run, steps_of_tokens, measurement);
-        for (const auto& counts : counts_)
-            used_ += static_cast<std::size_t>(std::count(counts.begin(), counts.end(), true));
-    }
-    std::size_t ranks() const { return ranks_; }
-    std::size_t used() const { return used_; }
-    bool takes(const trace::RunPart& part) const { return part.file.ranks() == ranks_; }
-    bool counts(std::size_t part, std::size_t row) const { return counts_[part][row]; }
-
-  private:
-    void keep_one_size(const trace::Run& run, const std::map<std::int64_t, std::int64_t>& steps_of_tokens,
-                       Measurement& measurement) {
-        std::int64_t tokens = 0, most = 0, all = 0;
-        for (const auto& [size, steps] : steps_of_tokens) {
-            all += steps;
-            if (steps >= most) most = steps, tokens = size;
-        }
-        measurement.remarks.push_back(
-            fmt::format("The batch changed during the run: only the {} of {} steps of {} tokens count.", most, all,
-                        with_commas(tokens)));
-        for (std::size_t p = 0; p < counts_.size(); ++p)
-            for (std::size_t i = 0; i < counts_[p].size(); ++i)
-                if (run.parts[p].file.steps()[i].tokens != tokens) counts_[p][i] = false;
-    }
-
-    std::size_t ranks_ = 0, used_ = 0;
-    std::vector<std::vector<bool>> counts_;
 };
 
 class Measurer {
@@ -122,7 +51,6 @@ class Measurer {
   private:
     struct RankSums {
         Sum seconds, compute, communication;
-        double tokens = 0;
         double whole = 0;  // of all regions, over the run
         PhaseSums run;     // the same, by phase
     };
@@ -140,7 +68,6 @@ class Measurer {
         result_.hosts = static_cast<std::int64_t>(hosts.size());
         const double batch = result_.setting_number("batch.global");
         if (batch >= 1 && batch < 1e15) result_.batch = static_cast<std::int64_t>(batch);
-        result_.rank.reserve(ranks_);
     }
 
     void open_heat(std::size_t used) {
@@ -176,6 +103,7 @@ class Measurer {
         }
         const PhaseMap map(file.header().regions);
         const auto kinds = communication_kinds(file.header().regions);
+        const std::vector<std::size_t> disturb = disturbing(file.header().regions);
         const std::size_t regions = file.regions();
         const bool detailed = imported_.imported || file.header().detail == "phase" || file.header().detail == "layer";
         constexpr std::size_t block_bytes = std::size_t{16} << 20;
@@ -183,7 +111,7 @@ class Measurer {
         std::vector<double> times;
         std::vector<std::uint32_t> calls;
         std::vector<std::uint64_t> memory;
-        disturbed_ = false;
+        bool disturbed = false;  // the row before ended with one of these
         if (!imported_.imported) checks_.begin_part(file);
         for (std::size_t first = 0; first < part.rows; first += block) {
             const std::size_t count = std::min(block, part.rows - first);
@@ -196,29 +124,29 @@ class Measurer {
                 if (!imported_.imported) checks_.row(row, of_step);
                 const std::uint32_t* called = calls.data() + i * ranks_ * regions;
                 bool counts = selection.counts(p, first + i);
-                if (counts && disturbed_) {
+                if (counts && disturbed) {
                     counts = false;
                     ++result_.disturbed;
                 }
                 add_row(row, map, kinds, of_step, called, memory.data() + i * ranks_ * 3, regions, counts, detailed);
-                disturbed_ = disturbs(file.header().regions, called);
+                disturbed = false;
+                for (const std::size_t id : disturb)
+                    for (std::size_t r = 0; r < ranks_; ++r) disturbed = disturbed || called[r * regions + id] > 0;
             }
         }
         if (!imported_.imported) checks_.events(file.read_events());
     }
 
-    // Whether a checkpoint or a validation followed a step: ranks come back from it at different times, and wait for
-    // each other in the next step. Where one follows every step, that is how the run was.
-    bool disturbs(const std::vector<trace::RegionRow>& regions, const std::uint32_t* calls) const {
-        if (imported_.imported || ranks_ < 2) return false;
-        for (const char* name : {"checkpoint", "validation"}) {
-            if (result_.setting_number(std::string(name) + ".every") == 1) continue;
-            for (const auto& region : regions)
-                if (region.path == name)
-                    for (std::size_t r = 0; r < ranks_; ++r)
-                        if (calls[r * regions.size() + static_cast<std::size_t>(region.id)] > 0) return true;
-        }
-        return false;
+    // The regions after which ranks come back at different times and wait for each other in the next step: checkpoint
+    // and validation. Where one follows every step, that is how the run was.
+    std::vector<std::size_t> disturbing(const std::vector<trace::RegionRow>& regions) const {
+        std::vector<std::size_t> ids;
+        if (imported_.imported || ranks_ < 2) return ids;
+        for (const auto& region : regions)
+            if ((region.path == "checkpoint" || region.path == "validation") &&
+                result_.setting_number(region.path + ".every") != 1)
+                ids.push_back(static_cast<std::size_t>(region.id));
+        return ids;
     }
 
     void add_row(const trace::StepRow& row, const PhaseMap& map,
@@ -265,7 +193,7 @@ class Measurer {
             if (!detailed || !timed_here) continue;
             timed = true;
             for (std::size_t p = 0; p < phase_count; ++p) {
-                if (is_outside_steps(p) || !std::isfinite(own.seconds[p])) continue;
+                if (is_outside_steps(static_cast<Phase>(p)) || !std::isfinite(own.seconds[p])) continue;
                 rank.phases.seconds[p] += own.seconds[p];
                 rank.phases.calls[p] += own.calls[p];
                 phases[p].add(own.seconds[p]);
@@ -326,8 +254,8 @@ class Measurer {
             rank.seconds = sums.seconds.mean();
             rank.compute = sums.compute.mean();
             rank.communication = measures_communication() ? sums.communication.mean() : unknown;
-            for (const Phase phase : outside_steps) {
-                const auto p = static_cast<std::size_t>(phase);
+            for (std::size_t p = 0; p < phase_count; ++p) {
+                if (!is_outside_steps(static_cast<Phase>(p))) continue;
                 rank.phases.seconds[p] = sums.run.seconds[p];
                 rank.phases.calls[p] = sums.run.calls[p];
             }
@@ -348,8 +276,8 @@ class Measurer {
         shorten_heat();
         take_imported_rates();
         take_accumulation();
-        for (StepSample& sample : result_.steps)
-            if (!measures_communication()) {
+        if (!measures_communication())
+            for (StepSample& sample : result_.steps) {
                 sample.communication = unknown;
                 if (!imported_.imported) sample.compute = unknown;
             }
@@ -456,7 +384,6 @@ class Measurer {
     std::vector<RankSums> sums_;
     std::map<std::string, double> kind_sums_;
     double tokens_ = 0;
-    bool disturbed_ = false;  // the row before ended with a checkpoint or a validation
 };
 
 std::vector<double> of_steps(const Measurement& measurement, double StepSample::*member) {
@@ -525,13 +452,17 @@ double Measurement::part_of_step(double StepSample::*part) const {
     return whole_step > 0 ? step_seconds() * value / whole_step : unknown;
 }
 
-double Measurement::setting_number(const std::string& key) const {
+std::string Measurement::setting(const std::string& key) const {
     const auto found = settings.find(key);
-    if (found == settings.end() || found->second.empty()) return unknown;
+    return found == settings.end() ? std::string() : found->second;
+}
+
+double Measurement::setting_number(const std::string& key) const {
+    const std::string value = setting(key);
     try {
         std::size_t used = 0;
-        const double number = std::stod(found->second, &used);
-        return used == found->second.size() ? number : unknown;
+        const double number = std::stod(value, &used);
+        return used == value.size() ? number : unknown;
     } catch (const std::exception&) {
         return unknown;
     }

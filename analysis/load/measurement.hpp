@@ -90,6 +90,7 @@ struct Measurement {
     double compute_seconds() const;
     double communication_seconds() const;
     double part_of_step(double StepSample::*part) const;
+    std::string setting(const std::string& key) const;    // "" where the run does not say
     double setting_number(const std::string& key) const;  // NaN where it is no number
 };
 

@@ -8,12 +8,11 @@ namespace {
 
 constexpr auto other = static_cast<std::size_t>(Phase::other);
 
-bool is_closed(std::size_t phase) {
-    return phase == static_cast<std::size_t>(Phase::initialization) ||
-           phase == static_cast<std::size_t>(Phase::validation) || phase == static_cast<std::size_t>(Phase::checkpoint);
-}
-
 }  // namespace
+
+bool is_outside_steps(Phase phase) {
+    return phase == Phase::initialization || phase == Phase::validation || phase == Phase::checkpoint;
+}
 
 double PhaseSums::total() const {
     return std::accumulate(seconds.begin(), seconds.end(), 0.0);
@@ -52,7 +51,7 @@ PhaseMap::PhaseMap(const std::vector<trace::RegionRow>& regions) {
         const std::size_t above = root ? other : phase_of[static_cast<std::size_t>(regions[r].parent)];
         const auto* named = std::find(phase_names.begin(), phase_names.end(), regions[r].name);
         std::size_t phase = above;
-        if (!is_closed(above) && named != phase_names.end())
+        if (!is_outside_steps(static_cast<Phase>(above)) && named != phase_names.end())
             phase = static_cast<std::size_t>(named - phase_names.begin());
         phase_of.push_back(phase);
         if (root || phase != above) {

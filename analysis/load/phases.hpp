@@ -30,6 +30,8 @@ inline constexpr std::array<const char*, phase_count> phase_names = {
     "initialization", "data_loading", "data_movement", "forward",    "loss", "backward",
     "communication",  "optimizer",    "validation",    "checkpoint", "other"};
 
+bool is_outside_steps(Phase phase);  // initialization, validation, checkpoint
+
 struct PhaseSums {
     std::array<double, phase_count> seconds{}, calls{};
     double total() const;  // seconds

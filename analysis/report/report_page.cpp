@@ -53,8 +53,7 @@ class Writer {
             }
             for (const RankMeasurement& rank : one.rank)
                 if (!rank.host.empty()) hosts.insert(rank.host);
-            if (const auto gpu = one.settings.find("gpu"); gpu != one.settings.end() && !gpu->second.empty())
-                gpus.insert(gpu->second);
+            if (const std::string gpu = one.setting("gpu"); !gpu.empty()) gpus.insert(gpu);
             if (one.started > 0) first = first > 0 ? std::min(first, one.started) : one.started;
             last = std::max(last, one.started);
         }

@@ -13,11 +13,6 @@
 namespace lockstep::analysis {
 namespace {
 
-std::string setting(const Measurement& measurement, const std::string& key) {
-    const auto found = measurement.settings.find(key);
-    return found == measurement.settings.end() ? "" : found->second;
-}
-
 Cell count_or_nothing(std::int64_t count) {
     if (count > 0) return count;
     return {};
@@ -61,11 +56,11 @@ Table runs_table(const std::vector<Measurement>& measurements, const Labels& lab
                  {"started", "started"}});
     for (std::size_t i = 0; i < measurements.size(); ++i) {
         const Measurement& one = measurements[i];
-        std::string machine = setting(one, "gpu");
-        if (machine.empty() && !setting(one, "threads").empty() && !one.imported)
-            machine = fmt::format("CPU, {} {} a rank", setting(one, "threads"),
-                                  setting(one, "threads") == "1" ? "thread" : "threads");
-        const std::string program = setting(one, "program_version"), commit = setting(one, "commit");
+        std::string machine = one.setting("gpu");
+        if (machine.empty() && !one.setting("threads").empty() && !one.imported)
+            machine = fmt::format("CPU, {} {} a rank", one.setting("threads"),
+                                  one.setting("threads") == "1" ? "thread" : "threads");
+        const std::string program = one.setting("program_version"), commit = one.setting("commit");
         const double rate = one.usual_rate();
         table.add_row(
             {labels[i], one.ranks, one.imported ? Cell() : count_or_nothing(one.hosts), count_or_nothing(one.batch),

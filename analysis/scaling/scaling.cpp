@@ -322,9 +322,8 @@ std::vector<std::size_t> alike(const std::vector<Measurement>& all, const std::v
     const auto setup = [&](std::size_t run) {
         std::string words;
         for (const char* key : {"threads", "micro_batch", "gpu"}) {
-            const auto found = all[run].settings.find(key);
-            words += fmt::format("{}{} {}", words.empty() ? "" : ", ", key,
-                                 found == all[run].settings.end() || found->second.empty() ? "-" : found->second);
+            const std::string value = all[run].setting(key);
+            words += fmt::format("{}{} {}", words.empty() ? "" : ", ", key, value.empty() ? "-" : value);
         }
         return words;
     };

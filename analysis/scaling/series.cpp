@@ -19,11 +19,6 @@ bool begins_with(const std::string& text, const char* start) {
     return text.rfind(start, 0) == 0;
 }
 
-std::string value_of(const Measurement& run, const std::string& key) {
-    const auto found = run.settings.find(key);
-    return found == run.settings.end() ? std::string() : found->second;
-}
-
 std::string shown(const std::string& value) {
     return value.empty() ? "not given" : value;
 }
@@ -43,7 +38,7 @@ std::string fingerprint(const Measurement& run, Kind kind, const std::vector<std
         all += key + "=" + value + "\n";
     }
     const bool batch_ignored = std::find(ignored.begin(), ignored.end(), "batch.global") != ignored.end();
-    if (!batch_ignored) all += kind == Kind::strong ? value_of(run, "batch.global") : "per rank " + per_rank(run);
+    if (!batch_ignored) all += kind == Kind::strong ? run.setting("batch.global") : "per rank " + per_rank(run);
     return all;
 }
 
@@ -78,20 +73,15 @@ Group make_group(const std::vector<Measurement>& all, std::vector<std::size_t> r
                                   : "no batch is known, so work that grows with the ranks is assumed";
     }
     if (given) group.kind_reason = "as given";
-    // Each setting that is said and not alike, once, with all its values.
-    std::set<std::string> keys;
-    for (const std::size_t run : group.runs)
-        for (const auto& [key, value] : all[run].settings) keys.insert(key);
-    for (const std::string& key : keys) {
-        const bool asked = std::find(ignored.begin(), ignored.end(), key) != ignored.end();
-        if (tells_no_runs_apart(key) || !(is_only_marked(key) || asked)) continue;
+    std::vector<const Measurement*> members;
+    for (const std::size_t run : group.runs) members.push_back(&all[run]);
+    for (const Difference& difference : differences(members)) {
+        const bool asked = std::find(ignored.begin(), ignored.end(), difference.key) != ignored.end();
+        if (!is_only_marked(difference.key) && !asked) continue;
         std::vector<std::string> values;
-        for (const std::size_t run : group.runs) {
-            const std::string value = shown(value_of(all[run], key));
-            if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
-        }
-        if (values.size() < 2) continue;
-        group.remarks.push_back(fmt::format("The runs differ in {}, too: {}.", key, fmt::join(values, "; ")));
+        for (const std::string& value : difference.values) values.push_back(shown(value));
+        group.remarks.push_back(
+            fmt::format("The runs differ in {}, too: {}.", difference.key, fmt::join(values, "; ")));
     }
     return group;
 }
@@ -116,18 +106,17 @@ bool is_only_marked(const std::string& key) {
     return begins_with(key, "schedule.") || begins_with(key, "optimizer.");
 }
 
-std::vector<std::string> differences(const Measurement& a, const Measurement& b) {
-    std::set<std::string> keys;
-    for (const auto& [key, value] : a.settings) keys.insert(key);
-    for (const auto& [key, value] : b.settings) keys.insert(key);
-    std::vector<std::string> all;
-    for (const std::string& key : keys) {
-        if (tells_no_runs_apart(key)) continue;
-        const std::string first = value_of(a, key), second = value_of(b, key);
-        if (first != second) all.push_back(fmt::format("{} ({}, {})", key, shown(first), shown(second)));
-    }
-    if (a.imported != b.imported) all.emplace_back("where they come from (a table, a trace)");
+std::vector<Difference> differences(const std::vector<const Measurement*>& runs) {
+    std::vector<Difference> all = differences_of(runs);
+    all.erase(std::remove_if(all.begin(), all.end(), [](const auto& one) { return tells_no_runs_apart(one.key); }),
+              all.end());
     return all;
+}
+
+std::string words_of(const Difference& difference) {
+    std::vector<std::string> values;
+    for (const std::string& value : difference.values) values.push_back(shown(value));
+    return fmt::format("{} ({})", difference.key, fmt::join(values, ", "));
 }
 
 Grouping group_runs(const std::vector<Measurement>& all, const std::string& kind,
@@ -158,7 +147,7 @@ Grouping group_runs(const std::vector<Measurement>& all, const std::string& kind
         for (std::size_t j = 0; j < std::min(all.size(), most_compared); ++j) {
             if (j == i) continue;
             const auto rank = [&](std::size_t k) {
-                return std::pair(all[k].ranks == all[i].ranks, differences(all[i], all[k]).size());
+                return std::pair(all[k].ranks == all[i].ranks, differences({&all[i], &all[k]}).size());
             };
             if (nearest == all.size() || rank(j) < rank(nearest)) nearest = j;
         }
@@ -167,14 +156,13 @@ Grouping group_runs(const std::vector<Measurement>& all, const std::string& kind
         } else if (all[nearest].ranks == all[i].ranks) {
             why = fmt::format("{} and the other runs have {} ranks each", all[i].name, all[i].ranks);
         } else {
-            std::vector<std::string> settings = differences(all[i], all[nearest]);
-            settings.erase(std::remove_if(settings.begin(), settings.end(),
-                                          [&](const std::string& words) {
-                                              const std::string key = words.substr(0, words.find(" ("));
-                                              return is_only_marked(key) ||
-                                                     std::find(ignored.begin(), ignored.end(), key) != ignored.end();
-                                          }),
-                           settings.end());
+            std::vector<std::string> settings;
+            for (const Difference& difference : differences({&all[i], &all[nearest]}))
+                if (!is_only_marked(difference.key) &&
+                    std::find(ignored.begin(), ignored.end(), difference.key) == ignored.end())
+                    settings.push_back(words_of(difference));
+            if (all[i].imported != all[nearest].imported)
+                settings.emplace_back("where they come from (a table, a trace)");
             why = settings.empty() ? fmt::format("the batch a rank is {} in {} and {} in {}", per_rank(all[i]),
                                                  all[i].name, per_rank(all[nearest]), all[nearest].name)
                                    : fmt::format("{} and {} differ in more than the ranks: {}", all[i].name,

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/load/differences.hpp"
 #include "analysis/load/measurement.hpp"
 
 namespace lockstep::analysis {
@@ -27,9 +28,9 @@ struct Grouping {
 Grouping group_runs(const std::vector<Measurement>& measurements, const std::string& kind,
                     const std::vector<std::string>& ignored);
 
-// The settings that two runs differ in, "model.width (64, 128)", without names, folders and what follows from the
-// number of ranks.
-std::vector<std::string> differences(const Measurement& a, const Measurement& b);
+// The settings that runs differ in, without names, folders and what follows from the number of ranks.
+std::vector<Difference> differences(const std::vector<const Measurement*>& runs);
+std::string words_of(const Difference& difference);  // "model.width (64, 128)"
 
 // What follows from names, places, the number of ranks or the recording alone: no difference in the work.
 bool tells_no_runs_apart(const std::string& key);

@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include "analysis/compare/differences.hpp"
+#include "analysis/load/differences.hpp"
 #include "analysis/output/values.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -160,7 +160,7 @@ void make_rows(Sweep& sweep, const std::vector<Measurement>& all, const std::arr
     };
     std::map<std::array<std::string, 2>, std::vector<std::size_t>, decltype(before)> pairs(before);
     for (std::size_t i = 0; i < all.size(); ++i)
-        pairs[{setting_of(all[i], settings[0]), setting_of(all[i], settings[1])}].push_back(i);
+        pairs[{all[i].setting(settings[0]), all[i].setting(settings[1])}].push_back(i);
     for (const auto& [values, runs] : pairs) {
         std::vector<SweepRow> rows;
         for (const std::size_t run : runs) rows.push_back(row_of(all[run]));

@@ -1,4 +1,4 @@
-#include "analysis/compare/differences.hpp"
+#include "analysis/load/differences.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,11 +14,6 @@ bool is_name_or_folder(const std::string& key) {
 
 }  // namespace
 
-std::string setting_of(const Measurement& run, const std::string& key) {
-    const auto found = run.settings.find(key);
-    return found == run.settings.end() ? std::string() : found->second;
-}
-
 std::vector<Difference> differences_of(const std::vector<const Measurement*>& runs) {
     std::set<std::string> keys;
     for (const Measurement* run : runs)
@@ -28,7 +23,7 @@ std::vector<Difference> differences_of(const std::vector<const Measurement*>& ru
         if (is_name_or_folder(key)) continue;
         Difference difference{key, {}};
         for (const Measurement* run : runs) {
-            const std::string value = setting_of(*run, key);
+            const std::string value = run->setting(key);
             auto& values = difference.values;
             if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
         }

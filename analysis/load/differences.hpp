@@ -8,9 +8,6 @@
 
 namespace lockstep::analysis {
 
-// "" where the run does not say.
-std::string setting_of(const Measurement& run, const std::string& key);
-
 struct Difference {
     std::string key;
     std::vector<std::string> values;  // each once, in the order of the runs; "" where a run does not say
