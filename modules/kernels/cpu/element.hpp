@@ -1,0 +1,31 @@
+// From a tensor's type, known at run time, to the type of its elements.
+#pragma once
+
+#include "base/error.hpp"
+#include "device/tensor.hpp"
+#include "kernels/cpu/vector/element.hpp"
+
+namespace lockstep {
+template <>
+constexpr bool is_element_of<kernels::cpu::bf16>(Type type) {
+    return type == Type::bf16;
+}
+}  // namespace lockstep
+
+namespace lockstep::kernels::cpu {
+
+// Calls body(T{}), T the type of the tensor's elements.
+template <class Body>
+void with_element(const Tensor& tensor, Body&& body) {
+    switch (tensor.type()) {
+        case Type::fp32:
+            return body(float{});
+        case Type::bf16:
+            return body(bf16{});
+        default:
+            throw fault_error("an operation of the CPU got a tensor of {}; it computes in fp32 and bf16",
+                              type_name(tensor.type()));
+    }
+}
+
+}  // namespace lockstep::kernels::cpu

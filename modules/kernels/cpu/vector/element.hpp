@@ -1,0 +1,39 @@
+// The types T of activations and weights as the vector code sees them: float, or bf16 as bare bits. Kernels widen to
+// fp32 when they load and round to nearest even, once, when they store; compilers turn both into vector code.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::kernels::cpu {
+
+struct bf16 {
+    std::uint16_t bits;
+};
+
+#ifdef LOCKSTEP_ISA
+namespace LOCKSTEP_ISA {
+
+static inline float to_float(float value) {
+    return value;
+}
+static inline float to_float(bf16 value) {
+    return __builtin_bit_cast(float, static_cast<std::uint32_t>(value.bits) << 16);
+}
+
+template <class T>
+static inline T from_float(float value);
+template <>
+inline float from_float<float>(float value) {
+    return value;
+}
+template <>
+inline bf16 from_float<bf16>(float value) {
+    const std::uint32_t word = __builtin_bit_cast(std::uint32_t, value);
+    const std::uint32_t rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
+    return {static_cast<std::uint16_t>(value != value ? 0x7fffu : rounded)};  // a NaN as base/float16.hpp gives
+}
+
+}  // namespace LOCKSTEP_ISA
+#endif
+
+}  // namespace lockstep::kernels::cpu
