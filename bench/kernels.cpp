@@ -14,6 +14,7 @@
 #include "base/format.hpp"
 #include "cluster/placement.hpp"
 #include "device/parallel.hpp"
+#include "fastest_reporter.hpp"
 #include "measure.hpp"
 
 using namespace lockstep;
@@ -42,9 +43,9 @@ class Suite {
         const double flop = 2.0 * static_cast<double>(n * in * out);
         const Shape x = {n, in}, y = {n, out}, w = {out, in};
         using T = Transpose;
-        arithmetic(name + "/forward", flop, product_of(backend_, y, x, T::no, w, T::yes, Accumulate::no));
-        arithmetic(name + "/dx", flop, product_of(backend_, x, y, T::no, w, T::no, Accumulate::no));
-        arithmetic(name + "/dweight", flop, product_of(backend_, w, y, T::yes, x, T::no, Accumulate::yes));
+        arithmetic(name + "/forward", flop, product_of(backend_, Type::fp32, y, x, T::no, w, T::yes, Accumulate::no));
+        arithmetic(name + "/dx", flop, product_of(backend_, Type::fp32, x, y, T::no, w, T::no, Accumulate::no));
+        arithmetic(name + "/dweight", flop, product_of(backend_, Type::fp32, w, y, T::yes, x, T::no, Accumulate::yes));
     }
     void attention();
     void ttt(bool mlp);

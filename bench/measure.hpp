@@ -1,14 +1,11 @@
-// What a benchmark of kernels needs: tensors with values in them, the machine's limits, a report of the fastest run.
+// What a benchmark of kernels needs: tensors with values in them, and the machine's limits.
 #pragma once
 
-#include <benchmark/benchmark.h>
-#include <unistd.h>
-
-#include <algorithm>
+#include <cstdint>
 #include <functional>
-#include <vector>
 
 #include "base/clock.hpp"
+#include "base/float16.hpp"
 #include "base/random.hpp"
 #include "device/memory.hpp"
 #include "device/parallel.hpp"
@@ -24,10 +21,6 @@ using kernels::Transpose;
 using Run = std::function<void()>;
 using Setup = std::function<Run(Arena&)>;
 
-struct Limits {
-    double flop_per_second = 0, bytes_per_second = 0;
-};
-
 struct Kernel {
     Arena arena;
     Run run;
@@ -42,17 +35,29 @@ inline Kernel prepare(const Setup& setup) {
     return kernel;
 }
 
-inline Tensor make(Arena& arena, const Shape& shape, double mean = 0, double deviation = 1) {
-    const Tensor tensor = arena.allocate(Type::fp32, shape);
+// fp32 or bf16, from a uniform distribution.
+inline Tensor make(Arena& arena, Type type, const Shape& shape, double mean = 0, double deviation = 1) {
+    const Tensor tensor = arena.allocate(type, shape);
     if (arena.measuring()) return tensor;
     const RandomStream stream(1, "bench");
-    float* x = tensor.fp32();
-    const double half = deviation * 1.7320508;  // a uniform distribution of this deviation
+    const double half = deviation * 1.7320508;
+    const auto value = [&](std::int64_t i) {
+        return static_cast<float>(mean + half * (2 * stream.uniform(static_cast<std::uint64_t>(i)) - 1));
+    };
     parallel_for(tensor.count(), 4096, [&](std::int64_t first, std::int64_t last, int) {
-        for (std::int64_t i = first; i < last; ++i)
-            x[i] = static_cast<float>(mean + half * (2 * stream.uniform(static_cast<std::uint64_t>(i)) - 1));
+        if (type == Type::bf16) {
+            auto* x = static_cast<std::uint16_t*>(tensor.data());
+            for (std::int64_t i = first; i < last; ++i) x[i] = bf16_bits(value(i));
+        } else {
+            float* x = tensor.fp32();
+            for (std::int64_t i = first; i < last; ++i) x[i] = value(i);
+        }
     });
     return tensor;
+}
+
+inline Tensor make(Arena& arena, const Shape& shape, double mean = 0, double deviation = 1) {
+    return make(arena, Type::fp32, shape, mean, deviation);
 }
 
 inline Tensor make_ids(Arena& arena, std::int64_t count, std::int64_t vocabulary) {
@@ -76,36 +81,42 @@ inline double shortest(const Run& run, int times) {
     return best;
 }
 
-inline Setup product_of(Backend& backend, Shape c, Shape a, Transpose transpose_a, Shape b, Transpose transpose_b,
-                        Accumulate accumulate) {
+// Accumulated gradients of parameters are fp32, whatever the type of what is multiplied.
+inline Setup product_of(Backend& backend, Type type, Shape c, Shape a, Transpose transpose_a, Shape b,
+                        Transpose transpose_b, Accumulate accumulate) {
+    const Type out_type = accumulate == Accumulate::yes ? Type::fp32 : type;
     return [=, &backend](Arena& arena) -> Run {
-        const Tensor out = make(arena, c), left = make(arena, a), right = make(arena, b);
+        const Tensor out = make(arena, out_type, c), left = make(arena, type, a), right = make(arena, type, b);
         return [=, &backend] { backend.product(out, left, transpose_a, right, transpose_b, accumulate); };
     };
 }
 
-inline Limits measure_limits(Backend& backend) {
-    constexpr std::int64_t n = 2048, copied = std::int64_t{64} << 20;
-    const Kernel product =
-        prepare(product_of(backend, {n, n}, {n, n}, Transpose::no, {n, n}, Transpose::no, Accumulate::no));
+// The best rate of a large product of square matrices. Several sizes are tried: rows whose length is a power of two
+// meet in the same sets of a cache.
+struct ProductRate {
+    double flop_per_second = 0;
+    std::int64_t size = 0;
+};
+
+inline ProductRate measure_product(Backend& backend, Type type, int times) {
+    ProductRate best;
+    for (const std::int64_t n : {1920, 2048, 2304, 2560}) {
+        const Kernel product =
+            prepare(product_of(backend, type, {n, n}, {n, n}, Transpose::no, {n, n}, Transpose::no, Accumulate::no));
+        const double size = static_cast<double>(n), rate = 2 * size * size * size / shortest(product.run, times);
+        if (rate > best.flop_per_second) best = {rate, n};
+    }
+    return best;
+}
+
+// Bytes read plus bytes written by a copy of 256 MiB.
+inline double measure_copy(Backend& backend) {
+    constexpr std::int64_t copied = std::int64_t{64} << 20;
     const Kernel copy = prepare([&](Arena& arena) -> Run {
         const Tensor y = arena.allocate(Type::fp32, {copied}), x = arena.allocate(Type::fp32, {copied});
         return [&backend, y, x] { backend.copy(y, x); };
     });
-    return {2.0 * n * n * n / shortest(product.run, 10), 2.0 * 4 * copied / shortest(copy.run, 10)};
+    return 2.0 * 4 * copied / shortest(copy.run, 10);
 }
-
-// Shows the fastest of a kernel's repetitions: the one that other work on the machine disturbed least.
-class FastestReporter final : public benchmark::ConsoleReporter {
-  public:
-    FastestReporter() : ConsoleReporter(isatty(STDOUT_FILENO) ? OO_ColorTabular : OO_Tabular) {}
-
-    void ReportRuns(const std::vector<Run>& runs) override {
-        if (runs.empty() || runs.front().run_type == Run::RT_Aggregate) return;
-        ConsoleReporter::ReportRuns({*std::min_element(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
-            return a.GetAdjustedRealTime() < b.GetAdjustedRealTime();
-        })});
-    }
-};
 
 }  // namespace lockstep::bench
