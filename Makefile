@@ -6,12 +6,16 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 CMAKE_FLAGS ?=
 CTEST_FLAGS ?=
 FUZZ_SECONDS ?= 600
+# Of make bench-peers: the checkouts, and the Python of the second.
+LLM_C ?=
+TTT_LM_PYTORCH ?=
+PYTHON ?= python3
 
 GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),,-G Ninja))
 CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies build debug asan test test-grids test-long fuzz test-gpu cuda-report demo demo-scaling bench format tidy install clean
+.PHONY: help dependencies build debug asan test test-grids test-long fuzz test-gpu cuda-report demo demo-scaling bench bench-peers format tidy install clean
 
 help:
 	@echo 'make build        installs what is missing, builds $(BUILD)/bin/lockstep and the tests'
@@ -25,7 +29,8 @@ help:
 	@echo 'make demo-scaling builds the programs, trains on 1, 2 and 4 ranks, prints scaling tables and writes a report'
 	@echo 'make debug        builds build/debug without optimisation'
 	@echo 'make asan         builds build/asan with AddressSanitizer and UndefinedBehaviorSanitizer, runs the quick tests'
-	@echo 'make bench        builds and runs the benchmarks'
+	@echo 'make bench        builds and runs the benchmarks: kernels, the analysis, whole training steps'
+	@echo 'make bench-peers  LLM_C=DIR TTT_LM_PYTORCH=DIR: trains beside peers that you have built (docs/benchmarks.md)'
 	@echo 'make format       formats the sources with clang-format 14'
 	@echo 'make tidy         checks the sources with clang-tidy 14'
 	@echo 'make install      builds build/install without tests and fault injection, installs to PREFIX=$(PREFIX)'
@@ -84,7 +89,16 @@ bench:
 	cmake --build build/bench --parallel $(JOBS)
 	build/bench/bin/bench_kernels
 	build/bench/bin/bench_analysis
+	build/bench/bin/bench_training
 	@if nvidia-smi >/dev/null 2>&1 && [ -x build/bench/bin/bench_gpu_kernels ]; then build/bench/bin/bench_gpu_kernels; fi
+
+# LLM_C may name several checkouts, built for different lengths; PYTHON has the packages of TTT_LM_PYTORCH.
+bench-peers:
+	@tools/install_dependencies --benchmarks
+	cmake -S . -B build/bench $(call GENERATOR,build/bench) -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCHMARKS=ON $(CMAKE_FLAGS)
+	cmake --build build/bench --parallel $(JOBS) --target bench_peers
+	build/bench/bin/bench_peers $(addprefix --llm-c ,$(LLM_C)) $(addprefix --ttt-lm-pytorch ,$(TTT_LM_PYTORCH)) \
+	    --python $(PYTHON)
 
 format:
 	git ls-files '*.cpp' '*.hpp' '*.cu' '*.cuh' | xargs clang-format -i

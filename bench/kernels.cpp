@@ -1,13 +1,15 @@
 // Times the CPU backend's kernels at the sizes of gpt2-124m, ttt-linear-125m and ttt-mlp-125m: N = 512 rows, one
-// sequence. Each kernel is set against what this machine gave in the same run: a product of 2048 x 2048 matrices for
-// arithmetic, a copy of 256 MiB for memory. FLOP are counted as in model/flops.hpp, so that a kernel that computes
-// something twice shows it as a lower rate; bytes are those of every tensor read or written once.
+// sequence, in fp32 and in bf16. Each kernel is set against what this machine gave in the same run: a large product of
+// square matrices of its type for arithmetic, a copy of 256 MiB for memory. FLOP are counted as in model/flops.hpp, so
+// that a kernel that computes something twice shows it as a lower rate; bytes are those of every tensor read or written
+// once.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -24,18 +26,21 @@ using namespace lockstep::bench;
 namespace {
 
 constexpr std::int64_t rows = 512, width = 768, heads = 12, head_width = 64, mini_batch = 16, vocabulary = 50257;
-constexpr std::int64_t head_rows = 166;  // rows of logits at a time, as model/stage.cpp cuts them
 
+// The kernels in one type.
 class Suite {
   public:
-    Suite(Backend& backend, const Limits& limits) : backend_(backend), limits_(limits) {}
+    Suite(Backend& backend, Type type, double flop_per_second, double bytes_per_second)
+        : backend_(backend), type_(type), flop_limit_(flop_per_second), bytes_limit_(bytes_per_second) {}
 
     void arithmetic(const std::string& name, double flop, Setup setup) {
-        add(name, "FLOP/s", flop, limits_.flop_per_second, std::move(setup));
+        add(name, "FLOP/s", flop, flop_limit_, std::move(setup));
     }
-    void memory(const std::string& name, std::int64_t elements, Setup setup) {
-        const double bytes = 4 * static_cast<double>(elements);
-        add(name, "bytes/s", bytes, limits_.bytes_per_second, std::move(setup));
+    // Elements of the type, and of tensors that are fp32 whatever the type.
+    void memory(const std::string& name, std::int64_t elements, std::int64_t elements_of_fp32, Setup setup) {
+        const auto bytes =
+            static_cast<double>(elements * static_cast<std::int64_t>(type_bytes(type_)) + 4 * elements_of_fp32);
+        add(name, "bytes/s", bytes, bytes_limit_, std::move(setup));
     }
 
     // y = x Wᵀ, dx = dy W, dW += dyᵀ x.
@@ -43,9 +48,9 @@ class Suite {
         const double flop = 2.0 * static_cast<double>(n * in * out);
         const Shape x = {n, in}, y = {n, out}, w = {out, in};
         using T = Transpose;
-        arithmetic(name + "/forward", flop, product_of(backend_, Type::fp32, y, x, T::no, w, T::yes, Accumulate::no));
-        arithmetic(name + "/dx", flop, product_of(backend_, Type::fp32, x, y, T::no, w, T::no, Accumulate::no));
-        arithmetic(name + "/dweight", flop, product_of(backend_, Type::fp32, w, y, T::yes, x, T::no, Accumulate::yes));
+        arithmetic(name + "/forward", flop, product_of(backend_, type_, y, x, T::no, w, T::yes, Accumulate::no));
+        arithmetic(name + "/dx", flop, product_of(backend_, type_, x, y, T::no, w, T::no, Accumulate::no));
+        arithmetic(name + "/dweight", flop, product_of(backend_, type_, w, y, T::yes, x, T::no, Accumulate::yes));
     }
     void attention();
     void ttt(bool mlp);
@@ -55,7 +60,8 @@ class Suite {
 
   private:
     // The tensors of one kernel at a time are kept, over all its repetitions.
-    void add(const std::string& name, const char* unit, double amount, double limit, Setup setup) {
+    void add(const std::string& kernel, const char* unit, double amount, double limit, Setup setup) {
+        const std::string name = kernel + "/" + type_name(type_);
         const auto function = [this, name, unit, amount, limit, setup](benchmark::State& state) {
             if (prepared_name_ != name) {
                 prepared_ = Kernel();
@@ -72,8 +78,11 @@ class Suite {
         benchmark::RegisterBenchmark(name.c_str(), function)->UseRealTime()->Unit(benchmark::kMillisecond);
     }
 
+    Tensor rows_of(Arena& arena, std::int64_t columns = width) const { return make(arena, type_, {rows, columns}); }
+
     Backend& backend_;
-    Limits limits_;
+    Type type_;
+    double flop_limit_, bytes_limit_;
     std::string prepared_name_;
     Kernel prepared_;
 };
@@ -84,13 +93,12 @@ void Suite::attention() {
     for (const bool backward : {false, true})
         arithmetic(backward ? "attention/backward" : "attention/forward", backward ? 2 * flop : flop,
                    [this, shape, backward](Arena& arena) -> Run {
-                       const Shape x = {rows, width};
-                       const Tensor q = make(arena, x), k = make(arena, x), v = make(arena, x), y = make(arena, x);
+                       const Tensor q = rows_of(arena), k = rows_of(arena), v = rows_of(arena), y = rows_of(arena);
                        const Tensor sums = make(arena, {1, heads, rows});
                        const Run forward = [=, this] { backend_.attention_forward(y, sums, q, k, v, shape); };
                        if (!backward) return forward;
                        if (!arena.measuring()) forward();
-                       const Tensor dy = make(arena, x), dq = make(arena, x), dk = make(arena, x), dv = make(arena, x);
+                       const Tensor dy = rows_of(arena), dq = rows_of(arena), dk = rows_of(arena), dv = rows_of(arena);
                        return [=, this] { backend_.attention_backward(dq, dk, dv, dy, q, k, v, y, sums, shape); };
                    });
 }
@@ -117,8 +125,7 @@ void Suite::ttt(bool mlp) {
     for (const bool backward : {false, true})
         arithmetic(name + (backward ? "backward" : "forward"), backward ? 2 * flop : flop,
                    [this, shape, backward](Arena& arena) -> Run {
-                       const Shape x = {rows, width};
-                       const Tensor q = make(arena, x), k = make(arena, x), v = make(arena, x), y = make(arena, x);
+                       const Tensor q = rows_of(arena), k = rows_of(arena), v = rows_of(arena), y = rows_of(arena);
                        const Tensor step = make(arena, {rows, heads}, (shape.mlp ? 0.05 : 0.5) / head_width, 0);
                        const Tensor token = make(arena, {mini_batch}, 0.2, 0);
                        const Tensor saved = make(arena, {backend_.ttt_saved_count(shape)});
@@ -128,7 +135,7 @@ void Suite::ttt(bool mlp) {
                        };
                        if (!backward) return forward;
                        if (!arena.measuring()) forward();
-                       const Tensor dy = make(arena, x), dq = make(arena, x), dk = make(arena, x), dv = make(arena, x);
+                       const Tensor dy = rows_of(arena), dq = rows_of(arena), dk = rows_of(arena), dv = rows_of(arena);
                        const Tensor dstep = make(arena, {rows, heads}), dtoken = make(arena, {mini_batch});
                        const TttInner dinner = make_inner(arena, shape);
                        return [=, this] {
@@ -143,9 +150,8 @@ void Suite::norms() {
     for (const bool layer : {false, true})
         for (const bool backward : {false, true})
             memory(std::string(layer ? "layer_norm/" : "rms_norm/") + (backward ? "backward" : "forward"),
-                   (backward ? 4 : 2) * n, [this, layer, backward](Arena& arena) -> Run {
-                       const Shape x_shape = {rows, width};
-                       const Tensor x = make(arena, x_shape), y = make(arena, x_shape), dx = make(arena, x_shape);
+                   (backward ? 4 : 2) * n, 0, [this, layer, backward](Arena& arena) -> Run {
+                       const Tensor x = rows_of(arena), y = rows_of(arena), dx = rows_of(arena);
                        const Tensor mean = make(arena, {rows}, 0, 0), inverse = make(arena, {rows}, 1, 0);
                        const Tensor w = make(arena, {width}, 1, 0), bias = make(arena, {width}, 0, 0);
                        const Tensor dw = make(arena, {width}), dbias = make(arena, {width});
@@ -165,9 +171,9 @@ void Suite::norms() {
 void Suite::elementwise() {
     constexpr std::int64_t gelu = rows * 3072, swiglu = rows * 2048, parameters = 10'000'000;
     const auto flat = [this](const std::string& name, int tensors, std::int64_t count, int touched, auto call) {
-        memory(name, touched * count, [tensors, count, call](Arena& arena) -> Run {
+        memory(name, touched * count, 0, [this, tensors, count, call](Arena& arena) -> Run {
             std::vector<Tensor> t;
-            for (int i = 0; i < tensors; ++i) t.push_back(make(arena, {count}, 0.5, 0.25));
+            for (int i = 0; i < tensors; ++i) t.push_back(make(arena, type_, {count}, 0.5, 0.25));
             return [call, t] { call(t); };
         });
     };
@@ -176,9 +182,11 @@ void Suite::elementwise() {
     flat("gelu/backward", 3, gelu, 3, [this](T t) { backend_.gelu_backward(t[0], t[1], t[2]); });
     flat("swiglu/forward", 3, swiglu, 3, [this](T t) { backend_.swiglu_forward(t[0], t[1], t[2]); });
     flat("swiglu/backward", 5, swiglu, 5, [this](T t) { backend_.swiglu_backward(t[0], t[1], t[2], t[3], t[4]); });
-    memory("adamw/10M", 7 * parameters, [this](Arena& arena) -> Run {
+    const bool keeps_a_copy = type_ != Type::fp32;  // the parameters that products take
+    memory("adamw/10M", keeps_a_copy ? parameters : 0, 7 * parameters, [this, keeps_a_copy](Arena& arena) -> Run {
         std::vector<Tensor> t;
         for (int i = 0; i < 4; ++i) t.push_back(make(arena, {parameters}, 0.5, 0.25));
+        const Tensor working = keeps_a_copy ? make(arena, type_, {parameters}) : Tensor();
         const Tensor decays = arena.allocate(Type::int32, {parameters / 512 + 1});
         const Tensor decision = arena.allocate(Type::fp64, {8});
         if (!arena.measuring()) {
@@ -186,26 +194,29 @@ void Suite::elementwise() {
             backend_.fill(decision, 1);
         }
         return [=, this] {
-            backend_.adamw(t[0], {}, t[1], t[2], t[3], decays, decision, {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f});
+            backend_.adamw(t[0], working, t[1], t[2], t[3], decays, decision, {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f});
         };
     });
-    memory("sum_of_squares/10M", parameters, [this](Arena& arena) -> Run {
+    if (type_ != Type::fp32) return;  // gradients are fp32
+    memory("sum_of_squares/10M", parameters, 0, [this](Arena& arena) -> Run {
         const Tensor x = make(arena, {parameters}), totals = arena.allocate(Type::fp64, {2});
         return [=, this] { backend_.sum_of_squares(totals, x, Accumulate::no); };
     });
 }
 
 void Suite::vocabulary_sized() {
-    memory("cross_entropy", 2 * head_rows * vocabulary, [this](Arena& arena) -> Run {
-        const Tensor losses = make(arena, {head_rows}), logits = make(arena, {head_rows, vocabulary});
-        const Tensor targets = make_ids(arena, head_rows, vocabulary);
+    memory("cross_entropy", 2 * rows * vocabulary, 0, [this](Arena& arena) -> Run {
+        const Tensor losses = make(arena, {rows}), logits = rows_of(arena, vocabulary);
+        const Tensor targets = make_ids(arena, rows, vocabulary);
         return [=, this] { backend_.cross_entropy(losses, logits, targets, 1.0f / rows, {}); };
     });
     for (const bool backward : {false, true})
-        memory(backward ? "embedding/backward" : "embedding/forward", (backward ? 5 : 3) * rows * width,
-               [this, backward](Arena& arena) -> Run {
-                   const Tensor table = make(arena, {vocabulary, width}), position = make(arena, {1024, width});
-                   const Tensor ids = make_ids(arena, rows, vocabulary), y = make(arena, {rows, width});
+        memory(backward ? "embedding/backward" : "embedding/forward", (backward ? 1 : 3) * rows * width,
+               (backward ? 4 : 0) * rows * width, [this, backward](Arena& arena) -> Run {
+                   const Type table_type = backward ? Type::fp32 : type_;  // the tables, or their gradients
+                   const Tensor table = make(arena, table_type, {vocabulary, width});
+                   const Tensor position = make(arena, table_type, {1024, width});
+                   const Tensor ids = make_ids(arena, rows, vocabulary), y = rows_of(arena);
                    return [=, this] {
                        if (backward)
                            backend_.embedding_backward(table, position, ids, y, 0, rows);
@@ -226,25 +237,28 @@ int run(int argc, char** argv) {
 
     set_threads(cluster::place_alone({}).seat().threads);
     const auto backend = make_cpu_backend();
-    const Limits limits = measure_limits(*backend);
     benchmark::AddCustomContext("threads", std::to_string(threads()));
     benchmark::AddCustomContext("instruction set", cpu_instruction_set());
-    benchmark::AddCustomContext("product of 2048 x 2048 fp32", human_rate(limits.flop_per_second, "FLOP"));
-    benchmark::AddCustomContext("copy of 256 MiB, read and written", human_rate(limits.bytes_per_second, "B"));
+    const double bytes_per_second = measure_copy(*backend);
+    benchmark::AddCustomContext("copy of 256 MiB, read and written", human_rate(bytes_per_second, "B"));
 
-    Suite suite(*backend, limits);
-    suite.linear("linear_768_768", rows, 768, 768);
-    suite.linear("linear_768_2048", rows, 768, 2048);
-    suite.linear("linear_2048_768", rows, 2048, 768);
-    suite.linear("linear_768_3072", rows, 768, 3072);
-    suite.linear("linear_3072_768", rows, 3072, 768);
-    suite.linear("head_166x768_50257", head_rows, 768, vocabulary);
-    suite.attention();
-    suite.ttt(false);
-    suite.ttt(true);
-    suite.norms();
-    suite.elementwise();
-    suite.vocabulary_sized();
+    std::vector<std::unique_ptr<Suite>> suites;
+    for (const Type type : {Type::fp32, Type::bf16}) {
+        if (type == Type::bf16 && !cpu_multiplies_bf16()) continue;
+        const ProductRate product = measure_product(*backend, type, 10);
+        benchmark::AddCustomContext(fmt::format("product of {0} x {0} {1}", product.size, type_name(type)),
+                                    human_rate(product.flop_per_second, "FLOP"));
+        suites.push_back(std::make_unique<Suite>(*backend, type, product.flop_per_second, bytes_per_second));
+    }
+    for (const auto& [in, out] : {std::pair{768, 768}, {768, 2048}, {2048, 768}, {768, 3072}, {3072, 768}})
+        for (const auto& suite : suites) suite->linear(fmt::format("linear_{}_{}", in, out), rows, in, out);
+    for (const auto& suite : suites) suite->linear("head_768_50257", rows, width, vocabulary);
+    for (const auto& suite : suites) suite->attention();
+    for (const bool mlp : {false, true})
+        for (const auto& suite : suites) suite->ttt(mlp);
+    for (const auto& suite : suites) suite->norms();
+    for (const auto& suite : suites) suite->elementwise();
+    for (const auto& suite : suites) suite->vocabulary_sized();
     FastestReporter reporter;
     benchmark::RunSpecifiedBenchmarks(&reporter);
     return 0;
