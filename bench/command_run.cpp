@@ -30,6 +30,12 @@ namespace {
     ::_exit(127);
 }
 
+volatile std::sig_atomic_t signal_taken = 0;
+
+void take_signal(int number) {
+    signal_taken = number;
+}
+
 // Shows whole lines; what comes after the first "no" is only kept.
 class Lines {
   public:
@@ -66,6 +72,10 @@ CommandResult run_command(const Command& command, const std::function<bool(const
     Lines lines(go_on);
     char text[4096];
     for (;;) {
+        if (signal_taken != 0 && !result.stopped) {
+            result.stopped = true;
+            ::kill(child, SIGTERM);
+        }
         const ssize_t bytes = ::read(ends[0], text, sizeof text);
         if (bytes < 0 && errno == EINTR) continue;
         if (bytes <= 0) break;
@@ -82,9 +92,22 @@ CommandResult run_command(const Command& command, const std::function<bool(const
     result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     result.peak_bytes = static_cast<double>(usage.ru_maxrss) * 1024;
     result.output = std::move(lines).output();
+    if (signal_taken != 0) throw fault_error("ended by signal {}", static_cast<int>(signal_taken));
     if (result.exit_code == 127 && result.output.empty())
         throw usage_error("{} cannot be started; is it there and executable?", command.words[0]);
     return result;
+}
+
+void end_on_signals() {
+    struct sigaction action {};
+    action.sa_handler = take_signal;
+    for (const int number : {SIGINT, SIGTERM, SIGHUP})
+        if (::sigaction(number, &action, nullptr) != 0)
+            throw fault_error("signals cannot be handled: {}", system_error_text());
+}
+
+bool ended_by_signal() {
+    return signal_taken != 0;
 }
 
 TemporaryFolder::TemporaryFolder(const std::string& parent)

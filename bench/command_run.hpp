@@ -24,6 +24,11 @@ struct CommandResult {
 // `go_on` is shown every line and ends the program (SIGTERM) by answering false. Faults: the program cannot be started.
 CommandResult run_command(const Command& command, const std::function<bool(const std::string& line)>& go_on = {});
 
+// From here on INT, TERM and HUP end the program that runs, and run_command throws a fault that says so: what is
+// temporary goes away before this program ends.
+void end_on_signals();
+bool ended_by_signal();
+
 // A new folder for temporary files, removed with everything in it.
 class TemporaryFolder {
   public:

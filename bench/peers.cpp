@@ -233,6 +233,7 @@ int main(int argc, char** argv) {
         return static_cast<int>(ExitCode::usage);
     }
     try {
+        end_on_signals();
         run(options);
     } catch (const Error& problem) {
         std::fprintf(stderr, "bench_peers: %s\n", problem.what());

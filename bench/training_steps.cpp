@@ -192,6 +192,7 @@ int run(const Options& options) {
             rows.push_back({training, trainings.run(training, options.steps)});
             std::fprintf(stderr, "%.0f tokens/s\n", rows.back().result.tokens_per_second);
         } catch (const Error& problem) {
+            if (ended_by_signal()) throw;
             std::fprintf(stderr, "failed\nbench_training: %s\n", problem.what());
             exit_code = static_cast<int>(problem.code());
         }
@@ -234,6 +235,7 @@ int main(int argc, char** argv) {
         return static_cast<int>(ExitCode::usage);
     }
     try {
+        end_on_signals();
         return run(options);
     } catch (const Error& problem) {
         std::fprintf(stderr, "bench_training: %s\n", problem.what());

@@ -66,4 +66,19 @@ BOOST_AUTO_TEST_CASE(what_lockstep_says_is_passed_on_and_nothing_is_left_behind)
     BOOST_TEST(names_in(place.path() / "temporary").empty());
 }
 
+BOOST_AUTO_TEST_CASE(a_signal_ends_it_and_what_it_runs) {
+    const Workplace place;
+    fs::create_directories(place.path() / "temporary");
+    const auto waiting = script(place, "echo $$ >" + (place.path() / "id").string() + "; exec sleep 60");
+    Process process(lockstep_program + " --filter checkpoint --folder temporary --lockstep " + waiting.string(),
+                    place.path());
+    BOOST_TEST_REQUIRE(wait_until([&] { return !read_file(place.path() / "id").empty(); }));
+    process.signal(SIGTERM);
+    const Result result = process.wait();
+    check_exit(result, 1);
+    BOOST_TEST(contains(result.error, "ended by signal 15"), result);
+    BOOST_TEST(::kill(std::stoi(read_file(place.path() / "id")), 0) != 0);
+    BOOST_TEST(names_in(place.path() / "temporary").empty());
+}
+
 BOOST_AUTO_TEST_SUITE_END()
