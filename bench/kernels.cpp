@@ -6,6 +6,7 @@
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
+#include <exception>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -65,8 +66,14 @@ class Suite {
         const auto function = [this, name, unit, amount, limit, setup](benchmark::State& state) {
             if (prepared_name_ != name) {
                 prepared_ = Kernel();
-                prepared_ = prepare(setup);
-                prepared_.run();
+                prepared_name_.clear();
+                try {
+                    prepared_ = prepare(setup);
+                    prepared_.run();
+                } catch (const std::exception& problem) {
+                    state.SkipWithError(problem.what());
+                    return;
+                }
                 prepared_name_ = name;
             }
             const double start = seconds_now();
