@@ -6,7 +6,11 @@
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
 extern const VectorFunctions functions;
-constinit const VectorFunctions functions = {LOCKSTEP_TEXT(LOCKSTEP_ISA), &elementwise_functions, &norm_functions,
-                                             &attention_functions, &ttt_functions};
+constinit const VectorFunctions functions = {LOCKSTEP_TEXT(LOCKSTEP_ISA),
+                                             &elementwise_functions,
+                                             &norm_functions,
+                                             &attention_functions,
+                                             {&ttt_fp32},
+                                             {&ttt_bf16}};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

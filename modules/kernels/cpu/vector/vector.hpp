@@ -7,37 +7,59 @@
 // function of the standard library (std::sqrt(float) is one) would be compiled with wide instructions and might then be
 // linked into code that runs on an older processor.
 //
-// To add a family: vector/NAME.hpp declares a struct of function pointers, vector/NAME.cpp defines NAME_functions in
-// namespace LOCKSTEP_ISA, and both are named here, in table.cpp and in modules/kernels/CMakeLists.txt.
+// To add a family: vector/NAME.hpp declares a struct of function pointers, a template on the type T of activations;
+// vector/NAME.cpp defines NAME_fp32 and NAME_bf16 in namespace LOCKSTEP_ISA, and they are named here, in table.cpp and
+// in modules/kernels/CMakeLists.txt.
 #pragma once
 
-#include <cstdint>
+#include "kernels/cpu/vector/element.hpp"
 
 namespace lockstep::kernels::cpu {
 
 struct Elementwise;
 struct Norm;
 struct Attention;
+template <class T>
 struct Ttt;
+
+// The families for activations of type T.
+template <class T>
+struct Families {
+    const Ttt<T>* ttt;
+};
 
 struct VectorFunctions {
     const char* name;
     const Elementwise* elementwise;
     const Norm* norm;
     const Attention* attention;
-    const Ttt* ttt;
+    Families<float> fp32;
+    Families<cpu::bf16> bf16;
+
+    template <class T>
+    const Families<T>& of() const;
 };
 
 // The widest set that the processor offers, or the one that LOCKSTEP_INSTRUCTION_SET names (read at every call). A name
 // that is unknown, or a set that the processor lacks, is a usage error.
 const VectorFunctions& vector_functions();
 
-#ifdef LOCKSTEP_ISA
+#ifndef LOCKSTEP_ISA  // these are for the callers
+template <>
+inline const Families<float>& VectorFunctions::of<float>() const {
+    return fp32;
+}
+template <>
+inline const Families<bf16>& VectorFunctions::of<bf16>() const {
+    return bf16;
+}
+#else
 namespace LOCKSTEP_ISA {
 extern const Elementwise elementwise_functions;
 extern const Norm norm_functions;
 extern const Attention attention_functions;
-extern const Ttt ttt_functions;
+extern const Ttt<float> ttt_fp32;
+extern const Ttt<bf16> ttt_bf16;
 }  // namespace LOCKSTEP_ISA
 #endif
 
