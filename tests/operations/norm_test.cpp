@@ -75,7 +75,9 @@ Results check_backward(const Case& c, Type type) {
         backend().layer_norm_backward(dx, dweight, dbias, dy, x, weight, mean, inverse);
     else
         backend().rms_norm_backward(dx, dweight, dy, x, weight, inverse);
-    check_close(dx.values(), plus(dx_before, expected.dx), type, terms, what + " dx");
+    // The gradient of one centred value is zero, and what is computed is rounding times 1/sqrt(epsilon) = 316.
+    const std::size_t dx_terms = c.centred && c.width == 1 ? 316 * 316 : terms;
+    check_close(dx.values(), plus(dx_before, expected.dx), type, dx_terms, what + " dx");
     check_close(dweight.values(), plus(dw_before, expected.dweight), Type::fp32, sums, what + " dweight");
     if (c.centred) check_close(dbias.values(), plus(db_before, expected.dbias), Type::fp32, sums, what + " dbias");
     return {dx.bytes(), dweight.bytes(), dbias.bytes()};
