@@ -8,8 +8,8 @@ using kernels::Accumulate;
 
 namespace {
 
-// Around a warp, the tile of an elementwise kernel (2048 to 8192 elements), and primes.
-const std::vector<std::int64_t> sizes = {1, 31, 32, 33, 97, 2047, 2048, 2049, 4095, 4097, 8191, 8193, 10007};
+// Around a warp, the tile of an elementwise kernel (2048 to 8192 elements), primes, and enough for several threads.
+const std::vector<std::int64_t> sizes = {1, 31, 32, 33, 97, 2047, 2048, 2049, 4095, 4097, 8191, 8193, 10007, 70001};
 
 std::string at(Type type, std::int64_t size, std::int64_t start = 0) {
     return fmt::format("{}, {} elements from {}", type_name(type), size, start);
