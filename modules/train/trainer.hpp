@@ -83,6 +83,7 @@ class Trainer {
     void say_memory_plan() const;
     void say_rates(double product_flops);  // of the self-test; 0: without one
     void check_same_data() const;
+    void choose_precision();
     void leave_last_words();
     void start_watching();
     bool divides_optimizer() const { return description_.parallel.zero > 0 && grid_.replicas() > 1; }

@@ -40,10 +40,7 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
     control_communicator_ = session.make_world_communicator("control");
     set_sync_mode(sync_mode_from(description_.sync.mode));
     devices_ = open_devices(description_.run.device, session, description_.run.bind);
-    if (!devices_.on_gpu() && description_.precision.compute != "fp32")
-        throw usage_error(
-            "precision.compute = \"{}\": this version computes in fp32 on CPUs; set it to \"fp32\", or run on GPUs",
-            description_.precision.compute);
+    choose_precision();
     run_path_ = description_.run.folder + "/" + description_.run.name;
     checkpoint_folder_ = description_.checkpoint.folder + "/" + description_.run.name;
 
@@ -84,6 +81,22 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
             RunFolder::write_status(run_path_, "failed", state_.step, static_cast<int>(error.code()), error.what());
         throw;
     }
+}
+
+// CPUs compute in fp32, and in bf16 where all ranks' processors have instructions for it.
+void Trainer::choose_precision() {
+    if (devices_.on_gpu()) return;
+    std::string& compute = description_.precision.compute;
+    if (compute == "fp16")
+        throw usage_error(
+            "precision.compute = \"fp16\": CPUs compute in fp32 or bf16; set it to one of these, or run on GPUs");
+    if (compute != "bf16" || control_communicator_->all_maximum(kernels::cpu_multiplies_bf16() ? 0 : 1) == 0) return;
+    compute = "fp32";
+    if (session_.rank() == 0)
+        log::warning(
+            "precision.compute = \"bf16\": not every rank's processor multiplies bf16 (AVX512-BF16 or AMX); this "
+            "launch "
+            "computes in fp32, which is faster here");
 }
 
 // However this launch ends, status.json and log.txt say so, also when a rank other than 0 fails alone and rank 0 can

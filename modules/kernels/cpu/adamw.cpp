@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/element.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/vector/elementwise.hpp"
 
@@ -35,7 +36,8 @@ void CpuBackend::adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor
                        Tensor decays, Tensor decision, const AdamW& settings) {
     const std::int64_t count = parameter.count();
     LOCKSTEP_ASSERT(gradient.count() == count && first_moment.count() == count && second_moment.count() == count);
-    LOCKSTEP_ASSERT(working.empty() && decays.count() * 512 >= count && decision.count() == 8);
+    LOCKSTEP_ASSERT((working.empty() || working.count() == count) && decays.count() * 512 >= count &&
+                    decision.count() == 8);
     const double* decided = decision.fp64();
     if (decided[Decision::proceed] == 0) return;
     LOCKSTEP_ASSERT(decided[Decision::updates] >= 1);
@@ -57,16 +59,20 @@ void CpuBackend::adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor
     const auto decays_at = [&](std::int64_t element) {
         return ((static_cast<std::uint32_t>(words[element / 512]) >> (element / 16 % 32)) & 1u) != 0;
     };
-    for_elements(count, memory_grain / 4, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t begin = first; begin < last;) {  // as far as the elements decay alike
-            const bool decay = decays_at(begin);
-            std::int64_t end = begin;
-            while (end < last && decays_at(end) == decay) end += 16;
-            end = std::min(end, last);
-            vector_.elementwise->adamw(p + begin, g + begin, m + begin, v + begin, decay ? decaying : plain,
-                                       end - begin);
-            begin = end;
-        }
+    // Without a working copy the parameter itself is what the next step computes with.
+    with_element(working.empty() ? parameter : working, [&]<class T>(T) {
+        T* rounded = working.empty() ? nullptr : working.as<T>();
+        for_elements(count, memory_grain / 4, [&](std::int64_t first, std::int64_t last) {
+            for (std::int64_t begin = first; begin < last;) {  // as far as the elements decay alike
+                const bool decay = decays_at(begin);
+                std::int64_t end = begin;
+                while (end < last && decays_at(end) == decay) end += 16;
+                end = std::min(end, last);
+                vector_.of<T>().elementwise->adamw(p + begin, rounded ? rounded + begin : nullptr, g + begin, m + begin,
+                                                   v + begin, decay ? decaying : plain, end - begin);
+                begin = end;
+            }
+        });
     });
 }
 

@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/element.hpp"
 #include "kernels/cpu/scratch.hpp"
+#include "kernels/cpu/vector/elementwise.hpp"
 
 namespace lockstep::kernels::cpu {
 namespace {
@@ -30,10 +32,12 @@ Place place_of(const AttentionShape& s, std::int64_t sequence, std::int64_t head
             (sequence * s.heads + head) * s.query_length};
 }
 
-AttentionHead head_at(const AttentionShape& s, const Place& place, const float* q, const float* k, const float* v) {
-    return {q + place.query,
-            k + place.key,
-            v + place.key,
+template <class T>
+AttentionHead<T> head_at(const AttentionShape& s, const Place& place, const Tensor& q, const Tensor& k,
+                         const Tensor& v) {
+    return {q.as<T>() + place.query,
+            k.as<T>() + place.key,
+            v.as<T>() + place.key,
             s.heads * s.head_width,
             s.key_heads * s.head_width,
             s.query_length,
@@ -47,19 +51,20 @@ AttentionHead head_at(const AttentionShape& s, const Place& place, const float* 
 void CpuBackend::attention_forward(Tensor y, Tensor log_sum_exp, Tensor q, Tensor k, Tensor v,
                                    const AttentionShape& shape) {
     check(shape, q, k, v, y, log_sum_exp);
-    constexpr std::int64_t tile = Attention::query_tile;
+    constexpr std::int64_t tile = attention_query_tile;
     const std::int64_t tiles = (shape.query_length + tile - 1) / tile;
-    scratch_->reserve(vector_.attention->forward_scratch(shape.head_width));
-    float *out = y.fp32(), *sums = log_sum_exp.fp32();
-    const float *queries = q.fp32(), *keys = k.fp32(), *values = v.fp32();
-    parallel_for(shape.batch * shape.heads * tiles, 1, [&](std::int64_t first, std::int64_t last, int thread) {
-        for (std::int64_t item = first; item < last; ++item) {
-            const std::int64_t row = item % tiles * tile, head = item / tiles % shape.heads;
-            const Place place = place_of(shape, item / tiles / shape.heads, head);
-            vector_.attention->forward(head_at(shape, place, queries, keys, values), out + place.query,
-                                       sums + place.log_sum_exp, row, std::min(tile, shape.query_length - row),
-                                       scratch_->of(thread));
-        }
+    float* sums = log_sum_exp.fp32();
+    with_element(q, [&]<class T>(T) {
+        const Attention<T>& attention = *vector_.of<T>().attention;
+        scratch_->reserve(attention.forward_scratch(shape.head_width));
+        parallel_for(shape.batch * shape.heads * tiles, 1, [&](std::int64_t first, std::int64_t last, int thread) {
+            for (std::int64_t item = first; item < last; ++item) {
+                const std::int64_t row = item % tiles * tile, head = item / tiles % shape.heads;
+                const Place place = place_of(shape, item / tiles / shape.heads, head);
+                attention.forward(head_at<T>(shape, place, q, k, v), y.as<T>() + place.query, sums + place.log_sum_exp,
+                                  row, std::min(tile, shape.query_length - row), scratch_->of(thread));
+            }
+        });
     });
 }
 
@@ -69,22 +74,32 @@ void CpuBackend::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy, 
     LOCKSTEP_ASSERT(shape.query_length == shape.key_length);
     LOCKSTEP_ASSERT(dq.count() == q.count() && dy.count() == q.count() && dk.count() == k.count() &&
                     dv.count() == k.count());
-    scratch_->reserve(vector_.attention->backward_scratch(shape.head_width));
-    fill(dk, 0.0f);
-    fill(dv, 0.0f);
-    float *dqueries = dq.fp32(), *dkeys = dk.fp32(), *dvalues = dv.fp32();
-    const float *gradient = dy.fp32(), *out = y.fp32(), *sums = log_sum_exp.fp32();
-    const float *queries = q.fp32(), *keys = k.fp32(), *values = v.fp32();
-    const std::int64_t group = shape.heads / shape.key_heads;
-    // One thread owns a key head, so that the heads of its group add to dk and dv in order.
-    parallel_for(shape.batch * shape.key_heads, 1, [&](std::int64_t first, std::int64_t last, int thread) {
-        for (std::int64_t item = first; item < last; ++item)
-            for (std::int64_t member = 0; member < group; ++member) {
-                const Place place = place_of(shape, item / shape.key_heads, item % shape.key_heads * group + member);
-                vector_.attention->backward(head_at(shape, place, queries, keys, values), dqueries + place.query,
-                                            dkeys + place.key, dvalues + place.key, gradient + place.query,
-                                            out + place.query, sums + place.log_sum_exp, scratch_->of(thread));
+    const float* sums = log_sum_exp.fp32();
+    const std::int64_t group = shape.heads / shape.key_heads, width = shape.head_width;
+    const std::int64_t key_stride = shape.key_heads * width, head_count = shape.key_length * width;
+    with_element(q, [&]<class T>(T) {
+        const Attention<T>& attention = *vector_.of<T>().attention;
+        const Elementwise<T>& elementwise = *vector_.of<T>().elementwise;
+        scratch_->reserve(2 * head_count + attention.backward_scratch(width));
+        // One thread owns a key head: the heads of its group add to the same dk and dv, in order and in fp32.
+        parallel_for(shape.batch * shape.key_heads, 1, [&](std::int64_t first, std::int64_t last, int thread) {
+            float *dkeys = scratch_->of(thread), *dvalues = dkeys + head_count, *rest = dvalues + head_count;
+            for (std::int64_t item = first; item < last; ++item) {
+                const std::int64_t sequence = item / shape.key_heads, key_head = item % shape.key_heads;
+                std::fill_n(dkeys, 2 * head_count, 0.0f);
+                for (std::int64_t member = 0; member < group; ++member) {
+                    const Place place = place_of(shape, sequence, key_head * group + member);
+                    attention.backward(head_at<T>(shape, place, q, k, v), dq.as<T>() + place.query, dkeys, dvalues,
+                                       dy.as<T>() + place.query, y.as<T>() + place.query, sums + place.log_sum_exp,
+                                       rest);
+                }
+                const std::int64_t at = place_of(shape, sequence, key_head * group).key;
+                for (std::int64_t row = 0; row < shape.key_length; ++row) {
+                    elementwise.round(dk.as<T>() + at + row * key_stride, dkeys + row * width, width);
+                    elementwise.round(dv.as<T>() + at + row * key_stride, dvalues + row * width, width);
+                }
             }
+        });
     });
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/element.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/scratch.hpp"
 #include "kernels/cpu/vector/elementwise.hpp"
@@ -22,24 +23,31 @@ void CpuBackend::convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor b
     LOCKSTEP_ASSERT(y.count() == x.count() && y.data() != x.data() && weight.count() == width * taps);
     LOCKSTEP_ASSERT(bias.count() == width && length > 0 && rows % length == 0);
     LOCKSTEP_ASSERT(history.empty() || history.count() == rows / length * (taps - 1) * width);
-    float *out = y.fp32(), *by_tap = scratch_->shared(width * taps);
-    const float *in = x.fp32(), *add = bias.fp32(), *before = history.empty() ? nullptr : history.fp32();
+    float* by_tap = scratch_->shared(width * taps);
+    const float* add = bias.fp32();
     transpose_taps(by_tap, weight.fp32(), width, taps);
-    parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
-        for (std::int64_t r = first; r < last; ++r) {
-            const std::int64_t sequence = r / length, t = r % length;
-            float* line = out + r * width;
-            std::copy_n(add, width, line);
-            for (std::int64_t j = 0; j < taps; ++j) {
-                const std::int64_t source = t - (taps - 1) + j;
-                const float* values = in + (sequence * length + source) * width;
-                if (source < 0) {
-                    if (!before) continue;
-                    values = before + (sequence * (taps - 1) + source + taps - 1) * width;
+    scratch_->reserve(width);
+    with_element(x, [&]<class T>(T) {
+        T* out = y.as<T>();
+        const T *in = x.as<T>(), *before = history.empty() ? nullptr : history.as<T>();
+        const Elementwise<T>& vector = *vector_.of<T>().elementwise;
+        parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int thread) {
+            float* line = scratch_->of(thread);
+            for (std::int64_t r = first; r < last; ++r) {
+                const std::int64_t sequence = r / length, t = r % length;
+                std::copy_n(add, width, line);
+                for (std::int64_t j = 0; j < taps; ++j) {
+                    const std::int64_t source = t - (taps - 1) + j;
+                    const T* values = in + (sequence * length + source) * width;
+                    if (source < 0) {
+                        if (!before) continue;
+                        values = before + (sequence * (taps - 1) + source + taps - 1) * width;
+                    }
+                    vector.multiply_add(line, by_tap + j * width, values, width);
                 }
-                vector_.elementwise->multiply_add(line, by_tap + j * width, values, width);
+                vector.round(out + r * width, line, width);
             }
-        }
+        });
     });
 }
 
@@ -51,34 +59,39 @@ void CpuBackend::convolution_backward(Tensor dx, Tensor dweight, Tensor dbias, T
     LOCKSTEP_ASSERT(length > 0 && rows % length == 0);
     float* by_tap = scratch_->shared(2 * width * taps + row_blocks(rows) * width * (taps + 1));
     float *dby_tap = by_tap + width * taps, *partials = dby_tap + width * taps;
-    float *din = dx.fp32(), *dweights = dweight.fp32();
-    const float *in = x.fp32(), *gradient = dy.fp32();
+    float* dweights = dweight.fp32();
     transpose_taps(by_tap, weight.fp32(), width, taps);
-    parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
-        for (std::int64_t r = first; r < last; ++r) {
-            float* line = din + r * width;
-            std::fill_n(line, width, 0.0f);
-            for (std::int64_t j = 0; j < taps; ++j) {
-                const std::int64_t ahead = taps - 1 - j;
-                if (r % length + ahead < length)
-                    vector_.elementwise->multiply_add(line, by_tap + j * width, gradient + (r + ahead) * width, width);
-            }
-        }
-    });
     std::fill_n(dby_tap, width * taps, 0.0f);
-    sum_over_rows(rows, partials, {{dby_tap, width * taps}, {dbias.fp32(), width}},
-                  [&](std::int64_t first, std::int64_t last, float* partial) {
-                      for (std::int64_t r = first; r < last; ++r) {
-                          const float* line = gradient + r * width;
-                          for (std::int64_t j = 0; j < taps; ++j) {
-                              const std::int64_t behind = taps - 1 - j;
-                              if (r % length >= behind)
-                                  vector_.elementwise->multiply_add(partial + j * width, line,
-                                                                    in + (r - behind) * width, width);
+    scratch_->reserve(width);
+    with_element(x, [&]<class T>(T) {
+        T* din = dx.as<T>();
+        const T *in = x.as<T>(), *gradient = dy.as<T>();
+        const Elementwise<T>& vector = *vector_.of<T>().elementwise;
+        parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int thread) {
+            float* line = scratch_->of(thread);
+            for (std::int64_t r = first; r < last; ++r) {
+                std::fill_n(line, width, 0.0f);
+                for (std::int64_t j = 0; j < taps; ++j) {
+                    const std::int64_t ahead = taps - 1 - j;
+                    if (r % length + ahead < length)
+                        vector.multiply_add(line, by_tap + j * width, gradient + (r + ahead) * width, width);
+                }
+                vector.round(din + r * width, line, width);
+            }
+        });
+        sum_over_rows(rows, partials, {{dby_tap, width * taps}, {dbias.fp32(), width}},
+                      [&](std::int64_t first, std::int64_t last, float* partial) {
+                          for (std::int64_t r = first; r < last; ++r) {
+                              const T* line = gradient + r * width;
+                              for (std::int64_t j = 0; j < taps; ++j) {
+                                  const std::int64_t behind = taps - 1 - j;
+                                  if (r % length >= behind)
+                                      vector.add_products(partial + j * width, line, in + (r - behind) * width, width);
+                              }
+                              vector.add_to(partial + taps * width, line, width);
                           }
-                          vector_.elementwise->add(partial + taps * width, line, width);
-                      }
-                  });
+                      });
+    });
     for (std::int64_t c = 0; c < width; ++c)
         for (std::int64_t j = 0; j < taps; ++j) dweights[c * taps + j] += dby_tap[j * width + c];
 }

@@ -1,5 +1,5 @@
-// The CPU's operations, spread over the files of this folder by family. fp32; threads by device/parallel.hpp; inner
-// loops in vector/.
+// The CPU's operations, spread over the files of this folder by family. T is fp32 or bf16; threads by
+// device/parallel.hpp; inner loops in vector/.
 #pragma once
 
 #include <memory>
@@ -92,6 +92,9 @@ class CpuBackend final : public Backend {
                Tensor decays, Tensor decision, const AdamW& settings) override;
 
   private:
+    // c (+)= op(a) op(b) + bias, the last may be empty.
+    void multiply(Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, bool accumulate, Tensor bias);
+
     class Scratch;   // per-thread memory, grown on demand and kept (scratch.hpp)
     class Products;  // the matrix-product primitives made so far, by shape (product.cpp)
     const VectorFunctions& vector_;

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/element.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/vector/elementwise.hpp"
 
@@ -10,26 +11,30 @@ namespace lockstep::kernels::cpu {
 void CpuBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale, Tensor loss_scale) {
     const std::int64_t vocabulary = logits.size(-1), rows = logits.rows();
     LOCKSTEP_ASSERT(losses.count() == rows && targets.count() == rows);
-    float *loss = losses.fp32(), *scores = logits.fp32();
+    float* loss = losses.fp32();
     const std::int32_t* target = targets.as<std::int32_t>();
     const float scale = gradient_scale * (loss_scale.empty() ? 1.0f : static_cast<float>(*loss_scale.fp64()));
-    parallel_for(rows, row_grain(vocabulary), [&](std::int64_t first, std::int64_t last, int) {
-        for (std::int64_t r = first; r < last; ++r) {
-            float* row = scores + r * vocabulary;
-            const std::int64_t chosen = target[r];
-            LOCKSTEP_ASSERT(chosen < vocabulary);
-            if (chosen < 0) {
-                loss[r] = 0.0f;
-                if (gradient_scale != 0.0f) std::fill_n(row, vocabulary, 0.0f);
-                continue;
+    with_element(logits, [&]<class T>(T) {
+        T* scores = logits.as<T>();
+        const Elementwise<T>& vector = *vector_.of<T>().elementwise;
+        parallel_for(rows, row_grain(vocabulary), [&](std::int64_t first, std::int64_t last, int) {
+            for (std::int64_t r = first; r < last; ++r) {
+                T* row = scores + r * vocabulary;
+                const std::int64_t chosen = target[r];
+                LOCKSTEP_ASSERT(chosen < vocabulary);
+                if (chosen < 0) {
+                    loss[r] = 0.0f;
+                    if (gradient_scale != 0.0f) std::fill_n(row, vocabulary, T{});
+                    continue;
+                }
+                const float highest = vector.maximum(row, vocabulary), score = widened(row[chosen]);
+                const float total = vector.sum_of_exponentials(row, highest, vocabulary);
+                loss[r] = std::log(total) + (highest - score);
+                if (gradient_scale == 0.0f) continue;
+                vector.scaled_exponentials(row, highest, scale / total, vocabulary);
+                row[chosen] = rounded<T>(scale / total * std::exp(score - highest) - scale);
             }
-            const float highest = vector_.elementwise->maximum(row, vocabulary);
-            const float total = vector_.elementwise->sum_of_exponentials(row, highest, vocabulary);
-            loss[r] = std::log(total) + (highest - row[chosen]);
-            if (gradient_scale == 0.0f) continue;
-            vector_.elementwise->scaled_exponentials(row, highest, scale / total, vocabulary);
-            row[chosen] -= scale;
-        }
+        });
     });
 }
 

@@ -1,7 +1,10 @@
 // From a tensor's type, known at run time, to the type of its elements.
 #pragma once
 
+#include <type_traits>
+
 #include "base/error.hpp"
+#include "base/float16.hpp"
 #include "device/tensor.hpp"
 #include "kernels/cpu/vector/element.hpp"
 
@@ -13,6 +16,21 @@ constexpr bool is_element_of<kernels::cpu::bf16>(Type type) {
 }  // namespace lockstep
 
 namespace lockstep::kernels::cpu {
+
+// Single values; loops over many belong into vector/.
+inline float widened(float value) {
+    return value;
+}
+inline float widened(bf16 value) {
+    return bf16_value(value.bits);
+}
+template <class T>
+T rounded(float value) {
+    if constexpr (std::is_same_v<T, bf16>)
+        return {bf16_bits(value)};
+    else
+        return value;
+}
 
 // Calls body(T{}), T the type of the tensor's elements.
 template <class Body>

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/element.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/scratch.hpp"
 
@@ -43,14 +44,28 @@ void CpuBackend::fill(Tensor y, float value) {
         std::fill_n(y.as<std::int32_t>(), y.count(), static_cast<std::int32_t>(value));
         return;
     }
-    float* out = y.fp32();
-    for_elements(y.count(), memory_grain,
-                 [&](std::int64_t first, std::int64_t last) { std::fill(out + first, out + last, value); });
+    with_element(y, [&]<class T>(T) {
+        T* out = y.as<T>();
+        const T element = rounded<T>(value);
+        for_elements(y.count(), memory_grain,
+                     [&](std::int64_t first, std::int64_t last) { std::fill(out + first, out + last, element); });
+    });
 }
 
 void CpuBackend::copy(Tensor y, Tensor x) {
-    LOCKSTEP_ASSERT(y.type() == x.type() && y.count() == x.count());
+    LOCKSTEP_ASSERT(y.count() == x.count());
     if (y.data() == x.data()) return;
+    if (y.type() != x.type()) {
+        const bool widens = y.type() == Type::fp32;
+        const Elementwise<bf16>& convert = *vector_.of<bf16>().elementwise;
+        for_elements(y.count(), memory_grain, [&](std::int64_t first, std::int64_t last) {
+            if (widens)
+                convert.widen(y.fp32() + first, x.as<bf16>() + first, last - first);
+            else
+                convert.round(y.as<bf16>() + first, x.fp32() + first, last - first);
+        });
+        return;
+    }
     const std::size_t size = type_bytes(y.type());
     for_elements(y.count(), memory_grain, [&](std::int64_t first, std::int64_t last) {
         const std::size_t offset = static_cast<std::size_t>(first) * size;
@@ -61,30 +76,32 @@ void CpuBackend::copy(Tensor y, Tensor x) {
 
 void CpuBackend::add(Tensor y, Tensor x) {
     LOCKSTEP_ASSERT(y.count() == x.count());
-    float* out = y.fp32();
-    const float* in = x.fp32();
-    for_elements(y.count(), memory_grain, [&](std::int64_t first, std::int64_t last) {
-        vector_.elementwise->add(out + first, in + first, last - first);
+    with_element(y, [&]<class T>(T) {
+        T* out = y.as<T>();
+        const T* in = x.as<T>();
+        for_elements(y.count(), memory_grain, [&](std::int64_t first, std::int64_t last) {
+            vector_.of<T>().elementwise->add(out + first, in + first, last - first);
+        });
     });
 }
 
 void CpuBackend::scale(Tensor y, float factor) {
     float* out = y.fp32();
     for_elements(y.count(), memory_grain, [&](std::int64_t first, std::int64_t last) {
-        vector_.elementwise->scale(out + first, factor, last - first);
+        vector_.flat->scale(out + first, factor, last - first);
     });
 }
 
 void CpuBackend::sum(Tensor total, Tensor x, Accumulate accumulate) {
     sum_blocks<1>(total, x, accumulate, [&](const float* in, std::int64_t count) {
-        return std::array<double, 1>{vector_.elementwise->sum(in, count)};
+        return std::array<double, 1>{vector_.flat->sum(in, count)};
     });
 }
 
 void CpuBackend::sum_of_squares(Tensor totals, Tensor x, Accumulate accumulate) {
     sum_blocks<2>(totals, x, accumulate, [&](const float* in, std::int64_t count) {
         std::array<double, 2> sums{};
-        vector_.elementwise->sum_of_squares(sums.data(), in, count);
+        vector_.flat->sum_of_squares(sums.data(), in, count);
         return sums;
     });
 }
@@ -92,20 +109,30 @@ void CpuBackend::sum_of_squares(Tensor totals, Tensor x, Accumulate accumulate) 
 void CpuBackend::add_bias(Tensor y, Tensor bias) {
     const std::int64_t width = bias.count();
     LOCKSTEP_ASSERT(y.size(-1) == width);
-    float* out = y.fp32();
-    const float* add = bias.fp32();
-    parallel_for(y.rows(), row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
-        for (std::int64_t r = first; r < last; ++r) vector_.elementwise->add(out + r * width, add, width);
+    with_element(y, [&]<class T>(T) {
+        T* out = y.as<T>();
+        const Elementwise<T>& vector = *vector_.of<T>().elementwise;
+        parallel_for(y.rows(), row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
+            for (std::int64_t r = first; r < last; ++r)
+                if (bias.type() == Type::fp32)
+                    vector.add_fp32(out + r * width, bias.fp32(), width);
+                else
+                    vector.add(out + r * width, bias.as<T>(), width);
+        });
     });
 }
 
 void CpuBackend::bias_backward(Tensor dbias, Tensor dy) {
     const std::int64_t width = dbias.count(), rows = dy.rows();
     LOCKSTEP_ASSERT(dy.size(-1) == width);
-    const float* gradient = dy.fp32();
     float* partials = scratch_->shared(row_blocks(rows) * width);
-    sum_over_rows(rows, partials, {{dbias.fp32(), width}}, [&](std::int64_t first, std::int64_t last, float* partial) {
-        for (std::int64_t r = first; r < last; ++r) vector_.elementwise->add(partial, gradient + r * width, width);
+    with_element(dy, [&]<class T>(T) {
+        const T* gradient = dy.as<T>();
+        sum_over_rows(rows, partials, {{dbias.fp32(), width}},
+                      [&](std::int64_t first, std::int64_t last, float* partial) {
+                          for (std::int64_t r = first; r < last; ++r)
+                              vector_.of<T>().elementwise->add_to(partial, gradient + r * width, width);
+                      });
     });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/element.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/scratch.hpp"
 #include "kernels/cpu/vector/elementwise.hpp"
@@ -12,10 +13,10 @@ namespace {
 
 // norm(first, last) over all rows of x, to which the residual (may be empty) is added first, a few rows at a time, so
 // that they are still in the cache.
-template <class Body>
-void for_normed_rows(float* x, Tensor residual, std::int64_t rows, std::int64_t width, const Elementwise& elementwise,
+template <class T, class Body>
+void for_normed_rows(T* x, Tensor residual, std::int64_t rows, std::int64_t width, const Elementwise<T>& elementwise,
                      Body&& norm) {
-    const float* add = residual.empty() ? nullptr : residual.fp32();
+    const T* add = residual.empty() ? nullptr : residual.as<T>();
     LOCKSTEP_ASSERT(!add || residual.count() == rows * width);
     parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
         const std::int64_t step = add ? row_grain(width) : last - first;
@@ -33,12 +34,15 @@ void CpuBackend::rms_norm_forward(Tensor y, Tensor inverse_rms, Tensor x, Tensor
                                   float epsilon) {
     const std::int64_t width = x.size(-1), rows = x.rows();
     LOCKSTEP_ASSERT(y.count() == x.count() && weight.count() == width && inverse_rms.count() == rows);
-    float *out = y.fp32(), *inverse = inverse_rms.fp32();
-    float* in = x.fp32();
+    float* inverse = inverse_rms.fp32();
     const float* w = weight.fp32();
-    for_normed_rows(in, residual, rows, width, *vector_.elementwise, [&](std::int64_t first, std::int64_t last) {
-        vector_.norm->rms_forward(out + first * width, inverse + first, in + first * width, w, epsilon, last - first,
-                                  width);
+    with_element(x, [&]<class T>(T) {
+        T *out = y.as<T>(), *in = x.as<T>();
+        const Families<T>& vector = vector_.of<T>();
+        for_normed_rows(in, residual, rows, width, *vector.elementwise, [&](std::int64_t first, std::int64_t last) {
+            vector.norm->rms_forward(out + first * width, inverse + first, in + first * width, w, epsilon, last - first,
+                                     width);
+        });
     });
 }
 
@@ -46,13 +50,17 @@ void CpuBackend::rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor 
     const std::int64_t width = x.size(-1), rows = x.rows();
     LOCKSTEP_ASSERT(dx.count() == x.count() && dy.count() == x.count() && inverse_rms.count() == rows);
     LOCKSTEP_ASSERT(weight.count() == width && dweight.count() == width);
-    float *din = dx.fp32(), *partials = scratch_->shared(row_blocks(rows) * width);
-    const float *dout = dy.fp32(), *in = x.fp32(), *w = weight.fp32(), *inverse = inverse_rms.fp32();
-    sum_over_rows(rows, partials, {{dweight.fp32(), width}},
-                  [&](std::int64_t first, std::int64_t last, float* partial) {
-                      vector_.norm->rms_backward(din + first * width, partial, dout + first * width, in + first * width,
-                                                 w, inverse + first, last - first, width);
-                  });
+    float* partials = scratch_->shared(row_blocks(rows) * width);
+    const float *w = weight.fp32(), *inverse = inverse_rms.fp32();
+    with_element(x, [&]<class T>(T) {
+        T* din = dx.as<T>();
+        const T *dout = dy.as<T>(), *in = x.as<T>();
+        sum_over_rows(
+            rows, partials, {{dweight.fp32(), width}}, [&](std::int64_t first, std::int64_t last, float* partial) {
+                vector_.of<T>().norm->rms_backward(din + first * width, partial, dout + first * width,
+                                                   in + first * width, w, inverse + first, last - first, width);
+            });
+    });
 }
 
 void CpuBackend::layer_norm_forward(Tensor y, Tensor mean, Tensor inverse_deviation, Tensor x, Tensor residual,
@@ -60,12 +68,15 @@ void CpuBackend::layer_norm_forward(Tensor y, Tensor mean, Tensor inverse_deviat
     const std::int64_t width = x.size(-1), rows = x.rows();
     LOCKSTEP_ASSERT(y.count() == x.count() && weight.count() == width && bias.count() == width);
     LOCKSTEP_ASSERT(mean.count() == rows && inverse_deviation.count() == rows);
-    float *out = y.fp32(), *centre = mean.fp32(), *inverse = inverse_deviation.fp32();
-    float* in = x.fp32();
+    float *centre = mean.fp32(), *inverse = inverse_deviation.fp32();
     const float *w = weight.fp32(), *b = bias.fp32();
-    for_normed_rows(in, residual, rows, width, *vector_.elementwise, [&](std::int64_t first, std::int64_t last) {
-        vector_.norm->layer_forward(out + first * width, centre + first, inverse + first, in + first * width, w, b,
-                                    epsilon, last - first, width);
+    with_element(x, [&]<class T>(T) {
+        T *out = y.as<T>(), *in = x.as<T>();
+        const Families<T>& vector = vector_.of<T>();
+        for_normed_rows(in, residual, rows, width, *vector.elementwise, [&](std::int64_t first, std::int64_t last) {
+            vector.norm->layer_forward(out + first * width, centre + first, inverse + first, in + first * width, w, b,
+                                       epsilon, last - first, width);
+        });
     });
 }
 
@@ -75,15 +86,18 @@ void CpuBackend::layer_norm_backward(Tensor dx, Tensor dweight, Tensor dbias, Te
     LOCKSTEP_ASSERT(dx.count() == x.count() && dy.count() == x.count() && weight.count() == width);
     LOCKSTEP_ASSERT(dweight.count() == width && dbias.count() == width);
     LOCKSTEP_ASSERT(mean.count() == rows && inverse_deviation.count() == rows);
-    float *din = dx.fp32(), *partials = scratch_->shared(row_blocks(rows) * 2 * width);
-    const float *dout = dy.fp32(), *in = x.fp32(), *w = weight.fp32();
-    const float *centre = mean.fp32(), *inverse = inverse_deviation.fp32();
-    sum_over_rows(rows, partials, {{dweight.fp32(), width}, {dbias.fp32(), width}},
-                  [&](std::int64_t first, std::int64_t last, float* partial) {
-                      vector_.norm->layer_backward(din + first * width, partial, partial + width, dout + first * width,
-                                                   in + first * width, w, centre + first, inverse + first, last - first,
-                                                   width);
-                  });
+    float* partials = scratch_->shared(row_blocks(rows) * 2 * width);
+    const float *w = weight.fp32(), *centre = mean.fp32(), *inverse = inverse_deviation.fp32();
+    with_element(x, [&]<class T>(T) {
+        T* din = dx.as<T>();
+        const T *dout = dy.as<T>(), *in = x.as<T>();
+        sum_over_rows(rows, partials, {{dweight.fp32(), width}, {dbias.fp32(), width}},
+                      [&](std::int64_t first, std::int64_t last, float* partial) {
+                          vector_.of<T>().norm->layer_backward(din + first * width, partial, partial + width,
+                                                               dout + first * width, in + first * width, w,
+                                                               centre + first, inverse + first, last - first, width);
+                      });
+    });
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -1,15 +1,29 @@
+#include <cstdlib>
+
 #include "device/parallel.hpp"
 #include "kernels/cpu/products.hpp"
+#include "kernels/cpu/scratch.hpp"
 
-namespace lockstep::kernels::cpu {
+namespace lockstep::kernels {
+namespace cpu {
 namespace {
+
+dnnl::memory::data_type data_type(Type type) {
+    return type == Type::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
 
 // A row-major [rows, columns] operand, or one stored as its transpose. Where an axis is 1 both lie in memory alike; the
 // plain strides are then given, as oneDNN takes {1, 1} for a matrix with rows of one element.
-dnnl::memory::desc describe(std::int64_t rows, std::int64_t columns, bool transposed) {
+dnnl::memory::desc describe(std::int64_t rows, std::int64_t columns, bool transposed, Type type) {
     const bool swap = transposed && rows > 1 && columns > 1;
     const dnnl::memory::dims strides = swap ? dnnl::memory::dims{1, rows} : dnnl::memory::dims{columns, 1};
-    return {{rows, columns}, dnnl::memory::data_type::f32, strides};
+    return {{rows, columns}, data_type(type), strides};
+}
+
+// Which of oneDNN's names for instruction sets includes `set`: the names are sets of bits.
+bool library_has(dnnl::cpu_isa set) {
+    const auto has = static_cast<unsigned>(dnnl::get_effective_cpu_isa()), wanted = static_cast<unsigned>(set);
+    return (has & wanted) == wanted;
 }
 
 // Tensor::rows divides by the last size, which may be zero here.
@@ -29,15 +43,19 @@ std::size_t CpuBackend::Products::Hash::operator()(const Shape& shape) const {
     mix(shape.m);
     mix(shape.n);
     mix(shape.k);
-    mix(shape.transpose_a + 2 * shape.transpose_b + 4 * shape.accumulate +
-        8 * static_cast<std::int64_t>(shape.threads));
+    mix(shape.transpose_a + 2 * shape.transpose_b + 4 * shape.accumulate + 8 * shape.with_bias);
+    mix(static_cast<std::int64_t>(shape.inputs) + 8 * static_cast<std::int64_t>(shape.output) +
+        64 * static_cast<std::int64_t>(shape.bias) + 512 * static_cast<std::int64_t>(shape.threads));
     return hash ^ (hash >> 32);
 }
 
+CpuBackend::Products::Products() : takes_bf16_(library_has(dnnl::cpu_isa::avx512_core)) {}
+
 CpuBackend::Products::Product CpuBackend::Products::make(const Shape& shape) const {
-    const auto a = describe(shape.m, shape.k, shape.transpose_a);
-    const auto b = describe(shape.k, shape.n, shape.transpose_b);
-    const auto c = describe(shape.m, shape.n, false);
+    const auto a = describe(shape.m, shape.k, shape.transpose_a, shape.inputs);
+    const auto b = describe(shape.k, shape.n, shape.transpose_b, shape.inputs);
+    const auto c = describe(shape.m, shape.n, false, shape.output);
+    const auto bias = shape.with_bias ? describe(1, shape.n, false, shape.bias) : dnnl::memory::desc();
     dnnl::primitive_attr attributes;
     if (shape.accumulate) {
         dnnl::post_ops operations;
@@ -45,55 +63,84 @@ CpuBackend::Products::Product CpuBackend::Products::make(const Shape& shape) con
         attributes.set_post_ops(operations);
     }
 #if DNNL_VERSION_MAJOR >= 3
-    const dnnl::matmul::primitive_desc description(engine_, a, b, c, attributes);
+    const auto description = shape.with_bias ? dnnl::matmul::primitive_desc(engine_, a, b, bias, c, attributes)
+                                             : dnnl::matmul::primitive_desc(engine_, a, b, c, attributes);
 #else
-    const dnnl::matmul::primitive_desc description({a, b, c}, attributes, engine_);
+    const dnnl::matmul::primitive_desc description(
+        shape.with_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c), attributes, engine_);
 #endif
     Product product{dnnl::matmul(description),
                     dnnl::memory(a, engine_, DNNL_MEMORY_NONE),
                     dnnl::memory(b, engine_, DNNL_MEMORY_NONE),
                     dnnl::memory(c, engine_, DNNL_MEMORY_NONE),
+                    dnnl::memory(bias, engine_, DNNL_MEMORY_NONE),
                     {}};
     product.arguments = {{DNNL_ARG_SRC, product.a}, {DNNL_ARG_WEIGHTS, product.b}, {DNNL_ARG_DST, product.c}};
+    if (shape.with_bias) product.arguments.emplace(DNNL_ARG_BIAS, product.bias);
     return product;
 }
 
-void CpuBackend::Products::run(const Shape& shape, float* c, const float* a, const float* b) {
+void CpuBackend::Products::run(const Shape& shape, void* c, const void* a, const void* b, const void* bias) {
     try {
         auto found = made_.find(shape);
         if (found == made_.end()) found = made_.emplace(shape, make(shape)).first;
         Product& product = found->second;
-        product.a.set_data_handle(const_cast<float*>(a));  // oneDNN has no read-only memory; inputs are not written
-        product.b.set_data_handle(const_cast<float*>(b));
+        product.a.set_data_handle(const_cast<void*>(a));  // oneDNN has no read-only memory; inputs are not written
+        product.b.set_data_handle(const_cast<void*>(b));
         product.c.set_data_handle(c);
+        if (shape.with_bias) product.bias.set_data_handle(const_cast<void*>(bias));
         product.primitive.execute(stream_, product.arguments);
         stream_.wait();
     } catch (const dnnl::error& error) {
         throw fault_error(
-            "oneDNN failed in the matrix product [{}, {}] x [{}, {}]: {} (status {}); run with "
+            "oneDNN failed in the matrix product [{}, {}] x [{}, {}] of {}: {} (status {}); run with "
             "ONEDNN_VERBOSE=1 to see its reason",
-            shape.m, shape.k, shape.k, shape.n, error.what(), static_cast<int>(error.status));
+            shape.m, shape.k, shape.k, shape.n, type_name(shape.inputs), error.what(), static_cast<int>(error.status));
     }
+}
+
+void CpuBackend::multiply(Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, bool accumulate,
+                          Tensor bias) {
+    LOCKSTEP_ASSERT(a.type() == b.type() && (c.type() == a.type() || c.type() == Type::fp32));
+    const std::int64_t m = transpose_a ? a.size(-1) : leading_rows(a), k = transpose_a ? leading_rows(a) : a.size(-1);
+    const std::int64_t n = transpose_b ? leading_rows(b) : b.size(-1);
+    LOCKSTEP_ASSERT((transpose_b ? b.size(-1) : leading_rows(b)) == k && c.size(-1) == n && leading_rows(c) == m);
+    LOCKSTEP_ASSERT(bias.empty() || bias.count() == n);
+    if (m == 0 || n == 0) return;
+    if (k == 0) {
+        if (!accumulate) fill(c, 0.0f);
+        if (!bias.empty()) add_bias(c, bias);
+        return;
+    }
+    if (a.type() == Type::bf16 && !products_->takes_bf16()) {
+        // Widened products have the same terms; only the order of their sums differs.
+        const auto room_for = [](const Tensor& x) { return x.type() == Type::bf16 ? x.count() : 0; };
+        float* room = scratch_->shared(room_for(a) + room_for(b) + room_for(c) + (bias.empty() ? 0 : room_for(bias)));
+        const auto widen = [&](const Tensor& x, bool with_values) {
+            if (x.empty() || x.type() == Type::fp32) return x;
+            const Tensor wide(room, Type::fp32, x.shape());
+            room += x.count();
+            if (with_values) copy(wide, x);
+            return wide;
+        };
+        const Tensor wide_c = widen(c, accumulate), wide_a = widen(a, true), wide_b = widen(b, true);
+        multiply(wide_c, wide_a, transpose_a, wide_b, transpose_b, accumulate, widen(bias, true));
+        if (c.type() == Type::bf16) copy(c, wide_c);
+        return;
+    }
+    products_->run({m, n, k, transpose_a, transpose_b, accumulate, a.type(), c.type(),
+                    bias.empty() ? Type::fp32 : bias.type(), !bias.empty(), threads()},
+                   c.data(), a.data(), b.data(), bias.data());
 }
 
 void CpuBackend::product(Tensor c, Tensor a, Transpose transpose_a, Tensor b, Transpose transpose_b,
                          Accumulate accumulate) {
-    const bool ta = transpose_a == Transpose::yes, tb = transpose_b == Transpose::yes;
-    const std::int64_t m = ta ? a.size(-1) : leading_rows(a), k = ta ? leading_rows(a) : a.size(-1);
-    const std::int64_t n = tb ? leading_rows(b) : b.size(-1);
-    LOCKSTEP_ASSERT((tb ? b.size(-1) : leading_rows(b)) == k && c.size(-1) == n && leading_rows(c) == m);
-    if (m == 0 || n == 0) return;
-    if (k == 0) {
-        if (accumulate == Accumulate::no) fill(c, 0.0f);
-        return;
-    }
-    products_->run({m, n, k, ta, tb, accumulate == Accumulate::yes, threads()}, c.fp32(), a.fp32(), b.fp32());
+    multiply(c, a, transpose_a == Transpose::yes, b, transpose_b == Transpose::yes, accumulate == Accumulate::yes, {});
 }
 
 void CpuBackend::linear_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor residual) {
     if (!residual.empty()) copy(y, residual);
-    product(y, x, Transpose::no, weight, Transpose::yes, residual.empty() ? Accumulate::no : Accumulate::yes);
-    if (!bias.empty()) add_bias(y, bias);
+    multiply(y, x, false, weight, true, !residual.empty(), bias);
 }
 
 void CpuBackend::linear_gelu_forward(Tensor y, Tensor before, Tensor x, Tensor weight, Tensor bias) {
@@ -106,4 +153,11 @@ void CpuBackend::linear_gelu_backward(Tensor dbefore, Tensor dy, Tensor weight, 
     gelu_backward(dbefore, dbefore, before);
 }
 
-}  // namespace lockstep::kernels::cpu
+}  // namespace cpu
+
+bool cpu_multiplies_bf16() {
+    const char* forced = std::getenv("LOCKSTEP_CPU_BF16");
+    return cpu::library_has(dnnl::cpu_isa::avx512_core_bf16) || (forced && *forced == '1');
+}
+
+}  // namespace lockstep::kernels

@@ -13,11 +13,16 @@ class CpuBackend::Products {
     struct Shape {
         std::int64_t m, n, k;
         bool transpose_a, transpose_b, accumulate;
+        Type inputs, output, bias;  // bias: of the output's columns
+        bool with_bias;
         int threads;  // oneDNN divides the work when the primitive is made
         bool operator==(const Shape&) const = default;
     };
-    // c (+)= op(a) op(b), all sizes above zero.
-    void run(const Shape& shape, float* c, const float* a, const float* b);
+    Products();
+    // Whether oneDNN has bf16 products for this processor, if need be by emulation.
+    bool takes_bf16() const { return takes_bf16_; }
+    // c (+)= op(a) op(b) + bias, all sizes above zero.
+    void run(const Shape& shape, void* c, const void* a, const void* b, const void* bias);
 
   private:
     struct Hash {
@@ -25,7 +30,7 @@ class CpuBackend::Products {
     };
     struct Product {
         dnnl::matmul primitive;
-        dnnl::memory a, b, c;
+        dnnl::memory a, b, c, bias;
         std::unordered_map<int, dnnl::memory> arguments;
     };
     Product make(const Shape& shape) const;
@@ -33,6 +38,7 @@ class CpuBackend::Products {
     dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
     dnnl::stream stream_{engine_};
     std::unordered_map<Shape, Product, Hash> made_;
+    bool takes_bf16_;
 };
 
 }  // namespace lockstep::kernels::cpu

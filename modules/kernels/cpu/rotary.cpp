@@ -1,4 +1,5 @@
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/element.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/vector/elementwise.hpp"
 
@@ -9,17 +10,19 @@ void CpuBackend::rotate(Tensor x, Tensor cosine, Tensor sine, std::int64_t lengt
     const std::int64_t half = cosine.size(-1), period = cosine.rows(), width = x.size(-1);
     LOCKSTEP_ASSERT(sine.count() == cosine.count() && period > 0 && half > 0 && width % (2 * half) == 0);
     LOCKSTEP_ASSERT(length > 0 && first_position >= 0);
-    float* rows = x.fp32();
     const float *cosines = cosine.fp32(), *sines = sine.fp32();
-    const auto turn = pairs == RotaryPairs::interleaved ? vector_.elementwise->rotate_interleaved
-                                                        : vector_.elementwise->rotate_halves;
     const float direction = inverse ? -1.0f : 1.0f;
-    parallel_for(x.rows(), row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
-        for (std::int64_t r = first; r < last; ++r) {
-            const std::int64_t place = (first_position + r % length) % period * half;
-            for (std::int64_t column = 0; column < width; column += 2 * half)
-                turn(rows + r * width + column, cosines + place, sines + place, direction, half);
-        }
+    with_element(x, [&]<class T>(T) {
+        T* rows = x.as<T>();
+        const Elementwise<T>& vector = *vector_.of<T>().elementwise;
+        const auto turn = pairs == RotaryPairs::interleaved ? vector.rotate_interleaved : vector.rotate_halves;
+        parallel_for(x.rows(), row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
+            for (std::int64_t r = first; r < last; ++r) {
+                const std::int64_t place = (first_position + r % length) % period * half;
+                for (std::int64_t column = 0; column < width; column += 2 * half)
+                    turn(rows + r * width + column, cosines + place, sines + place, direction, half);
+            }
+        });
     });
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/element.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/vector/elementwise.hpp"
 
@@ -11,10 +12,12 @@ void CpuBackend::cross_entropy_maxima(Tensor maxima, Tensor logits) {
     const std::int64_t columns = logits.size(-1), rows = logits.rows();
     LOCKSTEP_ASSERT(maxima.count() == rows);
     float* highest = maxima.fp32();
-    const float* scores = logits.fp32();
-    parallel_for(rows, row_grain(columns), [&](std::int64_t first, std::int64_t last, int) {
-        for (std::int64_t r = first; r < last; ++r)
-            highest[r] = vector_.elementwise->maximum(scores + r * columns, columns);
+    with_element(logits, [&]<class T>(T) {
+        const T* scores = logits.as<T>();
+        parallel_for(rows, row_grain(columns), [&](std::int64_t first, std::int64_t last, int) {
+            for (std::int64_t r = first; r < last; ++r)
+                highest[r] = vector_.of<T>().elementwise->maximum(scores + r * columns, columns);
+        });
     });
 }
 
@@ -22,17 +25,20 @@ void CpuBackend::cross_entropy_sums(Tensor sums, Tensor logits, Tensor maxima, T
     const std::int64_t columns = logits.size(-1), rows = logits.rows();
     LOCKSTEP_ASSERT(sums.count() == 2 * rows && maxima.count() == rows && targets.count() == rows);
     float* out = sums.fp32();
-    const float *scores = logits.fp32(), *highest = maxima.fp32();
+    const float* highest = maxima.fp32();
     const std::int32_t* target = targets.as<std::int32_t>();
-    parallel_for(rows, row_grain(columns), [&](std::int64_t first, std::int64_t last, int) {
-        for (std::int64_t r = first; r < last; ++r) {
-            out[2 * r] = out[2 * r + 1] = 0.0f;
-            if (target[r] < 0) continue;
-            const float* row = scores + r * columns;
-            const std::int64_t chosen = target[r] - first_id;
-            out[2 * r] = vector_.elementwise->sum_of_exponentials(row, highest[r], columns);
-            if (chosen >= 0 && chosen < columns) out[2 * r + 1] = row[chosen] - highest[r];
-        }
+    with_element(logits, [&]<class T>(T) {
+        const T* scores = logits.as<T>();
+        parallel_for(rows, row_grain(columns), [&](std::int64_t first, std::int64_t last, int) {
+            for (std::int64_t r = first; r < last; ++r) {
+                out[2 * r] = out[2 * r + 1] = 0.0f;
+                if (target[r] < 0) continue;
+                const T* row = scores + r * columns;
+                const std::int64_t chosen = target[r] - first_id;
+                out[2 * r] = vector_.of<T>().elementwise->sum_of_exponentials(row, highest[r], columns);
+                if (chosen >= 0 && chosen < columns) out[2 * r + 1] = widened(row[chosen]) - highest[r];
+            }
+        });
     });
 }
 
@@ -41,23 +47,28 @@ void CpuBackend::cross_entropy_finish(Tensor losses, Tensor logits, Tensor maxim
     const std::int64_t columns = logits.size(-1), rows = logits.rows();
     LOCKSTEP_ASSERT(losses.count() == rows && maxima.count() == rows && targets.count() == rows);
     LOCKSTEP_ASSERT(sums.count() == 2 * rows);
-    float *loss = losses.fp32(), *scores = logits.fp32();
+    float* loss = losses.fp32();
     const float *highest = maxima.fp32(), *of = sums.fp32();
     const std::int32_t* target = targets.as<std::int32_t>();
     const float scale = gradient_scale * (loss_scale.empty() ? 1.0f : static_cast<float>(*loss_scale.fp64()));
-    parallel_for(rows, row_grain(columns), [&](std::int64_t first, std::int64_t last, int) {
-        for (std::int64_t r = first; r < last; ++r) {
-            float* row = scores + r * columns;
-            loss[r] = target[r] < 0 ? 0.0f : std::log(of[2 * r]) - of[2 * r + 1];
-            if (gradient_scale == 0.0f) continue;
-            if (target[r] < 0) {
-                std::fill_n(row, columns, 0.0f);
-                continue;
+    with_element(logits, [&]<class T>(T) {
+        T* scores = logits.as<T>();
+        parallel_for(rows, row_grain(columns), [&](std::int64_t first, std::int64_t last, int) {
+            for (std::int64_t r = first; r < last; ++r) {
+                T* row = scores + r * columns;
+                loss[r] = target[r] < 0 ? 0.0f : std::log(of[2 * r]) - of[2 * r + 1];
+                if (gradient_scale == 0.0f) continue;
+                if (target[r] < 0) {
+                    std::fill_n(row, columns, T{});
+                    continue;
+                }
+                const std::int64_t chosen = target[r] - first_id;
+                const bool here = chosen >= 0 && chosen < columns;
+                const float factor = scale / of[2 * r], score = here ? widened(row[chosen]) : 0.0f;
+                vector_.of<T>().elementwise->scaled_exponentials(row, highest[r], factor, columns);
+                if (here) row[chosen] = rounded<T>(factor * std::exp(score - highest[r]) - scale);
             }
-            vector_.elementwise->scaled_exponentials(row, highest[r], scale / of[2 * r], columns);
-            const std::int64_t chosen = target[r] - first_id;
-            if (chosen >= 0 && chosen < columns) row[chosen] -= scale;
-        }
+        });
     });
 }
 

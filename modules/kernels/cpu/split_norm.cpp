@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/element.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/scratch.hpp"
 #include "kernels/cpu/vector/norm.hpp"
@@ -11,9 +12,11 @@ void CpuBackend::split_norm_moments(Tensor moments, Tensor x) {
     const std::int64_t width = x.size(-1), rows = x.rows();
     LOCKSTEP_ASSERT(moments.count() == 2 * rows);
     float* out = moments.fp32();
-    const float* in = x.fp32();
-    parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
-        vector_.norm->split_moments(out + 2 * first, in + first * width, last - first, width);
+    with_element(x, [&]<class T>(T) {
+        const T* in = x.as<T>();
+        parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
+            vector_.of<T>().norm->split_moments(out + 2 * first, in + first * width, last - first, width);
+        });
     });
 }
 
@@ -47,12 +50,14 @@ void CpuBackend::split_norm_forward(Tensor y, Tensor x, Tensor mean, Tensor inve
     const std::int64_t width = x.size(-1), rows = x.rows();
     LOCKSTEP_ASSERT(y.count() == x.count() && weight.count() == width && bias.count() == width);
     LOCKSTEP_ASSERT(mean.count() == rows && inverse_deviation.count() == rows);
-    float* out = y.fp32();
-    const float *in = x.fp32(), *w = weight.fp32(), *b = bias.fp32();
-    const float *centre = mean.fp32(), *inverse = inverse_deviation.fp32();
-    parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
-        vector_.norm->split_forward(out + first * width, in + first * width, centre + first, inverse + first, w, b,
-                                    last - first, width);
+    const float *w = weight.fp32(), *b = bias.fp32(), *centre = mean.fp32(), *inverse = inverse_deviation.fp32();
+    with_element(x, [&]<class T>(T) {
+        T* out = y.as<T>();
+        const T* in = x.as<T>();
+        parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
+            vector_.of<T>().norm->split_forward(out + first * width, in + first * width, centre + first,
+                                                inverse + first, w, b, last - first, width);
+        });
     });
 }
 
@@ -63,14 +68,16 @@ void CpuBackend::split_norm_backward_sums(Tensor sums, Tensor dweight, Tensor db
     LOCKSTEP_ASSERT(dweight.count() == width && dbias.count() == width);
     LOCKSTEP_ASSERT(mean.count() == rows && inverse_deviation.count() == rows);
     float *out = sums.fp32(), *partials = scratch_->shared(row_blocks(rows) * 2 * width);
-    const float *dout = dy.fp32(), *in = x.fp32(), *w = weight.fp32();
-    const float *centre = mean.fp32(), *inverse = inverse_deviation.fp32();
-    sum_over_rows(rows, partials, {{dweight.fp32(), width}, {dbias.fp32(), width}},
-                  [&](std::int64_t first, std::int64_t last, float* partial) {
-                      vector_.norm->split_backward_sums(out + 2 * first, partial, partial + width, dout + first * width,
-                                                        in + first * width, w, centre + first, inverse + first,
-                                                        last - first, width);
-                  });
+    const float *w = weight.fp32(), *centre = mean.fp32(), *inverse = inverse_deviation.fp32();
+    with_element(x, [&]<class T>(T) {
+        const T *dout = dy.as<T>(), *in = x.as<T>();
+        sum_over_rows(rows, partials, {{dweight.fp32(), width}, {dbias.fp32(), width}},
+                      [&](std::int64_t first, std::int64_t last, float* partial) {
+                          vector_.of<T>().norm->split_backward_sums(
+                              out + 2 * first, partial, partial + width, dout + first * width, in + first * width, w,
+                              centre + first, inverse + first, last - first, width);
+                      });
+    });
 }
 
 void CpuBackend::split_norm_backward(Tensor dx, Tensor dy, Tensor x, Tensor weight, Tensor mean,
@@ -79,13 +86,15 @@ void CpuBackend::split_norm_backward(Tensor dx, Tensor dy, Tensor x, Tensor weig
     LOCKSTEP_ASSERT(dx.count() == x.count() && dy.count() == x.count() && weight.count() == width);
     LOCKSTEP_ASSERT(mean.count() == rows && inverse_deviation.count() == rows && sums.count() == 2 * rows);
     LOCKSTEP_ASSERT(all_width >= width);
-    float* din = dx.fp32();
-    const float *dout = dy.fp32(), *in = x.fp32(), *w = weight.fp32(), *all = sums.fp32();
-    const float *centre = mean.fp32(), *inverse = inverse_deviation.fp32();
-    parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
-        vector_.norm->split_backward(din + first * width, dout + first * width, in + first * width, w, centre + first,
-                                     inverse + first, all + 2 * first, static_cast<float>(all_width), last - first,
-                                     width);
+    const float *w = weight.fp32(), *all = sums.fp32(), *centre = mean.fp32(), *inverse = inverse_deviation.fp32();
+    with_element(x, [&]<class T>(T) {
+        T* din = dx.as<T>();
+        const T *dout = dy.as<T>(), *in = x.as<T>();
+        parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
+            vector_.of<T>().norm->split_backward(din + first * width, dout + first * width, in + first * width, w,
+                                                 centre + first, inverse + first, all + 2 * first,
+                                                 static_cast<float>(all_width), last - first, width);
+        });
     });
 }
 

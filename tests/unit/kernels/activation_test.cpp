@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(limits_are_right_and_not_a_number_stays) {
 BOOST_AUTO_TEST_CASE(vector_code_keeps_accuracy_limits_and_not_a_number) {
     for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
         BOOST_TEST_CONTEXT(name) {
-            const auto& functions = *kernels::cpu::vector_functions().elementwise;
+            const auto& functions = *kernels::cpu::vector_functions().fp32.elementwise;
             std::vector<float> x(70001);
             for (std::size_t i = 0; i < x.size(); ++i) x[i] = -87.0f + 0.0025f * static_cast<float>(i);
             std::vector<float> y = x;

@@ -7,8 +7,7 @@
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 namespace {
 
-constexpr std::int64_t query_tile = Attention::query_tile;
-constexpr std::int64_t key_tile = Attention::key_tile;
+constexpr std::int64_t query_tile = attention_query_tile, key_tile = attention_key_tile;
 
 std::int64_t least(std::int64_t a, std::int64_t b) {
     return a < b ? a : b;
@@ -20,33 +19,81 @@ std::int64_t lanes_for(std::int64_t count) {
     return (count + step - 1) / step * step;
 }
 
-std::int64_t forward_scratch(std::int64_t width) {
-    return query_tile * (width + key_tile + 3);
+// Room for rows of T widened to fp32; float needs none.
+template <class T>
+constexpr std::int64_t widened(std::int64_t count) {
+    return sizeof(T) == sizeof(float) ? 0 : count;
 }
+
+template <class T>
+std::int64_t forward_scratch(std::int64_t width) {
+    return query_tile * (width + key_tile + 3) + widened<T>((query_tile + 2 * key_tile) * width);
+}
+template <class T>
 std::int64_t backward_scratch(std::int64_t width) {
-    return query_tile * (2 * width + 2 * key_tile + 2);
+    return query_tile * (2 * width + 2 * key_tile + 2) + widened<T>((3 * query_tile + 2 * key_tile) * width);
+}
+
+struct Rows {
+    const float* data;
+    std::int64_t stride;
+};
+// `count` rows as fp32: where they lie, or a copy in `room`, which then moves behind it.
+Rows rows_of(const float* rows, std::int64_t stride, std::int64_t, std::int64_t, float*&) {
+    return {rows, stride};
+}
+Rows rows_of(const bf16* rows, std::int64_t stride, std::int64_t count, std::int64_t width, float*& room) {
+    float* copy = room;
+    room += count * width;
+    for (std::int64_t i = 0; i < count; ++i)
+#pragma omp simd
+        for (std::int64_t c = 0; c < width; ++c) copy[i * width + c] = to_float(rows[i * stride + c]);
+    return {copy, width};
+}
+
+// Rows of sums in fp32 that become rows of T: those rows themselves, or `room`, of which store_rows() makes them.
+struct Sums {
+    float* data;
+    std::int64_t stride;
+};
+Sums sums_of(float* rows, std::int64_t stride, std::int64_t, std::int64_t, float*&) {
+    return {rows, stride};
+}
+Sums sums_of(bf16*, std::int64_t, std::int64_t count, std::int64_t width, float*& room) {
+    float* sums = room;
+    room += count * width;
+    return {sums, width};
+}
+void store_row(float*, const float*, std::int64_t) {}
+void store_row(bf16* row, const float* sums, std::int64_t width) {
+#pragma omp simd
+    for (std::int64_t c = 0; c < width; ++c) row[c] = from_float<bf16>(sums[c]);
 }
 
 // transposed [width, lanes] from `count` rows; the lanes beyond are zero.
-void pack_transposed(float* transposed, const float* rows, std::int64_t stride, std::int64_t count, std::int64_t lanes,
+template <class T>
+void pack_transposed(float* transposed, const T* rows, std::int64_t stride, std::int64_t count, std::int64_t lanes,
                      std::int64_t width) {
     for (std::int64_t c = 0; c < width; ++c) {
         float* line = transposed + c * lanes;
-        for (std::int64_t i = 0; i < count; ++i) line[i] = rows[i * stride + c];
+        for (std::int64_t i = 0; i < count; ++i) line[i] = to_float(rows[i * stride + c]);
         for (std::int64_t i = count; i < lanes; ++i) line[i] = 0.0f;
     }
 }
 
 // Of the queries from `first` on, the leading ones that do not see key `key`.
-std::int64_t blind_queries(const AttentionHead& head, std::int64_t first, std::int64_t key, std::int64_t lanes) {
+template <class T>
+std::int64_t blind_queries(const AttentionHead<T>& head, std::int64_t first, std::int64_t key, std::int64_t lanes) {
     const std::int64_t blind = key - (head.key_length - head.query_length) - first;
     return blind < 0 ? 0 : least(blind, lanes);
 }
 
 // One query: every product is with a vector, so lanes run over the width instead.
-void forward_single(const AttentionHead& head, float* y, float* log_sum_exp, std::int64_t query, float* scores) {
-    const float* q = head.q + query * head.query_stride;
-    float* out = y + query * head.query_stride;
+template <class T>
+void forward_single(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_t query, float* scratch) {
+    const T* q = head.q + query * head.query_stride;
+    float *scores = scratch, *room = scores + key_tile;
+    float* const out = sums_of(y + query * head.query_stride, head.query_stride, 1, head.width, room).data;
     const std::int64_t width = head.width, seen = query + head.key_length - head.query_length + 1;
     float highest = -__builtin_inff(), total = 0;
     for (std::int64_t c = 0; c < width; ++c) out[c] = 0.0f;
@@ -54,10 +101,10 @@ void forward_single(const AttentionHead& head, float* y, float* log_sum_exp, std
         const std::int64_t keys = least(key_tile, seen - from);
         float raised = highest;
         for (std::int64_t j = 0; j < keys; ++j) {
-            const float* k = head.k + (from + j) * head.key_stride;
+            const T* k = head.k + (from + j) * head.key_stride;
             float score = 0;
 #pragma omp simd reduction(+ : score)
-            for (std::int64_t c = 0; c < width; ++c) score += q[c] * k[c];
+            for (std::int64_t c = 0; c < width; ++c) score += to_float(q[c]) * to_float(k[c]);
             scores[j] = score * head.scale;
             raised = scores[j] > raised ? scores[j] : raised;
         }
@@ -72,15 +119,18 @@ void forward_single(const AttentionHead& head, float* y, float* log_sum_exp, std
         highest = raised;
         if (from > 0)
             for (std::int64_t c = 0; c < width; ++c) out[c] *= correction;
-        tile_product(out, width, {scores, key_tile, 1}, head.v + from * head.key_stride, head.key_stride, 1, width,
-                     keys, true);
+        float* rest = room;
+        const Rows values = rows_of(head.v + from * head.key_stride, head.key_stride, keys, width, rest);
+        tile_product(out, width, {scores, key_tile, 1}, values.data, values.stride, 1, width, keys, true);
     }
     const float inverse = 1.0f / total;
     for (std::int64_t c = 0; c < width; ++c) out[c] *= inverse;
+    store_row(y + query * head.query_stride, out, width);
     log_sum_exp[query] = highest + __builtin_logf(total);
 }
 
-void forward(const AttentionHead& head, float* y, float* log_sum_exp, std::int64_t first, std::int64_t count,
+template <class T>
+void forward(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_t first, std::int64_t count,
              float* scratch) {
     if (count == 1) return forward_single(head, y, log_sum_exp, first, scratch);
     const std::int64_t width = head.width, lanes = lanes_for(count), stride = head.query_stride;
@@ -89,6 +139,8 @@ void forward(const AttentionHead& head, float* y, float* log_sum_exp, std::int64
     float* highest = scores + key_tile * lanes;  // [lanes]: of the scores so far
     float* total = highest + lanes;              // Σ exp(score - highest)
     float* correction = total + lanes;
+    float* room = correction + lanes;
+    const Sums out = sums_of(y + first * stride, stride, count, width, room);
     pack_transposed(queries, head.q + first * stride, stride, count, lanes, width);
     for (std::int64_t i = 0; i < lanes; ++i) {
         highest[i] = -__builtin_inff();
@@ -97,8 +149,10 @@ void forward(const AttentionHead& head, float* y, float* log_sum_exp, std::int64
     const std::int64_t offset = head.key_length - head.query_length, seen = first + count + offset;
     for (std::int64_t from = 0; from < seen; from += key_tile) {
         const std::int64_t keys = least(key_tile, seen - from);
-        tile_product(scores, lanes, {head.k + from * head.key_stride, head.key_stride, 1}, queries, lanes, keys, lanes,
-                     width, false);
+        float* rest = room;
+        const Rows key_rows = rows_of(head.k + from * head.key_stride, head.key_stride, keys, width, rest);
+        const Rows value_rows = rows_of(head.v + from * head.key_stride, head.key_stride, keys, width, rest);
+        tile_product(scores, lanes, {key_rows.data, key_rows.stride, 1}, queries, lanes, keys, lanes, width, false);
         for (std::int64_t i = 0; i < lanes; ++i) correction[i] = highest[i];
         for (std::int64_t j = 0; j < keys; ++j) {
             float* line = scores + j * lanes;
@@ -125,23 +179,25 @@ void forward(const AttentionHead& head, float* y, float* log_sum_exp, std::int64
         }
         if (from > 0)
             for (std::int64_t i = 0; i < count; ++i) {
-                float* out = y + (first + i) * stride;
+                float* row = out.data + i * out.stride;
                 const float factor = correction[i];
-                for (std::int64_t c = 0; c < width; ++c) out[c] *= factor;
+                for (std::int64_t c = 0; c < width; ++c) row[c] *= factor;
             }
-        tile_product(y + first * stride, stride, {scores, 1, lanes}, head.v + from * head.key_stride, head.key_stride,
-                     count, width, keys, from > 0);
+        tile_product(out.data, out.stride, {scores, 1, lanes}, value_rows.data, value_rows.stride, count, width, keys,
+                     from > 0);
     }
     for (std::int64_t i = 0; i < count; ++i) {
-        float* out = y + (first + i) * stride;
+        float* row = out.data + i * out.stride;
         const float inverse = 1.0f / total[i];
-        for (std::int64_t c = 0; c < width; ++c) out[c] *= inverse;
+        for (std::int64_t c = 0; c < width; ++c) row[c] *= inverse;
+        store_row(y + (first + i) * stride, row, width);
         log_sum_exp[first + i] = highest[i] + __builtin_logf(total[i]);
     }
 }
 
 // P = exp(scale K Qᵀ - log_sum_exp), dV += P dY, dP = V dYᵀ, dS = scale P ⊙ (dP - Σ_c dy y), dK += dS Q, dQ += dSᵀ K.
-void backward(const AttentionHead& head, float* dq, float* dk, float* dv, const float* dy, const float* y,
+template <class T>
+void backward(const AttentionHead<T>& head, T* dq, float* dk, float* dv, const T* dy, const T* y,
               const float* log_sum_exp, float* scratch) {
     const std::int64_t width = head.width, stride = head.query_stride, key_stride = head.key_stride;
     for (std::int64_t first = 0; first < head.query_length; first += query_tile) {
@@ -152,26 +208,31 @@ void backward(const AttentionHead& head, float* dq, float* dk, float* dv, const 
         float* gradient = weights + key_tile * lanes;      // dP, then dS [key_tile, lanes]
         float* along = gradient + key_tile * lanes;        // [lanes]: Σ_c dy y
         float* level = along + lanes;                      // [lanes]: log_sum_exp
-        const float* q_rows = head.q + first * stride;
-        const float* dy_rows = dy + first * stride;
-        pack_transposed(queries, q_rows, stride, count, lanes, width);
-        pack_transposed(output_gradient, dy_rows, stride, count, lanes, width);
+        float* room = level + lanes;
+        const Rows q_rows = rows_of(head.q + first * stride, stride, count, width, room);
+        const Rows dy_rows = rows_of(dy + first * stride, stride, count, width, room);
+        const Sums dq_sums = sums_of(dq + first * stride, stride, count, width, room);
+        pack_transposed(queries, q_rows.data, q_rows.stride, count, lanes, width);
+        pack_transposed(output_gradient, dy_rows.data, dy_rows.stride, count, lanes, width);
         for (std::int64_t i = 0; i < lanes; ++i) along[i] = level[i] = 0.0f;
         for (std::int64_t i = 0; i < count; ++i) {
-            const float* out = y + (first + i) * stride;
+            const T* out = y + (first + i) * stride;
+            const float* gradient_row = dy_rows.data + i * dy_rows.stride;
             float sum = 0;
 #pragma omp simd reduction(+ : sum)
-            for (std::int64_t c = 0; c < width; ++c) sum += dy_rows[i * stride + c] * out[c];
+            for (std::int64_t c = 0; c < width; ++c) sum += gradient_row[c] * to_float(out[c]);
             along[i] = sum;
             level[i] = log_sum_exp[first + i];
         }
         const std::int64_t seen = first + count;
         for (std::int64_t from = 0; from < seen; from += key_tile) {
             const std::int64_t keys = least(key_tile, seen - from);
-            const float* k_rows = head.k + from * key_stride;
-            tile_product(weights, lanes, {k_rows, key_stride, 1}, queries, lanes, keys, lanes, width, false);
-            tile_product(gradient, lanes, {head.v + from * key_stride, key_stride, 1}, output_gradient, lanes, keys,
-                         lanes, width, false);
+            float* rest = room;
+            const Rows k_rows = rows_of(head.k + from * key_stride, key_stride, keys, width, rest);
+            const Rows v_rows = rows_of(head.v + from * key_stride, key_stride, keys, width, rest);
+            tile_product(weights, lanes, {k_rows.data, k_rows.stride, 1}, queries, lanes, keys, lanes, width, false);
+            tile_product(gradient, lanes, {v_rows.data, v_rows.stride, 1}, output_gradient, lanes, keys, lanes, width,
+                         false);
             for (std::int64_t j = 0; j < keys; ++j) {
                 float* p = weights + j * lanes;
                 float* ds = gradient + j * lanes;
@@ -183,18 +244,26 @@ void backward(const AttentionHead& head, float* dq, float* dk, float* dv, const 
                 const std::int64_t blind = blind_queries(head, first, from + j, lanes);
                 for (std::int64_t i = 0; i < blind; ++i) p[i] = ds[i] = 0.0f;
             }
-            tile_product(dv + from * key_stride, key_stride, {weights, lanes, 1}, dy_rows, stride, keys, width, count,
+            tile_product(dv + from * width, width, {weights, lanes, 1}, dy_rows.data, dy_rows.stride, keys, width,
+                         count, true);
+            tile_product(dk + from * width, width, {gradient, lanes, 1}, q_rows.data, q_rows.stride, keys, width, count,
                          true);
-            tile_product(dk + from * key_stride, key_stride, {gradient, lanes, 1}, q_rows, stride, keys, width, count,
-                         true);
-            tile_product(dq + first * stride, stride, {gradient, 1, lanes}, k_rows, key_stride, count, width, keys,
-                         from > 0);
+            tile_product(dq_sums.data, dq_sums.stride, {gradient, 1, lanes}, k_rows.data, k_rows.stride, count, width,
+                         keys, from > 0);
         }
+        for (std::int64_t i = 0; i < count; ++i)
+            store_row(dq + (first + i) * stride, dq_sums.data + i * dq_sums.stride, width);
     }
+}
+
+template <class T>
+constexpr Attention<T> table() {
+    return {forward_scratch<T>, backward_scratch<T>, forward<T>, backward<T>};
 }
 
 }  // namespace
 
-constinit const Attention attention_functions = {forward_scratch, backward_scratch, forward, backward};
+constinit const Attention<float> attention_fp32 = table<float>();
+constinit const Attention<bf16> attention_bf16 = table<bf16>();
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

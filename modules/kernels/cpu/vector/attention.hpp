@@ -4,28 +4,32 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/vector/element.hpp"
+
 namespace lockstep::kernels::cpu {
 
+template <class T>
 struct AttentionHead {
-    const float *q, *k, *v;                 // first row of this head's columns
+    const T *q, *k, *v;                     // first row of this head's columns
     std::int64_t query_stride, key_stride;  // from row to row: H·f and G·f
     std::int64_t query_length, key_length, width;
     float scale;  // of the scores: 1/sqrt(f)
 };
 
-struct Attention {
-    static constexpr std::int64_t query_tile = 64;
-    static constexpr std::int64_t key_tile = 64;
+constexpr std::int64_t attention_query_tile = 64, attention_key_tile = 64;
 
+template <class T>
+struct Attention {
     // fp32 elements of scratch that each function below needs.
     std::int64_t (*forward_scratch)(std::int64_t width);
     std::int64_t (*backward_scratch)(std::int64_t width);
-    // y rows and log_sum_exp entries of queries [first, first + count), count <= query_tile. y has q's stride.
-    void (*forward)(const AttentionHead& head, float* y, float* log_sum_exp, std::int64_t first, std::int64_t count,
+    // y rows and log_sum_exp entries of queries [first, first + count), count <= attention_query_tile. y has q's
+    // stride.
+    void (*forward)(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_t first, std::int64_t count,
                     float* scratch);
-    // The whole head: dq is overwritten; dk and dv are +=, since the heads of a group share them. dy and y have q's
-    // stride, dk and dv have k's.
-    void (*backward)(const AttentionHead& head, float* dq, float* dk, float* dv, const float* dy, const float* y,
+    // The whole head: dq is overwritten; dk and dv, [key_length, width], are +=, since the
+    // heads of a group share them. dq, dy and y have q's stride.
+    void (*backward)(const AttentionHead<T>& head, T* dq, float* dk, float* dv, const T* dy, const T* y,
                      const float* log_sum_exp, float* scratch);
 };
 

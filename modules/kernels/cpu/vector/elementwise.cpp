@@ -6,19 +6,9 @@
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 namespace {
 
-void add(float* y, const float* x, std::int64_t count) {
-#pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) y[i] += x[i];
-}
-
 void scale(float* y, float factor, std::int64_t count) {
 #pragma omp simd
     for (std::int64_t i = 0; i < count; ++i) y[i] *= factor;
-}
-
-void multiply_add(float* y, const float* a, const float* b, std::int64_t count) {
-#pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) y[i] += a[i] * b[i];
 }
 
 double sum(const float* x, std::int64_t count) {
@@ -39,92 +29,127 @@ void sum_of_squares(double* totals, const float* x, std::int64_t count) {
     totals[1] = zeros;
 }
 
-void gelu_forward(float* y, const float* x, std::int64_t count) {
+template <class T>
+void widen(float* y, const T* x, std::int64_t count) {
 #pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) y[i] = gelu(x[i]);
+    for (std::int64_t i = 0; i < count; ++i) y[i] = to_float(x[i]);
 }
 
-void gelu_backward(float* dx, const float* dy, const float* x, std::int64_t count) {
+template <class T>
+void round(T* y, const float* x, std::int64_t count) {
 #pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) dx[i] = dy[i] * gelu_derivative(x[i]);
+    for (std::int64_t i = 0; i < count; ++i) y[i] = from_float<T>(x[i]);
 }
 
-void swiglu_forward(float* y, const float* gate, const float* up, std::int64_t count) {
+// y += x, of two types.
+template <class Y, class X>
+void add(Y* y, const X* x, std::int64_t count) {
 #pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) y[i] = silu(gate[i]) * up[i];
+    for (std::int64_t i = 0; i < count; ++i) y[i] = from_float<Y>(to_float(y[i]) + to_float(x[i]));
 }
 
-void swiglu_backward(float* dgate, float* dup, const float* dy, const float* gate, const float* up,
-                     std::int64_t count) {
+template <class A, class B>
+void multiply_add(float* y, const A* a, const B* b, std::int64_t count) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) y[i] += to_float(a[i]) * to_float(b[i]);
+}
+
+template <class T>
+void gelu_forward(T* y, const T* x, std::int64_t count) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) y[i] = from_float<T>(gelu(to_float(x[i])));
+}
+
+template <class T>
+void gelu_backward(T* dx, const T* dy, const T* x, std::int64_t count) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) dx[i] = from_float<T>(to_float(dy[i]) * gelu_derivative(to_float(x[i])));
+}
+
+template <class T>
+void swiglu_forward(T* y, const T* gate, const T* up, std::int64_t count) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) y[i] = from_float<T>(silu(to_float(gate[i])) * to_float(up[i]));
+}
+
+template <class T>
+void swiglu_backward(T* dgate, T* dup, const T* dy, const T* gate, const T* up, std::int64_t count) {
 #pragma omp simd
     for (std::int64_t i = 0; i < count; ++i) {
-        const float g = gate[i], u = up[i], d = dy[i];
-        dgate[i] = d * u * silu_derivative(g);
-        dup[i] = d * silu(g);
+        const float g = to_float(gate[i]), u = to_float(up[i]), d = to_float(dy[i]);
+        dgate[i] = from_float<T>(d * u * silu_derivative(g));
+        dup[i] = from_float<T>(d * silu(g));
     }
 }
 
-void gelu_gate_forward(float* y, const float* gate, const float* x, std::int64_t count) {
+template <class T>
+void gelu_gate_forward(T* y, const T* gate, const T* x, std::int64_t count) {
 #pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) y[i] = gelu(gate[i]) * x[i];
+    for (std::int64_t i = 0; i < count; ++i) y[i] = from_float<T>(gelu(to_float(gate[i])) * to_float(x[i]));
 }
 
-void gelu_gate_backward(float* dgate, float* dx, const float* dy, const float* gate, const float* x,
-                        std::int64_t count) {
+template <class T>
+void gelu_gate_backward(T* dgate, T* dx, const T* dy, const T* gate, const T* x, std::int64_t count) {
 #pragma omp simd
     for (std::int64_t i = 0; i < count; ++i) {
-        const float g = gate[i], value = x[i], d = dy[i];
-        dgate[i] = d * value * gelu_derivative(g);
-        dx[i] = d * gelu(g);
+        const float g = to_float(gate[i]), value = to_float(x[i]), d = to_float(dy[i]);
+        dgate[i] = from_float<T>(d * value * gelu_derivative(g));
+        dx[i] = from_float<T>(d * gelu(g));
     }
 }
 
-void rotate_interleaved(float* x, const float* cosine, const float* sine, float direction, std::int64_t pairs) {
+template <class T>
+void rotate_interleaved(T* x, const float* cosine, const float* sine, float direction, std::int64_t pairs) {
 #pragma omp simd
     for (std::int64_t i = 0; i < pairs; ++i) {
-        const float first = x[2 * i], second = x[2 * i + 1], s = direction * sine[i];
-        x[2 * i] = first * cosine[i] - second * s;
-        x[2 * i + 1] = second * cosine[i] + first * s;
+        const float first = to_float(x[2 * i]), second = to_float(x[2 * i + 1]), s = direction * sine[i];
+        x[2 * i] = from_float<T>(first * cosine[i] - second * s);
+        x[2 * i + 1] = from_float<T>(second * cosine[i] + first * s);
     }
 }
 
-void rotate_halves(float* x, const float* cosine, const float* sine, float direction, std::int64_t pairs) {
+template <class T>
+void rotate_halves(T* x, const float* cosine, const float* sine, float direction, std::int64_t pairs) {
 #pragma omp simd
     for (std::int64_t i = 0; i < pairs; ++i) {
-        const float first = x[i], second = x[pairs + i], s = direction * sine[i];
-        x[i] = first * cosine[i] - second * s;
-        x[pairs + i] = second * cosine[i] + first * s;
+        const float first = to_float(x[i]), second = to_float(x[pairs + i]), s = direction * sine[i];
+        x[i] = from_float<T>(first * cosine[i] - second * s);
+        x[pairs + i] = from_float<T>(second * cosine[i] + first * s);
     }
 }
 
 // Lanes by hand: compilers must not reorder a maximum that may meet a NaN.
-float maximum(const float* x, std::int64_t count) {
+template <class T>
+float maximum(const T* x, std::int64_t count) {
     constexpr std::int64_t lanes = 16;
     float largest[lanes];
     for (std::int64_t lane = 0; lane < lanes; ++lane) largest[lane] = -__builtin_inff();
     std::int64_t i = 0;
     for (; i + lanes <= count; i += lanes)
         for (std::int64_t lane = 0; lane < lanes; ++lane)
-            largest[lane] = x[i + lane] > largest[lane] ? x[i + lane] : largest[lane];
-    for (; i < count; ++i) largest[0] = x[i] > largest[0] ? x[i] : largest[0];
+            largest[lane] = to_float(x[i + lane]) > largest[lane] ? to_float(x[i + lane]) : largest[lane];
+    for (; i < count; ++i) largest[0] = to_float(x[i]) > largest[0] ? to_float(x[i]) : largest[0];
     for (std::int64_t lane = 1; lane < lanes; ++lane)
         largest[0] = largest[lane] > largest[0] ? largest[lane] : largest[0];
     return largest[0];
 }
 
-float sum_of_exponentials(const float* x, float shift, std::int64_t count) {
+template <class T>
+float sum_of_exponentials(const T* x, float shift, std::int64_t count) {
     float total = 0;
 #pragma omp simd reduction(+ : total)
-    for (std::int64_t i = 0; i < count; ++i) total += exponential(x[i] - shift);
+    for (std::int64_t i = 0; i < count; ++i) total += exponential(to_float(x[i]) - shift);
     return total;
 }
 
-void scaled_exponentials(float* x, float shift, float factor, std::int64_t count) {
+template <class T>
+void scaled_exponentials(T* x, float shift, float factor, std::int64_t count) {
 #pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) x[i] = factor * exponential(x[i] - shift);
+    for (std::int64_t i = 0; i < count; ++i) x[i] = from_float<T>(factor * exponential(to_float(x[i]) - shift));
 }
 
-void adamw(float* parameter, const float* gradient, float* first_moment, float* second_moment,
+template <class T>
+void adamw(float* parameter, T* working, const float* gradient, float* first_moment, float* second_moment,
            const AdamWFactors& factors, std::int64_t count) {
     const AdamWFactors f = factors;
     const float rest1 = 1.0f - f.beta1, rest2 = 1.0f - f.beta2;
@@ -136,28 +161,40 @@ void adamw(float* parameter, const float* gradient, float* first_moment, float* 
         first_moment[i] = m;
         second_moment[i] = v;
         const float deviation = __builtin_sqrtf(v * f.second_moment_factor) + f.epsilon;
-        parameter[i] = parameter[i] * f.decay - f.step * (m / deviation);
+        const float updated = parameter[i] * f.decay - f.step * (m / deviation);
+        parameter[i] = updated;
+        if constexpr (sizeof(T) != sizeof(float)) working[i] = from_float<T>(updated);
     }
+}
+
+template <class T>
+constexpr Elementwise<T> table() {
+    return {widen<T>,
+            round<T>,
+            add<T, T>,
+            add<float, T>,
+            add<T, float>,
+            multiply_add<float, T>,
+            multiply_add<T, T>,
+            gelu_forward<T>,
+            gelu_backward<T>,
+            swiglu_forward<T>,
+            swiglu_backward<T>,
+            gelu_gate_forward<T>,
+            gelu_gate_backward<T>,
+            rotate_interleaved<T>,
+            rotate_halves<T>,
+            maximum<T>,
+            sum_of_exponentials<T>,
+            scaled_exponentials<T>,
+            adamw<T>};
 }
 
 }  // namespace
 
-constinit const Elementwise elementwise_functions = {add,
-                                                     scale,
-                                                     multiply_add,
-                                                     sum,
-                                                     sum_of_squares,
-                                                     gelu_forward,
-                                                     gelu_backward,
-                                                     swiglu_forward,
-                                                     swiglu_backward,
-                                                     gelu_gate_forward,
-                                                     gelu_gate_backward,
-                                                     rotate_interleaved,
-                                                     rotate_halves,
-                                                     maximum,
-                                                     sum_of_exponentials,
-                                                     scaled_exponentials,
-                                                     adamw};
+constinit const Flat flat_functions = {scale, sum, sum_of_squares};
+
+constinit const Elementwise<float> elementwise_fp32 = table<float>();
+constinit const Elementwise<bf16> elementwise_bf16 = table<bf16>();
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

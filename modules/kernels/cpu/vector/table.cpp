@@ -6,7 +6,10 @@
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
 extern const VectorFunctions functions;
-constinit const VectorFunctions functions = {LOCKSTEP_TEXT(LOCKSTEP_ISA), &elementwise_functions, &norm_functions,
-                                             &attention_functions, &ttt_functions};
+constinit const VectorFunctions functions = {LOCKSTEP_TEXT(LOCKSTEP_ISA),
+                                             &flat_functions,
+                                             &ttt_functions,
+                                             {&elementwise_fp32, &norm_fp32, &attention_fp32},
+                                             {&elementwise_bf16, &norm_bf16, &attention_bf16}};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -7,26 +7,51 @@
 // function of the standard library (std::sqrt(float) is one) would be compiled with wide instructions and might then be
 // linked into code that runs on an older processor.
 //
-// To add a family: vector/NAME.hpp declares a struct of function pointers, vector/NAME.cpp defines NAME_functions in
-// namespace LOCKSTEP_ISA, and both are named here, in table.cpp and in modules/kernels/CMakeLists.txt.
+// To add a family: vector/NAME.hpp declares a struct of function pointers, vector/NAME.cpp defines NAME_fp32 and
+// NAME_bf16 in namespace LOCKSTEP_ISA, and both are named here, in table.cpp and in modules/kernels/CMakeLists.txt.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/cpu/vector/element.hpp"
+
 namespace lockstep::kernels::cpu {
 
+struct Flat;
+template <class T>
 struct Elementwise;
+template <class T>
 struct Norm;
+template <class T>
 struct Attention;
 struct Ttt;
 
+// The functions for activations of type T.
+template <class T>
+struct Families {
+    const Elementwise<T>* elementwise;
+    const Norm<T>* norm;
+    const Attention<T>* attention;
+};
+
 struct VectorFunctions {
     const char* name;
-    const Elementwise* elementwise;
-    const Norm* norm;
-    const Attention* attention;
+    const Flat* flat;
     const Ttt* ttt;
+    Families<float> fp32;
+    Families<bf16> half;
+
+    template <class T>
+    const Families<T>& of() const;
 };
+template <>
+inline const Families<float>& VectorFunctions::of<float>() const {
+    return fp32;
+}
+template <>
+inline const Families<bf16>& VectorFunctions::of<bf16>() const {
+    return half;
+}
 
 // The widest set that the processor offers, or the one that LOCKSTEP_INSTRUCTION_SET names (read at every call). A name
 // that is unknown, or a set that the processor lacks, is a usage error.
@@ -34,9 +59,13 @@ const VectorFunctions& vector_functions();
 
 #ifdef LOCKSTEP_ISA
 namespace LOCKSTEP_ISA {
-extern const Elementwise elementwise_functions;
-extern const Norm norm_functions;
-extern const Attention attention_functions;
+extern const Flat flat_functions;
+extern const Elementwise<float> elementwise_fp32;
+extern const Elementwise<bf16> elementwise_bf16;
+extern const Norm<float> norm_fp32;
+extern const Norm<bf16> norm_bf16;
+extern const Attention<float> attention_fp32;
+extern const Attention<bf16> attention_bf16;
 extern const Ttt ttt_functions;
 }  // namespace LOCKSTEP_ISA
 #endif
