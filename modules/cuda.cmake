@@ -1,6 +1,6 @@
 # lockstep::cuda: what declares itself in device/gpu.hpp, kernels/cuda.hpp and cluster/gpu_communicator.hpp, for GPUs, or
 # saying that this build has none. It is above lockstep::kernels; programs link it, modules do not, so that tests may link the emulation instead
-# (tests/cuda).
+# (tests/cuda, tests/operations).
 #
 # Every file of these folders belongs to it; the emulation compiles the same list.
 file(GLOB cuda_sources CONFIGURE_DEPENDS

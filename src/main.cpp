@@ -15,10 +15,11 @@
 namespace {
 
 std::string version_text() {
-    return fmt::format("lockstep {} (commit {})\nbuilt with {}\nCPU instruction set: {}\nCUDA: {}\nsentencepiece: {}",
-                       lockstep::version(), lockstep::commit(), lockstep::compiler(),
-                       lockstep::kernels::cpu_instruction_set(), lockstep::gpu_support(),
-                       lockstep::data::has_sentencepiece() ? "yes" : "no");
+    return fmt::format(
+        "lockstep {} (commit {})\nbuilt with {}\nCPU instruction set: {}, {}\nCUDA: {}\nsentencepiece: {}",
+        lockstep::version(), lockstep::commit(), lockstep::compiler(), lockstep::kernels::cpu_instruction_set(),
+        lockstep::kernels::cpu_multiplies_bf16() ? "bf16 products" : "no bf16 products", lockstep::gpu_support(),
+        lockstep::data::has_sentencepiece() ? "yes" : "no");
 }
 
 // Whether this process speaks for the launch before MPI has started, by what the launchers of MPICH and its kin, of

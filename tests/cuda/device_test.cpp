@@ -2,12 +2,12 @@
 #include <cctype>
 #include <functional>
 
-#include "cuda/support.hpp"
 #include "device/cuda/context.hpp"
 #include "device/sync.hpp"
+#include "operations/support.hpp"
 
 using namespace lockstep;
-using namespace lockstep::cuda_tests;
+using namespace lockstep::operation_tests;
 using kernels::Accumulate;
 using kernels::Transpose;
 
@@ -49,7 +49,7 @@ class Mode {
 
 // Tensors for a few operations of several kinds: a product, elementwise work, sums that take working memory.
 struct Work {
-    OnGpu a{Type::fp32, {33, 17}}, b{Type::fp32, {17, 31}}, c{Type::fp32, {33, 31}}, sum{Type::fp64, {2}};
+    OnDevice a{Type::fp32, {33, 17}}, b{Type::fp32, {17, 31}}, c{Type::fp32, {33, 31}}, sum{Type::fp64, {2}};
 
     void upload(const std::string& purpose) {
         a.set(random_rounded(Type::fp32, 33 * 17, purpose + "a"));
@@ -78,7 +78,7 @@ struct NeedsScratch {
     void issue() { backend().linear_forward(y, x, weight, bias, {}); }
 
     std::int64_t width;
-    OnGpu y, x, weight, bias;
+    OnDevice y, x, weight, bias;
 };
 
 }  // namespace
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(what_is_uploaded_is_downloaded_whatever_its_size) {
     for (const std::size_t bytes :
          {std::size_t{2}, std::size_t{62}, std::size_t{66}, std::size_t{4098}, staging_bytes - 2, staging_bytes,
           staging_bytes + 2, 4 * staging_bytes + 2, 5 * staging_bytes + staging_bytes / 2}) {
-        const OnGpu tensor(Type::bf16, {static_cast<std::int64_t>(bytes / 2)});
+        const OnDevice tensor(Type::bf16, {static_cast<std::int64_t>(bytes / 2)});
         std::vector<char> data = pattern(bytes, bytes);
         const std::vector<char> expected = data;
         backend().upload(tensor, data.data());
@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(what_is_uploaded_is_downloaded_whatever_its_size) {
 
 BOOST_AUTO_TEST_CASE(many_small_uploads_pass_the_ring_several_times) {
     constexpr std::size_t bytes = 100'002, count = 400;  // 40 MB
-    const OnGpu tensor(Type::bf16, {static_cast<std::int64_t>(count), static_cast<std::int64_t>(bytes / 2)});
+    const OnDevice tensor(Type::bf16, {static_cast<std::int64_t>(count), static_cast<std::int64_t>(bytes / 2)});
     std::vector<char> data;
     for (std::size_t i = 0; i < count; ++i) {
         data = pattern(bytes, i);
@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(many_small_uploads_pass_the_ring_several_times) {
 }
 
 BOOST_AUTO_TEST_CASE(uploads_take_their_place_among_operations) {
-    OnGpu x(Type::fp32, {3}), y(Type::fp32, {3});
+    OnDevice x(Type::fp32, {3}), y(Type::fp32, {3});
     x.set({1, 2, 3});
     backend().copy(y, x);
     x.set({10, 20, 30});
@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(uploads_take_their_place_among_operations) {
 
 BOOST_AUTO_TEST_CASE(values_may_be_read_late_and_in_any_order) {
     for_each_order([] {
-        OnGpu x(Type::fp64, {3});
+        OnDevice x(Type::fp64, {3});
         std::vector<std::unique_ptr<kernels::Later>> later;
         for (int i = 0; i < 100; ++i) {
             x.set({1.0 * i, -2.0 * i, 0.1 * i});
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(values_may_be_read_late_and_in_any_order) {
 
 BOOST_AUTO_TEST_CASE(values_read_late_are_those_of_their_time) {
     constexpr std::size_t count = 1000;  // more than the smallest piece of pinned memory holds
-    OnGpu x(Type::fp64, {count}), total(Type::fp64, {1}), terms(Type::fp32, {5});
+    OnDevice x(Type::fp64, {count}), total(Type::fp64, {1}), terms(Type::fp32, {5});
     Values many(count);
     for (std::size_t i = 0; i < count; ++i) many[i] = static_cast<double>(i) / 3;
     x.set(many);
@@ -263,7 +263,7 @@ BOOST_AUTO_TEST_CASE(too_much_memory_is_a_usage_error_that_says_what_to_lower) {
         return error.code() == ExitCode::usage && says(error, "the activations") && says(error, "GPU 0") &&
                says(error, "1.00 PiB") && says(error, "are free") && says(error, "batch.micro");
     });
-    OnGpu x(Type::fp32, {1});  // nothing of it is left behind
+    OnDevice x(Type::fp32, {1});  // nothing of it is left behind
     x.set({2});
     BOOST_TEST(x.values() == Values(1, 2.0));
 }

@@ -2,12 +2,12 @@
 #define BOOST_TEST_MODULE cuda_tile
 #include "kernels/cuda/tile.hpp"
 
-#include "cuda/support.hpp"
 #include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/launch.hpp"
+#include "operations/support.hpp"
 
 using namespace lockstep;
-using namespace lockstep::cuda_tests;
+using namespace lockstep::operation_tests;
 using namespace lockstep::kernels::cuda;
 
 namespace {
@@ -141,7 +141,7 @@ Values product_of(const Values& a, const Values& b, std::size_t rows, std::size_
 }
 
 Values rounded_to(Type type, const Values& x) {
-    return OnGpu(type, {static_cast<std::int64_t>(x.size())}, x).values();
+    return OnDevice(type, {static_cast<std::int64_t>(x.size())}, x).values();
 }
 
 template <class F>
@@ -150,13 +150,13 @@ void check_product(Type type) {
     const Values left = random_rounded(type, rows * depth, "left"),
                  right = random_rounded(type, depth * columns, "right"),
                  before = random_rounded(Type::fp32, rows * columns, "before");
-    const OnGpu left_tensor(type, {static_cast<std::int64_t>(rows * depth)},
-                            F::transposed ? transposed_of(left, rows, depth) : left);
-    const OnGpu right_tensor(type, {static_cast<std::int64_t>(depth * columns)},
-                             F::layout == Right::rows_of_n ? transposed_of(right, depth, columns) : right);
+    const OnDevice left_tensor(type, {static_cast<std::int64_t>(rows * depth)},
+                               F::transposed ? transposed_of(left, rows, depth) : left);
+    const OnDevice right_tensor(type, {static_cast<std::int64_t>(depth * columns)},
+                                F::layout == Right::rows_of_n ? transposed_of(right, depth, columns) : right);
     const Values expected = plus(product_of(left, right, rows, depth, columns), before);
     for_each_order([&] {
-        const OnGpu y(Type::fp32, {static_cast<std::int64_t>(rows * columns)}, before);
+        const OnDevice y(Type::fp32, {static_cast<std::int64_t>(rows * columns)}, before);
         run_warp(product_kernel<F>, F::shared_bytes, y.tensor().fp32(), elements<typename F::T>(left_tensor),
                  elements<typename F::T>(right_tensor));
         check_close(y.values(), expected, Type::fp32, depth + 1,
@@ -179,7 +179,7 @@ void check_chain(Type type) {
     const auto count = [](std::size_t n) { return Shape{static_cast<std::int64_t>(n)}; };
     const Values left = random_rounded(type, 16 * 16, "left"), right = random_rounded(type, 16 * 16 * K, "right"),
                  second = random_rounded(type, 16 * K * 8 * N, "second");
-    const OnGpu a(type, count(left.size()), left), b(type, count(right.size()), right),
+    const OnDevice a(type, count(left.size()), left), b(type, count(right.size()), right),
         c(type, count(second.size()), second), y(Type::fp32, {16 * 8 * N});
     run_warp(chain_kernel<T, K, N>, sizeof(T) * (16 * 24 + 16 * (16 * K + 8) + 16 * K * (8 * N + 8)), y.tensor().fp32(),
              elements<T>(a), elements<T>(b), elements<T>(c));
@@ -191,12 +191,12 @@ void check_chain(Type type) {
 template <class T, int N>
 void check_stores(Type type) {
     const Values x = random_rounded(Type::fp32, 16 * 8 * N, "x");
-    const OnGpu source(Type::fp32, {16 * 8 * N}, x);
+    const OnDevice source(Type::fp32, {16 * 8 * N}, x);
     const Values rounded = rounded_to(type, x);
     for (const bool pairs : {false, true})
         for (const int rows : {16, 1, 7, 8, 9, 0}) {
             constexpr int stride = 8 * N + 4;
-            const OnGpu y(type, {16, stride}, Values(16 * stride, 7.0));
+            const OnDevice y(type, {16, stride}, Values(16 * stride, 7.0));
             run_warp(store_kernel<T, N>, sizeof(T) * 16 * stride, elements<T>(y), source.tensor().fp32(), rows, pairs);
             const Values values = y.values();
             for (int i = 0; i < 16; ++i)

@@ -1,5 +1,5 @@
-// Whole TTT models against cases computed in double precision: loss, logits and every gradient. Tries the files given
-// on the command line, or every .h5 file of $LOCKSTEP_GOLDEN (default: this folder).
+// Whole TTT models in fp32 and bf16 against cases computed in double precision: loss, logits and every gradient. Tries
+// the files given on the command line, or every .h5 file of $LOCKSTEP_GOLDEN (default: this folder).
 #define BOOST_TEST_MODULE golden
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
@@ -18,7 +18,10 @@ using namespace lockstep;
 
 namespace {
 
-constexpr double tolerance = 1e-4;  // relative L2, per tensor, in fp32
+// Relative L2, per tensor. bf16: some hundred roundings between the tokens and a gradient, of 2^-9 each.
+double tolerance_in(Type compute) {
+    return compute == Type::fp32 ? 1e-4 : 2e-2;
+}
 
 // What a checkpoint calls a tensor of a golden file.
 std::string parameter_name(const std::string& golden) {
@@ -101,7 +104,8 @@ double relative_error(const float* computed, const std::vector<float>& expected)
     return std::sqrt(difference / std::max(size, 1e-30));
 }
 
-void try_file(const std::string& path) {
+void try_file(const std::string& path, Type compute) {
+    const double tolerance = tolerance_in(compute);
     const hdf5::File file = hdf5::File::open(path);
     const config::ModelDescription model = read_model(file);
     const auto token_dimensions = file.info("tokens").dimensions;
@@ -109,7 +113,7 @@ void try_file(const std::string& path) {
                                  static_cast<std::int64_t>(token_dimensions[1]) - 1};
 
     const auto backend = kernels::make_cpu_backend();
-    model::ParameterSet parameters({}, model::describe_parameters(model, model::whole_model(model)), true);
+    model::ParameterSet parameters({}, model::describe_parameters(model, model::whole_model(model)), true, compute);
     std::size_t loaded = 0;
     for (const auto& golden : file.datasets("parameters")) {
         const Tensor value = parameters.value(parameter_name(golden.substr(std::string("parameters/").size())));
@@ -119,6 +123,7 @@ void try_file(const std::string& path) {
         ++loaded;
     }
     BOOST_TEST_REQUIRE(loaded == parameters.descriptions().size());
+    parameters.refresh_working(*backend);
 
     model::StageOptions options;
     options.range = model::whole_model(model);
@@ -157,12 +162,10 @@ void try_file(const std::string& path) {
             worst_name = name;
         }
     }
-    BOOST_TEST_MESSAGE(path << ": worst gradient " << worst_name << ", " << worst);
+    BOOST_TEST_MESSAGE(path << " in " << type_name(compute) << ": worst gradient " << worst_name << ", " << worst);
 }
 
-}  // namespace
-
-BOOST_AUTO_TEST_CASE(models_agree_with_double_precision) {
+std::vector<std::string> files_to_try() {
     const auto& suite = boost::unit_test::framework::master_test_suite();
     std::vector<std::string> files(suite.argv + 1, suite.argv + suite.argc);
     if (files.empty()) {
@@ -172,7 +175,21 @@ BOOST_AUTO_TEST_CASE(models_agree_with_double_precision) {
     }
     std::sort(files.begin(), files.end());
     BOOST_TEST_REQUIRE(!files.empty());
-    for (const auto& file : files) BOOST_TEST_CONTEXT(file) {
-            try_file(file);
+    return files;
+}
+
+void try_all_files(Type compute) {
+    for (const auto& file : files_to_try()) BOOST_TEST_CONTEXT(file << " in " << type_name(compute)) {
+            try_file(file, compute);
         }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(models_agree_with_double_precision) {
+    try_all_files(Type::fp32);
+}
+
+BOOST_AUTO_TEST_CASE(models_in_bf16_are_near_double_precision) {
+    try_all_files(Type::bf16);
 }

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 
 #include "device/parallel.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/element.hpp"
 #include "kernels/cpu/scratch.hpp"
 
 namespace lockstep::kernels::cpu {
@@ -57,6 +59,10 @@ void check_norm(const TttInner& inner, const TttGeometry& g) {
     LOCKSTEP_ASSERT(inner.norm_weight.count() == g.heads * g.width && inner.norm_bias.count() == g.heads * g.width);
 }
 
+void check_one_type(std::initializer_list<Tensor> tensors) {
+    for (const Tensor& tensor : tensors) LOCKSTEP_ASSERT(tensor.type() == tensors.begin()->type());
+}
+
 void check_inner(const TttInner& inner, const TttGeometry& g) {
     check_models(models_of(inner), g, g.heads);
     check_norm(inner, g);
@@ -93,7 +99,7 @@ void store_state(const TttGeometry& g, const TttCarry& models, std::int64_t mode
 
 void CpuBackend::step_size_forward(Tensor step_size, Tensor logit, float scale) {
     LOCKSTEP_ASSERT(step_size.count() == logit.count());
-    const Ttt& ttt = *vector_.ttt;
+    const auto& ttt = *vector_.of<float>().ttt;
     float* out = step_size.fp32();
     const float* in = logit.fp32();
     parallel_for(logit.count(), 4096, [&](std::int64_t first, std::int64_t last, int) {
@@ -103,11 +109,13 @@ void CpuBackend::step_size_forward(Tensor step_size, Tensor logit, float scale) 
 
 void CpuBackend::step_size_backward(Tensor dlogit, Tensor dstep_size, Tensor step_size, float scale) {
     LOCKSTEP_ASSERT(dlogit.count() == step_size.count() && dstep_size.count() == step_size.count());
-    const Ttt& ttt = *vector_.ttt;
-    float* out = dlogit.fp32();
     const float *gradient = dstep_size.fp32(), *step = step_size.fp32();
-    parallel_for(step_size.count(), 4096, [&](std::int64_t first, std::int64_t last, int) {
-        ttt.step_size_backward(out + first, gradient + first, step + first, scale, last - first);
+    with_element(dlogit, [&]<class T>(T) {
+        const Ttt<T>& ttt = *vector_.of<T>().ttt;
+        T* out = dlogit.as<T>();
+        parallel_for(step_size.count(), 4096, [&](std::int64_t first, std::int64_t last, int) {
+            ttt.step_size_backward(out + first, gradient + first, step + first, scale, last - first);
+        });
     });
 }
 
@@ -143,6 +151,7 @@ void CpuBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor 
     LOCKSTEP_ASSERT(q.count() == rows * stride && k.count() == q.count() && v.count() == q.count() &&
                     y.count() == q.count() && step_size.count() == rows * g.heads &&
                     token_scale.count() == g.mini_batch);
+    check_one_type({q, k, v, y});
     check_inner(inner, g);
     if (!initial.empty()) check_models(initial, g, shape.batch * g.heads);
     if (!final_state.empty()) {
@@ -151,29 +160,31 @@ void CpuBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor 
     }
     if (!saved.empty()) LOCKSTEP_ASSERT(saved.count() >= ttt_saved_count(shape));
     const TttCarry start = initial.empty() ? models_of(inner) : initial;
-    const Ttt& ttt = *vector_.ttt;
-    scratch_->reserve(whole_blocks(g.state_count) + ttt.forward_scratch(g));
-    parallel_for(shape.batch * g.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-        float* state = scratch_->of(thread);
-        for (std::int64_t pair = begin; pair < end; ++pair) {
-            const std::int64_t sequence = pair / g.heads, head = pair % g.heads;
-            const std::int64_t at = sequence * g.length * stride + head * g.width;
-            load_state(g, state, start, initial.empty() ? head : pair);
-            TttForward task{};
-            task.q = q.fp32() + at;
-            task.k = k.fp32() + at;
-            task.v = v.fp32() + at;
-            task.y = y.fp32() + at;
-            task.step_size = step_size.fp32() + sequence * g.length * g.heads + head;
-            task.token_scale = token_scale.fp32();
-            task.norm_weight = inner.norm_weight.fp32() + head * g.width;
-            task.norm_bias = inner.norm_bias.fp32() + head * g.width;
-            task.state = state;
-            task.checkpoints = saved.empty() ? nullptr : saved.fp32() + pair * saved_states(g) * g.state_count;
-            task.last_update = !final_state.empty();
-            ttt.forward(g, task, state + whole_blocks(g.state_count));
-            if (!final_state.empty()) store_state(g, final_state, pair, state);
-        }
+    with_element(q, [&]<class T>(T) {
+        const Ttt<T>& ttt = *vector_.of<T>().ttt;
+        scratch_->reserve(whole_blocks(g.state_count) + ttt.forward_scratch(g));
+        parallel_for(shape.batch * g.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+            float* state = scratch_->of(thread);
+            for (std::int64_t pair = begin; pair < end; ++pair) {
+                const std::int64_t sequence = pair / g.heads, head = pair % g.heads;
+                const std::int64_t at = sequence * g.length * stride + head * g.width;
+                load_state(g, state, start, initial.empty() ? head : pair);
+                TttForward<T> task{};
+                task.q = q.as<T>() + at;
+                task.k = k.as<T>() + at;
+                task.v = v.as<T>() + at;
+                task.y = y.as<T>() + at;
+                task.step_size = step_size.fp32() + sequence * g.length * g.heads + head;
+                task.token_scale = token_scale.fp32();
+                task.norm_weight = inner.norm_weight.fp32() + head * g.width;
+                task.norm_bias = inner.norm_bias.fp32() + head * g.width;
+                task.state = state;
+                task.checkpoints = saved.empty() ? nullptr : saved.fp32() + pair * saved_states(g) * g.state_count;
+                task.last_update = !final_state.empty();
+                ttt.forward(g, task, state + whole_blocks(g.state_count));
+                if (!final_state.empty()) store_state(g, final_state, pair, state);
+            }
+        });
     });
 }
 
@@ -187,6 +198,7 @@ void CpuBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size
     LOCKSTEP_ASSERT(step_size.count() == rows * g.heads && dstep_size.count() == step_size.count() &&
                     token_scale.count() == g.mini_batch && dtoken_scale.count() == g.mini_batch &&
                     saved.count() >= ttt_saved_count(shape));
+    check_one_type({dq, dk, dv, dy, q, k, v});
     check_inner(inner, g);
     check_norm(dinner, g);
     LOCKSTEP_ASSERT(dinitial.empty() == initial.empty());
@@ -201,71 +213,73 @@ void CpuBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size
         LOCKSTEP_ASSERT(g.length % g.mini_batch == 0);
     }
     const TttCarry start = initial.empty() ? models_of(inner) : initial;
-    const Ttt& ttt = *vector_.ttt;
-    const std::int64_t state_room = whole_blocks(g.state_count);
-    scratch_->reserve(state_room + ttt.backward_scratch(g));
+    with_element(q, [&]<class T>(T) {
+        const Ttt<T>& ttt = *vector_.of<T>().ttt;
+        const std::int64_t state_room = whole_blocks(g.state_count);
+        scratch_->reserve(state_room + ttt.backward_scratch(g));
 
-    // Sequences go in waves, so that the parts that wait for their sum stay few; the order of the sums is always the
-    // same.
-    const std::int64_t part_count = state_room + 2 * g.padded_width + g.padded_batch;
-    const std::int64_t wave = std::min(shape.batch, (4 * threads() + g.heads - 1) / g.heads);
-    float* const parts = scratch_->shared(wave * g.heads * part_count);
-    for (std::int64_t first_sequence = 0; first_sequence < shape.batch; first_sequence += wave) {
-        const std::int64_t sequences = std::min(wave, shape.batch - first_sequence);
-        parallel_for(sequences * g.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-            float* state = scratch_->of(thread);
-            for (std::int64_t pair = begin; pair < end; ++pair) {
-                const std::int64_t sequence = first_sequence + pair / g.heads, head = pair % g.heads;
-                const std::int64_t at = sequence * g.length * stride + head * g.width;
-                const std::int64_t step_at = sequence * g.length * g.heads + head;
-                const std::int64_t carried = sequence * g.heads + head;
-                load_state(g, state, start, initial.empty() ? head : carried);
-                TttBackward task{};
-                task.dy = dy.fp32() + at;
-                task.q = q.fp32() + at;
-                task.k = k.fp32() + at;
-                task.v = v.fp32() + at;
-                task.step_size = step_size.fp32() + step_at;
-                task.token_scale = token_scale.fp32();
-                task.norm_weight = inner.norm_weight.fp32() + head * g.width;
-                task.norm_bias = inner.norm_bias.fp32() + head * g.width;
-                task.state = state;
-                task.checkpoints = saved.fp32() + carried * saved_states(g) * g.state_count;
-                task.dq = dq.fp32() + at;
-                task.dk = dk.fp32() + at;
-                task.dv = dv.fp32() + at;
-                task.dstep_size = dstep_size.fp32() + step_at;
-                task.dstate = parts + pair * part_count;
-                task.dnorm_weight = task.dstate + state_room;
-                task.dnorm_bias = task.dnorm_weight + g.padded_width;
-                task.dtoken_scale = task.dnorm_bias + g.padded_width;
-                if (dfinal.empty())
-                    std::fill(task.dstate, task.dstate + g.state_count, 0.0f);
-                else
-                    load_state(g, task.dstate, dfinal, carried);
-                ttt.backward(g, task, state + state_room);
-                if (!dinitial.empty()) store_state(g, dinitial, carried, task.dstate);
-            }
-        });
-        const auto add = [](float* to, const float* from, std::int64_t count) {
-            for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
-        };
-        parallel_for(g.heads, 1, [&](std::int64_t begin, std::int64_t end, int) {
-            for (std::int64_t head = begin; head < end; ++head)
-                for (std::int64_t sequence = 0; sequence < sequences; ++sequence) {
-                    float* part = parts + (sequence * g.heads + head) * part_count;
-                    if (dinitial.empty())
-                        for_each_row(g, models_of(dinner), head, part,
-                                     [&](float* tensor, const float* row, std::int64_t width, std::int64_t) {
-                                         add(tensor, row, width);
-                                     });
-                    add(dinner.norm_weight.fp32() + head * g.width, part + state_room, g.width);
-                    add(dinner.norm_bias.fp32() + head * g.width, part + state_room + g.padded_width, g.width);
+        // Sequences go in waves, so that the parts that wait for their sum stay few; the order of the sums is always
+        // the same.
+        const std::int64_t part_count = state_room + 2 * g.padded_width + g.padded_batch;
+        const std::int64_t wave = std::min(shape.batch, (4 * threads() + g.heads - 1) / g.heads);
+        float* const parts = scratch_->shared(wave * g.heads * part_count);
+        for (std::int64_t first_sequence = 0; first_sequence < shape.batch; first_sequence += wave) {
+            const std::int64_t sequences = std::min(wave, shape.batch - first_sequence);
+            parallel_for(sequences * g.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+                float* state = scratch_->of(thread);
+                for (std::int64_t pair = begin; pair < end; ++pair) {
+                    const std::int64_t sequence = first_sequence + pair / g.heads, head = pair % g.heads;
+                    const std::int64_t at = sequence * g.length * stride + head * g.width;
+                    const std::int64_t step_at = sequence * g.length * g.heads + head;
+                    const std::int64_t carried = sequence * g.heads + head;
+                    load_state(g, state, start, initial.empty() ? head : carried);
+                    TttBackward<T> task{};
+                    task.dy = dy.as<T>() + at;
+                    task.q = q.as<T>() + at;
+                    task.k = k.as<T>() + at;
+                    task.v = v.as<T>() + at;
+                    task.step_size = step_size.fp32() + step_at;
+                    task.token_scale = token_scale.fp32();
+                    task.norm_weight = inner.norm_weight.fp32() + head * g.width;
+                    task.norm_bias = inner.norm_bias.fp32() + head * g.width;
+                    task.state = state;
+                    task.checkpoints = saved.fp32() + carried * saved_states(g) * g.state_count;
+                    task.dq = dq.as<T>() + at;
+                    task.dk = dk.as<T>() + at;
+                    task.dv = dv.as<T>() + at;
+                    task.dstep_size = dstep_size.fp32() + step_at;
+                    task.dstate = parts + pair * part_count;
+                    task.dnorm_weight = task.dstate + state_room;
+                    task.dnorm_bias = task.dnorm_weight + g.padded_width;
+                    task.dtoken_scale = task.dnorm_bias + g.padded_width;
+                    if (dfinal.empty())
+                        std::fill(task.dstate, task.dstate + g.state_count, 0.0f);
+                    else
+                        load_state(g, task.dstate, dfinal, carried);
+                    ttt.backward(g, task, state + state_room);
+                    if (!dinitial.empty()) store_state(g, dinitial, carried, task.dstate);
                 }
-        });
-        for (std::int64_t pair = 0; pair < sequences * g.heads; ++pair)
-            add(dtoken_scale.fp32(), parts + pair * part_count + state_room + 2 * g.padded_width, g.mini_batch);
-    }
+            });
+            const auto add = [](float* to, const float* from, std::int64_t count) {
+                for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
+            };
+            parallel_for(g.heads, 1, [&](std::int64_t begin, std::int64_t end, int) {
+                for (std::int64_t head = begin; head < end; ++head)
+                    for (std::int64_t sequence = 0; sequence < sequences; ++sequence) {
+                        float* part = parts + (sequence * g.heads + head) * part_count;
+                        if (dinitial.empty())
+                            for_each_row(g, models_of(dinner), head, part,
+                                         [&](float* tensor, const float* row, std::int64_t width, std::int64_t) {
+                                             add(tensor, row, width);
+                                         });
+                        add(dinner.norm_weight.fp32() + head * g.width, part + state_room, g.width);
+                        add(dinner.norm_bias.fp32() + head * g.width, part + state_room + g.padded_width, g.width);
+                    }
+            });
+            for (std::int64_t pair = 0; pair < sequences * g.heads; ++pair)
+                add(dtoken_scale.fp32(), parts + pair * part_count + state_room + 2 * g.padded_width, g.mini_batch);
+        }
+    });
 }
 
 void CpuBackend::ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k, Tensor v, Tensor step_size,
@@ -275,65 +289,68 @@ void CpuBackend::ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k,
     LOCKSTEP_ASSERT(shape.batch == 1 && position >= 0 && q.count() == g.length * stride && k.count() == q.count() &&
                     v.count() == q.count() && y.count() == q.count() && step_size.count() == g.length * g.heads &&
                     token_scale.count() == g.mini_batch);
+    check_one_type({q, k, v, y});
     check_inner(inner, g);
-    const Ttt& ttt = *vector_.ttt;
-    const std::int64_t state_room = whole_blocks(g.state_count);
-    scratch_->reserve(std::max(state_room + ttt.forward_scratch(g), ttt.decode_scratch(g)));
-    parallel_for(g.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-        float* scratch = scratch_->of(thread);
-        for (std::int64_t head = begin; head < end; ++head) {
-            const std::int64_t narrow = head * g.width, wide = head * g.hidden;
-            const std::int64_t matrix = narrow * g.hidden;
-            TttDecode task{};
-            task.weight1 = state.weight1.fp32() + matrix;
-            task.bias1 = state.bias1.fp32() + wide;
-            task.weight1_sum = state.weight1_sum.fp32() + matrix;
-            task.bias1_sum = state.bias1_sum.fp32() + wide;
-            if (g.mlp) {
-                task.weight2 = state.weight2.fp32() + matrix;
-                task.bias2 = state.bias2.fp32() + narrow;
-                task.weight2_sum = state.weight2_sum.fp32() + matrix;
-                task.bias2_sum = state.bias2_sum.fp32() + narrow;
-            }
-            task.norm_weight = inner.norm_weight.fp32() + narrow;
-            task.norm_bias = inner.norm_bias.fp32() + narrow;
-            std::int64_t token = 0;
-            while (token < g.length) {
-                const std::int64_t index = (position + token) % g.mini_batch, at = token * stride + narrow;
-                const std::int64_t whole = (g.length - token) / g.mini_batch * g.mini_batch;
-                if (index == 0 && whole > 0) {
-                    // Whole mini-batches, as a prompt has them: the parallel form.
-                    TttGeometry part = g;
-                    part.length = whole;
-                    load_state(g, scratch, models_of(state), head);
-                    TttForward pass{};
-                    pass.q = q.fp32() + at;
-                    pass.k = k.fp32() + at;
-                    pass.v = v.fp32() + at;
-                    pass.y = y.fp32() + at;
-                    pass.step_size = step_size.fp32() + token * g.heads + head;
-                    pass.token_scale = token_scale.fp32();
-                    pass.norm_weight = task.norm_weight;
-                    pass.norm_bias = task.norm_bias;
-                    pass.state = scratch;
-                    pass.last_update = true;
-                    ttt.forward(part, pass, scratch + state_room);
-                    store_state(g, models_of(state), head, scratch);
-                    token += whole;
-                    continue;
+    with_element(q, [&]<class T>(T) {
+        const Ttt<T>& ttt = *vector_.of<T>().ttt;
+        const std::int64_t state_room = whole_blocks(g.state_count);
+        scratch_->reserve(std::max(state_room + ttt.forward_scratch(g), ttt.decode_scratch(g)));
+        parallel_for(g.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+            float* scratch = scratch_->of(thread);
+            for (std::int64_t head = begin; head < end; ++head) {
+                const std::int64_t narrow = head * g.width, wide = head * g.hidden;
+                const std::int64_t matrix = narrow * g.hidden;
+                TttDecode task{};
+                task.weight1 = state.weight1.fp32() + matrix;
+                task.bias1 = state.bias1.fp32() + wide;
+                task.weight1_sum = state.weight1_sum.fp32() + matrix;
+                task.bias1_sum = state.bias1_sum.fp32() + wide;
+                if (g.mlp) {
+                    task.weight2 = state.weight2.fp32() + matrix;
+                    task.bias2 = state.bias2.fp32() + narrow;
+                    task.weight2_sum = state.weight2_sum.fp32() + matrix;
+                    task.bias2_sum = state.bias2_sum.fp32() + narrow;
                 }
-                const float scale = token_scale.fp32()[index];
-                ttt.decode(g, task, y.fp32() + at, q.fp32() + at, k.fp32() + at, v.fp32() + at,
-                           step_size.fp32()[token * g.heads + head], scale, scratch);
-                ++token;
-                if (index + 1 < g.mini_batch) continue;
-                ttt.decode_commit(task.weight1, task.weight1_sum, scale, g.width * g.hidden);
-                ttt.decode_commit(task.bias1, task.bias1_sum, scale, g.hidden);
-                if (!g.mlp) continue;
-                ttt.decode_commit(task.weight2, task.weight2_sum, scale, g.width * g.hidden);
-                ttt.decode_commit(task.bias2, task.bias2_sum, scale, g.width);
+                task.norm_weight = inner.norm_weight.fp32() + narrow;
+                task.norm_bias = inner.norm_bias.fp32() + narrow;
+                std::int64_t token = 0;
+                while (token < g.length) {
+                    const std::int64_t index = (position + token) % g.mini_batch, at = token * stride + narrow;
+                    const std::int64_t whole = (g.length - token) / g.mini_batch * g.mini_batch;
+                    if (index == 0 && whole > 0) {
+                        // Whole mini-batches, as a prompt has them: the parallel form.
+                        TttGeometry part = g;
+                        part.length = whole;
+                        load_state(g, scratch, models_of(state), head);
+                        TttForward<T> pass{};
+                        pass.q = q.as<T>() + at;
+                        pass.k = k.as<T>() + at;
+                        pass.v = v.as<T>() + at;
+                        pass.y = y.as<T>() + at;
+                        pass.step_size = step_size.fp32() + token * g.heads + head;
+                        pass.token_scale = token_scale.fp32();
+                        pass.norm_weight = task.norm_weight;
+                        pass.norm_bias = task.norm_bias;
+                        pass.state = scratch;
+                        pass.last_update = true;
+                        ttt.forward(part, pass, scratch + state_room);
+                        store_state(g, models_of(state), head, scratch);
+                        token += whole;
+                        continue;
+                    }
+                    const float scale = token_scale.fp32()[index];
+                    ttt.decode(g, task, y.as<T>() + at, q.as<T>() + at, k.as<T>() + at, v.as<T>() + at,
+                               step_size.fp32()[token * g.heads + head], scale, scratch);
+                    ++token;
+                    if (index + 1 < g.mini_batch) continue;
+                    ttt.decode_commit(task.weight1, task.weight1_sum, scale, g.width * g.hidden);
+                    ttt.decode_commit(task.bias1, task.bias1_sum, scale, g.hidden);
+                    if (!g.mlp) continue;
+                    ttt.decode_commit(task.weight2, task.weight2_sum, scale, g.width * g.hidden);
+                    ttt.decode_commit(task.bias2, task.bias2_sum, scale, g.width);
+                }
             }
-        }
+        });
     });
 }
 

@@ -1,7 +1,6 @@
 // Memory operations, AdamW, and the choice of the instruction set.
 #define BOOST_TEST_MODULE kernels_elementwise
 #include "reference/adamw.hpp"
-#include "reference/finite_difference.hpp"
 #include "unit/kernels/decision_cases.hpp"
 #include "unit/kernels/support.hpp"
 
@@ -45,67 +44,6 @@ Tensor words(std::vector<std::int32_t>& of) {
     return {of.data(), Type::int32, {static_cast<std::int64_t>(of.size())}};
 }
 }  // namespace
-
-BOOST_AUTO_TEST_CASE(memory_operations_agree_with_the_reference) {
-    for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
-        for (const auto size : sizes) {
-            const std::string what = fmt::format("{} {}", name, size);
-            Floats x = random_floats({size}, "x"), y = random_floats({size}, "y");
-            const Values sum = plus(x.values(), y.values());
-            backend.add(y.tensor(), x.tensor());
-            check_close(y, sum, 1, what + " add");
-            Values scaled = x.values();
-            for (double& value : scaled) value *= 0.375;
-            Floats copied({size});
-            backend.copy(copied.tensor(), x.tensor());
-            BOOST_TEST(same_bits(copied, x), what);
-            backend.scale(copied.tensor(), 0.375f);
-            check_close(copied, scaled, 1, what + " scale");
-            backend.fill(copied.tensor(), -2.5f);
-            BOOST_TEST((copied.data == std::vector<float>(copied.data.size(), -2.5f)), what);
-        }
-    });
-}
-
-BOOST_AUTO_TEST_CASE(copies_take_any_type_and_refuse_mixtures) {
-    const auto backend = kernels::make_cpu_backend();
-    std::vector<int> ids = random_ids(3000, 1 << 30, "ids"), copied(3000);
-    backend->copy(id_tensor(copied), id_tensor(ids));
-    BOOST_TEST(copied == ids);
-    std::vector<std::uint16_t> halves(2049, 0x3f80), moved(2049);
-    backend->copy(Tensor(moved.data(), Type::bf16, {2049}), Tensor(halves.data(), Type::bf16, {2049}));
-    BOOST_TEST((moved == halves));
-    Floats x({3000});
-    BOOST_CHECK_THROW(backend->copy(x.tensor(), id_tensor(ids)), Error);
-    Floats short_one({2999});
-    BOOST_CHECK_THROW(backend->copy(x.tensor(), short_one.tensor()), Error);
-    backend->fill(id_tensor(ids), 7);
-    BOOST_TEST(ids == std::vector<int>(3000, 7));
-}
-
-BOOST_AUTO_TEST_CASE(sums_are_taken_in_double) {
-    for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
-        for (const auto size : sizes) {
-            Floats x = random_floats({size}, "x", 100);
-            double sum = 0, squares = 0, absolute = 0;
-            for (const double value : x.values()) {
-                sum += value;
-                absolute += std::abs(value);
-                squares += value * value;
-            }
-            BOOST_TEST(std::abs(sum_of(backend, x.tensor()) - sum) <= 1e-12 * absolute, name);
-            BOOST_TEST(std::abs(sum_of_squares(backend, x.tensor()) - squares) <= 1e-12 * squares, name);
-        }
-        Floats large({1000}, 1e30f);  // its squares are beyond fp32
-        BOOST_TEST(std::abs(sum_of_squares(backend, large.tensor()) / 1e63 - 1) < 1e-6);
-        large[777] = not_a_number;
-        BOOST_TEST(std::isnan(sum_of_squares(backend, large.tensor())));
-        large[777] = infinity;
-        BOOST_TEST(std::isinf(sum_of_squares(backend, large.tensor())));
-        Floats none({0});
-        BOOST_TEST(sum_of(backend, none.tensor()) == 0.0);
-    });
-}
 
 BOOST_AUTO_TEST_CASE(zeros_are_counted) {
     for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
@@ -179,27 +117,6 @@ BOOST_AUTO_TEST_CASE(adamw_of_a_zero_gradient_only_decays) {
                       decision.tensor(), {0.1f, 0.9f, 0.999f, 1e-8f, 0.5f});
         for (const float value : parameter.data) BOOST_TEST(std::abs(value - 1.9f) < 1e-6f, name);
     });
-}
-
-BOOST_AUTO_TEST_CASE(an_update_is_decided_from_the_loss_and_the_norm) {
-    const auto backend = kernels::make_cpu_backend();
-    check_decisions([&](Values& decision, double loss, double squares, double zeros, double clip,
-                        const kernels::LossScaling& scaling) {
-        Values totals = {squares, zeros};
-        backend->decide_update(Tensor(decision.data(), Type::fp64, {8}), Tensor(&loss, Type::fp64, {1}),
-                               Tensor(totals.data(), Type::fp64, {2}), clip, scaling);
-    });
-}
-
-BOOST_AUTO_TEST_CASE(nothing_is_written_where_the_decision_says_no) {
-    const auto backend = kernels::make_cpu_backend();
-    Proceed decision(1, 3);
-    decision.values[kernels::Decision::proceed] = 0;
-    Floats parameter({33}, 2.0f), gradient({33}, 1.0f), first({33}), second({33});
-    std::vector<std::int32_t> decay = decays(33, 33);
-    backend->adamw(parameter.tensor(), {}, gradient.tensor(), first.tensor(), second.tensor(), words(decay),
-                   decision.tensor(), {0.1f, 0.9f, 0.999f, 1e-8f, 0.5f});
-    BOOST_TEST((parameter.data == std::vector<float>(33, 2.0f)));
 }
 
 BOOST_AUTO_TEST_CASE(an_unknown_instruction_set_is_a_usage_error) {

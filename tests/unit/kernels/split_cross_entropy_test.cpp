@@ -57,39 +57,7 @@ Result run_parts(kernels::Backend& backend, const Floats& logits, std::vector<in
     return result;
 }
 
-const std::vector<std::vector<std::int64_t>> cuts = {
-    {0, 1}, {0, 1, 2}, {0, 31}, {0, 16, 32}, {0, 11, 22, 33}, {0, 1, 200, 257}, {0, 1251, 2502, 3753, 5003}};
-
 }  // namespace
-
-BOOST_AUTO_TEST_CASE(the_parts_together_are_cross_entropy) {
-    for_each_instruction_set([](kernels::Backend& backend, const std::string& name) {
-        for (const std::int64_t rows : {1, 31, 33})
-            for (const auto& at : cuts) {
-                const std::int64_t vocabulary = at.back();
-                const std::string what = fmt::format("{} {} parts of {}", name, at.size() - 1, vocabulary);
-                Floats logits = random_floats({rows, vocabulary}, "logits", 4);
-                auto targets = random_ids(u(rows), static_cast<int>(vocabulary), "targets");
-                if (rows > 3) {
-                    targets[3] = -1;
-                    targets[1] = static_cast<int>(vocabulary) - 1;
-                    targets[2] = static_cast<int>(at[1]) - 1;
-                }
-                const auto expected = reference::cross_entropy(logits.values(), targets);
-                const Result losses_only = run_parts(backend, logits, targets, at, 0.0f, {}, what);
-                check_close(losses_only.losses, expected.losses, u(vocabulary), what + " losses");
-                BOOST_TEST(same_bits(losses_only.logits, logits), what);
-                for (double loss_scale : {1.0, 16.0}) {
-                    const Tensor scale = loss_scale == 1 ? Tensor() : Tensor(&loss_scale, Type::fp64, {1});
-                    const Result both = run_parts(backend, logits, targets, at, 0.25f, scale, what);
-                    check_close(both.losses, expected.losses, u(vocabulary), what + " losses");
-                    Values dlogits = expected.dlogits;
-                    for (double& value : dlogits) value *= 0.25 * loss_scale;
-                    check_close(both.logits, dlogits, u(vocabulary), what + " dlogits");
-                }
-            }
-    });
-}
 
 BOOST_AUTO_TEST_CASE(the_reference_parts_together_are_the_reference) {
     const std::vector<int> targets = {3, -1, 0, 6};

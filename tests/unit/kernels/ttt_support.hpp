@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/float16.hpp"
 #include "base/random.hpp"
 #include "kernels/backend.hpp"
 #include "reference/ttt_parts.hpp"
@@ -25,6 +26,10 @@ using reference::Values;
 
 // Relative L2, as the golden test of the whole model measures it; there 1e-4 is asked of every gradient.
 inline constexpr double accepted = 2e-5;
+// Of q, k, v, y and their gradients: in bf16 the one rounding of what is stored comes on top.
+inline double accepted_of(Type type) {
+    return type == Type::bf16 ? accepted + 0x1p-9 : accepted;
+}
 
 struct TttCase {
     bool mlp;
@@ -44,7 +49,14 @@ inline Values random_values(const char* purpose, std::size_t count, double mean,
     return x;
 }
 
-inline TttProblem problem_of(const TttCase& c) {
+// Rounded to what tensors of this type hold.
+inline Values rounded(Values x, Type type) {
+    if (type == Type::bf16)
+        for (double& value : x) value = static_cast<double>(bf16_value(bf16_bits(static_cast<float>(value))));
+    return x;
+}
+
+inline TttProblem problem_of(const TttCase& c, Type type = Type::fp32) {
     TttProblem p;
     p.mlp = c.mlp;
     p.batch = c.batch;
@@ -53,9 +65,9 @@ inline TttProblem problem_of(const TttCase& c) {
     p.width = c.width;
     p.mini_batch = c.mini_batch;
     const std::size_t rows = c.batch * c.length, slices = c.heads * c.width, g = p.hidden();
-    p.q = random_values("q", rows * slices, 0, 1);
-    p.k = random_values("k", rows * slices, 0, 1);
-    p.v = random_values("v", rows * slices, 0, 1);
+    p.q = rounded(random_values("q", rows * slices, 0, 1), type);
+    p.k = rounded(random_values("k", rows * slices, 0, 1), type);
+    p.v = rounded(random_values("v", rows * slices, 0, 1), type);
     const RandomStream steps(17, "step size");
     p.step_size.resize(rows * c.heads);
     for (std::size_t i = 0; i < p.step_size.size(); ++i)
@@ -91,9 +103,10 @@ inline TttModels random_models(const TttProblem& p, const char* purpose, double 
     return models;
 }
 
-// The problem's arrays as fp32 tensors.
+// The problem's arrays as tensors: q, k, v and y of the given type, the others fp32.
 struct Problem {
     std::vector<std::vector<float>> memory;
+    std::vector<std::vector<std::uint16_t>> halves;
     Tensor q, k, v, y, step_size, token_scale;
     TttInner inner;
     TttCarry initial;
@@ -104,16 +117,24 @@ struct Problem {
         BOOST_REQUIRE(element_count(shape_of) == static_cast<std::int64_t>(values.size()));
         return {memory.back().data(), Type::fp32, shape_of};
     }
-    explicit Problem(const TttProblem& p) {
+    Tensor tensor(const Values& values, const Shape& shape_of, Type type) {
+        if (type == Type::fp32) return tensor(values, shape_of);
+        halves.emplace_back();
+        for (const double value : values) halves.back().push_back(bf16_bits(static_cast<float>(value)));
+        BOOST_REQUIRE(element_count(shape_of) == static_cast<std::int64_t>(values.size()));
+        return {halves.back().data(), type, shape_of};
+    }
+    explicit Problem(const TttProblem& p, Type type = Type::fp32) {
         memory.reserve(32);
+        halves.reserve(8);
         const auto b = static_cast<std::int64_t>(p.batch), l = static_cast<std::int64_t>(p.length),
                    h = static_cast<std::int64_t>(p.heads), f = static_cast<std::int64_t>(p.width),
                    g = static_cast<std::int64_t>(p.hidden()), m = static_cast<std::int64_t>(p.mini_batch);
         shape = {p.mlp, b, l, h, f, m};
-        q = tensor(p.q, {b * l, h * f});
-        k = tensor(p.k, {b * l, h * f});
-        v = tensor(p.v, {b * l, h * f});
-        y = tensor(Values(p.q.size(), -7), {b * l, h * f});
+        q = tensor(p.q, {b * l, h * f}, type);
+        k = tensor(p.k, {b * l, h * f}, type);
+        v = tensor(p.v, {b * l, h * f}, type);
+        y = tensor(Values(p.q.size(), -7), {b * l, h * f}, type);
         step_size = tensor(p.step_size, {b * l, h});
         token_scale = tensor(p.token_scale, {m});
         inner.weight1 = tensor(p.weight1, {h, f, g});
@@ -140,7 +161,13 @@ struct Problem {
 };
 
 inline Values values_of(const Tensor& tensor) {
-    return tensor.empty() ? Values() : Values(tensor.fp32(), tensor.fp32() + tensor.count());
+    if (tensor.empty()) return {};
+    if (tensor.type() == Type::fp32) return {tensor.fp32(), tensor.fp32() + tensor.count()};
+    Values values(static_cast<std::size_t>(tensor.count()));
+    const auto* bits = static_cast<const std::uint16_t*>(tensor.data());
+    std::transform(bits, bits + tensor.count(), values.begin(),
+                   [](std::uint16_t value) { return static_cast<double>(bf16_value(value)); });
+    return values;
 }
 
 inline double relative_error(const Values& actual, const Values& expected) {
@@ -161,23 +188,22 @@ struct Run {
     std::vector<float> saved;
     Problem out;  // gradients in the places of what they belong to
     TttCarry final_state;
-    std::vector<float> dy;
+    Tensor dy;
 
     // Gradients that are summed into start at `before`, all others as NaN.
     Run(Backend& backend, Problem& in, const TttProblem& p, const Values& dy_values, double before,
         bool goes_on = false, const TttModels& dfinal_values = {})
         : saved(static_cast<std::size_t>(backend.ttt_saved_count(in.shape)), std::numeric_limits<float>::quiet_NaN()),
-          out(outputs(p, before)),
-          dy(dy_values.begin(), dy_values.end()) {
+          out(outputs(p, before), in.q.type()) {
         const Tensor saved_tensor(saved.data(), Type::fp32, {static_cast<std::int64_t>(saved.size())});
         if (goes_on) final_state = out.carry(filled(p, unknown));
         backend.ttt_forward(in.y, saved_tensor, in.q, in.k, in.v, in.step_size, in.token_scale, in.inner, in.initial,
                             final_state, in.shape);
-        if (dy.empty()) return;
+        if (dy_values.empty()) return;
         TttCarry dfinal;
         if (!dfinal_values.empty()) dfinal = out.carry(dfinal_values);
-        const Tensor dy_tensor(dy.data(), Type::fp32, in.q.shape());
-        backend.ttt_backward(out.q, out.k, out.v, out.step_size, out.token_scale, out.inner, out.initial, dy_tensor,
+        dy = out.tensor(dy_values, in.q.shape(), in.q.type());
+        backend.ttt_backward(out.q, out.k, out.v, out.step_size, out.token_scale, out.inner, out.initial, dy,
                              saved_tensor, in.q, in.k, in.v, in.step_size, in.token_scale, in.inner, in.initial, dfinal,
                              in.shape);
     }
@@ -201,13 +227,13 @@ struct Run {
 };
 
 // One scan as the parts of a sequence take it.
-inline TttScan scan_part(Backend& backend, const TttProblem& p, const Values& dy, bool goes_on,
-                         const TttModels& dfinal) {
+inline TttScan scan_part(Backend& backend, const TttProblem& p, const Values& dy, bool goes_on, const TttModels& dfinal,
+                         Type type = Type::fp32) {
     const auto models = [](const TttCarry& carry) {
         return TttModels{values_of(carry.weight1), values_of(carry.bias1), values_of(carry.weight2),
                          values_of(carry.bias2)};
     };
-    Problem in(p);
+    Problem in(p, type);
     const Run run(backend, in, p, dy, 0, goes_on, dfinal);
     const Problem& d = run.out;
     TttScan scan{values_of(in.y), models(run.final_state), p};
@@ -231,13 +257,13 @@ inline TttScan scan_part(Backend& backend, const TttProblem& p, const Values& dy
     return scan;
 }
 
-inline void compare_scan(TttScan scan, const Values& y, TttProblem expected) {
-    BOOST_TEST(relative_error(scan.y, y) < accepted);
+inline void compare_scan(TttScan scan, const Values& y, TttProblem expected, Type type = Type::fp32) {
+    BOOST_TEST(relative_error(scan.y, y) < accepted_of(type));
     const std::vector<Values*> gradients = reference::arrays_of(scan.gradients),
                                wanted = reference::arrays_of(expected);
     BOOST_REQUIRE_EQUAL(gradients.size(), wanted.size());
     for (std::size_t i = 0; i < wanted.size(); ++i) BOOST_TEST_CONTEXT("gradient " << i << " of arrays_of") {
-            BOOST_TEST(relative_error(*gradients[i], *wanted[i]) < accepted);
+            BOOST_TEST(relative_error(*gradients[i], *wanted[i]) < (i < 3 ? accepted_of(type) : accepted));
         }
 }
 

@@ -33,27 +33,27 @@ std::vector<Compared> gradients_of(const Problem& d) {
     return list;
 }
 
-void compare(Backend& backend, const TttCase& c) {
-    BOOST_TEST_CONTEXT(c.text()) {
-        const TttProblem p = problem_of(c);
-        Problem in(p);
-        const Values dy = random_values("dy", p.q.size(), 0, 1);
+void compare(Backend& backend, const TttCase& c, Type type = Type::fp32) {
+    BOOST_TEST_CONTEXT(type_name(type) << " " << c.text()) {
+        const TttProblem p = problem_of(c, type);
+        Problem in(p, type);
+        const Values dy = rounded(random_values("dy", p.q.size(), 0, 1), type);
         const double before = 0.25;
         const Run run(backend, in, p, dy, before);
         const Values y = reference::ttt_forward(p);
-        BOOST_TEST(relative_error(in.y, y) < accepted);
+        BOOST_TEST(relative_error(in.y, y) < accepted_of(type));
         TttProblem expected = reference::ttt_backward(p, dy);
         for (const Compared& gradient : gradients_of(run.out)) {
             Values& values = expected.*gradient.expected;
             if (gradient.summed)
                 for (double& x : values) x += before;
             BOOST_TEST_CONTEXT(gradient.name) {
-                BOOST_TEST(relative_error(*gradient.tensor, values) < accepted);
+                BOOST_TEST(relative_error(*gradient.tensor, values) < accepted_of(gradient.tensor->type()));
             }
         }
-        std::vector<float> kept(in.y.fp32(), in.y.fp32() + in.y.count());
+        const Values kept = values_of(in.y);
         backend.ttt_forward(in.y, Tensor(), in.q, in.k, in.v, in.step_size, in.token_scale, in.inner, {}, {}, in.shape);
-        BOOST_TEST(std::memcmp(kept.data(), in.y.data(), in.y.bytes()) == 0);
+        BOOST_TEST((values_of(in.y) == kept));
     }
 }
 
@@ -89,6 +89,15 @@ void decode(Backend& backend, Problem& in, const std::vector<std::int64_t>& piec
                            in.k.slice(position, shape.length), in.v.slice(position, shape.length),
                            in.step_size.slice(position, shape.length), in.token_scale, in.inner, shape, position);
         position += shape.length;
+    }
+}
+
+void compare_decoding(Backend& backend, const TttCase& c, const std::vector<std::int64_t>& pieces, Type type) {
+    BOOST_TEST_CONTEXT(type_name(type) << " " << c.text() << ", first piece " << pieces[0]) {
+        const TttProblem p = problem_of(c, type);
+        Problem in(p, type);
+        decode(backend, in, pieces);
+        BOOST_TEST(relative_error(in.y, reference::ttt_forward(p)) < accepted_of(type));
     }
 }
 
@@ -165,6 +174,11 @@ BOOST_AUTO_TEST_CASE(forward_and_backward_agree_with_the_reference) {
             for (const std::size_t mini_batch : {16, 4, 5}) compare(*backend, {mlp, 3, length, 3, 20, mini_batch});
         compare(*backend, {mlp, 3, 130, 1, 32, 16});
         compare(*backend, {mlp, 1, 130, 3, 64, 16});
+        for (const Type type : {Type::fp32, Type::bf16}) {
+            for (const std::size_t width : {5, 16, 31, 32, 33, 64, 96})
+                compare(*backend, {mlp, 2, 21, 2, width, 16}, type);
+            compare(*backend, {mlp, 1, 130, 3, 64, 16}, type);
+        }
         compare(*backend, {mlp, 2, 45, 1, 7, 33});  // a mini-batch of more than one block of 16
         compare(*backend, {mlp, 1, 5, 2, 6, 1});    // every token a mini-batch
     }
@@ -187,15 +201,20 @@ BOOST_AUTO_TEST_CASE(every_instruction_set_agrees_with_the_reference) {
         } catch (const Error&) {
             continue;  // this processor lacks it
         }
-        for (const bool mlp : {false, true}) {
-            compare(*backend, {mlp, 2, 40, 2, 20, 16});
-            TttProblem p = problem_of({mlp, 2, 40, 2, 20, 8});
-            p.initial = random_models(p, "initial", 0.1);
-            const Values dy = random_values("dy", p.q.size(), 0, 1);
-            const TttModels dfinal = random_models(p, "dfinal", 0.3);
-            compare_scan(scan_part(*backend, p, dy, true, dfinal), reference::ttt_forward(p),
-                         reference::ttt_backward(p, dy, dfinal));
-        }
+        for (const bool mlp : {false, true})
+            for (const Type type : {Type::fp32, Type::bf16}) {
+                compare(*backend, {mlp, 2, 40, 2, 20, 16}, type);
+                compare(*backend, {mlp, 1, 40, 2, 64, 16}, type);
+                compare(*backend, {mlp, 1, 37, 1, 33, 7}, type);
+                compare(*backend, {mlp, 2, 45, 1, 7, 33}, type);
+                TttProblem p = problem_of({mlp, 2, 40, 2, 20, 8}, type);
+                p.initial = random_models(p, "initial", 0.1);
+                const Values dy = rounded(random_values("dy", p.q.size(), 0, 1), type);
+                const TttModels dfinal = random_models(p, "dfinal", 0.3);
+                compare_scan(scan_part(*backend, p, dy, true, dfinal, type), reference::ttt_forward(p),
+                             reference::ttt_backward(p, dy, dfinal), type);
+                compare_decoding(*backend, {mlp, 1, 40, 2, 20, 16}, {7, 33}, type);
+            }
     }
     if (before)
         BOOST_REQUIRE(setenv("LOCKSTEP_INSTRUCTION_SET", kept.c_str(), 1) == 0);
@@ -210,12 +229,7 @@ BOOST_AUTO_TEST_CASE(decoding_equals_the_parallel_form) {
                                  TttCase{mlp, 1, 23, 1, 32, 5}, TttCase{mlp, 1, 9, 1, 16, 1}})
             for (const std::vector<std::int64_t>& pieces :
                  {std::vector<std::int64_t>{1}, {7}, {16, 1}, {33, 3, 20}, {5, 11, 32, 1}, {1000}})
-                BOOST_TEST_CONTEXT(c.text() << ", first piece " << pieces[0]) {
-                    const TttProblem p = problem_of(c);
-                    Problem in(p);
-                    decode(*backend, in, pieces);
-                    BOOST_TEST(relative_error(in.y, reference::ttt_forward(p)) < accepted);
-                }
+                for (const Type type : {Type::fp32, Type::bf16}) compare_decoding(*backend, c, pieces, type);
 }
 
 BOOST_AUTO_TEST_CASE(the_number_of_threads_does_not_change_a_bit) {
@@ -268,6 +282,11 @@ BOOST_AUTO_TEST_CASE(step_sizes_and_token_scales) {
         BOOST_TEST(std::abs(static_cast<double>(dlogit[i]) - 2 * 0.125 * s * (1 - s)) < 1e-7);
     }
 
+    std::vector<std::uint16_t> rounded_dlogit(9);
+    backend->step_size_backward(Tensor(rounded_dlogit.data(), Type::bf16, shape),
+                                Tensor(gradient.data(), Type::fp32, shape), step_tensor, 0.125f);
+    for (std::size_t i = 0; i < 9; ++i) BOOST_TEST(rounded_dlogit[i] == bf16_bits(dlogit[i]));
+
     // 1/i + δ: below, at and above 0; a gradient passes at 0 itself.
     std::vector<float> delta = {0, -0.75f, -1.0f / 3, 0.5f}, scale(4), dscale = {1, 2, 3, 4}, ddelta(4, 10.0f);
     const Tensor delta_tensor(delta.data(), Type::fp32, {4});
@@ -277,4 +296,13 @@ BOOST_AUTO_TEST_CASE(step_sizes_and_token_scales) {
     const std::vector<float> expected_scale = {1, 0, 0, 0.75f}, expected_gradient = {11, 10, 13, 14};
     BOOST_TEST(scale == expected_scale, boost::test_tools::per_element());
     BOOST_TEST(ddelta == expected_gradient, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(tensors_of_different_types_are_refused) {
+    const auto backend = make_cpu_backend();
+    const TttProblem p = problem_of({false, 1, 16, 1, 16, 16});
+    Problem in(p), halves(p, Type::bf16);
+    BOOST_CHECK_THROW(backend->ttt_forward(in.y, Tensor(), in.q, in.k, halves.v, in.step_size, in.token_scale, in.inner,
+                                           {}, {}, in.shape),
+                      Error);
 }

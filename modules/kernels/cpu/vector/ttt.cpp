@@ -11,16 +11,21 @@ static void step_size_forward(float* step_size, const float* logit, float scale,
     for (std::int64_t i = 0; i < count; ++i) step_size[i] = scale * sigmoid(logit[i]);
 }
 
-static void step_size_backward(float* dlogit, const float* dstep_size, const float* step_size, float scale,
+template <class T>
+static void step_size_backward(T* dlogit, const float* dstep_size, const float* step_size, float scale,
                                std::int64_t count) {
     // A scale of 0 stops learning inside: steps and gradients are 0, not 0/0.
     const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
 #pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) dlogit[i] = dstep_size[i] * step_size[i] * (1.0f - step_size[i] * inverse);
+    for (std::int64_t i = 0; i < count; ++i)
+        dlogit[i] = from_float<T>(dstep_size[i] * step_size[i] * (1.0f - step_size[i] * inverse));
 }
 
-constinit const Ttt ttt_functions = {
-    step_size_forward, step_size_backward, forward_scratch, backward_scratch, decode_scratch,
-    forward,           backward,           decode,          decode_commit};
+template <class T>
+static constexpr Ttt<T> ttt_functions = {
+    step_size_forward, step_size_backward<T>, forward_scratch, backward_scratch, decode_scratch,
+    forward<T>,        backward<T>,           decode<T>,       decode_commit};
+constinit const Ttt<float> ttt_fp32 = ttt_functions<float>;
+constinit const Ttt<bf16> ttt_bf16 = ttt_functions<bf16>;
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

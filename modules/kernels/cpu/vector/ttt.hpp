@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/vector/element.hpp"
+
 namespace lockstep::kernels::cpu {
 
 constexpr std::int64_t ttt_block = 16;
@@ -23,23 +25,28 @@ struct TttGeometry {
 
 // q, k, v, y and their gradients have rows of heads · f elements and point at the head's slice of the first token;
 // step_size has rows of `heads` elements and points at the head's element.
+template <class T>
 struct TttForward {
-    const float *q, *k, *v, *step_size;
+    const T *q, *k, *v;
+    const float* step_size;
     const float* token_scale;              // τ [b]
     const float *norm_weight, *norm_bias;  // γ, β [f]
-    float* y;
+    T* y;
     float* state;        // in: what the sequence starts from; out: after the last mini-batch, with `last_update`
     float* checkpoints;  // the states before mini-batches 8, 16, …; may be null
     bool last_update;
 };
 
+template <class T>
 struct TttBackward {
-    const float *dy, *q, *k, *v, *step_size;
+    const T *dy, *q, *k, *v;
+    const float* step_size;
     const float* token_scale;
     const float *norm_weight, *norm_bias;
     const float* state;  // what the sequence started from
     const float* checkpoints;
-    float *dq, *dk, *dv, *dstep_size;
+    T *dq, *dk, *dv;
+    float* dstep_size;
     float* dstate;  // in: of the state after the last mini-batch; out: of the one before the first
     // Overwritten with this sequence's part: of γ and β [f], of τ [b].
     float *dnorm_weight, *dnorm_bias, *dtoken_scale;
@@ -52,19 +59,20 @@ struct TttDecode {
     const float *norm_weight, *norm_bias;
 };
 
+template <class T>
 struct Ttt {
     void (*step_size_forward)(float* step_size, const float* logit, float scale, std::int64_t count);
-    void (*step_size_backward)(float* dlogit, const float* dstep_size, const float* step_size, float scale,
+    void (*step_size_backward)(T* dlogit, const float* dstep_size, const float* step_size, float scale,
                                std::int64_t count);
     // Floats of scratch that the functions below need; scratch is aligned to 64 bytes.
     std::int64_t (*forward_scratch)(const TttGeometry& geometry);
     std::int64_t (*backward_scratch)(const TttGeometry& geometry);
     std::int64_t (*decode_scratch)(const TttGeometry& geometry);
-    void (*forward)(const TttGeometry& geometry, const TttForward& task, float* scratch);
-    void (*backward)(const TttGeometry& geometry, const TttBackward& task, float* scratch);
+    void (*forward)(const TttGeometry& geometry, const TttForward<T>& task, float* scratch);
+    void (*backward)(const TttGeometry& geometry, const TttBackward<T>& task, float* scratch);
     // One token: adds λ times its gradient to the sums, then reads with W - τ Σ.
-    void (*decode)(const TttGeometry& geometry, const TttDecode& task, float* y, const float* q, const float* k,
-                   const float* v, float step_size, float token_scale, float* scratch);
+    void (*decode)(const TttGeometry& geometry, const TttDecode& task, T* y, const T* q, const T* k, const T* v,
+                   float step_size, float token_scale, float* scratch);
     // The end of a mini-batch: W -= τ Σ; Σ = 0.
     void (*decode_commit)(float* weight, float* weight_sum, float token_scale, std::int64_t count);
 };

@@ -75,13 +75,13 @@ static inline void row_loss_gradient(float* z, float* u, const float* k, const f
 }
 
 struct DecodeBuffers {
-    float *gradient, *output, *room;                          // [f]
+    float *q, *k, *v, *gradient, *output, *room;              // [f]
     float *input, *hidden, *slope, *hidden_gradient, *query;  // [g]
 };
 
 static inline std::int64_t take_decode(DecodeBuffers& buffers, const TttGeometry& g, float* memory) {
     Carver carver{memory, 0};
-    float** const narrow[] = {&buffers.gradient, &buffers.output, &buffers.room};
+    float** const narrow[] = {&buffers.q, &buffers.k, &buffers.v, &buffers.gradient, &buffers.output, &buffers.room};
     float** const wide[] = {&buffers.input, &buffers.hidden, &buffers.slope, &buffers.hidden_gradient, &buffers.query};
     for (float** piece : narrow) *piece = carver.take(g.width);
     for (float** piece : wide) *piece = g.mlp ? carver.take(g.hidden) : nullptr;
@@ -93,12 +93,19 @@ static inline std::int64_t decode_scratch(const TttGeometry& g) {
     return take_decode(buffers, g, nullptr);
 }
 
-static inline void decode(const TttGeometry& g, const TttDecode& task, float* y, const float* q, const float* k,
-                          const float* v, float step_size, float token_scale, float* scratch) {
+template <class T>
+static inline void decode(const TttGeometry& g, const TttDecode& task, T* y, const T* query, const T* key,
+                          const T* value, float step_size, float token_scale, float* scratch) {
     DecodeBuffers buffers;
     take_decode(buffers, g, scratch);
     const std::int64_t f = g.width, hidden = g.hidden;
-    float *gradient = buffers.gradient, *output = buffers.output;
+    float *gradient = buffers.gradient, *output = buffers.output, *q = buffers.q, *k = buffers.k, *v = buffers.v;
+#pragma omp simd
+    for (std::int64_t o = 0; o < f; ++o) {
+        q[o] = to_float(query[o]);
+        k[o] = to_float(key[o]);
+        v[o] = to_float(value[o]);
+    }
     if (g.mlp) {
         row_apply(buffers.input, k, task.weight1, task.bias1, f, hidden);
 #pragma omp simd
@@ -123,7 +130,8 @@ static inline void decode(const TttGeometry& g, const TttDecode& task, float* y,
                  token_scale, f, f);
     }
     row_normalise(output, f);
-    for (std::int64_t o = 0; o < f; ++o) y[o] = q[o] + (task.norm_weight[o] * output[o] + task.norm_bias[o]);
+    for (std::int64_t o = 0; o < f; ++o)
+        y[o] = from_float<T>(q[o] + (task.norm_weight[o] * output[o] + task.norm_bias[o]));
 }
 
 static inline void decode_commit(float* weight, float* weight_sum, float token_scale, std::int64_t count) {

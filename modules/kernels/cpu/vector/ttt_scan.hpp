@@ -69,9 +69,9 @@ static inline void activate(float* y, float* slope, const float* x, std::int64_t
 }
 
 // The gradient of the inner loss at `state`, from k and v of the mini-batch's first token.
-static inline void take_gradient(const TttGeometry& g, const KeySide& side, float* state, const float* k,
-                                 const float* v, const float* norm_weight, const float* norm_bias,
-                                 std::int64_t tokens) {
+template <class T>
+static inline void take_gradient(const TttGeometry& g, const KeySide& side, float* state, const T* k, const T* v,
+                                 const float* norm_weight, const float* norm_bias, std::int64_t tokens) {
     const std::int64_t batch = g.padded_batch, stride = g.heads * g.width;
     transpose(side.key, batch, k, stride, tokens, g.width, batch);
     transpose(side.loss.difference, batch, v, stride, tokens, g.width, batch);
@@ -100,7 +100,8 @@ static inline void update_state(const TttGeometry& g, float* state, const KeySid
 }
 
 // Up to X̂ and 1/σ of the last Z̄.
-static inline void read_state(const TttGeometry& g, const QuerySide& side, float* state, const float* q,
+template <class T>
+static inline void read_state(const TttGeometry& g, const QuerySide& side, float* state, const T* q,
                               const KeySide& keys, const Steps& steps) {
     const std::int64_t batch = g.padded_batch;
     transpose(side.query, batch, q, g.heads * g.width, steps.tokens, g.width, batch);
@@ -136,7 +137,8 @@ static inline std::int64_t forward_scratch(const TttGeometry& g) {
     return take_forward(buffers, g, nullptr);
 }
 
-static inline void forward(const TttGeometry& g, const TttForward& task, float* scratch) {
+template <class T>
+static inline void forward(const TttGeometry& g, const TttForward<T>& task, float* scratch) {
     ForwardBuffers buffers;
     take_forward(buffers, g, scratch);
     const std::int64_t batch = g.padded_batch, stride = g.heads * g.width;
@@ -259,7 +261,8 @@ static inline void step_backward(const BackwardBuffers& buffers, float* dstep_si
     dtoken_scale[steps.tokens - 1] += last;
 }
 
-static inline void mini_batch_backward(const TttGeometry& g, const TttBackward& task, const BackwardBuffers& buffers,
+template <class T>
+static inline void mini_batch_backward(const TttGeometry& g, const TttBackward<T>& task, const BackwardBuffers& buffers,
                                        const KeySide& keys, float* state, std::int64_t start) {
     const std::int64_t batch = g.padded_batch, stride = g.heads * g.width, at = start * stride;
     const Steps& steps = buffers.steps;
@@ -303,7 +306,8 @@ static inline void mini_batch_backward(const TttGeometry& g, const TttBackward& 
     step_backward(buffers, task.dstep_size + start * g.heads, g.heads, task.dtoken_scale);
 }
 
-static inline void backward(const TttGeometry& g, const TttBackward& task, float* scratch) {
+template <class T>
+static inline void backward(const TttGeometry& g, const TttBackward<T>& task, float* scratch) {
     BackwardBuffers buffers;
     take_backward(buffers, g, scratch);
     const std::int64_t stride = g.heads * g.width, batch = g.padded_batch;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/vector/element.hpp"
 #include "kernels/cpu/vector/tile.hpp"
 #include "kernels/cpu/vector/ttt.hpp"
 
@@ -61,34 +62,52 @@ static inline Tokens inverse_square_root(const Tokens& x) {
 static constexpr float ttt_epsilon = 1e-6f;
 
 typedef float Quad __attribute__((vector_size(16), aligned(4), may_alias));
+typedef std::uint32_t QuadBits __attribute__((vector_size(16)));
+typedef std::uint16_t HalfQuad __attribute__((vector_size(8), aligned(2), may_alias));
+
+static inline Quad load_quad(const float* from) {
+    return *reinterpret_cast<const Quad*>(from);
+}
+static inline Quad load_quad(const bf16* from) {
+    return (Quad)(__builtin_convertvector(*reinterpret_cast<const HalfQuad*>(from), QuadBits) << 16);
+}
+static inline void store_quad(float* to, Quad x) {
+    *reinterpret_cast<Quad*>(to) = x;
+}
+static inline void store_quad(bf16* to, Quad x) {
+    for (int i = 0; i < 4; ++i) to[i] = from_float<bf16>(x[i]);
+}
 
 // to [columns, rows] = the transpose of from [rows, columns]; elements rows … padded_rows of each row of `to` become 0.
-static inline void transpose(float* to, std::int64_t to_stride, const float* from, std::int64_t from_stride,
+template <class To, class From>
+static inline void transpose(To* to, std::int64_t to_stride, const From* from, std::int64_t from_stride,
                              std::int64_t rows, std::int64_t columns, std::int64_t padded_rows) {
     const std::int64_t whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
     for (std::int64_t i = 0; i < whole_rows; i += 4) {
         for (std::int64_t j = 0; j < whole_columns; j += 4) {
-            const float* source = from + i * from_stride + j;
-            const Quad a = *reinterpret_cast<const Quad*>(source);
-            const Quad b = *reinterpret_cast<const Quad*>(source + from_stride);
-            const Quad c = *reinterpret_cast<const Quad*>(source + 2 * from_stride);
-            const Quad d = *reinterpret_cast<const Quad*>(source + 3 * from_stride);
+            const From* source = from + i * from_stride + j;
+            const Quad a = load_quad(source);
+            const Quad b = load_quad(source + from_stride);
+            const Quad c = load_quad(source + 2 * from_stride);
+            const Quad d = load_quad(source + 3 * from_stride);
             const Quad ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
             const Quad ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
             const Quad cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
             const Quad cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-            float* target = to + j * to_stride + i;
-            *reinterpret_cast<Quad*>(target) = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
-            *reinterpret_cast<Quad*>(target + to_stride) = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
-            *reinterpret_cast<Quad*>(target + 2 * to_stride) = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
-            *reinterpret_cast<Quad*>(target + 3 * to_stride) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+            To* target = to + j * to_stride + i;
+            store_quad(target, __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5));
+            store_quad(target + to_stride, __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7));
+            store_quad(target + 2 * to_stride, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
+            store_quad(target + 3 * to_stride, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
         }
         for (std::int64_t j = whole_columns; j < columns; ++j)
-            for (std::int64_t row = i; row < i + 4; ++row) to[j * to_stride + row] = from[row * from_stride + j];
+            for (std::int64_t row = i; row < i + 4; ++row)
+                to[j * to_stride + row] = from_float<To>(to_float(from[row * from_stride + j]));
     }
     for (std::int64_t j = 0; j < columns; ++j) {
-        for (std::int64_t i = whole_rows; i < rows; ++i) to[j * to_stride + i] = from[i * from_stride + j];
-        for (std::int64_t i = rows; i < padded_rows; ++i) to[j * to_stride + i] = 0;
+        for (std::int64_t i = whole_rows; i < rows; ++i)
+            to[j * to_stride + i] = from_float<To>(to_float(from[i * from_stride + j]));
+        for (std::int64_t i = rows; i < padded_rows; ++i) to[j * to_stride + i] = from_float<To>(0);
     }
 }
 

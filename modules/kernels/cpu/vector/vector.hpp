@@ -7,11 +7,10 @@
 // function of the standard library (std::sqrt(float) is one) would be compiled with wide instructions and might then be
 // linked into code that runs on an older processor.
 //
-// To add a family: vector/NAME.hpp declares a struct of function pointers, vector/NAME.cpp defines NAME_fp32 and
-// NAME_bf16 in namespace LOCKSTEP_ISA, and both are named here, in table.cpp and in modules/kernels/CMakeLists.txt.
+// To add a family: vector/NAME.hpp declares a struct of function pointers, a template on the type T of activations;
+// vector/NAME.cpp defines NAME_fp32 and NAME_bf16 in namespace LOCKSTEP_ISA, and they are named here, in table.cpp and
+// in modules/kernels/CMakeLists.txt.
 #pragma once
-
-#include <cstdint>
 
 #include "kernels/cpu/vector/element.hpp"
 
@@ -24,40 +23,42 @@ template <class T>
 struct Norm;
 template <class T>
 struct Attention;
+template <class T>
 struct Ttt;
 
-// The functions for activations of type T.
+// The families for activations of type T.
 template <class T>
 struct Families {
     const Elementwise<T>* elementwise;
     const Norm<T>* norm;
     const Attention<T>* attention;
+    const Ttt<T>* ttt;
 };
 
 struct VectorFunctions {
     const char* name;
     const Flat* flat;
-    const Ttt* ttt;
     Families<float> fp32;
-    Families<bf16> half;
+    Families<cpu::bf16> bf16;
 
     template <class T>
     const Families<T>& of() const;
 };
+
+// The widest set that the processor offers, or the one that LOCKSTEP_INSTRUCTION_SET names (read at every call). A name
+// that is unknown, or a set that the processor lacks, is a usage error.
+const VectorFunctions& vector_functions();
+
+#ifndef LOCKSTEP_ISA  // these are for the callers
 template <>
 inline const Families<float>& VectorFunctions::of<float>() const {
     return fp32;
 }
 template <>
 inline const Families<bf16>& VectorFunctions::of<bf16>() const {
-    return half;
+    return bf16;
 }
-
-// The widest set that the processor offers, or the one that LOCKSTEP_INSTRUCTION_SET names (read at every call). A name
-// that is unknown, or a set that the processor lacks, is a usage error.
-const VectorFunctions& vector_functions();
-
-#ifdef LOCKSTEP_ISA
+#else
 namespace LOCKSTEP_ISA {
 extern const Flat flat_functions;
 extern const Elementwise<float> elementwise_fp32;
@@ -66,7 +67,8 @@ extern const Norm<float> norm_fp32;
 extern const Norm<bf16> norm_bf16;
 extern const Attention<float> attention_fp32;
 extern const Attention<bf16> attention_bf16;
-extern const Ttt ttt_functions;
+extern const Ttt<float> ttt_fp32;
+extern const Ttt<bf16> ttt_bf16;
 }  // namespace LOCKSTEP_ISA
 #endif
 

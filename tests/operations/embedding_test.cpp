@@ -1,10 +1,10 @@
-// Embeddings on the GPU.
-#define BOOST_TEST_MODULE cuda_embedding
+// Embeddings.
+#define BOOST_TEST_MODULE embedding
 #include "reference/embedding.hpp"
-#include "cuda/support.hpp"
+#include "operations/support.hpp"
 
 using namespace lockstep;
-using namespace lockstep::cuda_tests;
+using namespace lockstep::operation_tests;
 
 namespace {
 
@@ -43,13 +43,13 @@ BOOST_AUTO_TEST_CASE(forward_follows_the_reference) {
                     const Values table = random_rounded(type, count(c.vocabulary, c.width), "table");
                     const Values position =
                         positions ? random_rounded(type, count(c.length + first, c.width), "position") : Values();
-                    const OnGpu places(type, {c.length + first, c.width},
-                                       positions ? position : Values(count(c.length, c.width)));
-                    OnGpu y(type, {rows * c.width + start});
+                    const OnDevice places(type, {c.length + first, c.width},
+                                          positions ? position : Values(count(c.length, c.width)));
+                    OnDevice y(type, {rows * c.width + start});
                     y.poison();
                     backend().embedding_forward(y.tensor().slice(start, rows * c.width).reshaped({rows, c.width}),
-                                                OnGpu(Type::int32, {rows}, as_values(ids)),
-                                                OnGpu(type, {c.vocabulary, c.width}, table), 0,
+                                                OnDevice(Type::int32, {rows}, as_values(ids)),
+                                                OnDevice(type, {c.vocabulary, c.width}, table), 0,
                                                 positions ? places.tensor() : Tensor(), c.length, first);
                     Values actual = y.values();
                     actual.erase(actual.begin(), actual.begin() + start);
@@ -70,9 +70,9 @@ BOOST_AUTO_TEST_CASE(backward_follows_the_reference_and_repeats) {
                     if (c.length > 1000 && (positions || type == Type::fp16)) continue;
                     const std::int64_t rows = c.sequences * c.length, start = hot == 60 ? 1 : 0;
                     const std::vector<int> ids = ids_of(c, hot);
-                    const OnGpu id(Type::int32, {rows}, as_values(ids));
+                    const OnDevice id(Type::int32, {rows}, as_values(ids));
                     Values all = random_rounded(type, count(rows, c.width) + static_cast<std::size_t>(start), "dy");
-                    const OnGpu gradients(type, {rows * c.width + start}, all);
+                    const OnDevice gradients(type, {rows * c.width + start}, all);
                     const Tensor dy = gradients.tensor().slice(start, rows * c.width).reshaped({rows, c.width});
                     all.erase(all.begin(), all.begin() + start);
                     const Values table = random_rounded(Type::fp32, count(c.vocabulary, c.width), "dtable");
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(backward_follows_the_reference_and_repeats) {
                                                   static_cast<std::size_t>(c.width),
                                                   static_cast<std::size_t>(c.length));
                     for_each_order([&] {
-                        OnGpu dtable(Type::fp32, {c.vocabulary, c.width}, table),
+                        OnDevice dtable(Type::fp32, {c.vocabulary, c.width}, table),
                             dposition(Type::fp32, {c.length + 2, c.width}, position);
                         backend().embedding_backward(dtable, positions ? dposition.tensor() : Tensor(), id, dy, 0,
                                                      c.length);
@@ -110,14 +110,15 @@ BOOST_AUTO_TEST_CASE(ids_outside_the_table_add_nothing) {
                     std::vector<int> ids = ids_of({c.sequences, c.length, 300, width}, 40);
                     ids[0] = -1;
                     ids[50] = std::numeric_limits<int>::max();
-                    const OnGpu id(Type::int32, {rows}, as_values(ids));
+                    const OnDevice id(Type::int32, {rows}, as_values(ids));
                     const auto sizes = [](std::int64_t size) { return static_cast<std::size_t>(size); };
                     const Values table = random_rounded(type, count(part.held, width), "table");
                     const Values position =
                         positions ? random_rounded(type, count(c.length, width), "position") : Values();
-                    const OnGpu places(type, {c.length, width}, positions ? position : Values(count(c.length, width)));
+                    const OnDevice places(type, {c.length, width},
+                                          positions ? position : Values(count(c.length, width)));
                     const Skewed y(type, {rows, width}, start);
-                    backend().embedding_forward(y, id, OnGpu(type, {part.held, width}, table), part.first,
+                    backend().embedding_forward(y, id, OnDevice(type, {part.held, width}, table), part.first,
                                                 positions ? places.tensor() : Tensor(), c.length, 0);
                     check_close(y.values(),
                                 reference::embedding_forward(ids, table, position, sizes(width), sizes(c.length), 0,
@@ -134,8 +135,8 @@ BOOST_AUTO_TEST_CASE(ids_outside_the_table_add_nothing) {
                     expected.insert(expected.begin(), guarded.begin(), guarded.begin() + width);
                     expected.insert(expected.end(), guarded.end() - width, guarded.end());
                     for_each_order([&] {
-                        const OnGpu dtable(Type::fp32, {part.held + 2, width}, guarded);
-                        const OnGpu dposition(Type::fp32, {c.length, width}, Values(count(c.length, width)));
+                        const OnDevice dtable(Type::fp32, {part.held + 2, width}, guarded);
+                        const OnDevice dposition(Type::fp32, {c.length, width}, Values(count(c.length, width)));
                         backend().embedding_backward(dtable.tensor().slice(1, part.held),
                                                      positions ? dposition.tensor() : Tensor(), id, gradient,
                                                      part.first, c.length);

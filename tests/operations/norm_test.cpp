@@ -1,10 +1,10 @@
-#define BOOST_TEST_MODULE cuda_norm
+#define BOOST_TEST_MODULE norm
 #include "reference/norm.hpp"
 
-#include "cuda/support.hpp"
+#include "operations/support.hpp"
 
 using namespace lockstep;
-using namespace lockstep::cuda_tests;
+using namespace lockstep::operation_tests;
 
 namespace {
 
@@ -47,7 +47,7 @@ Results check_forward(const Case& c, Type type) {
     else
         backend().rms_norm_forward(y, inverse, x, add, weight, epsilon);
     // The sum as `type` holds it is what is kept and what is normed.
-    const Values normed = c.residual ? OnGpu(type, rows, plus(x_values, added)).values() : x_values;
+    const Values normed = c.residual ? OnDevice(type, rows, plus(x_values, added)).values() : x_values;
     BOOST_CHECK_MESSAGE(x.values() == normed, what << ": x is not the sum");
     const auto expected = reference::norm_forward(normed, w, b, epsilon_value, c.centred);
     check_close(y.values(), expected.y, type, terms, what + " y");
@@ -75,7 +75,9 @@ Results check_backward(const Case& c, Type type) {
         backend().layer_norm_backward(dx, dweight, dbias, dy, x, weight, mean, inverse);
     else
         backend().rms_norm_backward(dx, dweight, dy, x, weight, inverse);
-    check_close(dx.values(), plus(dx_before, expected.dx), type, terms, what + " dx");
+    // The gradient of one centred value is zero, and what is computed is rounding times 1/sqrt(epsilon) = 316.
+    const std::size_t dx_terms = c.centred && c.width == 1 ? 316 * 316 : terms;
+    check_close(dx.values(), plus(dx_before, expected.dx), type, dx_terms, what + " dx");
     check_close(dweight.values(), plus(dw_before, expected.dweight), Type::fp32, sums, what + " dweight");
     if (c.centred) check_close(dbias.values(), plus(db_before, expected.dbias), Type::fp32, sums, what + " dbias");
     return {dx.bytes(), dweight.bytes(), dbias.bytes()};
@@ -127,9 +129,11 @@ BOOST_AUTO_TEST_CASE(a_row_may_be_larger_than_the_shared_memory) {
 
 // More rows than all blocks take at once.
 BOOST_AUTO_TEST_CASE(blocks_go_on_to_their_next_rows) {
-    check_backward({4500, 8, true, false}, Type::bf16);
-    check_backward({601, 9, true, false}, Type::fp32);
-    check_backward({1601, 1032, true, false}, Type::bf16);
+    for_each_backend([] {
+        check_backward({4500, 8, true, false}, Type::bf16);
+        check_backward({601, 9, true, false}, Type::fp32);
+        check_backward({1601, 1032, true, false}, Type::bf16);
+    });
 }
 
 BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_matter) {
@@ -141,38 +145,42 @@ BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_matter) {
 }
 
 BOOST_AUTO_TEST_CASE(a_large_mean_does_not_spoil_the_variance) {
-    for (const std::int64_t width : {256, 257}) {  // kept in registers, kept in shared memory
-        const auto count = static_cast<std::size_t>(width);
-        Values x_values = random_rounded(Type::fp32, count, "x");
-        for (double& value : x_values) value = static_cast<double>(static_cast<float>(value + 1000));
-        const Values ones(count, 1.0), zeros(count);
-        const OnGpu x(Type::fp32, {1, width}, x_values), weight(Type::fp32, {width}, ones);
-        const OnGpu bias(Type::fp32, {width}, zeros), y(Type::fp32, {1, width});
-        const OnGpu mean(Type::fp32, {1}), inverse(Type::fp32, {1});
-        backend().layer_norm_forward(y, mean, inverse, x, {}, weight, bias, epsilon);
-        const auto expected = reference::norm_forward(x_values, ones, zeros, epsilon_value, true);
-        const Values actual = y.values();
-        for (std::size_t i = 0; i < count; ++i)  // the mean is rounded to 6e-5, a 1e-4th of the spread
-            BOOST_TEST(std::abs(actual[i] - expected.y[i]) < 5e-4);
-    }
+    for_each_backend([] {
+        for (const std::int64_t width : {256, 257}) {  // kept in registers, kept in shared memory
+            const auto count = static_cast<std::size_t>(width);
+            Values x_values = random_rounded(Type::fp32, count, "x");
+            for (double& value : x_values) value = static_cast<double>(static_cast<float>(value + 1000));
+            const Values ones(count, 1.0), zeros(count);
+            const OnDevice x(Type::fp32, {1, width}, x_values), weight(Type::fp32, {width}, ones);
+            const OnDevice bias(Type::fp32, {width}, zeros), y(Type::fp32, {1, width});
+            const OnDevice mean(Type::fp32, {1}), inverse(Type::fp32, {1});
+            backend().layer_norm_forward(y, mean, inverse, x, {}, weight, bias, epsilon);
+            const auto expected = reference::norm_forward(x_values, ones, zeros, epsilon_value, true);
+            const Values actual = y.values();
+            for (std::size_t i = 0; i < count; ++i)  // the mean is rounded to 6e-5, a 1e-4th of the spread
+                BOOST_TEST(std::abs(actual[i] - expected.y[i]) < 5e-4);
+        }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(rows_of_zeros_are_finite_and_not_a_number_stays_in_its_row) {
-    for (const std::int64_t width : {40, 41}) {
-        const auto count = static_cast<std::size_t>(width);
-        Values x_values(3 * count);
-        x_values[count + 5] = std::numeric_limits<double>::quiet_NaN();
-        const OnGpu x(Type::bf16, {3, width}, x_values), weight(Type::fp32, {width}, Values(count, 1.0));
-        const OnGpu bias(Type::fp32, {width}, Values(count)), mean(Type::fp32, {3}), inverse(Type::fp32, {3});
-        OnGpu y(Type::bf16, {3, width});
-        const auto check = [&] {
-            const Values out = y.values();
-            BOOST_TEST((out[0] == 0 && std::isnan(out[count + 1]) && out[2 * count] == 0));
-        };
-        backend().rms_norm_forward(y, inverse, x, {}, weight, epsilon);
-        check();
-        y.poison();
-        backend().layer_norm_forward(y, mean, inverse, x, {}, weight, bias, epsilon);
-        check();
-    }
+    for_each_type([](Type type) {
+        for (const std::int64_t width : {40, 41}) {
+            const auto count = static_cast<std::size_t>(width);
+            Values x_values(3 * count);
+            x_values[count + 5] = std::numeric_limits<double>::quiet_NaN();
+            const OnDevice x(type, {3, width}, x_values), weight(Type::fp32, {width}, Values(count, 1.0));
+            const OnDevice bias(Type::fp32, {width}, Values(count)), mean(Type::fp32, {3}), inverse(Type::fp32, {3});
+            OnDevice y(type, {3, width});
+            const auto check = [&] {
+                const Values out = y.values();
+                BOOST_TEST((out[0] == 0 && std::isnan(out[count + 1]) && out[2 * count] == 0));
+            };
+            backend().rms_norm_forward(y, inverse, x, {}, weight, epsilon);
+            check();
+            y.poison();
+            backend().layer_norm_forward(y, mean, inverse, x, {}, weight, bias, epsilon);
+            check();
+        }
+    });
 }

@@ -1,10 +1,10 @@
-// Activations, and the step sizes and token scales of TTT, on the GPU.
-#define BOOST_TEST_MODULE cuda_activation
+// Activations, and the step sizes and token scales of TTT.
+#define BOOST_TEST_MODULE activation
 #include "reference/activation.hpp"
-#include "cuda/support.hpp"
+#include "operations/support.hpp"
 
 using namespace lockstep;
-using namespace lockstep::cuda_tests;
+using namespace lockstep::operation_tests;
 namespace ref = lockstep::reference;
 
 namespace {
@@ -30,7 +30,7 @@ struct Part {
     }
     std::int64_t start;
     Values values;
-    OnGpu memory;
+    OnDevice memory;
 };
 
 struct Output : Part {
@@ -92,26 +92,29 @@ BOOST_AUTO_TEST_CASE(gated_units_follow_the_reference) {
 }
 
 BOOST_AUTO_TEST_CASE(activations_have_their_limits) {
-    const double inf = static_cast<double>(kernel_tests::infinity);
-    const Values points = {-inf, -1e30, -100, -20, 20, 100, 1e30, inf, static_cast<double>(kernel_tests::not_a_number)};
-    const Shape shape = {static_cast<std::int64_t>(points.size())};
-    const OnGpu x(Type::fp32, shape, points), one(Type::fp32, shape, Values(points.size(), 1));
-    OnGpu gelu(Type::fp32, shape), dgelu(Type::fp32, shape), silu(Type::fp32, shape), dgate(Type::fp32, shape),
-        dup(Type::fp32, shape);
-    backend().gelu_forward(gelu, x);
-    backend().gelu_backward(dgelu, one, x);
-    backend().swiglu_forward(silu, x, one);
-    backend().swiglu_backward(dgate, dup, one, x, one);
-    for (const auto& values : {gelu.values(), silu.values(), dup.values()}) {
-        for (std::size_t i = 0; i < 3; ++i) BOOST_TEST(std::abs(values[i]) < 1e-30);
-        BOOST_TEST(std::abs(values[3]) < 1e-7);
-        for (std::size_t i = 5; i < 8; ++i) BOOST_TEST(values[i] == x.values()[i]);
-        BOOST_TEST(std::isnan(values[8]));
-    }
-    for (const auto& values : {dgelu.values(), dgate.values()}) {
-        for (std::size_t i = 0; i < 8; ++i) BOOST_TEST(std::abs(values[i] - (i < 4 ? 0 : 1)) < 1e-6);
-        BOOST_TEST(std::isnan(values[8]));
-    }
+    for_each_backend([] {
+        const double inf = static_cast<double>(kernel_tests::infinity);
+        const Values points = {
+            -inf, -1e30, -100, -20, 20, 100, 1e30, inf, static_cast<double>(kernel_tests::not_a_number)};
+        const Shape shape = {static_cast<std::int64_t>(points.size())};
+        const OnDevice x(Type::fp32, shape, points), one(Type::fp32, shape, Values(points.size(), 1));
+        OnDevice gelu(Type::fp32, shape), dgelu(Type::fp32, shape), silu(Type::fp32, shape), dgate(Type::fp32, shape),
+            dup(Type::fp32, shape);
+        backend().gelu_forward(gelu, x);
+        backend().gelu_backward(dgelu, one, x);
+        backend().swiglu_forward(silu, x, one);
+        backend().swiglu_backward(dgate, dup, one, x, one);
+        for (const auto& values : {gelu.values(), silu.values(), dup.values()}) {
+            for (std::size_t i = 0; i < 3; ++i) BOOST_TEST(std::abs(values[i]) < 1e-30);
+            BOOST_TEST(std::abs(values[3]) < 1e-7);
+            for (std::size_t i = 5; i < 8; ++i) BOOST_TEST(values[i] == x.values()[i]);
+            BOOST_TEST(std::isnan(values[8]));
+        }
+        for (const auto& values : {dgelu.values(), dgate.values()}) {
+            for (std::size_t i = 0; i < 8; ++i) BOOST_TEST(std::abs(values[i] - (i < 4 ? 0 : 1)) < 1e-6);
+            BOOST_TEST(std::isnan(values[8]));
+        }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(step_sizes_are_scaled_sigmoids) {
@@ -131,25 +134,27 @@ BOOST_AUTO_TEST_CASE(step_sizes_are_scaled_sigmoids) {
         backend().step_size_forward(logit, logit, 0.25f);
         check_close(logit.now(), steps, Type::fp32, 1, "step in place, " + what);
     });
-    OnGpu step(Type::fp32, {1}, {0}), dlogit(Type::bf16, {1});
-    backend().step_size_backward(dlogit, OnGpu(Type::fp32, {1}, {1}), step, 0);
+    OnDevice step(Type::fp32, {1}, {0}), dlogit(Type::bf16, {1});
+    backend().step_size_backward(dlogit, OnDevice(Type::fp32, {1}, {1}), step, 0);
     BOOST_TEST(dlogit.values()[0] == 0.0);  // a scale of 0 stops learning inside
 }
 
 BOOST_AUTO_TEST_CASE(token_scales_are_bounded_below) {
-    for (const std::int64_t size : {1, 16, 31, 127, 129}) {
-        const Part delta(Type::fp32, size, 0, "delta", 0.3), dscale(Type::fp32, size, 0, "dscale"),
-            ddelta(Type::fp32, size, 0, "ddelta");
-        const Output scale(Type::fp32, size, 0);
-        backend().token_scale_forward(scale, delta);
-        backend().token_scale_backward(ddelta, dscale, delta);
-        Values expected, gradient = ddelta.values;
-        for (std::size_t i = 0; i < delta.values.size(); ++i) {
-            const double value = 1 / static_cast<double>(i + 1) + delta.values[i];
-            expected.push_back(std::max(value, 0.0));
-            if (value >= 0) gradient[i] += dscale.values[i];
+    for_each_backend([] {
+        for (const std::int64_t size : {1, 16, 31, 127, 129}) {
+            const Part delta(Type::fp32, size, 0, "delta", 0.3), dscale(Type::fp32, size, 0, "dscale"),
+                ddelta(Type::fp32, size, 0, "ddelta");
+            const Output scale(Type::fp32, size, 0);
+            backend().token_scale_forward(scale, delta);
+            backend().token_scale_backward(ddelta, dscale, delta);
+            Values expected, gradient = ddelta.values;
+            for (std::size_t i = 0; i < delta.values.size(); ++i) {
+                const double value = 1 / static_cast<double>(i + 1) + delta.values[i];
+                expected.push_back(std::max(value, 0.0));
+                if (value >= 0) gradient[i] += dscale.values[i];
+            }
+            check_close(scale.now(), expected, Type::fp32, 1, "token scale");
+            check_close(ddelta.now(), gradient, Type::fp32, 1, "gradient of the token scale");
         }
-        check_close(scale.now(), expected, Type::fp32, 1, "token scale");
-        check_close(ddelta.now(), gradient, Type::fp32, 1, "gradient of the token scale");
-    }
+    });
 }

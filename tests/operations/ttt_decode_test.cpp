@@ -1,8 +1,8 @@
 #define BOOST_TEST_MODULE ttt_decode
-#include "cuda/ttt_support.hpp"
+#include "operations/ttt_support.hpp"
 
 using namespace lockstep;
-using namespace lockstep::cuda_tests;
+using namespace lockstep::operation_tests;
 
 namespace {
 
@@ -10,22 +10,22 @@ namespace {
 Values decoded(const TttProblem& p, Type type, const std::vector<std::int64_t>& pieces) {
     const TttTensors in(type, p);
     const kernels::TttInner inner = in.inner(p.mlp);
-    const auto zeros = [](const OnGpu& like) {
-        return OnGpu(Type::fp32, like.tensor().shape(), Values(static_cast<std::size_t>(like.tensor().count())));
+    const auto zeros = [](const OnDevice& like) {
+        return OnDevice(Type::fp32, like.tensor().shape(), Values(static_cast<std::size_t>(like.tensor().count())));
     };
     const TttTensors state(Type::fp32, p);  // its learned tensors are the copy that decoding changes
-    const OnGpu weight1_sum = zeros(in.weight1), bias1_sum = zeros(in.bias1), weight2_sum = zeros(in.weight2),
-                bias2_sum = zeros(in.bias2);
+    const OnDevice weight1_sum = zeros(in.weight1), bias1_sum = zeros(in.bias1), weight2_sum = zeros(in.weight2),
+                   bias2_sum = zeros(in.bias2);
     const kernels::TttState now = {state.weight1, state.bias1, state.weight2, state.bias2,
                                    weight1_sum,   bias1_sum,   weight2_sum,   bias2_sum};
-    OnGpu y(type, in.q.tensor().shape());
+    OnDevice y(type, in.q.tensor().shape());
     y.poison();
     kernels::TttShape shape = ttt_shape(p);
     const std::int64_t length = shape.length;
     std::int64_t position = 0;
     for (std::size_t piece = 0; position < length; ++piece) {
         shape.length = std::min(pieces[std::min(piece, pieces.size() - 1)], length - position);
-        const auto part = [&](const OnGpu& tensor) { return tensor.tensor().slice(position, shape.length); };
+        const auto part = [&](const OnDevice& tensor) { return tensor.tensor().slice(position, shape.length); };
         backend().ttt_decode(part(y), now, part(in.q), part(in.k), part(in.v), part(in.step_size), in.token_scale,
                              inner, shape, position);
         position += shape.length;

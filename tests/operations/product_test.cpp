@@ -1,14 +1,14 @@
-#define BOOST_TEST_MODULE cuda_product
+#define BOOST_TEST_MODULE product
 #include "reference/product.hpp"
 
 #include <cmath>
 
-#include "cuda/support.hpp"
 #include "device/sync.hpp"
+#include "operations/support.hpp"
 #include "reference/activation.hpp"
 
 using namespace lockstep;
-using namespace lockstep::cuda_tests;
+using namespace lockstep::operation_tests;
 using kernels::Accumulate;
 using kernels::Transpose;
 
@@ -21,10 +21,10 @@ std::size_t count_of(const Shape& shape) {
 // A tensor with random values, and the same values for the reference.
 struct Random {
     Random(Type type, const Shape& shape, const std::string& purpose, double scale = 1)
-        : values(random_rounded(type, count_of(shape), purpose, scale)), gpu(type, shape, values) {}
-    operator Tensor() const { return gpu.tensor(); }
+        : values(random_rounded(type, count_of(shape), purpose, scale)), memory(type, shape, values) {}
+    operator Tensor() const { return memory.tensor(); }
     Values values;
-    OnGpu gpu;
+    OnDevice memory;
 };
 
 Transpose transposed(bool yes) {
@@ -35,11 +35,14 @@ Transpose transposed(bool yes) {
 struct Types {
     Type input, output;
 };
-const std::vector<Types> all_types = {{Type::fp32, Type::fp32},
-                                      {Type::bf16, Type::bf16},
-                                      {Type::fp16, Type::fp16},
-                                      {Type::bf16, Type::fp32},
-                                      {Type::fp16, Type::fp32}};
+// Every compute type to itself, the 16-bit ones also to fp32.
+const std::vector<Types> all_types = [] {
+    std::vector<Types> types;
+    for (const Type type : compute_types) types.push_back({type, type});
+    for (const Type type : compute_types)
+        if (type != Type::fp32) types.push_back({type, Type::fp32});
+    return types;
+}();
 
 std::string text(const Types& types) {
     return fmt::format("{} to {}", type_name(types.input), type_name(types.output));
@@ -55,9 +58,9 @@ void check_product(const Types& types, std::int64_t m, std::int64_t n, std::int6
     if (add)
         expected = plus(expected, c.values);
     else
-        c.gpu.poison();  // what is there before must not matter
+        c.memory.poison();  // what is there before must not matter
     backend().product(c, a, transposed(ta), b, transposed(tb), add ? Accumulate::yes : Accumulate::no);
-    check_close(c.gpu.values(), expected, types.output, static_cast<std::size_t>(k),
+    check_close(c.memory.values(), expected, types.output, static_cast<std::size_t>(k),
                 fmt::format("{}: m {} n {} k {} ta {} tb {} add {}", text(types), m, n, k, ta, tb, add));
 }
 
@@ -98,7 +101,7 @@ BOOST_AUTO_TEST_CASE(long_sums_agree_with_the_reference) {
 BOOST_AUTO_TEST_CASE(tensors_of_more_axes_count_as_rows) {
     for (const Types& types : all_types) {
         const Random a(types.input, {3, 5, 7}, "a"), b(types.input, {4, 7}, "b");
-        const OnGpu c(types.output, {3, 5, 4});
+        const OnDevice c(types.output, {3, 5, 4});
         backend().product(c, a, Transpose::no, b, Transpose::yes, Accumulate::no);
         check_close(c.values(), reference::product(a.values, false, b.values, true, 15, 4, 7), types.output, 7,
                     text(types));
@@ -110,7 +113,7 @@ BOOST_AUTO_TEST_CASE(a_product_may_be_repeated_with_other_memory) {
     for (const Types& types : all_types)
         for (int round = 0; round < 3; ++round) {
             const Random a(types.input, {33, 31}, fmt::format("a{}", round)), b(types.input, {31, 32}, "b");
-            const OnGpu c(types.output, {33, 32});
+            const OnDevice c(types.output, {33, 32});
             backend().product(c, a, Transpose::no, b, Transpose::no, Accumulate::no);
             check_close(c.values(), reference::product(a.values, false, b.values, false, 33, 32, 31), types.output, 31,
                         text(types));
@@ -127,20 +130,21 @@ BOOST_AUTO_TEST_CASE(operands_may_be_unaligned) {
                 const auto from = tensor.values.begin() + static_cast<std::ptrdiff_t>(first * width);
                 return Values(from, from + static_cast<std::ptrdiff_t>(count * width));
             };
-            backend().product(c.gpu.tensor().slice(first, m), a.gpu.tensor().slice(first, m), Transpose::no,
-                              b.gpu.tensor().slice(first, k), Transpose::no, Accumulate::no);
+            backend().product(c.memory.tensor().slice(first, m), a.memory.tensor().slice(first, m), Transpose::no,
+                              b.memory.tensor().slice(first, k), Transpose::no, Accumulate::no);
             Values expected = c.values;
             const Values inside =
                 reference::product(rows_of(a, m, k), false, rows_of(b, k, n), false, m, n, static_cast<std::size_t>(k));
             std::copy(inside.begin(), inside.end(), expected.begin() + static_cast<std::ptrdiff_t>(first * n));
-            check_close(c.gpu.values(), expected, types.output, k, fmt::format("{}, from row {}", text(types), first));
+            check_close(c.memory.values(), expected, types.output, k,
+                        fmt::format("{}, from row {}", text(types), first));
         }
 }
 
 BOOST_AUTO_TEST_CASE(empty_sums_are_zero_and_no_rows_do_nothing) {
     for (const Types& types : all_types) {
-        OnGpu c(types.output, {2, 3});
-        const OnGpu a(types.input, {2, 0}), b(types.input, {0, 3}), weight(types.input, {3, 0});
+        OnDevice c(types.output, {2, 3});
+        const OnDevice a(types.input, {2, 0}), b(types.input, {0, 3}), weight(types.input, {3, 0});
         const Random bias(types.input, {3}, "bias"), residual(types.output, {2, 3}, "residual");
         c.set(Values(6, 5.0));
         backend().product(c, a, Transpose::no, b, Transpose::no, Accumulate::yes);
@@ -152,9 +156,9 @@ BOOST_AUTO_TEST_CASE(empty_sums_are_zero_and_no_rows_do_nothing) {
         backend().linear_forward(c, a, weight, {}, {});
         BOOST_TEST(c.values() == Values(6, 0.0));
 
-        OnGpu sums(types.output, {4, 3});
+        OnDevice sums(types.output, {4, 3});
         sums.set(Values(12, 1.0));
-        const OnGpu none(types.input, {0, 3}), no_rows(types.input, {0, 4}), nothing(types.output, {0, 3});
+        const OnDevice none(types.input, {0, 3}), no_rows(types.input, {0, 4}), nothing(types.output, {0, 3});
         const Random full(types.input, {4, 3}, "full");
         backend().product(nothing, no_rows, Transpose::no, full, Transpose::no, Accumulate::no);
         backend().linear_forward(nothing, none, Random(types.input, {3, 3}, "weight"), bias, {});
@@ -165,9 +169,9 @@ BOOST_AUTO_TEST_CASE(empty_sums_are_zero_and_no_rows_do_nothing) {
 }
 
 BOOST_AUTO_TEST_CASE(shapes_and_types_that_do_not_fit_are_refused) {
-    const OnGpu a(Type::fp32, {2, 3}), b(Type::fp32, {4, 5}), c(Type::fp32, {2, 5}), half(Type::bf16, {3, 5}),
+    const OnDevice a(Type::fp32, {2, 3}), b(Type::fp32, {4, 5}), c(Type::fp32, {2, 5}), half(Type::bf16, {3, 5}),
         small(Type::bf16, {2, 5}), right(Type::fp32, {3, 5});
-    const auto run = [](const OnGpu& result, const OnGpu& left, const OnGpu& other) {
+    const auto run = [](const OnDevice& result, const OnDevice& left, const OnDevice& other) {
         backend().product(result, left, Transpose::no, other, Transpose::no, Accumulate::no);
     };
     BOOST_CHECK_THROW(run(c, a, b), Error);
@@ -180,7 +184,7 @@ BOOST_AUTO_TEST_CASE(not_a_number_comes_through_a_product) {
     for (const Types& types : all_types) {
         Values ones(12, 1.0);
         ones[5] = std::nan("");
-        const OnGpu a(types.input, {3, 4}, ones), b(types.input, {4, 2}, Values(8, 1.0)), c(types.output, {3, 2});
+        const OnDevice a(types.input, {3, 4}, ones), b(types.input, {4, 2}, Values(8, 1.0)), c(types.output, {3, 2});
         backend().product(c, a, Transpose::no, b, Transpose::no, Accumulate::no);
         const Values values = c.values();
         BOOST_TEST(std::isnan(values[2]));
@@ -198,17 +202,17 @@ BOOST_AUTO_TEST_CASE(linear_layers_add_bias_and_residual) {
                     const auto [rows, out, in] = size;
                     const Random x(types.input, {rows, in}, "x"), weight(types.input, {out, in}, "weight"),
                         bias(types.input, {out}, "bias"), residual(types.output, {rows, out}, "residual");
-                    const OnGpu other(types.output, {rows, out});
-                    const Tensor y = residuals == 2 ? residual.gpu.tensor() : other.tensor();
-                    backend().linear_forward(y, x, weight, has_bias ? bias.gpu.tensor() : Tensor(),
-                                             residuals > 0 ? residual.gpu.tensor() : Tensor());
+                    const OnDevice other(types.output, {rows, out});
+                    const Tensor y = residuals == 2 ? residual.memory.tensor() : other.tensor();
+                    backend().linear_forward(y, x, weight, has_bias ? bias.memory.tensor() : Tensor(),
+                                             residuals > 0 ? residual.memory.tensor() : Tensor());
                     Values expected = linear(x, weight, has_bias ? bias.values : Values(), rows, out, in);
                     if (residuals > 0) expected = plus(expected, residual.values);
-                    const OnGpu& result = residuals == 2 ? residual.gpu : other;
+                    const OnDevice& result = residuals == 2 ? residual.memory : other;
                     check_close(result.values(), expected, types.output, static_cast<std::size_t>(in) + 2,
                                 fmt::format("{}: {} rows {} to {}, bias {}, residual {}", text(types), rows, in, out,
                                             has_bias, residuals));
-                    if (residuals == 1) BOOST_TEST(residual.gpu.values() == residual.values);  // it is read only
+                    if (residuals == 1) BOOST_TEST(residual.memory.values() == residual.values);  // it is read only
                 }
 }
 
@@ -220,10 +224,10 @@ BOOST_AUTO_TEST_CASE(gelu_follows_a_linear_layer) {
                 const double scale = 1 / std::sqrt(static_cast<double>(in));
                 const Random x(type, {rows, in}, "x"), weight(type, {out, in}, "weight", scale),
                     bias(type, {out}, "bias");
-                OnGpu y(type, {rows, out}), before(type, {rows, out});
+                OnDevice y(type, {rows, out}), before(type, {rows, out});
                 y.poison();
                 before.poison();
-                backend().linear_gelu_forward(y, before, x, weight, has_bias ? bias.gpu.tensor() : Tensor());
+                backend().linear_gelu_forward(y, before, x, weight, has_bias ? bias.memory.tensor() : Tensor());
                 const Values expected = linear(x, weight, has_bias ? bias.values : Values(), rows, out, in);
                 const std::string what =
                     fmt::format("{}: {} rows {} to {}, bias {}", type_name(type), rows, in, out, has_bias);
@@ -240,7 +244,7 @@ BOOST_AUTO_TEST_CASE(the_gradient_before_gelu_comes_from_the_layer_behind) {
             const auto [rows, out, in] = size;  // dy [rows, in], weight [in, out], before [rows, out]
             const Random dy(type, {rows, in}, "dy"), weight(type, {in, out}, "weight"),
                 before(type, {rows, out}, "before");
-            OnGpu dbefore(type, {rows, out});
+            OnDevice dbefore(type, {rows, out});
             dbefore.poison();
             backend().linear_gelu_backward(dbefore, dy, weight, before);
             const Values dafter =
@@ -250,7 +254,7 @@ BOOST_AUTO_TEST_CASE(the_gradient_before_gelu_comes_from_the_layer_behind) {
                         reference::activation_backward(reference::gelu_derivative, dafter, before.values), type,
                         static_cast<std::size_t>(in) + 2,
                         fmt::format("{}: {} rows {} to {}", type_name(type), rows, in, out));
-            BOOST_TEST(before.gpu.values() == before.values);
+            BOOST_TEST(before.memory.values() == before.values);
         }
     });
 }
@@ -263,7 +267,7 @@ BOOST_AUTO_TEST_CASE(products_repeat_bit_for_bit_in_every_sync_mode) {
             for (const Types& types : all_types) {
                 const Random x(types.input, {33, 129}, "x"), weight(types.input, {64, 129}, "weight"),
                     bias(types.input, {64}, "bias");
-                const OnGpu y(types.output, {33, 64});
+                const OnDevice y(types.output, {33, 64});
                 backend().linear_forward(y, x, weight, bias, {});
                 backend().product(y, x, Transpose::no, weight, Transpose::yes, Accumulate::yes);
                 results.push_back(y.bytes());

@@ -1,11 +1,11 @@
-// The decision about an update, and AdamW, on the GPU.
-#define BOOST_TEST_MODULE cuda_adamw
+// The decision about an update, and AdamW.
+#define BOOST_TEST_MODULE adamw
 #include "reference/adamw.hpp"
-#include "cuda/support.hpp"
+#include "operations/support.hpp"
 #include "unit/kernels/decision_cases.hpp"
 
 using namespace lockstep;
-using namespace lockstep::cuda_tests;
+using namespace lockstep::operation_tests;
 using kernels::Decision;
 
 namespace {
@@ -42,7 +42,7 @@ Values decision_of(double proceed, double factor, double updates) {
 struct State {
     std::int64_t size, start;
     Values p, g, m, v;
-    OnGpu parameter, gradient, first, second, working, decay;
+    OnDevice parameter, gradient, first, second, working, decay;
 
     State(std::int64_t elements, std::int64_t from, Type type)
         : size(elements),
@@ -60,7 +60,7 @@ struct State {
         working.poison();
     }
     void update(const Tensor& decision, const Settings& settings, bool with_working) {
-        const auto cut = [&](const OnGpu& x) { return x.tensor().slice(start, size); };
+        const auto cut = [&](const OnDevice& x) { return x.tensor().slice(start, size); };
         backend().adamw(cut(parameter), with_working ? cut(working) : Tensor(), cut(gradient), cut(first), cut(second),
                         decay, decision, settings);
     }
@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(adamw_follows_the_reference_for_several_steps) {
                         for (double& value : state.g) value *= -0.75;
                         state.gradient.set(state.g);
                         for (double& value : state.g) value = static_cast<double>(static_cast<float>(value));
-                        const OnGpu decision(Type::fp64, {8}, decision_of(1, 0.5, step));
+                        const OnDevice decision(Type::fp64, {8}, decision_of(1, 0.5, step));
                         state.update(decision, usual, true);
                         state.update_reference(usual, 0.5, step);
                     }
@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(adamw_follows_the_reference_for_several_steps) {
                     check_close(state.parameter.values(), state.p, Type::fp32, 5, what + "parameter");
                     check_close(state.first.values(), state.m, Type::fp32, 5, what + "first moment");
                     check_close(state.second.values(), state.v, Type::fp32, 5, what + "second moment");
-                    const OnGpu rounded(type, {size + start}, state.parameter.values());
+                    const OnDevice rounded(type, {size + start}, state.parameter.values());
                     Values working = state.working.values(), expected = rounded.values();
                     working.erase(working.begin(), working.begin() + start);
                     expected.erase(expected.begin(), expected.begin() + start);
@@ -113,28 +113,32 @@ BOOST_AUTO_TEST_CASE(adamw_follows_the_reference_for_several_steps) {
 }
 
 BOOST_AUTO_TEST_CASE(a_working_copy_may_be_absent) {
-    State state(1234, 0, Type::fp32);
-    state.update(OnGpu(Type::fp64, {8}, decision_of(1, 1, 1)), usual, false);
-    state.update_reference(usual, 1, 1);
-    check_close(state.parameter.values(), state.p, Type::fp32, 5, "parameter");
+    for_each_backend([] {
+        State state(1234, 0, Type::fp32);
+        state.update(OnDevice(Type::fp64, {8}, decision_of(1, 1, 1)), usual, false);
+        state.update_reference(usual, 1, 1);
+        check_close(state.parameter.values(), state.p, Type::fp32, 5, "parameter");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(nothing_is_written_where_the_decision_says_no) {
-    State state(1025, 0, Type::bf16);
-    const auto parameter = state.parameter.bytes(), first = state.first.bytes(), second = state.second.bytes(),
-               working = state.working.bytes();
-    state.update(OnGpu(Type::fp64, {8}, decision_of(0, static_cast<double>(kernel_tests::not_a_number), 3)), usual,
-                 true);
-    BOOST_TEST((state.parameter.bytes() == parameter && state.first.bytes() == first));
-    BOOST_TEST((state.second.bytes() == second && state.working.bytes() == working));
+    for_each_backend([] {
+        State state(1025, 0, Type::bf16);
+        const auto parameter = state.parameter.bytes(), first = state.first.bytes(), second = state.second.bytes(),
+                   working = state.working.bytes();
+        state.update(OnDevice(Type::fp64, {8}, decision_of(0, static_cast<double>(kernel_tests::not_a_number), 3)),
+                     usual, true);
+        BOOST_TEST((state.parameter.bytes() == parameter && state.first.bytes() == first));
+        BOOST_TEST((state.second.bytes() == second && state.working.bytes() == working));
+    });
 }
 
 BOOST_AUTO_TEST_CASE(an_update_is_decided_from_the_loss_and_the_norm) {
     kernel_tests::check_decisions([](Values& decision, double loss, double squares, double zeros, double clip,
                                      const kernels::LossScaling& scaling) {
-        const OnGpu on_gpu(Type::fp64, {8}, decision);
-        backend().decide_update(on_gpu, OnGpu(Type::fp64, {1}, {loss}), OnGpu(Type::fp64, {2}, {squares, zeros}), clip,
-                                scaling);
-        decision = on_gpu.values();
+        const OnDevice on_device(Type::fp64, {8}, decision);
+        backend().decide_update(on_device, OnDevice(Type::fp64, {1}, {loss}),
+                                OnDevice(Type::fp64, {2}, {squares, zeros}), clip, scaling);
+        decision = on_device.values();
     });
 }

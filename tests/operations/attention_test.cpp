@@ -1,9 +1,9 @@
-#define BOOST_TEST_MODULE cuda_attention
+#define BOOST_TEST_MODULE attention
 #include "reference/attention.hpp"
-#include "cuda/support.hpp"
+#include "operations/support.hpp"
 
 using namespace lockstep;
-using namespace lockstep::cuda_tests;
+using namespace lockstep::operation_tests;
 
 namespace {
 
@@ -30,12 +30,12 @@ Values random_of(Type type, const Shape& shape, const std::string& purpose, doub
 }
 
 // Lengths around the tiles of 16 to 128 rows, primes; the tuned widths and others; groups of 1 to 4 heads.
-const std::vector<Case> square = {{1, 1, 1, 1, 1, 64},    {2, 2, 2, 2, 1, 8},      {1, 31, 31, 2, 2, 5},
-                                  {2, 32, 32, 3, 1, 40},  {1, 33, 33, 4, 1, 64},   {1, 33, 33, 1, 1, 96},
-                                  {1, 63, 63, 1, 1, 128}, {2, 64, 64, 2, 1, 8},    {1, 65, 65, 2, 1, 64},
-                                  {1, 17, 17, 6, 2, 16},  {1, 97, 97, 1, 1, 96},   {1, 127, 127, 1, 1, 64},
-                                  {1, 128, 128, 1, 1, 8}, {1, 129, 129, 1, 1, 96}, {1, 131, 131, 1, 1, 128},
-                                  {1, 35, 35, 1, 1, 256}, {1, 34, 34, 1, 1, 163},  {1, 70, 70, 2, 2, 7}};
+const std::vector<Case> square = {
+    {1, 1, 1, 1, 1, 64},    {2, 2, 2, 2, 1, 8},      {1, 31, 31, 2, 2, 5},     {2, 32, 32, 3, 1, 40},
+    {1, 33, 33, 4, 1, 64},  {1, 33, 33, 1, 1, 96},   {1, 63, 63, 1, 1, 128},   {2, 64, 64, 2, 1, 8},
+    {1, 65, 65, 2, 1, 64},  {1, 17, 17, 6, 2, 16},   {1, 97, 97, 1, 1, 96},    {1, 127, 127, 1, 1, 64},
+    {1, 128, 128, 1, 1, 8}, {1, 129, 129, 1, 1, 96}, {1, 131, 131, 1, 1, 128}, {1, 35, 35, 1, 1, 256},
+    {1, 34, 34, 1, 1, 163}, {1, 70, 70, 2, 2, 7},    {1, 66, 66, 1, 1, 1}};
 const std::vector<Case> decoding = {{2, 1, 17, 4, 2, 64},   {1, 5, 70, 2, 1, 64},    {1, 1, 65, 3, 3, 96},
                                     {1, 2, 64, 2, 1, 64},   {3, 1, 64, 2, 2, 5},     {1, 65, 130, 1, 1, 40},
                                     {1, 3, 131, 2, 1, 128}, {1, 129, 200, 1, 1, 64}, {1, 2, 150, 4, 1, 8}};
@@ -65,12 +65,12 @@ class Shifted {
     double before() const { return whole_.values()[0]; }  // the element that is not the tensor's: 0
 
   private:
-    OnGpu whole_;
+    OnDevice whole_;
     Shape shape_;
 };
 
 struct Forward {
-    OnGpu q, k, v, y, sums;
+    OnDevice q, k, v, y, sums;
 
     Forward(Type type, const Case& c, const Inputs& in)
         : q(type, c.queries(), in.q),
@@ -88,7 +88,7 @@ struct Forward {
 };
 
 struct Backward {
-    OnGpu dy, dq, dk, dv;
+    OnDevice dy, dq, dk, dv;
 
     Backward(Type type, const Case& c, const Inputs& in, const Forward& forward)
         : dy(type, c.queries(), in.dy), dq(type, c.queries()), dk(type, c.keys()), dv(type, c.keys()) {
@@ -161,7 +161,7 @@ BOOST_AUTO_TEST_CASE(tensors_that_are_not_aligned_give_the_same) {
         const Shifted q(type, c.queries(), in.q), k(type, c.keys(), in.k), v(type, c.keys(), in.v),
             dy(type, c.queries(), in.dy), y(type, c.queries(), in.q), dq(type, c.queries(), in.q),
             dk(type, c.keys(), in.k), dv(type, c.keys(), in.v);
-        const OnGpu sums(Type::fp32, c.sums());
+        const OnDevice sums(Type::fp32, c.sums());
         backend().attention_forward(y, sums, q, k, v, c.shape());
         backend().attention_backward(dq, dk, dv, dy, q, k, v, y, sums, c.shape());
         const auto expected = reference::attention_backward(in.dy, in.q, in.k, in.v, c.reference());
@@ -179,10 +179,14 @@ BOOST_AUTO_TEST_CASE(a_query_of_a_longer_sequence_attends_as_it_does_alone) {
     for_each_type([&](Type type) {
         const Inputs in = inputs_of(type, whole);
         const Forward run(type, whole, in);
-        const OnGpu y(type, last.queries()), sums(Type::fp32, last.sums());
+        const OnDevice y(type, last.queries()), sums(Type::fp32, last.sums());
         backend().attention_forward(y, sums, run.q.tensor().slice(130, 1), run.k, run.v, last.shape());
         const Values all = run.y.values(), expected(all.end() - 128, all.end());
-        BOOST_TEST(y.values() == expected);
+        if (backend().device().kind ==
+            DeviceKind::cpu)  // where tiles of 64 queries sum in another order than one query
+            check_close(y.values(), expected, type, whole.terms(), whole.text(type));
+        else
+            BOOST_TEST(y.values() == expected);
     });
 }
 
@@ -250,5 +254,6 @@ BOOST_AUTO_TEST_CASE(shapes_that_do_not_fit_are_refused) {
     auto wrong = c.shape();
     wrong.key_heads = 3;
     BOOST_CHECK_THROW(backend().attention_forward(run.y, run.sums, run.q, run.k, run.v, wrong), Error);
-    BOOST_CHECK_THROW(Forward(Type::bf16, wide, inputs_of(Type::bf16, wide)), Error);
+    if (backend().device().kind != DeviceKind::cpu)  // which takes heads of any width
+        BOOST_CHECK_THROW(Forward(Type::bf16, wide, inputs_of(Type::bf16, wide)), Error);
 }

@@ -1,15 +1,15 @@
-// Fills, copies, sums and biases on the GPU.
-#define BOOST_TEST_MODULE cuda_elementwise
-#include "cuda/support.hpp"
+// Fills, copies, sums and biases.
+#define BOOST_TEST_MODULE elementwise
+#include "operations/support.hpp"
 
 using namespace lockstep;
-using namespace lockstep::cuda_tests;
+using namespace lockstep::operation_tests;
 using kernels::Accumulate;
 
 namespace {
 
-// Around a warp, the tile of an elementwise kernel (2048 to 8192 elements), and primes.
-const std::vector<std::int64_t> sizes = {1, 31, 32, 33, 97, 2047, 2048, 2049, 4095, 4097, 8191, 8193, 10007};
+// Around a warp, the tile of an elementwise kernel (2048 to 8192 elements), primes, and enough for several threads.
+const std::vector<std::int64_t> sizes = {1, 31, 32, 33, 97, 2047, 2048, 2049, 4095, 4097, 8191, 8193, 10007, 70001};
 
 std::string at(Type type, std::int64_t size, std::int64_t start = 0) {
     return fmt::format("{}, {} elements from {}", type_name(type), size, start);
@@ -27,7 +27,7 @@ Values part(const Values& values, std::int64_t start, std::int64_t size) {
 }
 
 double total_of(Tensor x, bool squares, Accumulate accumulate, double before) {
-    OnGpu total(Type::fp64, {1}, {before}), totals(Type::fp64, {2}, {before, 0.0});
+    OnDevice total(Type::fp64, {1}, {before}), totals(Type::fp64, {2}, {before, 0.0});
     if (squares)
         backend().sum_of_squares(totals, x, accumulate);
     else
@@ -38,11 +38,13 @@ double total_of(Tensor x, bool squares, Accumulate accumulate, double before) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(fill_takes_any_type_and_writes_nothing_else) {
-    for (const Type type : {Type::fp32, Type::bf16, Type::fp16, Type::int32, Type::fp64})
+    std::vector<Type> types = compute_types;
+    types.insert(types.end(), {Type::int32, Type::fp64});
+    for (const Type type : types)
         for (const auto size : sizes)
             for (const auto start : starts) {
                 Values expected(count(size + 2), 3);
-                OnGpu y(type, {size + 2}, expected);
+                OnDevice y(type, {size + 2}, expected);
                 std::fill_n(expected.begin() + start, size, -2);
                 backend().fill(y.tensor().slice(start, size), -2);
                 BOOST_TEST((y.values() == expected), at(type, size, start));
@@ -55,18 +57,18 @@ BOOST_AUTO_TEST_CASE(copies_convert_with_one_rounding) {
             for (const auto size : sizes)
                 for (const auto start : starts) {
                     const Values values = random_rounded(from, count(size + 1), "x", 100);
-                    const OnGpu x(from, {size + 1}, values);
-                    OnGpu y(to, {size + 1});
+                    const OnDevice x(from, {size + 1}, values);
+                    OnDevice y(to, {size + 1});
                     y.poison();
                     backend().copy(y.tensor().slice(start, size), x.tensor().slice(start, size));
-                    const OnGpu expected(to, {size}, part(values, start, size));  // rounded on the host
+                    const OnDevice expected(to, {size}, part(values, start, size));  // rounded on the host
                     BOOST_TEST((part(y.values(), start, size) == expected.values()),
                                type_name(from) << " to " << at(to, size, start));
                 }
         });
     });
-    const OnGpu ids(Type::int32, {3}, {1, 2, 3});
-    OnGpu copied(Type::int32, {3}), floats(Type::fp32, {3}), more(Type::int32, {4});
+    const OnDevice ids(Type::int32, {3}, {1, 2, 3});
+    OnDevice copied(Type::int32, {3}), floats(Type::fp32, {3}), more(Type::int32, {4});
     copied.poison();
     backend().copy(copied, ids);
     BOOST_TEST((copied.values() == Values{1, 2, 3}));
@@ -80,8 +82,8 @@ BOOST_AUTO_TEST_CASE(add_and_scale_follow_the_reference) {
             for (const auto start : starts) {
                 const Values x = random_rounded(type, count(size + 1), "x"),
                              y = random_rounded(type, count(size + 1), "y");
-                OnGpu left(type, {size + 1}, y);
-                const OnGpu right(type, {size + 1}, x);
+                OnDevice left(type, {size + 1}, y);
+                const OnDevice right(type, {size + 1}, x);
                 backend().add(left.tensor().slice(start, size), right.tensor().slice(start, size));
                 Values expected = y;
                 for (auto i = start; i < start + size; ++i) expected[count(i)] += x[count(i)];
@@ -91,7 +93,7 @@ BOOST_AUTO_TEST_CASE(add_and_scale_follow_the_reference) {
     for (const auto size : sizes)
         for (const auto start : starts) {
             Values values = random_rounded(Type::fp32, count(size + 1), "x");
-            OnGpu x(Type::fp32, {size + 1}, values);
+            OnDevice x(Type::fp32, {size + 1}, values);
             backend().scale(x.tensor().slice(start, size), 0.375f);
             for (auto i = start; i < start + size; ++i) values[count(i)] *= 0.375;
             check_close(x.values(), values, Type::fp32, 1, "scale, " + at(Type::fp32, size, start));
@@ -99,58 +101,62 @@ BOOST_AUTO_TEST_CASE(add_and_scale_follow_the_reference) {
 }
 
 BOOST_AUTO_TEST_CASE(sums_are_taken_in_double) {
-    for (const std::int64_t size : {1, 31, 32, 33, 4095, 4096, 4097, 20011})
-        for (const auto start : starts) {
-            const Values all = random_rounded(Type::fp32, count(size + 1), "x", 100);
-            const OnGpu on_gpu(Type::fp32, {size + 1}, all);
-            const Tensor x = on_gpu.tensor().slice(start, size);
-            double sum = 0, squares = 0, absolute = 0;
-            for (const double value : part(all, start, size)) {
-                sum += value;
-                absolute += std::abs(value);
-                squares += value * value;
+    for_each_backend([] {
+        for (const std::int64_t size : {1, 31, 32, 33, 4095, 4096, 4097, 20011})
+            for (const auto start : starts) {
+                const Values all = random_rounded(Type::fp32, count(size + 1), "x", 100);
+                const OnDevice on_device(Type::fp32, {size + 1}, all);
+                const Tensor x = on_device.tensor().slice(start, size);
+                double sum = 0, squares = 0, absolute = 0;
+                for (const double value : part(all, start, size)) {
+                    sum += value;
+                    absolute += std::abs(value);
+                    squares += value * value;
+                }
+                for_each_order([&] {
+                    OnDevice totals(Type::fp64, {3});
+                    totals.poison();
+                    backend().sum(totals.tensor().slice(0, 1), x, Accumulate::no);
+                    backend().sum_of_squares(totals.tensor().slice(1, 2), x, Accumulate::no);
+                    const Values values = totals.values();
+                    BOOST_TEST(std::abs(values[0] - sum) <= 1e-13 * absolute, at(Type::fp32, size, start));
+                    BOOST_TEST(std::abs(values[1] - squares) <= 1e-13 * squares, at(Type::fp32, size, start));
+                    BOOST_TEST(values[2] == 0.0);
+                    return std::vector<std::vector<char>>{totals.bytes()};
+                });
+                BOOST_TEST(std::abs(total_of(x, false, Accumulate::yes, 5) - sum - 5) <= 1e-13 * (absolute + 5));
+                BOOST_TEST(std::abs(total_of(x, true, Accumulate::yes, 5) - squares - 5) <= 1e-13 * (squares + 5));
             }
-            for_each_order([&] {
-                OnGpu totals(Type::fp64, {3});
-                totals.poison();
-                backend().sum(totals.tensor().slice(0, 1), x, Accumulate::no);
-                backend().sum_of_squares(totals.tensor().slice(1, 2), x, Accumulate::no);
-                const Values values = totals.values();
-                BOOST_TEST(std::abs(values[0] - sum) <= 1e-13 * absolute, at(Type::fp32, size, start));
-                BOOST_TEST(std::abs(values[1] - squares) <= 1e-13 * squares, at(Type::fp32, size, start));
-                BOOST_TEST(values[2] == 0.0);
-                return std::vector<std::vector<char>>{totals.bytes()};
-            });
-            BOOST_TEST(std::abs(total_of(x, false, Accumulate::yes, 5) - sum - 5) <= 1e-13 * (absolute + 5));
-            BOOST_TEST(std::abs(total_of(x, true, Accumulate::yes, 5) - squares - 5) <= 1e-13 * (squares + 5));
-        }
-    Values large(1000, 1e30);  // its squares are beyond fp32
-    const OnGpu finite(Type::fp32, {1000}, large);
-    BOOST_TEST(std::abs(total_of(finite, true, Accumulate::no, 0) / 1e63 - 1) < 1e-6);
-    large[777] = static_cast<double>(kernel_tests::not_a_number);
-    BOOST_TEST(std::isnan(total_of(OnGpu(Type::fp32, {1000}, large), true, Accumulate::no, 0)));
-    large[777] = static_cast<double>(kernel_tests::infinity);
-    BOOST_TEST(std::isinf(total_of(OnGpu(Type::fp32, {1000}, large), true, Accumulate::no, 0)));
-    BOOST_TEST(total_of(finite.tensor().slice(0, 0), false, Accumulate::no, 1) == 0.0);
+        Values large(1000, 1e30);  // its squares are beyond fp32
+        const OnDevice finite(Type::fp32, {1000}, large);
+        BOOST_TEST(std::abs(total_of(finite, true, Accumulate::no, 0) / 1e63 - 1) < 1e-6);
+        large[777] = static_cast<double>(kernel_tests::not_a_number);
+        BOOST_TEST(std::isnan(total_of(OnDevice(Type::fp32, {1000}, large), true, Accumulate::no, 0)));
+        large[777] = static_cast<double>(kernel_tests::infinity);
+        BOOST_TEST(std::isinf(total_of(OnDevice(Type::fp32, {1000}, large), true, Accumulate::no, 0)));
+        BOOST_TEST(total_of(finite.tensor().slice(0, 0), false, Accumulate::no, 1) == 0.0);
+    });
 }
 
 BOOST_AUTO_TEST_CASE(zeros_are_counted) {
-    for (const std::int64_t size : {1, 31, 33, 4096, 4097, 20011, 900001})
-        for (const auto start : starts)
-            for (const std::size_t every : {1u, 7u}) {
-                Values all = random_rounded(Type::fp32, count(size + 1), "x");
-                double zeros = 0;
-                for (std::size_t i = 0; i < all.size(); i += every) {
-                    all[i] = i % 2 == 0 ? 0.0 : -0.0;
-                    zeros += i >= count(start) && i < count(start + size) ? 1 : 0;
+    for_each_backend([] {
+        for (const std::int64_t size : {1, 31, 33, 4096, 4097, 20011, 900001})
+            for (const auto start : starts)
+                for (const std::size_t every : {1u, 7u}) {
+                    Values all = random_rounded(Type::fp32, count(size + 1), "x");
+                    double zeros = 0;
+                    for (std::size_t i = 0; i < all.size(); i += every) {
+                        all[i] = i % 2 == 0 ? 0.0 : -0.0;
+                        zeros += i >= count(start) && i < count(start + size) ? 1 : 0;
+                    }
+                    const OnDevice x(Type::fp32, {size + 1}, all);
+                    const OnDevice totals(Type::fp64, {2}, {1, 10});
+                    backend().sum_of_squares(totals, x.tensor().slice(start, size), Accumulate::no);
+                    BOOST_TEST(totals.values()[1] == zeros, at(Type::fp32, size, start));
+                    backend().sum_of_squares(totals, x.tensor().slice(start, size), Accumulate::yes);
+                    BOOST_TEST(totals.values()[1] == 2 * zeros, at(Type::fp32, size, start));
                 }
-                const OnGpu x(Type::fp32, {size + 1}, all);
-                const OnGpu totals(Type::fp64, {2}, {1, 10});
-                backend().sum_of_squares(totals, x.tensor().slice(start, size), Accumulate::no);
-                BOOST_TEST(totals.values()[1] == zeros, at(Type::fp32, size, start));
-                backend().sum_of_squares(totals, x.tensor().slice(start, size), Accumulate::yes);
-                BOOST_TEST(totals.values()[1] == 2 * zeros, at(Type::fp32, size, start));
-            }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(a_bias_is_added_to_every_row) {
@@ -160,8 +166,8 @@ BOOST_AUTO_TEST_CASE(a_bias_is_added_to_every_row) {
                 for (const auto start : starts) {
                     const Values x = random_rounded(type, count((rows + 1) * width), "x"),
                                  b = random_rounded(type, count(width + 1), "b");
-                    OnGpu y(type, {rows + 1, width}, x);
-                    const OnGpu bias(type, {width + 1}, b);
+                    OnDevice y(type, {rows + 1, width}, x);
+                    const OnDevice bias(type, {width + 1}, b);
                     backend().add_bias(y.tensor().slice(0, rows), bias.tensor().slice(start, width));
                     Values expected = x;
                     for (std::int64_t i = 0; i < rows * width; ++i) expected[count(i)] += b[count(start + i % width)];
@@ -179,14 +185,14 @@ BOOST_AUTO_TEST_CASE(the_gradient_of_a_bias_is_a_column_sum) {
                               Case{2, 1000}, Case{1, 2051}, Case{1029, 64}})
             for (const auto start : starts) {
                 const Values all = random_rounded(type, count(c.rows * c.width + 1), "dy");
-                const OnGpu on_gpu(type, {c.rows * c.width + 1}, all);
-                const Tensor dy = on_gpu.tensor().slice(start, c.rows * c.width).reshaped({c.rows, c.width});
+                const OnDevice on_device(type, {c.rows * c.width + 1}, all);
+                const Tensor dy = on_device.tensor().slice(start, c.rows * c.width).reshaped({c.rows, c.width});
                 const Values before = random_rounded(Type::fp32, count(c.width), "before");
                 Values expected = before;
                 for (std::int64_t i = 0; i < c.rows * c.width; ++i)
                     expected[count(i % c.width)] += all[count(start + i)];
                 for_each_order([&] {
-                    OnGpu dbias(Type::fp32, {c.width}, before);
+                    OnDevice dbias(Type::fp32, {c.width}, before);
                     backend().bias_backward(dbias, dy);
                     check_close(dbias.values(), expected, Type::fp32, count(c.rows),
                                 fmt::format("{} rows, ", c.rows) + at(type, c.width, start));

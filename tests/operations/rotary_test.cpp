@@ -1,10 +1,10 @@
-// Rotary positions on the GPU.
-#define BOOST_TEST_MODULE cuda_rotary
+// Rotary positions.
+#define BOOST_TEST_MODULE rotary
 #include "reference/rotary.hpp"
-#include "cuda/support.hpp"
+#include "operations/support.hpp"
 
 using namespace lockstep;
-using namespace lockstep::cuda_tests;
+using namespace lockstep::operation_tests;
 using kernels::RotaryPairs;
 
 namespace {
@@ -33,10 +33,10 @@ BOOST_AUTO_TEST_CASE(both_pairings_follow_the_reference) {
                         const Values cosine = random_rounded(Type::fp32, size(c.period * c.half), "cosine"),
                                      sine = random_rounded(Type::fp32, size(c.period * c.half), "sine");
                         const Values all = random_rounded(type, size(rows * width + start), "x");
-                        const OnGpu x(type, {rows * width + start}, all);
+                        const OnDevice x(type, {rows * width + start}, all);
                         backend().rotate(x.tensor().slice(start, rows * width).reshaped({rows, width}),
-                                         OnGpu(Type::fp32, {c.period, c.half}, cosine),
-                                         OnGpu(Type::fp32, {c.period, c.half}, sine), c.length, c.first, pairs,
+                                         OnDevice(Type::fp32, {c.period, c.half}, cosine),
+                                         OnDevice(Type::fp32, {c.period, c.half}, sine), c.length, c.first, pairs,
                                          inverse);
                         Values actual = x.values();
                         BOOST_TEST((std::equal(all.begin(), all.begin() + start, actual.begin())));

@@ -1,8 +1,8 @@
 #define BOOST_TEST_MODULE ttt_mlp
-#include "cuda/ttt_carry.hpp"
+#include "operations/ttt_carry.hpp"
 
 using namespace lockstep;
-using namespace lockstep::cuda_tests;
+using namespace lockstep::operation_tests;
 
 // Heads of 64 and 96 have kernels of their own in 16 bit; narrower ones are padded to 64.
 BOOST_AUTO_TEST_CASE(agrees_with_the_reference) {
@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_change_a_bit) {
 }
 
 BOOST_AUTO_TEST_CASE(what_is_not_a_number_stays_visible) {
-    for (const Type type : {Type::fp32, Type::bf16})
+    for_each_type([](Type type) {
         for (Values TttProblem::*member : {&TttProblem::q, &TttProblem::k, &TttProblem::v, &TttProblem::step_size}) {
             TttProblem p = ttt_problem({true, 1, 40, 1, 16, 16}, type);
             (p.*member)[(p.*member).size() / 40 * 18] = std::numeric_limits<double>::quiet_NaN();  // token 18
@@ -84,4 +84,5 @@ BOOST_AUTO_TEST_CASE(what_is_not_a_number_stays_visible) {
             if (member != &TttProblem::q) BOOST_TEST(is_nan_at(39));
             BOOST_TEST(std::isnan(results.values[6][0]));
         }
+    });
 }

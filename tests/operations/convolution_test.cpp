@@ -1,10 +1,10 @@
-// The depthwise causal convolution on the GPU.
-#define BOOST_TEST_MODULE cuda_convolution
+// The depthwise causal convolution.
+#define BOOST_TEST_MODULE convolution
 #include "reference/convolution.hpp"
-#include "cuda/support.hpp"
+#include "operations/support.hpp"
 
 using namespace lockstep;
-using namespace lockstep::cuda_tests;
+using namespace lockstep::operation_tests;
 
 namespace {
 
@@ -36,15 +36,15 @@ BOOST_AUTO_TEST_CASE(forward_follows_the_reference) {
                     const Values before =
                         with_history ? random_rounded(type, s.batch * (s.taps - 1) * s.width, "history") : Values();
                     const Shape shape = {i64(s.batch), i64(s.taps) - 1, i64(s.width)};
-                    const OnGpu history(type, s.taps > 1 ? shape : Shape{1},
-                                        with_history ? before : Values(s.taps > 1 ? element_count(shape) : 1));
-                    OnGpu y(type, {i64(count) + start});
+                    const OnDevice history(type, s.taps > 1 ? shape : Shape{1},
+                                           with_history ? before : Values(s.taps > 1 ? element_count(shape) : 1));
+                    OnDevice y(type, {i64(count) + start});
                     y.poison();
                     const Shape rows = {i64(s.batch * s.length), i64(s.width)};
                     backend().convolution_forward(y.tensor().slice(start, i64(count)).reshaped(rows),
-                                                  OnGpu(type, rows, x),
-                                                  OnGpu(Type::fp32, {i64(s.width), 1, i64(s.taps)}, weight),
-                                                  OnGpu(Type::fp32, {i64(s.width)}, bias),
+                                                  OnDevice(type, rows, x),
+                                                  OnDevice(Type::fp32, {i64(s.width), 1, i64(s.taps)}, weight),
+                                                  OnDevice(Type::fp32, {i64(s.width)}, bias),
                                                   with_history ? history.tensor() : Tensor(), i64(s.length));
                     Values actual = y.values();
                     actual.erase(actual.begin(), actual.begin() + start);
@@ -67,12 +67,12 @@ BOOST_AUTO_TEST_CASE(backward_follows_the_reference_and_repeats) {
                 const auto expected = reference::convolution_backward(dy, x, weight, s);
                 const Shape taps = {i64(s.width), 1, i64(s.taps)};
                 for_each_order([&] {
-                    OnGpu dx(type, {i64(count) + start}), dweight(Type::fp32, taps, dweight_before),
+                    OnDevice dx(type, {i64(count) + start}), dweight(Type::fp32, taps, dweight_before),
                         dbias(Type::fp32, {i64(s.width)}, dbias_before);
                     dx.poison();
                     backend().convolution_backward(dx.tensor().slice(start, i64(count)).reshaped(rows), dweight, dbias,
-                                                   OnGpu(type, rows, dy), OnGpu(type, rows, x),
-                                                   OnGpu(Type::fp32, taps, weight), i64(s.length));
+                                                   OnDevice(type, rows, dy), OnDevice(type, rows, x),
+                                                   OnDevice(Type::fp32, taps, weight), i64(s.length));
                     Values actual = dx.values();
                     actual.erase(actual.begin(), actual.begin() + start);
                     check_close(actual, expected.dx, type, s.taps, text(type, s) + ", dx");

@@ -1,5 +1,6 @@
-// What the tests of the GPU's operations share. The same tests run on the emulation (ctest emulation/<family>, several
-// orders of threads) and, where there is a GPU, on the real one (ctest cuda/<family>).
+// What the tests of the operations share. The same tests run on every backend: on the CPU's (LOCKSTEP_TEST_CPU, ctest
+// cpu/<family>) with every instruction set of this machine and several numbers of threads, on the emulated GPU (ctest
+// emulation/<family>) in several orders of threads, and where there is a GPU, on that (ctest cuda/<family>).
 #pragma once
 
 #include <cstdint>
@@ -7,24 +8,62 @@
 #include <string>
 #include <vector>
 
-#include "device/gpu.hpp"
-#include "kernels/cuda.hpp"
-#include "kernels/cuda/element.hpp"
+#include "base/float16.hpp"
 #include "unit/kernels/support.hpp"
 
+#if !defined(LOCKSTEP_TEST_CPU)
+#include "device/gpu.hpp"
+#include "kernels/cuda.hpp"
+#endif
 #if defined(LOCKSTEP_CUDA_EMULATION)
 #include "cuda_emulation/device.hpp"
 #endif
 
-namespace lockstep::cuda_tests {
+namespace lockstep::operation_tests {
 
 using kernel_tests::plus;
 using kernel_tests::random_ids;
 using reference::Values;
 
+#if defined(LOCKSTEP_TEST_CPU)
+const std::vector<Type> compute_types = {Type::fp32, Type::bf16};
+
+// With the best instruction set of this processor, but inside for_each_backend.
+inline kernels::Backend*& backend_in_turn() {
+    static kernels::Backend* in_turn = nullptr;
+    return in_turn;
+}
+inline kernels::Backend& backend() {
+    static const auto best = kernels::make_cpu_backend();
+    return backend_in_turn() != nullptr ? *backend_in_turn() : *best;
+}
+#else
+const std::vector<Type> compute_types = {Type::fp32, Type::bf16, Type::fp16};
+
 inline kernels::Backend& backend() {
     static const auto made = kernels::make_cuda_backend(open_gpu(0));
     return *made;
+}
+#endif
+
+// body() with backend() of every instruction set that the processor has; once on a GPU.
+template <class Body>
+void for_each_backend(Body&& body) {
+#if defined(LOCKSTEP_TEST_CPU)
+    if (backend_in_turn() != nullptr) return body();  // one inside another
+    struct Turn {
+        explicit Turn(kernels::Backend& one) { backend_in_turn() = &one; }
+        ~Turn() { backend_in_turn() = nullptr; }
+    };
+    kernel_tests::for_each_instruction_set([&](kernels::Backend& one, const std::string& name) {
+        const Turn turn(one);
+        BOOST_TEST_CONTEXT(name) {
+            body();
+        }
+    });
+#else
+    body();
+#endif
 }
 
 inline double roundoff(Type type) {
@@ -32,14 +71,14 @@ inline double roundoff(Type type) {
     return type == Type::fp16 ? reference::fp16_roundoff : reference::fp32_roundoff;
 }
 
-// A tensor on the GPU that owns its memory.
-class OnGpu {
+// A tensor on the device that owns its memory.
+class OnDevice {
   public:
-    OnGpu(Type type, const Shape& shape)
+    OnDevice(Type type, const Shape& shape)
         : memory_(backend().device(), static_cast<std::size_t>(element_count(shape)) * type_bytes(type) + 256, "test"),
           tensor_(memory_.allocate(type, shape)) {}
     // The values, rounded to `type`.
-    OnGpu(Type type, const Shape& shape, const Values& values) : OnGpu(type, shape) { set(values); }
+    OnDevice(Type type, const Shape& shape, const Values& values) : OnDevice(type, shape) { set(values); }
 
     void set(const Values& values) {
         BOOST_REQUIRE_EQUAL(static_cast<std::int64_t>(values.size()), tensor_.count());
@@ -76,9 +115,9 @@ class OnGpu {
             case Type::fp32:
                 return put(number);
             case Type::bf16:
-                return put(kernels::cuda::from_float<kernels::cuda::bf16>(number));
+                return put(bf16_bits(number));
             case Type::fp16:
-                return put(kernels::cuda::from_float<kernels::cuda::fp16>(number));
+                return put(fp16_bits(number));
             case Type::int32:
                 return put(static_cast<std::int32_t>(value));
             case Type::fp64:
@@ -94,9 +133,9 @@ class OnGpu {
             case Type::fp32:
                 return static_cast<double>(get(float{}));
             case Type::bf16:
-                return static_cast<double>(kernels::cuda::to_float(get(kernels::cuda::bf16{})));
+                return static_cast<double>(bf16_value(get(std::uint16_t{})));
             case Type::fp16:
-                return static_cast<double>(kernels::cuda::to_float(get(kernels::cuda::fp16{})));
+                return static_cast<double>(fp16_value(get(std::uint16_t{})));
             case Type::int32:
                 return static_cast<double>(get(std::int32_t{}));
             case Type::fp64:
@@ -128,7 +167,7 @@ class Skewed {
     operator Tensor() const { return memory_.tensor().slice(skip_, element_count(shape_)).reshaped(shape_); }
 
   private:
-    OnGpu memory_;
+    OnDevice memory_;
     std::int64_t skip_;
     Shape shape_;
 };
@@ -140,11 +179,9 @@ inline Values random_rounded(Type type, std::size_t count, const std::string& pu
     for (double& value : values) {
         const auto number = static_cast<float>(value);
         if (type == Type::bf16)
-            value =
-                static_cast<double>(kernels::cuda::to_float(kernels::cuda::from_float<kernels::cuda::bf16>(number)));
+            value = static_cast<double>(bf16_value(bf16_bits(number)));
         else if (type == Type::fp16)
-            value =
-                static_cast<double>(kernels::cuda::to_float(kernels::cuda::from_float<kernels::cuda::fp16>(number)));
+            value = static_cast<double>(fp16_value(fp16_bits(number)));
         else
             value = static_cast<double>(number);
     }
@@ -177,21 +214,36 @@ inline void check_close(const Values& actual, const Values& expected, Type type,
                                                << worst << " of the largest value, " << allowed << " is allowed");
 }
 
-// body(type) for fp32, bf16 and fp16.
+// body(type) for every compute type of the device, with every backend.
 template <class Body>
 void for_each_type(Body&& body) {
-    for (const Type type : {Type::fp32, Type::bf16, Type::fp16}) body(type);
+    for_each_backend([&] {
+        for (const Type type : compute_types) body(type);
+    });
 }
 
-// body() under several orders of a block's threads, which a GPU draws by itself. Results must be the same bits: let
-// body return them.
+// body() with several numbers of threads, or on a GPU under several orders of a block's threads, which a real one draws
+// by itself. Results must be the same bits: let body return them.
 template <class Body>
 void for_each_order(Body&& body) {
-#if defined(LOCKSTEP_CUDA_EMULATION)
-    std::vector<std::vector<char>> first;
+    using Results = std::vector<std::vector<char>>;
+#if defined(LOCKSTEP_TEST_CPU)
+    for_each_backend([&] {
+        const int before = threads();
+        set_threads(1);
+        const Results first = body();
+        for (const int count : {2, 3, 5}) {
+            set_threads(count);
+            const Results results = body();
+            BOOST_CHECK_MESSAGE(results == first, count << " threads change the result");
+        }
+        set_threads(before);
+    });
+#elif defined(LOCKSTEP_CUDA_EMULATION)
+    Results first;
     for (const std::uint64_t seed : {0, 1, 2}) {
         emulation::set_seed(seed);
-        std::vector<std::vector<char>> results = body();
+        Results results = body();
         if (first.empty())
             first = std::move(results);
         else
@@ -199,9 +251,9 @@ void for_each_order(Body&& body) {
     }
     emulation::set_seed(0);
 #else
-    const std::vector<std::vector<char>> first = body(), second = body();
+    const Results first = body(), second = body();
     BOOST_CHECK_MESSAGE(first == second, "two runs differ");
 #endif
 }
 
-}  // namespace lockstep::cuda_tests
+}  // namespace lockstep::operation_tests

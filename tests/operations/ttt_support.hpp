@@ -1,4 +1,4 @@
-// Problems of the TTT operations, linear and mlp, as tensors on the GPU, and their comparison with the reference.
+// Problems of the TTT operations, linear and mlp, as tensors on the device, and their comparison with the reference.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/support.hpp"
+#include "operations/support.hpp"
 #include "reference/ttt_reference.hpp"
 
-namespace lockstep::cuda_tests {
+namespace lockstep::operation_tests {
 
 using reference::TttProblem;
 
@@ -69,7 +69,7 @@ inline TttProblem ttt_problem(const TttCase& c, Type type) {
 
 // The arrays of a problem, or their gradients in their places.
 struct TttTensors {
-    OnGpu q, k, v, step_size, token_scale, weight1, bias1, weight2, bias2, norm_weight, norm_bias;
+    OnDevice q, k, v, step_size, token_scale, weight1, bias1, weight2, bias2, norm_weight, norm_bias;
 
     explicit TttTensors(Type type, const TttProblem& p)
         : TttTensors(type, p, static_cast<std::int64_t>(p.batch * p.length), static_cast<std::int64_t>(p.heads),
@@ -137,15 +137,15 @@ inline TttResults run_ttt(const TttProblem& p, Type type, const Values& dy_value
                       &start.weight2, &start.bias2, &start.norm_weight, &start.norm_bias})
         x->assign(x->size(), static_cast<double>(before));
     TttTensors out(type, start);
-    OnGpu y(type, in.q.tensor().shape()), dy(type, in.q.tensor().shape(), dy_values);
-    OnGpu saved(Type::fp32, {backend().ttt_saved_count(shape)});
-    for (OnGpu* tensor : {&y, &saved, &out.q, &out.k, &out.v, &out.step_size}) tensor->poison();
+    OnDevice y(type, in.q.tensor().shape()), dy(type, in.q.tensor().shape(), dy_values);
+    OnDevice saved(Type::fp32, {backend().ttt_saved_count(shape)});
+    for (OnDevice* tensor : {&y, &saved, &out.q, &out.k, &out.v, &out.step_size}) tensor->poison();
     backend().ttt_forward(y, saved, in.q, in.k, in.v, in.step_size, in.token_scale, in.inner(p.mlp), {}, {}, shape);
     backend().ttt_backward(out.q, out.k, out.v, out.step_size, out.token_scale, out.inner(p.mlp), {}, dy, saved, in.q,
                            in.k, in.v, in.step_size, in.token_scale, in.inner(p.mlp), {}, {}, shape);
     TttResults results;
-    for (const OnGpu* tensor : {&y, &out.q, &out.k, &out.v, &out.step_size, &out.token_scale, &out.weight1, &out.bias1,
-                                &out.weight2, &out.bias2, &out.norm_weight, &out.norm_bias}) {
+    for (const OnDevice* tensor : {&y, &out.q, &out.k, &out.v, &out.step_size, &out.token_scale, &out.weight1,
+                                   &out.bias1, &out.weight2, &out.bias2, &out.norm_weight, &out.norm_bias}) {
         results.values.push_back(tensor->values());
         results.bytes.push_back(tensor->bytes());
     }
@@ -185,4 +185,4 @@ inline void compare_ttt(const TttCase& c, Type type) {
     }
 }
 
-}  // namespace lockstep::cuda_tests
+}  // namespace lockstep::operation_tests

@@ -1,26 +1,26 @@
-// TTT scans that begin from and end in given states, on the GPU, and their comparison with the reference.
+// TTT scans that begin from and end in given states, on the device, and their comparison with the reference.
 #pragma once
 
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "cuda/ttt_support.hpp"
+#include "operations/ttt_support.hpp"
 #include "reference/ttt_parts.hpp"
 
-namespace lockstep::cuda_tests {
+namespace lockstep::operation_tests {
 
 using reference::TttModels;
 using reference::TttScan;
 
-// Models of all sequences and heads on the GPU; one element each where there are none.
-struct TttModelsOnGpu {
-    OnGpu weight1, bias1, weight2, bias2;
+// Models of all sequences and heads on the device; one element each where there are none.
+struct TttModelsOnDevice {
+    OnDevice weight1, bias1, weight2, bias2;
     bool given;
 
-    TttModelsOnGpu(const TttProblem& p, const TttModels& models)
-        : TttModelsOnGpu(p, models, static_cast<std::int64_t>(p.batch), static_cast<std::int64_t>(p.heads),
-                         static_cast<std::int64_t>(p.width), static_cast<std::int64_t>(p.hidden())) {}
+    TttModelsOnDevice(const TttProblem& p, const TttModels& models)
+        : TttModelsOnDevice(p, models, static_cast<std::int64_t>(p.batch), static_cast<std::int64_t>(p.heads),
+                            static_cast<std::int64_t>(p.width), static_cast<std::int64_t>(p.hidden())) {}
     kernels::TttCarry carry(bool mlp) const {
         if (!given) return {};
         return {weight1, bias1, mlp ? weight2.tensor() : Tensor(), mlp ? bias2.tensor() : Tensor()};
@@ -30,12 +30,12 @@ struct TttModelsOnGpu {
         return {weight1.values(), bias1.values(), mlp ? weight2.values() : Values(), mlp ? bias2.values() : Values()};
     }
     void poison() {
-        for (OnGpu* tensor : {&weight1, &bias1, &weight2, &bias2}) tensor->poison();
+        for (OnDevice* tensor : {&weight1, &bias1, &weight2, &bias2}) tensor->poison();
     }
 
   private:
-    TttModelsOnGpu(const TttProblem& p, const TttModels& m, std::int64_t b, std::int64_t h, std::int64_t f,
-                   std::int64_t g)
+    TttModelsOnDevice(const TttProblem& p, const TttModels& m, std::int64_t b, std::int64_t h, std::int64_t f,
+                      std::int64_t g)
         : weight1(Type::fp32, m.empty() ? Shape{1} : Shape{b, h, f, g}, m.empty() ? Values(1) : m.weight1),
           bias1(Type::fp32, m.empty() ? Shape{1} : Shape{b, h, 1, g}, m.empty() ? Values(1) : m.bias1),
           weight2(Type::fp32, m.empty() || !p.mlp ? Shape{1} : Shape{b, h, g, f},
@@ -68,17 +68,17 @@ inline TttScan scan_ttt(const TttProblem& p, Type type, const Values& dy_values,
     for (Values* x : {&start.weight1, &start.bias1, &start.weight2, &start.bias2})
         x->assign(x->size(), p.initial.empty() ? 0 : left_alone);
     TttTensors out(type, start);
-    const TttModelsOnGpu initial(p, p.initial), dfinal(p, dfinal_values);
-    TttModelsOnGpu final_state(p, goes_on ? reference::ttt::zero_models(p) : TttModels()), dinitial(p, p.initial);
-    OnGpu y(type, in.q.tensor().shape()), saved(Type::fp32, {backend().ttt_saved_count(shape)});
-    for (OnGpu* tensor : {&y, &saved, &out.q, &out.k, &out.v, &out.step_size}) tensor->poison();
+    const TttModelsOnDevice initial(p, p.initial), dfinal(p, dfinal_values);
+    TttModelsOnDevice final_state(p, goes_on ? reference::ttt::zero_models(p) : TttModels()), dinitial(p, p.initial);
+    OnDevice y(type, in.q.tensor().shape()), saved(Type::fp32, {backend().ttt_saved_count(shape)});
+    for (OnDevice* tensor : {&y, &saved, &out.q, &out.k, &out.v, &out.step_size}) tensor->poison();
     final_state.poison();
     dinitial.poison();
     backend().ttt_forward(y, saved, in.q, in.k, in.v, in.step_size, in.token_scale, in.inner(p.mlp),
                           initial.carry(p.mlp), final_state.carry(p.mlp), shape);
     TttScan scan{y.values(), final_state.values(p.mlp), p};
     if (dy_values.empty()) return scan;
-    const OnGpu dy(type, in.q.tensor().shape(), dy_values);
+    const OnDevice dy(type, in.q.tensor().shape(), dy_values);
     backend().ttt_backward(out.q, out.k, out.v, out.step_size, out.token_scale, out.inner(p.mlp), dinitial.carry(p.mlp),
                            dy, saved, in.q, in.k, in.v, in.step_size, in.token_scale, in.inner(p.mlp),
                            initial.carry(p.mlp), dfinal.carry(p.mlp), shape);
@@ -169,4 +169,4 @@ inline std::vector<std::vector<char>> carried_bytes(const TttCase& c, Type type)
     return bytes;
 }
 
-}  // namespace lockstep::cuda_tests
+}  // namespace lockstep::operation_tests

@@ -1,11 +1,11 @@
-// LayerNorm over columns divided among ranks, on the GPU.
-#define BOOST_TEST_MODULE cuda_split_norm
+// LayerNorm over columns divided among ranks.
+#define BOOST_TEST_MODULE split_norm
 #include "reference/split_norm.hpp"
 
-#include "cuda/support.hpp"
+#include "operations/support.hpp"
 
 using namespace lockstep;
-using namespace lockstep::cuda_tests;
+using namespace lockstep::operation_tests;
 
 namespace {
 
@@ -30,7 +30,7 @@ Results check(const Case& c, Type type) {
     const Shape whole{c.rows, all_width}, rows{c.rows, c.width};
     const std::size_t count = u(element_count(whole)), terms = u(all_width), sum_terms = terms + u(c.rows);
     Values x = random_rounded(type, count, "x", 2), dy = random_rounded(type, count, "dy");
-    for (std::size_t i = 0; i < count; ++i) x[i] = OnGpu(type, {1}, {x[i] + 2.0 * (i % 3 == 0)}).values()[0];
+    for (std::size_t i = 0; i < count; ++i) x[i] = OnDevice(type, {1}, {x[i] + 2.0 * (i % 3 == 0)}).values()[0];
     const Values w = random_rounded(Type::fp32, terms, "weight"), b = random_rounded(Type::fp32, terms, "bias");
     const Values dw_before = random_rounded(Type::fp32, terms, "dweight");
     const Values db_before = random_rounded(Type::fp32, terms, "dbias");
@@ -43,7 +43,7 @@ Results check(const Case& c, Type type) {
     Results results;
 
     Values expected_moments;
-    OnGpu moments(Type::fp32, {c.parts, c.rows, 2});
+    OnDevice moments(Type::fp32, {c.parts, c.rows, 2});
     moments.poison();
     for (std::int64_t p = 0; p < c.parts; ++p) {
         backend().split_norm_moments(moments.tensor().slice(p, 1), Skewed(type, rows, c.skip, part(x, p)));
@@ -94,10 +94,10 @@ Results check(const Case& c, Type type) {
         results.push_back(dx.bytes());
     }
 
-    const OnGpu in(type, whole, x), gradient(type, whole, dy), weight(Type::fp32, {all_width}, w);
-    const OnGpu bias(Type::fp32, {all_width}, b), dweight(Type::fp32, {all_width}, dw_before);
-    const OnGpu dbias(Type::fp32, {all_width}, db_before), dx(type, whole, Values(count)), y(type, whole);
-    const OnGpu whole_mean(Type::fp32, {c.rows}), whole_inverse(Type::fp32, {c.rows});
+    const OnDevice in(type, whole, x), gradient(type, whole, dy), weight(Type::fp32, {all_width}, w);
+    const OnDevice bias(Type::fp32, {all_width}, b), dweight(Type::fp32, {all_width}, dw_before);
+    const OnDevice dbias(Type::fp32, {all_width}, db_before), dx(type, whole, Values(count)), y(type, whole);
+    const OnDevice whole_mean(Type::fp32, {c.rows}), whole_inverse(Type::fp32, {c.rows});
     backend().layer_norm_forward(y, whole_mean, whole_inverse, in, {}, weight, bias, epsilon);
     backend().layer_norm_backward(dx, dweight, dbias, gradient, in, weight, whole_mean, whole_inverse);
     check_close(mean.values(), whole_mean.values(), Type::fp32, terms, what + " mean of all");
@@ -127,10 +127,12 @@ BOOST_AUTO_TEST_CASE(the_parts_together_are_layer_norm) {
 }
 
 BOOST_AUTO_TEST_CASE(wide_rows) {
-    for (const std::int64_t width : {1025, 2048, 2056, 4104, 8200}) {
-        check({2, 3, width}, Type::bf16);
-        check({1, 2, width}, Type::fp32);
-    }
+    for_each_backend([] {
+        for (const std::int64_t width : {1025, 2048, 2056, 4104, 8200}) {
+            check({2, 3, width}, Type::bf16);
+            check({1, 2, width}, Type::fp32);
+        }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(rows_need_no_alignment) {
@@ -141,9 +143,11 @@ BOOST_AUTO_TEST_CASE(rows_need_no_alignment) {
 
 // More rows than all blocks take at once.
 BOOST_AUTO_TEST_CASE(blocks_go_on_to_their_next_rows) {
-    check({2, 2200, 8}, Type::bf16);
-    check({1, 301, 9}, Type::fp32);
-    check({1, 301, 1032}, Type::bf16);
+    for_each_backend([] {
+        check({2, 2200, 8}, Type::bf16);
+        check({1, 301, 9}, Type::fp32);
+        check({1, 301, 1032}, Type::bf16);
+    });
 }
 
 BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_matter) {
@@ -152,17 +156,19 @@ BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_matter) {
 }
 
 BOOST_AUTO_TEST_CASE(a_large_mean_does_not_spoil_the_variance) {
-    for (const std::int64_t width : {128, 129}) {
-        const std::size_t terms = u(2 * width);
-        Values x = random_rounded(Type::fp32, terms, "x");
-        for (double& value : x) value = static_cast<double>(static_cast<float>(value + 1000));
-        const OnGpu in(Type::fp32, {2, width}, x), moments(Type::fp32, {2, 1, 2});
-        const OnGpu mean(Type::fp32, {1}), inverse(Type::fp32, {1});
-        for (const std::int64_t p : {0, 1})
-            backend().split_norm_moments(moments.tensor().slice(p, 1), in.tensor().slice(p, 1));
-        backend().split_norm_statistics(mean, inverse, moments, width, epsilon);
-        const auto expected = reference::split_norm_statistics(reference::split_norm_moments(x, terms), 1, terms,
-                                                               static_cast<double>(epsilon));
-        BOOST_TEST(std::abs(inverse.values()[0] / expected.inverse[0] - 1) < 1e-5);
-    }
+    for_each_backend([] {
+        for (const std::int64_t width : {128, 129}) {
+            const std::size_t terms = u(2 * width);
+            Values x = random_rounded(Type::fp32, terms, "x");
+            for (double& value : x) value = static_cast<double>(static_cast<float>(value + 1000));
+            const OnDevice in(Type::fp32, {2, width}, x), moments(Type::fp32, {2, 1, 2});
+            const OnDevice mean(Type::fp32, {1}), inverse(Type::fp32, {1});
+            for (const std::int64_t p : {0, 1})
+                backend().split_norm_moments(moments.tensor().slice(p, 1), in.tensor().slice(p, 1));
+            backend().split_norm_statistics(mean, inverse, moments, width, epsilon);
+            const auto expected = reference::split_norm_statistics(reference::split_norm_moments(x, terms), 1, terms,
+                                                                   static_cast<double>(epsilon));
+            BOOST_TEST(std::abs(inverse.values()[0] / expected.inverse[0] - 1) < 1e-5);
+        }
+    });
 }

@@ -1,8 +1,8 @@
 #define BOOST_TEST_MODULE ttt_linear
-#include "cuda/ttt_carry.hpp"
+#include "operations/ttt_carry.hpp"
 
 using namespace lockstep;
-using namespace lockstep::cuda_tests;
+using namespace lockstep::operation_tests;
 
 // Widths that are built, that are padded, and whose rows are not aligned; mini-batches of 16, less, and short last
 // ones.
@@ -76,14 +76,16 @@ BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_change_a_bit) {
 }
 
 BOOST_AUTO_TEST_CASE(what_is_not_a_number_stays_visible) {
-    for (Values TttProblem::*member : {&TttProblem::q, &TttProblem::k, &TttProblem::v, &TttProblem::step_size}) {
-        TttProblem p = ttt_problem({false, 1, 40, 1, 16, 16}, Type::bf16);
-        (p.*member)[(p.*member).size() / 40 * 18] = std::numeric_limits<double>::quiet_NaN();  // token 18
-        const TttResults results = run_ttt(p, Type::bf16, random_rounded(Type::bf16, p.q.size(), "dy"));
-        const auto is_nan_at = [&](std::size_t token) { return std::isnan(results.values[0][token * 16 + 3]); };
-        BOOST_TEST(!is_nan_at(15));  // the mini-batch before it
-        BOOST_TEST(is_nan_at(18));
-        if (member != &TttProblem::q) BOOST_TEST(is_nan_at(39));
-        BOOST_TEST(std::isnan(results.values[6][0]));
-    }
+    for_each_type([](Type type) {
+        for (Values TttProblem::*member : {&TttProblem::q, &TttProblem::k, &TttProblem::v, &TttProblem::step_size}) {
+            TttProblem p = ttt_problem({false, 1, 40, 1, 16, 16}, type);
+            (p.*member)[(p.*member).size() / 40 * 18] = std::numeric_limits<double>::quiet_NaN();  // token 18
+            const TttResults results = run_ttt(p, type, random_rounded(type, p.q.size(), "dy"));
+            const auto is_nan_at = [&](std::size_t token) { return std::isnan(results.values[0][token * 16 + 3]); };
+            BOOST_TEST(!is_nan_at(15));  // the mini-batch before it
+            BOOST_TEST(is_nan_at(18));
+            if (member != &TttProblem::q) BOOST_TEST(is_nan_at(39));
+            BOOST_TEST(std::isnan(results.values[6][0]));
+        }
+    });
 }

@@ -1,0 +1,67 @@
+// Training in bf16 on the CPU takes the course that fp32 takes.
+#define BOOST_TEST_MODULE precision
+#include <boost/test/data/monomorphic.hpp>
+#include <boost/test/data/test_case.hpp>
+
+#include "end_to_end/command.hpp"
+
+using namespace lockstep::tests;
+namespace data = boost::unit_test::data;
+
+namespace {
+
+// The loss of single steps depends on what their sequences say; the mean of twenty says how far the model is.
+double mean_loss(const std::map<int, double>& losses, int last) {
+    double sum = 0;
+    for (int step = last - 19; step <= last; ++step) sum += losses.at(step);
+    return sum / 20;
+}
+
+// This repository's own text, in one file.
+std::string own_text() {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(LOCKSTEP_SOURCE_DIR) / "docs"))
+        if (entry.path().extension() == ".md") files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
+    std::string text;
+    for (const auto& file : files) text += read_file(file);
+    BOOST_TEST_REQUIRE(text.size() > 100000u);
+    return text;
+}
+
+const std::string gpt2 =
+    "--set model.mixer=attention --set model.norm=layer --set model.mlp=gelu --set model.position=learned "
+    "--set model.bias=all ";
+const std::string ttt_linear = "--set model.mixer=ttt-linear ";
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(bf16_training)
+
+BOOST_DATA_TEST_CASE(losses_stay_within_a_percent_of_those_in_fp32, data::make({gpt2, ttt_linear}), model) {
+    const Workplace place;
+    write_file(place.path() / "own.txt", own_text());
+    std::map<std::string, std::map<int, double>> losses;
+    for (const std::string compute : {"fp32", "bf16"}) {
+        const Result result =
+            run("train run.toml --device cpu --set 'data.train=[\"own.txt\"]' --set data.validation=0.01 "
+                "--set model.context=64 --set batch.global=8 --set batch.micro=8 --set schedule.steps=300 "
+                "--set schedule.warmup=20 --set schedule.peak_lr=3e-3 --set checkpoint.every=300 --set run.name=" +
+                    compute + " --set precision.compute=" + compute + " " + model,
+                place.path(), 0, "LOCKSTEP_CPU_BF16=1");
+        check_exit(result, 0);
+        losses[compute] = numbers_of(place.path(), "loss", compute);
+        BOOST_TEST_REQUIRE(losses[compute].size() == 300u);
+        BOOST_TEST_MESSAGE(model << compute << ": " << result.seconds << " s");
+    }
+    const auto &exact = losses["fp32"], &rounded = losses["bf16"];
+    BOOST_TEST(mean_loss(exact, 300) < 0.7 * mean_loss(exact, 20));  // it learns
+    BOOST_TEST((exact != rounded), "bf16 was not computed in bf16");
+    for (const int step : {50, 100, 200, 300}) {
+        const double expected = mean_loss(exact, step), actual = mean_loss(rounded, step);
+        BOOST_TEST_MESSAGE(model << "step " << step << ": " << expected << " in fp32, " << actual << " in bf16");
+        BOOST_TEST(std::abs(actual - expected) <= 0.01 * expected, "step " << step);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
