@@ -10,26 +10,39 @@
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-static inline float exponential(float x) {
-    // exp(x) = 2^n exp(r), |r| <= ln(2)/2. Adding 1.5·2^23 rounds to an integer, which then stands in the low bits.
-    const float shifted = x * 1.44269504088896341f + 12582912.0f;
-    const float n = shifted - 12582912.0f;
-    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+// exp(r) for |r| <= ln(2)/2.
+static inline float exponential_polynomial(float r) {
     float p = 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
+    return p * (r * r) + r + 1.0f;
+}
+
+static inline float exponential(float x) {
+    // exp(x) = 2^n exp(r), |r| <= ln(2)/2. Adding 1.5·2^23 rounds to an integer, which then stands in the low bits.
+    const float shifted = x * 1.44269504088896341f + 12582912.0f;
+    const float n = shifted - 12582912.0f;
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     // 2^n in two factors, since n may be 128, whose power of two is no fp32 number.
     const std::uint32_t exponent = __builtin_bit_cast(std::uint32_t, shifted) - 0x4b400000u;
     const std::uint32_t half = static_cast<std::uint32_t>(static_cast<std::int32_t>(exponent) >> 1);
     const float first = __builtin_bit_cast(float, (half + 127u) << 23);
     const float second = __builtin_bit_cast(float, (exponent - half + 127u) << 23);
     // Outside of the range the above is of no meaning, but does no harm: cheaper than bounding x first.
-    const float y = x < -87.3f ? 0.0f : p * first * second;
+    const float y = x < -87.3f ? 0.0f : exponential_polynomial(r) * first * second;
     return x > 88.73f ? __builtin_inff() : y;
+}
+
+// The same for |x| <= 87.3, where neither end of the range and no second factor need care.
+static inline float bounded_exponential(float x) {
+    const float shifted = x * 1.44269504088896341f + 12582912.0f;
+    const float n = shifted - 12582912.0f;
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    const std::uint32_t exponent = __builtin_bit_cast(std::uint32_t, shifted) - (0x4b400000u - 127u);
+    return exponential_polynomial(r) * __builtin_bit_cast(float, exponent << 23);
 }
 
 static inline float sigmoid(float x) {
@@ -60,22 +73,25 @@ static inline GeluTerms gelu_terms(float x) {
     bounded = bounded > 10.0f ? 10.0f : bounded;
     const float square = bounded * bounded;
     const float w = bounded * (1.5957691216057308f + 0.071354816272600252f * square);
-    const float e = exponential(-w);
+    const float e = bounded_exponential(-w);
     const float s = 1.0f / (1.0f + e);
     return {bounded, s, e * s * s, 1.5957691216057308f + 0.21406444881780076f * square};
 }
-static inline float gelu(float x) {
-    const GeluTerms t = gelu_terms(x);
+static inline float gelu(float x, const GeluTerms& t) {
     return (x < -10.0f ? -10.0f : x) * t.s;
 }
-static inline float gelu_derivative(float x) {
-    const GeluTerms t = gelu_terms(x);
+static inline float gelu_derivative(const GeluTerms& t) {
     return t.s + t.x * (t.slope * t.w1);
 }
-static inline float gelu_second_derivative(float x) {
-    const GeluTerms t = gelu_terms(x);
+static inline float gelu_second_derivative(const GeluTerms& t) {
     const float w2 = 0.42812889763560152f * t.x;  // d²w/dx²
     return t.slope * (2.0f * t.w1 + t.x * (w2 + (1.0f - 2.0f * t.s) * (t.w1 * t.w1)));
+}
+static inline float gelu(float x) {
+    return gelu(x, gelu_terms(x));
+}
+static inline float gelu_derivative(float x) {
+    return gelu_derivative(gelu_terms(x));
 }
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

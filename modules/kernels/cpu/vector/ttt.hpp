@@ -15,6 +15,7 @@ constexpr std::int64_t ttt_block = 16;
 constexpr std::int64_t ttt_group = 8;  // mini-batches between two saved states
 
 struct TttGeometry {
+    static constexpr bool fixed = false;  // sizes that are known when compiling have types of their own
     bool mlp;
     std::int64_t length, mini_batch, heads;
     std::int64_t width, hidden;                              // f and g
