@@ -30,7 +30,9 @@ template <>
 inline bf16 from_float<bf16>(float value) {
     const std::uint32_t word = __builtin_bit_cast(std::uint32_t, value);
     const std::uint32_t rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
-    return {static_cast<std::uint16_t>(value != value ? 0x7fffu : rounded)};  // a NaN as base/float16.hpp gives
+    // A NaN as base/float16.hpp gives. Asked of the bits, or compilers mix the question into what computed the value.
+    const bool not_a_number = (word & 0x7fffffffu) > 0x7f800000u;
+    return {static_cast<std::uint16_t>(not_a_number ? 0x7fffu : rounded)};
 }
 
 }  // namespace LOCKSTEP_ISA
