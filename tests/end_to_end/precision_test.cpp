@@ -41,12 +41,13 @@ BOOST_AUTO_TEST_SUITE(bf16_training)
 BOOST_DATA_TEST_CASE(losses_stay_within_a_percent_of_those_in_fp32, data::make({gpt2, ttt_linear}), model) {
     const Workplace place;
     write_file(place.path() / "own.txt", own_text());
+    // With 32 sequences a step; with 8 the steps are so noisy that rounding alone moves the course by a percent.
     std::map<std::string, std::map<int, double>> losses;
     for (const std::string compute : {"fp32", "bf16"}) {
         const Result result =
             run("train run.toml --device cpu --set 'data.train=[\"own.txt\"]' --set data.validation=0.01 "
-                "--set model.context=64 --set batch.global=8 --set batch.micro=8 --set schedule.steps=300 "
-                "--set schedule.warmup=20 --set schedule.peak_lr=3e-3 --set checkpoint.every=300 --set run.name=" +
+                "--set model.context=64 --set batch.global=32 --set batch.micro=8 --set schedule.steps=300 "
+                "--set schedule.warmup=20 --set schedule.peak_lr=1e-3 --set checkpoint.every=300 --set run.name=" +
                     compute + " --set precision.compute=" + compute + " " + model,
                 place.path(), 0, "LOCKSTEP_CPU_BF16=1");
         check_exit(result, 0);

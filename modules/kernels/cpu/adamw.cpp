@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/element.hpp"
@@ -72,6 +73,9 @@ void CpuBackend::adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor
                                                    v + begin, decay ? decaying : plain, end - begin);
                 begin = end;
             }
+            // The vector code writes only what needs rounding.
+            if constexpr (std::is_same_v<T, float>)
+                if (rounded != nullptr) std::copy(p + first, p + last, rounded + first);
         });
     });
 }

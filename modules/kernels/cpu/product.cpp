@@ -109,7 +109,13 @@ void CpuBackend::multiply(Tensor c, Tensor a, bool transpose_a, Tensor b, bool t
     if (m == 0 || n == 0) return;
     if (k == 0) {
         if (!accumulate) fill(c, 0.0f);
-        if (!bias.empty()) add_bias(c, bias);
+        if (bias.empty()) return;
+        Tensor added = bias;
+        if (bias.type() != Type::fp32 && bias.type() != c.type()) {
+            added = Tensor(scratch_->shared(n), Type::fp32, bias.shape());
+            copy(added, bias);
+        }
+        add_bias(c, added);
         return;
     }
     if (a.type() == Type::bf16 && !products_->takes_bf16()) {
