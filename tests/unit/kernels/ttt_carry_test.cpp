@@ -10,8 +10,9 @@ using namespace lockstep::kernel_tests;
 BOOST_AUTO_TEST_CASE(scans_begin_from_and_end_in_given_states) {
     const auto backend = make_cpu_backend();
     for (const bool mlp : {false, true})
-        for (const TttCase& c : {TttCase{mlp, 3, 32, 2, 20, 16}, TttCase{mlp, 2, 160, 1, 7, 16},
-                                 TttCase{mlp, 2, 15, 3, 33, 5}, TttCase{mlp, 1, 3, 2, 6, 1}})
+        for (const TttCase& c :
+             {TttCase{mlp, 3, 32, 2, 20, 16}, TttCase{mlp, 2, 160, 1, 7, 16}, TttCase{mlp, 2, 15, 3, 33, 5},
+              TttCase{mlp, 1, 3, 2, 6, 1}, TttCase{mlp, 2, 144, 2, 64, 16}})
             BOOST_TEST_CONTEXT(c.text()) {
                 TttProblem p = problem_of(c);
                 const Values dy = random_values("dy", p.q.size(), 0, 1);
