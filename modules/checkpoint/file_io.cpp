@@ -165,8 +165,11 @@ bool OpenFile::is_cached(std::uint64_t offset) const {
 }
 
 void OpenFile::forget_cached(std::uint64_t offset, std::uint64_t bytes) const {
+    // Whole pages: the system keeps those of which a part is meant.
+    const std::uint64_t page = page_bytes(), first = offset / page * page,
+                        last = (offset + bytes + page - 1) / page * page;
     static_cast<void>(
-        ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_DONTNEED));
+        ::posix_fadvise(descriptor_, static_cast<off_t>(first), static_cast<off_t>(last - first), POSIX_FADV_DONTNEED));
 }
 
 void OpenFile::close() {
