@@ -101,6 +101,7 @@ void Share::end_writing() {
 
 // What went past the page cache comes back from the disk at once.
 void Share::read_back_behind() {
+    const AlignedMemory read = allocate_aligned(blocks_.empty() ? 0 : layout_.block_bytes, huge_page);
     for (std::size_t i = 0; i < blocks_.size() && !stopped_; ++i) {
         {
             std::unique_lock<std::mutex> guard(lock_);
@@ -109,9 +110,8 @@ void Share::read_back_behind() {
             if (!directly_[i]) continue;
         }
         cluster::flight_recorder().beat();
-        const bool read = file_.read_directly(snapshot_.block(i), blocks_[i].bytes, offset_of(layout_, blocks_[i]));
-        if (read) {
-            check_block(path_, layout_, blocks_[i], snapshot_.block(i), checksums_[i]);
+        if (file_.read_directly(read.get(), blocks_[i].bytes, offset_of(layout_, blocks_[i]))) {
+            check_block(path_, layout_, blocks_[i], read.get(), checksums_[i]);
             continue;
         }
         const std::lock_guard<std::mutex> guard(lock_);

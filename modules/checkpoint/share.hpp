@@ -54,7 +54,7 @@ class Share {
     std::string path_;
     Layout layout_;
     std::vector<Block> blocks_;
-    Snapshot snapshot_;  // a block is read back into the memory that it was written from
+    Snapshot snapshot_;
     OpenFile file_;
     std::vector<std::uint64_t> checksums_;  // of each block
 

@@ -7,14 +7,19 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// Memory that is taken anew costs a fault a page, which would be a third of the time that training stands still.
-constexpr std::size_t huge_page = std::size_t{2} << 20;
-
 std::size_t round_up(std::size_t bytes, std::size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
 
 }  // namespace
+
+AlignedMemory allocate_aligned(std::size_t bytes, std::size_t alignment) {
+    if (bytes == 0) return {};
+    AlignedMemory memory(static_cast<float*>(std::aligned_alloc(alignment, round_up(bytes, alignment))));
+    if (!memory) throw std::bad_alloc();
+    if (alignment == huge_page) static_cast<void>(::madvise(memory.get(), round_up(bytes, alignment), MADV_HUGEPAGE));
+    return memory;
+}
 
 Snapshot::Snapshot(const std::vector<Block>& blocks) {
     std::size_t bytes = 0;
@@ -22,12 +27,7 @@ Snapshot::Snapshot(const std::vector<Block>& blocks) {
         starts_.push_back(bytes / sizeof(float));
         bytes += round_up(block.bytes, direct_alignment);
     }
-    if (bytes == 0) return;
-    const std::size_t alignment = bytes < huge_page ? direct_alignment : huge_page;
-    memory_.reset(static_cast<float*>(std::aligned_alloc(alignment, round_up(bytes, alignment))));
-    if (!memory_) throw std::bad_alloc();
-    if (alignment == huge_page)
-        static_cast<void>(::madvise(memory_.get(), bytes / huge_page * huge_page, MADV_HUGEPAGE));  // a hint
+    memory_ = allocate_aligned(bytes, direct_alignment);
 }
 
 }  // namespace lockstep::checkpoint

@@ -10,6 +10,14 @@
 
 namespace lockstep::checkpoint {
 
+struct FreeAligned {
+    void operator()(float* memory) const { std::free(memory); }
+};
+using AlignedMemory = std::unique_ptr<float[], FreeAligned>;
+constexpr std::size_t huge_page = std::size_t{2} << 20;
+// Not filled; null for no bytes. Aligned to a huge page it asks for huge pages. std::bad_alloc where there is no room.
+AlignedMemory allocate_aligned(std::size_t bytes, std::size_t alignment);
+
 // The blocks one behind another, each from an address that can be written past the page cache.
 class Snapshot {
   public:
@@ -18,10 +26,7 @@ class Snapshot {
     float* block(std::size_t number) const { return memory_.get() + starts_[number]; }
 
   private:
-    struct Free {
-        void operator()(float* memory) const { std::free(memory); }
-    };
-    std::unique_ptr<float[], Free> memory_;
+    AlignedMemory memory_;
     std::vector<std::size_t> starts_;  // of each block, in elements
 };
 
