@@ -76,6 +76,13 @@ class Writer {
     bool commit();
     // Collective: begin (where not yet begun), wait, commit.
     bool write_now(const Contents& contents, const std::vector<Entry>& entries);
+    // Of the last checkpoint committed, as this rank saw it.
+    struct Cost {
+        std::uint64_t bytes = 0;   // of the file
+        double seconds = 0;        // writing, reading back, committing; without what the caller did in between
+        double still_seconds = 0;  // of these, within the calls
+    };
+    const Cost& cost() const;
     // Collective: waits for one under way and commits it. Whether the last one begun was committed; true when none was.
     bool finish();
 

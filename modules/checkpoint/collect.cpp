@@ -22,12 +22,6 @@ Collector::Collector(const Layout& layout, const std::vector<Spread>& spreads, c
       rank_(communicator.rank()),
       rounds_(layout, communicator.size(), elements),
       share_(share_of_blocks(layout, rank_, communicator.size())) {
-    std::int64_t start = 0;
-    for (const Block& block : share_) {
-        starts_.push_back(start);
-        start += static_cast<std::int64_t>(block.bytes / sizeof(float));
-    }
-    starts_.push_back(start);
     for (const Spread& spread : spreads_) {
         bool any = false;
         for (const Held& held : spread)
@@ -42,7 +36,7 @@ std::vector<Segment> Collector::sources_of(const Span& span, int owner) const {
 
 float* Collector::place_of(const Span& span) const {
     const auto first_of_block = static_cast<std::int64_t>(share_[span.block].first / sizeof(float));
-    return collected_ + starts_[span.block] + span.first - first_of_block;
+    return collected_->block(span.block) + span.first - first_of_block;
 }
 
 void Collector::check_cover() {
@@ -185,12 +179,12 @@ void Collector::finish_receives() {
     traffic_ = {};
 }
 
-std::optional<cluster::Failure> Collector::collect(std::unique_ptr<float[]>& blocks) {
+std::optional<cluster::Failure> Collector::collect(Snapshot& blocks) {
     using cluster::agree;
     using cluster::caught;
     auto failure = agree(caught([&] {
-                             blocks = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(starts_.back()));
-                             collected_ = blocks.get();
+                             blocks = Snapshot(share_);
+                             collected_ = &blocks;
                              copy_own();
                          }),
                          communicator_);

@@ -1,6 +1,7 @@
 #include "checkpoint/file_io.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/fault.hpp"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -26,6 +28,21 @@ int open_file(const std::string& path, int flags) {
     return descriptor;
 }
 
+std::uint64_t page_bytes() {
+    return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// To whole pages, so that nobody has a part of one in the page cache.
+bool is_aligned(const void* data, std::uint64_t bytes, std::uint64_t offset) {
+    const std::uint64_t all = reinterpret_cast<std::uintptr_t>(data) | bytes | offset;
+    return all % direct_alignment == 0 && all % page_bytes() == 0;
+}
+
+// In the words of a file system that wants another alignment, or cannot go past the page cache at all.
+bool is_refusal(int error) {
+    return error == EINVAL || error == EOPNOTSUPP;
+}
+
 }  // namespace
 
 OpenFile OpenFile::for_reading(const std::string& path) {
@@ -33,7 +50,10 @@ OpenFile OpenFile::for_reading(const std::string& path) {
 }
 // Read as well: some file systems read the rest of a page before a part of it is written.
 OpenFile OpenFile::for_writing(const std::string& path) {
-    return {open_file(path, O_RDWR), path};
+    OpenFile file(open_file(path, O_RDWR), path);
+    do file.direct_ = ::open(path.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);  // refused by some file systems
+    while (file.direct_ < 0 && errno == EINTR);
+    return file;
 }
 OpenFile OpenFile::create(const std::string& path) {
     return {open_file(path, O_RDWR | O_CREAT | O_TRUNC), path};
@@ -41,11 +61,13 @@ OpenFile OpenFile::create(const std::string& path) {
 
 OpenFile& OpenFile::operator=(OpenFile&& other) noexcept {
     std::swap(descriptor_, other.descriptor_);
+    std::swap(direct_, other.direct_);
     std::swap(path_, other.path_);
     return *this;
 }
 
 OpenFile::~OpenFile() {
+    if (direct_ >= 0) ::close(direct_);
     if (descriptor_ >= 0) ::close(descriptor_);
 }
 
@@ -74,6 +96,38 @@ void OpenFile::write(const void* data, std::uint64_t bytes, std::uint64_t offset
     }
 }
 
+bool OpenFile::read_directly(void* data, std::uint64_t bytes, std::uint64_t offset) const {
+    if (direct_ < 0 || !is_aligned(data, bytes, offset) || is_cached(offset)) return false;
+    auto* to = static_cast<char*>(data);
+    while (bytes > 0) {
+        const ssize_t got = ::pread(direct_, to, std::min(bytes, largest_piece), static_cast<off_t>(offset));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && is_refusal(errno)) return false;
+        if (got < 0) throw fault_error("{} cannot be read at byte {}: {}", path_, offset, system_error_text());
+        if (got == 0) throw damaged_error("{} is cut short: it ends at byte {} or before", path_, offset);
+        to += got;
+        offset += static_cast<std::uint64_t>(got);
+        bytes -= static_cast<std::uint64_t>(got);
+    }
+    return true;
+}
+
+bool OpenFile::write_directly(const void* data, std::uint64_t bytes, std::uint64_t offset) const {
+    if (direct_ < 0 || !is_aligned(data, bytes, offset)) return false;
+    const std::uint64_t start = offset;
+    const auto* from = static_cast<const char*>(data);
+    while (bytes > 0) {
+        const ssize_t put = ::pwrite(direct_, from, std::min(bytes, largest_piece), static_cast<off_t>(offset));
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0 && is_refusal(errno)) return false;
+        if (put <= 0) throw fault_error("{} cannot be written at byte {}: {}", path_, offset, system_error_text());
+        from += put;
+        offset += static_cast<std::uint64_t>(put);
+        bytes -= static_cast<std::uint64_t>(put);
+    }
+    return !is_cached(start);
+}
+
 void OpenFile::reserve(std::uint64_t bytes) const {
     if (bytes == 0) return;
     int result;
@@ -99,12 +153,28 @@ void OpenFile::sync() const {
     if (::fsync(descriptor_) != 0) throw fault_error("{} cannot be synced: {}", path_, system_error_text());
 }
 
+// Some file systems take O_DIRECT and use the page cache all the same.
+bool OpenFile::is_cached(std::uint64_t offset) const {
+    const std::uint64_t page = page_bytes();
+    void* mapped = ::mmap(nullptr, page, PROT_READ, MAP_SHARED, descriptor_, static_cast<off_t>(offset / page * page));
+    if (mapped == MAP_FAILED) return true;
+    unsigned char resident = 1;
+    const bool known = ::mincore(mapped, page, &resident) == 0;
+    ::munmap(mapped, page);
+    return !known || (resident & 1) != 0;
+}
+
 void OpenFile::forget_cached(std::uint64_t offset, std::uint64_t bytes) const {
+    // Whole pages: the system keeps those of which a part is meant.
+    const std::uint64_t page = page_bytes(), first = offset / page * page,
+                        last = (offset + bytes + page - 1) / page * page;
     static_cast<void>(
-        ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_DONTNEED));
+        ::posix_fadvise(descriptor_, static_cast<off_t>(first), static_cast<off_t>(last - first), POSIX_FADV_DONTNEED));
 }
 
 void OpenFile::close() {
+    if (direct_ >= 0 && ::close(std::exchange(direct_, -1)) != 0 && errno != EINTR)
+        throw fault_error("{} cannot be closed: {}", path_, system_error_text());
     if (descriptor_ >= 0 && ::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR)
         throw fault_error("{} cannot be closed: {}", path_, system_error_text());
 }
@@ -127,6 +197,12 @@ void sync_folder(const std::string& folder) {
 void rename_file(const std::string& from, const std::string& to) {
     if (std::rename(from.c_str(), to.c_str()) != 0)
         throw fault_error("{} cannot be renamed to {}: {}", from, to, system_error_text());
+}
+
+void fail_if_injected(std::string_view point, const std::string& path) {
+    if (fault::at(point) != "enospc") return;
+    errno = ENOSPC;
+    throw fault_error("{} cannot be written: {}", path, system_error_text());
 }
 
 }  // namespace lockstep::checkpoint

@@ -160,16 +160,21 @@ std::uint64_t checksum_offset_of(const Layout& layout, const Block& block) {
     return layout.places[block.place].checksums_offset + block.index * sizeof(std::uint64_t);
 }
 
+void check_block(const std::string& file_path, const Layout& layout, const Block& block, const void* data,
+                 std::uint64_t checksum) {
+    const std::uint64_t found = hash64(data, block.bytes);
+    if (found != checksum)
+        throw damaged_error("{} is damaged: /{}, bytes {} to {}, have checksum {} where {} is stored", file_path,
+                            layout.places[block.place].path, block.first, block.first + block.bytes, hash_text(found),
+                            hash_text(checksum));
+}
+
 void read_block(const OpenFile& file, const std::string& file_path, const Layout& layout, const Block& block,
                 void* data) {
     file.read(data, block.bytes, offset_of(layout, block));
-    std::uint64_t expected = 0;
-    file.read(&expected, sizeof expected, checksum_offset_of(layout, block));
-    const std::uint64_t found = hash64(data, block.bytes);
-    if (found != expected)
-        throw damaged_error("{} is damaged: /{}, bytes {} to {}, have checksum {} where {} is stored", file_path,
-                            layout.places[block.place].path, block.first, block.first + block.bytes, hash_text(found),
-                            hash_text(expected));
+    std::uint64_t checksum = 0;
+    file.read(&checksum, sizeof checksum, checksum_offset_of(layout, block));
+    check_block(file_path, layout, block, data, checksum);
 }
 
 Layout write_header(const std::string& path, const Contents& contents, const std::vector<TensorInfo>& tensors) {

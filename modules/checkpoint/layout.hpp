@@ -39,6 +39,9 @@ std::vector<Block> share_of_blocks(const Layout& layout, int rank, int ranks);
 
 std::uint64_t offset_of(const Layout& layout, const Block& block);
 std::uint64_t checksum_offset_of(const Layout& layout, const Block& block);
+// Throws a damaged error that names the tensor where the block's bytes do not have this checksum.
+void check_block(const std::string& file_path, const Layout& layout, const Block& block, const void* data,
+                 std::uint64_t checksum);
 // Reads the block into `data` and its checksum from the file; throws a damaged error that names the tensor if they
 // differ.
 void read_block(const OpenFile& file, const std::string& file_path, const Layout& layout, const Block& block,

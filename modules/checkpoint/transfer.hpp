@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/layout.hpp"
+#include "checkpoint/snapshot.hpp"
 #include "checkpoint/spread.hpp"
 #include "cluster/agree.hpp"
 #include "cluster/communicator.hpp"
@@ -46,8 +47,8 @@ class Collector {
               cluster::Communicator& communicator, std::int64_t elements);
     // Throws a fault error when no rank holds some element of this rank's share.
     void check_cover();
-    // Collective, after check_cover() of every rank: this rank's blocks one behind another, in `blocks`.
-    std::optional<cluster::Failure> collect(std::unique_ptr<float[]>& blocks);
+    // Collective, after check_cover() of every rank: this rank's blocks, in `blocks`.
+    std::optional<cluster::Failure> collect(Snapshot& blocks);
 
   private:
     std::vector<Segment> sources_of(const Span& span, int owner) const;
@@ -67,10 +68,9 @@ class Collector {
     const int rank_;
     Rounds rounds_;
     std::vector<Block> share_;
-    std::vector<std::int64_t> starts_;  // of each block among the collected, in elements
-    std::vector<bool> holds_;           // each place: whether this rank has any of it
-    int foreign_rounds_ = 0;            // up to the last in which this rank gets anything from another
-    float* collected_ = nullptr;
+    std::vector<bool> holds_;  // each place: whether this rank has any of it
+    int foreign_rounds_ = 0;   // up to the last in which this rank gets anything from another
+    const Snapshot* collected_ = nullptr;
     Traffic traffic_;
     struct Scattered {
         const float* from;

@@ -316,13 +316,21 @@ bool Trainer::save(std::int64_t step, bool wait) {
     last_save_ = seconds_now();
     if (!wait) return writer_->begin(contents(step), entries());
     const bool saved = writer_->write_now(contents(step), entries());
-    if (saved) log::info("checkpoint {}/{}", checkpoint_folder_, checkpoint::file_name(step));
+    if (saved) say_checkpoint(step);
     return saved;
 }
 
 void Trainer::commit_checkpoint() {
     const trace::Scope timed(*tracer_, regions_.checkpoint);
-    if (writer_->commit()) log::info("checkpoint {}/{}", checkpoint_folder_, checkpoint::file_name(saved_step_));
+    if (writer_->commit()) say_checkpoint(saved_step_);
+}
+
+void Trainer::say_checkpoint(std::int64_t step) const {
+    const checkpoint::Writer::Cost& cost = writer_->cost();
+    const auto bytes = static_cast<double>(cost.bytes);
+    log::info("checkpoint {}/{}: {} in {}, {}; training stood still for {}", checkpoint_folder_,
+              checkpoint::file_name(step), human_bytes(bytes), human_seconds(cost.seconds),
+              human_rate(bytes / std::max(cost.seconds, 1e-9), "B"), human_seconds(cost.still_seconds));
 }
 
 // Ranks that hold the same parameters must hold the same numbers; moments too, where each has them all.

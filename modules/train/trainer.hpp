@@ -107,6 +107,7 @@ class Trainer {
     void validate(std::int64_t step);
     bool save(std::int64_t step, bool wait);  // false: it could not be written
     void commit_checkpoint();
+    void say_checkpoint(std::int64_t step) const;
     void compare_replicas(std::int64_t step);
     checkpoint::Contents contents(std::int64_t step) const;
     std::string stop_reason(std::int64_t stop) const;

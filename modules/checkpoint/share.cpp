@@ -1,0 +1,150 @@
+#include "checkpoint/share.hpp"
+
+#include "base/clock.hpp"
+#include "base/hash.hpp"
+#include "cluster/binding.hpp"
+#include "cluster/flight_recorder.hpp"
+
+namespace lockstep::checkpoint {
+
+using cluster::caught;
+
+Share::Share(std::string path, Layout layout, int rank, int ranks)
+    : path_(std::move(path)),
+      layout_(std::move(layout)),
+      blocks_(share_of_blocks(layout_, rank, ranks)),
+      checksums_(blocks_.size()),
+      directly_(blocks_.size()) {}
+
+Share::~Share() {
+    stopped_ = true;
+    wait();
+}
+
+void Share::wait() {
+    if (thread_.joinable()) thread_.join();
+}
+
+void Share::start() {
+    auto failure = caught([&] {
+        file_ = OpenFile::for_writing(path_);
+        thread_ = std::thread([this] { run(); });
+    });
+    if (!failure) return;  // from here on failure_ is the thread's
+    failure_ = std::move(failure);
+    progress_ = Writer::Progress::failed;
+}
+
+// Two threads that sleep while the disk works: one writes, the other reads back behind it.
+void Share::run() {
+    cluster::bind_helper_thread();
+    std::optional<Error> failure_of_reader;
+    failure_ = caught([&] {
+        std::thread reader([&] {
+            cluster::bind_helper_thread();
+            failure_of_reader = caught([&] { read_back_behind(); });
+            if (failure_of_reader) stopped_ = true;
+        });
+        const auto failure_of_writer = caught([&] { write(); });
+        end_writing();
+        reader.join();
+        if (failure_of_writer) throw *failure_of_writer;
+        if (failure_of_reader) throw *failure_of_reader;
+        if (!stopped_) file_.sync_data();
+        read_back_the_rest();
+    });
+    snapshot_ = {};
+    ended_ = seconds_now();
+    progress_ = failure_ ? Writer::Progress::failed : Writer::Progress::written;
+}
+
+void Share::write() {
+    if (blocks_.empty()) fail_if_injected("checkpoint_write", path_);
+    constexpr std::uint64_t synced_at_a_time = std::uint64_t{1} << 30;  // so that no sync takes long by itself
+    std::uint64_t not_synced = 0;
+    for (std::size_t i = 0; i < blocks_.size() && !stopped_; ++i) {
+        if (i == blocks_.size() / 2) fail_if_injected("checkpoint_write", path_);
+        const Block& block = blocks_[i];
+        const float* data = snapshot_.block(i);
+        const std::uint64_t offset = offset_of(layout_, block);
+        cluster::flight_recorder().beat();  // a rank may wait for this thread
+        checksums_[i] = hash64(data, block.bytes);
+        file_.write(&checksums_[i], sizeof checksums_[i], checksum_offset_of(layout_, block));
+        const bool directly = file_.write_directly(data, block.bytes, offset);
+        if (!directly) {
+            file_.write(data, block.bytes, offset);
+            not_synced += block.bytes;
+        }
+        if (not_synced >= synced_at_a_time) {
+            file_.sync_data();
+            not_synced = 0;
+        }
+        count_as_written(directly);
+    }
+}
+
+void Share::count_as_written(bool directly) {
+    {
+        const std::lock_guard<std::mutex> guard(lock_);
+        directly_[written_++] = directly;
+    }
+    changed_.notify_one();
+}
+
+void Share::end_writing() {
+    {
+        const std::lock_guard<std::mutex> guard(lock_);
+        writing_ended_ = true;
+    }
+    changed_.notify_one();
+}
+
+// What went past the page cache comes back from the disk at once.
+void Share::read_back_behind() {
+    const AlignedMemory read = allocate_aligned(blocks_.empty() ? 0 : layout_.block_bytes, huge_page);
+    for (std::size_t i = 0; i < blocks_.size() && !stopped_; ++i) {
+        {
+            std::unique_lock<std::mutex> guard(lock_);
+            changed_.wait(guard, [&] { return written_ > i || writing_ended_; });
+            if (written_ <= i) return;
+            if (!directly_[i]) continue;
+        }
+        cluster::flight_recorder().beat();
+        if (file_.read_directly(read.get(), blocks_[i].bytes, offset_of(layout_, blocks_[i]))) {
+            check_block(path_, layout_, blocks_[i], read.get(), checksums_[i]);
+            continue;
+        }
+        const std::lock_guard<std::mutex> guard(lock_);
+        directly_[i] = false;
+    }
+}
+
+// What lay in the page cache must have been synced before, else it would not be read from the disk.
+void Share::read_back_the_rest() const {
+    for (std::size_t i = 0; i < blocks_.size() && !stopped_; ++i) {
+        if (directly_[i]) continue;
+        cluster::flight_recorder().beat();
+        file_.forget_cached(offset_of(layout_, blocks_[i]), blocks_[i].bytes);
+        read_block(file_, path_, layout_, blocks_[i], snapshot_.block(i));
+    }
+}
+
+void Share::verify_borders() const {
+    if (blocks_.empty()) return;
+    std::vector<char> buffer(layout_.block_bytes);
+    for (const Block& block : {blocks_.front(), blocks_.back()}) {
+        file_.forget_cached(offset_of(layout_, block), block.bytes);
+        read_block(file_, path_, layout_, block, buffer.data());
+    }
+    // All are forgotten before any is read: what is read brings its neighbours along.
+    for (const Block& block : blocks_) file_.forget_cached(checksum_offset_of(layout_, block), sizeof(std::uint64_t));
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+        std::uint64_t stored = 0;
+        file_.read(&stored, sizeof stored, checksum_offset_of(layout_, blocks_[i]));
+        if (stored != checksums_[i])
+            throw fault_error("{}: the checksum of /{} that was read back is not the one written", path_,
+                              layout_.places[blocks_[i].place].path);
+    }
+}
+
+}  // namespace lockstep::checkpoint
