@@ -1,4 +1,4 @@
-// Training in bf16 on the CPU takes the course that fp32 takes.
+// The precision of training on the CPU: which one a launch computes in, and that bf16 takes the course that fp32 takes.
 #define BOOST_TEST_MODULE precision
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
@@ -36,6 +36,28 @@ const std::string ttt_linear = "--set model.mixer=ttt-linear ";
 
 }  // namespace
 
+BOOST_AUTO_TEST_SUITE(precision_choice)
+
+BOOST_AUTO_TEST_CASE(without_instructions_for_bf16_a_launch_computes_in_fp32_and_says_so) {
+    const Workplace place;
+    const std::string train = "train run.toml --device cpu --set schedule.steps=6 --set run.name=";
+    check_exit(run(train + "exact", place.path()), 0);
+    const Result result = run(train + "asked --set precision.compute=bf16", place.path(), 2, "ONEDNN_MAX_CPU_ISA=AVX2");
+    check_exit(result, 0);
+    BOOST_TEST(count_of(result.error, "this launch computes in fp32") == 1u, result);
+    BOOST_TEST(contains(read_file(place.path() / "runs/asked/run.toml"), "compute = \"fp32\""));
+    BOOST_TEST(largest_difference(numbers_of(place.path(), "loss", "exact"),
+                                  numbers_of(place.path(), "loss", "asked")) < 2e-6);
+}
+
+BOOST_AUTO_TEST_CASE(fp16_on_a_cpu_is_refused) {
+    const Workplace place;
+    const Result result = run("train run.toml --device cpu --set precision.compute=fp16", place.path());
+    check_exit(result, 2);
+    BOOST_TEST(contains(result.error, "CPUs compute in fp32 or bf16"), result);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(bf16_training)
 
 BOOST_DATA_TEST_CASE(losses_stay_within_a_percent_of_those_in_fp32, data::make({gpt2, ttt_linear}), model) {

@@ -35,6 +35,12 @@ BOOST_AUTO_TEST_CASE(elementary_functions_are_accurate) {
     BOOST_TEST(largest_relative_error(math::silu, reference::silu, -80, 80) <= 4e-7);
 }
 
+namespace {
+float gelu_second_derivative(float x) {
+    return math::gelu_second_derivative(math::gelu_terms(x));
+}
+}  // namespace
+
 BOOST_AUTO_TEST_CASE(derivatives_are_close_in_absolute_terms) {
     const auto worst = [](Unary f, double (*exact)(double)) {
         double error = 0;
@@ -46,7 +52,7 @@ BOOST_AUTO_TEST_CASE(derivatives_are_close_in_absolute_terms) {
         return error;
     };
     BOOST_TEST(worst(math::gelu_derivative, reference::gelu_derivative) <= 1e-6);
-    BOOST_TEST(worst(math::gelu_second_derivative, reference::gelu_second_derivative) <= 2e-6);
+    BOOST_TEST(worst(gelu_second_derivative, reference::gelu_second_derivative) <= 2e-6);
     BOOST_TEST(worst(math::silu_derivative, reference::silu_derivative) <= 1e-6);
 }
 
@@ -62,7 +68,7 @@ BOOST_AUTO_TEST_CASE(limits_are_right_and_not_a_number_stays) {
                             {"silu_derivative", math::silu_derivative, 0, 1},
                             {"gelu", math::gelu, 0, infinity},
                             {"gelu_derivative", math::gelu_derivative, 0, 1},
-                            {"gelu_second_derivative", math::gelu_second_derivative, 0, 0}};
+                            {"gelu_second_derivative", gelu_second_derivative, 0, 0}};
     for (const auto& limit : limits) {
         BOOST_TEST_CONTEXT(limit.name) {
             const auto near = [](float actual, float expected) {

@@ -54,48 +54,105 @@ void multiply_add(float* y, const A* a, const B* b, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) y[i] += to_float(a[i]) * to_float(b[i]);
 }
 
+// Loops with exponentials run over fp32 blocks: where loads and stores of half the width stand in the same loop,
+// compilers unroll it beyond what the registers hold.
+constexpr std::int64_t block = 256;
+
+template <class T>
+struct Block {
+    alignas(64) float room[block];
+    const float* load(const T* x, std::int64_t count) {
+        widen(room, x, count);
+        return room;
+    }
+    float* to_store(T*) { return room; }
+    void store(T* y, std::int64_t count) { round(y, room, count); }
+};
+template <>
+struct Block<float> {
+    const float* load(const float* x, std::int64_t) { return x; }
+    float* to_store(float* y) { return y; }
+    void store(float*, std::int64_t) {}
+};
+
+// body(from, count) over blocks.
+template <class Body>
+void for_blocks(std::int64_t count, Body body) {
+    for (std::int64_t from = 0; from < count; from += block) body(from, count - from < block ? count - from : block);
+}
+
+template <class T, class Function>
+void map(T* y, const T* x, std::int64_t count, Function function) {
+    for_blocks(count, [&](std::int64_t from, std::int64_t some) {
+        Block<T> in, out;
+        const float* a = in.load(x + from, some);
+        float* to = out.to_store(y + from);
+#pragma omp simd
+        for (std::int64_t i = 0; i < some; ++i) to[i] = function(a[i]);
+        out.store(y + from, some);
+    });
+}
+
+template <class T, class Function>
+void map(T* y, const T* x1, const T* x2, std::int64_t count, Function function) {
+    for_blocks(count, [&](std::int64_t from, std::int64_t some) {
+        Block<T> in1, in2, out;
+        const float *a = in1.load(x1 + from, some), *b = in2.load(x2 + from, some);
+        float* to = out.to_store(y + from);
+#pragma omp simd
+        for (std::int64_t i = 0; i < some; ++i) to[i] = function(a[i], b[i]);
+        out.store(y + from, some);
+    });
+}
+
+// function(a, b, c, first, second) sets the elements of both outputs.
+template <class T, class Function>
+void map(T* y1, T* y2, const T* x1, const T* x2, const T* x3, std::int64_t count, Function function) {
+    for_blocks(count, [&](std::int64_t from, std::int64_t some) {
+        Block<T> in1, in2, in3, out1, out2;
+        const float *a = in1.load(x1 + from, some), *b = in2.load(x2 + from, some), *c = in3.load(x3 + from, some);
+        float *to1 = out1.to_store(y1 + from), *to2 = out2.to_store(y2 + from);
+#pragma omp simd
+        for (std::int64_t i = 0; i < some; ++i) function(a[i], b[i], c[i], to1[i], to2[i]);
+        out1.store(y1 + from, some);
+        out2.store(y2 + from, some);
+    });
+}
+
 template <class T>
 void gelu_forward(T* y, const T* x, std::int64_t count) {
-#pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) y[i] = from_float<T>(gelu(to_float(x[i])));
+    map(y, x, count, [](float v) { return gelu(v); });
 }
 
 template <class T>
 void gelu_backward(T* dx, const T* dy, const T* x, std::int64_t count) {
-#pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) dx[i] = from_float<T>(to_float(dy[i]) * gelu_derivative(to_float(x[i])));
+    map(dx, dy, x, count, [](float d, float v) { return d * gelu_derivative(v); });
 }
 
 template <class T>
 void swiglu_forward(T* y, const T* gate, const T* up, std::int64_t count) {
-#pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) y[i] = from_float<T>(silu(to_float(gate[i])) * to_float(up[i]));
+    map(y, gate, up, count, [](float g, float u) { return silu(g) * u; });
 }
 
 template <class T>
 void swiglu_backward(T* dgate, T* dup, const T* dy, const T* gate, const T* up, std::int64_t count) {
-#pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) {
-        const float g = to_float(gate[i]), u = to_float(up[i]), d = to_float(dy[i]);
-        dgate[i] = from_float<T>(d * u * silu_derivative(g));
-        dup[i] = from_float<T>(d * silu(g));
-    }
+    map(dgate, dup, dy, gate, up, count, [](float d, float g, float u, float& to_gate, float& to_up) {
+        to_gate = d * u * silu_derivative(g);
+        to_up = d * silu(g);
+    });
 }
 
 template <class T>
 void gelu_gate_forward(T* y, const T* gate, const T* x, std::int64_t count) {
-#pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) y[i] = from_float<T>(gelu(to_float(gate[i])) * to_float(x[i]));
+    map(y, gate, x, count, [](float g, float v) { return gelu(g) * v; });
 }
 
 template <class T>
 void gelu_gate_backward(T* dgate, T* dx, const T* dy, const T* gate, const T* x, std::int64_t count) {
-#pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) {
-        const float g = to_float(gate[i]), value = to_float(x[i]), d = to_float(dy[i]);
-        dgate[i] = from_float<T>(d * value * gelu_derivative(g));
-        dx[i] = from_float<T>(d * gelu(g));
-    }
+    map(dgate, dx, dy, gate, x, count, [](float d, float g, float v, float& to_gate, float& to_x) {
+        to_gate = d * v * gelu_derivative(g);
+        to_x = d * gelu(g);
+    });
 }
 
 template <class T>
@@ -134,18 +191,24 @@ float maximum(const T* x, std::int64_t count) {
     return largest[0];
 }
 
-template <class T>
-float sum_of_exponentials(const T* x, float shift, std::int64_t count) {
+float sum_of_exponentials(const float* x, float shift, std::int64_t count) {
     float total = 0;
 #pragma omp simd reduction(+ : total)
-    for (std::int64_t i = 0; i < count; ++i) total += exponential(to_float(x[i]) - shift);
+    for (std::int64_t i = 0; i < count; ++i) total += exponential(x[i] - shift);
+    return total;
+}
+float sum_of_exponentials(const bf16* x, float shift, std::int64_t count) {
+    float total = 0;
+    for_blocks(count, [&](std::int64_t from, std::int64_t some) {
+        Block<bf16> in;
+        total += sum_of_exponentials(in.load(x + from, some), shift, some);
+    });
     return total;
 }
 
 template <class T>
 void scaled_exponentials(T* x, float shift, float factor, std::int64_t count) {
-#pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) x[i] = from_float<T>(factor * exponential(to_float(x[i]) - shift));
+    map(x, x, count, [=](float v) { return factor * exponential(v - shift); });
 }
 
 template <class T>
@@ -185,7 +248,7 @@ constexpr Elementwise<T> table() {
             rotate_interleaved<T>,
             rotate_halves<T>,
             maximum<T>,
-            sum_of_exponentials<T>,
+            sum_of_exponentials,
             scaled_exponentials<T>,
             adamw<T>};
 }
