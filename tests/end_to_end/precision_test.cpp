@@ -50,13 +50,6 @@ BOOST_AUTO_TEST_CASE(without_instructions_for_bf16_a_launch_computes_in_fp32_and
                                   numbers_of(place.path(), "loss", "asked")) < 2e-6);
 }
 
-BOOST_AUTO_TEST_CASE(fp16_on_a_cpu_is_refused) {
-    const Workplace place;
-    const Result result = run("train run.toml --device cpu --set precision.compute=fp16", place.path());
-    check_exit(result, 2);
-    BOOST_TEST(contains(result.error, "CPUs compute in fp32 or bf16"), result);
-}
-
 BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(bf16_training)
 
