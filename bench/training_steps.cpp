@@ -173,7 +173,10 @@ int run(const Options& options) {
     if (!kernels::cpu_multiplies_bf16()) {
         const auto skipped = std::erase_if(chosen.cases, in_bf16);
         if (skipped > 0)
-            std::fprintf(around, "%zu cases in bf16 are skipped: this processor has no instructions for it\n", skipped);
+            std::fprintf(around,
+                         "in bf16 nothing is run (%zu of the cases): this processor has no instructions for it, or the "
+                         "environment forbids them\n",
+                         skipped);
     }
     std::vector<std::string> precisions;
     for (const char* precision : {"fp32", "bf16"})

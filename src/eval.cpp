@@ -51,7 +51,7 @@ int run(const Options& options) {
                     "the data has a vocabulary of {} tokens, the model's is {}; it was not made for this model",
                     dataset->vocabulary(), model.vocabulary);
         });
-        if (model.mixer == "attention" && model.position != "none" && length > model.context)
+        if (model.position != "none" && length > model.context)
             throw usage_error("--length {} is more than the {} positions that the model knows (model.context)", length,
                               model.context);
         model::StageOptions stage_options;

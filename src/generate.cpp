@@ -77,7 +77,7 @@ int generate(const Options& options) {
     std::vector<std::int32_t> prompt = tokenizer->encode(options.prompt);
     if (prompt.empty()) prompt.push_back(std::max(0, tokenizer->boundary()));
     const std::int64_t context = static_cast<std::int64_t>(prompt.size()) + options.tokens;
-    if (model.mixer == "attention" && model.position != "none" && context > model.context)
+    if (model.position != "none" && context > model.context)
         throw usage_error(
             "prompt and text are {} tokens, the positions that the model knows end at {}; ask for fewer with --tokens",
             context, model.context);

@@ -170,7 +170,8 @@ bool Writer::commit() {
     }
     self.last_was_written = true;
     const double now = seconds_now();
-    self.cost = {bytes, written - self.begun + now - waited, self.left - self.begun + now - called};
+    const double still = self.left - self.begun + now - called;
+    self.cost = {bytes, std::max(written - self.begun + now - waited, still), still};
     if (self.first()) {
         const auto error = caught([&] { remove_older(self.folder, self.step, self.keep); });
         if (error) log::warning("{}", error->what());

@@ -274,8 +274,8 @@ class Backend {
 // LOCKSTEP_INSTRUCTION_SET=baseline|avx2|avx512 overrides the choice.
 std::unique_ptr<Backend> make_cpu_backend();
 const char* cpu_instruction_set();  // what make_cpu_backend chooses: "baseline", "avx2", "avx512"
-// Whether this processor multiplies bf16 itself (AVX512-BF16 or AMX), so that bf16 is worth its while: the backend
-// computes in it on every processor, elsewhere slowly. LOCKSTEP_CPU_BF16=1 says yes in any case.
+// Whether oneDNN multiplies bf16 with instructions of this processor (AVX512-BF16 or AMX), so that bf16 is worth its
+// while: the backend computes in it on every processor, elsewhere slowly. LOCKSTEP_CPU_BF16=0|1 overrides the answer.
 bool cpu_multiplies_bf16();
 
 }  // namespace lockstep::kernels

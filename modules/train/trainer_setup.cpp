@@ -94,9 +94,9 @@ void Trainer::choose_precision() {
     compute = "fp32";
     if (session_.rank() == 0)
         log::warning(
-            "precision.compute = \"bf16\": not every rank's processor multiplies bf16 (AVX512-BF16 or AMX); this "
-            "launch "
-            "computes in fp32, which is faster here");
+            "precision.compute = \"bf16\": not every rank's processor has instructions for bf16 (AVX512-BF16 or "
+            "AMX), or the environment forbids them (ONEDNN_MAX_CPU_ISA, LOCKSTEP_CPU_BF16); this launch computes in "
+            "fp32, which is faster here");
 }
 
 // However this launch ends, status.json and log.txt say so, also when a rank other than 0 fails alone and rank 0 can
@@ -324,9 +324,9 @@ void Trainer::build() {
 
     writer_ = std::make_unique<checkpoint::Writer>(checkpoint_folder_, description_.checkpoint.keep,
                                                    session_.make_world_communicator("checkpoint"));
-    log::info("lockstep {} ({}), {}: {} rank{} x {} thread{} on {}", version(), commit(), devices_.name,
-              session_.size(), session_.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s",
-              session_.place().host);
+    log::info("lockstep {} ({}), {}: {} rank{} x {} thread{} on {}, computing in {}", version(), commit(),
+              devices_.name, session_.size(), session_.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s",
+              session_.place().host, description_.precision.compute);
     if (!devices_.why_no_gpu.empty()) log::info("no GPU is used: {}", devices_.why_no_gpu);
     cluster::say_placement(devices_.placement, session_, *control_communicator_);
     if (session_.size() > 1)
@@ -412,9 +412,10 @@ void Trainer::say_memory_plan() const {
     const std::size_t saved = 3 * static_cast<std::size_t>(model::parameter_count(description_.model)) * sizeof(float) /
                               static_cast<std::size_t>(session_.size());
     log::info(
-        "{} of the host more while a checkpoint is written; {} sequences of {} tokens at a time, {} micro-batch{} a "
+        "{} of the host more while a checkpoint is written; {} sequence{} of {} tokens at a time, {} micro-batch{} a "
         "step",
-        bytes(saved), micro_, description_.batch.length, micro_batches, micro_batches == 1 ? "" : "es");
+        bytes(saved), micro_, micro_ == 1 ? "" : "s", description_.batch.length, micro_batches,
+        micro_batches == 1 ? "" : "es");
     if (!description_.batch.ramp) return;
     log::info("batch ramp: {} sequences at first, {} more each time, {} after {} samples",
               description_.batch.ramp->start, description_.batch.ramp->increment, description_.batch.global,

@@ -1,4 +1,5 @@
 #include <cstdlib>
+#include <string_view>
 
 #include "device/parallel.hpp"
 #include "kernels/cpu/products.hpp"
@@ -162,8 +163,12 @@ void CpuBackend::linear_gelu_backward(Tensor dbefore, Tensor dy, Tensor weight, 
 }  // namespace cpu
 
 bool cpu_multiplies_bf16() {
-    const char* forced = std::getenv("LOCKSTEP_CPU_BF16");
-    return cpu::library_has(dnnl::cpu_isa::avx512_core_bf16) || (forced && *forced == '1');
+    const char* said = std::getenv("LOCKSTEP_CPU_BF16");
+    const std::string_view word = said ? said : "";
+    if (word.empty()) return cpu::library_has(dnnl::cpu_isa::avx512_core_bf16);
+    if (word != "0" && word != "1")
+        throw usage_error("LOCKSTEP_CPU_BF16={} is unknown; it is 0 or 1, or unset the variable", word);
+    return word == "1";
 }
 
 }  // namespace lockstep::kernels
