@@ -76,7 +76,7 @@ class Writer {
     bool commit();
     // Collective: begin (where not yet begun), wait, commit.
     bool write_now(const Contents& contents, const std::vector<Entry>& entries);
-    // Of the last checkpoint committed, as this rank saw it.
+    // Of the last checkpoint committed, on the slowest rank.
     struct Cost {
         std::uint64_t bytes = 0;   // of the file
         double seconds = 0;        // writing, reading back, committing; without what the caller did in between

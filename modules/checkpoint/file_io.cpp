@@ -34,8 +34,8 @@ std::uint64_t page_bytes() {
 
 // To whole pages, so that nobody has a part of one in the page cache.
 bool is_aligned(const void* data, std::uint64_t bytes, std::uint64_t offset) {
-    const std::uint64_t all = reinterpret_cast<std::uintptr_t>(data) | bytes | offset;
-    return all % direct_alignment == 0 && all % page_bytes() == 0;
+    return reinterpret_cast<std::uintptr_t>(data) % direct_alignment == 0 && (bytes | offset) % direct_alignment == 0 &&
+           (bytes | offset) % page_bytes() == 0;
 }
 
 // In the words of a file system that wants another alignment, or cannot go past the page cache at all.
@@ -112,20 +112,20 @@ bool OpenFile::read_directly(void* data, std::uint64_t bytes, std::uint64_t offs
     return true;
 }
 
-bool OpenFile::write_directly(const void* data, std::uint64_t bytes, std::uint64_t offset) const {
-    if (direct_ < 0 || !is_aligned(data, bytes, offset)) return false;
+OpenFile::Direct OpenFile::write_directly(const void* data, std::uint64_t bytes, std::uint64_t offset) const {
+    if (direct_ < 0 || !is_aligned(data, bytes, offset)) return Direct::refused;
     const std::uint64_t start = offset;
     const auto* from = static_cast<const char*>(data);
     while (bytes > 0) {
         const ssize_t put = ::pwrite(direct_, from, std::min(bytes, largest_piece), static_cast<off_t>(offset));
         if (put < 0 && errno == EINTR) continue;
-        if (put < 0 && is_refusal(errno)) return false;
+        if (put < 0 && is_refusal(errno)) return Direct::refused;
         if (put <= 0) throw fault_error("{} cannot be written at byte {}: {}", path_, offset, system_error_text());
         from += put;
         offset += static_cast<std::uint64_t>(put);
         bytes -= static_cast<std::uint64_t>(put);
     }
-    return !is_cached(start);
+    return is_cached(start) ? Direct::cached : Direct::done;
 }
 
 void OpenFile::reserve(std::uint64_t bytes) const {

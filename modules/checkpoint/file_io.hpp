@@ -28,11 +28,11 @@ class OpenFile {
 
     void read(void* data, std::uint64_t bytes, std::uint64_t offset) const;
     void write(const void* data, std::uint64_t bytes, std::uint64_t offset) const;
-    // Past the page cache, to and from the disk: half the work, and what is read was on the disk. False where the file
-    // system or the alignment does not allow it, or where the page cache has it nevertheless; then nothing is sure to
-    // have been moved. Of files open for writing.
-    bool read_directly(void* data, std::uint64_t bytes, std::uint64_t offset) const;
-    bool write_directly(const void* data, std::uint64_t bytes, std::uint64_t offset) const;
+    // Past the page cache, to and from the disk, of files open for writing. Not where the file system or the alignment
+    // does not allow it; some file systems take the call and use the page cache nevertheless.
+    enum class Direct { refused, cached, done };
+    Direct write_directly(const void* data, std::uint64_t bytes, std::uint64_t offset) const;
+    bool read_directly(void* data, std::uint64_t bytes, std::uint64_t offset) const;  // whether past the page cache
     void reserve(std::uint64_t bytes) const;  // room on the disk for so many bytes from the start
     void sync_data() const;
     void sync() const;

@@ -171,7 +171,10 @@ bool Writer::commit() {
     self.last_was_written = true;
     const double now = seconds_now();
     const double still = self.left - self.begun + now - called;
-    self.cost = {bytes, std::max(written - self.begun + now - waited, still), still};
+    // The slowest rank's: the file is whole when all have written.
+    std::vector<double> slowest = {written - self.begun + now - waited, still};
+    self.communicator->all_reduce(slowest, cluster::Reduce::maximum);
+    self.cost = {bytes, std::max(slowest[0], slowest[1]), slowest[1]};
     if (self.first()) {
         const auto error = caught([&] { remove_older(self.folder, self.step, self.keep); });
         if (error) log::warning("{}", error->what());

@@ -96,7 +96,7 @@ void Trainer::choose_precision() {
         log::warning(
             "precision.compute = \"bf16\": not every rank's processor has instructions for bf16 (AVX512-BF16 or "
             "AMX), or the environment forbids them (ONEDNN_MAX_CPU_ISA, LOCKSTEP_CPU_BF16); this launch computes in "
-            "fp32, which is faster here");
+            "fp32");
 }
 
 // However this launch ends, status.json and log.txt say so, also when a rank other than 0 fails alone and rank 0 can

@@ -2,8 +2,11 @@
 #include <string_view>
 
 #include "device/parallel.hpp"
+#include "kernels/cpu/element.hpp"
 #include "kernels/cpu/products.hpp"
+#include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/scratch.hpp"
+#include "kernels/cpu/vector/elementwise.hpp"
 
 namespace lockstep::kernels {
 namespace cpu {
@@ -156,8 +159,27 @@ void CpuBackend::linear_gelu_forward(Tensor y, Tensor before, Tensor x, Tensor w
 }
 
 void CpuBackend::linear_gelu_backward(Tensor dbefore, Tensor dy, Tensor weight, Tensor before) {
-    product(dbefore, dy, Transpose::no, weight, Transpose::no, Accumulate::no);
-    gelu_backward(dbefore, dbefore, before);
+    if (dy.type() == Type::fp32) {
+        product(dbefore, dy, Transpose::no, weight, Transpose::no, Accumulate::no);
+        gelu_backward(dbefore, dbefore, before);
+        return;
+    }
+    // The product stays in fp32 until it is multiplied, so that the result is rounded once: some rows at a time.
+    constexpr std::int64_t most = std::int64_t{1} << 21;  // elements
+    const std::int64_t rows = dy.rows(), width = weight.size(-1), in = dy.size(-1);
+    const std::int64_t pieces = rows * width / most + 1, step = (rows + pieces - 1) / pieces;
+    float* exact = scratch_->kept(step * width);
+    const auto multiply_gelu = vector_.of<bf16>().elementwise->gelu_backward_fp32;
+    for (std::int64_t first = 0; first < rows; first += step) {
+        const std::int64_t count = std::min(step, rows - first);
+        const Tensor gradient = dy.reshaped({rows, in}).slice(first, count);
+        multiply(Tensor(exact, Type::fp32, {count, width}), gradient, false, weight, false, false, {});
+        bf16* out = dbefore.as<bf16>() + first * width;
+        const bf16* x = before.as<bf16>() + first * width;
+        for_elements(count * width, arithmetic_grain, [&](std::int64_t from, std::int64_t last) {
+            multiply_gelu(out + from, exact + from, x + from, last - from);
+        });
+    }
 }
 
 }  // namespace cpu

@@ -24,6 +24,11 @@ class CpuBackend::Scratch {
         shared_.grow(count);
         return shared_.data.get();
     }
+    // The same once more, for what an operation keeps while it calls another.
+    float* kept(std::int64_t count) {
+        kept_.grow(count);
+        return kept_.data.get();
+    }
 
   private:
     struct Free {
@@ -43,7 +48,7 @@ class CpuBackend::Scratch {
         }
     };
     std::vector<Buffer> threads_;
-    Buffer shared_;
+    Buffer shared_, kept_;
 };
 
 }  // namespace lockstep::kernels::cpu

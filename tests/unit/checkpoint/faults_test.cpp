@@ -77,6 +77,30 @@ BOOST_AUTO_TEST_CASE(a_failing_write_leaves_the_earlier_one) {
     BOOST_TEST(skipped.empty());
 }
 
+// On a disk, where blocks of whole pages go past the page cache, and in memory, which some systems cache in any case.
+BOOST_AUTO_TEST_CASE(what_the_disk_gives_back_is_compared) {
+    std::vector<std::string> folders = {empty_test_folder("damage")};
+    if (fs::exists("/dev/shm")) folders.push_back("/dev/shm/lockstep-damage-" + std::to_string(getpid()));
+    for (const std::string& folder : folders)
+        for (const std::int64_t rows : {5, 4096}) {  // a part of a page; whole pages, and what is left over
+            fs::remove_all(folder);
+            fs::create_directories(folder);
+            const Tensors written({{"parameters/a/weight", {rows, 3}}, {"parameters/b", {rows, 1024}}});
+            auto writer = solo_writer(folder);
+            BOOST_TEST(writer.write_now(some_contents(1), written.entries));
+            {
+                const InjectedFault fault("checkpoint_data:*:*:damage");
+                BOOST_TEST(!writer.write_now(some_contents(2), written.entries));
+            }
+            BOOST_TEST(files_in(folder) == 1u);
+            checkpoint::verify(in(folder, 1));
+            BOOST_TEST(writer.write_now(some_contents(3), written.entries));
+            BOOST_TEST(writer.cost().bytes == fs::file_size(in(folder, 3)));
+            checkpoint::verify(in(folder, 3));
+        }
+    fs::remove_all(folders.back());
+}
+
 BOOST_AUTO_TEST_CASE(a_kill_at_any_point_leaves_the_earlier_one) {
     const std::string folder = empty_test_folder("kill");
     const Tensors written(odd_sizes());

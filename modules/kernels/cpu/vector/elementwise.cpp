@@ -93,10 +93,11 @@ void map(T* y, const T* x, std::int64_t count, Function function) {
     });
 }
 
-template <class T, class Function>
-void map(T* y, const T* x1, const T* x2, std::int64_t count, Function function) {
+template <class T, class X1, class Function>
+void map(T* y, const X1* x1, const T* x2, std::int64_t count, Function function) {
     for_blocks(count, [&](std::int64_t from, std::int64_t some) {
-        Block<T> in1, in2, out;
+        Block<X1> in1;
+        Block<T> in2, out;
         const float *a = in1.load(x1 + from, some), *b = in2.load(x2 + from, some);
         float* to = out.to_store(y + from);
 #pragma omp simd
@@ -124,8 +125,8 @@ void gelu_forward(T* y, const T* x, std::int64_t count) {
     map(y, x, count, [](float v) { return gelu(v); });
 }
 
-template <class T>
-void gelu_backward(T* dx, const T* dy, const T* x, std::int64_t count) {
+template <class T, class Gradient>
+void gelu_backward(T* dx, const Gradient* dy, const T* x, std::int64_t count) {
     map(dx, dy, x, count, [](float d, float v) { return d * gelu_derivative(v); });
 }
 
@@ -240,7 +241,8 @@ constexpr Elementwise<T> table() {
             multiply_add<float, T>,
             multiply_add<T, T>,
             gelu_forward<T>,
-            gelu_backward<T>,
+            gelu_backward<T, T>,
+            gelu_backward<T, float>,
             swiglu_forward<T>,
             swiglu_backward<T>,
             gelu_gate_forward<T>,

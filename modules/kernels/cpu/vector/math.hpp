@@ -36,7 +36,7 @@ static inline float exponential(float x) {
     return x > 88.73f ? __builtin_inff() : y;
 }
 
-// The same for |x| <= 87.3, where neither end of the range and no second factor need care.
+// The same for |x| <= 87.5, where neither end of the range and no second factor need care.
 static inline float bounded_exponential(float x) {
     const float shifted = x * 1.44269504088896341f + 12582912.0f;
     const float n = shifted - 12582912.0f;
