@@ -217,9 +217,8 @@ int main(int argc, char** argv) {
     Options options;
     CLI::App program(
         "Times whole training steps of lockstep on this machine's CPUs, on random tokens. tokens/s and model FLOP/s "
-        "are "
-        "of the median step after the first two, as the run's trace has it; the share is that of a large product by "
-        "oneDNN in the same precision; memory is the largest rank's resident set until the checkpoint begins.",
+        "are of the median step after the first two, as the run's trace has it; the share is that of a large product "
+        "by oneDNN in the same precision; memory is the largest rank's resident set until the checkpoint begins.",
         "bench_training");
     program.add_option("--lockstep", options.lockstep, "the program")->capture_default_str();
     program.add_option("--filter", options.filter, "only cases whose name matches this regular expression");

@@ -51,7 +51,7 @@ Rows rows_of(const bf16* rows, std::int64_t stride, std::int64_t count, std::int
     return {copy, width};
 }
 
-// Rows of sums in fp32 that become rows of T: those rows themselves, or `room`, of which store_rows() makes them.
+// Rows of sums in fp32 that become rows of T: those rows themselves, or `room`, of which store_row() makes them.
 struct Sums {
     float* data;
     std::int64_t stride;
