@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/exchange/csv_table.hpp"
+#include "base/csv_table.hpp"
 #include "analysis/metrics/statistics.hpp"
 
 namespace lockstep::analysis {

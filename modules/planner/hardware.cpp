@@ -1,5 +1,12 @@
 #include "planner/hardware.hpp"
 
+#include <fmt/ranges.h>
+
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "planner/shipped_hardware.hpp"
+
 namespace lockstep::planner {
 
 std::vector<Quantity> Hardware::quantities() {
@@ -13,18 +20,49 @@ std::vector<Quantity> Hardware::quantities() {
         {"device.peak_tflops", &device.peak_tflops, "TFLOP/s of one device in bf16 or fp16", 1e-6, 1e6, {}, true},
         {"device.peak_tflops_fp32", &device.peak_tflops_fp32, "TFLOP/s of one device in fp32", 1e-6, 1e6},
         {"device.memory_gb_per_second", &device.memory_gb_per_second, "GB/s of one device's memory", 1e-3, 1e6},
+        {"device.memory_efficiency", &device.memory_efficiency, "share of that which kernels reach", 0.01, 1},
+        {"device.kernel_us", &device.kernel_us, "microseconds from one kernel to the next, host included", 0, 1e4},
+        {"products.efficiency", &products.efficiency, "share of the peak, of products of whole tiles", 0.01, 1},
+        {"products.unaligned_tflops", &products.unaligned_tflops, "TFLOP/s where rows begin between 16 bytes", 1e-6,
+         1e6},
+        {"products.attention_efficiency", &products.attention_efficiency, "share of the peak, of fused attention", 1e-3,
+         1},
+        {"products.inner_efficiency", &products.inner_efficiency, "share of the peak, of inner steps of TTT", 1e-4, 1},
+        {"memory.fixed_gb", &memory.fixed_gb, "GB of a process without a model", 0, 1e4},
+        {"memory.slack", &memory.slack, "share by which activations take more than their sizes", 0, 2},
+        {"memory.headroom", &memory.headroom, "share of the activations to leave free", 0, 2},
+        {"memory.pressure_slowdown", &memory.pressure_slowdown, "share a step is slower without that room", 0, 1},
         {"node_link.gb_per_second", &node_link.gb_per_second, "GB/s of one device to others of its node", 1e-3, 1e6},
         {"node_link.latency_us", &node_link.latency_us, "microseconds of a message inside a node", 0, 1e6},
+        {"node_link.efficiency", &node_link.efficiency, "share that reductions reach", 0.01, 1},
         {"network.cards_per_node", &network.cards_per_node, "network cards of a node", 1, 1e3},
         {"network.gb_per_second", &network.gb_per_second, "GB/s of one card, one direction", 1e-3, 1e6},
         {"network.latency_us", &network.latency_us, "microseconds of a message between nodes", 0, 1e6},
+        {"network.efficiency", &network.efficiency, "share that reductions reach", 0.001, 1},
+        {"repair.date", &repair.date, "MM-DD of a repair while the machine was measured; empty for none"},
+        {"repair.slowdown", &repair.slowdown, "share by which steps before it were slower", 0, 1},
     };
 }
 
-Hardware read_hardware(const std::string& path) {
+std::vector<std::string> hardware_names() {
+    std::vector<std::string> names;
+    for (const ShippedHardware& shipped : shipped_hardware) names.emplace_back(shipped.name);
+    return names;
+}
+
+Hardware read_hardware(const std::string& name) {
     Hardware hardware;
     auto quantities = hardware.quantities();
-    read_quantity_file(path, quantities);
+    for (const ShippedHardware& shipped : shipped_hardware) {
+        if (name != shipped.name) continue;
+        read_quantities(shipped.toml, name + ".toml", quantities);
+        return hardware;
+    }
+    if (name.find_first_of("./") == std::string::npos && !std::filesystem::exists(name))
+        throw usage_error("no machine \"{}\" is shipped and no such file is here; shipped are {}; a file comes from "
+                          "lockstep bench --calibrate",
+                          name, fmt::join(hardware_names(), ", "));
+    read_quantity_file(name, quantities);
     return hardware;
 }
 

@@ -94,7 +94,7 @@ std::vector<std::string> valid_traces(const TemporaryFolder& folder) {
     files.push_back(trace_of(folder / "bare", 2, {}, 4, true));
     write(folder / "t.csv", "run,ranks,rank,total,compute,communication\na,2,0,10,7,2\na,2,1,9,6,2\n");
     std::vector<std::string> warnings;
-    const auto runs = analysis::runs_of_table(analysis::read_csv_table(folder / "t.csv"), warnings);
+    const auto runs = analysis::runs_of_table(read_csv_table(folder / "t.csv"), warnings);
     files.push_back(read(analysis::write_imported_run(runs.front(), "t.csv", folder / "imported")));
     return files;
 }

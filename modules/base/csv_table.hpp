@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep::analysis {
+namespace lockstep {
 
 struct CsvRow {
     std::size_t line = 0;  // of its beginning in the file, from 1
@@ -25,4 +25,4 @@ CsvTable read_csv_table(const std::string& path);
 // A cell as a sentence shows it: on one line, and shortened where it is long.
 std::string printable(const std::string& cell);
 
-}  // namespace lockstep::analysis
+}  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "analysis/exchange/csv_table.hpp"
+#include "base/csv_table.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -10,7 +10,7 @@
 
 #include "base/error.hpp"
 
-namespace lockstep::analysis {
+namespace lockstep {
 namespace {
 
 constexpr std::string_view blanks = " \t";
@@ -190,4 +190,4 @@ CsvTable read_csv_table(const std::string& path) {
     return table;
 }
 
-}  // namespace lockstep::analysis
+}  // namespace lockstep

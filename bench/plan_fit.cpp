@@ -1,0 +1,73 @@
+// How well the planner's model of a described machine predicts measured training steps: fitted to a table, and
+// cross-validated on it. Usage: bench_plan_fit [TABLE.csv [START]]
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "base/table.hpp"
+#include "planner/fit.hpp"
+
+namespace {
+
+using namespace lockstep;
+using namespace lockstep::planner;
+
+Table summary(const std::vector<std::pair<std::string, Judgement>>& judgements) {
+    Table table({{"case", "case"},
+                 {"mean_absolute_error", "time: mean error, %", 2},
+                 {"worst_error", "worst, %", 2},
+                 {"rank_correlation", "rank correlation", 4},
+                 {"mean_memory_error", "memory: mean error, %", 2},
+                 {"worst_memory_error", "worst, %", 2},
+                 {"wrong_outcomes", "wrong outcomes"}});
+    for (const auto& [name, judgement] : judgements)
+        table.add_row({name, 100 * judgement.mean_absolute_error, 100 * judgement.worst_error,
+                       judgement.rank_correlation, 100 * judgement.mean_memory_error,
+                       100 * judgement.worst_memory_error, judgement.wrong_outcomes});
+    return table;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        const auto rows = read_measured_table(argc > 1 ? argv[1] : LOCKSTEP_MEASURED_TABLE);
+        const Hardware start = read_hardware(argc > 2 ? argv[2] : "a100-80-4x100g");
+        const Hardware fitted = fit(start, rows);
+        std::vector<std::pair<std::string, Judgement>> judgements = {{"shipped", judge(start, rows)},
+                                                                     {"fitted to all", judge(fitted, rows)}};
+        for (const std::size_t folds : {5, 7, 10})
+            judgements.emplace_back(std::to_string(folds) + " folds", cross_validate(start, rows, folds));
+        std::printf("%s\n", summary(judgements).print(TableFormat::text).c_str());
+        const Judgement& crossed = judgements[2].second;
+        Table table({{"source_line", "line"},
+                     {"layout", "layout"},
+                     {"seconds", "measured, s", 2},
+                     {"predicted", "predicted, s", 2},
+                     {"error", "error, %", 1},
+                     {"memory_gb", "memory, GB", 0},
+                     {"predicted_gb", "predicted, GB", 1},
+                     {"remark", "remark"}});
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            const MeasuredRow& row = rows[i];
+            const Prediction& prediction = crossed.rows[i];
+            const auto& model = row.job.models.front().shape;
+            const std::string outcome = prediction.out_of_memory ? "predicted: out of memory; " : "";
+            table.add_row({row.source_line,
+                           fmt::format("{} x {}, {} heads, dp {} tp {} pp {} mb {}", model.layers, model.width,
+                                       model.heads, row.layout.data, row.layout.tensor, row.layout.pipeline,
+                                       row.layout.micro),
+                           row.seconds ? Cell(*row.seconds) : Cell(), prediction.seconds,
+                           row.seconds ? Cell(100 * (prediction.seconds / *row.seconds - 1)) : Cell(),
+                           row.memory_gb ? Cell(*row.memory_gb) : Cell(), prediction.memory_gb,
+                           outcome + (row.out_of_memory ? "out of memory" : row.flagged)});
+        }
+        std::printf("5-fold cross-validation; rows with a remark take no part in the errors\n%s\n",
+                    table.print(TableFormat::text).c_str());
+        std::printf("%s", to_toml(fitted).c_str());
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "bench_plan_fit: %s\n", error.what());
+        return 2;
+    }
+}
