@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
     commands::add_generate(program, action);
     commands::add_pack(program, action);
     commands::add_inspect(program, action);
+    commands::add_plan(program, action);
     commands::add_topo(program, action);
     commands::add_verify(program, action);
     commands::add_witness(program, action);

@@ -277,6 +277,7 @@ class Reader {
             const std::string path = prefix + std::string(name.str());
             const std::uint32_t line = name.source().begin.line;
             const toml::table* inner = node.as_table();
+            if (inner && !origin.empty() && path == "plan") continue;  // what `lockstep plan` reads
             if (inner && !is_key(path) && (!inner->empty() || is_section(path, keys_)))
                 collect(*inner, path + ".", origin, place, found);
             else

@@ -48,8 +48,7 @@ Mixing scores_in_memory(const Hardware& hardware, const Job& job, const Sizes& s
         product_seconds(hardware, precision, {sizes.length, sizes.length, sizes.head_width, batch, inner});
     const double sums =
         product_seconds(hardware, precision, {sizes.length, sizes.head_width, sizes.length, batch, inner});
-    const double pass =
-        sizes.length * sizes.length * batch * bytes_of(precision) / hardware.bytes_per_second();
+    const double pass = sizes.length * sizes.length * batch * bytes_of(precision) / hardware.bytes_per_second();
     return {scores + sums + job.program.score_passes_forward * pass,
             scores + 3 * sums + job.program.score_passes_backward * pass};
 }
@@ -62,15 +61,15 @@ Mixing mixing_time(const Hardware& hardware, const Job& job, const ModelLoad& lo
         // A head of a sequence is one after the other: fewer of them than multiprocessors leave some idle.
         const double blocks = sizes.sequences * sizes.heads;
         const double fill = blocks / (std::ceil(blocks / hardware.device.units) * hardware.device.units);
-        const double seconds = flop * sizes.heads * sizes.rows /
-                               (hardware.peak_flops(job.run.precision.compute) *
-                                hardware.products.inner_efficiency * fill);
+        const double seconds =
+            flop * sizes.heads * sizes.rows /
+            (hardware.peak_flops(job.run.precision.compute) * hardware.products.inner_efficiency * fill);
         return {seconds, 2 * seconds};
     }
     if (job.program.attention_scores) return scores_in_memory(hardware, job, sizes);
     const double flop = 2 * sizes.length * sizes.head_width * sizes.heads * sizes.rows;  // causal
-    const double seconds = flop / (hardware.peak_flops(job.run.precision.compute) *
-                                   hardware.products.attention_efficiency);
+    const double seconds =
+        flop / (hardware.peak_flops(job.run.precision.compute) * hardware.products.attention_efficiency);
     return {seconds, 2.5 * seconds};
 }
 
@@ -99,11 +98,10 @@ PassTime block_time(const Hardware& hardware, const Job& job, const ModelLoad& l
     const Sizes sizes = sizes_of(job, load, layout);
     const double share = load.block > 0 ? load.block_trained / load.block : 0;
     const double up = model.mlp == "swiglu" ? 2 : 1;
-    const std::array<Linear, 4> linears = {
-        {{(sizes.heads + 2 * sizes.keys) * sizes.head_width, sizes.width, share},
-         {sizes.width, sizes.heads * sizes.head_width, share},
-         {up * sizes.hidden, sizes.width, share},
-         {sizes.width, sizes.hidden, share}}};
+    const std::array<Linear, 4> linears = {{{(sizes.heads + 2 * sizes.keys) * sizes.head_width, sizes.width, share},
+                                            {sizes.width, sizes.heads * sizes.head_width, share},
+                                            {up * sizes.hidden, sizes.width, share},
+                                            {sizes.width, sizes.hidden, share}}};
     PassTime time;
     for (const Linear& linear : linears) {
         const auto product = [&](double rows, double columns, double depth, double inner) {
@@ -154,8 +152,8 @@ double head_seconds(const Hardware& hardware, const Job& job, const ModelLoad& l
         const double trained = load.head > 0 ? load.head_trained / load.head : 0;
         seconds += trained * product_seconds(hardware, precision, {vocabulary, width, rows, 1, inner});
     }
-    return seconds + rows * vocabulary * job.program.logit_moved_bytes * bytes_of(precision) / 2 /
-                         hardware.bytes_per_second();
+    return seconds +
+           rows * vocabulary * job.program.logit_moved_bytes * bytes_of(precision) / 2 / hardware.bytes_per_second();
 }
 
 }  // namespace lockstep::planner

@@ -3,6 +3,7 @@
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <unsupported/Eigen/NonLinearOptimization>
 #include <unsupported/Eigen/NumericalDiff>
 
@@ -84,9 +85,8 @@ class Residuals {
         Eigen::Index index = 0;
         for (const MeasuredRow* row : rows_) {
             const Prediction prediction = predict(machine, *row);
-            residuals[index++] =
-                of_memory_ ? softened(std::log(prediction.memory_gb / *row->memory_gb), memory_outlier)
-                           : std::log(prediction.seconds / *row->seconds);
+            residuals[index++] = of_memory_ ? softened(std::log(prediction.memory_gb / *row->memory_gb), memory_outlier)
+                                            : std::log(prediction.seconds / *row->seconds);
         }
         for (Eigen::Index i = 0; i < at.size(); ++i) residuals[index++] = pull_to_start * (at[i] - first_[i]);
         return 0;
@@ -108,7 +108,13 @@ Hardware least_squares(const Hardware& start, const std::vector<const MeasuredRo
     method.parameters.maxfev = 20000;
     Eigen::VectorXd at = residuals.first();
     method.minimize(at);
-    return residuals.hardware(at);
+    Hardware machine = residuals.hardware(at);
+    auto quantities = machine.quantities();
+    for (const std::string& path : paths) {  // more digits than the rows can tell would only pretend
+        double& value = *std::get<double*>(find(quantities, path).value);
+        value = std::stod(fmt::format("{:.4g}", value));
+    }
+    return machine;
 }
 
 Hardware fit_to(const Hardware& start, const std::vector<const MeasuredRow*>& rows) {
@@ -134,7 +140,7 @@ Hardware fit_to(const Hardware& start, const std::vector<const MeasuredRow*>& ro
 
 const std::vector<std::string>& fitted_time_quantities() {
     static const std::vector<std::string> paths = {
-        "products.efficiency",  "products.unaligned_tflops", "device.memory_efficiency",  "device.kernel_us",
+        "products.efficiency",  "products.unaligned_tflops", "device.memory_efficiency", "device.kernel_us",
         "node_link.efficiency", "network.efficiency",        "memory.pressure_slowdown", "repair.slowdown"};
     return paths;
 }

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/error.hpp"
-#include "planner/shipped_hardware.hpp"
+#include "planner/shipped_texts.hpp"
 
 namespace lockstep::planner {
 
@@ -59,9 +59,10 @@ Hardware read_hardware(const std::string& name) {
         return hardware;
     }
     if (name.find_first_of("./") == std::string::npos && !std::filesystem::exists(name))
-        throw usage_error("no machine \"{}\" is shipped and no such file is here; shipped are {}; a file comes from "
-                          "lockstep bench --calibrate",
-                          name, fmt::join(hardware_names(), ", "));
+        throw usage_error(
+            "no machine \"{}\" is shipped and no such file is here; shipped are {}; a file comes from "
+            "lockstep bench --calibrate",
+            name, fmt::join(hardware_names(), ", "));
     read_quantity_file(name, quantities);
     return hardware;
 }

@@ -35,13 +35,13 @@ struct Hardware {
     } products;
 
     struct Memory {
-        double fixed_gb = 3;            // of a process that has nothing of the model yet, communication buffers included
-        double slack = 0.05;            // share by which activations take more than their sizes
-        double headroom = 0.3;          // share of the activations' memory left free, below which allocation costs time
-        double pressure_slowdown = 0;   // of a step when half of that is gone
+        double fixed_gb = 3;           // of a process that has nothing of the model yet, communication buffers included
+        double slack = 0.05;           // share by which activations take more than their sizes
+        double headroom = 0.3;         // share of the activations' memory left free, below which allocation costs time
+        double pressure_slowdown = 0;  // of a step when half of that is gone
     } memory;
 
-    struct NodeLink {  // between the devices of a node
+    struct NodeLink {                // between the devices of a node
         double gb_per_second = 300;  // of one device, one direction
         double latency_us = 10;      // of a message, or of a step of a reduction
         double efficiency = 0.6;     // share that reductions reach
@@ -54,7 +54,7 @@ struct Hardware {
         double efficiency = 0.6;  // share that reductions reach
     } network;
 
-    struct Repair {  // of the machine, while it was measured
+    struct Repair {           // of the machine, while it was measured
         std::string date;     // "MM-DD"; "": none
         double slowdown = 0;  // of a step before it
     } repair;

@@ -2,8 +2,8 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <fnmatch.h>
+#include <algorithm>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -12,8 +12,8 @@
 namespace lockstep::planner {
 namespace {
 
-// Megatron-DeepSpeed of 2022: scores in memory, fp16 gradients, every owner keeps fp32 master, moments and a copy of its
-// gradients; replicas reduce after the backward pass.
+// Megatron-DeepSpeed of 2022: scores in memory, fp16 gradients, every owner keeps fp32 master, moments and a copy of
+// its gradients; replicas reduce after the backward pass.
 Program megatron_deepspeed() {
     Program program;
     program.name = "megatron-deepspeed";

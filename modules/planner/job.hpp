@@ -21,7 +21,7 @@ struct Program {
                                     // another type
     double reduced_bytes = 4;       // a parameter, in what replicas tell each other of gradients
     double accumulated_bytes = 8;   // a parameter and micro-batch, moved to add to its gradient
-    double forward_kernels = 14, backward_kernels = 30;  // launched for a block
+    double forward_kernels = 14, backward_kernels = 30;             // launched for a block
     double stream_passes_forward = 6, stream_passes_backward = 10;  // over [b·s, d], by kernels bound by memory
     double score_passes_forward = 0, score_passes_backward = 0;     // over the scores
     double logit_bytes = 4, logit_moved_bytes = 8;  // an element of the logits, held and moved; 2 bytes a number
@@ -65,7 +65,8 @@ struct Layout {
     std::string recompute = "none";
     std::int64_t ranks() const { return data * tensor * pipeline * context; }
 };
-std::string layout_text(const Layout& layout);  // "data 8 x tensor 4 x pipeline 12, micro-batch 2, zero 1, recompute full"
+std::string layout_text(
+    const Layout& layout);  // "data 8 x tensor 4 x pipeline 12, micro-batch 2, zero 1, recompute full"
 std::int64_t micro_batches(const Job& job, const Layout& layout);
 
 // Blocks of a model on each stage: whole numbers whose most loaded stage has the least, embedding and head counted; or,

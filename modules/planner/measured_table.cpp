@@ -34,8 +34,7 @@ class Row {
     }
     std::int64_t count(const std::string& column, std::int64_t otherwise) const {
         const auto value = number(column);
-        if (!value && otherwise < 0)
-            throw usage_error("{}:{}: column {} is empty", table_.path, row_.line, column);
+        if (!value && otherwise < 0) throw usage_error("{}:{}: column {} is empty", table_.path, row_.line, column);
         if (!value) return otherwise;
         if (*value != std::floor(*value) || *value > 1e15)
             throw usage_error("{}:{}: {} = {}: a whole number is wanted", table_.path, row_.line, column, *value);
@@ -143,7 +142,8 @@ std::vector<MeasuredRow> read_measured_table(const std::string& path) {
     for (std::size_t i = 0; i < table.header.fields.size(); ++i) columns[table.header.fields[i]] = i;
     for (const char* column : {"hidden", "layers", "heads", "dp", "tp", "pp", "micro_batch", "global_batch"})
         if (columns.count(column) == 0)
-            throw usage_error("{} has no column {}; see docs/planner.md for the columns of measured steps", path, column);
+            throw usage_error("{} has no column {}; see docs/planner.md for the columns of measured steps", path,
+                              column);
     std::vector<MeasuredRow> rows;
     for (const CsvRow& line : table.rows) rows.push_back(measured_row(table, line, Row(table, line, columns)));
     if (rows.empty()) throw usage_error("{} has no rows", path);

@@ -11,8 +11,8 @@
 
 namespace lockstep::planner {
 
-// A row. Columns: gpus, hidden, layers, heads, dp, tp, pp, micro_batch, global_batch; where given also source_line (else
-// the line in the file), date ("MM-DD"), zero_stage (1), sequence (2048), vocabulary (250880), precision (fp16),
+// A row. Columns: gpus, hidden, layers, heads, dp, tp, pp, micro_batch, global_batch; where given also source_line
+// (else the line in the file), date ("MM-DD"), zero_stage (1), sequence (2048), vocabulary (250880), precision (fp16),
 // recompute (full), program (megatron-deepspeed), outcome (ok | oom), memory_gb, seconds_per_iteration, flagged.
 struct MeasuredRow {
     std::int64_t source_line = 0;
@@ -32,7 +32,7 @@ struct Prediction {
 Prediction predict(const Hardware& hardware, const MeasuredRow& row);
 
 struct Judgement {
-    std::vector<Prediction> rows;  // of all rows, in order
+    std::vector<Prediction> rows;                     // of all rows, in order
     double mean_absolute_error = 0, worst_error = 0;  // of the seconds of rows that count, as shares
     double rank_correlation = 0;                      // Spearman's, of the same
     double mean_memory_error = 0, worst_memory_error = 0;

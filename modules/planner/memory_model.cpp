@@ -78,8 +78,7 @@ MemoryUse memory_use(const Hardware& hardware, const Job& job, const Layout& lay
             use.owner += trained * owner / (layout.zero >= 1 ? dp : 1);
             if (!load.trains()) continue;
             const Kept kept = kept_of_block(job, load, layout);
-            const double input = rows * static_cast<double>(load.shape.width) * number /
-                                 (layout.sequence ? t : 1);
+            const double input = rows * static_cast<double>(load.shape.width) * number / (layout.sequence ? t : 1);
             double stored = input;
             if (layout.recompute == "none") stored = kept.total();
             if (layout.recompute == "selective") stored = kept.stream + kept.inner;
@@ -116,8 +115,7 @@ double memory_pressure(const Hardware& hardware, const MemoryUse& use) {
     return std::clamp((hardware.memory.headroom - left) / half, 0.0, 1.0);
 }
 
-std::string why_too_large(const Hardware& hardware, const Layout& layout, const MemoryUse& use,
-                          double limit) {
+std::string why_too_large(const Hardware& hardware, const Layout& layout, const MemoryUse& use, double limit) {
     const double room = limit > 0 ? std::min(limit, hardware.memory_bytes()) : hardware.memory_bytes();
     struct Term {
         double bytes;
@@ -130,16 +128,15 @@ std::string why_too_large(const Hardware& hardware, const Layout& layout, const 
         {use.owner, layout.zero == 0 ? "the optimizer's state; parallel.zero = 1 divides it by the replicas"
                                      : "the optimizer's state; use more replicas, tensor or pipeline ranks"},
         {use.stored,
-         fmt::format("the activations of {} micro-batch{} under way; {}", use.under_way,
-                     use.under_way == 1 ? "" : "es",
+         fmt::format("the activations of {} micro-batch{} under way; {}", use.under_way, use.under_way == 1 ? "" : "es",
                      layout.recompute != "full" ? "parallel.recompute = \"full\" keeps a block's input only"
                      : layout.micro > 1         ? "lower batch.micro"
                                                 : "use more tensor or pipeline ranks")},
         {use.working, layout.micro > 1 ? "the block and the head at work; lower batch.micro"
                                        : "the block and the head at work; use more tensor ranks"},
     };
-    const auto largest = std::max_element(terms.begin(), terms.end(),
-                                          [](const Term& a, const Term& b) { return a.bytes < b.bytes; });
+    const auto largest =
+        std::max_element(terms.begin(), terms.end(), [](const Term& a, const Term& b) { return a.bytes < b.bytes; });
     return fmt::format("{} needed of {}: {} of it for {}", human_bytes(use.total()), human_bytes(room),
                        human_bytes(largest->bytes), largest->text);
 }

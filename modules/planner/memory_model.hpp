@@ -1,6 +1,6 @@
-// The memory of one GPU for a described program, after Rajbhandari et al. 2020 (ZeRO, arXiv:1910.02054), Narayanan et al.
-// 2021 (arXiv:2104.04473: micro-batches under way) and Korthikanti et al. 2022 (arXiv:2205.05198: activations). Our own
-// program's plan is exact and elsewhere (own_memory.hpp).
+// The memory of one GPU for a described program, after Rajbhandari et al. 2020 (ZeRO, arXiv:1910.02054), Narayanan et
+// al. 2021 (arXiv:2104.04473: micro-batches under way) and Korthikanti et al. 2022 (arXiv:2205.05198: activations). Our
+// own program's plan is exact and elsewhere (own_memory.hpp).
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace lockstep::planner {
 
-struct MemoryUse {  // bytes, of the stage that needs most
+struct MemoryUse {                                    // bytes, of the stage that needs most
     double parameters = 0, gradients = 0, owner = 0;  // owner: moments, masters
-    double stored = 0;     // activations of all micro-batches under way
-    double working = 0;    // of the block and the head at work
-    double fixed = 0;      // of the process, communication buffers included
+    double stored = 0;                                // activations of all micro-batches under way
+    double working = 0;                               // of the block and the head at work
+    double fixed = 0;                                 // of the process, communication buffers included
     double total() const { return parameters + gradients + owner + stored + working + fixed; }
     std::int64_t stage = 0, under_way = 0;
 };
@@ -26,7 +26,6 @@ bool fits(const Hardware& hardware, const MemoryUse& use, double limit);  // lim
 // what was freed must then give back and ask again, which costs time (pressure_slowdown).
 double memory_pressure(const Hardware& hardware, const MemoryUse& use);
 // "activations of 24 micro-batches under way take 61.2 GiB; …": which number is too large and what would lower it.
-std::string why_too_large(const Hardware& hardware, const Layout& layout, const MemoryUse& use,
-                          double limit);
+std::string why_too_large(const Hardware& hardware, const Layout& layout, const MemoryUse& use, double limit);
 
 }  // namespace lockstep::planner

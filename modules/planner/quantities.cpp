@@ -46,6 +46,7 @@ void collect(const toml::table& table, const std::string& prefix, std::vector<Fo
 }
 
 void assign(const Quantity& quantity, const toml::node& node, const std::string& place) {
+    if (std::holds_alternative<std::monostate>(quantity.value)) return;
     if (auto* const* text = std::get_if<std::string*>(&quantity.value)) {
         const auto* given = node.as_string();
         if (!given) throw usage_error("{}{}: a text is wanted, in quotation marks", place, quantity.path);
@@ -66,17 +67,32 @@ void assign(const Quantity& quantity, const toml::node& node, const std::string&
     *std::get<double*>(quantity.value) = *given;
 }
 
-}  // namespace
-
-void read_quantities(const std::string& toml, const std::string& origin, std::vector<Quantity>& quantities) {
-    toml::table table;
+toml::table parse(const std::string& toml, const std::string& origin) {
     try {
-        table = toml::parse(toml, origin);
+        return toml::parse(toml, origin);
     } catch (const toml::parse_error& error) {
         throw usage_error("{}:{}: this is not TOML: {}", origin, error.source().begin.line, error.description());
     }
+}
+
+}  // namespace
+
+std::size_t count_tables(const std::string& toml, const std::string& origin, const std::string& where) {
+    const toml::table table = parse(toml, origin);
+    const auto list = table.at_path(where);
+    if (!list) return 0;
+    if (!list.is_array_of_tables())
+        throw usage_error("{}: {} is a list of tables: write [[{}]] before each", origin, where, where);
+    return list.as_array()->size();
+}
+
+void read_quantities(const std::string& toml, const std::string& origin, std::vector<Quantity>& quantities,
+                     const std::string& where) {
+    const toml::table table = parse(toml, origin);
+    const toml::table* wanted = where.empty() ? &table : table.at_path(where).as_table();
+    if (!wanted) return;
     std::vector<Found> found;
-    collect(table, "", found);
+    collect(*wanted, "", found);
     std::set<std::string> given;
     std::vector<std::string> known;
     for (const Quantity& quantity : quantities) known.push_back(quantity.path);
@@ -100,16 +116,20 @@ void read_quantities(const std::string& toml, const std::string& origin, std::ve
             throw usage_error("{}: {} is missing: {}", origin, quantity.path, quantity.meaning);
 }
 
-void read_quantity_file(const std::string& path, std::vector<Quantity>& quantities) {
+std::string read_text_file(const std::string& path) {
     std::ifstream file(path);
     if (!file) throw usage_error("{} cannot be read: {}", path, system_error_text());
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    read_quantities(text, path, quantities);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+void read_quantity_file(const std::string& path, std::vector<Quantity>& quantities) {
+    read_quantities(read_text_file(path), path, quantities);
 }
 
 std::string quantities_to_toml(const std::vector<Quantity>& quantities) {
     std::string text, section;
     for (const Quantity& quantity : quantities) {
+        if (std::holds_alternative<std::monostate>(quantity.value)) continue;
         const std::string here = section_of(quantity.path);
         if (here != section) text += fmt::format("\n[{}]\n", here);
         section = here;

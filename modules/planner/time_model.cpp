@@ -129,8 +129,9 @@ StepTime described_step_time(const Hardware& hardware, const Job& job, const Lay
 
     const double owned =
         layout.zero >= 1 ? held.trained / static_cast<double>(layout.data * layout.context) : held.trained;
-    time.optimizer = (held.trained * 2 * job.program.gradient_bytes * 1.5 +
-                      owned * (2 * job.program.owner_bytes + number)) / hardware.bytes_per_second();
+    time.optimizer =
+        (held.trained * 2 * job.program.gradient_bytes * 1.5 + owned * (2 * job.program.owner_bytes + number)) /
+        hardware.bytes_per_second();
 
     const double pressure = 1 + hardware.memory.pressure_slowdown * memory_pressure(hardware, use);
     for (double* part : {&time.forward, &time.recomputation, &time.backward, &time.loss, &time.tensor, &time.pipeline,

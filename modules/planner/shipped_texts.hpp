@@ -1,4 +1,4 @@
-// The descriptions of machines that come with the program: the files of hardware/, put into it when it is built.
+// Files that are put into the program when it is built: the descriptions of machines in hardware/, and the job script.
 #pragma once
 
 #include <vector>
@@ -10,5 +10,6 @@ struct ShippedHardware {
     const char* toml;
 };
 extern const std::vector<ShippedHardware> shipped_hardware;
+extern const char* const shipped_slurm_script;  // jobs/slurm/single
 
 }  // namespace lockstep::planner

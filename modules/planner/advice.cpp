@@ -1,0 +1,192 @@
+#include "planner/advice.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/format.hpp"
+#include "planner/product_time.hpp"
+
+namespace lockstep::planner {
+namespace {
+
+struct Part {
+    const char* name;
+    double seconds;
+};
+
+std::vector<Part> parts_of(const StepTime& time) {
+    return {{"forward", time.forward},
+            {"loss", time.loss},
+            {"recomputation", time.recomputation},
+            {"backward", time.backward},
+            {"tensor communication", time.tensor},
+            {"pipeline communication", time.pipeline},
+            {"idle in the pipeline", time.idle},
+            {"communication of replicas", time.data},
+            {"communication along sequences", time.context},
+            {"optimizer", time.optimizer},
+            {"data loading", time.loading},
+            {"control", time.control}};
+}
+
+constexpr double worth_saying = 0.01;  // share of a step
+constexpr double good_use = 0.8;       // of more devices, against the smallest count
+
+std::int64_t round_up(std::int64_t value, std::int64_t to) {
+    return (value + to - 1) / to * to;
+}
+
+// Time of a step in proportion to its arithmetic, so that a larger model is not blamed for being larger.
+double seconds_per_work(const Hardware& hardware, const Job& job, const Layout& layout) {
+    double work = 0;
+    for (const ModelLoad& load : job.models) work += load.total;
+    return price(hardware, job, layout, 0).time.total() / work;
+}
+
+}  // namespace
+
+std::string time_parts_text(const StepTime& time) {
+    std::vector<Part> parts = parts_of(time);
+    std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.seconds > b.seconds; });
+    std::vector<std::string> texts;
+    for (const Part& part : parts)
+        if (part.seconds >= worth_saying * time.total())
+            texts.push_back(fmt::format("{} {:.0f} %", part.name, 100 * part.seconds / time.total()));
+    return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+std::string why_better(const Candidate& first, const Candidate& second) {
+    const auto a = parts_of(first.price.time), b = parts_of(second.price.time);
+    std::vector<std::pair<double, std::string>> wins, losses;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        const double difference = b[i].seconds - a[i].seconds;
+        if (std::abs(difference) < 0.002 * first.price.time.total()) continue;
+        auto& list = difference > 0 ? wins : losses;
+        list.emplace_back(-std::abs(difference),
+                          fmt::format("{} in {}", human_seconds(std::abs(difference)), a[i].name));
+    }
+    std::sort(wins.begin(), wins.end());
+    std::sort(losses.begin(), losses.end());
+    const auto names = [](const std::vector<std::pair<double, std::string>>& list) {
+        std::vector<std::string> texts;
+        for (std::size_t i = 0; i < std::min<std::size_t>(3, list.size()); ++i) texts.push_back(list[i].second);
+        return fmt::format("{}", fmt::join(texts, ", "));
+    };
+    std::string text = fmt::format("the next, {}, is {:.1f} % slower", layout_text(second.layout),
+                                   100 * (second.price.time.total() / first.price.time.total() - 1));
+    if (!wins.empty()) text += fmt::format(": it takes {} more", names(wins));
+    if (!losses.empty()) text += fmt::format("{} {} less", wins.empty() ? ":" : ", and", names(losses));
+    return text;
+}
+
+std::string what_rules_out(const SearchResult& result) {
+    if (result.fitting.empty() || result.excluded.empty()) return "";
+    const Candidate& fastest = result.excluded.front();
+    const double gain = 1 - fastest.price.time.total() / result.fitting.front().price.time.total();
+    if (gain <= 0) return "";
+    return fmt::format("{} on {} devices would be {:.1f} % faster, but: {}", layout_text(fastest.layout),
+                       fastest.devices, 100 * gain, fastest.why_not);
+}
+
+std::vector<std::string> shape_advice(const Hardware& hardware, const Job& job, const Candidate& best) {
+    std::vector<std::string> sentences;
+    const double now = seconds_per_work(hardware, job, best.layout);
+    const std::string& precision = job.run.precision.compute;
+    for (std::size_t index = 0; index < job.models.size(); ++index) {
+        const config::ModelDescription& model = job.models[index].shape;
+        const std::string of_model = job.models.size() > 1 ? " of " + job.models[index].name : "";
+        const auto consider = [&](const std::string& what, auto&& change) {
+            Job other = job;
+            change(other.models[index].shape);
+            if (other.models[index].shape.width % other.models[index].shape.heads != 0) return;
+            measure(other.models[index]);
+            const double saved = 1 - seconds_per_work(hardware, other, best.layout) / now;
+            if (saved >= worth_saying)
+                sentences.push_back(fmt::format("{}: {:.0f} % less time for its size", what, 100 * saved));
+        };
+        const std::int64_t head = model.head_width(), t = best.layout.tensor;
+        if (!is_aligned(precision, head) || head % 64 != 0) {
+            for (std::int64_t heads = model.heads; heads >= t; --heads) {
+                if (model.width % heads != 0 || heads % t != 0) continue;
+                if (model.kv_heads != model.heads && heads % model.kv_heads != 0) continue;
+                if (!is_aligned(precision, model.width / heads)) continue;
+                consider(fmt::format("heads = {}{} have {} columns{}; {} heads have {}", model.heads, of_model, head,
+                                     is_aligned(precision, head) ? "" : ", no multiple of 16 bytes", heads,
+                                     model.width / heads),
+                         [&](config::ModelDescription& changed) {
+                             if (changed.kv_heads == changed.heads) changed.kv_heads = heads;
+                             changed.heads = heads;
+                         });
+                break;
+            }
+        }
+        const std::int64_t unit = 128 * t;
+        for (const std::int64_t width : {model.width / unit * unit, round_up(model.width, unit)}) {
+            if (width == model.width || width == 0 || width % head != 0) continue;
+            consider(fmt::format("width = {}{} leaves {} columns a rank, not whole tiles; try {}", model.width,
+                                 of_model, model.width / t, width),
+                     [&](config::ModelDescription& changed) {
+                         if (changed.kv_heads == changed.heads) changed.kv_heads = width / head;
+                         changed.heads = width / head;
+                         changed.mlp_width = changed.mlp_width * width / changed.width;
+                         changed.width = width;
+                     });
+        }
+        const std::int64_t padded = round_up(model.vocabulary, unit);
+        if (padded != model.vocabulary)
+            consider(fmt::format("vocabulary = {}{} is {} a rank{}; pad it to {}", model.vocabulary, of_model,
+                                 model.vocabulary / t,
+                                 model.vocabulary % (8 * t) == 0 ? ", not whole tiles" : ", no multiple of 16 bytes",
+                                 padded),
+                     [&](config::ModelDescription& changed) { changed.vocabulary = padded; });
+        const std::int64_t hidden = round_up(model.mlp_width, unit);
+        if (hidden != model.mlp_width)
+            consider(fmt::format("mlp_width = {}{} leaves {} columns a rank; try {}", model.mlp_width, of_model,
+                                 model.mlp_width / t, hidden),
+                     [&](config::ModelDescription& changed) { changed.mlp_width = hidden; });
+    }
+    return sentences;
+}
+
+CountAdvice advise_count(const Hardware& hardware, const SearchResult& result, const Limits& limits) {
+    CountAdvice advice;
+    std::map<std::int64_t, Candidate> best;
+    for (const Candidate& candidate : result.fitting) {
+        const auto found = best.find(candidate.devices);
+        if (found == best.end() || candidate.price.time.total() < found->second.price.time.total())
+            best[candidate.devices] = candidate;
+    }
+    for (auto& [devices, candidate] : best) advice.best.push_back(std::move(candidate));
+    if (advice.best.empty()) return advice;
+    const auto per_node = static_cast<std::int64_t>(hardware.device.per_node);
+    const auto left = [&](std::int64_t devices) {
+        const std::int64_t free = devices % per_node == 0 ? 0 : per_node - devices % per_node;
+        return free == 0 ? std::string("whole nodes are taken")
+                         : fmt::format("{} of a node's {} stay free for others", free, per_node);
+    };
+    if (limits.seconds > 0 || limits.gpu_hours > 0) {
+        const Candidate& smallest = advice.best.front();
+        advice.why = fmt::format(
+            "{} device{}: the smallest count that {}; {}, {:.1f} GPU-hours, {}", smallest.devices,
+            smallest.devices == 1 ? "" : "s",
+            limits.seconds > 0 ? fmt::format("ends within {}", human_seconds(limits.seconds)) : "stays in the budget",
+            human_seconds(smallest.job_seconds), smallest.gpu_hours, left(smallest.devices));
+        return advice;
+    }
+    const Candidate& smallest = advice.best.front();
+    const double alone = smallest.tokens_per_second / static_cast<double>(smallest.devices);
+    for (std::size_t i = 1; i < advice.best.size(); ++i) {
+        const double here = advice.best[i].tokens_per_second / static_cast<double>(advice.best[i].devices);
+        if (here >= good_use * alone) advice.recommended = i;
+    }
+    const Candidate& chosen = advice.best[advice.recommended];
+    advice.why = fmt::format("{} devices: the largest count that uses each at least {:.0f} % as well as {} do{}; {}",
+                             chosen.devices, 100 * good_use, smallest.devices, smallest.devices == 1 ? "es" : "",
+                             left(chosen.devices));
+    return advice;
+}
+
+}  // namespace lockstep::planner

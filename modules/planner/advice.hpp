@@ -1,0 +1,31 @@
+// Sentences about a plan: what takes the time, what rules out the next, what to change in the model's shape, and how
+// many devices to ask for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "planner/search.hpp"
+
+namespace lockstep::planner {
+
+// "computing 71 %, tensor communication 9 %, …": the largest parts first, those above 1 %.
+std::string time_parts_text(const StepTime& time);
+// Why the first is better than the second: the parts in which it wins, and those in which it loses.
+std::string why_better(const Candidate& first, const Candidate& second);
+// The fastest layout that is ruled out, where it would be faster than the best, and by what; "" for none.
+std::string what_rules_out(const SearchResult& result);
+
+// What the model's shape costs on this layout, and the nearest shape that does not: heads, widths, vocabulary. Each
+// with what it would save of a step, at least 1 %.
+std::vector<std::string> shape_advice(const Hardware& hardware, const Job& job, const Candidate& best);
+
+struct CountAdvice {
+    std::vector<Candidate> best;  // of each count that has one, ascending
+    std::size_t recommended = 0;  // index into best
+    std::string why;
+};
+// The smallest count that meets the limits; without a deadline, the largest that still uses its devices well.
+CountAdvice advise_count(const Hardware& hardware, const SearchResult& result, const Limits& limits);
+
+}  // namespace lockstep::planner

@@ -1,0 +1,17 @@
+// A Slurm job script for a planned run: the one in jobs/slurm, with its block filled in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep::planner {
+
+struct JobScript {
+    std::string run_file;  // as the script names it
+    std::int64_t nodes = 1, ranks_per_node = 1;
+    bool gpus = true;
+    double seconds = 0;  // of the job's time limit
+};
+std::string slurm_script(const JobScript& job);
+
+}  // namespace lockstep::planner

@@ -1,0 +1,201 @@
+#include "planner/search.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "planner/run_layout.hpp"
+
+namespace lockstep::planner {
+namespace {
+
+std::vector<std::int64_t> divisors(std::int64_t number) {
+    std::vector<std::int64_t> list;
+    for (std::int64_t divisor = 1; divisor <= number; ++divisor)
+        if (number % divisor == 0) list.push_back(divisor);
+    return list;
+}
+
+// What may be taken of every axis.
+struct Choices {
+    std::vector<std::int64_t> tensor, pipeline, context, micro, interleave, zero;  // empty: all
+    std::vector<std::string> recompute;
+    std::vector<bool> sequence;
+};
+
+Choices choices_of(const PlanRequest& request, const Job& job) {
+    Choices choices;
+    choices.tensor = counts_of(request.tensor, "plan.tensor");
+    choices.pipeline = counts_of(request.pipeline, "plan.pipeline");
+    choices.context = counts_of(request.context, "plan.context");
+    choices.micro = counts_of(request.micro, "plan.micro");
+    choices.interleave = counts_of(request.interleave, "plan.interleave");
+    choices.zero = counts_of(request.zero, "plan.zero");
+    for (const std::int64_t stage : choices.zero)
+        if (stage > (job.own_program() ? 1 : 3))
+            throw usage_error("plan.zero = \"{}\": {} divides by stage {}", request.zero, job.program.name,
+                              job.own_program() ? "0 or 1" : "0 to 3");
+    if (choices.zero.empty()) choices.zero = {0, 1};
+    choices.recompute = words_of(request.recompute);
+    for (const std::string& word : choices.recompute)
+        if (word != "none" && word != "selective" && word != "full")
+            throw usage_error("plan.recompute = \"{}\": none, selective and full are known", request.recompute);
+    if (choices.recompute.empty()) choices.recompute = {"none", "selective", "full"};
+    for (const std::string& word : words_of(request.sequence)) {
+        if (word != "true" && word != "false")
+            throw usage_error("plan.sequence = \"{}\": true and false are known", request.sequence);
+        choices.sequence.push_back(word == "true");
+    }
+    if (choices.sequence.empty()) choices.sequence = {false, true};
+    return choices;
+}
+
+bool allowed(const std::vector<std::int64_t>& values, std::int64_t value) {
+    return values.empty() || std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// Why the models cannot be divided so; "" if they can.
+std::string why_not_divided(const Job& job, const Layout& layout) {
+    for (const ModelLoad& load : job.models) {
+        const config::ModelDescription& model = load.shape;
+        for (const auto& [key, value] : {std::pair{"heads", model.heads},
+                                         {"kv_heads", model.is_ttt() ? model.heads : model.kv_heads},
+                                         {"mlp_width", model.mlp_width}})
+            if (value % layout.tensor != 0)
+                return fmt::format("tensor = {} does not divide {} = {} of {}", layout.tensor, key, value, load.name);
+        if (layout.pipeline * layout.interleave > model.layers)
+            return fmt::format("{} pieces are more than the {} layers of {}", layout.pipeline * layout.interleave,
+                               model.layers, load.name);
+        if (layout.context > 1 &&
+            (!model.is_ttt() || job.run.batch.length % (layout.context * model.ttt.mini_batch) != 0))
+            return fmt::format("context = {} does not divide the sequences of {}", layout.context, load.name);
+        if (layout.sequence && model.is_ttt() && model.ttt.pre_conv) return "rows that a convolution needs together";
+    }
+    return "";
+}
+
+class Search {
+  public:
+    Search(const Hardware& hardware, const Job& job, const Choices& choices, const Limits& limits)
+        : hardware_(hardware), job_(job), choices_(choices), limits_(limits) {}
+
+    void count(std::int64_t devices) {
+        const std::int64_t before = result_.examined;
+        problem_.clear();
+        const auto per_node = static_cast<std::int64_t>(hardware_.device.per_node);
+        for (const std::int64_t tensor : divisors(devices)) {
+            if (!allowed(choices_.tensor, tensor) || (choices_.tensor.empty() && tensor > per_node)) continue;
+            for (const std::int64_t context : divisors(devices / tensor)) {
+                if (!allowed(choices_.context, context) || (context > 1 && !job_.models.front().shape.is_ttt()))
+                    continue;
+                for (const std::int64_t pipeline : divisors(devices / tensor / context))
+                    if (allowed(choices_.pipeline, pipeline)) grid(devices, tensor, context, pipeline);
+            }
+        }
+        if (result_.examined == before)
+            result_.remarks.push_back(
+                fmt::format("{} devices: no layout is possible{}{}", devices, problem_.empty() ? "" : ": ", problem_));
+    }
+    SearchResult take(Order order) {
+        const auto better = [order](const Candidate& a, const Candidate& b) {
+            if (order == Order::tokens) return a.tokens_per_second > b.tokens_per_second;
+            const double left = a.price.time.total() * (order == Order::gpu_hours ? static_cast<double>(a.devices) : 1);
+            const double right =
+                b.price.time.total() * (order == Order::gpu_hours ? static_cast<double>(b.devices) : 1);
+            return left < right;
+        };
+        std::stable_sort(result_.fitting.begin(), result_.fitting.end(), better);
+        std::stable_sort(result_.excluded.begin(), result_.excluded.end(), better);
+        return std::move(result_);
+    }
+
+  private:
+    void grid(std::int64_t devices, std::int64_t tensor, std::int64_t context, std::int64_t pipeline) {
+        Layout layout;
+        layout.tensor = tensor;
+        layout.context = context;
+        layout.pipeline = pipeline;
+        layout.data = devices / tensor / context / pipeline;
+        const std::int64_t global = job_.run.batch.global;
+        if (global % layout.data != 0) {
+            problem_ = fmt::format("batch.global = {} does not divide among {} replicas", global, layout.data);
+            return;
+        }
+        if (const std::string why = why_not_divided(job_, layout); !why.empty()) {
+            problem_ = why;
+            return;
+        }
+        const std::int64_t share = global / layout.data;
+        for (std::int64_t micro = 1; micro <= share; micro *= 2) {
+            const bool wanted = choices_.micro.empty() ? micro <= 64 : allowed(choices_.micro, micro);
+            if (wanted && share % micro == 0) with_micro(devices, layout, micro);
+        }
+        for (const std::int64_t micro : choices_.micro)  // those that are no powers of 2
+            if (micro > 0 && (micro & (micro - 1)) != 0 && share % micro == 0) with_micro(devices, layout, micro);
+    }
+
+    void with_micro(std::int64_t devices, Layout layout, std::int64_t micro) {
+        layout.micro = micro;
+        const std::int64_t count = micro_batches(job_, layout);
+        std::vector<std::int64_t> interleaves = choices_.interleave;
+        if (interleaves.empty()) interleaves = {1, 2, 4};
+        for (const std::int64_t interleave : interleaves) {
+            layout.interleave = interleave;
+            if (interleave < 1 || (interleave > 1 && (layout.pipeline == 1 || count % layout.pipeline != 0))) continue;
+            if (!why_not_divided(job_, layout).empty()) continue;
+            for (const std::int64_t zero : choices_.zero) {
+                layout.zero = zero;
+                if (zero > 0 && layout.data * layout.context == 1 && choices_.zero.size() > 1) continue;
+                for (const bool sequence : choices_.sequence) {
+                    layout.sequence = sequence;
+                    if (sequence && layout.tensor == 1) continue;
+                    for (const std::string& recompute : choices_.recompute) {
+                        layout.recompute = recompute;
+                        examine(devices, layout);
+                    }
+                }
+            }
+        }
+    }
+
+    void examine(std::int64_t devices, const Layout& layout) {
+        ++result_.examined;
+        Candidate candidate;
+        candidate.devices = devices;
+        candidate.layout = layout;
+        candidate.price = price(hardware_, job_, layout, limits_.memory);
+        const double seconds = candidate.price.time.total();
+        candidate.tokens_per_second = static_cast<double>(job_.run.batch.global * job_.run.batch.length) / seconds;
+        candidate.job_seconds = job_.steps * seconds;
+        candidate.gpu_hours = candidate.job_seconds / 3600 * static_cast<double>(devices);
+        candidate.why_not = candidate.price.why_not;
+        if (candidate.why_not.empty() && limits_.seconds > 0 && candidate.job_seconds > limits_.seconds)
+            candidate.why_not = fmt::format("{} are more than the {} given", human_seconds(candidate.job_seconds),
+                                            human_seconds(limits_.seconds));
+        if (candidate.why_not.empty() && limits_.gpu_hours > 0 && candidate.gpu_hours > limits_.gpu_hours)
+            candidate.why_not =
+                fmt::format("{:.0f} GPU-hours are more than the {:.0f} given", candidate.gpu_hours, limits_.gpu_hours);
+        (candidate.why_not.empty() ? result_.fitting : result_.excluded).push_back(std::move(candidate));
+    }
+
+    const Hardware& hardware_;
+    const Job& job_;
+    const Choices& choices_;
+    const Limits& limits_;
+    SearchResult result_;
+    std::string problem_;
+};
+
+}  // namespace
+
+SearchResult search(const Hardware& hardware, const Job& job, const PlanRequest& request,
+                    const std::vector<std::int64_t>& devices, const Limits& limits, Order order) {
+    const Choices choices = choices_of(request, job);
+    Search search(hardware, job, choices, limits);
+    for (const std::int64_t count : devices) search.count(count);
+    return search.take(order);
+}
+
+}  // namespace lockstep::planner

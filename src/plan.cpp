@@ -1,0 +1,232 @@
+// lockstep plan: memory, time and cost of every way to lay a run out.
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "base/whole_file.hpp"
+#include "command.hpp"
+#include "plan_output.hpp"
+#include "planner/fit.hpp"
+#include "planner/job_script.hpp"
+
+namespace lockstep::commands {
+namespace {
+
+using namespace planner;
+
+struct Options {
+    std::string run, hardware, out, fit, evaluate, format = "text";
+    std::vector<std::string> settings;
+    PlanRequest request;  // what the command line says
+    std::int64_t top = 10;
+    std::string write_job, write_run;
+};
+
+void write_text(const std::string& path, const std::string& text) {
+    if (!write_whole_file(path, text)) throw usage_error("{} cannot be written: {}", path, system_error_text());
+    log::info("{} was written", path);
+}
+
+// The command line before the file.
+PlanRequest merged(const PlanRequest& given, PlanRequest file) {
+    PlanRequest command = given;
+    auto of_command = command.quantities();
+    auto of_file = file.quantities();
+    PlanRequest defaults;
+    auto of_defaults = defaults.quantities();
+    for (std::size_t i = 0; i < of_file.size(); ++i) {
+        if (auto* const* text = std::get_if<std::string*>(&of_command[i].value)) {
+            if (**text != *std::get<std::string*>(of_defaults[i].value))
+                *std::get<std::string*>(of_file[i].value) = **text;
+        } else if (auto* const* number = std::get_if<double*>(&of_command[i].value)) {
+            if (**number > 0) *std::get<double*>(of_file[i].value) = **number;
+        }
+    }
+    return file;
+}
+
+Job read_job(const Options& options, const PlanRequest& request) {
+    std::vector<ModelLoad> models;
+    if (!options.run.empty()) models = read_plan_models(options.run);
+    config::RunDescription run = config::read_run_description(options.run, options.settings);
+    if (models.empty()) config::check(run);
+    if (!models.empty()) {
+        if (request.program == "lockstep")
+            throw usage_error(
+                "{}: [[plan.models]] are several models in one job, which this program does not train; set "
+                "plan.program to another one: {}",
+                options.run, fmt::join(program_names(), ", "));
+        run.model = models.front().shape;
+    }
+    Job job = job_of(run);
+    if (!models.empty()) job.models = std::move(models);
+    job.program = program_named(request.program);
+    if (job.run.batch.global < 1) throw usage_error("batch.global is wanted: the sequences of a step");
+    if (job.run.batch.length < 1) throw usage_error("batch.length is wanted: the tokens of a sequence");
+    return job;
+}
+
+std::vector<std::int64_t> device_counts(const PlanRequest& request, const Hardware& hardware) {
+    std::vector<std::int64_t> counts = counts_of(request.gpus, "--gpus");
+    if (request.nodes > 0) counts.push_back(std::llround(request.nodes * hardware.device.per_node));
+    if (counts.empty()) throw usage_error("how many devices? --gpus N, or --gpus 1,2,4 to compare, or --nodes N");
+    for (const std::int64_t count : counts)
+        if (count < 1) throw usage_error("--gpus = {}: at least 1 is wanted", count);
+    return counts;
+}
+
+config::RunDescription laid_out(const Job& job, const Layout& layout) {
+    config::RunDescription run = job.run;
+    run.batch.micro = layout.micro;
+    run.parallel.data = layout.data;
+    run.parallel.tensor = layout.tensor;
+    run.parallel.pipeline = layout.pipeline;
+    run.parallel.context = layout.context;
+    run.parallel.interleave = layout.interleave;
+    run.parallel.zero = layout.zero;
+    run.parallel.sequence = layout.sequence;
+    run.parallel.recompute = layout.recompute;
+    return run;
+}
+
+void write_run_and_job(const Options& options, const Job& job, const Hardware& hardware, const Candidate& best,
+                       const Limits& limits) {
+    if (!job.own_program())
+        throw usage_error("--write-job and --write-run are for runs of this program, not of {}", job.program.name);
+    if (!options.write_job.empty() && options.write_job != "slurm")
+        throw usage_error("--write-job {}: slurm is known; jobs/ has scripts for PBS, LSF and Flux to edit",
+                          options.write_job);
+    const std::string stem = job.run.run.name.empty() ? "run" : job.run.run.name;
+    const std::string run_file = options.write_run.empty() ? stem + ".planned.toml" : options.write_run;
+    write_text(run_file, config::to_toml(laid_out(job, best.layout)));
+    if (options.write_job.empty()) return;
+    JobScript script;
+    script.run_file = run_file;
+    const auto per_node = static_cast<std::int64_t>(hardware.device.per_node);
+    script.nodes = (best.devices + per_node - 1) / per_node;
+    script.ranks_per_node = (best.devices + script.nodes - 1) / script.nodes;
+    script.gpus = hardware.device.kind == "gpu";
+    constexpr double reserve = 1.1, longest = 86400, unknown = 4 * 3600;
+    script.seconds = limits.seconds > 0     ? limits.seconds
+                     : best.job_seconds > 0 ? std::min(longest, reserve * best.job_seconds)
+                                            : unknown;
+    const std::string path = stem + ".slurm";
+    write_text(path, slurm_script(script));
+    std::filesystem::permissions(path, std::filesystem::perms::owner_exec, std::filesystem::perm_options::add);
+}
+
+int plan_layouts(const Options& options) {
+    const PlanRequest request =
+        options.run.empty() ? options.request : merged(options.request, read_plan_request(options.run));
+    if (request.hardware.empty())
+        throw usage_error(
+            "on which machine? --hardware NAME or FILE; shipped are {}; lockstep bench --calibrate FILE "
+            "describes this one",
+            fmt::join(hardware_names(), ", "));
+    PlanOutput output;
+    output.hardware = read_hardware(request.hardware);
+    output.job = read_job(options, request);
+    if (!request.within.empty()) output.limits.seconds = seconds_of(request.within, "--within");
+    if (output.limits.seconds > 0 && output.job.steps <= 0)
+        throw usage_error("--within wants to know how long the run is: set schedule.steps");
+    output.limits.gpu_hours = request.budget_gpu_hours;
+    output.limits.memory = request.memory_limit_gib * 1073741824.0;
+    const Order order = request.by == "tokens"      ? Order::tokens
+                        : request.by == "gpu-hours" ? Order::gpu_hours
+                                                    : Order::time;
+    output.counts = device_counts(request, output.hardware);
+    output.result = search(output.hardware, output.job, request, output.counts, output.limits, order);
+    output.top = options.top;
+    std::fputs(print_plan(output, table_format(options.format)).c_str(), stdout);
+    if (output.result.fitting.empty()) return static_cast<int>(ExitCode::usage);
+    if (!options.write_job.empty() || !options.write_run.empty())
+        write_run_and_job(options, output.job, output.hardware, output.chosen(), output.limits);
+    return 0;
+}
+
+int evaluate(const Options& options) {
+    const auto rows = read_measured_table(options.evaluate);
+    const std::string name = options.request.hardware.empty() ? "a100-80-4x100g" : options.request.hardware;
+    const Hardware hardware = read_hardware(name);
+    std::fputs(print_judgement(hardware, rows, judge(hardware, rows), table_format(options.format)).c_str(), stdout);
+    return 0;
+}
+
+int fit_table(const Options& options) {
+    if (options.out.empty()) throw usage_error("--fit writes a machine's description: name it with --out FILE.toml");
+    const auto rows = read_measured_table(options.fit);
+    const std::string name = options.request.hardware.empty() ? "a100-80-4x100g" : options.request.hardware;
+    const Hardware start = read_hardware(name);
+    Hardware fitted = fit(start, rows);
+    constexpr std::size_t folds = 5;
+    const Judgement crossed = cross_validate(start, rows, folds);
+    fitted.origin = fmt::format(
+        "fitted to {} rows of {}; in {}-fold cross-validation {:.1f} % mean and {:.1f} % worst error of the step time",
+        rows.size(), std::filesystem::path(options.fit).filename().string(), folds, 100 * crossed.mean_absolute_error,
+        100 * crossed.worst_error);
+    std::fputs(print_judgement(fitted, rows, crossed, table_format(options.format)).c_str(), stdout);
+    write_text(options.out, to_toml(fitted));
+    return 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& program, Action& action) {
+    auto* command = program.add_subcommand(
+        "plan",
+        "Prices every way to lay a run out: memory, time of a step, time to finish, GPU-hours; says which is best and "
+        "why. Exit code 2 where none fits.");
+    auto options = std::make_shared<Options>();
+    PlanRequest& request = options->request;
+    request.hardware.clear();
+    command->add_option("run", options->run, "Run description (TOML); its section [plan] may hold these options");
+    command->add_option("--set", options->settings, "KEY=VALUE over the description, as for train");
+    command->add_option("--gpus,--ranks", request.gpus, "Devices to use; several counts are compared: 1,2,4");
+    command->add_option("--nodes", request.nodes, "Whole nodes instead")->check(CLI::PositiveNumber);
+    command->add_option("--hardware", request.hardware, "Machine: a shipped description's name, or a file");
+    command->add_option("--program", request.program, "Whose memory and time: lockstep, or another program");
+    command->add_option("--within", request.within, "The job must end in this time: 12h, 90m, 1d12h");
+    command->add_option("--budget", request.budget_gpu_hours, "GPU-hours it may take")->check(CLI::PositiveNumber);
+    command->add_option("--memory-limit", request.memory_limit_gib, "GiB it may use of a device")
+        ->check(CLI::PositiveNumber);
+    command->add_option("--by", request.by, "Order: time, tokens (a second) or gpu-hours")
+        ->check(CLI::IsMember({"time", "tokens", "gpu-hours"}));
+    for (const auto& [name, target] : {std::pair{"--tensor", &request.tensor},
+                                       {"--pipeline", &request.pipeline},
+                                       {"--context", &request.context},
+                                       {"--micro", &request.micro},
+                                       {"--interleave", &request.interleave},
+                                       {"--zero", &request.zero},
+                                       {"--sequence", &request.sequence},
+                                       {"--recompute", &request.recompute}})
+        command->add_option(name, *target, "Values that may be taken, with commas between; else all that is possible")
+            ->group("Layouts");
+    command->add_option("--top", options->top, "Layouts to list")->check(CLI::PositiveNumber);
+    command->add_option("--write-run", options->write_run, "Write the best layout's run description to this file");
+    command->add_option("--write-job", options->write_job, "Write it and a job script: slurm");
+    command->add_option("--fit", options->fit, "Fit the machine's description to this table of measured steps (CSV)")
+        ->group("Measured steps");
+    command->add_option("--out", options->out, "Where --fit writes the description")->group("Measured steps");
+    command
+        ->add_option("--evaluate", options->evaluate,
+                     "Judge a machine's description by this table (CSV); default a100-80-4x100g")
+        ->group("Measured steps");
+    command->add_option("--format", options->format, "text, markdown, csv or json");
+    command->callback([options, &action] {
+        action = [options] {
+            if (!options->fit.empty() && !options->evaluate.empty())
+                throw usage_error("--fit and --evaluate are two things: one at a time");
+            if (!options->fit.empty()) return fit_table(*options);
+            if (!options->evaluate.empty()) return evaluate(*options);
+            return plan_layouts(*options);
+        };
+    });
+}
+
+}  // namespace lockstep::commands

@@ -1,0 +1,215 @@
+#include "plan_output.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/format.hpp"
+
+namespace lockstep::commands {
+namespace {
+
+using namespace planner;
+using Json = nlohmann::ordered_json;
+
+std::vector<Cell> layout_cells(const Candidate& candidate) {
+    const Layout& layout = candidate.layout;
+    return {candidate.devices, layout.data,    layout.tensor,
+            layout.pipeline,   layout.context, layout.interleave,
+            layout.micro,      layout.zero,    std::string(layout.sequence ? "yes" : "no"),
+            layout.recompute};
+}
+
+std::vector<Column> layout_columns() {
+    return {{"devices", "devices"},       {"data", "data"},      {"tensor", "tensor"}, {"pipeline", "pipe"},
+            {"context", "context"},       {"interleave", "v"},   {"micro", "micro"},   {"zero", "zero"},
+            {"sequence", "rows divided"}, {"recompute", "again"}};
+}
+
+Table layout_table(const PlanOutput& plan, const std::vector<Candidate>& candidates, std::size_t most) {
+    std::vector<Column> columns = layout_columns();
+    for (const Column& column : std::vector<Column>{{"memory_gib", "memory, GiB", 1},
+                                                    {"memory_share", "share", 2},
+                                                    {"seconds", "step, s", 3},
+                                                    {"tokens_per_second", "tokens/s", 0},
+                                                    {"idle_share", "idle", 2},
+                                                    {"communication_share", "comm.", 2}})
+        columns.push_back(column);
+    const bool whole = plan.job.steps > 0;
+    if (whole) columns.push_back({"hours", "job, h", 2});
+    if (whole) columns.push_back({"gpu_hours", "GPU-hours", 1});
+    Table table(columns);
+    for (std::size_t i = 0; i < std::min(most, candidates.size()); ++i) {
+        const Candidate& candidate = candidates[i];
+        const StepTime& time = candidate.price.time;
+        std::vector<Cell> cells = layout_cells(candidate);
+        cells.emplace_back(candidate.price.memory / 1073741824.0);
+        cells.emplace_back(candidate.price.memory / candidate.price.room);
+        cells.emplace_back(time.total());
+        cells.emplace_back(candidate.tokens_per_second);
+        cells.emplace_back(time.idle / time.total());
+        cells.emplace_back((time.tensor + time.pipeline + time.data + time.context) / time.total());
+        if (whole) cells.emplace_back(candidate.job_seconds / 3600);
+        if (whole) cells.emplace_back(candidate.gpu_hours);
+        table.add_row(std::move(cells));
+    }
+    return table;
+}
+
+Json json_of(const StepTime& time) {
+    return {{"loading", time.loading},     {"forward", time.forward},
+            {"loss", time.loss},           {"recomputation", time.recomputation},
+            {"backward", time.backward},   {"tensor", time.tensor},
+            {"pipeline", time.pipeline},   {"idle", time.idle},
+            {"data", time.data},           {"context", time.context},
+            {"optimizer", time.optimizer}, {"control", time.control}};
+}
+
+struct Words {
+    std::string winner, parts, next, ruled_out, count;
+    std::vector<std::string> shape;
+};
+
+Words words_of(const PlanOutput& plan) {
+    Words words;
+    const SearchResult& result = plan.result;
+    if (result.fitting.empty()) return words;
+    const Candidate chosen = plan.chosen();
+    words.winner =
+        fmt::format("{} on {} device{}", layout_text(chosen.layout), chosen.devices, chosen.devices == 1 ? "" : "s");
+    words.parts = time_parts_text(chosen.price.time);
+    const auto next = std::find_if(result.fitting.begin(), result.fitting.end(), [&](const Candidate& other) {
+        return other.devices == chosen.devices && other.price.time.total() > chosen.price.time.total();
+    });
+    if (next != result.fitting.end()) words.next = why_better(chosen, *next);
+    words.ruled_out = what_rules_out(result);
+    words.shape = shape_advice(plan.hardware, plan.job, chosen);
+    if (plan.counts.size() > 1) words.count = advise_count(plan.hardware, result, plan.limits).why;
+    return words;
+}
+
+std::string why_none(const PlanOutput& plan) {
+    const SearchResult& result = plan.result;
+    if (result.excluded.empty()) return result.remarks.empty() ? "no layout is possible" : result.remarks.front();
+    const auto nearest =
+        std::min_element(result.excluded.begin(), result.excluded.end(), [](const Candidate& a, const Candidate& b) {
+            return a.price.memory / a.price.room < b.price.memory / b.price.room;
+        });
+    const Candidate& closest = nearest->price.why_not.empty() ? result.excluded.front() : *nearest;
+    return fmt::format("none of {} layouts works; the nearest, {} on {} devices: {}", result.examined,
+                       layout_text(closest.layout), closest.devices, closest.why_not);
+}
+
+}  // namespace
+
+Candidate PlanOutput::chosen() const {
+    if (counts.size() == 1) return result.fitting.front();
+    const CountAdvice advice = advise_count(hardware, result, limits);
+    return advice.best[advice.recommended];
+}
+
+std::string print_plan(const PlanOutput& plan, TableFormat format) {
+    const SearchResult& result = plan.result;
+    const auto top = static_cast<std::size_t>(plan.top);
+    const Table table = layout_table(plan, result.fitting, top);
+    if (format == TableFormat::csv) return table.print(format);
+    const Words words = words_of(plan);
+    std::vector<Candidate> of_counts;
+    if (plan.counts.size() > 1) of_counts = advise_count(plan.hardware, result, plan.limits).best;
+    if (format == TableFormat::json) {
+        Json json = {{"hardware", plan.hardware.name},
+                     {"program", plan.job.program.name},
+                     {"examined", result.examined},
+                     {"fitting", result.fitting.size()},
+                     {"layouts", Json::parse(table.print(format))}};
+        for (std::size_t i = 0; i < std::min(top, result.fitting.size()); ++i)
+            json["layouts"][i]["parts"] = json_of(result.fitting[i].price.time);
+        if (!of_counts.empty()) {
+            json["counts"] = Json::parse(layout_table(plan, of_counts, of_counts.size()).print(format));
+        }
+        if (result.fitting.empty()) {
+            json["problem"] = why_none(plan);
+        } else {
+            json["recommended"] = Json::parse(layout_table(plan, {plan.chosen()}, 1).print(format))[0];
+            json["why"] = {{"parts", words.parts},
+                           {"next", words.next},
+                           {"ruled_out", words.ruled_out},
+                           {"devices", words.count},
+                           {"shape", words.shape}};
+        }
+        json["remarks"] = result.remarks;
+        return json.dump(2) + "\n";
+    }
+    std::string text = fmt::format("{}; {}\n", plan.hardware.name, plan.hardware.origin);
+    for (const ModelLoad& model : plan.job.models)
+        text += fmt::format("{}: {} parameters, {} trained\n", model.name,
+                            with_commas(static_cast<std::int64_t>(model.total)),
+                            with_commas(static_cast<std::int64_t>(model.trained)));
+    text += fmt::format("{} layouts examined, {} work\n", result.examined, result.fitting.size());
+    for (const std::string& remark : result.remarks) text += remark + "\n";
+    if (result.fitting.empty()) return text + why_none(plan) + "\n";
+    text += "\n" + table.print(format) + "\n";
+    if (!of_counts.empty())
+        text += "the best of each count\n" + layout_table(plan, of_counts, of_counts.size()).print(format) + "\n";
+    text += fmt::format("recommended: {}\ntime of a step: {}\n", words.winner, words.parts);
+    if (!words.count.empty()) text += words.count + "\n";
+    if (!words.next.empty()) text += words.next + "\n";
+    if (!words.ruled_out.empty()) text += words.ruled_out + "\n";
+    for (const std::string& sentence : words.shape) text += "the model's shape: " + sentence + "\n";
+    const Layout layout = plan.chosen().layout;
+    text += fmt::format(
+        "\n[batch]\nmicro = {}\n\n[parallel]\ndata = {}\ntensor = {}\npipeline = {}\ncontext = {}\ninterleave = "
+        "{}\nzero "
+        "= {}\nsequence = {}\nrecompute = \"{}\"\n",
+        layout.micro, layout.data, layout.tensor, layout.pipeline, layout.context, layout.interleave, layout.zero,
+        layout.sequence, layout.recompute);
+    return text;
+}
+
+std::string print_judgement(const Hardware& hardware, const std::vector<MeasuredRow>& rows, const Judgement& judgement,
+                            TableFormat format) {
+    Table table({{"source_line", "line"},
+                 {"layout", "layout"},
+                 {"seconds", "measured, s", 2},
+                 {"predicted_seconds", "predicted, s", 2},
+                 {"error", "error", 3},
+                 {"memory_gb", "memory, GB", 1},
+                 {"predicted_memory_gb", "predicted, GB", 1},
+                 {"outcome", "outcome"},
+                 {"predicted_outcome", "predicted"},
+                 {"flagged", "flagged"}});
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const MeasuredRow& row = rows[i];
+        const Prediction& prediction = judgement.rows[i];
+        const auto& model = row.job.models.front().shape;
+        table.add_row(
+            {row.source_line,
+             fmt::format("{} x {}, {} heads, {}", model.layers, model.width, model.heads, layout_text(row.layout)),
+             row.seconds ? Cell(*row.seconds) : Cell(), prediction.seconds,
+             row.seconds ? Cell(prediction.seconds / *row.seconds - 1) : Cell(),
+             row.memory_gb ? Cell(*row.memory_gb) : Cell(), prediction.memory_gb,
+             std::string(row.out_of_memory ? "oom" : "ok"), std::string(prediction.out_of_memory ? "oom" : "ok"),
+             row.flagged});
+    }
+    if (format == TableFormat::csv) return table.print(format);
+    if (format == TableFormat::json) {
+        const Json json = {{"hardware", hardware.name},
+                           {"mean_absolute_error", judgement.mean_absolute_error},
+                           {"worst_error", judgement.worst_error},
+                           {"rank_correlation", judgement.rank_correlation},
+                           {"mean_memory_error", judgement.mean_memory_error},
+                           {"worst_memory_error", judgement.worst_memory_error},
+                           {"wrong_outcomes", judgement.wrong_outcomes},
+                           {"rows", Json::parse(table.print(format))}};
+        return json.dump(2) + "\n";
+    }
+    return fmt::format(
+        "{}; {}\n\n{}\nstep time: mean error {:.2f} %, worst {:.2f} %, rank correlation {:.4f}\nmemory: mean error "
+        "{:.2f} %, worst {:.2f} %; outcomes told wrong: {}\nflagged rows take no part\n",
+        hardware.name, hardware.origin, table.print(format), 100 * judgement.mean_absolute_error,
+        100 * judgement.worst_error, judgement.rank_correlation, 100 * judgement.mean_memory_error,
+        100 * judgement.worst_memory_error, judgement.wrong_outcomes);
+}
+
+}  // namespace lockstep::commands
