@@ -64,15 +64,15 @@ std::size_t scratch_bytes(const config::RunDescription& description, const clust
     return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
-// What MPICH touches of the buffers it allocates while the gradients are reduced, all at once.
+// What MPICH was seen to touch of the buffers it allocates while the gradients are reduced, all at once.
 std::size_t resident_of_mpi(const config::RunDescription& description, const cluster::GridShape& grid,
                             const MemoryPlan& plan) {
     const auto replicas = static_cast<std::size_t>(grid.replicas());
     if (replicas == 1) return 0;
-    // Each part is reduced to its owner: half of it on the owner, one and a half on the others.
-    if (divides_optimizer(description, grid)) return plan.gradients + plan.gradients / 2 - plan.gradients / replicas;
-    // Recursive halving begins with half; among numbers that are no power of two some first take all.
-    return (replicas & (replicas - 1)) == 0 ? plan.gradients / 2 : plan.gradients;
+    // Each part is reduced to its owner: half of it there, one and a half on the others, less what has passed already.
+    if (divides_optimizer(description, grid)) return plan.gradients + plan.gradients / 4;
+    // Recursive halving begins with half; among numbers of ranks that are no power of two some take more first.
+    return (replicas & (replicas - 1)) == 0 ? plan.gradients / 2 : plan.gradients / 4 * 3;
 }
 
 }  // namespace
