@@ -142,9 +142,12 @@ std::size_t process_bytes(const config::RunDescription& description, const clust
                         scratch_bytes(description, grid, plan, threads) + resident_of_mpi(description, grid, plan);
     if (!with_checkpoint) return bytes;
     bytes += plan.checkpoint + overhead.checkpoint;
-    // What ranks hold of a tensor is not what they write: the messages of one round, sent and received.
-    const std::size_t round = (std::size_t{64} << 20) / static_cast<std::size_t>(grid.ranks());
-    if (grid.pipeline > 1 || divides_optimizer(description, grid)) bytes += 2 * std::min(round, plan.checkpoint);
+    // What ranks hold of a tensor is not what they write: of a round's messages, what comes from one rank and what goes
+    // to one.
+    constexpr std::size_t round = std::size_t{64} << 20;
+    const auto ranks = static_cast<std::size_t>(grid.ranks());
+    if (grid.pipeline > 1 || divides_optimizer(description, grid))
+        bytes += 2 * std::min(round / ranks / (ranks - 1), plan.checkpoint);
     return bytes;
 }
 
