@@ -27,9 +27,10 @@ void Arena::Free::operator()(void* memory) const {
         std::free(memory);
 }
 
-Arena::Arena(Device device, std::size_t bytes, std::string name) : capacity_(bytes), name_(std::move(name)) {
+Arena::Arena(Device device, std::size_t bytes, std::string name)
+    : capacity_(bytes), alignment_(alignment_of(device)), imaginary_(device.imaginary), name_(std::move(name)) {
+    if (imaginary_) return;
     if (device.memory) {
-        alignment_ = device_alignment;
         memory_ = {device.memory->allocate(std::max<std::size_t>(bytes, 1)), Free{device.memory}};
         if (!memory_)
             throw usage_error("no room on GPU {} for {} of {}: {}; use a smaller model, batch.micro or batch.length",
@@ -55,6 +56,8 @@ Tensor Arena::allocate(Type type, const Shape& shape) {
     peak_ = std::max(peak_, used_);
     if (measuring()) return {nullptr, type, shape};
     LOCKSTEP_ASSERT(used_ <= capacity_);
+    // Not null, as a tensor that is none would be, and nowhere: 2^54 is beyond what a process is given.
+    if (imaginary_) return {reinterpret_cast<void*>((std::uintptr_t{1} << 54) + offset), type, shape};
     return {static_cast<char*>(memory_.get()) + offset, type, shape};
 }
 

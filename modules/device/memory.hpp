@@ -25,13 +25,14 @@ struct Device {
     DeviceKind kind = DeviceKind::cpu;
     int index = 0;
     MemorySource* memory = nullptr;  // of the process where null; outlives every arena
+    bool imaginary = false;          // to plan with: arenas have the sizes they would have, and no memory
 };
 
 class Arena {
   public:
     static constexpr std::size_t host_alignment = 64, device_alignment = 256;
-    Arena() = default;  // measuring: tensors have no memory
-    explicit Arena(Device device) : alignment_(device.memory ? device_alignment : host_alignment) {}  // likewise
+    Arena() = default;                                                   // measuring: tensors have no memory
+    explicit Arena(Device device) : alignment_(alignment_of(device)) {}  // likewise
     Arena(Device device, std::size_t bytes,
           std::string name);  // zeroed; says `name` and the size when there is no room
     Arena(Arena&&) = default;
@@ -42,11 +43,14 @@ class Arena {
     void release(std::size_t mark) { used_ = mark; }  // what was cut since is free again
     std::size_t used() const { return used_; }
     std::size_t peak() const { return peak_; }
-    bool measuring() const { return memory_ == nullptr; }
-    void* data() const { return memory_.get(); }
+    bool measuring() const { return memory_ == nullptr && !imaginary_; }
+    void* data() const { return memory_.get(); }  // null on an imaginary device
     std::size_t capacity() const { return capacity_; }
 
   private:
+    static std::size_t alignment_of(const Device& device) {
+        return device.kind == DeviceKind::cuda ? device_alignment : host_alignment;
+    }
     struct Free {
         MemorySource* source;
         Free() : source(nullptr) {}
@@ -56,6 +60,7 @@ class Arena {
     std::unique_ptr<void, Free> memory_;
     std::size_t capacity_ = 0;
     std::size_t alignment_ = host_alignment;
+    bool imaginary_ = false;
     std::size_t used_ = 0;
     std::size_t peak_ = 0;
     std::string name_;

@@ -81,6 +81,8 @@ class AttentionMixer final : public Mixer {
         workspace.release(mark);
     }
 
+    std::size_t table_bytes() const override { return rotary_ ? rotary_->memory.capacity() : 0; }
+
     std::unique_ptr<MixerState> plan_state(Arena& arena, std::int64_t context) const override {
         auto state = std::make_unique<AttentionState>();
         state->keys = arena.allocate(type_, {context, key_.outputs()});

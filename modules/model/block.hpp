@@ -59,6 +59,7 @@ class Block {
     void decode(Backend& backend, Arena& workspace, Tensor h, State& state, std::int64_t position);  // h in place
 
     Mixer& mixer() { return *mixer_; }
+    const Mixer& mixer() const { return *mixer_; }
 
   private:
     void pass(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h, const PassShape& shape,

@@ -15,7 +15,8 @@ namespace lockstep::model {
 
 class ContextChain {
   public:
-    ContextChain() = default;  // a rank alone
+    ContextChain() = default;                                       // a rank alone
+    ContextChain(int rank, int size) : rank_(rank), size_(size) {}  // to plan with
     ContextChain(cluster::Communicator& transfers, trace::Tracer* tracer, trace::RegionId region);
     int rank() const { return rank_; }
     int size() const { return size_; }

@@ -68,6 +68,8 @@ class Mixer {
     virtual void decode(Backend& backend, Arena& workspace, Tensor y, MixerState& state, Tensor x,
                         std::int64_t position) = 0;
 
+    virtual std::size_t table_bytes() const = 0;  // of rotary positions
+
     // A factor on the inner learning rate of TTT, for its warm-up.
     virtual void set_inner_rate_factor(double) {}
 };

@@ -120,6 +120,12 @@ Tensor Stage::hidden_output(int slot) const {
     return at.kept.empty() ? at.input : at.kept.back().output;
 }
 
+std::size_t Stage::table_bytes() const {
+    std::size_t bytes = 0;
+    for (const Block& block : blocks_) bytes += block.mixer().table_bytes();
+    return bytes;
+}
+
 void Stage::set_inner_rate_factor(double factor) {
     for (Block& block : blocks_) block.mixer().set_inner_rate_factor(factor);
 }

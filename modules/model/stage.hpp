@@ -57,6 +57,7 @@ class Stage {
     void set_timed(bool timed) { timed_ = timed; }  // whether blocks are timed as parts of a training step
     std::size_t activation_bytes() const { return activations_.capacity(); }
     std::size_t workspace_bytes() const { return workspace_.capacity(); }
+    std::size_t table_bytes() const;  // of rotary positions
     const PassShape& shape() const { return options_.shape; }
 
   private:

@@ -22,6 +22,8 @@ using kernels::Backend;
 class TensorGroup {
   public:
     TensorGroup() = default;  // a rank alone
+    // To plan with: nothing is said to the others.
+    TensorGroup(const Part& part, bool divides_rows) : part_(part), divides_rows_(divides_rows && part.size > 1) {}
     // What it waits is timed as `region` of `tracer` (may be null).
     TensorGroup(cluster::Communicator& communicator, bool divides_rows, trace::Tracer* tracer, trace::RegionId region);
 

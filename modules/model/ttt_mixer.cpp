@@ -182,6 +182,8 @@ class TttMixer final : public Mixer {
         workspace.release(mark);
     }
 
+    std::size_t table_bytes() const override { return rotary_.memory.capacity(); }
+
     std::unique_ptr<MixerState> plan_state(Arena& arena, std::int64_t) const override {
         auto state = std::make_unique<TttDecodeState>();
         const auto like = [&](Tensor tensor) {

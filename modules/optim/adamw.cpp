@@ -16,6 +16,29 @@ std::int64_t end_of(const model::ParameterLayout& layout, std::size_t index) {  
     return index + 1 < layout.size() ? layout.offset(index + 1) : layout.total();
 }
 
+std::int64_t elements_of(const std::vector<model::Piece>& pieces) {
+    std::int64_t count = 0;
+    for (const model::Piece& piece : pieces) count += piece.count;
+    return count;
+}
+
+std::size_t moment_bytes(std::int64_t count) {
+    return 2 * static_cast<std::size_t>(count) * sizeof(float) + Arena::device_alignment;
+}
+
+struct State {  // beside the moments
+    std::vector<Tensor> decays;
+    Tensor decision, totals;
+};
+State plan_state(Arena& arena, const std::vector<model::Piece>& owned) {
+    State state;
+    for (const model::Piece& piece : owned)
+        state.decays.push_back(arena.allocate(Type::int32, {words_for(piece.count)}));
+    state.decision = arena.allocate(Type::fp64, {decision_places});
+    state.totals = arena.allocate(Type::fp64, {2});
+    return state;
+}
+
 }  // namespace
 
 std::vector<model::Piece> counted_pieces(const model::ParameterSet& parameters, const model::Part& part,
@@ -41,22 +64,16 @@ std::vector<model::Piece> counted_pieces(const model::ParameterSet& parameters, 
 AdamW::AdamW(kernels::Backend& backend, model::ParameterSet& parameters, const config::OptimizerSection& settings,
              NormPlan norm, kernels::LossScaling scaling)
     : backend_(backend), parameters_(parameters), settings_(settings), norm_(std::move(norm)), scaling_(scaling) {
-    std::int64_t count = 0;
-    for (const model::Piece& piece : parameters.owned()) count += piece.count;
-    memory_ = Arena(backend.device(), 2 * static_cast<std::size_t>(count) * sizeof(float) + Arena::device_alignment,
-                    "optimizer moments");
+    const std::int64_t count = elements_of(parameters.owned());
+    memory_ = Arena(backend.device(), moment_bytes(count), "optimizer moments");
     if (count > 0) all_moments_ = memory_.allocate(Type::fp32, {2 * count});
-    const auto plan = [&](Arena& arena) {
-        decays_.clear();
-        for (const model::Piece& piece : parameters.owned())
-            decays_.push_back(arena.allocate(Type::int32, {words_for(piece.count)}));
-        decision_ = arena.allocate(Type::fp64, {decision_places});
-        totals_ = arena.allocate(Type::fp64, {2});
-    };
     Arena measure(backend.device());
-    plan(measure);
+    static_cast<void>(plan_state(measure, parameters.owned()));
     small_ = Arena(backend.device(), measure.peak(), "optimizer state");
-    plan(small_);
+    State state = plan_state(small_, parameters.owned());
+    decays_ = std::move(state.decays);
+    decision_ = state.decision;
+    totals_ = state.totals;
     std::int64_t first = 0;
     for (std::size_t piece = 0; piece < parameters.owned().size(); ++piece) {
         const std::int64_t length = parameters.owned()[piece].count;
@@ -66,6 +83,12 @@ AdamW::AdamW(kernels::Backend& backend, model::ParameterSet& parameters, const c
         if (length > 0) mark_decaying(piece);
     }
     set_progress({});
+}
+
+std::size_t AdamW::planned_bytes(Device device, const std::vector<model::Piece>& owned) {
+    Arena state(device);
+    static_cast<void>(plan_state(state, owned));
+    return moment_bytes(elements_of(owned)) + state.peak();
 }
 
 void AdamW::mark_decaying(std::size_t piece) {

@@ -53,6 +53,8 @@ class AdamW {
     Tensor second_moment(std::size_t piece) const { return second_moments_[piece]; }
     Tensor all_moments() const { return all_moments_; }  // flat
     std::size_t bytes() const { return memory_.capacity() + small_.capacity(); }
+    // The same of an optimizer that is not made, for these pieces.
+    static std::size_t planned_bytes(Device device, const std::vector<model::Piece>& owned);
 
   private:
     void mark_decaying(std::size_t piece);

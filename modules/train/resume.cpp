@@ -96,7 +96,7 @@ std::vector<checkpoint::Entry> Trainer::entries() const {
 
 config::RunDescription Trainer::resolved() const {
     config::RunDescription resolved = description_;
-    resolved.batch.micro = micro_;
+    resolved.batch.micro = plan_.micro;
     resolved.parallel.data = grid_.data;
     return resolved;
 }
@@ -130,7 +130,7 @@ void Trainer::restore(const std::string& path) {
     compare(state_.threads, static_cast<std::int64_t>(threads()), "threads a rank");
     compare(state_.processor, processor, "processor");
     compare(state_.commit, std::string(commit()), "commit");
-    compare(stored_.batch.micro, micro_, "sequences a micro-batch");
+    compare(stored_.batch.micro, plan_.micro, "sequences a micro-batch");
     for (const auto& difference : config::differences(resolved(), stored_, "parallel"))
         if (!difference.starts_with("parallel.data"))  // ranks and the other axes say it
             differences += (differences.empty() ? "" : ", ") + difference;

@@ -92,11 +92,12 @@ void Trainer::issue(std::int64_t step, std::int64_t epoch, double start) {
     if (fault::at("gradient") == "inf")
         backend.fill(parameters_->all_gradients(), std::numeric_limits<float>::infinity());
     const std::int64_t batch = next_batch(), length = description_.batch.length;
-    const std::int64_t micro_batches = batch / grid_.data / micro_;
-    const std::int64_t first = state_.data_cursor + samples_in_flight_ + groups_.place.data * micro_batches * micro_;
+    const std::int64_t micro_batches = batch / grid_.data / plan_.micro;
+    const std::int64_t first =
+        state_.data_cursor + samples_in_flight_ + groups_.place.data * micro_batches * plan_.micro;
     const auto load = [&](std::int64_t micro_batch, std::int32_t* ids, std::int32_t* targets) {
-        for (std::int64_t i = 0; i < micro_; ++i)
-            training_data_->fetch(first + micro_batch * micro_ + i, ids + i * length, targets + i * length);
+        for (std::int64_t i = 0; i < plan_.micro; ++i)
+            training_data_->fetch(first + micro_batch * plan_.micro + i, ids + i * length, targets + i * length);
     };
     pipeline_->run(micro_batches, exact_, 1.0 / static_cast<double>(batch * length), losses_.slice(0, 1), load,
                    [&](std::size_t bucket) { reduce(bucket); });

@@ -180,7 +180,7 @@ void Trainer::record(const Finished& finished) {
     row.model_flop = model_flop_per_token_ * static_cast<double>(row.tokens);
     row.hardware_flop = hardware_flop_per_token_ * static_cast<double>(row.tokens);
     const ProcessMemory memory = process_memory();
-    tracer_->memory(planned_bytes(), memory.resident, std::max(memory.peak, memory.resident));
+    tracer_->memory(plan_.planned(), memory.resident, std::max(memory.peak, memory.resident));
     tracer_->finish_step(row, finished.rank_loss);
 }
 
@@ -274,7 +274,7 @@ void Trainer::validate(std::int64_t step) {
     tensor_group_.set_timed(false);
     context_chain_.set_timed(false);
     EvaluationShare share;
-    share.micro = micro_;
+    share.micro = plan_.micro;
     share.length = description_.batch.length;
     share.replicas = {groups_.place.data, grid_.data};
     share.counts_losses = pipeline_->has_head() && tensor_group_.first();

@@ -18,6 +18,8 @@
 #include "data/dataset.hpp"
 #include "kernels/backend.hpp"
 #include "optim/adamw.hpp"
+#include "planner/own_memory.hpp"
+#include "planner/rank_share.hpp"
 #include "trace/tracer.hpp"
 #include "train/devices.hpp"
 #include "train/evaluation.hpp"
@@ -80,14 +82,15 @@ class Trainer {
     void build();
     void start_trace();
     void make_pipeline();
+    void check_room() const;
+    void check_memory_plan() const;
     void say_memory_plan() const;
     void say_rates(double product_flops);  // of the self-test; 0: without one
     void check_same_data() const;
     void choose_precision();
     void leave_last_words();
     void start_watching();
-    bool divides_optimizer() const { return description_.parallel.zero > 0 && grid_.replicas() > 1; }
-    std::size_t communication_bytes() const, planned_bytes() const;
+    bool divides_optimizer() const { return planner::divides_optimizer(description_, grid_); }
 
     // resume.cpp
     void decide_resume();
@@ -142,7 +145,7 @@ class Trainer {
     model::TensorGroup tensor_group_;
     model::ContextChain context_chain_;
     model::Neighbours neighbours_{tensor_group_, context_chain_};
-    std::vector<model::StageRange> chunks_;  // of the model, on this rank
+    planner::MemoryPlan plan_;  // and what this rank has of the model and of a batch
     planner::GradientPlan gradient_plan_;
     std::optional<data::Dataset> training_data_, validation_data_;
     std::unique_ptr<model::ParameterSet> parameters_;
@@ -167,7 +170,6 @@ class Trainer {
 
     checkpoint::State state_;
     std::int64_t steps_ = 0;  // of the whole schedule
-    std::int64_t micro_ = 1;  // sequences a forward pass: batch.micro, or chosen
     std::int64_t saved_step_ = -1, epoch_ = -1;
     // Where the run is, for what is said when it fails; outlives this object.
     std::shared_ptr<std::int64_t> current_step_ = std::make_shared<std::int64_t>(0);

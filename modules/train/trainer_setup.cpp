@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/clock.hpp"
 #include "base/format.hpp"
+#include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/version.hpp"
 #include "cluster/agree.hpp"
 #include "cluster/flight_recorder.hpp"
+#include "device/available_memory.hpp"
 #include "device/parallel.hpp"
 #include "device/sync.hpp"
 #include "model/flops.hpp"
@@ -27,11 +30,6 @@ namespace {
 
 // Steps between two comparisons of the ranks: all are timed phase by phase, or one in a hundred.
 constexpr std::int64_t timed_steps = 20, few_timed_steps = 4;
-
-Type compute_type(const std::string& name) {
-    if (name == "bf16") return Type::bf16;
-    return name == "fp16" ? Type::fp16 : Type::fp32;
-}
 
 }  // namespace
 
@@ -251,8 +249,9 @@ void Trainer::start_trace() {
     double product_flops = 0;
     if (description_.run.self_test)
         product_flops = run_self_test({session_, *control_communicator_, devices_, grid_, groups_,
-                                       compute_type(description_.precision.compute), run_path_, folder_test_});
+                                       planner::compute_type(description_.precision.compute), run_path_, folder_test_});
     make_pipeline();
+    check_memory_plan();
     say_memory_plan();
     say_rates(product_flops);
     if (folder_) folder_->open_metrics(state_.step);
@@ -269,23 +268,13 @@ void Trainer::start_trace() {
 void Trainer::lay_out() {
     grid_ = planner::choose_grid(description_, session_.size());
     groups_ = cluster::make_groups(*devices_.communicators, session_.rank(), grid_);
-    const auto& parallel = description_.parallel;
-    const std::int64_t tokens_at_once = devices_.on_gpu() ? 32768 : 8192;
-    constexpr std::int64_t rounds =
-        4;  // of micro-batches through a pipeline, so that it stands idle for a fifth at most
-    micro_ =
-        planner::micro_batch_size(description_.batch, grid_.data, parallel.interleave > 1 ? grid_.pipeline : 1,
-                                  tokens_at_once * grid_.context, grid_.pipeline > 1 ? rounds * grid_.pipeline : 1);
-    const std::int64_t micro_batches = planner::batch_sizes(description_.batch).front() / grid_.data / micro_;
-    if (micro_batches < grid_.pipeline && session_.rank() == 0)
+    const planner::BatchShare batch = planner::share_of_batch(description_, grid_, devices_.backend->device().kind);
+    if (batch.fewest_micro_batches < grid_.pipeline && session_.rank() == 0)
         log::warning(
             "{} micro-batch{} a step cannot fill a pipeline of {} stages; lower batch.micro = {} or raise batch.global",
-            micro_batches, micro_batches == 1 ? "" : "es", grid_.pipeline, micro_);
-    const auto pieces =
-        planner::cut_model(description_.model, description_.batch.length, grid_.pipeline * parallel.interleave);
-    const planner::PipelineShape shape{grid_.pipeline, parallel.interleave, 1};
-    for (std::int64_t chunk = 0; chunk < parallel.interleave; ++chunk)
-        chunks_.push_back(pieces[static_cast<std::size_t>(planner::piece_of(shape, groups_.place.pipeline, chunk))]);
+            batch.fewest_micro_batches, batch.fewest_micro_batches == 1 ? "" : "es", grid_.pipeline, batch.micro);
+    plan_ = planner::plan_memory(description_, grid_, groups_.place, devices_.backend->device().kind);
+    check_room();
     if (grid_.tensor <= session_.place().local_ranks || session_.rank() != 0) return;
     log::warning(
         "parallel.tensor = {} is more than the {} ranks of a node: what the ranks of a layer tell each other crosses "
@@ -294,26 +283,52 @@ void Trainer::lay_out() {
         grid_.tensor, session_.place().local_ranks);
 }
 
+// Before anything is allocated: all that the ranks of a device plan, against what it has left. On a CPU that is the
+// node's memory.
+void Trainer::check_room() const {
+    struct Need {
+        std::uint64_t device, planned, left;
+    };
+    const auto& place = session_.place();
+    const std::string device = fmt::format("{} {}", place.node, devices_.on_gpu() ? devices_.placement.seat().gpu : "");
+    const Need own{hash64(device.data(), device.size()), plan_.planned() + plan_.tables,
+                   devices_.on_gpu() ? devices_.free_memory() : available_memory()};
+    const std::vector<char> bytes = control_communicator_->all_gather_bytes(&own, sizeof own);
+    std::vector<Need> all(static_cast<std::size_t>(session_.size()));
+    std::memcpy(all.data(), bytes.data(), bytes.size());
+    cluster::together(*control_communicator_, [&] {
+        std::uint64_t planned = 0, left = own.left;
+        int ranks = 0;
+        for (const Need& one : all) {
+            if (one.device != own.device) continue;
+            planned += one.planned;
+            left = std::min(left, one.left);
+            ++ranks;
+        }
+        if (planned <= left) return;
+        throw usage_error("no room: {} rank{} on {} of {} would take {}, and {} are free there; rank {}: {}; {}", ranks,
+                          ranks == 1 ? "" : "s",
+                          devices_.on_gpu() ? "GPU " + devices_.placement.seat().gpu : "the memory", place.host,
+                          human_bytes(static_cast<double>(planned)), human_bytes(static_cast<double>(left)),
+                          session_.rank(), planner::memory_text(plan_), planner::what_to_change(plan_, description_));
+    });
+}
+
 void Trainer::build() {
     const auto& model = description_.model;
     kernels::Backend& backend = *devices_.backend;
     const model::Part part{groups_.place.tensor, grid_.tensor};
-    const model::ParameterLayout layout(model::describe_parameters(model, chunks_), part);
-    planner::GradientPlanOptions options;
-    options.bucket_bytes = description_.parallel.bucket_bytes;
-    options.replicas = grid_.replicas();
-    options.tied_ends = grid_.pipeline > 1 && model.tied_head && groups_.ends;
-    options.shared_layers = grid_.tensor > 1;
-    options.divided_rows = description_.parallel.sequence;
-    gradient_plan_ = planner::plan_gradients(layout, chunks_, options);
+    const model::ParameterLayout layout(model::describe_parameters(model, plan_.chunks), part);
+    gradient_plan_ = planner::plan_gradients(description_, grid_, groups_.place, layout, plan_.chunks);
     const int replica = groups_.place.replica(grid_);
     parameters_ = std::make_unique<model::ParameterSet>(
-        backend.device(), layout, true, compute_type(description_.precision.compute),
+        backend.device(), layout, true, planner::compute_type(description_.precision.compute),
         divides_optimizer() ? gradient_plan_.owned(replica) : std::vector<model::Piece>{});
 
+    // A tied table lies on two stages, and is counted on the first.
     const bool last = groups_.place.pipeline + 1 == grid_.pipeline;
     optim::NormPlan norm;
-    norm.counted = optim::counted_pieces(*parameters_, part, options.tied_ends && last);
+    norm.counted = optim::counted_pieces(*parameters_, part, gradient_plan_.tied && last);
     norm.communicator = divides_optimizer() ? devices_.communicator.get() : groups_.model.get();
     if (!divides_optimizer()) norm.replicas = groups_.replicas.get();
     kernels::LossScaling scaling;
@@ -347,11 +362,11 @@ void Trainer::make_pipeline() {
                                        regions_.communication_tensor);
     context_chain_ = model::ContextChain(*groups_.context, tracer_.get(), regions_.communication_context);
     PipelineOptions options;
-    options.chunks = chunks_;
+    options.chunks = plan_.chunks;
     options.stages = grid_.pipeline;
-    options.micro = micro_;
+    options.micro = plan_.micro;
     options.length = description_.batch.length;
-    options.most_micro_batches = description_.batch.global / grid_.data / micro_;
+    options.most_micro_batches = plan_.micro_batches;
     options.recompute = model::recompute_from(description_.parallel.recompute);
     options.neighbours = &neighbours_;
     options.loss_scale = description_.precision.compute == "fp16" ? optimizer_->loss_scale() : Tensor();
@@ -365,19 +380,13 @@ void Trainer::make_pipeline() {
     if (devices_.on_gpu() && sync_mode() == SyncMode::bounded) in_flight_limit_ = bounded_steps;
 }
 
-// What MPI may allocate beside while gradients are on their way, all at once.
-std::size_t Trainer::communication_bytes() const {
-    if (devices_.on_gpu() || groups_.replicas->size() == 1) return 0;
-    if (!divides_optimizer()) return parameters_->gradient_bytes();
-    std::size_t bytes = 0;
-    for (const model::Piece& piece : parameters_->owned())
-        bytes += static_cast<std::size_t>(piece.count) * sizeof(float);
-    return bytes;
-}
-
-std::size_t Trainer::planned_bytes() const {
-    return parameters_->value_bytes() + parameters_->gradient_bytes() + optimizer_->bytes() +
-           pipeline_->activation_bytes() + pipeline_->workspace_bytes();
+// The plan is made by the code that allocates.
+void Trainer::check_memory_plan() const {
+    LOCKSTEP_ASSERT(plan_.parameters == parameters_->value_bytes());
+    LOCKSTEP_ASSERT(plan_.gradients == parameters_->gradient_bytes());
+    LOCKSTEP_ASSERT(plan_.moments == optimizer_->bytes());
+    LOCKSTEP_ASSERT(plan_.activations == pipeline_->activation_bytes());
+    LOCKSTEP_ASSERT(plan_.workspace == pipeline_->workspace_bytes());
 }
 
 // One line for every stage of the pipeline: the others of a stage differ little.
@@ -385,20 +394,7 @@ void Trainer::say_memory_plan() const {
     const auto bytes = [](std::size_t value) { return human_bytes(static_cast<double>(value)); };
     const std::string left =
         devices_.on_gpu() ? fmt::format("; {} of the GPU stay free", bytes(devices_.free_memory())) : "";
-    const std::string of_mpi =
-        communication_bytes() > 0
-            ? fmt::format(", and up to {} of MPI's while gradients are on their way", bytes(communication_bytes()))
-            : "";
-    std::string blocks;
-    for (const model::StageRange& chunk : chunks_)
-        blocks += fmt::format("{}{} to {}", blocks.empty() ? "" : ", ", chunk.first_block, chunk.last_block - 1);
-    const std::string own = fmt::format(
-        "blocks {}; parameters {}, gradients {}, moments {}, activations {} ({} micro-batch{} under way), workspace "
-        "{}, together "
-        "{}{}{}",
-        blocks, bytes(parameters_->value_bytes()), bytes(parameters_->gradient_bytes()), bytes(optimizer_->bytes()),
-        bytes(pipeline_->activation_bytes()), pipeline_->under_way(), pipeline_->under_way() == 1 ? "" : "es",
-        bytes(pipeline_->workspace_bytes()), bytes(planned_bytes()), of_mpi, left);
+    const std::string own = planner::memory_text(plan_) + left;
     constexpr std::size_t width = 512;
     std::vector<char> line(width);
     std::copy_n(own.data(), std::min(own.size(), width - 1), line.data());
@@ -411,14 +407,11 @@ void Trainer::say_memory_plan() const {
         const std::string where = grid_.pipeline > 1 ? fmt::format(", stage {} of {}", stage + 1, grid_.pipeline) : "";
         log::info("memory a rank{}: {}", where, std::string(all.data() + rank * width));
     }
-    const std::int64_t micro_batches = description_.batch.global / grid_.data / micro_;
-    const std::size_t saved = 3 * static_cast<std::size_t>(model::parameter_count(description_.model)) * sizeof(float) /
-                              static_cast<std::size_t>(session_.size());
     log::info(
         "{} of the host more while a checkpoint is written; {} sequence{} of {} tokens at a time, {} micro-batch{} a "
         "step",
-        bytes(saved), micro_, micro_ == 1 ? "" : "s", description_.batch.length, micro_batches,
-        micro_batches == 1 ? "" : "es");
+        bytes(plan_.checkpoint), plan_.micro, plan_.micro == 1 ? "" : "s", description_.batch.length,
+        plan_.micro_batches, plan_.micro_batches == 1 ? "" : "es");
     if (!description_.batch.ramp) return;
     log::info("batch ramp: {} sequences at first, {} more each time, {} after {} samples",
               description_.batch.ramp->start, description_.batch.ramp->increment, description_.batch.global,
@@ -433,8 +426,8 @@ void Trainer::say_rates(double product_flops) {
     hardware_flop_per_token_ = model_flop_per_token_;
     if (description_.parallel.recompute == "full")
         hardware_flop_per_token_ += model::recomputed_flop_per_token(model, length);
-    const Peak peak =
-        find_peak(devices_, compute_type(description_.precision.compute), description_.run.peak_tflops, product_flops);
+    const Peak peak = find_peak(devices_, planner::compute_type(description_.precision.compute),
+                                description_.run.peak_tflops, product_flops);
     peak_flops_ = peak.flops;
     log::info(
         "model TFLOP/s: three times the forward pass's matrix products and mixing, per rank; hardware TFLOP/s: with "

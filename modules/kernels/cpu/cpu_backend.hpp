@@ -9,7 +9,7 @@
 
 namespace lockstep::kernels::cpu {
 
-class CpuBackend final : public Backend {
+class CpuBackend : public Backend {
   public:
     CpuBackend();
     ~CpuBackend() override;

@@ -57,7 +57,7 @@ TttArguments common_arguments(const TttShape& shape, const Tensor& q, const Tens
 }  // namespace
 
 std::int64_t CudaBackend::ttt_saved_count(const TttShape& shape) const {
-    return shape.mlp ? ttt_mlp_saved_count(shape) : ttt_linear_saved_count(shape);
+    return ttt_gpu_saved_count(shape);
 }
 
 void CudaBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size,

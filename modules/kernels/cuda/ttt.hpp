@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "kernels/backend.hpp"
+#include "kernels/ttt_gpu_saved.hpp"
 
 namespace lockstep::kernels::cuda {
 
@@ -24,7 +25,7 @@ struct TttArguments {
     TttInner inner;
     TttInner dinner;  // +=
     TttCarry initial, final_state, dinitial, dfinal;
-    float* saved;  // ttt_…_saved_count() elements; forward: null where no backward follows
+    float* saved;  // ttt_gpu_saved_count() elements; forward: null where no backward follows
     cudaStream_t stream;
     int multiprocessors;
     // Device memory for one operation, 256-byte aligned; to be asked for once an operation.
@@ -76,20 +77,9 @@ struct TttPart {
 // as they are where sequences start from states of their own.
 void ttt_add_parts(const TttArguments& arguments, const float* parts);
 
-// Mini-batches between two kept states: the square root of all, which keeps the kept states (fp32, of every sequence)
-// and those made again between two of them (of the blocks that run) few; at most 16, so that the latter stay in L2.
-inline std::int64_t ttt_interval(std::int64_t mini_batches) {
-    std::int64_t interval = 1;
-    while (interval < 16 && interval * interval < mini_batches) ++interval;
-    return interval;
-}
-
-// Never 0: an empty tensor says that no backward follows.
-std::int64_t ttt_linear_saved_count(const TttShape& shape);
 void ttt_linear_forward(const TttArguments& arguments, Type type);
 void ttt_linear_backward(const TttArguments& arguments, Type type);
 
-std::int64_t ttt_mlp_saved_count(const TttShape& shape);
 void ttt_mlp_forward(const TttArguments& arguments, Type type);
 void ttt_mlp_backward(const TttArguments& arguments, Type type);
 

@@ -326,9 +326,7 @@ void ttt_linear_backward_general(const TttArguments& arguments, Type type);
 
 // Floats of a kept state, for all kernels: W and c as wide as tiles pad them.
 inline std::int64_t ttt_linear_state_floats(const TttShape& shape) {
-    std::int64_t width = shape.head_width;
-    if (width <= 128) for_padded_width(width, [&](auto padded) { width = padded; });
-    return width * width + width;
+    return ttt_linear_kept_floats(shape.head_width);
 }
 
 }  // namespace lockstep::kernels::cuda

@@ -144,12 +144,6 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_forward_kernel(ForwardParame
 
 }  // namespace
 
-std::int64_t ttt_linear_saved_count(const TttShape& shape) {
-    const std::int64_t mini_batches = (shape.length + shape.mini_batch - 1) / shape.mini_batch;
-    const std::int64_t kept = (mini_batches - 1) / ttt_interval(mini_batches);
-    return std::max<std::int64_t>(shape.batch * shape.heads * kept * ttt_linear_state_floats(shape), 1);
-}
-
 void ttt_linear_forward(const TttArguments& arguments, Type type) {
     const TttShape& shape = arguments.shape;
     if (!ttt_linear_is_tiled(shape, type)) return ttt_linear_forward_general(arguments, type);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/error.hpp"
 #include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/element.hpp"
 #include "kernels/cuda/reduce.hpp"
@@ -61,6 +62,7 @@ inline TttMlpSizes ttt_mlp_sizes(const TttShape& shape) {
     sizes.width = static_cast<int>(shape.head_width);
     sizes.hidden = static_cast<int>(shape.hidden());
     sizes.group = static_cast<int>(ttt_interval(sizes.mini_batches()));
+    LOCKSTEP_ASSERT(sizes.kept_count() == ttt_mlp_kept_floats(shape.head_width));
     return sizes;
 }
 

@@ -168,11 +168,6 @@ void ttt_mlp_forward_tiles(const TttArguments& arguments, Type type) {
 
 }  // namespace
 
-std::int64_t ttt_mlp_saved_count(const TttShape& shape) {
-    const TttMlpSizes sizes = ttt_mlp_sizes(shape);
-    return std::max<std::int64_t>(sizes.pairs() * sizes.kept_states() * sizes.kept_count(), 1);
-}
-
 void ttt_mlp_forward(const TttArguments& arguments, Type type) {
     switch (ttt_mlp_tile_width(ttt_mlp_sizes(arguments.shape), type)) {
         case 64:

@@ -1,0 +1,99 @@
+// What the trainer says of its memory, what it takes, and what it refuses to begin.
+#define BOOST_TEST_MODULE memory
+#include "config/run_description.hpp"
+#include "end_to_end/command.hpp"
+#include "planner/own_memory.hpp"
+
+using namespace lockstep::tests;
+namespace config = lockstep::config;
+namespace cluster = lockstep::cluster;
+namespace planner = lockstep::planner;
+
+namespace {
+
+const std::string environment = "OMP_NUM_THREADS=1";
+
+Result train(const fs::path& folder, const std::string& name, int ranks, const std::string& more) {
+    return run(
+        "train run.toml --device cpu --set run.self_test=false --set schedule.steps=4 --set schedule.warmup=1 "
+        "--set checkpoint.every=2 --set run.name=" +
+            name + more,
+        folder, ranks, environment);
+}
+
+config::RunDescription resolved(const fs::path& folder, const std::string& name) {
+    return config::read_run_description((run_folder(folder, name) / "run.toml").string(), {});
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(planned_memory)
+
+BOOST_AUTO_TEST_CASE(the_log_says_what_the_planner_says) {
+    const Workplace place;
+    struct Case {
+        std::string name, settings;
+        cluster::GridShape grid;
+    };
+    const std::string pipeline =
+        " --set model.layers=5 --set parallel.pipeline=2 --set parallel.zero=1 --set parallel.recompute=selective";
+    const std::string tensor = " --set parallel.tensor=2 --set parallel.sequence=true --set precision.compute=bf16";
+    for (const Case& one : {Case{"alone", "", {1, 1, 1, 1}}, Case{"pipeline", pipeline, {1, 1, 2, 2}},
+                            Case{"tensor", tensor, {2, 1, 1, 1}}}) {
+        const Result result = train(place.path(), one.name, one.grid.ranks(), one.settings + " --set batch.global=8");
+        check_exit(result, 0);
+        const config::RunDescription description = resolved(place.path(), one.name);
+        for (int stage = 0; stage < one.grid.pipeline; ++stage) {
+            cluster::GridPlace where;
+            where.pipeline = stage;
+            const auto plan = planner::plan_memory(description, one.grid, where, lockstep::DeviceKind::cpu);
+            BOOST_TEST(contains(result.error, ": " + planner::memory_text(plan) + "\n"), planner::memory_text(plan)
+                                                                                             << " is not in\n"
+                                                                                             << result.error);
+        }
+    }
+}
+
+// With a checkpoint in the middle of a run.
+BOOST_AUTO_TEST_CASE(processes_take_what_is_estimated) {
+    const Workplace place;
+    const std::string sizes =
+        " --set model.width=512 --set model.layers=4 --set model.heads=8 --set model.mlp_width=2048 --set "
+        "model.vocabulary=12000 --set batch.micro=2 --set batch.global=4 --set data.order=sequential";
+    for (const int ranks : {1, 2}) {
+        const std::string name = "ranks-" + std::to_string(ranks);
+        check_exit(train(place.path(), name, ranks, sizes), 0);
+        const lockstep::hdf5::File trace =
+            lockstep::hdf5::File::open((run_folder(place.path(), name) / "trace-001.h5").string());
+        std::vector<std::uint64_t> memory(trace.info("memory").bytes / sizeof(std::uint64_t));
+        trace.read_as("memory", lockstep::hdf5::ElementType::uint64, memory.data());
+        double peak = 0;  // of any rank, step x rank x (planned, resident, peak)
+        for (std::size_t at = 2; at < memory.size(); at += 3) peak = std::max(peak, static_cast<double>(memory[at]));
+        const cluster::GridShape grid{1, 1, ranks, 1};
+        const auto estimate = static_cast<double>(planner::process_bytes(resolved(place.path(), name), grid, {}));
+        BOOST_TEST_MESSAGE(ranks << " ranks: estimated " << estimate << ", measured " << peak << ", "
+                                 << 100 * (estimate / peak - 1) << " %");
+        BOOST_TEST(estimate > 0.9 * peak);
+        BOOST_TEST(estimate < 1.1 * peak);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(what_cannot_fit_is_refused_before_it_is_allocated) {
+    const Workplace place;
+    const std::string model = " --set model.heads=64 --set model.width=16384 --set model.mlp_width=65536";
+    const Result states = train(place.path(), "states", 1, model + " --set model.layers=900");
+    check_exit(states, 2);
+    BOOST_TEST(contains(states.error, "no room: 1 rank on the memory of"));
+    BOOST_TEST(contains(states.error, "would take"));
+    BOOST_TEST(contains(states.error, "TiB of moments"));
+    BOOST_TEST(contains(states.error, "a larger parallel.pipeline"));
+    BOOST_TEST(states.seconds < 60);
+    const Result passes =
+        train(place.path(), "passes", 1,
+              " --set model.context=4096 --set batch.length=4096 --set batch.micro=8192 --set batch.global=8192");
+    check_exit(passes, 2);
+    BOOST_TEST(contains(passes.error, "of activations; what helps: a batch.micro below 8192"));
+    BOOST_TEST(!fs::exists(run_folder(place.path(), "passes")));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
