@@ -24,8 +24,12 @@ void Block::Kept::finish() {
 
 Block::Trained Block::trained_of(const ParameterSet& parameters, const std::string& prefix) {
     const auto trains = [&](const char* layer) { return parameters.trains(prefix + layer + "/"); };
-    return {trains("pre_convolution_norm"), trains("pre_convolution"), trains("mixer_norm"), trains("mixer"),
-            trains("mlp_norm"),             trains("mlp")};
+    return {trains("pre_convolution_norm"),
+            trains("pre_convolution"),
+            trains("mixer_norm"),
+            trains("mixer"),
+            trains("mlp_norm"),
+            trains("mlp")};
 }
 
 Block::Block(Backend& backend, const ParameterSet& parameters, std::int64_t number,
@@ -166,8 +170,8 @@ Tensor Block::normed_again(Backend& backend, Arena& workspace, const Norm& norm,
 
 void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved, Kept& kept, Tensor h,
                      const PassShape& shape, bool to_below) {
-    // A layer is passed where it or something below it is trained, and up to its input where its norm or something below
-    // is.
+    // A layer is passed where it or something below it is trained, and up to its input where its norm or something
+    // below is.
     const bool convolution = convolution_ && (to_below || trained_.convolution_norm || trained_.convolution);
     const bool mixer_input = to_below || convolution || trained_.mixer_norm, mixer = mixer_input || trained_.mixer;
     const bool mlp_input = mixer || trained_.mlp_norm, mlp = mlp_input || trained_.mlp;

@@ -28,7 +28,8 @@ std::size_t distance(const std::string& pattern, const std::string& name) {
             if (letter == '*')
                 row[i] = std::min(above, row[i - 1]);
             else
-                row[i] = std::min({above + 1, row[i - 1] + 1, diagonal + (letter == name[i - 1] || letter == '?' ? 0 : 1)});
+                row[i] =
+                    std::min({above + 1, row[i - 1] + 1, diagonal + (letter == name[i - 1] || letter == '?' ? 0 : 1)});
             diagonal = above;
         }
     }

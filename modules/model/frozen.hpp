@@ -1,5 +1,5 @@
-// Frozen parameters (model.frozen): they have values, but no gradients and no moments. A gradient flows through a frozen
-// layer where something below it is trained; below the lowest trained parameter there is no backward pass.
+// Frozen parameters (model.frozen): they have values, but no gradients and no moments. A gradient flows through a
+// frozen layer where something below it is trained; below the lowest trained parameter there is no backward pass.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace lockstep::model {
 
-// Whether a pattern of model.frozen matches the name: `*` stands for any text, `/` included, `?` for one character, `[…]`
-// for one of several (fnmatch of POSIX).
+// Whether a pattern of model.frozen matches the name: `*` stands for any text, `/` included, `?` for one character,
+// `[…]` for one of several (fnmatch of POSIX).
 bool is_frozen(const config::ModelDescription& model, const std::string& name);
 
 // Usage error where a pattern matches no parameter of the model (it names the nearest), or nothing is left to train.

@@ -1,6 +1,7 @@
 // The small layers blocks are made of. A layer owns no memory: it holds views of its parameters and is given all else.
 // forward reads x and writes y; backward is given dy, writes or adds to dx, and adds to the gradients of its
-// parameters that are trained. Where ranks share a layer, each has its part of the parameters, and y or dx are its partial sums.
+// parameters that are trained. Where ranks share a layer, each has its part of the parameters, and y or dx are its
+// partial sums.
 #pragma once
 
 #include <string>

@@ -62,9 +62,9 @@ struct Slice {
 };
 Slice slice_of(const ParameterDescription& parameter, const Part& part);
 
-// Where a rank's slices lie in one flat tensor, the same on all ranks of a tensor group: what is trained in the order of
-// the descriptions, then what is frozen, so that gradients and moments are of the first elements. Each begins at a multiple of `alignment` elements; the padding between them is zero in values, gradients and
-// moments.
+// Where a rank's slices lie in one flat tensor, the same on all ranks of a tensor group: what is trained in the order
+// of the descriptions, then what is frozen, so that gradients and moments are of the first elements. Each begins at a
+// multiple of `alignment` elements; the padding between them is zero in values, gradients and moments.
 class ParameterLayout {
   public:
     static constexpr std::int64_t alignment = 128;
@@ -76,7 +76,7 @@ class ParameterLayout {
     std::int64_t count(std::size_t index) const { return element_count(slices_[index].shape); }
     std::int64_t total() const { return total_; }                  // elements with padding
     std::int64_t trained_total() const { return trained_total_; }  // those of trained parameters, which come first
-    std::size_t at(std::int64_t position) const;   // the last parameter that begins at or before it
+    std::size_t at(std::int64_t position) const;                   // the last parameter that begins at or before it
 
   private:
     std::vector<ParameterDescription> descriptions_;

@@ -43,8 +43,8 @@ class ParameterSet {
     Tensor value(const std::string& name) const;
     Tensor working(const std::string& name) const;   // of the compute type: for products and embeddings
     Tensor gradient(const std::string& name) const;  // empty without gradients, and where the parameter is frozen
-    // Of an exact parameter, for operations that make its gradient together with that of their input: where it is frozen,
-    // memory that the blocks share and nobody reads.
+    // Of an exact parameter, for operations that make its gradient together with that of their input: where it is
+    // frozen, memory that the blocks share and nobody reads.
     Tensor gradient_or_spare(const std::string& name) const;
     // What is kept of a frozen parameter: fp32 where it is exact or the compute type is fp32, else of the compute type.
     Tensor frozen_value(std::size_t index) const;
@@ -85,7 +85,8 @@ class ParameterSet {
     std::int64_t exact_position(std::int64_t position) const;
     void plan_exact();
     void plan_spare(Device device);
-    void initialize(kernels::Backend& backend, std::uint64_t seed, std::size_t index, std::int64_t first, Tensor to) const;
+    void initialize(kernels::Backend& backend, std::uint64_t seed, std::size_t index, std::int64_t first,
+                    Tensor to) const;
     ParameterLayout layout_;
     std::map<std::string, std::size_t> index_;
     Type compute_;

@@ -80,7 +80,8 @@ void Stage::plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Sa
     const Shape rows = {rows_here, model_.width};
     // Blocks below the lowest hand their output to the next and forget it.
     std::vector<Tensor> passing;
-    for (std::size_t i = 0; i + 1 < lowest_ && i < 2; ++i) passing.push_back(blocks_[i].plan_output(arena, options_.shape));
+    for (std::size_t i = 0; i + 1 < lowest_ && i < 2; ++i)
+        passing.push_back(blocks_[i].plan_output(arena, options_.shape));
     for (int number = 0; number < options_.slots; ++number) {
         Slot slot;
         slot.input = arena.allocate(type_, rows);
@@ -197,8 +198,7 @@ void Stage::loss(int slot, Tensor targets, float gradient_scale, Tensor losses) 
         if (into_head)
             backend_.product(all_dnormed.slice(first, count), logits, Transpose::no, head_, Transpose::no,
                              Accumulate::no);
-        if (!dhead_.empty())
-            backend_.product(dhead_, logits, Transpose::yes, normed, Transpose::no, Accumulate::yes);
+        if (!dhead_.empty()) backend_.product(dhead_, logits, Transpose::yes, normed, Transpose::no, Accumulate::yes);
     }
     if (into_head) {
         group_.add_up(backend_, dnormed, all_dnormed);

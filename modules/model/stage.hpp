@@ -39,8 +39,8 @@ class Stage {
     // are made a few rows at a time and never kept.
     void loss(int slot, Tensor targets, float gradient_scale, Tensor losses);
     void backward(int slot, Tensor ids);
-    // Whether anything here or below is trained, so that there is a backward pass; and whether something below is, so that
-    // the pass makes the gradient of hidden_input.
+    // Whether anything here or below is trained, so that there is a backward pass; and whether something below is, so
+    // that the pass makes the gradient of hidden_input.
     bool goes_back() const;
     bool goes_back_below() const { return !options_.range.embedding && trains_before_; }
     // backward in parts, from the last block to the first: blocks [first, last) of this stage, counted from 0, then the

@@ -13,6 +13,7 @@
 #include "device/parallel.hpp"
 #include "device/sync.hpp"
 #include "model/flops.hpp"
+#include "model/frozen.hpp"
 #include "optim/schedule.hpp"
 #include "train/batch_plan.hpp"
 #include "train/peak.hpp"
@@ -266,6 +267,7 @@ void Trainer::start_trace() {
 
 // What each rank does: its place in the grid, its pieces of the model, its share of a batch.
 void Trainer::lay_out() {
+    model::check_frozen(description_.model);
     grid_ = choose_grid(description_, session_.size());
     groups_ = cluster::make_groups(*devices_.communicators, session_.rank(), grid_);
     const auto& parallel = description_.parallel;
@@ -336,6 +338,12 @@ void Trainer::build() {
     log::info("model: {}{}, {} parameters, {:.3g} FLOP a token", model.preset.empty() ? "" : model.preset + ", ",
               model.mixer, with_commas(model::parameter_count(model)),
               model::training_flop_per_token(model, description_.batch.length));
+    if (!model.frozen.empty())
+        log::info(
+            "{} of {} parameters are trained; the others are frozen, and kept in {} where only matrix products and "
+            "lookups use them",
+            with_commas(model::trained_parameter_count(model)), with_commas(model::parameter_count(model)),
+            description_.precision.compute);
 }
 
 void Trainer::make_pipeline() {
@@ -409,8 +417,10 @@ void Trainer::say_memory_plan() const {
         log::info("memory a rank{}: {}", where, std::string(all.data() + rank * width));
     }
     const std::int64_t micro_batches = description_.batch.global / grid_.data / micro_;
-    const std::size_t saved = 3 * static_cast<std::size_t>(model::parameter_count(description_.model)) * sizeof(float) /
-                              static_cast<std::size_t>(session_.size());
+    const auto& model = description_.model;
+    const std::int64_t values_saved = model::parameter_count(model) + 2 * model::trained_parameter_count(model);
+    const std::size_t saved =
+        static_cast<std::size_t>(values_saved) * sizeof(float) / static_cast<std::size_t>(session_.size());
     log::info(
         "{} of the host more while a checkpoint is written; {} sequence{} of {} tokens at a time, {} micro-batch{} a "
         "step",
@@ -434,8 +444,11 @@ void Trainer::say_rates(double product_flops) {
         find_peak(devices_, compute_type(description_.precision.compute), description_.run.peak_tflops, product_flops);
     peak_flops_ = peak.flops;
     log::info(
-        "model TFLOP/s: three times the forward pass's matrix products and mixing, per rank; hardware TFLOP/s: with "
-        "what is made again; MFU: model TFLOP/s of {:.3g} TFLOP/s, {}",
+        "model TFLOP/s: {}, per rank; hardware TFLOP/s: with what is made again; MFU: model TFLOP/s of {:.3g} TFLOP/s, "
+        "{}",
+        model.frozen.empty()
+            ? "three times the forward pass's matrix products and mixing"
+            : "the matrix products and mixing of the forward pass and of what is passed backward to train",
         peak.flops * 1e-12, peak.origin);
 }
 
