@@ -10,6 +10,7 @@
 #include "config/run_description.hpp"
 #include "hdf5/hdf5.hpp"
 #include "model/flops.hpp"
+#include "model/frozen.hpp"
 #include "model/parameters.hpp"
 
 namespace lockstep::commands {
@@ -34,8 +35,8 @@ const char* split_word(model::Split split) {
     return "?";
 }
 
-// Parameters, gradients and the two moments of AdamW, all fp32.
-constexpr double training_bytes_per_parameter = 16;
+// Value, gradient and the two moments of AdamW, all fp32; of a frozen parameter the value.
+constexpr double training_bytes_per_parameter = 16, frozen_bytes_per_parameter = 4;
 
 int inspect_model(const Options& options) {
     std::vector<std::string> settings = options.settings;
@@ -44,15 +45,20 @@ int inspect_model(const Options& options) {
     const config::ModelDescription& model = description.model;
     config::check(model);
     const auto parameters = model::describe_parameters(model, model::whole_model(model));
-    const std::int64_t count = model::parameter_count(model);
-    const double bytes = static_cast<double>(count) * training_bytes_per_parameter;
+    model::check_frozen(model);
+    const std::int64_t count = model::parameter_count(model), trained = model::trained_parameter_count(model);
+    const double bytes = static_cast<double>(trained) * training_bytes_per_parameter +
+                         static_cast<double>(count - trained) * frozen_bytes_per_parameter;
     const TableFormat format = table_format(options.format);
 
-    Table table(
-        {{"name", "tensor"}, {"shape", "shape"}, {"parameters", "parameters"}, {"split", "tensor-parallel split"}});
+    Table table({{"name", "tensor"},
+                 {"shape", "shape"},
+                 {"parameters", "parameters"},
+                 {"split", "tensor-parallel split"},
+                 {"trained", "trained"}});
     for (const auto& parameter : parameters)
         table.add_row({parameter.name, shape_text(parameter.shape), element_count(parameter.shape),
-                       std::string(split_word(parameter.split))});
+                       std::string(split_word(parameter.split)), std::string(parameter.trained ? "yes" : "no")});
     if (format == TableFormat::json) {
         Json json = {{"preset", model.preset},
                      {"mixer", model.mixer},
@@ -64,6 +70,7 @@ int inspect_model(const Options& options) {
                      {"vocabulary", model.vocabulary},
                      {"context", model.context},
                      {"parameters", count},
+                     {"trained_parameters", trained},
                      {"training_flop_per_token", model::training_flop_per_token(model, model.context)},
                      {"training_bytes_without_activations", bytes}};
         Json tensors = Json::array();
@@ -71,7 +78,8 @@ int inspect_model(const Options& options) {
             tensors.push_back({{"name", parameter.name},
                                {"shape", parameter.shape},
                                {"parameters", element_count(parameter.shape)},
-                               {"split", split_word(parameter.split)}});
+                               {"split", split_word(parameter.split)},
+                               {"trained", parameter.trained}});
         json["tensors"] = std::move(tensors);
         fmt::print("{}\n", json.dump(2));
         return 0;
@@ -79,10 +87,11 @@ int inspect_model(const Options& options) {
     std::fputs(table.print(format).c_str(), stdout);
     if (format == TableFormat::csv) return 0;
     fmt::print(
-        "\n{} parameters in {} tensors; {} to train without activations (fp32 values, gradients, two moments); "
+        "\n{} parameters in {} tensors{}; {} to train without activations (fp32 values, gradients, two moments); "
         "{:.3g} FLOP a token of training at length {}\n",
-        with_commas(count), parameters.size(), human_bytes(bytes), model::training_flop_per_token(model, model.context),
-        model.context);
+        with_commas(count), parameters.size(),
+        trained < count ? fmt::format(", {} of them trained", with_commas(trained)) : "", human_bytes(bytes),
+        model::training_flop_per_token(model, model.context), model.context);
     return 0;
 }
 

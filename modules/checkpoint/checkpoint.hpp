@@ -40,8 +40,9 @@ struct Contents {
 
 // What one rank holds of one logical tensor of the file: `count` elements of `value` are those from `first` on of the
 // slice [offset, offset + extent) of axis `axis` (0 or 1 of a tensor of at least that many axes; axes behind it are
-// whole), counted in the slice's own row-major order. fp32. Several entries may name the same tensor, and several ranks
-// may hold the same part.
+// whole), counted in the slice's own row-major order. fp32, or bf16 or fp16: these become fp32 in the file, and are
+// rounded to the nearest when they are read. Several entries may name the same tensor, and several ranks may hold the
+// same part.
 struct Entry {
     std::string path;  // "parameters/blocks/0/mixer/query/weight"
     Shape shape;       // of the whole tensor

@@ -70,7 +70,7 @@ void Collector::copy(const std::vector<Segment>& segments, bool from_devices, De
         if ((entry.device != nullptr) != from_devices) continue;
         const std::int64_t last = segment.from + segment.count;
         if (!from_devices) {
-            std::memcpy(destination(i), entry.value.fp32() + segment.from, Traffic::bytes(segment.count));
+            copy_out(entry, segment.from, segment.count, destination(i));
             continue;
         }
         auto& part = parts.try_emplace(segment.holder.entry, Part{segment.from, last, 0, nullptr}).first->second;
@@ -85,13 +85,13 @@ void Collector::copy(const std::vector<Segment>& segments, bool from_devices, De
         const Entry& entry = entries_[static_cast<std::size_t>(segment.holder.entry)];
         auto& part = found->second;
         if (part.segments == 1) {
-            entry.device->download(destination(i), part_of(entry, segment.from, segment.count));
+            copy_out(entry, segment.from, segment.count, destination(i));
             continue;
         }
         const std::int64_t count = part.last - part.first;
         if (!part.values) {
             part.values = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(count));
-            entry.device->download(part.values.get(), part_of(entry, part.first, count));
+            copy_out(entry, part.first, count, part.values.get());
         }
         std::memcpy(destination(i), part.values.get() + (segment.from - part.first), Traffic::bytes(segment.count));
     }
@@ -155,8 +155,9 @@ void Collector::prepare_sends(int round) {
             std::erase_if(segments, [&](const Segment& segment) { return segment.holder.rank != rank_; });
             if (segments.empty()) continue;
             const Entry& entry = entries_[static_cast<std::size_t>(segments[0].holder.entry)];
-            if (segments.size() == 1 && !entry.device) {
-                traffic_.send(owner, entry.value.fp32() + segments[0].from, segments[0].count);
+            const float* values = fp32_of(entry);
+            if (segments.size() == 1 && values) {
+                traffic_.send(owner, values + segments[0].from, segments[0].count);
                 continue;
             }
             std::vector<std::int64_t> places;

@@ -73,7 +73,7 @@ void Distributor::read(int round) {
                 if (holder.rank != rank_)
                     traffic_.send(holder.rank, packed, part.count());
                 else
-                    deliver(entries_[static_cast<std::size_t>(holder.entry)], part.first, part.count(), packed);
+                    copy_in(entries_[static_cast<std::size_t>(holder.entry)], part.first, part.count(), packed);
             }
         }
     }
@@ -87,23 +87,17 @@ void Distributor::prepare_receives(int round) {
                 const Part part = part_of_span(held->piece, span);
                 if (part.count() == 0) continue;
                 const Entry& entry = entries_[static_cast<std::size_t>(number)];
-                float* to = entry.device ? traffic_.buffer(part.count()) : entry.value.fp32() + part.first;
+                float* const values = fp32_of(entry);
+                float* to = values ? values + part.first : traffic_.buffer(part.count());
                 traffic_.receive(reader, to, part.count());
-                if (entry.device) uploads_.push_back({number, part.first, part.count(), to});
+                if (!values) uploads_.push_back({number, part.first, part.count(), to});
             }
     }
 }
 
-void Distributor::deliver(const Entry& entry, std::int64_t first, std::int64_t count, const float* values) const {
-    if (entry.device)
-        entry.device->upload(part_of(entry, first, count), values);
-    else
-        std::memcpy(entry.value.fp32() + first, values, Traffic::bytes(count));
-}
-
 void Distributor::finish_receives() {
     for (const auto& one : uploads_)
-        deliver(entries_[static_cast<std::size_t>(one.entry)], one.first, one.count, one.values);
+        copy_in(entries_[static_cast<std::size_t>(one.entry)], one.first, one.count, one.values);
     uploads_.clear();
     traffic_ = {};
 }

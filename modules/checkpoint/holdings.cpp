@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "cluster/agree.hpp"
+#include "device/convert.hpp"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -86,13 +87,40 @@ Entry whole(std::string path, Tensor value, kernels::Backend* device) {
 }
 
 Piece piece_of(const Entry& entry) {
-    LOCKSTEP_ASSERT(entry.value.empty() || entry.value.type() == Type::fp32);
+    const Type type = entry.value.type();
+    LOCKSTEP_ASSERT(entry.value.empty() || type == Type::fp32 || type == Type::bf16 || type == Type::fp16);
     return piece_of(entry.shape, entry.axis, entry.offset, entry.extent, entry.first,
                     entry.value.empty() ? 0 : entry.value.count());
 }
 
+namespace {
+
 Tensor part_of(const Entry& entry, std::int64_t first, std::int64_t count) {
     return entry.value.reshaped({entry.value.count()}).slice(first, count);
+}
+
+}  // namespace
+
+float* fp32_of(const Entry& entry) {
+    return entry.device || entry.value.type() != Type::fp32 ? nullptr : entry.value.fp32();
+}
+
+void copy_out(const Entry& entry, std::int64_t first, std::int64_t count, float* to) {
+    const Tensor part = part_of(entry, first, count);
+    if (!entry.device) return to_fp32(to, part.type(), part.data(), count);
+    if (part.type() == Type::fp32) return entry.device->download(to, part);
+    const auto values = std::make_unique_for_overwrite<char[]>(part.bytes());
+    entry.device->download(values.get(), part);
+    to_fp32(to, part.type(), values.get(), count);
+}
+
+void copy_in(const Entry& entry, std::int64_t first, std::int64_t count, const float* from) {
+    const Tensor part = part_of(entry, first, count);
+    if (!entry.device) return from_fp32(part.type(), part.data(), from, count);
+    if (part.type() == Type::fp32) return entry.device->upload(part, from);
+    const auto values = std::make_unique_for_overwrite<char[]>(part.bytes());
+    from_fp32(part.type(), values.get(), from, count);
+    entry.device->upload(part, values.get());
 }
 
 std::vector<TensorInfo> union_of_tensors(const std::vector<Entry>& entries, cluster::Communicator& communicator) {

@@ -14,8 +14,11 @@
 namespace lockstep::checkpoint {
 
 Piece piece_of(const Entry& entry);
-// Neighbouring elements of the entry, flat.
-Tensor part_of(const Entry& entry, std::int64_t first, std::int64_t count);
+// The entry's elements where they lie, if that is the process's memory and they are fp32; else null.
+float* fp32_of(const Entry& entry);
+// Neighbouring elements of the entry to memory of the process, and from it.
+void copy_out(const Entry& entry, std::int64_t first, std::int64_t count, float* to);
+void copy_in(const Entry& entry, std::int64_t first, std::int64_t count, const float* from);
 
 // Collective: the tensors that any rank names, by path. Two shapes for one path: fault error on every rank.
 std::vector<TensorInfo> union_of_tensors(const std::vector<Entry>& entries, cluster::Communicator& communicator);

@@ -97,7 +97,6 @@ class Distributor {
     const float* block_of(const Span& span);
     void read(int round);
     void prepare_receives(int round);
-    void deliver(const Entry& entry, std::int64_t first, std::int64_t count, const float* values) const;
     void finish_receives();
 
     const OpenFile& file_;
@@ -117,7 +116,7 @@ class Distributor {
         std::int64_t first, count;
         const float* values;
     };
-    std::vector<Upload> uploads_;  // what was received for tensors of a device
+    std::vector<Upload> uploads_;  // what was received for tensors of a device or of another type
 };
 
 }  // namespace lockstep::checkpoint

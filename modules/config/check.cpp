@@ -170,13 +170,6 @@ void check_files(const CheckpointSection& checkpoint, const ValidationSection& v
             validation.every);
 }
 
-// What later versions do and this one does not: said, never silently left out.
-void check_supported(const RunDescription& description) {
-    if (!description.model.frozen.empty())
-        throw usage_error("model.frozen = [{}, …]: this version of lockstep trains every parameter; remove the key",
-                          toml_text(description.model.frozen.front()));
-}
-
 void check_attention(const ModelDescription& model) {
     for (const auto& [key, on] : {std::pair{"gate", model.ttt.gate}, std::pair{"share_qk", model.ttt.share_qk},
                                   std::pair{"pre_conv", model.ttt.pre_conv}})
@@ -263,7 +256,6 @@ void check(const RunDescription& description) {
     check_schedule(description.schedule);
     check_machine(description);
     check_files(description.checkpoint, description.validation, description.data);
-    check_supported(description);
 }
 
 }  // namespace lockstep::config

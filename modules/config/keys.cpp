@@ -94,7 +94,10 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
                     &model.bias,
                     "Which linear layers have a bias. The projections of TTT mixers have none: `all` is the MLP there.",
                     {"none", "qkv", "all"}});
-    keys.push_back({"model.frozen", &model.frozen, "Patterns of names of parameters that are not trained.", {}});
+    keys.push_back({"model.frozen",
+                    &model.frozen,
+                    "Patterns of names of parameters that are not trained; `*` stands for any text, `/` included.",
+                    {}});
     keys.push_back({"model.ttt.mini_batch", &model.ttt.mini_batch, "Tokens of one inner step.", {}});
     keys.push_back({"model.ttt.base_lr",
                     &model.ttt.base_lr,

@@ -22,12 +22,23 @@ void Block::Kept::finish() {
     convolution.finish();
 }
 
+Block::Trained Block::trained_of(const ParameterSet& parameters, const std::string& prefix) {
+    const auto trains = [&](const char* layer) { return parameters.trains(prefix + layer + "/"); };
+    return {trains("pre_convolution_norm"),
+            trains("pre_convolution"),
+            trains("mixer_norm"),
+            trains("mixer"),
+            trains("mlp_norm"),
+            trains("mlp")};
+}
+
 Block::Block(Backend& backend, const ParameterSet& parameters, std::int64_t number,
              const config::ModelDescription& model, const Neighbours& neighbours)
     : number_(number),
       width_(model.width),
       heads_(neighbours.group.part().count(model.heads)),
       head_width_(model.head_width()),
+      trained_(trained_of(parameters, block_prefix(number))),
       type_(parameters.compute_type()),
       group_(neighbours.group),
       chain_(neighbours.chain),
@@ -60,9 +71,13 @@ Block::Saved Block::plan(Arena& arena, const PassShape& shape, bool training, Re
     return saved;
 }
 
-Block::Kept Block::plan_kept(Arena& arena, const PassShape& shape) const {
+Tensor Block::plan_output(Arena& arena, const PassShape& shape) const {
+    return arena.allocate(type_, {group_.stream_rows(shape.rows()), width_});
+}
+
+Block::Kept Block::plan_kept(Arena& arena, const PassShape& shape, Tensor output) const {
     Kept kept;
-    kept.output = arena.allocate(type_, {group_.stream_rows(shape.rows()), width_});
+    kept.output = output.axes() > 0 ? output : plan_output(arena, shape);
     kept.mixer = mixer_->plan_carry(arena, shape);
     if (convolution_ && !chain_.alone())
         convolution_->plan_handover(arena, kept.convolution, type_, shape.batch, chain_,
@@ -154,42 +169,47 @@ Tensor Block::normed_again(Backend& backend, Arena& workspace, const Norm& norm,
 }
 
 void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved, Kept& kept, Tensor h,
-                     const PassShape& shape) {
+                     const PassShape& shape, bool to_below) {
+    // A layer is passed where it or something below it is trained, and up to its input where its norm or something
+    // below is.
+    const bool convolution = convolution_ && (to_below || trained_.convolution_norm || trained_.convolution);
+    const bool mixer_input = to_below || convolution || trained_.mixer_norm, mixer = mixer_input || trained_.mixer;
+    const bool mlp_input = mixer || trained_.mlp_norm, mlp = mlp_input || trained_.mlp;
     const std::size_t mark = workspace.mark();
     const std::int64_t rows = shape.rows();
     const Tensor dnormed = workspace.allocate(type_, dh.shape());
     const std::size_t part = workspace.mark();
-    {
+    if (mlp) {
         const Tensor normed =
             normed_again(backend, workspace, mlp_norm_, saved.mlp_normed, saved.mlp_statistics, saved.after_mixer);
         const Tensor x = group_.gathered(workspace, backend, normed, rows);
         const Tensor dy = group_.gathered(workspace, backend, dh, rows);
-        const Tensor dx = group_.partial_for(workspace, dnormed, rows);
-        Mlp::Saved mlp = saved.mlp;
-        if (mlp.activated.axes() == 0) {
-            mlp_.plan_activated(workspace, mlp, rows);
-            mlp_.activate(backend, mlp);
+        const Tensor dx = mlp_input ? group_.partial_for(workspace, dnormed, rows) : Tensor();
+        Mlp::Saved of_mlp = saved.mlp;
+        if (of_mlp.activated.axes() == 0) {
+            mlp_.plan_activated(workspace, of_mlp, rows);
+            mlp_.activate(backend, of_mlp);
         }
-        mlp_.backward(backend, workspace, dx, dy, mlp, x);
-        group_.add_up(backend, dnormed, dx);
+        mlp_.backward(backend, workspace, dx, dy, of_mlp, x);
+        if (mlp_input) group_.add_up(backend, dnormed, dx);
         workspace.release(part);
     }
-    mlp_norm_.backward(backend, dh, dnormed, saved.after_mixer, saved.mlp_statistics);
+    if (mlp_input) mlp_norm_.backward(backend, dh, dnormed, saved.after_mixer, saved.mlp_statistics);
 
     const Tensor input = convolution_ ? saved.after_convolution : h;
-    {
+    if (mixer) {
         const Tensor normed =
             normed_again(backend, workspace, mixer_norm_, saved.mixer_normed, saved.mixer_statistics, input);
         const Tensor x = group_.gathered(workspace, backend, normed, rows);
         const Tensor dy = group_.gathered(workspace, backend, dh, rows);
-        const Tensor dx = group_.partial_for(workspace, dnormed, rows);
+        const Tensor dx = mixer_input ? group_.partial_for(workspace, dnormed, rows) : Tensor();
         mixer_->backward(backend, workspace, dx, dy, *saved.mixer, kept.mixer.get(), x, shape);
-        group_.add_up(backend, dnormed, dx);
+        if (mixer_input) group_.add_up(backend, dnormed, dx);
         workspace.release(part);
     }
-    mixer_norm_.backward(backend, dh, dnormed, input, saved.mixer_statistics);
+    if (mixer_input) mixer_norm_.backward(backend, dh, dnormed, input, saved.mixer_statistics);
 
-    if (convolution_) {
+    if (convolution) {
         const Tensor normed = normed_again(backend, workspace, *convolution_norm_, saved.convolution_normed,
                                            saved.convolution_statistics, h);
         if (chain_.alone()) {
@@ -204,6 +224,11 @@ void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved
         convolution_norm_->backward(backend, dh, dnormed, h, saved.convolution_statistics);
     }
     workspace.release(mark);
+}
+
+bool Block::trains() const {
+    return trained_.convolution_norm || trained_.convolution || trained_.mixer_norm || trained_.mixer ||
+           trained_.mlp_norm || trained_.mlp;
 }
 
 Block::State Block::plan_state(Arena& arena, std::int64_t context) const {

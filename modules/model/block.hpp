@@ -43,16 +43,19 @@ class Block {
     Block(Backend& backend, const ParameterSet& parameters, std::int64_t number, const config::ModelDescription& model,
           const Neighbours& neighbours = no_neighbours());
     Saved plan(Arena& arena, const PassShape& shape, bool training, Recompute recompute) const;
-    Kept plan_kept(Arena& arena, const PassShape& shape) const;
+    // `output`: where it is to lie; none given: memory of its own.
+    Kept plan_kept(Arena& arena, const PassShape& shape, Tensor output = {}) const;
+    Tensor plan_output(Arena& arena, const PassShape& shape) const;
     // The temporaries of either direction.
     void plan_workspace(Arena& arena, const PassShape& shape, bool training) const;
 
     void forward(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h, const PassShape& shape);
     // As before, to have `saved` once more.
     void forward_again(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h, const PassShape& shape);
-    // dh [n, d]: in, the gradient of `output`; out, that of h.
+    // dh [n, d]: in, the gradient of `output`; out, that of h. Where nobody below needs that (`to_below` = false), the
+    // pass ends at the lowest layer that is trained, and dh is of no use.
     void backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved, Kept& kept, Tensor h,
-                  const PassShape& shape);
+                  const PassShape& shape, bool to_below = true);
 
     State plan_state(Arena& arena, std::int64_t context) const;
     void start_sequence(Backend& backend, State& state) const;
@@ -60,13 +63,19 @@ class Block {
 
     Mixer& mixer() { return *mixer_; }
     const Mixer& mixer() const { return *mixer_; }
+    bool trains() const;  // any of its parameters
 
   private:
+    struct Trained {
+        bool convolution_norm, convolution, mixer_norm, mixer, mlp_norm, mlp;
+    };
+    static Trained trained_of(const ParameterSet& parameters, const std::string& prefix);
     void pass(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h, const PassShape& shape,
               bool again);
     Tensor normed_again(Backend& backend, Arena& workspace, const Norm& norm, Tensor normed,
                         const Norm::Statistics& statistics, Tensor x) const;
     std::int64_t number_, width_, heads_, head_width_;
+    Trained trained_;
     Type type_;
     const TensorGroup& group_;
     const ContextChain& chain_;

@@ -8,8 +8,8 @@ ColumnNorm::ColumnNorm(const ParameterSet& parameters, const std::string& name, 
       epsilon_(static_cast<float>(epsilon)),
       weight_(parameters.value(name + "/weight")),
       bias_(parameters.value(name + "/bias")),
-      dweight_(parameters.gradient(name + "/weight")),
-      dbias_(parameters.gradient(name + "/bias")) {}
+      dweight_(parameters.gradient_or_spare(name + "/weight")),
+      dbias_(parameters.gradient_or_spare(name + "/bias")) {}
 
 void ColumnNorm::plan(Arena& arena, Statistics& statistics, std::int64_t rows) const {
     statistics.mean = arena.allocate(Type::fp32, {rows});

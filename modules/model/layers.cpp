@@ -20,13 +20,13 @@ void Linear::forward_part(Backend& backend, Tensor y, Tensor x, Tensor residual,
 }
 
 void Linear::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, Accumulate accumulate) const {
-    backend.product(dx, dy, Transpose::no, weight_, Transpose::no, accumulate);
+    if (!dx.empty()) backend.product(dx, dy, Transpose::no, weight_, Transpose::no, accumulate);
     backward_parameters(backend, dy, x);
 }
 
 void Linear::backward_parameters(Backend& backend, Tensor dy, Tensor x) const {
-    backend.product(dweight_, dy, Transpose::yes, x, Transpose::no, Accumulate::yes);
-    if (!bias_.empty()) backend.bias_backward(dbias_, dy);
+    if (!dweight_.empty()) backend.product(dweight_, dy, Transpose::yes, x, Transpose::no, Accumulate::yes);
+    if (!dbias_.empty()) backend.bias_backward(dbias_, dy);
 }
 
 void Norm::Statistics::plan(Arena& arena, std::int64_t rows, bool with_mean) {
@@ -38,10 +38,10 @@ Norm::Norm(const ParameterSet& parameters, const std::string& name, double epsil
     : centred_(parameters.has(name + "/bias")),
       epsilon_(static_cast<float>(epsilon)),
       weight_(parameters.value(name + "/weight")),
-      dweight_(parameters.gradient(name + "/weight")) {
+      dweight_(parameters.gradient_or_spare(name + "/weight")) {
     if (!centred_) return;
     bias_ = parameters.value(name + "/bias");
-    dbias_ = parameters.gradient(name + "/bias");
+    dbias_ = parameters.gradient_or_spare(name + "/bias");
 }
 
 void Norm::forward(Backend& backend, Tensor y, const Statistics& statistics, Tensor x, Tensor residual) const {
@@ -61,8 +61,8 @@ void Norm::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, const Stat
 Convolution::Convolution(const ParameterSet& parameters, const std::string& name)
     : weight_(parameters.value(name + "/weight")),
       bias_(parameters.value(name + "/bias")),
-      dweight_(parameters.gradient(name + "/weight")),
-      dbias_(parameters.gradient(name + "/bias")) {}
+      dweight_(parameters.gradient_or_spare(name + "/weight")),
+      dbias_(parameters.gradient_or_spare(name + "/bias")) {}
 
 void Convolution::forward(Backend& backend, Tensor y, Tensor x, Tensor history, std::int64_t length) const {
     backend.convolution_forward(y, x, weight_, bias_, history, length);

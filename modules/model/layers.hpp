@@ -1,6 +1,7 @@
 // The small layers blocks are made of. A layer owns no memory: it holds views of its parameters and is given all else.
 // forward reads x and writes y; backward is given dy, writes or adds to dx, and adds to the gradients of its
-// parameters. Where ranks share a layer, each has its part of the parameters, and y or dx are its partial sums.
+// parameters that are trained. Where ranks share a layer, each has its part of the parameters, and y or dx are its
+// partial sums.
 #pragma once
 
 #include <string>
@@ -22,6 +23,7 @@ class Linear {
     void forward(Backend& backend, Tensor y, Tensor x, Tensor residual = {}) const;
     // The bias is of the sum that the ranks make together: one of them adds it.
     void forward_part(Backend& backend, Tensor y, Tensor x, Tensor residual, bool with_bias) const;
+    // dx may be empty: nobody below needs it.
     void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, Accumulate accumulate) const;
     void backward_parameters(Backend& backend, Tensor dy, Tensor x) const;  // backward without dx
     std::int64_t outputs() const { return weight_.size(0); }
@@ -93,7 +95,7 @@ class Mlp {
     // y = residual + this rank's part of mlp(x); the residual may be empty, or y
     void narrow(Backend& backend, Tensor y, Tensor residual, const Saved& saved) const;
     void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dh, const Saved& saved,
-                  Tensor x) const;  // dx overwritten
+                  Tensor x) const;  // dx overwritten, or empty
     std::int64_t width() const { return width_; }
 
   private:

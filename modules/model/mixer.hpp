@@ -58,7 +58,7 @@ class Mixer {
     // over.
     virtual void forward(Backend& backend, Arena& workspace, Tensor y, MixerSaved& saved, MixerCarry* carry, Tensor x,
                          const PassShape& shape, bool again) = 0;
-    // this rank's part of dx (overwritten) from dy; the gradients of parameters are +=
+    // this rank's part of dx (overwritten; empty: nobody below needs it) from dy; the gradients of parameters are +=
     virtual void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dy, MixerSaved& saved,
                           MixerCarry* carry, Tensor x, const PassShape& shape) = 0;
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/frozen.hpp"
+
 namespace lockstep::model {
 namespace {
 
@@ -41,6 +43,7 @@ class Lister {
     ParameterDescription& add(const std::string& name, const Shape& shape, Initial initial, Split split) {
         ParameterDescription parameter;
         parameter.name = prefix_ + name;
+        parameter.trained = !is_frozen(model_, parameter.name);
         parameter.shape = shape;
         parameter.initial = initial;
         parameter.split = split;
@@ -180,6 +183,8 @@ Slice slice_of(const ParameterDescription& parameter, const Part& part) {
 
 ParameterLayout::ParameterLayout(std::vector<ParameterDescription> descriptions, Part part)
     : descriptions_(std::move(descriptions)) {
+    std::stable_partition(descriptions_.begin(), descriptions_.end(),
+                          [](const ParameterDescription& parameter) { return parameter.trained; });
     for (const ParameterDescription& parameter : descriptions_) {
         slices_.push_back(slice_of(parameter, part));
         offsets_.push_back(total_);
@@ -192,6 +197,7 @@ ParameterLayout::ParameterLayout(std::vector<ParameterDescription> descriptions,
             extent = (whole + part.size - 1) / part.size;
         }
         total_ += (element_count(largest) + alignment - 1) / alignment * alignment;
+        if (parameter.trained) trained_total_ = total_;
     }
 }
 

@@ -29,6 +29,7 @@ struct ParameterDescription {
     Split split = Split::none;
     bool matrix = false;  // a weight of a matrix product or an embedding: decay = "matrices" decays it
     bool exact = false;   // used in fp32 whatever the compute type
+    bool trained = true;  // false: frozen (model/frozen.hpp)
     GradientPart gradient_part = GradientPart::whole;
 };
 
@@ -61,26 +62,27 @@ struct Slice {
 };
 Slice slice_of(const ParameterDescription& parameter, const Part& part);
 
-// Where a rank's slices lie in one flat tensor, in the order of their descriptions, the same on all ranks of a tensor
-// group. Each begins at a multiple of `alignment` elements; the padding between them is zero in values, gradients and
-// moments.
+// Where a rank's slices lie in one flat tensor, the same on all ranks of a tensor group: what is trained in the order
+// of the descriptions, then what is frozen, so that gradients and moments are of the first elements. Each begins at a
+// multiple of `alignment` elements; the padding between them is zero in values, gradients and moments.
 class ParameterLayout {
   public:
     static constexpr std::int64_t alignment = 128;
     ParameterLayout(std::vector<ParameterDescription> descriptions, Part part);
-    const std::vector<ParameterDescription>& descriptions() const { return descriptions_; }
+    const std::vector<ParameterDescription>& descriptions() const { return descriptions_; }  // in the layout's order
     std::size_t size() const { return descriptions_.size(); }
     const Slice& slice(std::size_t index) const { return slices_[index]; }
     std::int64_t offset(std::size_t index) const { return offsets_[index]; }
     std::int64_t count(std::size_t index) const { return element_count(slices_[index].shape); }
-    std::int64_t total() const { return total_; }  // elements with padding
-    std::size_t at(std::int64_t position) const;   // the last parameter that begins at or before it
+    std::int64_t total() const { return total_; }                  // elements with padding
+    std::int64_t trained_total() const { return trained_total_; }  // those of trained parameters, which come first
+    std::size_t at(std::int64_t position) const;                   // the last parameter that begins at or before it
 
   private:
     std::vector<ParameterDescription> descriptions_;
     std::vector<Slice> slices_;
     std::vector<std::int64_t> offsets_;
-    std::int64_t total_ = 0;
+    std::int64_t total_ = 0, trained_total_ = 0;
 };
 
 }  // namespace lockstep::model

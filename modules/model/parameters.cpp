@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/random.hpp"
+#include "device/convert.hpp"
 #include "device/parallel.hpp"
 
 namespace lockstep::model {
@@ -24,6 +25,12 @@ std::uint64_t element_of_whole(const ParameterDescription& parameter, const Slic
     const std::int64_t in_slice = slice.extent * behind;
     const std::int64_t in_whole = parameter.shape[static_cast<std::size_t>(slice.axis)] * behind;
     return static_cast<std::uint64_t>(index / in_slice * in_whole + slice.offset * behind + index % in_slice);
+}
+
+// "mixer_norm/weight" of "blocks/3/mixer_norm/weight"
+std::string within_block(const std::string& name) {
+    const std::string blocks = "blocks/";
+    return name.starts_with(blocks) ? name.substr(name.find('/', blocks.size()) + 1) : name;
 }
 
 float initial_value(const ParameterDescription& parameter, const RandomStream& random, std::uint64_t element) {
@@ -50,9 +57,9 @@ ParameterSet::ParameterSet(Device device, ParameterLayout layout, bool with_grad
                            std::vector<Piece> owned)
     : layout_(std::move(layout)), compute_(compute), owned_(std::move(owned)) {
     for (std::size_t i = 0; i < layout_.size(); ++i) index_[descriptions()[i].name] = i;
-    const std::int64_t total = layout_.total();
+    const std::int64_t total = layout_.total(), trained = layout_.trained_total();
     const bool divided = !owned_.empty();
-    if (!divided) owned_ = {{0, total}};
+    if (!divided) owned_ = {{0, trained}};
     if (divided && compute_ != Type::fp32) {
         std::int64_t count = 0;
         for (const Piece& piece : owned_) count += piece.count;
@@ -64,32 +71,58 @@ ParameterSet::ParameterSet(Device device, ParameterLayout layout, bool with_grad
             first += piece.count;
         }
     } else {
-        values_ = make_flat(device, total, Type::fp32, "parameters", all_values_);
-        for (const Piece& piece : owned_) owned_values_.push_back(all_values_.slice(piece.first, piece.count));
+        values_end_ = compute_ == Type::fp32 ? total : trained;
+        values_ = make_flat(device, values_end_, Type::fp32, "parameters", all_values_);
+        for (const Piece& piece : owned_)
+            owned_values_.push_back(piece.count > 0 ? all_values_.slice(piece.first, piece.count) : Tensor());
     }
     if (compute_ != Type::fp32) working_ = make_flat(device, total, compute_, "working parameters", all_working_);
-    if (with_gradients) gradients_ = make_flat(device, total, Type::fp32, "gradients", all_gradients_);
-    if (all_values_.empty()) {
+    if (with_gradients) {
+        gradients_ = make_flat(device, trained, Type::fp32, "gradients", all_gradients_);
+        plan_spare(device);
+    }
+    if (values_end_ < total) {
         for (std::size_t i = 0; i < layout_.size(); ++i) {
             exact_offsets_.push_back(exact_offsets_.empty() ? 0 : exact_offsets_.back());
-            if (i > 0 && descriptions()[i - 1].exact)
-                exact_offsets_.back() += layout_.offset(i) - layout_.offset(i - 1);
+            if (i > 0 && is_kept_exactly(i - 1)) exact_offsets_.back() += layout_.offset(i) - layout_.offset(i - 1);
         }
         exact_ = make_flat(device, exact_position(total), Type::fp32, "exact parameters", all_exact_);
         plan_exact();
     }
 }
 
-// How many elements of exact parameters lie before a position of the flat tensors.
+bool ParameterSet::is_kept_exactly(std::size_t index) const {
+    return descriptions()[index].exact && layout_.offset(index) >= values_end_;
+}
+
+// How many elements of all_exact_ lie before a position of the other flat tensors.
 std::int64_t ParameterSet::exact_position(std::int64_t position) const {
     if (layout_.size() == 0) return 0;
     const std::size_t index = layout_.at(position);
-    return exact_offsets_[index] + (descriptions()[index].exact ? position - layout_.offset(index) : 0);
+    return exact_offsets_[index] + (is_kept_exactly(index) ? position - layout_.offset(index) : 0);
+}
+
+// Blocks take their turns, so that what is alike in them needs memory once.
+void ParameterSet::plan_spare(Device device) {
+    const auto plan = [&](Arena& arena) {
+        spare_gradients_.clear();
+        for (std::size_t i = 0; i < layout_.size(); ++i) {
+            const ParameterDescription& parameter = descriptions()[i];
+            const std::string name = within_block(parameter.name);
+            if (parameter.trained || !parameter.exact || spare_gradients_.count(name) > 0) continue;
+            spare_gradients_[name] = arena.allocate(Type::fp32, {layout_.count(i)});
+        }
+    };
+    Arena measure(device);
+    plan(measure);
+    if (spare_gradients_.empty()) return;
+    spare_ = Arena(device, measure.peak(), "gradients nobody reads");
+    plan(spare_);
 }
 
 void ParameterSet::plan_exact() {
     for (std::size_t i = 0; i < layout_.size(); ++i) {
-        if (!descriptions()[i].exact) continue;
+        if (!is_kept_exactly(i) || !descriptions()[i].trained) continue;
         const std::int64_t begin = layout_.offset(i), end = begin + layout_.count(i);
         for (std::size_t p = 0; p < owned_.size(); ++p) {
             const std::int64_t first = std::max(begin, owned_[p].first);
@@ -114,12 +147,33 @@ Tensor ParameterSet::part(Tensor all, std::size_t index) const {
 
 Tensor ParameterSet::value(const std::string& name) const {
     const std::size_t index = at(name);
-    if (!all_values_.empty()) return part(all_values_, index);
-    LOCKSTEP_ASSERT(descriptions()[index].exact);
+    if (layout_.offset(index) < values_end_) return part(all_values_, index);
+    LOCKSTEP_ASSERT(is_kept_exactly(index));
     return all_exact_.slice(exact_offsets_[index], layout_.count(index)).reshaped(layout_.slice(index).shape);
 }
+
 Tensor ParameterSet::gradient(const std::string& name) const {
-    return part(all_gradients_, at(name));
+    const std::size_t index = at(name);
+    return descriptions()[index].trained ? part(all_gradients_, index) : Tensor();
+}
+
+Tensor ParameterSet::gradient_or_spare(const std::string& name) const {
+    const std::size_t index = at(name);
+    const auto spare = spare_gradients_.find(within_block(name));
+    if (descriptions()[index].trained || spare == spare_gradients_.end()) return gradient(name);
+    return spare->second.reshaped(layout_.slice(index).shape);
+}
+
+Tensor ParameterSet::frozen_value(std::size_t index) const {
+    LOCKSTEP_ASSERT(!descriptions()[index].trained);
+    const std::string& name = descriptions()[index].name;
+    return compute_ == Type::fp32 || descriptions()[index].exact ? value(name) : working(name);
+}
+
+bool ParameterSet::trains(const std::string& prefix) const {
+    return std::any_of(descriptions().begin(), descriptions().end(), [&](const ParameterDescription& parameter) {
+        return parameter.trained && parameter.name.starts_with(prefix);
+    });
 }
 
 Tensor ParameterSet::working(const std::string& name) const {
@@ -140,31 +194,53 @@ std::vector<ParameterSet::Shared> ParameterSet::shared(const Piece& range,
 }
 
 void ParameterSet::initialize(kernels::Backend& backend, std::uint64_t seed) {
-    constexpr std::int64_t at_a_time = std::int64_t{1} << 20;  // elements made on the host
-    std::vector<float> values;
     for (std::size_t i = 0; i < layout_.size(); ++i) {
-        const RandomStream random(seed, "parameter/" + descriptions()[i].name);
+        if (!descriptions()[i].trained) {
+            const Tensor value = frozen_value(i);
+            initialize(backend, seed, i, 0, value.reshaped({value.count()}));
+            continue;
+        }
         // Where this rank keeps the parameter: in whole, or in the pieces it owns.
         const std::int64_t begin = layout_.offset(i), end = begin + layout_.count(i);
+        if (begin < values_end_) {
+            initialize(backend, seed, i, 0, all_values_.slice(begin, end - begin));
+            continue;
+        }
         for (std::size_t p = 0; p < owned_.size(); ++p) {
-            const Piece kept = all_values_.empty() ? owned_[p] : Piece{0, layout_.total()};
-            const Tensor to = all_values_.empty() ? owned_values_[p] : all_values_;
-            const std::int64_t last = std::min(end, kept.first + kept.count);
-            for (std::int64_t first = std::max(begin, kept.first); first < last; first += at_a_time) {
-                const std::int64_t count = std::min(at_a_time, last - first);
-                values.resize(static_cast<std::size_t>(count));
-                parallel_for(count, 4096, [&](std::int64_t from, std::int64_t until, int) {
-                    for (std::int64_t e = from; e < until; ++e)
-                        values[static_cast<std::size_t>(e)] =
-                            initial_value(descriptions()[i], random,
-                                          element_of_whole(descriptions()[i], layout_.slice(i), first - begin + e));
-                });
-                backend.upload(to.slice(first - kept.first, count), values.data());
-            }
-            if (!all_values_.empty()) break;
+            const std::int64_t first = std::max(begin, owned_[p].first);
+            const std::int64_t last = std::min(end, owned_[p].first + owned_[p].count);
+            if (first < last)
+                initialize(backend, seed, i, first - begin,
+                           owned_values_[p].slice(first - owned_[p].first, last - first));
         }
     }
     refresh_working(backend);
+}
+
+// Elements of parameter `index` from `first` on, in `to`.
+void ParameterSet::initialize(kernels::Backend& backend, std::uint64_t seed, std::size_t index, std::int64_t first,
+                              Tensor to) const {
+    constexpr std::int64_t at_a_time = std::int64_t{1} << 20;  // elements made on the host
+    const ParameterDescription& parameter = descriptions()[index];
+    const RandomStream random(seed, "parameter/" + parameter.name);
+    std::vector<float> values;
+    std::vector<char> converted;
+    for (std::int64_t done = 0; done < to.count(); done += at_a_time) {
+        const std::int64_t count = std::min(at_a_time, to.count() - done);
+        values.resize(static_cast<std::size_t>(count));
+        parallel_for(count, 4096, [&](std::int64_t from, std::int64_t until, int) {
+            for (std::int64_t e = from; e < until; ++e)
+                values[static_cast<std::size_t>(e)] = initial_value(
+                    parameter, random, element_of_whole(parameter, layout_.slice(index), first + done + e));
+        });
+        const void* upload = values.data();
+        if (to.type() != Type::fp32) {
+            converted.resize(static_cast<std::size_t>(count) * type_bytes(to.type()));
+            from_fp32(to.type(), converted.data(), values.data(), count);
+            upload = converted.data();
+        }
+        backend.upload(to.slice(done, count), upload);
+    }
 }
 
 void ParameterSet::refresh_working(kernels::Backend& backend) {

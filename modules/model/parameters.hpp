@@ -25,6 +25,8 @@ struct Piece {
 // Where replicas divide the values among themselves, a rank keeps the fp32 values of the pieces it owns, and whole only
 // what it computes with: the working copies and, in a flat tensor of their own, the fp32 values of exact parameters.
 // (Where the compute type is fp32 the values are what it computes with, so all are kept.)
+//
+// Of a frozen parameter every rank keeps what it computes with, and no more.
 class ParameterSet {
   public:
     // `owned`: ascending, each at multiples of the layout's alignment; empty: everything, nothing is divided.
@@ -37,16 +39,24 @@ class ParameterSet {
     const ParameterLayout& layout() const { return layout_; }
     const std::vector<ParameterDescription>& descriptions() const { return layout_.descriptions(); }
     bool has(const std::string& name) const { return index_.count(name) > 0; }
-    Tensor value(const std::string& name) const;     // fp32; of an exact parameter, or where nothing is divided
+    // fp32; of an exact parameter, or where nothing is divided (of a frozen one: where the compute type is fp32)
+    Tensor value(const std::string& name) const;
     Tensor working(const std::string& name) const;   // of the compute type: for products and embeddings
-    Tensor gradient(const std::string& name) const;  // empty without gradients
+    Tensor gradient(const std::string& name) const;  // empty without gradients, and where the parameter is frozen
+    // Of an exact parameter, for operations that make its gradient together with that of their input: where it is
+    // frozen, memory that the blocks share and nobody reads.
+    Tensor gradient_or_spare(const std::string& name) const;
+    // What is kept of a frozen parameter: fp32 where it is exact or the compute type is fp32, else of the compute type.
+    Tensor frozen_value(std::size_t index) const;
+    bool trains(const std::string& prefix) const;  // any parameter whose name begins so
     Type compute_type() const { return compute_; }
 
-    // Flat, all of them; empty where there are none.
+    // Flat, all of them; empty where there are none. Gradients, and values where there are working copies, are those of
+    // trained parameters.
     Tensor all_values() const { return all_values_; }
     Tensor all_working() const { return all_working_; }
     Tensor all_gradients() const { return all_gradients_; }
-    Tensor all_exact() const { return all_exact_; }    // fp32 values of exact parameters, where values are divided
+    Tensor all_exact() const { return all_exact_; }  // fp32 values of exact parameters that are not among all_values()
     Tensor part(Tensor all, std::size_t index) const;  // parameter `index` of a flat tensor of all
 
     // The pieces this rank updates, and their fp32 values.
@@ -67,20 +77,26 @@ class ParameterSet {
     void refresh_working(kernels::Backend& backend);  // from the values this rank owns
     void refresh_exact(kernels::Backend& backend);    // likewise, where an update has written the working copies
     std::size_t value_bytes() const { return values_.capacity() + working_.capacity() + exact_.capacity(); }
-    std::size_t gradient_bytes() const { return gradients_.capacity(); }
+    std::size_t gradient_bytes() const { return gradients_.capacity() + spare_.capacity(); }
 
   private:
     std::size_t at(const std::string& name) const;
+    bool is_kept_exactly(std::size_t index) const;
     std::int64_t exact_position(std::int64_t position) const;
     void plan_exact();
+    void plan_spare(Device device);
+    void initialize(kernels::Backend& backend, std::uint64_t seed, std::size_t index, std::int64_t first,
+                    Tensor to) const;
     ParameterLayout layout_;
     std::map<std::string, std::size_t> index_;
     Type compute_;
     std::vector<Piece> owned_;
     std::vector<Tensor> owned_values_;
-    std::vector<std::int64_t> exact_offsets_;              // of each parameter: elements of exact ones before it
+    std::int64_t values_end_ = 0;                          // where all_values_ ends in the layout
+    std::vector<std::int64_t> exact_offsets_;              // of each parameter: elements of all_exact_ before it
     std::vector<std::pair<Tensor, Tensor>> exact_copies_;  // to, from: of what this rank owns
-    Arena values_, working_, gradients_, exact_;
+    std::map<std::string, Tensor> spare_gradients_;        // by the name within a block
+    Arena values_, working_, gradients_, exact_, spare_;
     Tensor all_values_, all_working_, all_gradients_, all_exact_;
 };
 

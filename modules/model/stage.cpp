@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cluster/flight_recorder.hpp"
+#include "model/frozen.hpp"
 
 namespace lockstep::model {
 
@@ -52,6 +53,14 @@ Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDesc
         head_ = parameters.working(name);
         dhead_ = parameters.gradient(name);
         final_norm_.emplace(parameters, "final_norm", model.norm_epsilon);
+        trains_final_norm_ = parameters.trains("final_norm/");
+        trains_head_ = parameters.trains(name);
+    }
+    trains_before_ = options.training && trains_before(model, range.first_block);
+    if (!trains_before_) {
+        const auto trained = [](const Block& block) { return block.trains(); };
+        const auto lowest = options.training ? std::find_if(blocks_.begin(), blocks_.end(), trained) : blocks_.end();
+        lowest_ = static_cast<std::size_t>(lowest - blocks_.begin());
     }
     Arena measure(backend.device());
     std::vector<Slot> unused;
@@ -69,13 +78,19 @@ void Stage::plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Sa
     const bool remake = options_.recompute == Recompute::full;
     const std::int64_t rows_here = group_.stream_rows(options_.shape.rows());
     const Shape rows = {rows_here, model_.width};
+    // Blocks below the lowest hand their output to the next and forget it.
+    std::vector<Tensor> passing;
+    for (std::size_t i = 0; i + 1 < lowest_ && i < 2; ++i)
+        passing.push_back(blocks_[i].plan_output(arena, options_.shape));
     for (int number = 0; number < options_.slots; ++number) {
         Slot slot;
         slot.input = arena.allocate(type_, rows);
-        if (options_.training) slot.gradient = arena.allocate(type_, rows);
-        for (const Block& block : blocks_) {
-            slot.kept.push_back(block.plan_kept(arena, options_.shape));
-            if (!remake) slot.saved.push_back(block.plan(arena, options_.shape, options_.training, options_.recompute));
+        if (options_.training && goes_back()) slot.gradient = arena.allocate(type_, rows);
+        for (std::size_t i = 0; i < blocks_.size(); ++i) {
+            const Tensor output = i + 1 < lowest_ ? passing[i % 2] : Tensor();
+            slot.kept.push_back(blocks_[i].plan_kept(arena, options_.shape, output));
+            if (!remake && i >= lowest_)
+                slot.saved.push_back(blocks_[i].plan(arena, options_.shape, true, options_.recompute));
         }
         if (final_norm_) {
             slot.normed = arena.allocate(type_, rows);
@@ -84,12 +99,13 @@ void Stage::plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Sa
         slots.push_back(std::move(slot));
     }
     // All blocks are alike.
-    if (remake && !blocks_.empty())
-        remade = blocks_.front().plan(arena, options_.shape, options_.training, options_.recompute);
+    const bool passed = lowest_ < blocks_.size();
+    if (!blocks_.empty() && (remake || lowest_ > 0))
+        remade = blocks_.front().plan(arena, options_.shape, remake && passed, options_.recompute);
 }
 
 Block::Saved& Stage::saved(Slot& slot, std::size_t block) {
-    return remade_ ? *remade_ : slot.saved[block];
+    return slot.saved.empty() || block < lowest_ ? *remade_ : slot.saved[block - lowest_];
 }
 
 void Stage::plan_workspace(Arena& arena) const {
@@ -97,6 +113,7 @@ void Stage::plan_workspace(Arena& arena) const {
     if (!blocks_.empty()) blocks_.front().plan_workspace(arena, options_.shape, options_.training);
     const std::size_t mark = arena.mark();
     for (int i = 0; i < (group_.divides_rows() ? 3 : 1); ++i) arena.allocate(type_, {rows, d});
+    if (dposition_.axes() > 0 && dtable_.axes() == 0) arena.allocate(Type::fp32, {1, d});
     if (options_.range.head) {
         arena.allocate(type_, {head_rows(), head_.size(0)});
         if (!group_.alone()) arena.allocate(Type::fp32, {head_rows(), 1});
@@ -174,8 +191,9 @@ void Stage::loss(int slot, Tensor targets, float gradient_scale, Tensor losses) 
     const std::size_t mark = workspace_.mark();
     const std::int64_t rows = options_.shape.rows(), most = head_rows();
     const Tensor all_normed = group_.gathered(workspace_, backend_, at.normed, rows);
-    const Tensor dnormed = backward ? workspace_.allocate(type_, at.normed.shape()) : Tensor();
-    const Tensor all_dnormed = backward ? group_.partial_for(workspace_, dnormed, rows) : Tensor();
+    const bool into_head = backward && (trains_final_norm_ || goes_back_to_blocks());
+    const Tensor dnormed = into_head ? workspace_.allocate(type_, at.normed.shape()) : Tensor();
+    const Tensor all_dnormed = into_head ? group_.partial_for(workspace_, dnormed, rows) : Tensor();
     const Tensor all_logits = workspace_.allocate(type_, {most, head_.size(0)});
     for (std::int64_t first = 0; first < rows; first += most) {
         const std::int64_t count = std::min(most, rows - first);
@@ -183,10 +201,12 @@ void Stage::loss(int slot, Tensor targets, float gradient_scale, Tensor losses) 
         backend_.product(logits, normed, Transpose::no, head_, Transpose::yes, Accumulate::no);
         cross_entropy(losses.slice(first, count), logits, targets.slice(first, count), backward ? gradient_scale : 0);
         if (!backward) continue;
-        backend_.product(all_dnormed.slice(first, count), logits, Transpose::no, head_, Transpose::no, Accumulate::no);
-        backend_.product(dhead_, logits, Transpose::yes, normed, Transpose::no, Accumulate::yes);
+        if (into_head)
+            backend_.product(all_dnormed.slice(first, count), logits, Transpose::no, head_, Transpose::no,
+                             Accumulate::no);
+        if (!dhead_.empty()) backend_.product(dhead_, logits, Transpose::yes, normed, Transpose::no, Accumulate::yes);
     }
-    if (backward) {
+    if (into_head) {
         group_.add_up(backend_, dnormed, all_dnormed);
         backend_.fill(at.gradient, 0);  // a norm's backward adds
         final_norm_->backward(backend_, at.gradient, dnormed, hidden_output(slot), at.final_statistics);
@@ -202,22 +222,35 @@ void Stage::backward(int slot, Tensor ids) {
 void Stage::backward_blocks(int slot, std::size_t first, std::size_t last) {
     LOCKSTEP_ASSERT(options_.training);
     Slot& at = slots_[static_cast<std::size_t>(slot)];
-    for (std::size_t i = last; i-- > first;) {
+    for (std::size_t i = last; i-- > std::max(first, lowest_);) {
         const trace::OptionalScope timed(timed_ ? options_.tracer : nullptr,
                                          options_.tracer ? backward_regions_[i] : -1);
         cluster::flight_recorder().beat();
         const Tensor h = i == 0 ? at.input : at.kept[i - 1].output;
-        if (remade_) blocks_[i].forward_again(backend_, workspace_, *remade_, at.kept[i], h, options_.shape);
-        blocks_[i].backward(backend_, workspace_, at.gradient, saved(at, i), at.kept[i], h, options_.shape);
+        if (at.saved.empty()) blocks_[i].forward_again(backend_, workspace_, *remade_, at.kept[i], h, options_.shape);
+        blocks_[i].backward(backend_, workspace_, at.gradient, saved(at, i), at.kept[i], h, options_.shape,
+                            trains_before_ || i > lowest_);
     }
 }
 
+bool Stage::goes_back_to_blocks() const {
+    return trains_before_ || lowest_ < blocks_.size();
+}
+
+bool Stage::goes_back() const {
+    return goes_back_to_blocks() || trains_final_norm_ || trains_head_;
+}
+
 void Stage::backward_embedding(int slot, Tensor ids) {
-    if (!options_.range.embedding) return;
+    if (!options_.range.embedding || (dtable_.empty() && dposition_.empty())) return;
     const std::size_t mark = workspace_.mark();
     const Tensor dy = group_.gathered(workspace_, backend_, hidden_gradient(slot), options_.shape.rows());
-    backend_.embedding_backward(dtable_, dposition_, ids, dy, group_.part().first(model_.vocabulary),
-                                options_.shape.length);
+    if (dtable_.empty())  // to a table of one row behind the last token
+        backend_.embedding_backward(workspace_.allocate(Type::fp32, {1, model_.width}), dposition_, ids, dy,
+                                    model_.vocabulary, options_.shape.length);
+    else
+        backend_.embedding_backward(dtable_, dposition_, ids, dy, group_.part().first(model_.vocabulary),
+                                    options_.shape.length);
     workspace_.release(mark);
 }
 

@@ -39,6 +39,10 @@ class Stage {
     // are made a few rows at a time and never kept.
     void loss(int slot, Tensor targets, float gradient_scale, Tensor losses);
     void backward(int slot, Tensor ids);
+    // Whether anything here or below is trained, so that there is a backward pass; and whether something below is, so
+    // that the pass makes the gradient of hidden_input.
+    bool goes_back() const;
+    bool goes_back_below() const { return !options_.range.embedding && trains_before_; }
     // backward in parts, from the last block to the first: blocks [first, last) of this stage, counted from 0, then the
     // embedding. After a block its gradients are whole.
     void backward_blocks(int slot, std::size_t first, std::size_t last);
@@ -50,7 +54,7 @@ class Stage {
     // [n, d], the rows of the residual stream that this rank has (all N, unless rows are divided).
     Tensor hidden_input(int slot) const { return slots_[static_cast<std::size_t>(slot)].input; }
     Tensor hidden_output(int slot) const;  // what the next stage receives
-    // Before backward the gradient of hidden_output, after it the gradient of hidden_input.
+    // Before backward the gradient of hidden_output, after it the gradient of hidden_input. None without goes_back().
     Tensor hidden_gradient(int slot) const { return slots_[static_cast<std::size_t>(slot)].gradient; }
 
     void set_inner_rate_factor(double factor);
@@ -65,8 +69,9 @@ class Stage {
         Tensor input, gradient, normed;  // [n, d]; normed: what the head reads
         Norm::Statistics final_statistics;
         std::vector<Block::Kept> kept;
-        std::vector<Block::Saved> saved;  // not with full recomputation
+        std::vector<Block::Saved> saved;  // of blocks that are passed backward; not with full recomputation
     };
+    bool goes_back_to_blocks() const;
     void plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Saved>& remade) const;
     void plan_workspace(Arena& arena) const;
     std::int64_t head_rows() const;  // rows of logits made at a time
@@ -84,7 +89,10 @@ class Stage {
     std::optional<Norm> final_norm_;
     Arena activations_, workspace_;
     std::vector<Slot> slots_;
-    std::optional<Block::Saved> remade_;  // with full recomputation: of the block at work
+    bool trains_final_norm_ = false, trains_head_ = false;
+    bool trains_before_ = false;          // something below the blocks is trained
+    std::size_t lowest_ = 0;              // the first block that is passed backward
+    std::optional<Block::Saved> remade_;  // of the block at work: with full recomputation, and below the lowest
     bool timed_ = true;
     std::vector<trace::RegionId> forward_regions_, backward_regions_;
 };

@@ -144,7 +144,7 @@ class TttMixer final : public Mixer {
             gate_->backward(backend, dx, dgate, x, Accumulate::no);
         } else {
             output_.backward(backend, dnormed, dout, saved.normed, Accumulate::no);
-            backend.fill(dx, 0);
+            if (!dx.empty()) backend.fill(dx, 0);
         }
         post_norm_.backward(backend, dy, dnormed, saved.y, saved.post_statistics);
 
@@ -160,12 +160,13 @@ class TttMixer final : public Mixer {
         backend.ttt_backward(dq, dk, dv, dstep, dtoken_scale, dinner_, dinitial, dy, saved.scan, saved.q, saved.k,
                              saved.v, saved.step_size, saved.token_scale, inner_, initial, dfinal, ttt_shape(shape));
         if (carry) carry->state.send_gradient();
-        backend.token_scale_backward(dtoken_step_, dtoken_scale, token_step_);
+        if (!dtoken_step_.empty()) backend.token_scale_backward(dtoken_step_, dtoken_scale, token_step_);
 
         backend.step_size_backward(dlogit, dstep, saved.step_size, step_scale());
-        backend.product(dstep_weight_, dlogit, Transpose::yes, x, Transpose::no, Accumulate::yes);
-        backend.bias_backward(dstep_bias_, dlogit);
-        backend.product(dx, dlogit, Transpose::no, step_weight_, Transpose::no, Accumulate::yes);
+        if (!dstep_weight_.empty())
+            backend.product(dstep_weight_, dlogit, Transpose::yes, x, Transpose::no, Accumulate::yes);
+        if (!dstep_bias_.empty()) backend.bias_backward(dstep_bias_, dlogit);
+        if (!dx.empty()) backend.product(dx, dlogit, Transpose::no, step_weight_, Transpose::no, Accumulate::yes);
 
         rotate(backend, dq, shape.length, 0, true);
         rotate(backend, dk, shape.length, 0, true);
@@ -238,7 +239,7 @@ class TttMixer final : public Mixer {
         const auto find = [&](const std::string& name) {
             const std::string full = prefix + "mixer/" + name;
             if (!parameters.has(full)) return Tensor();
-            return gradients ? parameters.gradient(full) : parameters.value(full);
+            return gradients ? parameters.gradient_or_spare(full) : parameters.value(full);
         };
         return {find("inner/weight1"), find("inner/bias1"),       find("inner/weight2"),
                 find("inner/bias2"),   find("inner_norm/weight"), find("inner_norm/bias")};

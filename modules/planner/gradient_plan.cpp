@@ -18,11 +18,11 @@ class Planner {
         for (std::int64_t replica = 0; replica <= options_.replicas; ++replica)
             bucket.cuts.push_back(units * replica / options_.replicas * model::ParameterLayout::alignment);
         if (options_.shared_layers)
-            for (std::size_t i = 0; i < layout_.size(); ++i) {
+            for (std::size_t i = 0; i < layout_.size() && layout_.offset(i) < end; ++i) {
                 const auto part = layout_.descriptions()[i].gradient_part;
                 const bool partial = part == model::GradientPart::of_heads ||
                                      (part == model::GradientPart::of_the_rows && options_.divided_rows);
-                if (partial && layout_.offset(i) >= begin && layout_.offset(i) < end) bucket.partial.push_back(i);
+                if (partial && layout_.offset(i) >= begin) bucket.partial.push_back(i);
             }
         plan.buckets.push_back(std::move(bucket));
         return plan.buckets.size() - 1;
@@ -38,12 +38,18 @@ class Planner {
             const bool worth =
                 options_.replicas > 1 && (end - from) * std::int64_t{sizeof(float)} >= options_.bucket_bytes;
             if (!all && !worth) continue;
+            if (from == end && !segments.empty()) {  // nothing below is trained
+                segments.back().first_block = block;
+                segments.back().last = all;
+                last_block = block;
+                continue;
+            }
             Segment segment;
             segment.first_block = block;
             segment.last_block = last_block;
             segment.first = segments.empty();
             segment.last = all;
-            segment.bucket = add_bucket(from, end);
+            if (from < end) segment.bucket = add_bucket(from, end);
             segments.push_back(segment);
             last_block = block;
             end = from;
@@ -70,28 +76,38 @@ std::vector<model::Piece> GradientPlan::owned(std::int64_t replica) const {
     return pieces;
 }
 
-// In the flat tensors lie the embedding, the blocks of all chunks, and the head.
+// In the flat tensors lie what is trained of the embedding, the blocks of all chunks, and the head.
 GradientPlan plan_gradients(const model::ParameterLayout& layout, const std::vector<model::StageRange>& chunks,
                             const GradientPlanOptions& options) {
-    std::vector<std::vector<std::int64_t>> offsets(chunks.size());
-    std::int64_t behind_table = 0;
-    for (std::size_t i = 0; i < layout.size(); ++i) {
+    constexpr std::int64_t nothing = -1;
+    std::vector<std::vector<std::int64_t>> offsets;
+    for (const model::StageRange& chunk : chunks)
+        offsets.emplace_back(static_cast<std::size_t>(chunk.last_block - chunk.first_block), nothing);
+    std::int64_t behind_table = 0, behind_blocks = nothing;
+    for (std::size_t i = 0; i < layout.size() && layout.descriptions()[i].trained; ++i) {
         const std::string& name = layout.descriptions()[i].name;
         if (name == "embedding/weight") behind_table = i + 1 < layout.size() ? layout.offset(i + 1) : layout.total();
+        if (behind_blocks == nothing && (name.starts_with("final_norm/") || name.starts_with("head/")))
+            behind_blocks = layout.offset(i);
         if (!name.starts_with("blocks/")) continue;
         const std::int64_t number = std::stoll(name.substr(7));
         for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
             if (number < chunks[chunk].first_block || number >= chunks[chunk].last_block) continue;
-            if (static_cast<std::int64_t>(offsets[chunk].size()) == number - chunks[chunk].first_block)
-                offsets[chunk].push_back(layout.offset(i));
+            std::int64_t& offset = offsets[chunk][static_cast<std::size_t>(number - chunks[chunk].first_block)];
+            if (offset == nothing) offset = layout.offset(i);
         }
     }
+    // A block of which nothing is trained begins where the next one does.
+    std::int64_t next = behind_blocks == nothing ? layout.trained_total() : behind_blocks;
+    for (auto chunk = offsets.rbegin(); chunk != offsets.rend(); ++chunk)
+        for (auto offset = chunk->rbegin(); offset != chunk->rend(); ++offset)
+            next = *offset = *offset == nothing ? next : *offset;
     Planner planner(layout, options);
     if (options.tied_ends && behind_table > 0) planner.plan.tied = planner.add_bucket(0, behind_table);
     for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
         std::int64_t begin = offsets[chunk].front();
         if (chunk == 0) begin = planner.plan.tied ? behind_table : 0;
-        const std::int64_t end = chunk + 1 < chunks.size() ? offsets[chunk + 1].front() : layout.total();
+        const std::int64_t end = chunk + 1 < chunks.size() ? offsets[chunk + 1].front() : layout.trained_total();
         planner.add_chunk(begin, offsets[chunk], end);
     }
     return planner.plan;

@@ -17,11 +17,12 @@ struct Bucket {
     std::vector<std::size_t> partial;  // parameters in it whose gradients the tensor group adds up first
 };
 
-// A part of a chunk's backward pass after which one bucket is whole: blocks [first_block, last_block) of the chunk.
+// A part of a chunk's backward pass after which one bucket is whole (none where nothing of it is trained): blocks
+// [first_block, last_block) of the chunk.
 struct Segment {
     std::size_t first_block = 0, last_block = 0;
     bool first = false, last = false;  // behind forward and loss; with the embedding's backward
-    std::size_t bucket = 0;
+    std::optional<std::size_t> bucket;
 };
 
 struct GradientPlan {

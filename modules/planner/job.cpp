@@ -2,11 +2,11 @@
 
 #include <fmt/ranges.h>
 
-#include <fnmatch.h>
 #include <algorithm>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "model/frozen.hpp"
 #include "model/parameter_description.hpp"
 
 namespace lockstep::planner {
@@ -41,11 +41,6 @@ const std::vector<Program>& programs() {
     return list;
 }
 
-bool is_frozen(const std::vector<std::string>& patterns, const std::string& name) {
-    return std::any_of(patterns.begin(), patterns.end(),
-                       [&](const std::string& pattern) { return fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });
-}
-
 }  // namespace
 
 std::vector<std::string> program_names() {
@@ -66,7 +61,7 @@ void measure(ModelLoad& load) {
     load.table = load.table_trained = load.head = load.head_trained = 0;
     for (const auto& parameter : model::describe_parameters(model, model::whole_model(model))) {
         const auto count = static_cast<double>(element_count(parameter.shape));
-        const double trained = is_frozen(model.frozen, parameter.name) ? 0 : count;
+        const double trained = model::is_frozen(model, parameter.name) ? 0 : count;
         const bool embedding = parameter.name == "embedding/weight";
         if (parameter.name.rfind("blocks/", 0) == 0) {
             blocks += count;
@@ -87,7 +82,7 @@ void measure(ModelLoad& load) {
     load.block = (blocks + load.adapters) / layers;
     load.block_trained = (blocks_trained + load.adapters) / layers;
     const double tied = model.tied_head ? static_cast<double>(model.vocabulary * model.width) : 0;
-    const double tied_trained = is_frozen(model.frozen, "embedding/weight") ? 0 : tied;
+    const double tied_trained = model::is_frozen(model, "embedding/weight") ? 0 : tied;
     load.total = blocks + load.adapters + load.table + load.head - tied;
     load.trained = blocks_trained + load.adapters + load.table_trained + load.head_trained - tied_trained;
 }

@@ -7,6 +7,7 @@
 
 #include "base/format.hpp"
 #include "kernels/planning_backend.hpp"
+#include "model/frozen.hpp"
 #include "model/parameters.hpp"
 #include "model/stage.hpp"
 #include "optim/adamw.hpp"
@@ -23,7 +24,8 @@ struct StageBytes {
     std::size_t activations = 0, workspace = 0, tables = 0;
 };
 
-// A chunk's stages as planned with few of its blocks: all are alike, so that the others add what the second did.
+// A chunk's stages as planned with few of its blocks: all are alike, so that the others add what the second did. Not
+// so where some parameters are frozen.
 StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescription& model, Type type,
                           const model::Part& part, model::StageOptions options) {
     const auto with_blocks = [&](std::int64_t count) {
@@ -35,6 +37,7 @@ StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescript
         return StageBytes{stage.activation_bytes(), stage.workspace_bytes(), stage.table_bytes()};
     };
     const std::int64_t blocks = options.range.last_block - options.range.first_block;
+    if (!model.frozen.empty()) return with_blocks(blocks);
     StageBytes bytes = with_blocks(1);
     if (blocks == 1) return bytes;
     const StageBytes two = with_blocks(2);
@@ -129,8 +132,9 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
         }
     }
     // Values and two moments, fp32, divided among all ranks.
-    plan.checkpoint = 3 * static_cast<std::size_t>(model::parameter_count(model)) * sizeof(float) /
-                      static_cast<std::size_t>(grid.ranks());
+    plan.checkpoint =
+        static_cast<std::size_t>(model::parameter_count(model) + 2 * model::trained_parameter_count(model)) *
+        sizeof(float) / static_cast<std::size_t>(grid.ranks());
     return plan;
 }
 

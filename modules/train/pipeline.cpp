@@ -156,16 +156,17 @@ void Pipeline::backward(const Step& step, const planner::PipelineStep& pass) {
     Chunk& chunk = chunks_[static_cast<std::size_t>(pass.chunk)];
     const int stages = static_cast<int>(options_.stages), here = groups_.place.pipeline;
     const bool whole = --chunk.backward_left == 0;
+    if (!chunk.stage->goes_back()) return;
     if (!chunk.last)
         receive(*groups_.gradients, chunk.stage->hidden_gradient(pass.slot), (here + 1) % stages,
                 tag(here + 1 == stages ? pass.chunk + 1 : pass.chunk, pass.micro_batch), step.exact);
     phase(step.exact, regions_.backward, "backward", [&] {
         for (const planner::Segment& segment : chunk.segments) {
             segment_work(chunk, segment, pass.slot);
-            if (whole) step.reduce(segment.bucket);
+            if (whole && segment.bucket) step.reduce(*segment.bucket);
         }
     });
-    if (!chunk.first)
+    if (chunk.stage->goes_back_below())
         chunk.sent_gradient[static_cast<std::size_t>(pass.slot)] = groups_.gradients->begin_send(
             chunk.stage->hidden_gradient(pass.slot), (here + stages - 1) % stages, tag(pass.chunk, pass.micro_batch));
 }
@@ -189,7 +190,7 @@ void Pipeline::replay(const Step& step, const planner::PipelineStep& pass) {
             chunk.recordings[i]->run();
         else
             work();
-        if (whole) step.reduce(chunk.segments[i].bucket);
+        if (whole && chunk.segments[i].bucket) step.reduce(*chunk.segments[i].bucket);
     }
 }
 

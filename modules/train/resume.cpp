@@ -8,6 +8,7 @@
 #include "base/version.hpp"
 #include "cluster/agree.hpp"
 #include "device/parallel.hpp"
+#include "model/frozen.hpp"
 #include "train/trainer.hpp"
 
 namespace lockstep::train {
@@ -84,11 +85,14 @@ std::vector<checkpoint::Entry> Trainer::entries() const {
         }
     };
     const Tensor values = parameters_->all_values();
-    if (values.empty())
-        add_owned("parameters/", [&](std::size_t piece) { return parameters_->owned_value(piece); });
-    else
-        for (std::size_t index = 0; index < layout.size(); ++index)
-            if (layout.count(index) > 0) add("parameters/", index, 0, parameters_->part(values, index));
+    if (values.empty()) add_owned("parameters/", [&](std::size_t piece) { return parameters_->owned_value(piece); });
+    for (std::size_t index = 0; index < layout.size(); ++index) {
+        if (layout.count(index) == 0) continue;
+        if (!layout.descriptions()[index].trained)
+            add("parameters/", index, 0, parameters_->frozen_value(index));
+        else if (!values.empty())
+            add("parameters/", index, 0, parameters_->part(values, index));
+    }
     add_owned("optimizer/first_moment/", [&](std::size_t piece) { return optimizer_->first_moment(piece); });
     add_owned("optimizer/second_moment/", [&](std::size_t piece) { return optimizer_->second_moment(piece); });
     return entries;
@@ -101,8 +105,35 @@ config::RunDescription Trainer::resolved() const {
     return resolved;
 }
 
+// The moments of what was trained and is frozen now are passed over; what was frozen has none and starts with zeros.
+std::vector<checkpoint::Entry> Trainer::entries_of_checkpoint() const {
+    std::vector<checkpoint::Entry> entries = this->entries();
+    const auto& model = description_.model;
+    if (stored_.model.frozen == model.frozen) return entries;
+    std::int64_t dropped = 0, begun = 0;
+    for (const auto& parameter : model::describe_parameters(model, model::whole_model(model))) {
+        const bool was_trained = !model::is_frozen(stored_.model, parameter.name);
+        if (was_trained == parameter.trained) continue;
+        (was_trained ? dropped : begun) += element_count(parameter.shape);
+        for (const char* group : {"optimizer/first_moment/", "optimizer/second_moment/"}) {
+            const std::string path = group + parameter.name;
+            if (was_trained)
+                entries.push_back({path, parameter.shape, 0, 0, parameter.shape[0], 0, {}, nullptr});
+            else
+                std::erase_if(entries, [&](const checkpoint::Entry& entry) { return entry.path == path; });
+        }
+    }
+    if (session_.rank() == 0)
+        log::warning(
+            "model.frozen is not the checkpoint's: {} parameters are newly frozen, and their moments are dropped; {} "
+            "are "
+            "newly trained, and their moments begin with zeros",
+            with_commas(dropped), with_commas(begun));
+    return entries;
+}
+
 void Trainer::restore(const std::string& path) {
-    checkpoint::load(path, entries(), *control_communicator_);
+    checkpoint::load(path, entries_of_checkpoint(), *control_communicator_);
     parameters_->refresh_working(*devices_.backend);
     share_parameters();
     optim::AdamW::Progress progress{state_.optimizer_steps, 1, 0, 0};
@@ -146,8 +177,10 @@ void Trainer::restore(const std::string& path) {
 // The tensors of two models may agree in name and shape and still mean other things (heads, rotation, epsilon).
 void Trainer::check_same_model() const {
     config::RunDescription before = stored_;
-    // What changes no number: a preset's name, and the context where positions are not learned.
+    // What changes no number of the forward pass: a preset's name, what is trained, and the context where positions are
+    // not learned.
     before.model.preset = description_.model.preset;
+    before.model.frozen = description_.model.frozen;
     if (description_.model.position != "learned") before.model.context = description_.model.context;
     const std::vector<std::string> list = config::differences(description_, before, "model");
     if (!list.empty())

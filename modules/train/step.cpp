@@ -84,12 +84,13 @@ void Trainer::issue(std::int64_t step, std::int64_t epoch, double start) {
     pipeline_->set_inner_rate_factor(optim::inner_rate_factor(description_.model, description_.schedule.warmup, step));
     tensor_group_.set_timed(exact_);
     context_chain_.set_timed(exact_);
+    const bool trains_here = !parameters_->all_gradients().empty();  // a stage may be frozen
     phase(regions_.optimizer, "optimizer", [&] {
-        backend.fill(parameters_->all_gradients(), 0);
+        if (trains_here) backend.fill(parameters_->all_gradients(), 0);
         backend.fill(losses_, 0);
         if (fault::at("step_work") == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(40));
     });
-    if (fault::at("gradient") == "inf")
+    if (fault::at("gradient") == "inf" && trains_here)
         backend.fill(parameters_->all_gradients(), std::numeric_limits<float>::infinity());
     const std::int64_t batch = next_batch(), length = description_.batch.length;
     const std::int64_t micro_batches = batch / grid_.data / plan_.micro;

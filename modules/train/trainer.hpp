@@ -99,6 +99,7 @@ class Trainer {
     void say_differences() const;
     config::RunDescription resolved() const;  // with what was chosen for this launch
     std::vector<checkpoint::Entry> entries() const;
+    std::vector<checkpoint::Entry> entries_of_checkpoint() const;  // that is resumed
 
     // trainer.cpp
     ExitCode train();

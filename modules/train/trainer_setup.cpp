@@ -16,6 +16,7 @@
 #include "device/parallel.hpp"
 #include "device/sync.hpp"
 #include "model/flops.hpp"
+#include "model/frozen.hpp"
 #include "optim/schedule.hpp"
 #include "planner/batch_plan.hpp"
 #include "planner/run_layout.hpp"
@@ -266,6 +267,7 @@ void Trainer::start_trace() {
 
 // What each rank does: its place in the grid, its pieces of the model, its share of a batch.
 void Trainer::lay_out() {
+    model::check_frozen(description_.model);
     grid_ = planner::choose_grid(description_, session_.size());
     groups_ = cluster::make_groups(*devices_.communicators, session_.rank(), grid_);
     const planner::BatchShare batch = planner::share_of_batch(description_, grid_, devices_.backend->device().kind);
@@ -354,6 +356,12 @@ void Trainer::build() {
     log::info("model: {}{}, {} parameters, {:.3g} FLOP a token", model.preset.empty() ? "" : model.preset + ", ",
               model.mixer, with_commas(model::parameter_count(model)),
               model::training_flop_per_token(model, description_.batch.length));
+    if (!model.frozen.empty())
+        log::info(
+            "{} of {} parameters are trained; the others are frozen, and kept in {} where only matrix products and "
+            "lookups use them",
+            with_commas(model::trained_parameter_count(model)), with_commas(model::parameter_count(model)),
+            description_.precision.compute);
 }
 
 void Trainer::make_pipeline() {
@@ -430,8 +438,11 @@ void Trainer::say_rates(double product_flops) {
                                 description_.run.peak_tflops, product_flops);
     peak_flops_ = peak.flops;
     log::info(
-        "model TFLOP/s: three times the forward pass's matrix products and mixing, per rank; hardware TFLOP/s: with "
-        "what is made again; MFU: model TFLOP/s of {:.3g} TFLOP/s, {}",
+        "model TFLOP/s: {}, per rank; hardware TFLOP/s: with what is made again; MFU: model TFLOP/s of {:.3g} TFLOP/s, "
+        "{}",
+        model.frozen.empty()
+            ? "three times the forward pass's matrix products and mixing"
+            : "the matrix products and mixing of the forward pass and of what is passed backward to train",
         peak.flops * 1e-12, peak.origin);
 }
 

@@ -88,7 +88,6 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
 
 BOOST_AUTO_TEST_CASE(what_this_version_does_not_do_is_said) {
     const std::vector<Case> cases = {
-        {{"model.frozen=[\"embedding\"]"}, "model.frozen"},
     };
     for (const Case& later : cases) {
         const std::string sentence = refusal(later.settings);

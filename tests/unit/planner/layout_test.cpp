@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cluster/process_grid.hpp"
+#include "model/frozen.hpp"
 #include "optim/adamw.hpp"
 #include "planner/batch_plan.hpp"
 #include "planner/gradient_plan.hpp"
@@ -142,6 +143,72 @@ BOOST_AUTO_TEST_CASE(buckets_cover_all_gradients_once) {
                 for (const Bucket& bucket : plan.buckets) partial += bucket.partial.size();
                 BOOST_TEST(partial == 4u);  // a token_step for each block
             }
+}
+
+// What is trained, and nothing else; a block or a stage may be without.
+BOOST_AUTO_TEST_CASE(buckets_leave_out_what_is_frozen) {
+    using Patterns = std::vector<std::string>;
+    const std::vector<model::StageRange> chunks = {{0, 2, true, false}, {4, 6, false, true}};
+    for (const Patterns& frozen :
+         {Patterns{"embedding/*"}, Patterns{"blocks/0/*"}, Patterns{"embedding/*", "blocks/[01]/*"},
+          Patterns{"blocks/[145]/*", "final_norm/*"}, Patterns{"*/mixer/*"}, Patterns{"*norm/*", "blocks/*"},
+          Patterns{"embedding/*", "blocks/[0145]/*", "final_norm/*"}})
+        for (const bool tied_ends : {false, true})
+            for (const std::int64_t bucket_bytes : {1, 20000, 1 << 30})
+                for (const std::int64_t replicas : {1, 3}) {
+                    config::ModelDescription model = small().model;
+                    model.frozen = frozen;
+                    const model::ParameterLayout layout(model::describe_parameters(model, chunks), {1, 2});
+                    GradientPlanOptions options;
+                    options.bucket_bytes = bucket_bytes;
+                    options.replicas = replicas;
+                    options.tied_ends = tied_ends;
+                    options.shared_layers = true;
+                    const GradientPlan plan = plan_gradients(layout, chunks, options);
+                    std::vector<int> covered(static_cast<std::size_t>(layout.total()), 0);
+                    for (const Bucket& bucket : plan.buckets) {
+                        BOOST_TEST(bucket.range.count > 0);
+                        for (std::int64_t i = 0; i < bucket.range.count; ++i)
+                            ++covered[static_cast<std::size_t>(bucket.range.first + i)];
+                        for (const std::size_t index : bucket.partial) BOOST_TEST(layout.descriptions()[index].trained);
+                    }
+                    for (std::int64_t i = 0; i < layout.total(); ++i)
+                        BOOST_REQUIRE(covered[static_cast<std::size_t>(i)] == (i < layout.trained_total() ? 1 : 0));
+                    BOOST_TEST(plan.tied.has_value() == (tied_ends && !model::is_frozen(model, "embedding/weight")));
+                    std::set<std::size_t> reduced;
+                    if (plan.tied) reduced.insert(*plan.tied);
+                    for (const auto& segments : plan.chunks) {
+                        BOOST_TEST((segments.front().first && segments.back().last));
+                        BOOST_TEST(segments.back().first_block == 0u);
+                        std::size_t left = 2;  // blocks
+                        for (const Segment& segment : segments) {
+                            BOOST_TEST(segment.last_block == left);
+                            left = segment.first_block;
+                            if (segment.bucket) BOOST_TEST(reduced.insert(*segment.bucket).second);
+                        }
+                        // Without a bucket only where nothing of the chunk is trained.
+                        BOOST_TEST((segments.size() == 1 || segments.back().bucket.has_value()));
+                    }
+                    BOOST_TEST(reduced.size() == plan.buckets.size());
+                }
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_without_trained_parameters_has_no_moments) {
+    config::ModelDescription model = small().model;
+    model.frozen = {"blocks/[345]/*", "final_norm/*", "embedding/*"};
+    for (const Type compute : {Type::fp32, Type::bf16}) {
+        const auto backend = kernels::make_cpu_backend();
+        model::ParameterSet parameters(
+            {}, model::ParameterLayout(model::describe_parameters(model, {3, 6, false, true}), {}), true, compute);
+        parameters.initialize(*backend, 1);
+        BOOST_TEST(parameters.all_gradients().empty());
+        optim::AdamW optimizer(*backend, parameters, {}, {optim::counted_pieces(parameters, {}, true), nullptr});
+        BOOST_TEST(optimizer.all_moments().empty());
+        BOOST_TEST(optimizer.padding() == 0);
+        double loss = 1;
+        optimizer.update(1e-2, Tensor(&loss, Type::fp64, {1}));
+        BOOST_TEST(optimizer.decision().fp64()[kernels::Decision::gradient_norm] == 0);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(every_parameter_counts_once_in_the_norm) {
