@@ -1,9 +1,11 @@
 #include "planner/hardware.hpp"
 
+#include <algorithm>
+
 namespace lockstep::planner {
 
 std::vector<Quantity> Hardware::quantities() {
-    return {
+    std::vector<Quantity> list = {
         {"name", &name, "what the machine is called", 0, 0, {}, true},
         {"origin", &origin, "where these numbers come from"},
         {"device.kind", &device.kind, "gpu or cpu", 0, 0, {"gpu", "cpu"}, true},
@@ -19,6 +21,8 @@ std::vector<Quantity> Hardware::quantities() {
         {"network.gb_per_second", &network.gb_per_second, "GB/s of one card, one direction", 1e-3, 1e6},
         {"network.latency_us", &network.latency_us, "microseconds of a message between nodes", 0, 1e6},
     };
+    rates.add_quantities(list);
+    return list;
 }
 
 Hardware read_hardware(const std::string& path) {
@@ -29,7 +33,12 @@ Hardware read_hardware(const std::string& path) {
 }
 
 std::string to_toml(Hardware hardware) {
-    return quantities_to_toml(hardware.quantities());
+    std::vector<Quantity> list = hardware.quantities();
+    if (!hardware.rates.measured())
+        list.erase(std::remove_if(list.begin(), list.end(),
+                                  [](const Quantity& quantity) { return quantity.path.starts_with("rates."); }),
+                   list.end());
+    return quantities_to_toml(list);
 }
 
 }  // namespace lockstep::planner

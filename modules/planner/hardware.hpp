@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "planner/quantities.hpp"
+#include "planner/rates.hpp"
 
 namespace lockstep::planner {
 
@@ -35,6 +36,8 @@ struct Hardware {
         double gb_per_second = 12.5;  // of one card, one direction
         double latency_us = 10;
     } network;
+
+    Rates rates;  // of our own program; not measured on machines that are only described
 
     double network_bytes_per_second() const { return network.cards_per_node * network.gb_per_second * 1e9; }  // a node
     std::vector<Quantity> quantities();
