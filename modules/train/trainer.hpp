@@ -143,7 +143,7 @@ class Trainer {
     model::ContextChain context_chain_;
     model::Neighbours neighbours_{tensor_group_, context_chain_};
     std::vector<model::StageRange> chunks_;  // of the model, on this rank
-    GradientPlan gradient_plan_;
+    planner::GradientPlan gradient_plan_;
     std::optional<data::Dataset> training_data_, validation_data_;
     std::unique_ptr<model::ParameterSet> parameters_;
     std::unique_ptr<optim::AdamW> optimizer_;

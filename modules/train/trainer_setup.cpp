@@ -14,9 +14,9 @@
 #include "device/sync.hpp"
 #include "model/flops.hpp"
 #include "optim/schedule.hpp"
-#include "train/batch_plan.hpp"
+#include "planner/batch_plan.hpp"
+#include "planner/run_layout.hpp"
 #include "train/peak.hpp"
-#include "train/run_layout.hpp"
 #include "train/stop_request.hpp"
 #include "train/trainer.hpp"
 #include "train/watch_folder.hpp"
@@ -175,12 +175,13 @@ void Trainer::open_data() {
     steps_ = schedule.steps;
     if (steps_ == 0)
         steps_ = std::max<std::int64_t>(
-            1, steps_for(description_.batch, schedule.epochs * static_cast<double>(training_data_->windows())));
+            1,
+            planner::steps_for(description_.batch, schedule.epochs * static_cast<double>(training_data_->windows())));
     if (schedule.warmup > steps_)
         throw usage_error("schedule.warmup = {} is longer than the {} steps of the run", schedule.warmup, steps_);
     std::int64_t samples = 0;
     if (description_.batch.ramp)
-        for (std::int64_t step = 0; step < steps_; ++step) samples += batch_after(description_.batch, samples);
+        for (std::int64_t step = 0; step < steps_; ++step) samples += planner::batch_after(description_.batch, samples);
     else
         samples = steps_ * description_.batch.global;
     log::info("training data: {} tokens, {} windows of {}; {} steps of {}{} sequences are {:.2f} epochs",
@@ -266,23 +267,25 @@ void Trainer::start_trace() {
 
 // What each rank does: its place in the grid, its pieces of the model, its share of a batch.
 void Trainer::lay_out() {
-    grid_ = choose_grid(description_, session_.size());
+    grid_ = planner::choose_grid(description_, session_.size());
     groups_ = cluster::make_groups(*devices_.communicators, session_.rank(), grid_);
     const auto& parallel = description_.parallel;
     const std::int64_t tokens_at_once = devices_.on_gpu() ? 32768 : 8192;
     constexpr std::int64_t rounds =
         4;  // of micro-batches through a pipeline, so that it stands idle for a fifth at most
-    micro_ = micro_batch_size(description_.batch, grid_.data, parallel.interleave > 1 ? grid_.pipeline : 1,
-                              tokens_at_once * grid_.context, grid_.pipeline > 1 ? rounds * grid_.pipeline : 1);
-    const std::int64_t micro_batches = batch_sizes(description_.batch).front() / grid_.data / micro_;
+    micro_ =
+        planner::micro_batch_size(description_.batch, grid_.data, parallel.interleave > 1 ? grid_.pipeline : 1,
+                                  tokens_at_once * grid_.context, grid_.pipeline > 1 ? rounds * grid_.pipeline : 1);
+    const std::int64_t micro_batches = planner::batch_sizes(description_.batch).front() / grid_.data / micro_;
     if (micro_batches < grid_.pipeline && session_.rank() == 0)
         log::warning(
             "{} micro-batch{} a step cannot fill a pipeline of {} stages; lower batch.micro = {} or raise batch.global",
             micro_batches, micro_batches == 1 ? "" : "es", grid_.pipeline, micro_);
-    const auto pieces = cut_model(description_.model, description_.batch.length, grid_.pipeline * parallel.interleave);
-    const PipelineShape shape{grid_.pipeline, parallel.interleave, 1};
+    const auto pieces =
+        planner::cut_model(description_.model, description_.batch.length, grid_.pipeline * parallel.interleave);
+    const planner::PipelineShape shape{grid_.pipeline, parallel.interleave, 1};
     for (std::int64_t chunk = 0; chunk < parallel.interleave; ++chunk)
-        chunks_.push_back(pieces[static_cast<std::size_t>(piece_of(shape, groups_.place.pipeline, chunk))]);
+        chunks_.push_back(pieces[static_cast<std::size_t>(planner::piece_of(shape, groups_.place.pipeline, chunk))]);
     if (grid_.tensor <= session_.place().local_ranks || session_.rank() != 0) return;
     log::warning(
         "parallel.tensor = {} is more than the {} ranks of a node: what the ranks of a layer tell each other crosses "
@@ -296,13 +299,13 @@ void Trainer::build() {
     kernels::Backend& backend = *devices_.backend;
     const model::Part part{groups_.place.tensor, grid_.tensor};
     const model::ParameterLayout layout(model::describe_parameters(model, chunks_), part);
-    GradientPlanOptions options;
+    planner::GradientPlanOptions options;
     options.bucket_bytes = description_.parallel.bucket_bytes;
     options.replicas = grid_.replicas();
     options.tied_ends = grid_.pipeline > 1 && model.tied_head && groups_.ends;
     options.shared_layers = grid_.tensor > 1;
     options.divided_rows = description_.parallel.sequence;
-    gradient_plan_ = plan_gradients(layout, chunks_, options);
+    gradient_plan_ = planner::plan_gradients(layout, chunks_, options);
     const int replica = groups_.place.replica(grid_);
     parameters_ = std::make_unique<model::ParameterSet>(
         backend.device(), layout, true, compute_type(description_.precision.compute),

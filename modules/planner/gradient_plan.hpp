@@ -9,7 +9,7 @@
 
 #include "model/parameters.hpp"
 
-namespace lockstep::train {
+namespace lockstep::planner {
 
 struct Bucket {
     model::Piece range;                // of the flat tensors
@@ -45,4 +45,4 @@ struct GradientPlanOptions {
 GradientPlan plan_gradients(const model::ParameterLayout& layout, const std::vector<model::StageRange>& chunks,
                             const GradientPlanOptions& options);
 
-}  // namespace lockstep::train
+}  // namespace lockstep::planner

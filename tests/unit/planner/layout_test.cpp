@@ -6,12 +6,12 @@
 
 #include "cluster/process_grid.hpp"
 #include "optim/adamw.hpp"
-#include "train/batch_plan.hpp"
-#include "train/gradient_plan.hpp"
-#include "train/run_layout.hpp"
+#include "planner/batch_plan.hpp"
+#include "planner/gradient_plan.hpp"
+#include "planner/run_layout.hpp"
 
 using namespace lockstep;
-using namespace lockstep::train;
+using namespace lockstep::planner;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "train/batch_plan.hpp"
+#include "planner/batch_plan.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 
-namespace lockstep::train {
+namespace lockstep::planner {
 
 std::int64_t batch_after(const config::BatchSection& batch, std::int64_t samples) {
     if (!batch.ramp) return batch.global;
@@ -72,4 +72,4 @@ std::int64_t micro_batch_size(const config::BatchSection& batch, std::int64_t re
     return micro;
 }
 
-}  // namespace lockstep::train
+}  // namespace lockstep::planner

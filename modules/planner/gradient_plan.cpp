@@ -1,8 +1,8 @@
-#include "train/gradient_plan.hpp"
+#include "planner/gradient_plan.hpp"
 
 #include <algorithm>
 
-namespace lockstep::train {
+namespace lockstep::planner {
 namespace {
 
 class Planner {
@@ -97,4 +97,4 @@ GradientPlan plan_gradients(const model::ParameterLayout& layout, const std::vec
     return planner.plan;
 }
 
-}  // namespace lockstep::train
+}  // namespace lockstep::planner

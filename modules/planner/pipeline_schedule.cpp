@@ -1,4 +1,4 @@
-#include "train/pipeline_schedule.hpp"
+#include "planner/pipeline_schedule.hpp"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 
-namespace lockstep::train {
+namespace lockstep::planner {
 namespace {
 
 // The `number`-th pass of a stage: p micro-batches through the first chunk, the same through the next, and so on.
@@ -67,4 +67,4 @@ int slots_of(const std::vector<PipelineStep>& steps, std::int64_t chunk) {
     return slots;
 }
 
-}  // namespace lockstep::train
+}  // namespace lockstep::planner

@@ -9,7 +9,7 @@
 #include "config/run_description.hpp"
 #include "model/parameter_description.hpp"
 
-namespace lockstep::train {
+namespace lockstep::planner {
 
 // The grid that the description asks for on so many ranks; parallel.data = "auto" takes what is left. A grid that is
 // not possible is a usage error that says why and names the nearest possible ones.
@@ -23,4 +23,4 @@ std::string why_impossible(const config::RunDescription& description, const clus
 std::vector<model::StageRange> cut_model(const config::ModelDescription& model, std::int64_t length,
                                          std::int64_t pieces);
 
-}  // namespace lockstep::train
+}  // namespace lockstep::planner

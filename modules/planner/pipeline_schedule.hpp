@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace lockstep::train {
+namespace lockstep::planner {
 
 struct PipelineShape {
     std::int64_t stages = 1;         // p
@@ -32,4 +32,4 @@ inline std::int64_t piece_of(const PipelineShape& shape, std::int64_t stage, std
     return chunk * shape.stages + stage;
 }
 
-}  // namespace lockstep::train
+}  // namespace lockstep::planner

@@ -1,4 +1,4 @@
-#include "train/run_layout.hpp"
+#include "planner/run_layout.hpp"
 
 #include <fmt/ranges.h>
 
@@ -8,9 +8,9 @@
 
 #include "base/error.hpp"
 #include "model/flops.hpp"
-#include "train/batch_plan.hpp"
+#include "planner/batch_plan.hpp"
 
-namespace lockstep::train {
+namespace lockstep::planner {
 namespace {
 
 constexpr std::size_t names_at_most = 3;          // grids named in an error
@@ -168,4 +168,4 @@ std::vector<model::StageRange> cut_model(const config::ModelDescription& model, 
     return ranges;
 }
 
-}  // namespace lockstep::train
+}  // namespace lockstep::planner

@@ -1,7 +1,7 @@
 // Runs the emitted schedules on paper: stages that compute for a known time, and messages that leave only when the
 // receiver has asked for them.
 #define BOOST_TEST_MODULE pipeline_schedule
-#include "train/pipeline_schedule.hpp"
+#include "planner/pipeline_schedule.hpp"
 
 #include <algorithm>
 #include <boost/test/unit_test.hpp>
@@ -9,7 +9,7 @@
 #include <set>
 #include <tuple>
 
-using namespace lockstep::train;
+using namespace lockstep::planner;
 
 namespace {
 

@@ -7,7 +7,7 @@
 
 #include "config/run_description.hpp"
 
-namespace lockstep::train {
+namespace lockstep::planner {
 
 // Sequences of the step that begins after `samples` sequences: batch.global, or what the ramp has reached.
 std::int64_t batch_after(const config::BatchSection& batch, std::int64_t samples);
@@ -24,4 +24,4 @@ std::int64_t steps_for(const config::BatchSection& batch, double samples);
 std::int64_t micro_batch_size(const config::BatchSection& batch, std::int64_t replicas, std::int64_t multiple,
                               std::int64_t tokens_at_once, std::int64_t wanted = 1);
 
-}  // namespace lockstep::train
+}  // namespace lockstep::planner
