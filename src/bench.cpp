@@ -153,7 +153,8 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
     train::Devices devices = train::open_devices(options.device, session, true);
     // A file that cannot be written is known before a minute is spent.
     cluster::on_root(*control, [&] {
-        if (!options.out.empty()) write_file(options.out, "");
+        if (!options.out.empty() && !std::ofstream(options.out, std::ios::app))
+            throw usage_error("{} cannot be written: {}", options.out, system_error_text());
     });
     std::vector<int> all(static_cast<std::size_t>(session.size()));
     std::iota(all.begin(), all.end(), 0);

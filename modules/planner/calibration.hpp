@@ -30,8 +30,8 @@ struct CalibrationOptions {
 class Meter {
   public:
     Meter(const CalibrationRank& rank, double budget_seconds) : rank_(rank), budget_seconds_(budget_seconds) {}
-    // Seconds of one call, on the average of the ranks: of the repetitions that fit into the budget, faster ones count,
-    // as other programs can only add. The argument counts calls, so that a call can take other memory than the last.
+    // Seconds of one call, on the average of the ranks: the median of the repetitions that fit into the budget. The
+    // argument counts calls, so that a call can take other memory than the last.
     double seconds(const std::function<void(int)>& call) const;
     // The same on this rank alone, whatever the others do.
     double seconds_alone(const std::function<void(int)>& call) const;

@@ -222,9 +222,10 @@ HeadTime head_time(const PassPlan& plan, const OwnPrices& prices, const MessageP
     const double pieces = std::ceil(plan.rows / fitting), rows = plan.rows / pieces;
     const auto& memory = prices.memory();
     time.forward = prices.moved(2 * stream, memory.norm_forward);
-    time.loss = pieces * (prices.forward(rows, width, columns) + prices.input_gradient(rows, width, columns) +
-                          prices.weight_gradient(rows, width, columns) +
-                          prices.moved(2 * element * rows * columns, memory.cross_entropy));
+    time.validation = pieces * (prices.forward(rows, width, columns) +
+                                prices.moved(2 * element * rows * columns, memory.cross_entropy));
+    time.loss = time.validation +
+                pieces * (prices.input_gradient(rows, width, columns) + prices.weight_gradient(rows, width, columns));
     time.loss += prices.moved(stream, memory.copy) + prices.moved(4 * stream, memory.norm_backward);
     if (ranks == 1) return time;
     const double all = element * plan.rows * width;

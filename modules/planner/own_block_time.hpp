@@ -29,6 +29,7 @@ PassTime block_time(const PassPlan& plan, const OwnPrices& prices, const Message
 
 struct HeadTime {
     double forward = 0, loss = 0, tensor = 0;  // the final norm; logits, loss and both gradients, in pieces
+    double validation = 0;                     // logits and loss only
 };
 HeadTime head_time(const PassPlan& plan, const OwnPrices& prices, const MessagePrices& messages, bool on_gpu);
 

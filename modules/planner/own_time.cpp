@@ -52,15 +52,14 @@ class OwnStep {
         block_ = block_time(plan_, prices_, messages_);
         head_ = head_time(plan_, prices_, messages_, on_gpu_);
         embedding_ = embedding_time(plan_, prices_, messages_);
-        loading_ = 2 * plan_.rows / std::max(1e-3, hardware.rates.loading_mtokens_per_second) * 1e-6 / 2;
+        loading_ = plan_.rows / std::max(1e-3, hardware.rates.loading_mtokens_per_second) * 1e-6;
         cut();
         count_parameters();
     }
 
     StepTime time() {
         StepTime time;
-        const double passes = passes_seconds(time);
-        static_cast<void>(passes);
+        passes(time);
         // The stage with the most parameters ends last.
         double most = 0;
         for (const double parameters : parameters_) most = std::max(most, parameters);
@@ -74,12 +73,17 @@ class OwnStep {
         // One micro-batch after the other, through all stages.
         double seconds = 0;
         for (const auto& stage : pieces_)
-            for (const Piece& piece : stage) seconds += forward_of(piece) + tensor_forward_of(piece);
+            for (const Piece& piece : stage)
+                seconds +=
+                    forward_of(piece) + tensor_forward_of(piece) + (piece.head ? head_.validation - head_.loss : 0);
         seconds += static_cast<double>(grid_.pipeline * description_.parallel.interleave - 1) * message();
-        return seconds * share_.turns * static_cast<double>(micro_batches_);
+        return seconds * turns_of_one_stage() * static_cast<double>(micro_batches_);
     }
 
   private:
+    // While one stage computes the others of its column wait, and leave it their part of the cores.
+    double turns_of_one_stage() const { return std::max(1.0, share_.turns / grid_.pipeline); }
+
     void cut() {
         const std::int64_t chunks = description_.parallel.interleave;
         const auto ranges = cut_model(model_, description_.batch.length, grid_.pipeline * chunks);
@@ -140,7 +144,7 @@ class OwnStep {
 
     // Fills the parts of the stage that computes longest; what is left of the whole is idle. Waits among the ranks of a
     // tensor group lengthen every pass, and already count that they take turns.
-    double passes_seconds(StepTime& time) {
+    void passes(StepTime& time) {
         const double turns = share_.turns, count = static_cast<double>(micro_batches_);
         PipelineWork work;
         work.micro_batches = micro_batches_;
@@ -191,7 +195,6 @@ class OwnStep {
             time.pipeline = std::min(std::max(0.0, seconds - time.total()), borders * count * message());
         }
         time.idle = std::max(0.0, seconds - time.total());
-        return seconds;
     }
 
     // The ranks along a sequence begin one layer behind each other, forward and backward.
