@@ -116,8 +116,9 @@ planner::Hardware hardware_of(const planner::Rates& rates, const train::Devices&
     const auto a_device = [&](double value, double otherwise) {
         return value > 0 ? value / devices_a_rank : otherwise;
     };
-    device.peak_tflops_fp32 = a_device(rates.fp32.forward.tflops, a_device(rates.bf16.forward.tflops, 1) / 2);
-    device.peak_tflops = a_device(rates.bf16.forward.tflops, device.peak_tflops_fp32);
+    device.peak_tflops_fp32 =
+        a_device(rates.fp32.layer.forward.tflops, a_device(rates.bf16.layer.forward.tflops, 1) / 2);
+    device.peak_tflops = a_device(rates.bf16.layer.forward.tflops, device.peak_tflops_fp32);
     device.memory_gb_per_second = a_device(rates.norm_gb_per_second, 1);
     hardware.node_link.gb_per_second =
         rates.messages.gb_per_second > 0 ? rates.messages.gb_per_second : device.memory_gb_per_second / 2;

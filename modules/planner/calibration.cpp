@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double shortest_group_seconds = 5e-4;
-constexpr int fewest_groups = 5, most_groups = 100;
+constexpr int fewest_groups = 4, most_groups = 100;
 constexpr double counted_share = 0.5;  // of the repetitions are faster
 
 }  // namespace

@@ -16,7 +16,9 @@ using kernels::Transpose;
 struct Sizes {
     std::vector<std::int64_t> rows;                             // of products
     std::vector<std::pair<std::int64_t, std::int64_t>> layers;  // inputs, outputs
-    std::int64_t stream_rows, width, wide;                      // of memory-bound work
+    std::vector<std::int64_t> head_rows;
+    std::vector<std::pair<std::int64_t, std::int64_t>> heads_of_models;
+    std::int64_t stream_rows, width, wide;  // of memory-bound work
     std::int64_t vocabulary, loss_rows, parameters;
     std::vector<std::int64_t> lengths;  // of sequences, for attention
     std::int64_t heads, head_width, scan_batch, scan_length;
@@ -24,57 +26,78 @@ struct Sizes {
     double budget_seconds;
 };
 
+constexpr std::size_t mebibyte = std::size_t{1} << 20;
+
+Sizes tiny_sizes() {
+    Sizes sizes;
+    sizes.rows = {16, 64};
+    sizes.layers = {{32, 32}, {32, 128}, {128, 32}};
+    sizes.head_rows = {8, 16};
+    sizes.heads_of_models = {{16, 512}, {32, 512}};
+    sizes.stream_rows = 64;
+    sizes.width = 32;
+    sizes.wide = 128;
+    sizes.vocabulary = 512;
+    sizes.loss_rows = 8;
+    sizes.parameters = 1 << 14;
+    sizes.lengths = {16, 64};
+    sizes.heads = 2;
+    sizes.head_width = 16;
+    sizes.scan_batch = 1;
+    sizes.scan_length = 32;
+    sizes.pool_bytes = sizes.gradient_bytes = 4 * mebibyte;
+    sizes.budget_seconds = 0.001;
+    return sizes;
+}
+
+Sizes cpu_sizes() {
+    Sizes sizes;
+    sizes.rows = {128, 512, 1024};
+    sizes.layers = {{512, 512}, {768, 768}, {512, 2048}, {768, 3072}, {3072, 768}};
+    sizes.head_rows = {256, 512};
+    sizes.heads_of_models = {{512, 50257}, {768, 50257}};
+    sizes.stream_rows = 1024;
+    sizes.width = 768;
+    sizes.wide = 3072;
+    sizes.vocabulary = 50257;
+    sizes.loss_rows = 128;
+    sizes.parameters = std::int64_t{16} << 20;
+    sizes.lengths = {64, 256, 1024};
+    sizes.heads = 12;
+    sizes.head_width = 64;
+    sizes.scan_batch = 1;
+    sizes.scan_length = 512;
+    sizes.pool_bytes = 320 * mebibyte;
+    sizes.gradient_bytes = 320 * mebibyte;
+    sizes.budget_seconds = 0.06;
+    return sizes;
+}
+
+Sizes gpu_sizes() {
+    Sizes sizes;
+    sizes.rows = {1024, 4096, 16384};
+    sizes.layers = {{1024, 1024}, {2048, 2048}, {4096, 4096}, {4096, 16384}, {16384, 4096}};
+    sizes.head_rows = {1024, 4096};
+    sizes.heads_of_models = {{1024, 50304}, {4096, 50304}};
+    sizes.stream_rows = 16384;
+    sizes.width = 4096;
+    sizes.wide = 16384;
+    sizes.vocabulary = 50304;
+    sizes.loss_rows = 4096;
+    sizes.parameters = std::int64_t{256} << 20;
+    sizes.lengths = {512, 2048, 8192};
+    sizes.heads = 32;
+    sizes.head_width = 128;
+    sizes.scan_batch = 8;
+    sizes.scan_length = 2048;
+    sizes.pool_bytes = 4096 * mebibyte;
+    sizes.gradient_bytes = 2048 * mebibyte;
+    sizes.budget_seconds = 0.05;
+    return sizes;
+}
+
 Sizes sizes_for(DeviceKind kind, bool quick) {
-    if (quick)
-        return {{16, 64},
-                {{32, 32}, {32, 128}, {128, 32}},
-                64,
-                32,
-                128,
-                512,
-                8,
-                1 << 14,
-                {16, 64},
-                2,
-                16,
-                1,
-                32,
-                std::size_t{4} << 20,
-                std::size_t{4} << 20,
-                0.001};
-    if (kind == DeviceKind::cuda)
-        return {{1024, 4096, 16384},
-                {{1024, 1024}, {4096, 4096}, {4096, 16384}, {16384, 4096}, {4096, 50304}},
-                16384,
-                4096,
-                16384,
-                50304,
-                4096,
-                std::int64_t{256} << 20,
-                {512, 2048, 8192},
-                32,
-                128,
-                8,
-                2048,
-                std::size_t{4} << 30,
-                std::size_t{2} << 30,
-                0.05};
-    return {{128, 512, 1024},
-            {{512, 512}, {768, 768}, {768, 3072}, {3072, 768}, {768, 16384}},
-            1024,
-            768,
-            3072,
-            50257,
-            128,
-            std::int64_t{16} << 20,
-            {64, 256, 1024},
-            12,
-            64,
-            1,
-            512,
-            std::size_t{320} << 20,
-            std::size_t{160} << 20,
-            0.06};
+    return quick ? tiny_sizes() : kind == DeviceKind::cuda ? gpu_sizes() : cpu_sizes();
 }
 
 // Memory with values in it, of which every call takes another part: the weights of a model come from memory each time.
@@ -124,31 +147,10 @@ class KernelCalibration {
           element_(static_cast<double>(type_bytes(type))) {}
 
     void products(PrecisionRates& rates) {
-        say("matrix products");
-        std::vector<TimedOperation> forward, input, weight;
-        for (const std::int64_t rows : sizes_.rows)
-            for (const auto& [in, out] : sizes_.layers) {
-                // Activations are at hand, weights and their gradients are not.
-                const Tensor x = workspace(0, {rows, in}), y = workspace(1, {rows, out});
-                const auto weights = [&, in = in, out = out](int i) { return pool_.at(i + 16, type_, {out, in}); };
-                const auto gradients = [&, in = in, out = out](int i) { return exact_.at(i, Type::fp32, {out, in}); };
-                const double flop = 2.0 * static_cast<double>(rows * in * out);
-                const double moved = static_cast<double>(rows * (in + out) + in * out) * element_;
-                forward.push_back(
-                    {flop, moved, meter_.seconds([&](int i) { backend_.linear_forward(y, x, weights(i), {}, {}); })});
-                input.push_back({flop, moved, meter_.seconds([&](int i) {
-                                     backend_.product(x, y, Transpose::no, weights(i), Transpose::no, Accumulate::no);
-                                 })});
-                const double added = static_cast<double>(rows * (in + out)) * element_ +
-                                     2 * sizeof(float) * static_cast<double>(in * out);
-                weight.push_back({flop, added, meter_.seconds([&](int i) {
-                                      backend_.product(gradients(i), y, Transpose::yes, x, Transpose::no,
-                                                       Accumulate::yes);
-                                  })});
-            }
-        rates.forward = fit_rate(forward, true);
-        rates.input_gradient = fit_rate(input, true);
-        rates.weight_gradient = fit_rate(weight, true);
+        say("matrix products of layers");
+        rates.layer = products_of(sizes_.rows, sizes_.layers);
+        say("matrix products of the head");
+        rates.head = products_of(sizes_.head_rows, sizes_.heads_of_models);
     }
 
     void attention(PrecisionRates& rates) {
@@ -283,6 +285,34 @@ class KernelCalibration {
         std::vector<std::pair<Tensor, float>> filled;
     };
 
+    using Layers = std::vector<std::pair<std::int64_t, std::int64_t>>;  // inputs, outputs
+
+    ProductRates products_of(const std::vector<std::int64_t>& row_counts, const Layers& layers) {
+        std::vector<TimedOperation> forward, input, weight;
+        for (const std::int64_t rows : row_counts)
+            for (const auto& layer : layers) {
+                const std::int64_t in = layer.first, out = layer.second;
+                // Activations are at hand, weights and their gradients are not.
+                const Tensor x = workspace(0, {rows, in}), y = workspace(1, {rows, out});
+                const auto weights = [&](int i) { return pool_.at(i, type_, {out, in}); };
+                const auto gradients = [&](int i) { return exact_.at(i, Type::fp32, {out, in}); };
+                const double flop = 2.0 * static_cast<double>(rows * in * out);
+                const double moved = static_cast<double>(rows * (in + out) + in * out) * element_;
+                const double added =
+                    static_cast<double>(rows * (in + out)) * element_ + 8 * static_cast<double>(in * out);
+                forward.push_back(
+                    {flop, moved, meter_.seconds([&](int i) { backend_.linear_forward(y, x, weights(i), {}, {}); })});
+                input.push_back({flop, moved, meter_.seconds([&](int i) {
+                                     backend_.product(x, y, Transpose::no, weights(i), Transpose::no, Accumulate::no);
+                                 })});
+                weight.push_back({flop, added, meter_.seconds([&](int i) {
+                                      backend_.product(gradients(i), y, Transpose::yes, x, Transpose::no,
+                                                       Accumulate::yes);
+                                  })});
+            }
+        return {fit_rate(forward, true), fit_rate(input, true), fit_rate(weight, true)};
+    }
+
     void say(const std::string& what) const {
         if (options_.say) options_.say(what + ", " + type_name(type_));
     }
@@ -290,10 +320,11 @@ class KernelCalibration {
     // The `number`-th activation: always the same memory. Activations lie apart from the weights at the pool's end.
     Tensor workspace(int number, const Shape& shape) {
         if (!workspace_) {
-            const std::int64_t columns = std::max(sizes_.wide, most_outputs());
             const std::int64_t rows =
-                std::max({sizes_.stream_rows, *std::max_element(sizes_.rows.begin(), sizes_.rows.end())});
-            room_ = std::max(rows * columns, sizes_.scan_batch * sizes_.scan_length * sizes_.heads * sizes_.head_width);
+                std::max(sizes_.stream_rows, *std::max_element(sizes_.rows.begin(), sizes_.rows.end()));
+            room_ = std::max({rows * sizes_.wide, largest(sizes_.rows, sizes_.layers),
+                              largest(sizes_.head_rows, sizes_.heads_of_models),
+                              sizes_.scan_batch * sizes_.scan_length * sizes_.heads * sizes_.head_width});
             // Two may be as large as the logits of the largest product; the others are rows of a layer.
             narrow_ = std::max(
                 {rows * sizes_.wide, sizes_.scan_batch * sizes_.scan_length * sizes_.heads * sizes_.head_width});
@@ -305,10 +336,11 @@ class KernelCalibration {
                     static_cast<std::size_t>(first) * type_bytes(type_),
                 type_, shape};
     }
-    std::int64_t most_outputs() const {
+    // Elements of the largest input or output of these products.
+    static std::int64_t largest(const std::vector<std::int64_t>& rows, const Layers& layers) {
         std::int64_t most = 0;
-        for (const auto& [in, out] : sizes_.layers) most = std::max({most, in, out});
-        return most;
+        for (const auto& [in, out] : layers) most = std::max({most, in, out});
+        return most * *std::max_element(rows.begin(), rows.end());
     }
 
     void plan(Arena& arena, const kernels::TttShape& shape, std::int64_t rows, Tensors& at) const {

@@ -47,6 +47,7 @@ class Block {
   private:
     void forward(double seconds) { time_.forward += seconds; }
     void backward(double seconds) { time_.backward += seconds; }
+    const ProductRates& layer() const { return prices_.rates().layer; }
     double stream_bytes() const { return element_ * stream_ * width_; }
 
     void norm(bool adds) {
@@ -74,8 +75,9 @@ class Block {
     }
 
     void linear(double in, double out, bool bias, bool first = true) {
-        forward(prices_.forward(rows_, in, out));
-        backward(prices_.input_gradient(rows_, in, out, !first) + prices_.weight_gradient(rows_, in, out));
+        forward(prices_.forward(layer(), rows_, in, out));
+        backward(prices_.input_gradient(layer(), rows_, in, out, !first) +
+                 prices_.weight_gradient(layer(), rows_, in, out));
         if (bias) bias_gradient(out);
     }
 
@@ -172,10 +174,11 @@ class Block {
         }
         // The residual stream is copied into the result, to which the product adds.
         const bool residual = !plan_.divides_rows;
-        narrow_ = prices_.forward(rows_, wide_, width_, residual);
+        narrow_ = prices_.forward(layer(), rows_, wide_, width_, residual);
         narrow_ += prices_.moved((residual ? 2 : 3) * stream_bytes(), memory.copy);
         forward(narrow_);
-        backward(prices_.input_gradient(rows_, wide_, width_) + prices_.weight_gradient(rows_, wide_, width_));
+        backward(prices_.input_gradient(layer(), rows_, wide_, width_) +
+                 prices_.weight_gradient(layer(), rows_, wide_, width_));
         if (bias) bias_gradient(width_);
     }
 
@@ -222,10 +225,10 @@ HeadTime head_time(const PassPlan& plan, const OwnPrices& prices, const MessageP
     const double pieces = std::ceil(plan.rows / fitting), rows = plan.rows / pieces;
     const auto& memory = prices.memory();
     time.forward = prices.moved(2 * stream, memory.norm_forward);
-    time.validation = pieces * (prices.forward(rows, width, columns) +
+    time.validation = pieces * (prices.forward(prices.rates().head, rows, width, columns) +
                                 prices.moved(2 * element * rows * columns, memory.cross_entropy));
-    time.loss = time.validation +
-                pieces * (prices.input_gradient(rows, width, columns) + prices.weight_gradient(rows, width, columns));
+    time.loss = time.validation + pieces * (prices.input_gradient(prices.rates().head, rows, width, columns) +
+                                            prices.weight_gradient(prices.rates().head, rows, width, columns));
     time.loss += prices.moved(stream, memory.copy) + prices.moved(4 * stream, memory.norm_backward);
     if (ranks == 1) return time;
     const double all = element * plan.rows * width;

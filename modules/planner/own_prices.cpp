@@ -48,19 +48,19 @@ OwnPrices::OwnPrices(const Hardware& hardware, const CoreShare& share, std::int6
     operation_ = (rates.operation_us + (share.threads > 1 ? rates.team_us : 0)) * 1e-6;
 }
 
-double OwnPrices::forward(double rows, double in, double out, bool adds) const {
+double OwnPrices::forward(const ProductRates& rates, double rows, double in, double out, bool adds) const {
     const double bytes = element_ * (rows * in + in * out + rows * out * (adds ? 2 : 1));
-    return operation_ + rates_.forward.seconds(2 * rows * in * out, bytes) / speed_;
+    return operation_ + rates.forward.seconds(2 * rows * in * out, bytes) / speed_;
 }
 
-double OwnPrices::input_gradient(double rows, double in, double out, bool adds) const {
+double OwnPrices::input_gradient(const ProductRates& rates, double rows, double in, double out, bool adds) const {
     const double bytes = element_ * (rows * out + in * out + rows * in * (adds ? 2 : 1));
-    return operation_ + rates_.input_gradient.seconds(2 * rows * in * out, bytes) / speed_;
+    return operation_ + rates.input_gradient.seconds(2 * rows * in * out, bytes) / speed_;
 }
 
-double OwnPrices::weight_gradient(double rows, double in, double out) const {
+double OwnPrices::weight_gradient(const ProductRates& rates, double rows, double in, double out) const {
     const double bytes = element_ * rows * (in + out) + 2 * sizeof(float) * in * out;
-    return operation_ + rates_.weight_gradient.seconds(2 * rows * in * out, bytes) / speed_;
+    return operation_ + rates.weight_gradient.seconds(2 * rows * in * out, bytes) / speed_;
 }
 
 double OwnPrices::mixing(const MixingRate& rate, double flop, double bytes) const {

@@ -21,10 +21,11 @@ class OwnPrices {
     // element: bytes of the compute type. Usage error where the hardware has no rates of the type.
     OwnPrices(const Hardware& hardware, const CoreShare& share, std::int64_t element);
 
-    // y [rows, out] = x [rows, in] weightᵀ, and the gradients of its input and its weight. adds: y is added to.
-    double forward(double rows, double in, double out, bool adds = false) const;
-    double input_gradient(double rows, double in, double out, bool adds = false) const;
-    double weight_gradient(double rows, double in, double out) const;
+    // y [rows, out] = x [rows, in] weightᵀ, and the gradients of its input and its weight, at the rates of layers or of
+    // the head. adds: the result is added to.
+    double forward(const ProductRates& rates, double rows, double in, double out, bool adds = false) const;
+    double input_gradient(const ProductRates& rates, double rows, double in, double out, bool adds = false) const;
+    double weight_gradient(const ProductRates& rates, double rows, double in, double out) const;
     double mixing(const MixingRate& rate, double flop, double bytes) const;
     // An operation that moves so many bytes at `gb_per_second`.
     double moved(double bytes, double gb_per_second) const;

@@ -23,16 +23,20 @@ void PrecisionRates::add_quantities(const std::string& section, const std::strin
     };
     const auto product = [&](const std::string& name, ProductRate& rate, const std::string& what) {
         add(name + ".us", rate.us, "microseconds of " + what + " beside what follows");
-        add(name + ".tflops", rate.tflops, "TFLOP/s of " + what + " in " + type);
+        add(name + ".tflops", rate.tflops, "TFLOP/s of " + what + ", " + type);
         add(name + ".gb_per_second", rate.gb_per_second, "GB/s of its three matrices; 0: they cost nothing");
     };
     const auto mixing = [&](const std::string& name, MixingRate& rate, const std::string& what) {
         add(name + ".tflops", rate.tflops, "TFLOP/s of " + what + ", model FLOP");
         add(name + ".gb_per_second", rate.gb_per_second, "GB/s of its rows; 0: they cost nothing");
     };
-    product("forward", forward, "products of a forward pass");
-    product("input_gradient", input_gradient, "gradients of a layer's inputs");
-    product("weight_gradient", weight_gradient, "gradients of weights, added in fp32");
+    const auto products = [&](const std::string& name, ProductRates& rates, const std::string& of) {
+        product(name + ".forward", rates.forward, "products of " + of + ", forward");
+        product(name + ".input_gradient", rates.input_gradient, "gradients of the inputs of " + of);
+        product(name + ".weight_gradient", rates.weight_gradient, "gradients of the weights of " + of + ", added");
+    };
+    products("layer", layer, "layers");
+    products("head", head, "the head");
     mixing("attention_forward", attention_forward, "causal attention");
     mixing("attention_backward", attention_backward, "its backward");
     mixing("ttt_linear_forward", ttt_linear_forward, "the scan of TTT-Linear");

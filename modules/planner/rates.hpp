@@ -16,6 +16,10 @@ struct ProductRate {
     double seconds(double flop, double bytes) const;
 };
 
+struct ProductRates {
+    ProductRate forward, input_gradient, weight_gradient;
+};
+
 // Attention and the scans of TTT: model FLOP (causal attention half of the square; backward twice forward) / rate +
 // bytes of queries, keys, values and outputs / bandwidth.
 struct MixingRate {
@@ -25,7 +29,7 @@ struct MixingRate {
 
 // In one compute type. Operations that are bound by memory move each tensor once.
 struct PrecisionRates {
-    ProductRate forward, input_gradient, weight_gradient;
+    ProductRates layer, head;  // the head's matrix is many times as large as the caches
     MixingRate attention_forward, attention_backward;
     MixingRate ttt_linear_forward, ttt_linear_backward, ttt_mlp_forward, ttt_mlp_backward;
     struct Memory {  // GB/s
@@ -35,7 +39,7 @@ struct PrecisionRates {
         double cross_entropy = 0, adamw = 0;
     } memory;
     double all_reduce_gb_per_second = 0;  // of activations: 2 (R - 1) / R of the bytes at this rate
-    bool measured() const { return forward.tflops > 0; }
+    bool measured() const { return layer.forward.tflops > 0; }
     void add_quantities(const std::string& section, const std::string& type, std::vector<Quantity>& list);
 };
 

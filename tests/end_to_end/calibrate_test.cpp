@@ -20,7 +20,7 @@ BOOST_AUTO_TEST_CASE(two_ranks_write_a_file_that_reads_back) {
     const planner::Rates& rates = hardware.rates;
     BOOST_TEST(rates.ranks == 2);
     BOOST_TEST(rates.fp32.measured());
-    BOOST_TEST(rates.fp32.weight_gradient.tflops > 0);
+    BOOST_TEST(rates.fp32.head.weight_gradient.tflops > 0);
     BOOST_TEST(rates.fp32.attention_backward.tflops + rates.fp32.attention_backward.gb_per_second > 0);
     BOOST_TEST(rates.fp32.ttt_mlp_backward.tflops > 0);
     BOOST_TEST(rates.fp32.memory.adamw > 0);
@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(one_rank_prints_a_table) {
     for (const Json& row : rows) values[row.at("rate")] = row.at("value");
     BOOST_TEST(values.at("fp32.memory.copy") > 0);
     BOOST_TEST(values.at("norm_gb_per_second") > 0);
-    BOOST_TEST(values.count("bf16.forward.tflops") == 0u);
+    BOOST_TEST(values.count("bf16.layer.forward.tflops") == 0u);
     BOOST_TEST(values.count("messages.latency_us") == 0u);
 }
 

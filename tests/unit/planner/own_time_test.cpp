@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "base/error.hpp"
+#include "model/parameter_description.hpp"
 #include "planner/own_block_time.hpp"
 #include "planner/own_time.hpp"
 #include "planner/pipeline_time.hpp"
@@ -45,10 +46,11 @@ Hardware one_millisecond_a_product() {
     rates.threads = 1;
     rates.cores = 2;
     rates.loading_mtokens_per_second = 1e300;
-    for (ProductRate* product : {&rates.fp32.forward, &rates.fp32.input_gradient, &rates.fp32.weight_gradient}) {
-        product->us = 1000;
-        product->tflops = 1e290;
-    }
+    for (ProductRates* products : {&rates.fp32.layer, &rates.fp32.head})
+        for (ProductRate* product : {&products->forward, &products->input_gradient, &products->weight_gradient}) {
+            product->us = 1000;
+            product->tflops = 1e290;
+        }
     return hardware;
 }
 
