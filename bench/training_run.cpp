@@ -1,5 +1,6 @@
 #include "training_run.hpp"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,24 +26,16 @@ std::vector<std::string> words_of(const std::string& program, const TrainingCase
     std::vector<std::string> words;
     if (training.ranks > 1) words = {LOCKSTEP_MPIEXEC, "-np", std::to_string(training.ranks)};
     words.insert(words.end(), {program, "train"});
-    const auto set = [&](const std::string& key, const std::string& value) {
-        words.insert(words.end(), {"--set", key + "=" + value});
-    };
-    set("run.name", "bench");
-    set("run.device", "cpu");
-    set("run.self_test", "false");
-    set("run.peak_tflops", "1");  // a share of a given rate: otherwise every start would measure one
-    set("model.preset", training.preset);
-    set("model.vocabulary", std::to_string(vocabulary));
-    if (training.length > 1024) set("model.context", std::to_string(training.length));
-    set("data.train", "[\"" + tokens + "\"]");
-    set("batch.global", std::to_string(training.batch));
-    set("batch.micro", std::to_string(training.micro));
-    set("batch.length", std::to_string(training.length));
-    set("precision.compute", training.precision);
-    set("schedule.steps", std::to_string(steps));
-    set("schedule.warmup", "1");
-    set("schedule.peak_lr", "1e-4");
+    const auto set = [&](const std::string& setting) { words.insert(words.end(), {"--set", setting}); };
+    set("run.name=bench");
+    set("run.device=cpu");
+    set("run.self_test=false");
+    set("run.peak_tflops=1");  // a share of a given rate: otherwise every start would measure one
+    set("data.train=[\"" + tokens + "\"]");
+    set(fmt::format("schedule.steps={}", steps));
+    set("schedule.warmup=1");
+    set("schedule.peak_lr=1e-4");
+    for (const std::string& setting : settings_of(training)) set(setting);
     return words;
 }
 
@@ -64,14 +57,16 @@ TrainingResult read_trace(const std::string& folder) {
 
     TrainingResult result;
     result.threads = file.header().ranks.front().threads;
-    std::vector<double> tokens, flop;
+    std::vector<double> tokens, flop, step_seconds;
     for (std::size_t i = uncounted_steps; i < rows; ++i) {
         const trace::StepRow& step = file.steps()[i];
         tokens.push_back(static_cast<double>(step.tokens) / step.seconds);
         flop.push_back(step.model_flop / step.seconds);
+        step_seconds.push_back(step.seconds);
     }
     result.tokens_per_second = median(tokens);
     result.flop_per_second = median(flop);
+    result.step_seconds = median(step_seconds);
 
     // The last row holds the checkpoint, too.
     std::vector<std::uint64_t> memory;
@@ -97,8 +92,21 @@ double bytes_of_checkpoints(const fs::path& folder) {
 }  // namespace
 
 std::string name_of(const TrainingCase& training) {
-    return fmt::format("{} {}x{} {}, {} rank{}", training.preset, training.batch, training.length, training.precision,
-                       training.ranks, training.ranks == 1 ? "" : "s");
+    const std::string more = training.settings.empty() ? "" : fmt::format(" ({})", fmt::join(training.settings, ", "));
+    return fmt::format("{} {}x{} {}, {} rank{}{}", training.preset, training.batch, training.length, training.precision,
+                       training.ranks, training.ranks == 1 ? "" : "s", more);
+}
+
+std::vector<std::string> settings_of(const TrainingCase& training) {
+    std::vector<std::string> settings = {"model.preset=" + training.preset,
+                                         fmt::format("model.vocabulary={}", vocabulary),
+                                         fmt::format("batch.global={}", training.batch),
+                                         fmt::format("batch.micro={}", training.micro),
+                                         fmt::format("batch.length={}", training.length),
+                                         "precision.compute=" + training.precision};
+    if (training.length > 1024) settings.push_back(fmt::format("model.context={}", training.length));
+    settings.insert(settings.end(), training.settings.begin(), training.settings.end());
+    return settings;
 }
 
 void write_random_tokens(const std::string& path, std::int64_t count) {

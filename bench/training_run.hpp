@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace lockstep::bench {
 
@@ -11,12 +12,17 @@ struct TrainingCase {
     std::int64_t batch = 0, length = 0, micro = 0;  // sequences a step, tokens a sequence, sequences a forward pass
     std::string precision = "fp32";
     std::int64_t ranks = 1;
+    std::vector<std::string> settings = {};  // further ones, "parallel.tensor=2"
 };
 
-// "gpt2-124m 4x64 fp32, 1 rank"
+// "gpt2-124m 4x64 fp32, 1 rank"; further settings in brackets
 std::string name_of(const TrainingCase& training);
 
+// What it sets beside the names of the run, of its data and of its steps.
+std::vector<std::string> settings_of(const TrainingCase& training);
+
 struct TrainingResult {
+    double step_seconds = 0;                            // of the median step
     double tokens_per_second = 0, flop_per_second = 0;  // of all ranks, in the median step
     double peak_bytes = 0;                              // of the largest rank, until the checkpoint at the end begins
     double checkpoint_seconds = 0, checkpoint_bytes = 0;

@@ -57,12 +57,13 @@ int main(int argc, char** argv) {
     commands::add_plan(program, action);
     commands::add_topo(program, action);
     commands::add_verify(program, action);
+    commands::add_bench(program, action);
     commands::add_witness(program, action);
     try {
         program.parse(argc, argv);
         // What is not for many ranks is done by the first.
-        const bool by_ranks =
-            program.got_subcommand("train") || program.got_subcommand("eval") || program.got_subcommand("witness");
+        const bool by_ranks = program.got_subcommand("train") || program.got_subcommand("eval") ||
+                              program.got_subcommand("bench") || program.got_subcommand("witness");
         return by_ranks || speaks_for_all() ? action() : 0;
     } catch (const CLI::ParseError& problem) {
         if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version

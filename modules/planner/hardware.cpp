@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/error.hpp"
@@ -10,7 +11,7 @@
 namespace lockstep::planner {
 
 std::vector<Quantity> Hardware::quantities() {
-    return {
+    std::vector<Quantity> list = {
         {"name", &name, "what the machine is called", 0, 0, {}, true},
         {"origin", &origin, "where these numbers come from"},
         {"device.kind", &device.kind, "gpu or cpu", 0, 0, {"gpu", "cpu"}, true},
@@ -42,6 +43,8 @@ std::vector<Quantity> Hardware::quantities() {
         {"repair.date", &repair.date, "MM-DD of a repair while the machine was measured; empty for none"},
         {"repair.slowdown", &repair.slowdown, "share by which steps before it were slower", 0, 1},
     };
+    rates.add_quantities(list);
+    return list;
 }
 
 std::vector<std::string> hardware_names() {
@@ -68,7 +71,12 @@ Hardware read_hardware(const std::string& name) {
 }
 
 std::string to_toml(Hardware hardware) {
-    return quantities_to_toml(hardware.quantities());
+    std::vector<Quantity> list = hardware.quantities();
+    if (!hardware.rates.measured())
+        list.erase(std::remove_if(list.begin(), list.end(),
+                                  [](const Quantity& quantity) { return quantity.path.starts_with("rates."); }),
+                   list.end());
+    return quantities_to_toml(list);
 }
 
 }  // namespace lockstep::planner

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "planner/quantities.hpp"
+#include "planner/rates.hpp"
 
 namespace lockstep::planner {
 
@@ -58,6 +59,8 @@ struct Hardware {
         std::string date;     // "MM-DD"; "": none
         double slowdown = 0;  // of a step before it
     } repair;
+
+    Rates rates;  // of our own program; not measured on machines that are only described
 
     double memory_bytes() const { return device.memory_gib * 1073741824.0; }
     double network_bytes_per_second() const { return network.cards_per_node * network.gb_per_second * 1e9; }  // a node

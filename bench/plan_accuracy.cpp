@@ -1,0 +1,174 @@
+// How near the planner's time of a step comes to that of real runs on this machine: calibrates once, trains on random
+// tokens for each of a table of cases, and sets what was predicted beside what was measured.
+// docs/planner-own-program.md
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <regex>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/table.hpp"
+#include "command_run.hpp"
+#include "config/run_description.hpp"
+#include "planner/hardware.hpp"
+#include "planner/own_time.hpp"
+#include "planner/run_layout.hpp"
+#include "training_run.hpp"
+
+using namespace lockstep;
+using namespace lockstep::bench;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Options {
+    std::string lockstep = beside_this_program("lockstep"), folder = fs::temp_directory_path().string();
+    std::string hardware, filter, format = "text";
+    std::int64_t steps = 7, ranks = 2;
+    bool list = false, predict = false;
+};
+
+using Settings = std::vector<std::string>;
+
+std::vector<TrainingCase> all_cases() {
+    const Settings middle = {"model.layers=6", "model.width=512", "model.heads=8", "model.kv_heads=8",
+                             "model.mlp_width=2048"};
+    const auto with = [](Settings settings, const Settings& more) {
+        settings.insert(settings.end(), more.begin(), more.end());
+        return settings;
+    };
+    const Settings tensor = {"parallel.tensor=2"}, pipeline = {"parallel.pipeline=2"};
+    std::vector<TrainingCase> cases;
+    for (const std::string precision : {"fp32", "bf16"}) {
+        cases.push_back({"gpt2-124m", 4, 64, 4, precision, 1});
+        cases.push_back({"gpt2-124m", 4, 256, 4, precision, 1});
+        cases.push_back({"gpt2-124m", 8, 64, 8, precision, 1, middle});
+        cases.push_back({"gpt2-124m", 8, 256, 4, precision, 1, middle});
+        cases.push_back({"ttt-linear-125m", 1, 512, 1, precision, 1});
+        cases.push_back({"ttt-mlp-125m", 1, 512, 1, precision, 1});
+        cases.push_back({"gpt2-124m", 4, 256, 2, precision, 2});
+        cases.push_back({"gpt2-124m", 4, 256, 2, precision, 2, {"parallel.zero=1"}});
+        cases.push_back({"gpt2-124m", 4, 256, 4, precision, 2, tensor});
+        cases.push_back({"gpt2-124m", 4, 256, 1, precision, 2, pipeline});
+        cases.push_back({"gpt2-124m", 8, 256, 2, precision, 2, middle});
+        cases.push_back({"gpt2-124m", 8, 256, 2, precision, 2, with(middle, pipeline)});
+        cases.push_back({"ttt-linear-125m", 2, 512, 1, precision, 2});
+        cases.push_back({"ttt-mlp-125m", 2, 512, 2, precision, 2, tensor});
+        cases.push_back({"gpt2-124m", 8, 256, 2, precision, 4, middle});
+        cases.push_back({"gpt2-124m", 8, 256, 1, precision, 4, with(middle, {"parallel.pipeline=4"})});
+        cases.push_back(
+            {"gpt2-124m", 8, 256, 2, precision, 4, with(middle, {"parallel.tensor=2", "parallel.pipeline=2"})});
+        cases.push_back({"gpt2-124m", 8, 256, 2, precision, 4, with(middle, tensor)});
+    }
+    cases.push_back({"gpt2-124m", 4, 256, 4, "bf16", 1, {"parallel.recompute=full"}});
+    cases.push_back({"gpt2-124m", 16, 256, 4, "bf16", 1});
+    return cases;
+}
+
+std::vector<TrainingCase> chosen(const std::string& filter) {
+    std::vector<TrainingCase> cases;
+    try {
+        const std::regex expression(filter);
+        for (const TrainingCase& training : all_cases())
+            if (std::regex_search(name_of(training), expression)) cases.push_back(training);
+    } catch (const std::regex_error& problem) {
+        throw usage_error("--filter {} is no regular expression: {}", filter, problem.what());
+    }
+    if (cases.empty()) throw usage_error("--filter {} leaves no case; --list shows their names", filter);
+    return cases;
+}
+
+planner::Hardware calibrated(const Options& options, const std::string& folder) {
+    if (!options.hardware.empty()) return planner::read_hardware(options.hardware);
+    const std::string path = folder + "/machine.toml";
+    const CommandResult ended =
+        run_command({{LOCKSTEP_MPIEXEC, "-np", std::to_string(options.ranks), fs::absolute(options.lockstep).string(),
+                      "bench", "--device", "cpu", "--calibrate", path, "--folder", folder},
+                     folder,
+                     {}});
+    if (ended.exit_code != 0)
+        throw fault_error("lockstep bench ended with exit code {}: {}", ended.exit_code, ended.output);
+    return planner::read_hardware(path);
+}
+
+planner::StepTime predicted(const TrainingCase& training, const planner::Hardware& hardware) {
+    const config::RunDescription description = config::read_run_description("", settings_of(training));
+    return planner::own_step_time(description, planner::choose_grid(description, training.ranks), training.ranks,
+                                  hardware);
+}
+
+int run(const Options& options) {
+    const TableFormat format = table_format(options.format);
+    const std::vector<TrainingCase> cases = chosen(options.filter);
+    if (options.list) {
+        for (const TrainingCase& training : cases) std::printf("%s\n", name_of(training).c_str());
+        return 0;
+    }
+    end_on_signals();
+    const TemporaryFolder folder(options.folder);
+    const Trainings trainings(options.lockstep, folder.path());
+    const planner::Hardware hardware = calibrated(options, folder.path());
+    Table table({{"case", "case"},
+                 {"measured_seconds", "measured, s", 4},
+                 {"predicted_seconds", "predicted, s", 4},
+                 {"error", "error", 3},
+                 {"forward", "forward, s", 3},
+                 {"loss", "loss, s", 3},
+                 {"backward", "backward, s", 3},
+                 {"tensor", "tensor, s", 3},
+                 {"pipeline", "pipeline, s", 3},
+                 {"idle", "idle, s", 3},
+                 {"data", "data, s", 3},
+                 {"optimizer", "optimizer, s", 3}});
+    double worst = 0, sum = 0;
+    for (const TrainingCase& training : cases) {
+        const planner::StepTime time = predicted(training, hardware);
+        Cell measured, error;
+        if (!options.predict) {
+            std::fprintf(stderr, "%s\n", name_of(training).c_str());
+            const double seconds = trainings.run(training, options.steps).step_seconds;
+            const double off = time.total() / seconds - 1;
+            measured = seconds;
+            error = off;
+            worst = std::max(worst, std::abs(off));
+            sum += std::abs(off);
+        }
+        table.add_row({name_of(training), measured, time.total(), error, time.forward, time.loss,
+                       time.backward + time.recomputation, time.tensor, time.pipeline, time.idle, time.data,
+                       time.optimizer});
+    }
+    std::fputs(table.print(format).c_str(), stdout);
+    if (!options.predict && format == TableFormat::text)
+        std::printf("mean absolute error %.3f, worst %.3f, %zu cases\n", sum / static_cast<double>(cases.size()), worst,
+                    cases.size());
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    CLI::App program{"Predicted and measured seconds of training steps on this machine."};
+    program.name("bench_plan");
+    Options options;
+    program.add_option("--lockstep", options.lockstep, "The program to train with (default: beside this one)");
+    program.add_option("--hardware", options.hardware, "A calibration of this machine (default: made first)");
+    program.add_option("--ranks", options.ranks, "Ranks of the calibration")->check(CLI::PositiveNumber);
+    program.add_option("--folder", options.folder, "Where to work: 3 GB for a while");
+    program.add_option("--steps", options.steps, "Steps of a case, more than 2")->check(CLI::Range(3, 1000));
+    program.add_option("--filter", options.filter, "Only cases whose name this regular expression finds");
+    program.add_option("--format", options.format, "text, markdown, csv or json");
+    program.add_flag("--list", options.list, "Show the names of the cases");
+    program.add_flag("--predict", options.predict, "Predict only: nothing is trained");
+    CLI11_PARSE(program, argc, argv);
+    try {
+        return run(options);
+    } catch (const Error& error) {
+        std::fprintf(stderr, "bench_plan: %s\n", error.what());
+        return static_cast<int>(error.code());
+    }
+}

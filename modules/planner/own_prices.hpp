@@ -1,0 +1,61 @@
+// What the operations of our own program cost on one rank of a run: the rates of a calibration, brought to the threads
+// that the rank has there.
+#pragma once
+
+#include <cstdint>
+
+#include "cluster/process_grid.hpp"
+#include "planner/hardware.hpp"
+
+namespace lockstep::planner {
+
+// How the ranks of a node share its cores.
+struct CoreShare {
+    double threads = 1;  // of a rank
+    double turns = 1;    // ranks that take turns on a core
+};
+CoreShare share_cores(const Hardware& hardware, std::int64_t ranks_per_node);
+
+class OwnPrices {
+  public:
+    // element: bytes of the compute type. Usage error where the hardware has no rates of the type.
+    OwnPrices(const Hardware& hardware, const CoreShare& share, std::int64_t element);
+
+    // y [rows, out] = x [rows, in] weightᵀ, and the gradients of its input and its weight, at the rates of layers or of
+    // the head. adds: the result is added to.
+    double forward(const ProductRates& rates, double rows, double in, double out, bool adds = false) const;
+    double input_gradient(const ProductRates& rates, double rows, double in, double out, bool adds = false) const;
+    double weight_gradient(const ProductRates& rates, double rows, double in, double out) const;
+    double mixing(const MixingRate& rate, double flop, double bytes) const;
+    // An operation that moves so many bytes at `gb_per_second`.
+    double moved(double bytes, double gb_per_second) const;
+
+    const PrecisionRates& rates() const { return rates_; }
+    const PrecisionRates::Memory& memory() const { return rates_.memory; }
+    double element() const { return element_; }
+    double speed() const { return speed_; }  // of arithmetic, against a rank of the calibration
+
+  private:
+    const PrecisionRates& rates_;
+    double element_, operation_, speed_, bandwidth_;
+};
+
+// Messages between ranks. `ranks` of a group that begins at a multiple of it, `stride` apart; a group that leaves its
+// node goes by the network.
+class MessagePrices {
+  public:
+    MessagePrices(const Hardware& hardware, const CoreShare& share, std::int64_t ranks_per_node, double element);
+    double send(double bytes, std::int64_t stride) const;
+    double all_reduce(double bytes, std::int64_t ranks, std::int64_t stride) const;     // of activations
+    double reduce_bucket(double bytes, std::int64_t ranks, std::int64_t stride) const;  // of gradients
+    double scatter_bucket(double bytes, std::int64_t ranks, std::int64_t stride) const;
+    double gather(double bytes, std::int64_t ranks, std::int64_t stride) const;
+    double scatter(double bytes, std::int64_t ranks, std::int64_t stride) const;  // of activations
+
+  private:
+    double collective(double bytes, double passes, double gb_per_second, std::int64_t ranks, std::int64_t stride) const;
+    const Hardware& hardware_;
+    double turns_, ranks_per_node_, activations_;
+};
+
+}  // namespace lockstep::planner

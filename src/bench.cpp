@@ -1,0 +1,226 @@
+// lockstep bench: what this machine's operations, links and disk give, as a table or as a file for lockstep plan.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "base/table.hpp"
+#include "base/version.hpp"
+#include "cluster/agree.hpp"
+#include "cluster/session.hpp"
+#include "command.hpp"
+#include "device/parallel.hpp"
+#include "planner/calibration.hpp"
+#include "planner/hardware.hpp"
+#include "train/devices.hpp"
+
+namespace lockstep::commands {
+namespace {
+
+struct Options {
+    std::string out, device = "auto", precision = "all", folder = ".", format = "text";
+    bool quick = false;
+};
+
+// How long the other ranks of the node sleep while one has all cores.
+constexpr double team_seconds = 1.5, quick_team_seconds = 0.3;
+
+int cores_of(const cluster::Placement& placement) {
+    std::set<int> units;
+    for (const cluster::RankSeat& seat : placement.map.seats)
+        for (const int unit : seat.cores.units()) units.insert(unit);
+    return std::max(1, static_cast<int>(units.size()));
+}
+
+int gpus_of(const cluster::Placement& placement) {
+    std::set<std::string> gpus;
+    for (const cluster::RankSeat& seat : placement.map.seats) gpus.insert(seat.gpu);
+    return std::max(1, static_cast<int>(gpus.size()));
+}
+
+// One rank with all cores of its node, against as many ranks of one thread. An efficiency E of all c cores is taken as
+// E^(ln t / ln c) of t threads.
+void measure_team(const cluster::Session& session, train::Devices& devices, const planner::CalibrationRank& rank,
+                  bool quick, planner::Rates& rates) {
+    if (devices.on_gpu() || rates.cores < 2) return;
+    const double threads_of_rank = rates.threads, cores = rates.cores;
+    rank.control.barrier();
+    const planner::TeamProbe own = planner::probe_team(rank, quick);
+    const double busy = rank.control.all_sum(own.flop_per_second) / session.size();
+    planner::TeamProbe other = own;
+    const bool alone = session.place().local_ranks == 1;
+    if (alone) {
+        set_threads(1);
+        other = planner::probe_team(rank, quick);
+        set_threads(devices.placement.seat().threads);
+    } else if (session.rank() == 0) {
+        cluster::Placement all = devices.placement;
+        all.map = cluster::map_ranks(all.hardware, {{session.allowed(), {}}});
+        all.local_rank = 0;
+        cluster::take_seat(all, false, true);
+        other = planner::probe_team(rank, quick);
+        cluster::take_seat(devices.placement, false, true);
+    } else {
+        std::this_thread::sleep_for(std::chrono::duration<double>(quick ? quick_team_seconds : team_seconds));
+    }
+    rank.control.barrier();
+    const planner::TeamProbe& of_all = alone ? own : other;
+    const planner::TeamProbe& of_one = alone ? other : own;
+    const double of_threads = alone ? 1 : threads_of_rank;  // that the smaller one had
+    const double reached = of_all.flop_per_second / (alone ? other.flop_per_second : busy) * of_threads / cores;
+    const double part = 1 - std::log(of_threads) / std::log(cores);
+    std::vector<double> found = {
+        part > 0 ? std::min(1.0, std::pow(reached, 1 / part)) : 1,
+        std::max(0.0, of_all.operation_seconds - of_one.operation_seconds * of_threads / cores)};
+    rank.control.broadcast(found.data(), found.size() * sizeof(double), 0);
+    rates.team_efficiency = found[0];
+    rates.team_us = found[1] * 1e6;
+}
+
+std::string origin_of(const planner::Rates& rates, const cluster::Session& session) {
+    std::string text = fmt::format("measured {} on {} by {} rank{} x {} thread{} of lockstep {} ({})", utc_now(),
+                                   session.place().host, session.size(), session.size() == 1 ? "" : "s", rates.threads,
+                                   rates.threads == 1 ? "" : "s", version(), commit());
+    if (session.size() == 1) text += "; one rank alone: its links are not measured";
+    if (session.size() == session.place().local_ranks) text += "; one node alone: its network is not measured";
+    return text;
+}
+
+planner::Hardware hardware_of(const planner::Rates& rates, const train::Devices& devices,
+                              const cluster::Session& session) {
+    planner::Hardware hardware;
+    hardware.name = devices.name;
+    hardware.origin = origin_of(rates, session);
+    hardware.rates = rates;
+    auto& device = hardware.device;
+    device.per_node = rates.cores;
+    if (devices.on_gpu()) {
+        device.kind = "gpu";
+        device.memory_gib = static_cast<double>(devices.free_memory()) / (1 << 30);
+    } else {
+        device.kind = "cpu";
+        device.units = 1;
+        double bytes = 0;
+        for (const auto& node : devices.placement.hardware.numa_nodes) bytes += static_cast<double>(node.bytes);
+        device.memory_gib = std::max(bytes / (1 << 30), 1e-3);
+    }
+    const double devices_a_rank = devices.on_gpu() ? 1 : rates.threads;
+    const auto a_device = [&](double value, double otherwise) {
+        return value > 0 ? value / devices_a_rank : otherwise;
+    };
+    device.peak_tflops_fp32 =
+        a_device(rates.fp32.layer.forward.tflops, a_device(rates.bf16.layer.forward.tflops, 1) / 2);
+    device.peak_tflops = a_device(rates.bf16.layer.forward.tflops, device.peak_tflops_fp32);
+    device.memory_gb_per_second = a_device(rates.norm_gb_per_second, 1);
+    hardware.node_link.gb_per_second =
+        rates.messages.gb_per_second > 0 ? rates.messages.gb_per_second : device.memory_gb_per_second / 2;
+    hardware.node_link.latency_us = rates.messages.latency_us;
+    return hardware;
+}
+
+Table table_of(planner::Rates rates) {
+    Table table({{"rate", "rate"}, {"value", "value", 3}, {"meaning", "meaning"}});
+    std::vector<planner::Quantity> list;
+    rates.add_quantities(list);
+    for (const planner::Quantity& quantity : list) {
+        const double value = *std::get<double*>(quantity.value);
+        if (value > 0) table.add_row({quantity.path.substr(quantity.path.find('.') + 1), value, quantity.meaning});
+    }
+    return table;
+}
+
+void check(const Options& options) {
+    if (options.precision != "all" && options.precision != "fp32" && options.precision != "bf16")
+        throw usage_error("--precision {} is unknown; there are fp32, bf16 and all", options.precision);
+}
+
+void write_file(const std::string& path, const std::string& text) {
+    std::ofstream file(path);
+    file << text;
+    file.close();
+    if (!file) throw usage_error("{} cannot be written: {}", path, system_error_text());
+}
+
+int measure(const Options& options, cluster::Session& session, TableFormat format) {
+    const auto control = session.make_world_communicator();
+    train::Devices devices = train::open_devices(options.device, session, true);
+    // A file that cannot be written is known before a minute is spent.
+    cluster::on_root(*control, [&] {
+        if (!options.out.empty() && !std::ofstream(options.out, std::ios::app))
+            throw usage_error("{} cannot be written: {}", options.out, system_error_text());
+    });
+    std::vector<int> all(static_cast<std::size_t>(session.size()));
+    std::iota(all.begin(), all.end(), 0);
+    const auto neighbours = devices.communicators->make(all, cluster::Use::transfers, "neighbours");
+    const planner::CalibrationRank rank{*devices.backend,
+                                        *control,
+                                        *devices.communicator,
+                                        *neighbours,
+                                        session.place().local_ranks,
+                                        devices.on_gpu() ? gpus_of(devices.placement) : cores_of(devices.placement)};
+    planner::CalibrationOptions calibration;
+    calibration.fp32 = options.precision != "bf16";
+    const bool has_bf16 = control->all_maximum(devices.on_gpu() || kernels::cpu_multiplies_bf16() ? 0 : 1) == 0;
+    calibration.bf16 = options.precision != "fp32" && has_bf16;
+    if (options.precision == "bf16" && !has_bf16)
+        throw usage_error(
+            "--precision bf16: not every rank's processor has instructions for bf16; training would compute in fp32");
+    calibration.quick = options.quick;
+    calibration.folder = options.folder;
+    const double start = seconds_now();
+    if (session.rank() == 0)
+        calibration.say = [start](const std::string& what) { log::info("{:.1f} s: {}", seconds_now() - start, what); };
+    planner::Rates rates = planner::calibrate(rank, calibration);
+    rates.threads = devices.on_gpu() ? 1 : threads();
+    measure_team(session, devices, rank, options.quick, rates);
+    if (session.rank() != 0) return 0;
+    if (!options.out.empty()) {
+        write_file(options.out, planner::to_toml(hardware_of(rates, devices, session)));
+        log::info("{} is written, after {:.1f} s", options.out, seconds_now() - start);
+        return 0;
+    }
+    const std::string text = table_of(rates).print(format);
+    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
+        throw fault_error("the result cannot be printed: {}", system_error_text());
+    return 0;
+}
+
+int run(const Options& options) {
+    check(options);
+    const TableFormat format = table_format(options.format);
+    cluster::Session session(nullptr, nullptr);
+    return session.run([&] { return measure(options, session, format); });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& program, Action& action) {
+    const auto options = std::make_shared<Options>();
+    CLI::App* command =
+        program.add_subcommand("bench", "This machine's rates: kernels, links, disk (under mpirun: all ranks at once)");
+    command
+        ->add_option("--calibrate", options->out,
+                     "Write the rates to this file, a description of the machine for lockstep plan")
+        ->type_name("FILE");
+    command->add_option("--device", options->device, "auto, cpu or cuda");
+    command->add_option("--precision", options->precision, "fp32, bf16 or all (bf16 where the processor has it)");
+    command->add_option("--folder", options->folder, "Where writing is measured: a few MiB, removed again")
+        ->type_name("FOLDER");
+    command->add_flag("--quick", options->quick, "Tiny sizes: shows in seconds that it works; the rates say little");
+    command->add_option("--format", options->format, "text, markdown, csv or json");
+    command->footer(
+        "Start it as training is started, with as many ranks a node as it has cores or GPUs, and nothing beside it.\n"
+        "Example: mpirun -np 2 lockstep bench --calibrate machine.toml\n"
+        "What is measured, and what follows from it: docs/planner-own-program.md");
+    command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace lockstep::commands

@@ -1,0 +1,67 @@
+// lockstep bench as a user calls it, with tiny sizes.
+#define BOOST_TEST_MODULE calibrate
+#include "end_to_end/command.hpp"
+#include "planner/hardware.hpp"
+
+using namespace lockstep::tests;
+namespace planner = lockstep::planner;
+
+BOOST_AUTO_TEST_SUITE(calibrate)
+
+BOOST_AUTO_TEST_CASE(two_ranks_write_a_file_that_reads_back) {
+    const Workplace place;
+    const Result result = run("bench --calibrate machine.toml --quick --device cpu", place.path(), 2);
+    check_exit(result, 0);
+    BOOST_TEST(result.out == "");
+    BOOST_TEST(contains(result.error, "machine.toml is written"), result);
+    const planner::Hardware hardware = planner::read_hardware((place.path() / "machine.toml").string());
+    BOOST_TEST(hardware.device.kind == "cpu");
+    BOOST_TEST(contains(hardware.origin, "2 ranks x "));
+    const planner::Rates& rates = hardware.rates;
+    BOOST_TEST(rates.ranks == 2);
+    BOOST_TEST(rates.fp32.measured());
+    BOOST_TEST(rates.fp32.head.weight_gradient.tflops > 0);
+    BOOST_TEST(rates.fp32.attention_backward.tflops + rates.fp32.attention_backward.gb_per_second > 0);
+    BOOST_TEST(rates.fp32.ttt_mlp_backward.tflops > 0);
+    BOOST_TEST(rates.fp32.memory.adamw > 0);
+    BOOST_TEST(rates.fp32.memory.cross_entropy > 0);
+    BOOST_TEST(rates.messages.bucket_gb_per_second > 0);
+    BOOST_TEST(rates.messages.latency_us > 0);
+    BOOST_TEST(rates.loading_mtokens_per_second > 0);
+    BOOST_TEST(rates.checkpoint_gb_per_second > 0);
+    BOOST_TEST(rates.team_efficiency > 0);
+    BOOST_TEST(rates.team_efficiency <= 1);
+    // What was written to measure the disk is gone.
+    for (const std::string& name : names_in(place.path())) BOOST_TEST(!contains(name, "lockstep-bench"));
+}
+
+BOOST_AUTO_TEST_CASE(one_rank_prints_a_table) {
+    const Workplace place;
+    const Result result = run("bench --quick --device cpu --precision fp32 --format json", place.path());
+    check_exit(result, 0);
+    const Json rows = Json::parse(result.out);
+    std::map<std::string, double> values;
+    for (const Json& row : rows) values[row.at("rate")] = row.at("value");
+    BOOST_TEST(values.at("fp32.memory.copy") > 0);
+    BOOST_TEST(values.at("norm_gb_per_second") > 0);
+    BOOST_TEST(values.count("bf16.layer.forward.tflops") == 0u);
+    BOOST_TEST(values.count("messages.latency_us") == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(bad_input_is_refused) {
+    const Workplace place;
+    for (const auto& [arguments, part] :
+         {std::pair{"--precision fp8", "fp8"}, std::pair{"--format html", "markdown"}, std::pair{"--device tpu", "tpu"},
+          std::pair{"--quick --calibrate /nowhere/machine.toml", "/nowhere"},
+          std::pair{"--quick --device cpu --folder /nowhere", "/nowhere"}, std::pair{"--what", "--what"}}) {
+        const Result result = run(std::string("bench ") + arguments, place.path());
+        check_exit(result, 2);
+        BOOST_TEST(contains(result.error, part), arguments << ": " << result);
+    }
+    const Result help = run("bench --help", place.path());
+    check_exit(help, 0);
+    for (const char* part : {"--calibrate", "--folder", "--quick", "mpirun -np 2 lockstep bench"})
+        BOOST_TEST(contains(help.out, part));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
