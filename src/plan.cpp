@@ -67,32 +67,19 @@ Job read_job(const Options& options, const PlanRequest& request) {
     Job job = job_of(run);
     if (!models.empty()) job.models = std::move(models);
     job.program = program_named(request.program);
+    job.ranks_per_node = std::llround(request.ranks_per_node);
     if (job.run.batch.global < 1) throw usage_error("batch.global is wanted: the sequences of a step");
     if (job.run.batch.length < 1) throw usage_error("batch.length is wanted: the tokens of a sequence");
     return job;
 }
 
-std::vector<std::int64_t> device_counts(const PlanRequest& request, const Hardware& hardware) {
+std::vector<std::int64_t> device_counts(const PlanRequest& request, const Job& job, const Hardware& hardware) {
     std::vector<std::int64_t> counts = counts_of(request.gpus, "--gpus");
-    if (request.nodes > 0) counts.push_back(std::llround(request.nodes * hardware.device.per_node));
+    if (request.nodes > 0) counts.push_back(std::llround(request.nodes) * ranks_per_node(hardware, job));
     if (counts.empty()) throw usage_error("how many devices? --gpus N, or --gpus 1,2,4 to compare, or --nodes N");
     for (const std::int64_t count : counts)
         if (count < 1) throw usage_error("--gpus = {}: at least 1 is wanted", count);
     return counts;
-}
-
-config::RunDescription laid_out(const Job& job, const Layout& layout) {
-    config::RunDescription run = job.run;
-    run.batch.micro = layout.micro;
-    run.parallel.data = layout.data;
-    run.parallel.tensor = layout.tensor;
-    run.parallel.pipeline = layout.pipeline;
-    run.parallel.context = layout.context;
-    run.parallel.interleave = layout.interleave;
-    run.parallel.zero = layout.zero;
-    run.parallel.sequence = layout.sequence;
-    run.parallel.recompute = layout.recompute;
-    return run;
 }
 
 void write_run_and_job(const Options& options, const Job& job, const Hardware& hardware, const Candidate& best,
@@ -108,7 +95,7 @@ void write_run_and_job(const Options& options, const Job& job, const Hardware& h
     if (options.write_job.empty()) return;
     JobScript script;
     script.run_file = run_file;
-    const auto per_node = static_cast<std::int64_t>(hardware.device.per_node);
+    const std::int64_t per_node = ranks_per_node(hardware, job);
     script.nodes = (best.devices + per_node - 1) / per_node;
     script.ranks_per_node = (best.devices + script.nodes - 1) / script.nodes;
     script.gpus = hardware.device.kind == "gpu";
@@ -140,7 +127,7 @@ int plan_layouts(const Options& options) {
     const Order order = request.by == "tokens"      ? Order::tokens
                         : request.by == "gpu-hours" ? Order::gpu_hours
                                                     : Order::time;
-    output.counts = device_counts(request, output.hardware);
+    output.counts = device_counts(request, output.job, output.hardware);
     output.result = search(output.hardware, output.job, request, output.counts, output.limits, order);
     output.top = options.top;
     std::fputs(print_plan(output, table_format(options.format)).c_str(), stdout);
@@ -189,6 +176,10 @@ void add_plan(CLI::App& program, Action& action) {
     command->add_option("--set", options->settings, "KEY=VALUE over the description, as for train");
     command->add_option("--gpus,--ranks", request.gpus, "Devices to use; several counts are compared: 1,2,4");
     command->add_option("--nodes", request.nodes, "Whole nodes instead")->check(CLI::PositiveNumber);
+    command
+        ->add_option("--ranks-per-node", request.ranks_per_node,
+                     "Ranks on a node; default one a GPU, or one a core of processors")
+        ->check(CLI::PositiveNumber);
     command->add_option("--hardware", request.hardware, "Machine: a shipped description's name, or a file");
     command->add_option("--program", request.program, "Whose memory and time: lockstep, or another program");
     command->add_option("--within", request.within, "The job must end in this time: 12h, 90m, 1d12h");

@@ -146,7 +146,8 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
         text += fmt::format("{}: {} parameters, {} trained\n", model.name,
                             with_commas(static_cast<std::int64_t>(model.total)),
                             with_commas(static_cast<std::int64_t>(model.trained)));
-    text += fmt::format("{} layouts examined, {} work\n", result.examined, result.fitting.size());
+    text += fmt::format("{} layouts examined; {} of the fastest fit\n", with_commas(result.examined),
+                        result.fitting.size());
     for (const std::string& remark : result.remarks) text += remark + "\n";
     if (result.fitting.empty()) return text + why_none(plan) + "\n";
     text += "\n" + table.print(format) + "\n";

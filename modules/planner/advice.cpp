@@ -43,7 +43,7 @@ std::int64_t round_up(std::int64_t value, std::int64_t to) {
 double seconds_per_work(const Hardware& hardware, const Job& job, const Layout& layout) {
     double work = 0;
     for (const ModelLoad& load : job.models) work += load.total;
-    return price(hardware, job, layout, 0).time.total() / work;
+    return price_time(hardware, job, layout).time.total() / work;
 }
 
 }  // namespace

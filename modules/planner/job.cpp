@@ -116,6 +116,20 @@ std::int64_t micro_batches(const Job& job, const Layout& layout) {
     return job.run.batch.global / layout.data / layout.micro;
 }
 
+config::RunDescription laid_out(const Job& job, const Layout& layout) {
+    config::RunDescription run = job.run;
+    run.batch.micro = layout.micro;
+    run.parallel.data = layout.data;
+    run.parallel.tensor = layout.tensor;
+    run.parallel.pipeline = layout.pipeline;
+    run.parallel.context = layout.context;
+    run.parallel.interleave = layout.interleave;
+    run.parallel.zero = layout.zero;
+    run.parallel.sequence = layout.sequence;
+    run.parallel.recompute = layout.recompute;
+    return run;
+}
+
 std::vector<double> blocks_of_stages(const Program& program, const config::ModelDescription& model,
                                      std::int64_t stages) {
     const std::int64_t layers = model.layers;

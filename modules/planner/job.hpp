@@ -50,7 +50,8 @@ struct Job {
     config::RunDescription run;     // batch, precision, parallel, schedule; the first model
     std::vector<ModelLoad> models;  // at least one
     Program program;
-    double steps = 0;  // 0: not known
+    double steps = 0;                 // 0: not known
+    std::int64_t ranks_per_node = 0;  // 0: as many as the machine has devices
     bool own_program() const { return program.name == "lockstep"; }
 };
 // The job of a run description alone, for our own program.
@@ -68,6 +69,7 @@ struct Layout {
 std::string layout_text(
     const Layout& layout);  // "data 8 x tensor 4 x pipeline 12, micro-batch 2, zero 1, recompute full"
 std::int64_t micro_batches(const Job& job, const Layout& layout);
+config::RunDescription laid_out(const Job& job, const Layout& layout);  // with the layout's keys
 
 // Blocks of a model on each stage: whole numbers whose most loaded stage has the least, embedding and head counted; or,
 // where the program does so and they divide, as many on each.

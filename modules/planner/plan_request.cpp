@@ -14,6 +14,7 @@ std::vector<Quantity> PlanRequest::quantities() {
         {"program", &program, "whose memory and time are planned", 0, 0, program_names()},
         {"gpus", &gpus, "counts to compare, \"1, 2, 4\""},
         {"nodes", &nodes, "whole nodes instead", 0, 1e6},
+        {"ranks_per_node", &ranks_per_node, "ranks on a node; 0: one a device", 0, 1e6},
         {"within", &within, "the time in which the job must end, \"12h\""},
         {"budget_gpu_hours", &budget_gpu_hours, "GPU-hours that the job may take", 0, 1e12},
         {"memory_limit_gib", &memory_limit_gib, "GiB that may be used of a GPU", 0, 1e6},

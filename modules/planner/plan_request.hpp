@@ -16,6 +16,7 @@ struct PlanRequest {
     std::string program = "lockstep";  // whose memory and time
     std::string gpus;                  // counts to compare, "1, 2, 4"
     double nodes = 0;                  // instead of gpus
+    double ranks_per_node = 0;         // 0: as many as a node has devices
     std::string within;                // "12h": time to finish
     double budget_gpu_hours = 0, memory_limit_gib = 0;
     std::string by = "time";  // "time" | "tokens" | "gpu-hours"

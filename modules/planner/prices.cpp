@@ -1,20 +1,80 @@
 #include "planner/prices.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "base/format.hpp"
 #include "planner/memory_model.hpp"
+#include "planner/own_memory.hpp"
+#include "planner/own_time.hpp"
+#include "planner/run_layout.hpp"
 #include "planner/time_model.hpp"
 
 namespace lockstep::planner {
+namespace {
 
-Price price(const Hardware& hardware, const Job& job, const Layout& layout, double memory_limit) {
+cluster::GridShape grid_of(const Layout& layout) {
+    return {static_cast<int>(layout.tensor), static_cast<int>(layout.context), static_cast<int>(layout.data),
+            static_cast<int>(layout.pipeline)};
+}
+
+std::int64_t ranks_on_node(const Hardware& hardware, const Job& job, const Layout& layout) {
+    return std::min(layout.ranks(), ranks_per_node(hardware, job));
+}
+
+// Of the stage that needs most: the first has most micro-batches under way, the last the head.
+void price_own_memory(Price& price, const Hardware& hardware, const Job& job, const Layout& layout) {
+    const config::RunDescription run = laid_out(job, layout);
+    const cluster::GridShape grid = grid_of(layout);
+    const bool gpu = hardware.device.kind == "gpu";
+    const std::int64_t on_node = ranks_on_node(hardware, job, layout);
+    const int threads = static_cast<int>(std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(hardware.device.per_node) / std::max<std::int64_t>(1, on_node)));
+    if (!gpu) price.room /= static_cast<double>(on_node);
+    for (const int stage : {0, grid.pipeline - 1}) {
+        if (stage == 0 && price.memory > 0) continue;  // one stage
+        cluster::GridPlace place;
+        place.pipeline = stage;
+        const MemoryPlan plan = plan_memory(run, grid, place, gpu ? DeviceKind::cuda : DeviceKind::cpu);
+        const double bytes = gpu ? static_cast<double>(plan.planned() + plan.tables) + hardware.memory.fixed_gb * 1e9
+                                 : static_cast<double>(process_bytes(run, grid, place, {}, threads));
+        if (bytes <= price.memory) continue;
+        price.memory = bytes;
+        if (bytes > price.room)
+            price.why_not = fmt::format("{} needed of {}: {}", human_bytes(bytes), human_bytes(price.room),
+                                        what_to_change(plan, run));
+    }
+}
+
+}  // namespace
+
+std::int64_t ranks_per_node(const Hardware& hardware, const Job& job) {
+    return job.ranks_per_node > 0 ? job.ranks_per_node : static_cast<std::int64_t>(hardware.device.per_node);
+}
+
+Price price_time(const Hardware& hardware, const Job& job, const Layout& layout) {
     Price price;
+    if (!job.own_program()) {
+        price.time = described_step_time(hardware, job, layout, memory_use(hardware, job, layout));
+        return price;
+    }
+    const config::RunDescription run = laid_out(job, layout);
+    price.why_not = why_impossible(run, grid_of(layout));
+    if (!price.why_not.empty()) return price;
+    if (hardware.rates.measured())
+        price.time = own_step_time(run, grid_of(layout), ranks_on_node(hardware, job, layout), hardware);
+    else
+        price.time = described_step_time(hardware, job, layout, memory_use(hardware, job, layout));
+    return price;
+}
+
+void price_memory(Price& price, const Hardware& hardware, const Job& job, const Layout& layout, double memory_limit) {
+    price.room = memory_limit > 0 ? std::min(memory_limit, hardware.memory_bytes()) : hardware.memory_bytes();
+    if (job.own_program()) return price_own_memory(price, hardware, job, layout);
     const MemoryUse use = memory_use(hardware, job, layout);
     price.memory = use.total();
-    price.room = memory_limit > 0 ? std::min(memory_limit, hardware.memory_bytes()) : hardware.memory_bytes();
-    price.time = described_step_time(hardware, job, layout, use);
     if (price.memory > price.room) price.why_not = why_too_large(hardware, layout, use, memory_limit);
-    return price;
 }
 
 }  // namespace lockstep::planner

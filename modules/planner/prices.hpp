@@ -1,6 +1,8 @@
-// What a layout costs: memory and time of a step, by the model that knows most about the program and the machine.
+// What a layout costs: memory and time of a step, by the model that knows most about the program and the machine. Of
+// our own program the memory is the trainer's plan, and the time that of the machine's calibration where it has one.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "planner/hardware.hpp"
@@ -11,9 +13,14 @@ namespace lockstep::planner {
 
 struct Price {
     StepTime time;
-    double memory = 0, room = 0;  // bytes a device; room: what may be used of it
+    double memory = 0, room = 0;  // bytes of a device, or of a rank on processors; room: what may be used of it
     std::string why_not;          // "" where it fits
 };
-Price price(const Hardware& hardware, const Job& job, const Layout& layout, double memory_limit);
+// The time, and what forbids the layout apart from memory.
+Price price_time(const Hardware& hardware, const Job& job, const Layout& layout);
+// Adds the memory, which takes longer for our own program: some milliseconds.
+void price_memory(Price& price, const Hardware& hardware, const Job& job, const Layout& layout, double memory_limit);
+
+std::int64_t ranks_per_node(const Hardware& hardware, const Job& job);
 
 }  // namespace lockstep::planner

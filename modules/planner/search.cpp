@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -98,16 +99,25 @@ class Search {
             result_.remarks.push_back(
                 fmt::format("{} devices: no layout is possible{}{}", devices, problem_.empty() ? "" : ": ", problem_));
     }
+    // Memory is looked at from the best on, until there are enough that fit.
     SearchResult take(Order order) {
-        const auto better = [order](const Candidate& a, const Candidate& b) {
-            if (order == Order::tokens) return a.tokens_per_second > b.tokens_per_second;
-            const double left = a.price.time.total() * (order == Order::gpu_hours ? static_cast<double>(a.devices) : 1);
-            const double right =
-                b.price.time.total() * (order == Order::gpu_hours ? static_cast<double>(b.devices) : 1);
-            return left < right;
+        const auto cost = [order](const Candidate& candidate) {
+            if (order == Order::tokens) return -candidate.tokens_per_second;
+            return candidate.price.time.total() *
+                   (order == Order::gpu_hours ? static_cast<double>(candidate.devices) : 1);
         };
-        std::stable_sort(result_.fitting.begin(), result_.fitting.end(), better);
-        std::stable_sort(result_.excluded.begin(), result_.excluded.end(), better);
+        std::stable_sort(timed_.begin(), timed_.end(),
+                         [&](const Candidate& a, const Candidate& b) { return cost(a) < cost(b); });
+        std::map<std::int64_t, std::size_t> fitting, planned;  // of each count
+        for (Candidate& candidate : timed_) {
+            if (fitting[candidate.devices] == most_fitting || planned[candidate.devices] == most_planned) continue;
+            ++planned[candidate.devices];
+            price_memory(candidate.price, hardware_, job_, candidate.layout, limits_.memory);
+            candidate.why_not = candidate.price.why_not;
+            if (candidate.why_not.empty()) candidate.why_not = why_beyond_limits(candidate);
+            if (candidate.why_not.empty()) ++fitting[candidate.devices];
+            (candidate.why_not.empty() ? result_.fitting : result_.excluded).push_back(std::move(candidate));
+        }
         return std::move(result_);
     }
 
@@ -161,30 +171,39 @@ class Search {
     }
 
     void examine(std::int64_t devices, const Layout& layout) {
-        ++result_.examined;
         Candidate candidate;
         candidate.devices = devices;
         candidate.layout = layout;
-        candidate.price = price(hardware_, job_, layout, limits_.memory);
+        candidate.price = price_time(hardware_, job_, layout);
+        if (!candidate.price.why_not.empty()) {
+            problem_ = candidate.price.why_not;
+            return;
+        }
+        ++result_.examined;
         const double seconds = candidate.price.time.total();
         candidate.tokens_per_second = static_cast<double>(job_.run.batch.global * job_.run.batch.length) / seconds;
         candidate.job_seconds = job_.steps * seconds;
         candidate.gpu_hours = candidate.job_seconds / 3600 * static_cast<double>(devices);
-        candidate.why_not = candidate.price.why_not;
-        if (candidate.why_not.empty() && limits_.seconds > 0 && candidate.job_seconds > limits_.seconds)
-            candidate.why_not = fmt::format("{} are more than the {} given", human_seconds(candidate.job_seconds),
-                                            human_seconds(limits_.seconds));
-        if (candidate.why_not.empty() && limits_.gpu_hours > 0 && candidate.gpu_hours > limits_.gpu_hours)
-            candidate.why_not =
-                fmt::format("{:.0f} GPU-hours are more than the {:.0f} given", candidate.gpu_hours, limits_.gpu_hours);
-        (candidate.why_not.empty() ? result_.fitting : result_.excluded).push_back(std::move(candidate));
+        timed_.push_back(std::move(candidate));
     }
 
+    std::string why_beyond_limits(const Candidate& candidate) const {
+        if (limits_.seconds > 0 && candidate.job_seconds > limits_.seconds)
+            return fmt::format("{} are more than the {} given", human_seconds(candidate.job_seconds),
+                               human_seconds(limits_.seconds));
+        if (limits_.gpu_hours > 0 && candidate.gpu_hours > limits_.gpu_hours)
+            return fmt::format("{:.1f} GPU-hours are more than the {:.1f} given", candidate.gpu_hours,
+                               limits_.gpu_hours);
+        return "";
+    }
+
+    static constexpr std::size_t most_fitting = 100, most_planned = 1000;  // of a count of devices
     const Hardware& hardware_;
     const Job& job_;
     const Choices& choices_;
     const Limits& limits_;
     SearchResult result_;
+    std::vector<Candidate> timed_;
     std::string problem_;
 };
 

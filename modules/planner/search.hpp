@@ -24,9 +24,9 @@ struct Candidate {
 };
 
 struct SearchResult {
-    std::vector<Candidate> fitting, excluded;  // the best first
-    std::int64_t examined = 0;
-    std::vector<std::string> remarks;  // counts of devices for which no layout exists, and why
+    std::vector<Candidate> fitting, excluded;  // the best first; at most a hundred fit of each count of devices
+    std::int64_t examined = 0;                 // layouts whose time was computed
+    std::vector<std::string> remarks;          // counts of devices for which no layout exists, and why
 };
 
 enum class Order { time, tokens, gpu_hours };
