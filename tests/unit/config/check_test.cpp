@@ -87,8 +87,7 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
 }
 
 BOOST_AUTO_TEST_CASE(what_this_version_does_not_do_is_said) {
-    const std::vector<Case> cases = {
-    };
+    const std::vector<Case> cases = {};
     for (const Case& later : cases) {
         const std::string sentence = refusal(later.settings);
         check_contains(sentence, later.part);
