@@ -69,7 +69,8 @@ MemoryUse memory_use(const Hardware& hardware, const Job& job, const Layout& lay
             const bool first = stage == 0, last = stage + 1 == layout.pipeline;
             double held = here * load.block, trained = here * load.block_trained;
             if (first) held += load.table, trained += load.table_trained;
-            if (last && (!first || !load.shape.tied_head)) held += load.head, trained += load.head_trained;
+            if (last) held += load.head, trained += load.head_trained;
+            if (first && last) held = load.total, trained = load.trained;  // a tied table once
             held /= t;
             trained /= t;
             use.parameters += held * number / (layout.zero >= 3 ? dp : 1);

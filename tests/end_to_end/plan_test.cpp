@@ -1,0 +1,127 @@
+// lockstep plan as a user calls it.
+#define BOOST_TEST_MODULE plan
+#include "end_to_end/command.hpp"
+
+using namespace lockstep::tests;
+
+namespace {
+
+const std::string examples = LOCKSTEP_SOURCE_DIR "/jobs/examples/";
+const std::string table = LOCKSTEP_SOURCE_DIR "/tests/planner/a100_3d_topologies.csv";
+
+Json planned(const Workplace& place, const std::string& arguments) {
+    const Result result = run("plan " + arguments + " --format json", place.path());
+    check_exit(result, 0);
+    return Json::parse(result.out);
+}
+
+// Place of a layout in the list, from 0; the number of layouts where it is not there.
+std::size_t place_of(const Json& layouts, int tensor, int pipeline, int micro) {
+    for (std::size_t i = 0; i < layouts.size(); ++i)
+        if (layouts[i]["tensor"] == tensor && layouts[i]["pipeline"] == pipeline && layouts[i]["micro"] == micro)
+            return i;
+    return layouts.size();
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(plan)
+
+BOOST_AUTO_TEST_CASE(finalists_of_a_study_are_in_the_measured_order) {
+    const Workplace place;
+    const Json plan = planned(place, examples + "plan-176b-a100.toml --top 100");
+    const Json& layouts = plan["layouts"];
+    BOOST_TEST(place_of(layouts, 4, 12, 2) == 0U);
+    for (const int micro : {1, 2, 4, 8}) {
+        BOOST_TEST(place_of(layouts, 4, 12, 2) < place_of(layouts, 8, 12, micro));
+        BOOST_TEST(place_of(layouts, 4, 12, 2) < place_of(layouts, 4, 6, micro));
+        BOOST_TEST(place_of(layouts, 4, 12, 2) < place_of(layouts, 8, 6, micro));
+    }
+    for (const int good : {2, 4})
+        for (const int bad : {1, 8}) {
+            BOOST_TEST(place_of(layouts, 4, 12, good) < place_of(layouts, 4, 12, bad));
+            BOOST_TEST(place_of(layouts, 8, 12, good) < place_of(layouts, 8, 12, bad));
+        }
+    // A step is the sum of its parts.
+    double sum = 0;
+    for (const auto& part : layouts[0]["parts"]) sum += part.get<double>();
+    BOOST_TEST(sum == layouts[0]["seconds"].get<double>(), boost::test_tools::tolerance(1e-9));
+}
+
+BOOST_AUTO_TEST_CASE(one_gpu_is_enough_for_small_adapters) {
+    const Workplace place;
+    const Json plan = planned(place, examples + "plan-frozen-adapters.toml");
+    BOOST_TEST(plan["recommended"]["devices"] == 1);
+    BOOST_TEST(plan["counts"].size() == 3U);
+    const auto memory = [&](int index) { return plan["counts"][index]["memory_gib"].get<double>(); };
+    BOOST_TEST(std::abs(memory(0) - 34) < 2);
+    BOOST_TEST(memory(1) < 0.6 * memory(0));
+    const Json tight = planned(place, examples + "plan-frozen-adapters.toml --within 50m");
+    BOOST_TEST(tight["recommended"]["devices"] == 4);
+}
+
+BOOST_AUTO_TEST_CASE(a_plan_can_be_run) {
+    const Workplace place;
+    write_file(place.path() / "text.txt", make_text(20000));
+    write_file(place.path() / "run.toml",
+               "[run]\nname = \"small\"\n[model]\nwidth = 64\nlayers = 4\nheads = 4\nvocabulary = 256\ncontext = 32\n"
+               "[data]\ntrain = [\"text.txt\"]\n[batch]\nglobal = 8\n[schedule]\nsteps = 2\npeak_lr = 1e-3\n"
+               "[plan]\nhardware = \"h100-80-8x400g\"\ngpus = \"2\"\ntensor = \"2\"\n");
+    const Result result = run("plan run.toml --write-job slurm --set precision.compute=fp32", place.path());
+    check_exit(result, 0);
+    BOOST_TEST(contains(result.out, "tensor = 2"), result);
+    const std::string script = read_file(place.path() / "small.slurm");
+    BOOST_TEST(contains(script, "\n#SBATCH --ntasks-per-node=2\n"));
+    BOOST_TEST(contains(script, "\n#SBATCH --gpus-per-node=2\n"));
+    BOOST_TEST(contains(script, "\nrun=small.planned.toml\n"));
+    check_exit(run("train small.planned.toml --device cpu --set run.self_test=false", place.path(), 2), 0);
+}
+
+BOOST_AUTO_TEST_CASE(what_cannot_work_names_the_number) {
+    const Workplace place;
+    const Result large = run("plan " + examples + "plan-176b-a100.toml --gpus 8 --nodes 0.001", place.path());
+    BOOST_TEST(large.exit_code == 2, large);
+    const Result none = run("plan " + examples + "plan-frozen-adapters.toml --gpus 1 --memory-limit 20", place.path());
+    check_exit(none, 2);
+    BOOST_TEST(contains(none.out, "GiB needed of 20.0"), none);
+    BOOST_TEST(contains(none.out, "the parameters"), none);
+    const Result short_time = run("plan " + examples + "plan-frozen-adapters.toml --gpus 1 --within 1m", place.path());
+    check_exit(short_time, 2);
+    BOOST_TEST(contains(short_time.out, "are more than the"), short_time);
+    for (const auto& [arguments, sentence] :
+         std::vector<std::pair<std::string, std::string>>{{"--gpus 2", "on which machine?"},
+                                                          {"--gpus 2 --hardware h1000", "h100-80-8x400g"},
+                                                          {"--gpus two --hardware h100-80-8x400g", "whole numbers"},
+                                                          {"--hardware h100-80-8x400g", "how many devices?"},
+                                                          {"--evaluate missing.csv", "missing.csv"},
+                                                          {"--fit " + table, "--out"}}) {
+        const Result result = run("plan " + arguments +
+                                      (arguments.find("--gpus") == 0 || arguments.find("--hard") == 0
+                                           ? " --set model.preset=gpt2-124m --set batch.global=8 --set "
+                                             "run.name=x --set data.train=x --set schedule.peak_lr=1e-3 "
+                                             "--set schedule.steps=10"
+                                           : ""),
+                                  place.path());
+        check_exit(result, 2);
+        BOOST_TEST(contains(result.error, sentence), result);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_table_is_fitted_and_judged) {
+    const Workplace place;
+    const Result fitted = run("plan --fit " + table + " --out machine.toml", place.path());
+    check_exit(fitted, 0);
+    const Json judged = planned(place, "--evaluate " + table + " --hardware machine.toml");
+    BOOST_TEST(judged["mean_absolute_error"].get<double>() < 0.02);
+    BOOST_TEST(judged["rank_correlation"].get<double>() > 0.95);
+    BOOST_TEST(judged["rows"].size() == 39U);
+    const Json shipped = planned(place, "--evaluate " + table);
+    BOOST_TEST(shipped["mean_absolute_error"].get<double>() < 0.02);
+    for (const Json& row : shipped["rows"]) {
+        BOOST_TEST(row["predicted_seconds"].is_number());
+        BOOST_TEST(row["predicted_memory_gb"].is_number());
+        BOOST_TEST(row["predicted_outcome"] == row["outcome"], row);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
