@@ -68,14 +68,18 @@ Vector descend(const FitProblem& problem, Vector unknowns) {
             for (std::size_t i = 0; i < column.size(); ++i) column[i] = (column[i] - now[i]) / difference;
             columns.push_back(std::move(column));
         }
-        std::vector<Vector> normal(count, Vector(count));
-        Vector gradient(count);
-        for (std::size_t a = 0; a < count; ++a) {
-            for (std::size_t b = 0; b <= a; ++b) {
-                for (std::size_t i = 0; i < now.size(); ++i) normal[a][b] += columns[a][i] * columns[b][i];
-                normal[b][a] = normal[a][b];
-            }
-            for (std::size_t i = 0; i < now.size(); ++i) gradient[a] -= columns[a][i] * now[i];
+        const auto product = [&](const Vector& one, const Vector& other) {
+            double sum = 0;
+            for (std::size_t i = 0; i < one.size(); ++i) sum += one[i] * other[i];
+            return sum;
+        };
+        std::vector<Vector> normal;
+        Vector gradient;
+        for (const Vector& one : columns) {
+            Vector row;
+            for (const Vector& other : columns) row.push_back(product(one, other));
+            normal.push_back(std::move(row));
+            gradient.push_back(-product(one, now));
         }
         bool better = false;
         double gain = 0;

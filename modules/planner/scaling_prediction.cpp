@@ -31,7 +31,10 @@ double quantile(std::vector<double> values, double q) {
     return values[below] + (place - static_cast<double>(below)) * (values[below + 1] - values[below]);
 }
 
-Range range_of(const std::vector<double>& values) {
+Range range_of(std::vector<double> values) {
+    values.erase(std::remove_if(values.begin(), values.end(), [](double value) { return !std::isfinite(value); }),
+                 values.end());
+    if (values.empty()) return {NAN, NAN, NAN};
     return {quantile(values, (1 - prediction_level) / 2), quantile(values, 0.5),
             quantile(values, (1 + prediction_level) / 2)};
 }
