@@ -20,7 +20,7 @@ using planner::CurveRequest;
 using planner::MeasuredSteps;
 using planner::WorkTerm;
 
-constexpr double gradient_element = 4, fewest_deviation_samples = 6, seen = 1e-4;
+constexpr double gradient_element = 4, fewest_deviation_samples = 6, seen = 1e-4, same = 1e-9;
 constexpr double most_degree = 1 << 20;
 const char* const whole_step = "step";
 
@@ -235,13 +235,13 @@ void observe_steps(const std::vector<Measurement>& all, const Group& group, Obse
     }
 }
 
-// What was measured on most numbers of ranks; of equals the largest.
-double most_measured(const std::map<double, std::set<double>>& counts_of) {
-    double best = 0;
-    std::size_t most = 0;
+// What was measured on two numbers of ranks or more; where nothing was, the largest.
+std::vector<double> well_measured(const std::map<double, std::set<double>>& counts_of) {
+    std::vector<double> values;
     for (const auto& [value, counts] : counts_of)
-        if (counts.size() >= most) most = counts.size(), best = value;
-    return best;
+        if (counts.size() > 1) values.push_back(value);
+    if (values.empty()) values.push_back(counts_of.rbegin()->first);
+    return values;
 }
 
 std::vector<double> ranks_of(const CurveRequest& curve, const Observations& result, const PredictOptions& options,
@@ -274,6 +274,33 @@ std::vector<double> ranks_of(const CurveRequest& curve, const Observations& resu
     return {ranks.begin(), ranks.end()};
 }
 
+// `batch`: of a step; weak: of a replica.
+CurveRequest curve_of(const std::vector<Measurement>& all, CurveKind kind, double batch, const PredictOptions& options,
+                      const Observations& result) {
+    CurveRequest curve;
+    curve.kind = kind;
+    curve.batch = batch;
+    curve.base_ranks = 0;
+    std::set<double> measured;
+    std::vector<double> base;
+    for (std::size_t i = 0; i < result.steps.size(); ++i) {
+        const MeasuredSteps& steps = result.steps[i];
+        const Measurement& run = all[result.runs[i]];
+        if (run.batch > 0 && std::isfinite(run.step_tokens()))
+            curve.tokens_a_sequence = run.step_tokens() / static_cast<double>(run.batch);
+        const double own =
+            kind == CurveKind::strong ? steps.batch : steps.batch * result.program.model_ranks() / steps.ranks;
+        if (std::abs(own / batch - 1) > same) continue;
+        measured.insert(steps.ranks);
+        if (curve.base_ranks == 0) curve.base_ranks = steps.ranks;
+        if (curve.base_ranks == steps.ranks) base.push_back(steps.seconds);
+    }
+    if (base.empty()) curve.base_ranks = result.steps.front().ranks;
+    curve.base_seconds = base.empty() ? 0 : median(base);
+    curve.ranks = ranks_of(curve, result, options, measured);
+    return curve;
+}
+
 void ask_for_curves(const std::vector<Measurement>& all, const Group& group, const PredictOptions& options,
                     Observations& result) {
     const double together = result.program.model_ranks();
@@ -288,28 +315,9 @@ void ask_for_curves(const std::vector<Measurement>& all, const Group& group, con
         if (!(strong ? options.strong : options.weak)) continue;
         // An imported time is of a whole run, whose work is known to go with the batch in its own kind of series only.
         if (imported && strong != (group.kind == Kind::strong)) continue;
-        CurveRequest curve;
-        curve.kind = kind;
-        curve.batch = most_measured(strong ? of_batch : of_share);
-        if (strong && options.batch > 0) curve.batch = static_cast<double>(options.batch);
-        std::set<double> measured;
-        curve.base_ranks = 0;
-        std::vector<double> base;
-        for (std::size_t i = 0; i < result.steps.size(); ++i) {
-            const MeasuredSteps& steps = result.steps[i];
-            const Measurement& run = all[result.runs[i]];
-            if (run.batch > 0 && std::isfinite(run.step_tokens()))
-                curve.tokens_a_sequence = run.step_tokens() / static_cast<double>(run.batch);
-            const double own = strong ? steps.batch : steps.batch * together / steps.ranks;
-            if (std::abs(own / curve.batch - 1) > 1e-9) continue;
-            measured.insert(steps.ranks);
-            if (curve.base_ranks == 0) curve.base_ranks = steps.ranks;
-            if (curve.base_ranks == steps.ranks) base.push_back(steps.seconds);
-        }
-        if (base.empty()) curve.base_ranks = result.steps.front().ranks;
-        curve.base_seconds = base.empty() ? 0 : median(base);
-        curve.ranks = ranks_of(curve, result, options, measured);
-        result.curves.push_back(std::move(curve));
+        std::vector<double> batches = well_measured(strong ? of_batch : of_share);
+        if (strong && options.batch > 0) batches = {static_cast<double>(options.batch)};
+        for (const double batch : batches) result.curves.push_back(curve_of(all, kind, batch, options, result));
     }
     if (result.curves.empty())
         throw usage_error(

@@ -13,7 +13,7 @@ struct PredictOptions {
     std::vector<double> ranks;  // to predict at; empty: doublings up to `to`
     double to = 10000;
     bool strong = true, weak = true;
-    std::int64_t batch = 0;            // strong: sequences a step; 0: as measured on most numbers of ranks
+    std::int64_t batch = 0;            // strong: sequences a step; 0: each measured on two numbers of ranks or more
     std::int64_t ranks_per_node = 0;   // 0: as many as the node has places for
     std::vector<std::string> ignored;  // settings that may differ between the runs
 };

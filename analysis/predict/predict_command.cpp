@@ -77,9 +77,10 @@ std::string page_of(const PredictionFile& prediction, TableFormat format) {
     Page page(format);
     for (const auto& curve : prediction.scaling.curves) {
         page.heading(curve_title(curve, prediction.model_ranks) + ", predicted", true);
-        page.sentence(fmt::format("Base case: {:g} ranks, {:.4g} s a {}. {:g} ranks a node of {}.",
-                                  curve.request.base_ranks, curve.request.base_seconds, prediction.unit,
-                                  prediction.ranks_per_node, prediction.hardware));
+        page.sentence(fmt::format("Base case: {:g} rank{}, {:.4g} s a {}. {:g} rank{} a node of {}.",
+                                  curve.request.base_ranks, curve.request.base_ranks == 1 ? "" : "s",
+                                  curve.request.base_seconds, prediction.unit, prediction.ranks_per_node,
+                                  prediction.ranks_per_node == 1 ? "" : "s", prediction.hardware));
         page.table(prediction_table(curve, prediction.unit));
         for (const std::string& remark : curve.remarks) page.sentence(remark);
         page.heading("What it is made of");
@@ -142,7 +143,9 @@ void add_predict(CLI::App& program, Action& action) {
     auto* weak =
         command->add_flag("--weak", options->weak_alone, "the curve of a batch that grows with the ranks alone");
     strong->excludes(weak);
-    command->add_option("--batch", predict.batch, "sequences a step of the strong curve [that of most runs]")
+    command
+        ->add_option("--batch", predict.batch,
+                     "sequences a step of the strong curve [each measured on two numbers of ranks]")
         ->check(CLI::PositiveNumber);
     command->add_option("--ranks-per-node", predict.ranks_per_node, "[as many as the node has devices, or cores for]")
         ->check(CLI::PositiveNumber);

@@ -14,7 +14,7 @@ constexpr double control_messages = 3;  // small sums over all ranks in a step: 
 constexpr double reached = 0.8;         // share of a link's rate that is believed to be reached
 constexpr double least_latency_us = 0.1;
 // Where the bytes of the gradients are not known: shares of the whole time that a node's link would take for them.
-constexpr double guessed_bytes = 0.01, guessed_messages = 0.0005;
+constexpr double guessed_bytes = 0.002, guessed_messages = 0.0001;
 
 double normal_share(double quantile) {
     return 0.5 * std::erfc(-quantile / std::sqrt(2.0));
@@ -114,7 +114,7 @@ std::vector<ScalingModel::Unknown> ScalingModel::unknowns(const Hardware& hardwa
                    latency(hardware.network.latency_us), 0.9});
     const bool guess = !(program_.gradient_bytes > 0);
     all.push_back({"traffic", guess ? "bytes and messages over their guess" : "bytes over those counted", false, guess,
-                   0, guess ? 1.8 : 0.02});
+                   0, guess ? 2.3 : 0.02});
     if (guess) {
         const double whole = std::accumulate(seconds.begin(), seconds.end(), 0.0);
         program_.gradient_bytes = guessed_bytes * whole * node / 2;
@@ -144,7 +144,7 @@ double ScalingModel::exchange(const Placement& placement, const double* links, d
     if (all <= 1) return seconds;
     const double beneath = (program_.divided_update ? 1 : 2) * half(program_.gradient_bytes);
     seconds +=
-        smooth_larger(beneath - normal_share(links[hidden]) * window, beneath / program_.buckets, 0.02 * beneath);
+        smooth_larger(beneath - normal_share(links[hidden]) * window, beneath / program_.buckets, 0.002 * beneath);
     if (program_.divided_update) seconds += half(program_.gather_bytes);
     return seconds;
 }

@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(imported_tables_are_predicted_from) {
     BOOST_TEST(rows[4]["ranks"] == 16);
     BOOST_TEST(rows[4]["used"] == false);
     BOOST_TEST(rows[4]["inside"] == true);
-    BOOST_TEST(std::abs(rows[4]["error"].get<double>()) < 0.1);
+    BOOST_TEST(std::abs(rows[4]["error"].get<double>()) < 0.2);
     // A traced run is not held against a prediction of imported ones.
     const Output traced = run("scaling " + (folder / "g8") + " --prediction " + file + " --format json");
     BOOST_REQUIRE_MESSAGE(traced.code == 0, traced.errors);

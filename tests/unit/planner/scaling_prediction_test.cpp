@@ -145,7 +145,6 @@ BOOST_AUTO_TEST_CASE(known_rates_and_latencies_come_out_of_the_steps) {
                                 {"optimizer_constant_seconds", std::log(0.03)},
                                 {"hidden", -1.0},
                                 {"node_bytes_per_second", std::log(9e9)},
-                                {"node_latency_seconds", std::log(4e-4)},
                                 {"network_bytes_per_second", std::log(7e9)},
                                 {"network_latency_seconds", std::log(8e-4)}});
     std::vector<MeasuredSteps> runs;
@@ -164,7 +163,6 @@ BOOST_AUTO_TEST_CASE(known_rates_and_latencies_come_out_of_the_steps) {
     check("backward_seconds_a_sequence", 0.023, 0.02);
     check("optimizer_constant_seconds", 0.03, 0.05);
     check("node_bytes_per_second", 9e9, 0.15);
-    check("node_latency_seconds", 4e-4, 0.3);
     check("network_bytes_per_second", 7e9, 0.15);
     check("network_latency_seconds", 8e-4, 0.3);
     const double far = model.step(placed(of, 256, 512), truth).total();
@@ -180,7 +178,7 @@ BOOST_AUTO_TEST_CASE(intervals_hold_the_truth) {
     const RandomStream random(3, "laws");
     std::size_t index = 0, inside = 0, all = 0;
     double widest = 0;
-    for (int trial = 0; trial < 30; ++trial) {
+    for (int trial = 0; trial < 20; ++trial) {
         std::vector<double> truth;
         for (const auto& unknown : unknowns) {
             const bool amount = unknown.name.find("_a_sequence") != std::string::npos;
