@@ -69,7 +69,7 @@ Plot plot_of(const Drawing& drawing, const planner::PredictedCurve& curve, Range
             if (point.used == used) block.rows.push_back({point.ranks, point.value * drawing.factor});
         for (const auto& row : block.rows) ranks.push_back(row[0]);
         add(block, fmt::format("with points {}", used ? used_points : new_points),
-            used ? "measured, the prediction was made from it" : "measured, not used for it");
+            used ? "measured, used for the prediction" : "measured, not used for it");
     }
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
