@@ -150,9 +150,10 @@ PredictionComparison compare_prediction(const PredictionFile& prediction, const 
     for (std::size_t i = 0; i < same_program.size(); ++i)
         if (!compared[i])
             result.remarks.push_back(fmt::format(
-                "{} is not compared with the prediction: with {} sequences a step on {} ranks it lies on none of its "
+                "{} is not compared with the prediction: with {} sequences a step on {} rank{} it lies on none of its "
                 "curves.",
-                same_program[i]->name, same_program[i]->batch, same_program[i]->ranks));
+                same_program[i]->name, same_program[i]->batch, same_program[i]->ranks,
+                same_program[i]->ranks == 1 ? "" : "s"));
     return result;
 }
 

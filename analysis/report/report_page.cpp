@@ -125,7 +125,7 @@ class Writer {
         std::string words;
         for (const PredictionRun& run : prediction.runs)
             words += fmt::format("{}{} on {:g}", words.empty() ? "" : ", ", run.name, run.ranks);
-        html_.paragraph(fmt::format("Predicted on {} for {} from runs on fewer ranks: {}.", prediction.made,
+        html_.paragraph(fmt::format("Predicted on {} for {} from the runs (name, ranks): {}.", prediction.made,
                                     prediction.hardware, words));
         for (std::size_t c = 0; c < prediction.scaling.curves.size(); ++c) {
             const auto& curve = prediction.scaling.curves[c];

@@ -65,8 +65,8 @@ Placement placed(const ScalingProgram& program, double ranks, double batch) {
     return {ranks, std::ceil(ranks / program.ranks_per_node), batch};
 }
 
-ScalingModel::ScalingModel(ScalingProgram program, std::vector<WorkTerm> terms)
-    : program_(std::move(program)), terms_(std::move(terms)) {}
+ScalingModel::ScalingModel(const ScalingProgram& program, std::vector<WorkTerm> terms)
+    : program_(program), terms_(std::move(terms)) {}
 
 double ScalingModel::Unknown::value(double unknown) const {
     return share ? normal_share(unknown) : std::exp(unknown);

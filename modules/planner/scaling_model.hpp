@@ -62,7 +62,7 @@ struct StepTime {
 
 class ScalingModel {
   public:
-    ScalingModel(ScalingProgram program, std::vector<WorkTerm> terms);
+    ScalingModel(const ScalingProgram& program, std::vector<WorkTerm> terms);
 
     // An unknown: numbers above 0 by their logarithm, shares from 0 to 1 by the normal quantile.
     struct Unknown {
