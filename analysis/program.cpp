@@ -25,6 +25,7 @@ int run_program(int argc, const char* const* argv) {
     add_scaling(program, action);
     add_sweep(program, action);
     add_compare(program, action);
+    add_predict(program, action);
     add_report(program, action);
     add_import(program, action);
     add_export(program, action);

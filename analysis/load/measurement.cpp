@@ -62,6 +62,7 @@ class Measurer {
         const trace::Header& header = file->header();
         result_.name = header.run_name;
         result_.started = run_.parts.front().file.header().start_time;
+        result_.description = header.description;
         result_.settings = settings_of(header);
         std::set<std::string> hosts;
         for (const auto& rank : header.ranks) hosts.insert(rank.host);
@@ -204,6 +205,7 @@ class Measurer {
             sums.communication.add(waited);
             compute.add(worked);
             communication.add(waited);
+            if (!(sample.longest_compute >= worked)) sample.longest_compute = worked;
             for (const auto& [kind, ids] : kinds)
                 for (const std::size_t id : ids)
                     if (std::isfinite(times[r * regions + id])) kind_sums_[kind] += times[r * regions + id];

@@ -27,6 +27,7 @@ struct StepSample {
     double slowest = unknown;  // seconds of the slowest rank: how long the step took
     double tokens = 0, loss = unknown;
     double compute = unknown, communication = unknown;  // seconds, mean over ranks
+    double longest_compute = unknown;                   // of any rank
     // Seconds, mean over ranks; NaN in a step whose phases were not timed one by one (most steps on a GPU).
     std::array<double, phase_count> phases{};
 };
@@ -55,8 +56,9 @@ struct Measurement {
     double started = unknown;  // the first launch, seconds since 1970
     // An imported table's row: one "step" that is the whole run, times as the table gives them.
     bool imported = false;
-    bool whole = false;  // imported, and its numbers are the run's, not each rank's
-    Settings settings;   // with accumulation and micro_batch, where they can be known
+    bool whole = false;       // imported, and its numbers are the run's, not each rank's
+    std::string description;  // the resolved run description (TOML)
+    Settings settings;        // with accumulation and micro_batch, where they can be known
     std::int64_t ranks = 0, hosts = 0;
     std::int64_t batch = 0;         // sequences a step; 0: unknown
     std::int64_t accumulation = 0;  // micro-batches a step on each rank; 0: unknown

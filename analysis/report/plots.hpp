@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/predict/prediction.hpp"
 #include "analysis/report/plot.hpp"
 #include "analysis/scaling/scaling.hpp"
 
@@ -20,6 +21,10 @@ double law_speedup(const Fit& fit, const ScalingSeries& series, double ranks, do
 Plot speedup_plot(const ScalingSeries& series, const std::string& suffix);
 Plot efficiency_plot(const ScalingSeries& series, const std::string& suffix);
 Plot factor_plot(const ScalingSeries& series, const std::string& suffix);
+
+// Of one predicted curve, with what was measured of it: time, efficiency, share of communication.
+std::vector<Plot> prediction_plots(const planner::PredictedCurve& curve, const ComparedCurve& compared,
+                                   const PredictionFile& prediction, const std::string& suffix);
 
 // Of the runs; `labels` as run_labels gives them.
 using Labels = std::vector<std::string>;

@@ -21,7 +21,7 @@ namespace {
 struct Options {
     LoadOptions load;
     ScalingOptions scaling;
-    std::string out = "report.html", plots, title = "How the runs scale", command_line;
+    std::string out = "report.html", plots, title = "How the runs scale", prediction;
 };
 
 // As it can be typed again.
@@ -46,20 +46,8 @@ std::string command_line_of(const Options& options) {
     if (scaling.base_ranks > 0) line += fmt::format(" --base {}", scaling.base_ranks);
     if (!scaling.laws.empty()) line += fmt::format(" --laws {}", fmt::join(scaling.laws, ","));
     if (!scaling.predict_at.empty()) line += fmt::format(" --predict {}", fmt::join(scaling.predict_at, ","));
+    if (!options.prediction.empty()) line += " --prediction " + quoted(options.prediction);
     return line;
-}
-
-// Runs that form no series are reported all the same, each for itself.
-Scaling scaling_or_none(std::vector<Measurement> measurements, const ScalingOptions& options) {
-    try {
-        return scaling_of(measurements, options);
-    } catch (const Error& problem) {
-        if (problem.code() != ExitCode::usage || options.base_ranks > 0 || options.kind != "auto") throw;
-        Scaling scaling;
-        scaling.measurements = std::move(measurements);
-        if (scaling.measurements.size() > 1) scaling.remarks.push_back(fmt::format("{}.", problem.what()));
-        return scaling;
-    }
 }
 
 int run_report(const Options& options) {
@@ -67,6 +55,11 @@ int run_report(const Options& options) {
     report.title = options.title;
     report.command_line = command_line_of(options);
     report.scaling = scaling_or_none(load_measurements(options.load), options.scaling);
+    if (!options.prediction.empty()) {
+        report.prediction = read_prediction(options.prediction);
+        report.comparison =
+            compare_prediction(*report.prediction, report.scaling.measurements, options.scaling.ignored);
+    }
     std::size_t drawn = 0;
     Draw draw;
     if (gnuplot_found())
@@ -98,6 +91,7 @@ void add_report(CLI::App& program, Action& action) {
     command->add_option("--plots", options->plots, "a folder for the plots as files, with their data and scripts");
     command->add_option("--title", options->title, "the page's title")->capture_default_str();
     add_scaling_options(*command, options->scaling);
+    add_prediction_option(*command, options->prediction);
     command->footer(
         "The page needs no network and no other file. The plots are drawn by gnuplot, where it is installed.\n"
         "  lockstep-analyze report runs/g1 runs/g2 runs/g4 --out report.html --plots plots");

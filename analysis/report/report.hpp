@@ -2,9 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "analysis/predict/prediction.hpp"
 #include "analysis/report/html.hpp"
 #include "analysis/report/plot.hpp"
 #include "analysis/report/plots.hpp"
@@ -16,6 +18,8 @@ struct Report {
     std::string title;
     Scaling scaling;
     std::string command_line;
+    std::optional<PredictionFile> prediction;  // and how it compares with these runs
+    PredictionComparison comparison;
 };
 
 // The drawing of a plot as a file of its own (SVG).

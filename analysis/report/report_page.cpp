@@ -31,6 +31,7 @@ class Writer {
         const auto& series = report_.scaling.series;
         for (std::size_t s = 0; s < series.size(); ++s)
             add_series(series[s], series.size() > 1 ? fmt::format("-{}", s + 1) : "");
+        if (report_.prediction) prediction(*report_.prediction);
         time();
         ranks();
         loss();
@@ -119,6 +120,31 @@ class Writer {
             "soft");
     }
 
+    void prediction(const PredictionFile& prediction) {
+        html_.heading(2, "Prediction and measurement", "prediction");
+        std::string words;
+        for (const PredictionRun& run : prediction.runs)
+            words += fmt::format("{}{} on {:g}", words.empty() ? "" : ", ", run.name, run.ranks);
+        html_.paragraph(fmt::format("Predicted on {} for {} from the runs (name, ranks): {}.", prediction.made,
+                                    prediction.hardware, words));
+        for (std::size_t c = 0; c < prediction.scaling.curves.size(); ++c) {
+            const auto& curve = prediction.scaling.curves[c];
+            const ComparedCurve& compared = report_.comparison.curves[c];
+            html_.heading(3, compared.title);
+            html_.paragraph(comparison_sentence(compared));
+            figures(prediction_plots(curve, compared, prediction,
+                                     prediction.scaling.curves.size() > 1 ? fmt::format("-{}", c + 1) : ""));
+            if (!compared.points.empty())
+                html_.table(comparison_table(compared, prediction.unit), "Predicted and measured");
+            html_.table(prediction_table(curve, prediction.unit), "The prediction");
+            for (const std::string& remark : curve.remarks) html_.paragraph(remark);
+        }
+        std::vector<Html::Item> items;
+        for (const std::string& remark : report_.comparison.remarks) items.push_back({"Note", remark});
+        for (const std::string& remark : prediction.remarks) items.push_back({"Note", remark});
+        if (!items.empty()) html_.list(items);
+    }
+
     void time() {
         html_.heading(2, "Where the time goes");
         figures({phase_plot(all_, labels_), distribution_plot(all_, labels_)});
@@ -153,7 +179,17 @@ class Writer {
 
     void method() {
         html_.heading(2, "How every figure was computed");
-        html_.definitions(method_of(report_.scaling));
+        auto terms = method_of(report_.scaling);
+        if (report_.prediction)
+            terms.emplace_back(
+                "Prediction",
+                fmt::format(
+                    "A model of a step's parts (compute over a rank's share of the batch, waiting for the slowest "
+                    "rank, exchange by latency and rate of the links) fitted to the runs that it names. Its "
+                    "{:g} % intervals hold the scatter of the steps, what these runs leave open, and the error "
+                    "of predicting each number of ranks from the others. Error: predicted ÷ measured − 1.",
+                    100 * planner::prediction_level));
+        html_.definitions(terms);
         html_.paragraph(
             "The tables above are rounded. lockstep-analyze scaling --format csv prints the same figures "
             "with every digit.");

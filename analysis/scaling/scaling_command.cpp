@@ -3,12 +3,15 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "analysis/command.hpp"
 #include "analysis/load/load.hpp"
 #include "analysis/output/page.hpp"
 #include "analysis/output/values.hpp"
+#include "analysis/predict/prediction.hpp"
 #include "analysis/scaling/scaling_tables.hpp"
+#include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/table.hpp"
 
@@ -18,7 +21,7 @@ namespace {
 struct Options {
     LoadOptions load;
     ScalingOptions scaling;
-    std::string format = "text";
+    std::string format = "text", prediction;
 };
 
 // Some sentences name their law, others do not.
@@ -71,14 +74,34 @@ void print_series(Page& page, const Scaling& scaling, const ScalingSeries& serie
             page.sentence(fmt::format("{} {}: {}", point.ranks, point.ranks == 1 ? "rank" : "ranks", remark));
 }
 
+void print_prediction(Page& page, const PredictionComparison& comparison, const PredictionFile& prediction) {
+    for (const ComparedCurve& curve : comparison.curves) {
+        page.heading(fmt::format("{}: the prediction of {} beside what was measured", curve.title, prediction.made),
+                     true);
+        if (!curve.points.empty()) page.table(comparison_table(curve, prediction.unit));
+        page.sentence(comparison_sentence(curve));
+    }
+    for (const std::string& remark : comparison.remarks) page.sentence(remark);
+}
+
 int run_scaling(const Options& options) {
     const TableFormat format = table_format(options.format);
-    const Scaling scaling = scaling_of(load_measurements(options.load), options.scaling);
+    std::optional<PredictionFile> prediction;
+    if (!options.prediction.empty()) prediction = read_prediction(options.prediction);
+    // One run forms no series, but may have been predicted.
+    std::vector<Measurement> measurements = load_measurements(options.load);
+    const Scaling scaling = prediction ? scaling_or_none(std::move(measurements), options.scaling)
+                                       : scaling_of(std::move(measurements), options.scaling);
+    PredictionComparison comparison;
+    if (prediction) comparison = compare_prediction(*prediction, scaling.measurements, options.scaling.ignored);
     std::string text;
     if (format == TableFormat::json) {
-        text = json_text(json_of(scaling));
+        Json json = json_of(scaling);
+        if (prediction) json["prediction"] = json_of(comparison, *prediction);
+        text = json_text(json);
     } else if (format == TableFormat::csv) {
         text = scaling_rows(scaling).print(format);
+        if (prediction) log::warning("csv has no place for the prediction: --format json has its errors");
         // What has no row there.
         for (const std::string& remark : scaling.remarks) log::warning("{}", remark);
         for (const ScalingSeries& series : scaling.series)
@@ -86,6 +109,7 @@ int run_scaling(const Options& options) {
     } else {
         Page page(format);
         for (const ScalingSeries& series : scaling.series) print_series(page, scaling, series);
+        if (prediction) print_prediction(page, comparison, *prediction);
         if (!scaling.remarks.empty()) page.heading("Runs that were left out", true);
         for (const std::string& remark : scaling.remarks) page.sentence(remark);
         text = page.text();
@@ -95,6 +119,22 @@ int run_scaling(const Options& options) {
 }
 
 }  // namespace
+
+Scaling scaling_or_none(std::vector<Measurement> measurements, const ScalingOptions& options) {
+    try {
+        return scaling_of(measurements, options);
+    } catch (const Error& problem) {
+        if (problem.code() != ExitCode::usage || options.base_ranks > 0 || options.kind != "auto") throw;
+        Scaling scaling;
+        scaling.measurements = std::move(measurements);
+        if (scaling.measurements.size() > 1) scaling.remarks.push_back(fmt::format("{}.", problem.what()));
+        return scaling;
+    }
+}
+
+void add_prediction_option(CLI::App& command, std::string& path) {
+    command.add_option("--prediction", path, "a file that lockstep-analyze predict wrote: it is held against the runs");
+}
 
 void add_scaling_options(CLI::App& command, ScalingOptions& options) {
     command
@@ -125,6 +165,7 @@ void add_scaling(CLI::App& program, Action& action) {
         "scaling", "speedup, efficiency and what limits them, of runs on different numbers of ranks");
     add_load_options(*command, options->load);
     add_scaling_options(*command, options->scaling);
+    add_prediction_option(*command, options->prediction);
     command->add_option("--format", options->format, "text, markdown, csv or json")
         ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
         ->capture_default_str();

@@ -183,6 +183,8 @@ const std::vector<Command>& commands() {
         {{"sweep", "--format", "json"}, true},
         {{"compare", "--format", "json"}, true},
         {{"report", "--out", "/dev/null"}, true},
+        {{"predict", "--format", "json", "--hardware", LOCKSTEP_SOURCE_DIR "/tests/unit/analysis/small_cluster.toml"},
+         true},
         {{"export", "--to", "chrome"}},
         {{"export", "--to", "csv"}},
         {{"export", "--to", "extra-p"}, true},

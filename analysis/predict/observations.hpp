@@ -1,0 +1,38 @@
+// From measured runs to what a prediction is made of: one program, its terms, the seconds of each run.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "analysis/load/measurement.hpp"
+#include "planner/scaling_prediction.hpp"
+
+namespace lockstep::analysis {
+
+struct PredictOptions {
+    std::vector<double> ranks;  // to predict at; empty: doublings up to `to`
+    double to = 10000;
+    bool strong = true, weak = true;
+    std::int64_t batch = 0;            // strong: sequences a step; 0: each measured on two numbers of ranks or more
+    std::int64_t ranks_per_node = 0;   // 0: as many as the node has places for
+    std::vector<std::string> ignored;  // settings that may differ between the runs
+};
+
+struct Observations {
+    planner::ScalingProgram program;
+    std::vector<planner::WorkTerm> terms;
+    std::vector<planner::MeasuredSteps> steps;  // by ranks
+    std::vector<std::size_t> runs;              // of each of them: index into the measurements
+    std::vector<planner::CurveRequest> curves;
+    std::string unit;  // what the seconds are of: "step" or "run"
+    std::vector<std::string> remarks;
+};
+
+// Usage errors: runs of more than one program, of one number of ranks, without times.
+Observations observe(const std::vector<Measurement>& all, const planner::Hardware& hardware,
+                     const PredictOptions& options);
+
+// Ranks that share a replica: tensor · pipeline · context.
+double model_ranks_of(const Measurement& run);
+
+}  // namespace lockstep::analysis
