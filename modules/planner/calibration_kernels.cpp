@@ -148,9 +148,9 @@ class KernelCalibration {
 
     void products(PrecisionRates& rates) {
         say("matrix products of layers");
-        rates.layer = products_of(sizes_.rows, sizes_.layers);
+        rates.layer = products_of(sizes_.rows, sizes_.layers, true);
         say("matrix products of the head");
-        rates.head = products_of(sizes_.head_rows, sizes_.heads_of_models);
+        rates.head = products_of(sizes_.head_rows, sizes_.heads_of_models, false);
     }
 
     void attention(PrecisionRates& rates) {
@@ -287,7 +287,7 @@ class KernelCalibration {
 
     using Layers = std::vector<std::pair<std::int64_t, std::int64_t>>;  // inputs, outputs
 
-    ProductRates products_of(const std::vector<std::int64_t>& row_counts, const Layers& layers) {
+    ProductRates products_of(const std::vector<std::int64_t>& row_counts, const Layers& layers, bool with_overhead) {
         std::vector<TimedOperation> forward, input, weight;
         for (const std::int64_t rows : row_counts)
             for (const auto& layer : layers) {
@@ -310,7 +310,7 @@ class KernelCalibration {
                                                        Accumulate::yes);
                                   })});
             }
-        return {fit_rate(forward, true), fit_rate(input, true), fit_rate(weight, true)};
+        return {fit_rate(forward, with_overhead), fit_rate(input, with_overhead), fit_rate(weight, with_overhead)};
     }
 
     void say(const std::string& what) const {

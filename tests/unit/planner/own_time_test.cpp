@@ -46,6 +46,7 @@ Hardware one_millisecond_a_product() {
     rates.threads = 1;
     rates.cores = 2;
     rates.loading_mtokens_per_second = 1e300;
+    hardware.node_link.gb_per_second = 1e290;
     for (ProductRates* products : {&rates.fp32.layer, &rates.fp32.head})
         for (ProductRate* product : {&products->forward, &products->input_gradient, &products->weight_gradient}) {
             product->us = 1000;
@@ -112,7 +113,7 @@ BOOST_AUTO_TEST_CASE(a_fit_finds_the_costs_that_made_the_times) {
     BOOST_TEST(found.tflops == 0.4, nearly);
     BOOST_TEST(found.gb_per_second == 30, nearly);
     // Costs are never negative: times that fall with the bytes have none of them.
-    for (TimedOperation& one : timed) one.seconds = one.flop / 400e9 + 1e-3 / one.bytes;
+    for (TimedOperation& one : timed) one.seconds = one.flop / 400e9 - 1e-13 * one.bytes;
     const ProductRate bound = fit_rate(timed, false);
     BOOST_TEST(bound.us == 0);
     BOOST_TEST(bound.gb_per_second == 0);
