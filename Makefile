@@ -90,6 +90,8 @@ bench:
 	build/bench/bin/bench_kernels
 	build/bench/bin/bench_analysis
 	build/bench/bin/bench_training
+	build/bench/bin/bench_plan_fit
+	build/bench/bin/bench_plan
 	@if nvidia-smi >/dev/null 2>&1 && [ -x build/bench/bin/bench_gpu_kernels ]; then build/bench/bin/bench_gpu_kernels; fi
 
 # LLM_C may name several checkouts, built for different lengths; PYTHON has the packages of TTT_LM_PYTORCH.

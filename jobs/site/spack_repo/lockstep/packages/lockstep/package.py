@@ -32,6 +32,7 @@ class Lockstep(CMakePackage, CudaPackage):
     depends_on("hwloc@2:")
     depends_on("onednn@2.7:")
     depends_on("cli11@2:")
+    depends_on("eigen@3.4:")
     depends_on("tomlplusplus@3:")
     depends_on("fmt@9:")
     depends_on("spdlog@1.10:")
