@@ -369,7 +369,8 @@ class KernelCalibration {
     }
 
     Tensor ids(std::int64_t count) {
-        ids_ = Arena(backend_.device(), static_cast<std::size_t>(count) * sizeof(std::int32_t), "a calibration");
+        ids_ = Arena(backend_.device(),
+                     static_cast<std::size_t>(count) * sizeof(std::int32_t) + Arena::device_alignment, "a calibration");
         const Tensor tensor = ids_.allocate(Type::int32, {count});
         const RandomStream stream(1, "ids");
         std::vector<std::int32_t> values(static_cast<std::size_t>(count));

@@ -67,6 +67,7 @@ StepTime step_of(const config::RunDescription& description, const cluster::GridS
 
 BOOST_AUTO_TEST_CASE(calibrated_hardware_reads_back_as_it_was) {
     Hardware hardware = one_millisecond_a_product();
+    hardware.node_link.gb_per_second = 3;
     double value = 0.1;
     std::vector<Quantity> rates;
     hardware.rates.add_quantities(rates);
