@@ -16,6 +16,7 @@
 #include "command_run.hpp"
 #include "config/run_description.hpp"
 #include "planner/hardware.hpp"
+#include "planner/own_memory.hpp"
 #include "planner/own_time.hpp"
 #include "planner/run_layout.hpp"
 #include "training_run.hpp"
@@ -102,6 +103,20 @@ planner::StepTime predicted(const TrainingCase& training, const planner::Hardwar
                                   hardware);
 }
 
+// The largest resident set of a rank before a checkpoint is begun, in bytes.
+double predicted_peak(const TrainingCase& training, const planner::Hardware& hardware) {
+    const config::RunDescription description = config::read_run_description("", settings_of(training));
+    const cluster::GridShape grid = planner::choose_grid(description, training.ranks);
+    const int threads = std::max(1, static_cast<int>(hardware.device.per_node) / static_cast<int>(training.ranks));
+    std::size_t most = 0;
+    for (int stage = 0; stage < grid.pipeline; ++stage) {
+        cluster::GridPlace place;
+        place.pipeline = stage;
+        most = std::max(most, planner::process_bytes(description, grid, place, {}, threads, false));
+    }
+    return static_cast<double>(most);
+}
+
 int run(const Options& options) {
     const TableFormat format = table_format(options.format);
     const std::vector<TrainingCase> cases = chosen(options.filter);
@@ -117,6 +132,9 @@ int run(const Options& options) {
                  {"measured_seconds", "measured, s", 4},
                  {"predicted_seconds", "predicted, s", 4},
                  {"error", "error", 3},
+                 {"peak_gib", "memory, GiB", 3},
+                 {"predicted_gib", "predicted, GiB", 3},
+                 {"memory_error", "error", 3},
                  {"forward", "forward, s", 3},
                  {"loss", "loss, s", 3},
                  {"backward", "backward, s", 3},
@@ -125,27 +143,36 @@ int run(const Options& options) {
                  {"idle", "idle, s", 3},
                  {"data", "data, s", 3},
                  {"optimizer", "optimizer, s", 3}});
-    double worst = 0, sum = 0;
+    constexpr double gib = 1 << 30;
+    double worst = 0, sum = 0, worst_memory = 0, sum_memory = 0;
     for (const TrainingCase& training : cases) {
         const planner::StepTime time = predicted(training, hardware);
-        Cell measured, error;
+        const double peak = predicted_peak(training, hardware);
+        Cell measured, error, measured_peak, memory_error;
         if (!options.predict) {
             std::fprintf(stderr, "%s\n", name_of(training).c_str());
-            const double seconds = trainings.run(training, options.steps).step_seconds;
+            const TrainingResult result = trainings.run(training, options.steps);
+            const double seconds = result.step_seconds;
             const double off = time.total() / seconds - 1;
             measured = seconds;
             error = off;
             worst = std::max(worst, std::abs(off));
             sum += std::abs(off);
+            const double memory_off = peak / result.peak_bytes - 1;
+            measured_peak = result.peak_bytes / gib;
+            memory_error = memory_off;
+            worst_memory = std::max(worst_memory, std::abs(memory_off));
+            sum_memory += std::abs(memory_off);
         }
-        table.add_row({name_of(training), measured, time.total(), error, time.forward, time.loss,
-                       time.backward + time.recomputation, time.tensor, time.pipeline, time.idle, time.data,
-                       time.optimizer});
+        table.add_row({name_of(training), measured, time.total(), error, measured_peak, peak / gib, memory_error,
+                       time.forward, time.loss, time.backward + time.recomputation, time.tensor, time.pipeline,
+                       time.idle, time.data, time.optimizer});
     }
     std::fputs(table.print(format).c_str(), stdout);
     if (!options.predict && format == TableFormat::text)
-        std::printf("mean absolute error %.3f, worst %.3f, %zu cases\n", sum / static_cast<double>(cases.size()), worst,
-                    cases.size());
+        std::printf("time: mean absolute error %.3f, worst %.3f; memory: %.3f, %.3f; %zu cases\n",
+                    sum / static_cast<double>(cases.size()), worst, sum_memory / static_cast<double>(cases.size()),
+                    worst_memory, cases.size());
     return 0;
 }
 
