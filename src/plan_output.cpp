@@ -38,7 +38,7 @@ Table layout_table(const PlanOutput& plan, const std::vector<Candidate>& candida
         columns.push_back(column);
     const bool whole = plan.job.steps > 0;
     if (whole) columns.push_back({"hours", "job, h", 2});
-    if (whole) columns.push_back({"gpu_hours", "GPU-hours", 1});
+    if (whole) columns.push_back({"gpu_hours", plan.hardware.device.kind == "gpu" ? "GPU-hours" : "rank-hours", 1});
     Table table(columns);
     for (std::size_t i = 0; i < std::min(most, candidates.size()); ++i) {
         const Candidate& candidate = candidates[i];

@@ -162,10 +162,12 @@ CountAdvice advise_count(const Hardware& hardware, const SearchResult& result, c
     for (auto& [devices, candidate] : best) advice.best.push_back(std::move(candidate));
     if (advice.best.empty()) return advice;
     const auto per_node = static_cast<std::int64_t>(hardware.device.per_node);
-    const auto left = [&](std::int64_t devices) {
+    const auto left = [&](std::int64_t devices) -> std::string {
+        if (hardware.device.kind != "gpu") return "its ranks share the node's cores";
         const std::int64_t free = devices % per_node == 0 ? 0 : per_node - devices % per_node;
-        return free == 0 ? std::string("whole nodes are taken")
-                         : fmt::format("{} of a node's {} stay free for others", free, per_node);
+        return free == 0
+                   ? std::string("whole nodes are taken")
+                   : fmt::format("{} of a node's {} stay{} free for others", free, per_node, free == 1 ? "s" : "");
     };
     if (limits.seconds > 0 || limits.gpu_hours > 0) {
         const Candidate& smallest = advice.best.front();
@@ -183,8 +185,9 @@ CountAdvice advise_count(const Hardware& hardware, const SearchResult& result, c
         if (here >= good_use * alone) advice.recommended = i;
     }
     const Candidate& chosen = advice.best[advice.recommended];
-    advice.why = fmt::format("{} devices: the largest count that uses each at least {:.0f} % as well as {} do{}; {}",
-                             chosen.devices, 100 * good_use, smallest.devices, smallest.devices == 1 ? "es" : "",
+    advice.why = fmt::format("{} device{}: the largest count of which each does at least {:.0f} % of what {} does; {}",
+                             chosen.devices, chosen.devices == 1 ? "" : "s", 100 * good_use,
+                             smallest.devices == 1 ? "one alone" : fmt::format("one of {}", smallest.devices),
                              left(chosen.devices));
     return advice;
 }
