@@ -1,16 +1,20 @@
 // lockstep plan: memory, time and cost of every way to lay a run out.
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <set>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/whole_file.hpp"
 #include "command.hpp"
+#include "model/frozen.hpp"
 #include "plan_output.hpp"
 #include "planner/fit.hpp"
 #include "planner/job_script.hpp"
@@ -23,7 +27,8 @@ using namespace planner;
 struct Options {
     std::string run, hardware, out, fit, evaluate, format = "text";
     std::vector<std::string> settings;
-    PlanRequest request;  // what the command line says
+    PlanRequest request;          // what the command line says,
+    std::set<std::string> given;  // and of what
     std::int64_t top = 10;
     std::string write_job, write_run;
 };
@@ -33,20 +38,20 @@ void write_text(const std::string& path, const std::string& text) {
     log::info("{} was written", path);
 }
 
-// The command line before the file.
-PlanRequest merged(const PlanRequest& given, PlanRequest file) {
-    PlanRequest command = given;
-    auto of_command = command.quantities();
+// The command line before the file. A count of devices given there, by GPUs or by nodes, replaces the file's.
+PlanRequest merged(Options options, PlanRequest file) {
+    auto of_command = options.request.quantities();
     auto of_file = file.quantities();
-    PlanRequest defaults;
-    auto of_defaults = defaults.quantities();
+    if (options.given.count("gpus") + options.given.count("nodes") > 0) {
+        file.gpus.clear();
+        file.nodes = 0;
+    }
     for (std::size_t i = 0; i < of_file.size(); ++i) {
-        if (auto* const* text = std::get_if<std::string*>(&of_command[i].value)) {
-            if (**text != *std::get<std::string*>(of_defaults[i].value))
-                *std::get<std::string*>(of_file[i].value) = **text;
-        } else if (auto* const* number = std::get_if<double*>(&of_command[i].value)) {
-            if (**number > 0) *std::get<double*>(of_file[i].value) = **number;
-        }
+        if (options.given.count(of_file[i].path) == 0) continue;
+        if (auto* const* text = std::get_if<std::string*>(&of_command[i].value))
+            *std::get<std::string*>(of_file[i].value) = **text;
+        else
+            *std::get<double*>(of_file[i].value) = *std::get<double*>(of_command[i].value);
     }
     return file;
 }
@@ -55,13 +60,18 @@ Job read_job(const Options& options, const PlanRequest& request) {
     std::vector<ModelLoad> models;
     if (!options.run.empty()) models = read_plan_models(options.run);
     config::RunDescription run = config::read_run_description(options.run, options.settings);
-    if (models.empty()) config::check(run);
+    if (models.empty()) {
+        config::check(run);
+        model::check_frozen(run.model);
+    }
     if (!models.empty()) {
         if (request.program == "lockstep")
             throw usage_error(
                 "{}: [[plan.models]] are several models in one job, which this program does not train; set "
                 "plan.program to another one: {}",
                 options.run, fmt::join(program_names(), ", "));
+        if (run.batch.length == 0)
+            throw usage_error("{}: batch.length is wanted, since [[plan.models]] have no context", options.run);
         run.model = models.front().shape;
     }
     Job job = job_of(run);
@@ -77,40 +87,54 @@ std::vector<std::int64_t> device_counts(const PlanRequest& request, const Job& j
     std::vector<std::int64_t> counts = counts_of(request.gpus, "--gpus");
     if (request.nodes > 0) counts.push_back(std::llround(request.nodes) * ranks_per_node(hardware, job));
     if (counts.empty()) throw usage_error("how many devices? --gpus N, or --gpus 1,2,4 to compare, or --nodes N");
+    std::sort(counts.begin(), counts.end());
+    counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
     for (const std::int64_t count : counts)
         if (count < 1) throw usage_error("--gpus = {}: at least 1 is wanted", count);
     return counts;
 }
 
-void write_run_and_job(const Options& options, const Job& job, const Hardware& hardware, const Candidate& best,
-                       const Limits& limits) {
+// Before anything is computed.
+void check_writing(const Options& options, const Job& job) {
+    if (options.write_job.empty() && options.write_run.empty()) return;
     if (!job.own_program())
         throw usage_error("--write-job and --write-run are for runs of this program, not of {}", job.program.name);
     if (!options.write_job.empty() && options.write_job != "slurm")
         throw usage_error("--write-job {}: slurm is known; jobs/ has scripts for PBS, LSF and Flux to edit",
                           options.write_job);
+    for (const char character : options.write_run)
+        if (std::isspace(static_cast<unsigned char>(character)) != 0 || character == '\'' || character == '"')
+            throw usage_error("--write-run {}: the job script wants a name without blanks and quotation marks",
+                              options.write_run);
+}
+
+void write_run_and_job(const Options& options, const Job& job, const Hardware& hardware, const Candidate& best,
+                       const Limits& limits) {
     const std::string stem = job.run.run.name.empty() ? "run" : job.run.run.name;
     const std::string run_file = options.write_run.empty() ? stem + ".planned.toml" : options.write_run;
     write_text(run_file, config::to_toml(laid_out(job, best.layout)));
     if (options.write_job.empty()) return;
     JobScript script;
     script.run_file = run_file;
+    // As few nodes as have the same number of ranks each.
     const std::int64_t per_node = ranks_per_node(hardware, job);
     script.nodes = (best.devices + per_node - 1) / per_node;
-    script.ranks_per_node = (best.devices + script.nodes - 1) / script.nodes;
+    while (best.devices % script.nodes != 0) ++script.nodes;
+    script.ranks_per_node = best.devices / script.nodes;
     script.gpus = hardware.device.kind == "gpu";
-    constexpr double reserve = 1.1, longest = 86400, unknown = 4 * 3600;
-    script.seconds = limits.seconds > 0     ? limits.seconds
-                     : best.job_seconds > 0 ? std::min(longest, reserve * best.job_seconds)
-                                            : unknown;
+    if (!script.gpus)
+        script.cores_per_rank =
+            std::max<std::int64_t>(1, static_cast<std::int64_t>(hardware.device.per_node) / script.ranks_per_node);
+    constexpr double reserve = 1.1, beside = 600, longest = 86400, unknown = 4 * 3600;  // beside: start, checkpoints
+    script.seconds = best.job_seconds > 0 ? std::min(longest, reserve * best.job_seconds + beside) : unknown;
+    if (limits.seconds > 0) script.seconds = std::min(script.seconds, limits.seconds);
     const std::string path = stem + ".slurm";
     write_text(path, slurm_script(script));
     std::filesystem::permissions(path, std::filesystem::perms::owner_exec, std::filesystem::perm_options::add);
 }
 
 int plan_layouts(const Options& options) {
-    const PlanRequest request =
-        options.run.empty() ? options.request : merged(options.request, read_plan_request(options.run));
+    const PlanRequest request = options.run.empty() ? options.request : merged(options, read_plan_request(options.run));
     if (request.hardware.empty())
         throw usage_error(
             "on which machine? --hardware NAME or FILE; shipped are {}; lockstep bench --calibrate FILE "
@@ -119,19 +143,28 @@ int plan_layouts(const Options& options) {
     PlanOutput output;
     output.hardware = read_hardware(request.hardware);
     output.job = read_job(options, request);
+    if (output.job.ranks_per_node > 0 && output.hardware.device.kind == "gpu") {
+        if (static_cast<double>(output.job.ranks_per_node) > output.hardware.device.per_node)
+            throw usage_error("--ranks-per-node = {} is more than the {} GPUs of a node", output.job.ranks_per_node,
+                              output.hardware.device.per_node);
+        output.hardware.device.per_node = static_cast<double>(output.job.ranks_per_node);
+    }
     if (!request.within.empty()) output.limits.seconds = seconds_of(request.within, "--within");
     if (output.limits.seconds > 0 && output.job.steps <= 0)
         throw usage_error("--within wants to know how long the run is: set schedule.steps");
     output.limits.gpu_hours = request.budget_gpu_hours;
+    if (output.limits.gpu_hours > 0 && output.job.steps <= 0)
+        throw usage_error("--budget wants to know how long the run is: set schedule.steps");
     output.limits.memory = request.memory_limit_gib * 1073741824.0;
     const Order order = request.by == "tokens"      ? Order::tokens
                         : request.by == "gpu-hours" ? Order::gpu_hours
                                                     : Order::time;
+    check_writing(options, output.job);
     output.counts = device_counts(request, output.job, output.hardware);
     output.result = search(output.hardware, output.job, request, output.counts, output.limits, order);
     output.top = options.top;
     std::fputs(print_plan(output, table_format(options.format)).c_str(), stdout);
-    if (output.result.fitting.empty()) return static_cast<int>(ExitCode::usage);
+    if (output.result.fitting.empty()) throw usage_error("{}", why_none(output));
     if (!options.write_job.empty() || !options.write_run.empty())
         write_run_and_job(options, output.job, output.hardware, output.chosen(), output.limits);
     return 0;
@@ -152,14 +185,39 @@ int fit_table(const Options& options) {
     const Hardware start = read_hardware(name);
     Hardware fitted = fit(start, rows);
     constexpr std::size_t folds = 5;
+    constexpr double doubtful = 0.1;
     const Judgement crossed = cross_validate(start, rows, folds);
     fitted.origin = fmt::format(
         "fitted to {} rows of {}; in {}-fold cross-validation {:.1f} % mean and {:.1f} % worst error of the step time",
         rows.size(), std::filesystem::path(options.fit).filename().string(), folds, 100 * crossed.mean_absolute_error,
         100 * crossed.worst_error);
+    if (crossed.mean_absolute_error > doubtful)
+        log::warning(
+            "the errors are large ({:.0f} % mean): a row may be mistyped, or a layout may be of another program",
+            100 * crossed.mean_absolute_error);
     std::fputs(print_judgement(fitted, rows, crossed, table_format(options.format)).c_str(), stdout);
     write_text(options.out, to_toml(fitted));
     return 0;
+}
+
+CLI::Validator whole_number() {
+    return {[](const std::string& text) {
+                const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+                return digits && text.size() <= 6 && std::stol(text) > 0
+                           ? std::string()
+                           : text + ": a whole number from 1 to 999999 is wanted";
+            },
+            "COUNT"};
+}
+
+CLI::Validator above_zero() {
+    return {[](const std::string& text) {
+                double value = 0;
+                return CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value > 0
+                           ? std::string()
+                           : text + ": a number above 0 is wanted";
+            },
+            "NUMBER"};
 }
 
 }  // namespace
@@ -175,17 +233,16 @@ void add_plan(CLI::App& program, Action& action) {
     command->add_option("run", options->run, "Run description (TOML); its section [plan] may hold these options");
     command->add_option("--set", options->settings, "KEY=VALUE over the description, as for train");
     command->add_option("--gpus,--ranks", request.gpus, "Devices to use; several counts are compared: 1,2,4");
-    command->add_option("--nodes", request.nodes, "Whole nodes instead")->check(CLI::PositiveNumber);
+    command->add_option("--nodes", request.nodes, "Whole nodes instead")->check(whole_number());
     command
         ->add_option("--ranks-per-node", request.ranks_per_node,
                      "Ranks on a node; default one a GPU, or one a core of processors")
-        ->check(CLI::PositiveNumber);
+        ->check(whole_number());
     command->add_option("--hardware", request.hardware, "Machine: a shipped description's name, or a file");
     command->add_option("--program", request.program, "Whose memory and time: lockstep, or another program");
     command->add_option("--within", request.within, "The job must end in this time: 12h, 90m, 1d12h");
-    command->add_option("--budget", request.budget_gpu_hours, "GPU-hours it may take")->check(CLI::PositiveNumber);
-    command->add_option("--memory-limit", request.memory_limit_gib, "GiB it may use of a device")
-        ->check(CLI::PositiveNumber);
+    command->add_option("--budget", request.budget_gpu_hours, "GPU-hours it may take")->check(above_zero());
+    command->add_option("--memory-limit", request.memory_limit_gib, "GiB it may use of a device")->check(above_zero());
     command->add_option("--by", request.by, "Order: time, tokens (a second) or gpu-hours")
         ->check(CLI::IsMember({"time", "tokens", "gpu-hours"}));
     for (const auto& [name, target] : {std::pair{"--tensor", &request.tensor},
@@ -198,7 +255,7 @@ void add_plan(CLI::App& program, Action& action) {
                                        {"--recompute", &request.recompute}})
         command->add_option(name, *target, "Values that may be taken, with commas between; else all that is possible")
             ->group("Layouts");
-    command->add_option("--top", options->top, "Layouts to list")->check(CLI::PositiveNumber);
+    command->add_option("--top", options->top, "Layouts to list")->check(CLI::Range(1, 1000));
     command->add_option("--write-run", options->write_run, "Write the best layout's run description to this file");
     command->add_option("--write-job", options->write_job, "Write it and a job script: slurm");
     command->add_option("--fit", options->fit, "Fit the machine's description to this table of measured steps (CSV)")
@@ -209,8 +266,21 @@ void add_plan(CLI::App& program, Action& action) {
                      "Judge a machine's description by this table (CSV); default a100-80-4x100g")
         ->group("Measured steps");
     command->add_option("--format", options->format, "text, markdown, csv or json");
-    command->callback([options, &action] {
+    command->callback([options, command, &action] {
+        // Where an option is not called as its key in [plan].
+        const std::map<std::string, std::string> keys = {
+            {"budget", "budget_gpu_hours"}, {"memory_limit", "memory_limit_gib"}, {"ranks", "gpus"}};
+        for (const CLI::Option* option : command->get_options()) {
+            std::string key = option->get_single_name();
+            std::replace(key.begin(), key.end(), '-', '_');
+            const auto other = keys.find(key);
+            if (option->count() > 0) options->given.insert(other == keys.end() ? key : other->second);
+        }
         action = [options] {
+            const bool table = !options->fit.empty() || !options->evaluate.empty();
+            if (table && (!options->run.empty() || options->given.count("gpus") + options->given.count("nodes") > 0))
+                throw usage_error(
+                    "--fit and --evaluate are about a table: without a run description, --gpus or --nodes");
             if (!options->fit.empty() && !options->evaluate.empty())
                 throw usage_error("--fit and --evaluate are two things: one at a time");
             if (!options->fit.empty()) return fit_table(*options);

@@ -67,8 +67,8 @@ Json json_of(const StepTime& time) {
 }
 
 struct Words {
-    std::string winner, parts, next, ruled_out, count;
-    std::vector<std::string> shape;
+    std::string winner, parts, next, ruled_out, full, count;
+    std::vector<std::string> shape, without;  // without: counts on which nothing works
 };
 
 Words words_of(const PlanOutput& plan) {
@@ -83,22 +83,16 @@ Words words_of(const PlanOutput& plan) {
         return other.devices == chosen.devices && other.price.time.total() > chosen.price.time.total();
     });
     if (next != result.fitting.end()) words.next = why_better(chosen, *next);
-    words.ruled_out = what_rules_out(result);
+    words.ruled_out = what_rules_out(result, chosen);
+    words.full = less_full(result, chosen);
+    for (const std::int64_t count : plan.counts) {
+        const bool works = std::any_of(result.fitting.begin(), result.fitting.end(),
+                                       [&](const Candidate& other) { return other.devices == count; });
+        if (!works && !why_not_on(result, count).empty()) words.without.push_back(why_not_on(result, count));
+    }
     words.shape = shape_advice(plan.hardware, plan.job, chosen);
     if (plan.counts.size() > 1) words.count = advise_count(plan.hardware, result, plan.limits).why;
     return words;
-}
-
-std::string why_none(const PlanOutput& plan) {
-    const SearchResult& result = plan.result;
-    if (result.excluded.empty()) return result.remarks.empty() ? "no layout is possible" : result.remarks.front();
-    const auto nearest =
-        std::min_element(result.excluded.begin(), result.excluded.end(), [](const Candidate& a, const Candidate& b) {
-            return a.price.memory / a.price.room < b.price.memory / b.price.room;
-        });
-    const Candidate& closest = nearest->price.why_not.empty() ? result.excluded.front() : *nearest;
-    return fmt::format("none of {} layouts works; the nearest, {} on {} devices: {}", result.examined,
-                       layout_text(closest.layout), closest.devices, closest.why_not);
 }
 
 }  // namespace
@@ -107,6 +101,16 @@ Candidate PlanOutput::chosen() const {
     if (counts.size() == 1) return result.fitting.front();
     const CountAdvice advice = advise_count(hardware, result, limits);
     return advice.best[advice.recommended];
+}
+
+std::string why_none(const PlanOutput& plan) {
+    std::string text;
+    for (const std::int64_t count : plan.counts) {
+        const std::string why = why_not_on(plan.result, count);
+        if (!why.empty()) text += (text.empty() ? "" : "; ") + why;
+    }
+    for (const std::string& remark : plan.result.remarks) text += (text.empty() ? "" : "; ") + remark;
+    return text;
 }
 
 std::string print_plan(const PlanOutput& plan, TableFormat format) {
@@ -132,10 +136,8 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
             json["problem"] = why_none(plan);
         } else {
             json["recommended"] = Json::parse(layout_table(plan, {plan.chosen()}, 1).print(format))[0];
-            json["why"] = {{"parts", words.parts},
-                           {"next", words.next},
-                           {"ruled_out", words.ruled_out},
-                           {"devices", words.count},
+            json["why"] = {{"parts", words.parts}, {"next", words.next},       {"ruled_out", words.ruled_out},
+                           {"memory", words.full}, {"without", words.without}, {"devices", words.count},
                            {"shape", words.shape}};
         }
         json["remarks"] = result.remarks;
@@ -146,16 +148,19 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
         text += fmt::format("{}: {} parameters, {} trained\n", model.name,
                             with_commas(static_cast<std::int64_t>(model.total)),
                             with_commas(static_cast<std::int64_t>(model.trained)));
-    text += fmt::format("{} layouts examined; {} of the fastest fit\n", with_commas(result.examined),
-                        result.fitting.size());
-    for (const std::string& remark : result.remarks) text += remark + "\n";
-    if (result.fitting.empty()) return text + why_none(plan) + "\n";
+    text += fmt::format("{} layouts examined; {}{} fit\n", with_commas(result.examined),
+                        result.fitting.size() >= 100 ? "at least " : "", result.fitting.size());
+    for (const std::string& remark : result.remarks)
+        if (!result.fitting.empty()) text += remark + "\n";
+    if (result.fitting.empty()) return text;  // why is said as an error
     text += "\n" + table.print(format) + "\n";
     if (!of_counts.empty())
         text += "the best of each count\n" + layout_table(plan, of_counts, of_counts.size()).print(format) + "\n";
     text += fmt::format("recommended: {}\ntime of a step: {}\n", words.winner, words.parts);
     if (!words.count.empty()) text += words.count + "\n";
     if (!words.next.empty()) text += words.next + "\n";
+    if (!words.full.empty()) text += words.full + "\n";
+    for (const std::string& sentence : words.without) text += sentence + "\n";
     if (!words.ruled_out.empty()) text += words.ruled_out + "\n";
     for (const std::string& sentence : words.shape) text += "the model's shape: " + sentence + "\n";
     const Layout layout = plan.chosen().layout;

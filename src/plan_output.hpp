@@ -22,6 +22,7 @@ struct PlanOutput {
     planner::Candidate chosen() const;
 };
 std::string print_plan(const PlanOutput& plan, TableFormat format);
+std::string why_none(const PlanOutput& plan);  // where nothing fits: which number is too large
 
 std::string print_judgement(const planner::Hardware& hardware, const std::vector<planner::MeasuredRow>& rows,
                             const planner::Judgement& judgement, TableFormat format);

@@ -82,13 +82,44 @@ std::string why_better(const Candidate& first, const Candidate& second) {
     return text;
 }
 
-std::string what_rules_out(const SearchResult& result) {
-    if (result.fitting.empty() || result.excluded.empty()) return "";
-    const Candidate& fastest = result.excluded.front();
-    const double gain = 1 - fastest.price.time.total() / result.fitting.front().price.time.total();
-    if (gain <= 0) return "";
-    return fmt::format("{} on {} devices would be {:.1f} % faster, but: {}", layout_text(fastest.layout),
-                       fastest.devices, 100 * gain, fastest.why_not);
+std::string what_rules_out(const SearchResult& result, const Candidate& chosen) {
+    // One that is nearly possible: what needs many times the memory tells nothing.
+    constexpr double nearly = 1.5;
+    for (const Candidate& other : result.excluded) {
+        if (other.devices != chosen.devices || other.price.memory > nearly * other.price.room) continue;
+        const double gain = 1 - other.price.time.total() / chosen.price.time.total();
+        if (gain < worth_saying) continue;
+        return fmt::format("{} would be {:.1f} % faster, but: {}", layout_text(other.layout), 100 * gain,
+                           other.why_not);
+    }
+    return "";
+}
+
+std::string less_full(const SearchResult& result, const Candidate& chosen) {
+    constexpr double full = 0.95, roomy = 0.9;
+    if (chosen.price.memory <= full * chosen.price.room) return "";
+    for (const Candidate& other : result.fitting) {
+        if (other.devices != chosen.devices || other.price.memory > roomy * other.price.room) continue;
+        return fmt::format("it takes {:.0f} % of the memory; {} takes {:.0f} % and is {:.1f} % slower",
+                           100 * chosen.price.memory / chosen.price.room, layout_text(other.layout),
+                           100 * other.price.memory / other.price.room,
+                           100 * (other.price.time.total() / chosen.price.time.total() - 1));
+    }
+    return fmt::format("it takes {:.0f} % of the memory", 100 * chosen.price.memory / chosen.price.room);
+}
+
+std::string why_not_on(const SearchResult& result, std::int64_t devices) {
+    const Candidate* nearest = nullptr;
+    for (const Candidate& other : result.excluded) {
+        if (other.devices != devices) continue;
+        const auto far = [](const Candidate& candidate) {
+            return std::max(1.0, candidate.price.memory / candidate.price.room);
+        };
+        if (!nearest || far(other) < far(*nearest)) nearest = &other;
+    }
+    if (!nearest) return "";
+    return fmt::format("no layout works on {} device{}; the nearest, {}: {}", devices, devices == 1 ? "" : "s",
+                       layout_text(nearest->layout), nearest->why_not);
 }
 
 std::vector<std::string> shape_advice(const Hardware& hardware, const Job& job, const Candidate& best) {
@@ -102,10 +133,12 @@ std::vector<std::string> shape_advice(const Hardware& hardware, const Job& job, 
             Job other = job;
             change(other.models[index].shape);
             if (other.models[index].shape.width % other.models[index].shape.heads != 0) return;
+            if (job.own_program()) other.run.model = other.models[index].shape;
             measure(other.models[index]);
+            if (!price_time(hardware, other, best.layout).why_not.empty()) return;
             const double saved = 1 - seconds_per_work(hardware, other, best.layout) / now;
             if (saved >= worth_saying)
-                sentences.push_back(fmt::format("{}: {:.0f} % less time for its size", what, 100 * saved));
+                sentences.push_back(fmt::format("{}: {:.0f} % less time a parameter", what, 100 * saved));
         };
         const std::int64_t head = model.head_width(), t = best.layout.tensor;
         if (!is_aligned(precision, head) || head % 64 != 0) {
@@ -131,7 +164,7 @@ std::vector<std::string> shape_advice(const Hardware& hardware, const Job& job, 
                      [&](config::ModelDescription& changed) {
                          if (changed.kv_heads == changed.heads) changed.kv_heads = width / head;
                          changed.heads = width / head;
-                         changed.mlp_width = changed.mlp_width * width / changed.width;
+                         changed.mlp_width = round_up(changed.mlp_width * width / changed.width, unit);
                          changed.width = width;
                      });
         }

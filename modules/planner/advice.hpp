@@ -13,8 +13,12 @@ namespace lockstep::planner {
 std::string time_parts_text(const StepTime& time);
 // Why the first is better than the second: the parts in which it wins, and those in which it loses.
 std::string why_better(const Candidate& first, const Candidate& second);
-// The fastest layout that is ruled out, where it would be faster than the best, and by what; "" for none.
-std::string what_rules_out(const SearchResult& result);
+// The fastest layout on as many devices that is nearly possible, and what rules it out; "" where none is faster.
+std::string what_rules_out(const SearchResult& result, const Candidate& chosen);
+// That the chosen one fills the memory nearly, and the fastest that does not; "" where it leaves room.
+std::string less_full(const SearchResult& result, const Candidate& chosen);
+// Why nothing works on so many devices: of the layout nearest to it. "" where none was priced.
+std::string why_not_on(const SearchResult& result, std::int64_t devices);
 
 // What the model's shape costs on this layout, and the nearest shape that does not: heads, widths, vocabulary. Each
 // with what it would save of a step, at least 1 %.

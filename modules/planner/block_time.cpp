@@ -84,7 +84,9 @@ double tensor_reduction_seconds(const Hardware& hardware, const Layout& layout, 
     const auto t = static_cast<double>(layout.tensor);
     const double in_node = hardware.node_link.gb_per_second * 1e9 * hardware.node_link.efficiency;
     double rate = in_node, latency = hardware.node_link.latency_us;
-    if (t > hardware.device.per_node) {
+    const bool inside =
+        static_cast<double>(layout.ranks()) <= hardware.device.per_node || std::fmod(hardware.device.per_node, t) == 0;
+    if (!inside) {
         rate = std::min(in_node, hardware.network_bytes_per_second() * hardware.network.efficiency);
         latency = hardware.network.latency_us;
     }
@@ -144,7 +146,8 @@ double head_seconds(const Hardware& hardware, const Job& job, const ModelLoad& l
     const std::string& precision = job.run.precision.compute;
     const auto vocabulary = static_cast<double>(load.shape.vocabulary) / static_cast<double>(layout.tensor);
     const auto width = static_cast<double>(load.shape.width);
-    const auto inner = static_cast<std::int64_t>(std::floor(vocabulary));
+    // Parts differ by a row where t does not divide the vocabulary: then one of them is not aligned.
+    const std::int64_t inner = load.shape.vocabulary % layout.tensor == 0 ? load.shape.vocabulary / layout.tensor : 1;
     const double rows = static_cast<double>(layout.micro * job.run.batch.length) / static_cast<double>(layout.context);
     double seconds = product_seconds(hardware, precision, {rows, vocabulary, width, 1, inner});
     if (load.trains()) {

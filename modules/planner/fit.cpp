@@ -30,7 +30,7 @@ struct Unknown {
     bool share() const { return most <= 2; }
     double free_of(double value) const {
         if (!share()) return std::log(std::max(value, 1e-9));
-        const double part = std::clamp((value - least) / (most - least), 1e-6, 1 - 1e-6);
+        const double part = std::clamp((value - least) / (most - least), 0.01, 0.99);
         return std::log(part / (1 - part));
     }
     double value_of(double free) const {
@@ -127,13 +127,22 @@ Hardware fit_to(const Hardware& start, const std::vector<const MeasuredRow*>& ro
     }
     std::vector<std::string> paths = fitted_time_quantities();
     if (!repaired) paths.erase(std::remove(paths.begin(), paths.end(), "repair.slowdown"), paths.end());
-    if (timed.size() < paths.size())
-        throw usage_error("{} rows with seconds_per_iteration cannot tell {} numbers; measure more layouts",
-                          timed.size(), paths.size());
+    LOCKSTEP_ASSERT(timed.size() >= paths.size());
     Hardware machine = start;
     if (sized.size() >= fitted_memory_quantities().size())
         machine = least_squares(machine, sized, fitted_memory_quantities(), true);
     return least_squares(machine, timed, paths, false);
+}
+
+// Each of the folds must leave enough rows.
+void check_enough(const std::vector<MeasuredRow>& rows, std::size_t folds) {
+    const auto count = static_cast<std::size_t>(
+        std::count_if(rows.begin(), rows.end(), [](const MeasuredRow& row) { return row.counts(); }));
+    const std::size_t left = count - (folds > 1 ? (count + folds - 1) / folds : 0);
+    if (left < fitted_time_quantities().size())
+        throw usage_error(
+            "{} rows with seconds_per_iteration and no flag{}, cannot tell {} numbers; measure more layouts", count,
+            folds > 1 ? fmt::format(", of which {} take part in a fold", left) : "", fitted_time_quantities().size());
 }
 
 }  // namespace
@@ -151,12 +160,14 @@ const std::vector<std::string>& fitted_memory_quantities() {
 }
 
 Hardware fit(const Hardware& start, const std::vector<MeasuredRow>& rows) {
+    check_enough(rows, 1);
     std::vector<const MeasuredRow*> all;
     for (const MeasuredRow& row : rows) all.push_back(&row);
     return fit_to(start, all);
 }
 
 Judgement cross_validate(const Hardware& start, const std::vector<MeasuredRow>& rows, std::size_t folds) {
+    check_enough(rows, folds);
     const Hardware of_all = fit(start, rows);
     std::vector<Prediction> predictions;
     std::vector<std::size_t> counting;

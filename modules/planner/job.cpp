@@ -59,6 +59,8 @@ void measure(ModelLoad& load) {
     const config::ModelDescription& model = load.shape;
     double blocks = 0, blocks_trained = 0;
     load.table = load.table_trained = load.head = load.head_trained = 0;
+    std::vector<double> of_block(static_cast<std::size_t>(model.layers),
+                                 load.adapters / static_cast<double>(model.layers));
     for (const auto& parameter : model::describe_parameters(model, model::whole_model(model))) {
         const auto count = static_cast<double>(element_count(parameter.shape));
         const double trained = model::is_frozen(model, parameter.name) ? 0 : count;
@@ -66,6 +68,7 @@ void measure(ModelLoad& load) {
         if (parameter.name.rfind("blocks/", 0) == 0) {
             blocks += count;
             blocks_trained += trained;
+            of_block[std::stoul(parameter.name.substr(7))] += trained;  // "blocks/12/…"
         } else if (embedding || parameter.name == "position/weight") {
             load.table += count;
             load.table_trained += trained;
@@ -78,6 +81,8 @@ void measure(ModelLoad& load) {
             load.head_trained += trained;
         }
     }
+    load.trained_before = {0};
+    for (const double trained : of_block) load.trained_before.push_back(load.trained_before.back() + trained);
     const auto layers = static_cast<double>(model.layers);
     load.block = (blocks + load.adapters) / layers;
     load.block_trained = (blocks_trained + load.adapters) / layers;

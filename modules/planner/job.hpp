@@ -42,6 +42,7 @@ struct ModelLoad {
     double table = 0, table_trained = 0;  // embedding and positions
     double head = 0, head_trained = 0;    // weight of the head, the embedding's where tied; final norm
     double total = 0, trained = 0;
+    std::vector<double> trained_before;  // in the blocks before each, and after the last: layers + 1 numbers
     bool trains() const { return trained > 0; }
 };
 void measure(ModelLoad& model);

@@ -10,7 +10,8 @@ struct JobScript {
     std::string run_file;  // as the script names it
     std::int64_t nodes = 1, ranks_per_node = 1;
     bool gpus = true;
-    double seconds = 0;  // of the job's time limit
+    std::int64_t cores_per_rank = 0;  // 0: as the script has it
+    double seconds = 0;               // of the job's time limit
 };
 std::string slurm_script(const JobScript& job);
 

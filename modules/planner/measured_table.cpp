@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -12,6 +13,10 @@
 
 namespace lockstep::planner {
 namespace {
+
+constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+
+constexpr std::int64_t required = -1;
 
 class Row {
   public:
@@ -34,10 +39,12 @@ class Row {
     }
     std::int64_t count(const std::string& column, std::int64_t otherwise) const {
         const auto value = number(column);
-        if (!value && otherwise < 0) throw usage_error("{}:{}: column {} is empty", table_.path, row_.line, column);
+        if (!value && otherwise == required)
+            throw usage_error("{}:{}: column {} is empty", table_.path, row_.line, column);
         if (!value) return otherwise;
-        if (*value != std::floor(*value) || *value > 1e15)
-            throw usage_error("{}:{}: {} = {}: a whole number is wanted", table_.path, row_.line, column, *value);
+        if (*value != std::floor(*value) || *value > 1e7)
+            throw usage_error("{}:{}: {} = {}: a whole number of at most 10,000,000 is wanted", table_.path, row_.line,
+                              column, *value);
         return static_cast<std::int64_t>(*value);
     }
     std::string word(const std::string& column, const std::vector<std::string>& words) const {
@@ -55,7 +62,6 @@ class Row {
 };
 
 MeasuredRow measured_row(const CsvTable& table, const CsvRow& line, const Row& row) {
-    constexpr std::int64_t required = -1;
     MeasuredRow measured;
     measured.source_line = row.count("source_line", static_cast<std::int64_t>(line.line));
     measured.date = row.text("date", "");
@@ -78,6 +84,8 @@ MeasuredRow measured_row(const CsvTable& table, const CsvRow& line, const Row& r
     if (model.width % model.heads != 0)
         throw usage_error("{}:{}: heads = {} does not divide hidden = {}", table.path, line.line, model.heads,
                           model.width);
+    if (model.layers > 10000)
+        throw usage_error("{}:{}: layers = {}: at most 10,000 are wanted", table.path, line.line, model.layers);
     run.batch.length = model.context;
     run.batch.global = row.count("global_batch", required);
     run.precision.compute = row.word("precision", {"fp16", "bf16", "fp32"});
@@ -168,7 +176,7 @@ Judgement judge(const std::vector<MeasuredRow>& rows, std::vector<Prediction> pr
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const MeasuredRow& row = rows[i];
         const Prediction& prediction = predictions[i];
-        if (prediction.out_of_memory != row.out_of_memory) ++judgement.wrong_outcomes;
+        if (row.flagged.empty() && prediction.out_of_memory != row.out_of_memory) ++judgement.wrong_outcomes;
         if (row.counts()) {
             const double error = std::abs(prediction.seconds / *row.seconds - 1);
             judgement.mean_absolute_error += error;
@@ -186,8 +194,13 @@ Judgement judge(const std::vector<MeasuredRow>& rows, std::vector<Prediction> pr
     if (!predicted.empty()) {
         judgement.mean_absolute_error /= static_cast<double>(predicted.size());
         judgement.rank_correlation = correlation(ranks_of(predicted), ranks_of(measured));
+    } else {
+        judgement.mean_absolute_error = judgement.worst_error = judgement.rank_correlation = unknown;
     }
-    if (memory_rows > 0) judgement.mean_memory_error /= memory_rows;
+    if (memory_rows > 0)
+        judgement.mean_memory_error /= memory_rows;
+    else
+        judgement.mean_memory_error = judgement.worst_memory_error = unknown;
     judgement.rows = std::move(predictions);
     return judgement;
 }

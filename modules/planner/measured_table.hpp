@@ -32,9 +32,10 @@ struct Prediction {
 Prediction predict(const Hardware& hardware, const MeasuredRow& row);
 
 struct Judgement {
-    std::vector<Prediction> rows;                     // of all rows, in order
-    double mean_absolute_error = 0, worst_error = 0;  // of the seconds of rows that count, as shares
-    double rank_correlation = 0;                      // Spearman's, of the same
+    std::vector<Prediction> rows;  // of all rows, in order
+    double mean_absolute_error = 0,
+           worst_error = 0;       // of the seconds of rows that count, as shares; NaN where none does
+    double rank_correlation = 0;  // Spearman's, of the same
     double mean_memory_error = 0, worst_memory_error = 0;
     std::int64_t wrong_outcomes = 0;
 };

@@ -54,27 +54,38 @@ MemoryUse memory_use(const Hardware& hardware, const Job& job, const Layout& lay
     const auto dp = static_cast<double>(layout.data * layout.context);
     const double rows = static_cast<double>(layout.micro * job.run.batch.length) / static_cast<double>(layout.context);
     const bool mixed = job.run.precision.compute != "fp32";
+    const bool some_frozen = std::any_of(job.models.begin(), job.models.end(),
+                                         [](const ModelLoad& load) { return !load.shape.frozen.empty(); });
+    const double gradient_bytes = mixed ? job.program.gradient_bytes : 4;
     MemoryUse most;
     for (std::int64_t stage = 0; stage < layout.pipeline; ++stage) {
-        if (stage > 0 && stage + 1 < layout.pipeline && stage > 1) continue;  // those between hold less and less
+        // Those between hold less and less, where all blocks are trained alike.
+        if (!some_frozen && stage > 1 && stage + 1 < layout.pipeline) continue;
         MemoryUse use;
         use.stage = stage;
         const double flights = under_way(job, layout, stage);
         use.under_way = std::llround(flights);
         for (const ModelLoad& load : job.models) {
             const auto blocks = blocks_of_stages(job.program, load.shape, layout.pipeline * layout.interleave);
-            double here = 0;
-            for (std::int64_t chunk = 0; chunk < layout.interleave; ++chunk)
-                here += blocks[static_cast<std::size_t>(chunk * layout.pipeline + stage)];
+            double here = 0, trained = 0;
+            std::size_t before = 0;  // blocks
+            for (std::size_t piece = 0; piece < blocks.size(); ++piece) {
+                const std::size_t end = before + static_cast<std::size_t>(blocks[piece]);
+                if (static_cast<std::int64_t>(piece) % layout.pipeline == stage) {
+                    here += blocks[piece];
+                    trained += load.trained_before[end] - load.trained_before[before];
+                }
+                before = end;
+            }
             const bool first = stage == 0, last = stage + 1 == layout.pipeline;
-            double held = here * load.block, trained = here * load.block_trained;
+            double held = here * load.block;
             if (first) held += load.table, trained += load.table_trained;
             if (last) held += load.head, trained += load.head_trained;
             if (first && last) held = load.total, trained = load.trained;  // a tied table once
             held /= t;
             trained /= t;
             use.parameters += held * number / (layout.zero >= 3 ? dp : 1);
-            use.gradients += trained * job.program.gradient_bytes / (layout.zero >= 2 ? dp : 1);
+            use.gradients += trained * gradient_bytes / (layout.zero >= 2 ? dp : 1);
             const double owner = job.program.owner_bytes - (mixed ? 0 : 4);
             use.owner += trained * owner / (layout.zero >= 1 ? dp : 1);
             if (!load.trains()) continue;

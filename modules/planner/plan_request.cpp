@@ -41,13 +41,20 @@ PlanRequest read_plan_request(const std::string& path) {
 std::vector<ModelLoad> read_plan_models(const std::string& path) {
     const std::string text = read_text_file(path);
     const std::size_t count = count_tables(text, path, "plan.models");
+    constexpr std::int64_t longest = std::int64_t{1} << 20;  // tokens; batch.length says how long sequences are
     std::vector<ModelLoad> models;
     for (std::size_t i = 0; i < count; ++i) {
+        const std::string where = fmt::format("plan.models[{}]", i);
         struct Sizes {
             double width = 0, layers = 0, heads = 0, kv_heads = 0, mlp_width = 0, vocabulary = 0;
         } sizes;
         ModelLoad load;
-        std::string preset, frozen, tied = "false";
+        std::string preset, frozen, tied;
+        {  // first: other keys override what it gives
+            std::vector<Quantity> only = {{"preset", &preset, ""}};
+            read_quantities(text, path, only, where, true);
+            if (!preset.empty()) load.shape = config::preset(preset);
+        }
         config::ModelDescription& model = load.shape;
         std::vector<Quantity> quantities = {
             {"name", &load.name, "what the model is called", 0, 0, {}, true},
@@ -64,8 +71,7 @@ std::vector<ModelLoad> read_plan_models(const std::string& path) {
             {"frozen", &frozen, "pattern of names of parameters that are not trained"},
             {"adapters", &load.adapters, "trained parameters beside the model's own", 0, 1e13},
         };
-        read_quantities(text, path, quantities, fmt::format("plan.models[{}]", i));
-        if (!preset.empty()) model = config::preset(preset);
+        read_quantities(text, path, quantities, where);
         const auto given = [](std::int64_t& target, double value) {
             if (value > 0) target = std::llround(value);
         };
@@ -75,15 +81,22 @@ std::vector<ModelLoad> read_plan_models(const std::string& path) {
         given(model.kv_heads, sizes.kv_heads);
         given(model.mlp_width, sizes.mlp_width);
         given(model.vocabulary, sizes.vocabulary);
-        if (preset.empty()) {
-            model.tied_head = tied == "true";
-            model.context = 1 << 20;
-        }
-        if (!frozen.empty()) model.frozen = {frozen};
+        if (!tied.empty() || preset.empty()) model.tied_head = tied == "true";
+        model.context = longest;
         config::resolve(model);
         if (model.width < 1 || model.layers < 1 || model.heads < 1 || model.vocabulary < 1)
             throw usage_error("{}: [[plan.models]] \"{}\": width, layers, heads and vocabulary are wanted, or a preset",
                               path, load.name);
+        config::check(model);
+        if (!frozen.empty()) {
+            measure(load);
+            const double before = load.trained;
+            model.frozen = {frozen};
+            measure(load);
+            if (load.trained == before)
+                throw usage_error("{}: [[plan.models]] \"{}\": frozen = \"{}\" matches no parameter", path, load.name,
+                                  frozen);
+        }
         measure(load);
         models.push_back(std::move(load));
     }

@@ -32,8 +32,9 @@ void price_own_memory(Price& price, const Hardware& hardware, const Job& job, co
     const int threads = static_cast<int>(std::max<std::int64_t>(
         1, static_cast<std::int64_t>(hardware.device.per_node) / std::max<std::int64_t>(1, on_node)));
     if (!gpu) price.room /= static_cast<double>(on_node);
-    for (const int stage : {0, grid.pipeline - 1}) {
-        if (stage == 0 && price.memory > 0) continue;  // one stage
+    for (int stage = 0; stage < grid.pipeline; ++stage) {
+        // Those between hold less and less, where all blocks are trained alike.
+        if (run.model.frozen.empty() && stage > 0 && stage + 1 < grid.pipeline) continue;
         cluster::GridPlace place;
         place.pipeline = stage;
         const MemoryPlan plan = plan_memory(run, grid, place, gpu ? DeviceKind::cuda : DeviceKind::cpu);

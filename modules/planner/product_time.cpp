@@ -14,6 +14,9 @@ struct Tile {
 };
 constexpr std::array<Tile, 4> tiles = {{{256, 128, 1.0}, {128, 256, 1.0}, {128, 128, 0.9}, {64, 64, 0.6}}};
 
+// Of the rate of a large single product, where libraries still use tensor cores for rows that are not aligned. Assumed.
+constexpr double unaligned_share = 1.0 / 3;
+
 // Tiles computed, as whole ones, over the whole device; counted in elements of C at the full rate.
 double computed_elements(double units, const Product& product) {
     double least = 0;
@@ -41,8 +44,11 @@ double product_seconds(const Hardware& hardware, const std::string& precision, c
     const double wanted = 2 * product.rows * product.columns * product.batch * product.depth;
     if (wanted <= 0) return 0;
     const double peak = hardware.peak_flops(precision) * hardware.products.efficiency;
-    if (!is_aligned(precision, product.inner))
-        return wanted / std::min(peak, hardware.products.unaligned_tflops * 1e12);
+    if (!is_aligned(precision, product.inner)) {
+        double rate = std::min(peak, hardware.products.unaligned_tflops * 1e12);
+        if (product.batch <= 1) rate = std::max(rate, unaligned_share * peak);
+        return wanted / rate;
+    }
     if (hardware.device.units <= 1) return wanted / peak;
     return 2 * computed_elements(hardware.device.units, product) * product.depth / peak;
 }

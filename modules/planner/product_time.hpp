@@ -12,7 +12,7 @@ namespace lockstep::planner {
 // as it has multiprocessors; the last of these waves takes as long as the others however few tiles it has. Rows and
 // columns that do not fill their tiles are computed all the same (NVIDIA, "Matrix Multiplication Background": tile and
 // wave quantization). Where `inner`, the length of rows in memory, is no multiple of 16 bytes, tensor cores are not
-// used.
+// used by batched products, and badly by single ones.
 struct Product {
     double rows = 0, columns = 0, depth = 0;
     double batch = 1;

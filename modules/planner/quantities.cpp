@@ -5,6 +5,7 @@
 #include <toml++/toml.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -48,6 +49,11 @@ void collect(const toml::table& table, const std::string& prefix, std::vector<Fo
 void assign(const Quantity& quantity, const toml::node& node, const std::string& place) {
     if (std::holds_alternative<std::monostate>(quantity.value)) return;
     if (auto* const* text = std::get_if<std::string*>(&quantity.value)) {
+        const auto* truth = node.as_boolean();
+        if (truth && !quantity.words.empty() && quantity.words.front() == "true") {
+            **text = truth->get() ? "true" : "false";
+            return;
+        }
         const auto* given = node.as_string();
         if (!given) throw usage_error("{}{}: a text is wanted, in quotation marks", place, quantity.path);
         bool allowed = quantity.words.empty();
@@ -87,7 +93,7 @@ std::size_t count_tables(const std::string& toml, const std::string& origin, con
 }
 
 void read_quantities(const std::string& toml, const std::string& origin, std::vector<Quantity>& quantities,
-                     const std::string& where) {
+                     const std::string& where, bool others_too) {
     const toml::table table = parse(toml, origin);
     const toml::table* wanted = where.empty() ? &table : table.at_path(where).as_table();
     if (!wanted) return;
@@ -104,7 +110,7 @@ void read_quantities(const std::string& toml, const std::string& origin, std::ve
             assign(quantity, *item.node, place);
             assigned = true;
         }
-        if (!assigned) {
+        if (!assigned && !others_too) {
             const std::string near = nearest_name(item.path, known);
             throw usage_error("{}{} is not a key of this file{}", place, item.path,
                               near.empty() ? "" : "; did you mean " + near + "?");
@@ -117,6 +123,7 @@ void read_quantities(const std::string& toml, const std::string& origin, std::ve
 }
 
 std::string read_text_file(const std::string& path) {
+    if (std::filesystem::is_directory(path)) throw usage_error("{} is a folder; a file is wanted", path);
     std::ifstream file(path);
     if (!file) throw usage_error("{} cannot be read: {}", path, system_error_text());
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

@@ -19,9 +19,10 @@ struct Quantity {
 
 // Reads the TOML text into the quantities. Unknown and missing keys, wrong types and numbers out of range are usage
 // errors that name `origin` (the file), the line and what is wanted.
-// `where`: the table that has them, "" for the whole text; a text without that table gives nothing.
+// `where`: the table that has them, "" for the whole text; a text without that table gives nothing. `others_too`:
+// unknown keys are skipped.
 void read_quantities(const std::string& toml, const std::string& origin, std::vector<Quantity>& quantities,
-                     const std::string& where = "");
+                     const std::string& where = "", bool others_too = false);
 // Tables of the list `where` ("plan.models": [[plan.models]]); they are "plan.models[0]" and so on.
 std::size_t count_tables(const std::string& toml, const std::string& origin, const std::string& where);
 

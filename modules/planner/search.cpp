@@ -7,15 +7,19 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "planner/run_layout.hpp"
+#include "planner/memory_model.hpp"
 
 namespace lockstep::planner {
 namespace {
 
 std::vector<std::int64_t> divisors(std::int64_t number) {
     std::vector<std::int64_t> list;
-    for (std::int64_t divisor = 1; divisor <= number; ++divisor)
-        if (number % divisor == 0) list.push_back(divisor);
+    for (std::int64_t divisor = 1; divisor * divisor <= number; ++divisor)
+        if (number % divisor == 0) {
+            list.push_back(divisor);
+            if (divisor * divisor != number) list.push_back(number / divisor);
+        }
+    std::sort(list.begin(), list.end());
     return list;
 }
 
@@ -84,8 +88,8 @@ class Search {
 
     void count(std::int64_t devices) {
         const std::int64_t before = result_.examined;
-        problem_.clear();
         const auto per_node = static_cast<std::int64_t>(hardware_.device.per_node);
+        problem_ = fmt::format("no tensor x context x pipeline of the values that may be taken divides {}", devices);
         for (const std::int64_t tensor : divisors(devices)) {
             if (!allowed(choices_.tensor, tensor) || (choices_.tensor.empty() && tensor > per_node)) continue;
             for (const std::int64_t context : divisors(devices / tensor)) {
@@ -101,23 +105,35 @@ class Search {
     }
     // Memory is looked at from the best on, until there are enough that fit.
     SearchResult take(Order order) {
-        const auto cost = [order](const Candidate& candidate) {
-            if (order == Order::tokens) return -candidate.tokens_per_second;
-            return candidate.price.time.total() *
-                   (order == Order::gpu_hours ? static_cast<double>(candidate.devices) : 1);
+        const auto better = [order](const Candidate& a, const Candidate& b) {
+            if (order == Order::tokens) return a.tokens_per_second > b.tokens_per_second;
+            const auto cost = [order](const Candidate& candidate) {
+                return candidate.price.time.total() *
+                       (order == Order::gpu_hours ? static_cast<double>(candidate.devices) : 1);
+            };
+            return cost(a) < cost(b);
         };
-        std::stable_sort(timed_.begin(), timed_.end(),
-                         [&](const Candidate& a, const Candidate& b) { return cost(a) < cost(b); });
+        std::stable_sort(timed_.begin(), timed_.end(), better);
         std::map<std::int64_t, std::size_t> fitting, planned;  // of each count
+        std::vector<Candidate> left;
         for (Candidate& candidate : timed_) {
-            if (fitting[candidate.devices] == most_fitting || planned[candidate.devices] == most_planned) continue;
+            if (fitting[candidate.devices] == most_fitting) continue;
+            // The plan of our own program takes longer than the described one: some are looked at.
+            if (job_.own_program() && (far_too_large(candidate) || planned[candidate.devices] == most_planned)) {
+                left.push_back(std::move(candidate));
+                continue;
+            }
             ++planned[candidate.devices];
-            price_memory(candidate.price, hardware_, job_, candidate.layout, limits_.memory);
-            candidate.why_not = candidate.price.why_not;
-            if (candidate.why_not.empty()) candidate.why_not = why_beyond_limits(candidate);
-            if (candidate.why_not.empty()) ++fitting[candidate.devices];
-            (candidate.why_not.empty() ? result_.fitting : result_.excluded).push_back(std::move(candidate));
+            if (decide(candidate)) ++fitting[candidate.devices];
         }
+        // Where none of the fastest fits, the leanest may.
+        std::stable_sort(left.begin(), left.end(),
+                         [](const Candidate& a, const Candidate& b) { return a.price.memory < b.price.memory; });
+        std::map<std::int64_t, std::size_t> lean;
+        for (Candidate& candidate : left)
+            if (fitting[candidate.devices] == 0 && lean[candidate.devices]++ < most_lean) decide(candidate);
+        std::stable_sort(result_.fitting.begin(), result_.fitting.end(), better);
+        std::stable_sort(result_.excluded.begin(), result_.excluded.end(), better);
         return std::move(result_);
     }
 
@@ -138,6 +154,7 @@ class Search {
             return;
         }
         const std::int64_t share = global / layout.data;
+        problem_ = fmt::format("no micro-batch of the values that may be taken divides {} sequences a replica", share);
         for (std::int64_t micro = 1; micro <= share; micro *= 2) {
             const bool wanted = choices_.micro.empty() ? micro <= 64 : allowed(choices_.micro, micro);
             if (wanted && share % micro == 0) with_micro(devices, layout, micro);
@@ -153,8 +170,15 @@ class Search {
         if (interleaves.empty()) interleaves = {1, 2, 4};
         for (const std::int64_t interleave : interleaves) {
             layout.interleave = interleave;
-            if (interleave < 1 || (interleave > 1 && (layout.pipeline == 1 || count % layout.pipeline != 0))) continue;
-            if (!why_not_divided(job_, layout).empty()) continue;
+            if (interleave < 1 || (interleave > 1 && (layout.pipeline == 1 || count % layout.pipeline != 0))) {
+                problem_ = fmt::format("interleave = {} wants a pipeline whose stages divide the {} micro-batches",
+                                       interleave, count);
+                continue;
+            }
+            if (const std::string why = why_not_divided(job_, layout); !why.empty()) {
+                problem_ = why;
+                continue;
+            }
             for (const std::int64_t zero : choices_.zero) {
                 layout.zero = zero;
                 if (zero > 0 && layout.data * layout.context == 1 && choices_.zero.size() > 1) continue;
@@ -187,6 +211,24 @@ class Search {
         timed_.push_back(std::move(candidate));
     }
 
+    // By the described model, which is not far off.
+    bool far_too_large(Candidate& candidate) const {
+        candidate.price.memory = memory_use(hardware_, job_, candidate.layout).total();
+        const double on_node = static_cast<double>(std::min(candidate.devices, ranks_per_node(hardware_, job_)));
+        const double all = hardware_.memory_bytes() / (hardware_.device.kind == "gpu" ? 1 : on_node);
+        return candidate.price.memory > 2 * (limits_.memory > 0 ? std::min(limits_.memory, all) : all);
+    }
+
+    bool decide(Candidate& candidate) {
+        candidate.price.memory = 0;
+        price_memory(candidate.price, hardware_, job_, candidate.layout, limits_.memory);
+        candidate.why_not = candidate.price.why_not;
+        if (candidate.why_not.empty()) candidate.why_not = why_beyond_limits(candidate);
+        const bool good = candidate.why_not.empty();
+        (good ? result_.fitting : result_.excluded).push_back(std::move(candidate));
+        return good;
+    }
+
     std::string why_beyond_limits(const Candidate& candidate) const {
         if (limits_.seconds > 0 && candidate.job_seconds > limits_.seconds)
             return fmt::format("{} are more than the {} given", human_seconds(candidate.job_seconds),
@@ -197,7 +239,7 @@ class Search {
         return "";
     }
 
-    static constexpr std::size_t most_fitting = 100, most_planned = 1000;  // of a count of devices
+    static constexpr std::size_t most_fitting = 100, most_planned = 500, most_lean = 100;  // of a count of devices
     const Hardware& hardware_;
     const Job& job_;
     const Choices& choices_;

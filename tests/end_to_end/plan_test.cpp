@@ -83,11 +83,11 @@ BOOST_AUTO_TEST_CASE(what_cannot_work_names_the_number) {
     BOOST_TEST(large.exit_code == 2, large);
     const Result none = run("plan " + examples + "plan-frozen-adapters.toml --gpus 1 --memory-limit 20", place.path());
     check_exit(none, 2);
-    BOOST_TEST(contains(none.out, "GiB needed of 20.0"), none);
-    BOOST_TEST(contains(none.out, "the parameters"), none);
+    BOOST_TEST(contains(none.error, "GiB needed of 20.0"), none);
+    BOOST_TEST(contains(none.error, "the parameters"), none);
     const Result short_time = run("plan " + examples + "plan-frozen-adapters.toml --gpus 1 --within 1m", place.path());
     check_exit(short_time, 2);
-    BOOST_TEST(contains(short_time.out, "are more than the"), short_time);
+    BOOST_TEST(contains(short_time.error, "are more than the"), short_time);
     for (const auto& [arguments, sentence] :
          std::vector<std::pair<std::string, std::string>>{{"--gpus 2", "on which machine?"},
                                                           {"--gpus 2 --hardware h1000", "h100-80-8x400g"},
@@ -105,6 +105,30 @@ BOOST_AUTO_TEST_CASE(what_cannot_work_names_the_number) {
         check_exit(result, 2);
         BOOST_TEST(contains(result.error, sentence), result);
     }
+}
+
+BOOST_AUTO_TEST_CASE(the_command_line_comes_before_the_file) {
+    const Workplace place;
+    const Json plan = planned(place, examples + "plan-176b-a100.toml --gpus 192 --by tokens");
+    BOOST_TEST(plan["recommended"]["devices"] == 192);
+    BOOST_TEST(!plan.contains("counts"));
+    const Result other = run("plan " + examples + "plan-frozen-adapters.toml --program lockstep", place.path());
+    check_exit(other, 2);
+    BOOST_TEST(contains(other.error, "several models in one job"), other);
+}
+
+// Lean layouts are found where none of the fastest fits.
+BOOST_AUTO_TEST_CASE(a_small_memory_has_a_layout) {
+    const Workplace place;
+    const std::string common =
+        "--hardware h100-80-8x400g --nodes 4 --set run.name=x --set data.train=x --set "
+        "schedule.peak_lr=1e-3 --set schedule.steps=10 --set precision.compute=bf16 --set "
+        "model.preset=llama-3.1-8b --set batch.global=512 --set batch.length=4096 ";
+    const Json all = planned(place, common + "--memory-limit 9");
+    const Json lean = planned(place, common + "--memory-limit 9 --tensor 8 --pipeline 4 --recompute full --micro 1");
+    BOOST_TEST(lean["layouts"].size() > 0U);
+    BOOST_TEST(all["layouts"].size() > 0U);
+    BOOST_TEST(all["recommended"]["memory_gib"].get<double>() <= 9);
 }
 
 BOOST_AUTO_TEST_CASE(a_table_is_fitted_and_judged) {
