@@ -9,6 +9,7 @@
 
 #include "base/csv_table.hpp"
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "planner/time_model.hpp"
 
 namespace lockstep::planner {
@@ -105,7 +106,8 @@ MeasuredRow measured_row(const CsvTable& table, const CsvRow& line, const Row& r
     layout.recompute = row.word("recompute", {"full", "selective", "none"});
     const std::int64_t ranks = row.count("gpus", layout.ranks());
     if (layout.ranks() != ranks)
-        throw usage_error("{}:{}: dp x tp x pp = {} is not gpus = {}", table.path, line.line, layout.ranks(), ranks);
+        log::warning("{}:{}: dp x tp x pp = {} is not gpus = {}; the product is taken", table.path, line.line,
+                     layout.ranks(), ranks);
     if (layout.pipeline > model.layers)
         throw usage_error("{}:{}: pp = {} is more than layers = {}", table.path, line.line, layout.pipeline,
                           model.layers);

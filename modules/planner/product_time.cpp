@@ -36,10 +36,6 @@ bool is_aligned(const std::string& precision, std::int64_t inner) {
     return inner % (precision == "fp32" ? 4 : 8) == 0;
 }
 
-double product_fill(const Hardware& hardware, const Product& product) {
-    return product.rows * product.columns * product.batch / computed_elements(hardware.device.units, product);
-}
-
 double product_seconds(const Hardware& hardware, const std::string& precision, const Product& product) {
     const double wanted = 2 * product.rows * product.columns * product.batch * product.depth;
     if (wanted <= 0) return 0;

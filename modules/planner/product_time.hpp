@@ -19,8 +19,6 @@ struct Product {
     std::int64_t inner = 0;  // 0: aligned
 };
 double product_seconds(const Hardware& hardware, const std::string& precision, const Product& product);
-// Share of the computed tiles that is wanted: 1 where all waves and tiles are full.
-double product_fill(const Hardware& hardware, const Product& product);
 bool is_aligned(const std::string& precision, std::int64_t inner);
 
 }  // namespace lockstep::planner
