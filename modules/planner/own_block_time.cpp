@@ -27,7 +27,7 @@ class Block {
           inner_(heads_ * head_width_),
           wide_(static_cast<double>(plan.model.mlp_width) / ranks_) {}
 
-    PassTime time() {
+    OwnPassTime time() {
         if (model_.is_ttt() && model_.ttt.pre_conv) pre_convolution();
         norms();
         if (model_.is_ttt())
@@ -205,12 +205,12 @@ class Block {
     const MessagePrices& messages_;
     double ranks_, rows_, stream_, width_, element_, head_width_, heads_, inner_, wide_;
     double narrow_ = 0, last_sum_ = 0;
-    PassTime time_;
+    OwnPassTime time_;
 };
 
 }  // namespace
 
-PassTime block_time(const PassPlan& plan, const OwnPrices& prices, const MessagePrices& messages) {
+OwnPassTime block_time(const PassPlan& plan, const OwnPrices& prices, const MessagePrices& messages) {
     return Block(plan, prices, messages).time();
 }
 

@@ -8,7 +8,7 @@
 
 namespace lockstep::planner {
 
-struct PassTime {
+struct OwnPassTime {
     double forward = 0, recomputation = 0, backward = 0;  // computing
     double tensor_forward = 0, tensor_backward = 0;       // waiting for the tensor group; the second with what
                                                           // is made again
@@ -25,7 +25,7 @@ struct PassPlan {
     bool full = false, selective = false;  // recomputation
 };
 
-PassTime block_time(const PassPlan& plan, const OwnPrices& prices, const MessagePrices& messages);
+OwnPassTime block_time(const PassPlan& plan, const OwnPrices& prices, const MessagePrices& messages);
 
 struct HeadTime {
     double forward = 0, loss = 0, tensor = 0;  // the final norm; logits, loss and both gradients, in pieces

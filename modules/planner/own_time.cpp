@@ -252,7 +252,7 @@ class OwnStep {
     MessagePrices messages_;
     PassPlan plan_;
     std::int64_t micro_ = 1, micro_batches_ = 1;
-    PassTime block_;
+    OwnPassTime block_;
     HeadTime head_;
     EmbeddingTime embedding_;
     double loading_ = 0, block_parameters_ = 0, table_ = 0;
