@@ -66,6 +66,9 @@ std::vector<TrainingCase> all_cases() {
             {"gpt2-124m", 8, 256, 2, precision, 4, with(middle, {"parallel.tensor=2", "parallel.pipeline=2"})});
         cases.push_back({"gpt2-124m", 8, 256, 2, precision, 4, with(middle, tensor)});
     }
+    // Below block 3 nothing is trained, and above it no weights of the MLPs.
+    const std::string frozen = "model.frozen=[\"embedding/*\",\"position/*\",\"blocks/[0-2]/*\",\"*/mlp/*\"]";
+    cases.push_back({"gpt2-124m", 8, 256, 4, "fp32", 1, with(middle, {frozen})});
     cases.push_back({"gpt2-124m", 4, 256, 4, "bf16", 1, {"parallel.recompute=full"}});
     cases.push_back({"gpt2-124m", 16, 256, 4, "bf16", 1});
     return cases;

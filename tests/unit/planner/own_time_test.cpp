@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "base/error.hpp"
+#include "model/frozen.hpp"
 #include "model/parameter_description.hpp"
 #include "planner/own_block_time.hpp"
 #include "planner/own_time.hpp"
@@ -140,6 +141,44 @@ BOOST_AUTO_TEST_CASE(recomputation_repeats_all_products_of_a_block_but_the_last)
     BOOST_TEST(step_of(description, {}, one_millisecond_a_product()).recomputation == 0);
 }
 
+BOOST_AUTO_TEST_CASE(frozen_parameters_cost_what_the_trainer_does_for_them) {
+    auto description = small();
+    description.model.tied_head = false;
+    // Block 0 has no backward pass. Of block 1 the MLP's two weights are trained: both of their gradients, and that of
+    // what lies between them. Block 2 lacks one of its twelve; the head passes its gradient on.
+    description.model.frozen = {"embedding/*",         "blocks/0/*",        "blocks/1/mixer*",
+                                "blocks/1/mlp_norm/*", "blocks/2/mlp/up/*", "head/*"};
+    Hardware hardware = one_millisecond_a_product();
+    const StepTime time = step_of(description, {}, hardware);
+    BOOST_TEST(time.forward == 8 * 4 * products_a_block * millisecond / 2, near);
+    BOOST_TEST(time.backward == 8 * (3 + 11 + 12) * millisecond / 2, near);
+    BOOST_TEST(time.loss == 8 * 2 * millisecond / 2, near);
+    description.parallel.recompute = "full";
+    BOOST_TEST(step_of(description, {}, hardware).recomputation == 8 * 3 * (products_a_block - 1) * millisecond / 2,
+               near);
+
+    // Nothing but trained parameters is reduced, updated, and has moments in a checkpoint.
+    const auto all = static_cast<double>(model::parameter_count(description.model));
+    const auto trained = static_cast<double>(model::trained_parameter_count(description.model));
+    BOOST_TEST(trained < all / 2);
+    hardware.rates.messages.bucket_gb_per_second = 1;
+    BOOST_TEST(step_of(description, {1, 1, 2, 1}, hardware).data == 4 * trained / 1e9, near);
+    hardware.rates.fill_gb_per_second = hardware.rates.norm_gb_per_second = hardware.rates.fp32.memory.adamw = 1;
+    BOOST_TEST(step_of(description, {1, 1, 2, 1}, hardware).optimizer == (4 + 4 + 28) * trained / 1e9, near);
+    hardware.rates.checkpoint_gb_per_second = 2;
+    BOOST_TEST(own_checkpoint_seconds(description, 1, hardware) == 4 * (all + 2 * trained) / 2e9, near);
+}
+
+BOOST_AUTO_TEST_CASE(a_frozen_tied_table_is_not_added_up_over_its_stages) {
+    auto description = small();
+    description.model.tied_head = true;
+    Hardware hardware = one_millisecond_a_product();
+    hardware.rates.messages.bucket_gb_per_second = 1;
+    BOOST_TEST(step_of(description, {1, 1, 1, 2}, hardware).data == 4 * 512 * 64 / 1e9, near);
+    description.model.frozen = {"embedding/*"};
+    BOOST_TEST(step_of(description, {1, 1, 1, 2}, hardware).data == 0);
+}
+
 BOOST_AUTO_TEST_CASE(the_head_goes_in_pieces_of_rows) {
     auto description = small();
     description.model.vocabulary = 50257;
@@ -234,6 +273,15 @@ BOOST_AUTO_TEST_CASE(messages_of_a_pipeline_lengthen_its_ramp) {
     work.backward = {{2}, {2}};
     work.message = 0.25;
     BOOST_TEST(pipeline_seconds(work) == 6.5, near);
+}
+
+BOOST_AUTO_TEST_CASE(a_stage_without_a_backward_pass_waits_for_no_gradients) {
+    PipelineWork work;
+    work.micro_batches = 4;
+    work.forward = {{1}, {1}};
+    work.backward = {{0}, {2}};
+    work.message = 5;
+    BOOST_TEST(pipeline_seconds(work) == 1 + 5 + 4 * 3.0, near);
 }
 
 BOOST_AUTO_TEST_CASE(idle_time_of_a_step_is_what_the_stages_wait) {
