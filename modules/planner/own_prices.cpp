@@ -72,8 +72,9 @@ double OwnPrices::moved(double bytes, double gb_per_second) const {
 }
 
 MessagePrices::MessagePrices(const Hardware& hardware, const CoreShare& share, std::int64_t ranks_per_node,
-                             double element)
+                             std::int64_t all_ranks, double element)
     : hardware_(hardware),
+      one_node_(all_ranks <= ranks_per_node),
       turns_(hardware.device.kind == "gpu" ? 1 : share.turns),
       ranks_per_node_(static_cast<double>(ranks_per_node)),
       activations_(element < 4 ? hardware.rates.bf16.all_reduce_gb_per_second
@@ -87,15 +88,23 @@ double MessagePrices::send(double bytes, std::int64_t stride) const {
     return turns_ * (rates.latency_us * 1e-6 + bytes / (rate * 1e9));
 }
 
-// Each rank sends and receives `passes` (R - 1) / R of the bytes. Beyond a node all ranks of the node share its cards,
-// and the ranks of the group within it tell each other first.
+// How many of a group's ranks a node has, where every node has as many; 1 where groups do not fill nodes so.
+double MessagePrices::ranks_of_node(std::int64_t ranks, std::int64_t stride) const {
+    if (one_node_) return static_cast<double>(ranks);
+    const auto node = static_cast<std::int64_t>(ranks_per_node_), span = ranks * stride;
+    if (span <= node) return node % span == 0 ? static_cast<double>(ranks) : 1;
+    return node % stride == 0 && span % node == 0 ? static_cast<double>(node / stride) : 1;
+}
+
+// Each rank sends and receives `passes` (R - 1) / R of the bytes. Beyond a node the groups of the node share its cards,
+// and the ranks of a group within it tell each other first; groups that do not fill nodes go by the cards only, and
+// `stride` of them cross each of a node's two borders.
 double MessagePrices::collective(double bytes, double passes, double gb_per_second, std::int64_t ranks,
                                  std::int64_t stride) const {
     if (ranks <= 1) return 0;
     const auto of = [](double count) { return (count - 1) / count; };
     const auto all = static_cast<double>(ranks);
-    const double of_node = std::max(1.0, std::min(all, ranks_per_node_ / static_cast<double>(stride)));
-    const double nodes = std::max(1.0, all / of_node);
+    const double of_node = ranks_of_node(ranks, stride), nodes = all / of_node;
     double seconds = 0;
     if (of_node > 1) {
         const double rate = gb_per_second > 0 ? gb_per_second : hardware_.node_link.gb_per_second;
@@ -103,7 +112,9 @@ double MessagePrices::collective(double bytes, double passes, double gb_per_seco
                              passes * of(of_node) * hardware_.rates.messages.all_reduce_us * 1e-6);
     }
     if (nodes > 1) {
-        const double sharing = ranks_per_node_ / of_node;  // groups that use the node's cards at once
+        // Groups that use the node's cards at once.
+        const double sharing =
+            of_node > 1 ? ranks_per_node_ / of_node : std::min(ranks_per_node_, 2 * static_cast<double>(stride));
         seconds += passes * of(nodes) * bytes * sharing / hardware_.network_bytes_per_second() +
                    passes * std::log2(nodes) * hardware_.network.latency_us * 1e-6;
     }

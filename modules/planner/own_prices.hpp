@@ -40,11 +40,12 @@ class OwnPrices {
     double element_, operation_, speed_, bandwidth_;
 };
 
-// Messages between ranks. `ranks` of a group that begins at a multiple of it, `stride` apart; a group that leaves its
-// node goes by the network.
+// Messages between ranks. Groups of `ranks`, `stride` apart, lie behind each other over the nodes: inside a node where
+// whole groups fill it, partly where each node has equally many ranks of each, else on the network.
 class MessagePrices {
   public:
-    MessagePrices(const Hardware& hardware, const CoreShare& share, std::int64_t ranks_per_node, double element);
+    MessagePrices(const Hardware& hardware, const CoreShare& share, std::int64_t ranks_per_node, std::int64_t all_ranks,
+                  double element);
     double send(double bytes, std::int64_t stride) const;
     double all_reduce(double bytes, std::int64_t ranks, std::int64_t stride) const;     // of activations
     double reduce_bucket(double bytes, std::int64_t ranks, std::int64_t stride) const;  // of gradients
@@ -54,7 +55,9 @@ class MessagePrices {
 
   private:
     double collective(double bytes, double passes, double gb_per_second, std::int64_t ranks, std::int64_t stride) const;
+    double ranks_of_node(std::int64_t ranks, std::int64_t stride) const;
     const Hardware& hardware_;
+    bool one_node_;
     double turns_, ranks_per_node_, activations_;
 };
 

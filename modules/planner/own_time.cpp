@@ -46,7 +46,7 @@ class OwnStep {
           ranks_per_node_(std::min<std::int64_t>(ranks_per_node, grid.ranks())),
           share_(share_cores(hardware, ranks_per_node_)),
           prices_(hardware, share_, bytes_of_type(description.precision.compute)),
-          messages_(hardware, share_, ranks_per_node_, prices_.element()),
+          messages_(hardware, share_, ranks_per_node_, grid.ranks(), prices_.element()),
           plan_{model_, grid} {
         const auto& parallel = description.parallel;
         const std::int64_t length = description.batch.length;

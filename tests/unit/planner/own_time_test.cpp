@@ -217,6 +217,27 @@ BOOST_AUTO_TEST_CASE(replicas_reduce_their_gradients_once_a_step) {
     BOOST_TEST(step_of(description, {1, 1, 2, 1}, hardware).data == halves, near);
 }
 
+BOOST_AUTO_TEST_CASE(groups_that_do_not_fill_nodes_go_by_the_network) {
+    Hardware hardware = one_millisecond_a_product();
+    hardware.rates.messages.bucket_gb_per_second = 1;
+    hardware.network.cards_per_node = 1;
+    hardware.network.gb_per_second = 4;
+    hardware.network.latency_us = 0;
+    const auto seconds = [&](std::int64_t ranks_per_node, std::int64_t all, std::int64_t ranks, std::int64_t stride) {
+        return MessagePrices(hardware, {}, ranks_per_node, all, 4).reduce_bucket(1e9, ranks, stride);
+    };
+    const double of_three = 2 * 2.0 / 3;
+    BOOST_TEST(seconds(6, 12, 3, 1) == of_three, near);
+    BOOST_TEST(seconds(6, 12, 3, 2) == of_three, near);
+    // Nodes of four have a whole group of three and a part of another; a node that has all ranks holds any group.
+    BOOST_TEST(seconds(4, 12, 3, 1) == of_three * 2 / 4, near);
+    BOOST_TEST(seconds(4, 4, 3, 1) == of_three, near);
+    // Eight ranks on two nodes of four: 2 · 3/4 within, 2 · 1/2 between. Three apart they lie unevenly on nodes of
+    // eight.
+    BOOST_TEST(seconds(4, 8, 8, 1) == 1.5 + 1.0 / 4, near);
+    BOOST_TEST(seconds(8, 24, 8, 3) == 2 * 7.0 / 8 * 6 / 4, near);
+}
+
 BOOST_AUTO_TEST_CASE(tensor_ranks_add_up_four_times_a_block) {
     auto description = small();
     Hardware hardware = one_millisecond_a_product();
