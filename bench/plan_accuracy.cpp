@@ -17,6 +17,7 @@
 #include "config/run_description.hpp"
 #include "planner/hardware.hpp"
 #include "planner/own_memory.hpp"
+#include "planner/own_prices.hpp"
 #include "planner/own_time.hpp"
 #include "planner/run_layout.hpp"
 #include "training_run.hpp"
@@ -100,15 +101,22 @@ planner::Hardware calibrated(const Options& options, const std::string& folder) 
     return planner::read_hardware(path);
 }
 
+// As the run computes on this machine.
+config::RunDescription description_of(const TrainingCase& training, const planner::Hardware& hardware) {
+    config::RunDescription description = config::read_run_description("", settings_of(training));
+    description.precision.compute = planner::precision_on(hardware, description.precision.compute);
+    return description;
+}
+
 planner::StepTime predicted(const TrainingCase& training, const planner::Hardware& hardware) {
-    const config::RunDescription description = config::read_run_description("", settings_of(training));
+    const config::RunDescription description = description_of(training, hardware);
     return planner::own_step_time(description, planner::choose_grid(description, training.ranks), training.ranks,
                                   hardware);
 }
 
 // The largest resident set of a rank before a checkpoint is begun, in bytes.
 double predicted_peak(const TrainingCase& training, const planner::Hardware& hardware) {
-    const config::RunDescription description = config::read_run_description("", settings_of(training));
+    const config::RunDescription description = description_of(training, hardware);
     const cluster::GridShape grid = planner::choose_grid(description, training.ranks);
     const int threads = std::max(1, static_cast<int>(hardware.device.per_node) / static_cast<int>(training.ranks));
     std::size_t most = 0;

@@ -180,6 +180,7 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
         calibration.say = [start](const std::string& what) { log::info("{:.1f} s: {}", seconds_now() - start, what); };
     planner::Rates rates = planner::calibrate(rank, calibration);
     rates.threads = devices.on_gpu() ? 1 : threads();
+    rates.bf16_is_fp32 = has_bf16 ? 0 : 1;
     measure_team(session, devices, rank, options.quick, rates);
     if (session.rank() != 0) return 0;
     if (!options.out.empty()) {

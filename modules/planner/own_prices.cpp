@@ -8,19 +8,17 @@
 namespace lockstep::planner {
 namespace {
 
-const PrecisionRates& rates_of(const Hardware& hardware, std::int64_t element) {
+const PrecisionRates& rates_of(const Hardware& hardware, const std::string& precision) {
     const Rates& rates = hardware.rates;
     if (!rates.measured())
         throw usage_error(
             "{} has no [rates]: they are measured on the machine itself, by mpirun -np RANKS lockstep bench "
             "--calibrate FILE",
             hardware.name);
-    // A CPU without instructions for bf16 computes in fp32 instead.
-    const bool narrow = element < 4 && (rates.bf16.measured() || hardware.device.kind == "gpu");
-    const PrecisionRates& found = narrow ? rates.bf16 : rates.fp32;
+    const PrecisionRates& found = precision == "fp32" ? rates.fp32 : rates.bf16;
     if (!found.measured())
         throw usage_error("{} has no rates of {}; calibrate it with --precision all", hardware.name,
-                          narrow ? "bf16" : "fp32");
+                          precision == "fp32" ? "fp32" : "bf16");
     return found;
 }
 
@@ -32,6 +30,16 @@ double team_efficiency(const Rates& rates, double threads) {
 
 }  // namespace
 
+std::string precision_on(const Hardware& hardware, const std::string& compute) {
+    if (hardware.device.kind == "gpu") return compute;
+    if (compute == "fp16")
+        throw usage_error(
+            "precision.compute = \"fp16\": {} is a machine of CPUs, which compute in fp32 or bf16; set it to one of "
+            "these, or plan for GPUs",
+            hardware.name);
+    return compute == "bf16" && hardware.rates.bf16_is_fp32 > 0 ? "fp32" : compute;
+}
+
 CoreShare share_cores(const Hardware& hardware, std::int64_t ranks_per_node) {
     const auto ranks = static_cast<double>(ranks_per_node);
     if (hardware.device.kind == "gpu") return {1, std::max(1.0, ranks / hardware.rates.cores)};
@@ -39,10 +47,9 @@ CoreShare share_cores(const Hardware& hardware, std::int64_t ranks_per_node) {
     return {std::max(1.0, std::floor(cores / ranks)), std::max(1.0, ranks / cores)};
 }
 
-OwnPrices::OwnPrices(const Hardware& hardware, const CoreShare& share, std::int64_t element)
-    : rates_(rates_of(hardware, element)), element_(static_cast<double>(element)) {
+OwnPrices::OwnPrices(const Hardware& hardware, const CoreShare& share, const std::string& compute)
+    : rates_(rates_of(hardware, precision_on(hardware, compute))), element_(&rates_ == &hardware.rates.fp32 ? 4 : 2) {
     const Rates& rates = hardware.rates;
-    if (&rates_ == &rates.fp32) element_ = 4;
     bandwidth_ = share.threads / std::max(1.0, rates.threads);
     speed_ = bandwidth_ * team_efficiency(rates, share.threads) / team_efficiency(rates, rates.threads);
     operation_ = (rates.operation_us + (share.threads > 1 ? rates.team_us : 0)) * 1e-6;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "cluster/process_grid.hpp"
 #include "planner/hardware.hpp"
@@ -16,10 +17,14 @@ struct CoreShare {
 };
 CoreShare share_cores(const Hardware& hardware, std::int64_t ranks_per_node);
 
+// What a run with precision.compute = `compute` computes in there, time and memory alike: on a CPU calibrated as having
+// no bf16, fp32 in its stead. Usage error: fp16 on a CPU.
+std::string precision_on(const Hardware& hardware, const std::string& compute);
+
 class OwnPrices {
   public:
-    // element: bytes of the compute type. Usage error where the hardware has no rates of the type.
-    OwnPrices(const Hardware& hardware, const CoreShare& share, std::int64_t element);
+    // Usage error: precision_on's, and where the hardware has no rates of the type.
+    OwnPrices(const Hardware& hardware, const CoreShare& share, const std::string& compute);
 
     // y [rows, out] = x [rows, in] weightᵀ, and the gradients of its input and its weight, at the rates of layers or of
     // the head. adds: the result is added to.

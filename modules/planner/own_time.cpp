@@ -15,10 +15,6 @@ namespace {
 // As the trainer chooses micro-batches.
 constexpr std::int64_t tokens_at_once_gpu = 32768, tokens_at_once_cpu = 8192, rounds_of_pipeline = 4;
 
-std::int64_t bytes_of_type(const std::string& compute) {
-    return compute == "fp32" ? 4 : 2;
-}
-
 struct Piece {  // of the model, on one stage
     OwnPassTime blocks;
     bool embedding = false, head = false;
@@ -45,7 +41,7 @@ class OwnStep {
           on_gpu_(hardware.device.kind == "gpu"),
           ranks_per_node_(std::min<std::int64_t>(ranks_per_node, grid.ranks())),
           share_(share_cores(hardware, ranks_per_node_)),
-          prices_(hardware, share_, bytes_of_type(description.precision.compute)),
+          prices_(hardware, share_, description.precision.compute),
           messages_(hardware, share_, ranks_per_node_, grid.ranks(), prices_.element()),
           plan_{model_, grid} {
         const auto& parallel = description.parallel;

@@ -1,5 +1,6 @@
 // The step time of our own program, composed of invented rates whose results can be computed by hand.
 #define BOOST_TEST_MODULE own_time
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 
 #include "base/error.hpp"
@@ -72,7 +73,8 @@ BOOST_AUTO_TEST_CASE(calibrated_hardware_reads_back_as_it_was) {
     double value = 0.1;
     std::vector<Quantity> rates;
     hardware.rates.add_quantities(rates);
-    for (const Quantity& quantity : rates) *std::get<double*>(quantity.value) = value += 1.0 / 3;
+    for (const Quantity& quantity : rates)
+        *std::get<double*>(quantity.value) = std::min(quantity.most, value += 1.0 / 3);
     BOOST_TEST(rates.size() > 60u);
 
     Hardware read;
@@ -94,10 +96,18 @@ BOOST_AUTO_TEST_CASE(hardware_without_rates_is_written_without_them_and_refused)
         };
     };
     BOOST_CHECK_EXCEPTION(step_of(small(), {}, hardware), Error, says("bench --calibrate"));
+    // A CPU of which only fp32 was measured neither, unless it has no bf16: then runs compute in fp32.
+    hardware = one_millisecond_a_product();
+    auto description = small();
+    description.precision.compute = "bf16";
+    BOOST_CHECK_EXCEPTION(step_of(description, {}, hardware), Error, says("has no rates of bf16"));
+    hardware.rates.bf16_is_fp32 = 1;
+    BOOST_TEST(step_of(description, {}, hardware).total() == step_of(small(), {}, hardware).total());
+    description.precision.compute = "fp16";
+    BOOST_CHECK_EXCEPTION(step_of(description, {}, hardware), Error, says("fp16"));
     // A GPU of which only fp32 was measured is not asked for bf16.
     hardware = one_millisecond_a_product();
     hardware.device.kind = "gpu";
-    auto description = small();
     description.precision.compute = "bf16";
     BOOST_CHECK_EXCEPTION(step_of(description, {}, hardware), Error, says("bf16"));
 }
