@@ -17,6 +17,7 @@
 #include "config/run_description.hpp"
 #include "planner/hardware.hpp"
 #include "planner/own_memory.hpp"
+#include "planner/own_prices.hpp"
 #include "planner/own_time.hpp"
 #include "planner/run_layout.hpp"
 #include "training_run.hpp"
@@ -66,6 +67,9 @@ std::vector<TrainingCase> all_cases() {
             {"gpt2-124m", 8, 256, 2, precision, 4, with(middle, {"parallel.tensor=2", "parallel.pipeline=2"})});
         cases.push_back({"gpt2-124m", 8, 256, 2, precision, 4, with(middle, tensor)});
     }
+    // Below block 3 nothing is trained, and above it no weights of the MLPs.
+    const std::string frozen = "model.frozen=[\"embedding/*\",\"position/*\",\"blocks/[0-2]/*\",\"*/mlp/*\"]";
+    cases.push_back({"gpt2-124m", 8, 256, 4, "fp32", 1, with(middle, {frozen})});
     cases.push_back({"gpt2-124m", 4, 256, 4, "bf16", 1, {"parallel.recompute=full"}});
     cases.push_back({"gpt2-124m", 16, 256, 4, "bf16", 1});
     return cases;
@@ -97,15 +101,22 @@ planner::Hardware calibrated(const Options& options, const std::string& folder) 
     return planner::read_hardware(path);
 }
 
+// As the run computes on this machine.
+config::RunDescription description_of(const TrainingCase& training, const planner::Hardware& hardware) {
+    config::RunDescription description = config::read_run_description("", settings_of(training));
+    description.precision.compute = planner::precision_on(hardware, description.precision.compute);
+    return description;
+}
+
 planner::StepTime predicted(const TrainingCase& training, const planner::Hardware& hardware) {
-    const config::RunDescription description = config::read_run_description("", settings_of(training));
+    const config::RunDescription description = description_of(training, hardware);
     return planner::own_step_time(description, planner::choose_grid(description, training.ranks), training.ranks,
                                   hardware);
 }
 
 // The largest resident set of a rank before a checkpoint is begun, in bytes.
 double predicted_peak(const TrainingCase& training, const planner::Hardware& hardware) {
-    const config::RunDescription description = config::read_run_description("", settings_of(training));
+    const config::RunDescription description = description_of(training, hardware);
     const cluster::GridShape grid = planner::choose_grid(description, training.ranks);
     const int threads = std::max(1, static_cast<int>(hardware.device.per_node) / static_cast<int>(training.ranks));
     std::size_t most = 0;

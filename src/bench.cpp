@@ -1,10 +1,11 @@
 // lockstep bench: what this machine's operations, links and disk give, as a table or as a file for lockstep plan.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
+#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <set>
@@ -14,6 +15,7 @@
 #include "base/log.hpp"
 #include "base/table.hpp"
 #include "base/version.hpp"
+#include "base/whole_file.hpp"
 #include "cluster/agree.hpp"
 #include "cluster/session.hpp"
 #include "command.hpp"
@@ -104,7 +106,9 @@ planner::Hardware hardware_of(const planner::Rates& rates, const train::Devices&
     device.per_node = rates.cores;
     if (devices.on_gpu()) {
         device.kind = "gpu";
+        // What is free beside the process, so that it takes nothing more.
         device.memory_gib = static_cast<double>(devices.free_memory()) / (1 << 30);
+        hardware.memory.fixed_gb = 0;
     } else {
         device.kind = "cpu";
         device.units = 1;
@@ -142,11 +146,16 @@ void check(const Options& options) {
         throw usage_error("--precision {} is unknown; there are fp32, bf16 and all", options.precision);
 }
 
-void write_file(const std::string& path, const std::string& text) {
-    std::ofstream file(path);
-    file << text;
-    file.close();
-    if (!file) throw usage_error("{} cannot be written: {}", path, system_error_text());
+// Whether write_whole_file can succeed, without leaving anything. The folder is asked too: the file is renamed into it.
+void check_writable(const std::string& path) {
+    std::error_code none;
+    const auto status = std::filesystem::status(path, none);
+    if (std::filesystem::is_directory(status)) throw usage_error("{} cannot be written: it is a folder", path);
+    const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+    const bool new_one = !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
+    if ((std::filesystem::exists(status) && access(path.c_str(), W_OK) != 0) ||
+        (new_one && access(folder.c_str(), W_OK | X_OK) != 0))
+        throw usage_error("{} cannot be written: {}", path, system_error_text());
 }
 
 int measure(const Options& options, cluster::Session& session, TableFormat format) {
@@ -154,8 +163,7 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
     train::Devices devices = train::open_devices(options.device, session, true);
     // A file that cannot be written is known before a minute is spent.
     cluster::on_root(*control, [&] {
-        if (!options.out.empty() && !std::ofstream(options.out, std::ios::app))
-            throw usage_error("{} cannot be written: {}", options.out, system_error_text());
+        if (!options.out.empty()) check_writable(options.out);
     });
     std::vector<int> all(static_cast<std::size_t>(session.size()));
     std::iota(all.begin(), all.end(), 0);
@@ -180,10 +188,12 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
         calibration.say = [start](const std::string& what) { log::info("{:.1f} s: {}", seconds_now() - start, what); };
     planner::Rates rates = planner::calibrate(rank, calibration);
     rates.threads = devices.on_gpu() ? 1 : threads();
+    rates.bf16_is_fp32 = has_bf16 ? 0 : 1;
     measure_team(session, devices, rank, options.quick, rates);
     if (session.rank() != 0) return 0;
     if (!options.out.empty()) {
-        write_file(options.out, planner::to_toml(hardware_of(rates, devices, session)));
+        if (!write_whole_file(options.out, planner::to_toml(hardware_of(rates, devices, session))))
+            throw usage_error("{} cannot be written: {}", options.out, system_error_text());
         log::info("{} is written, after {:.1f} s", options.out, seconds_now() - start);
         return 0;
     }

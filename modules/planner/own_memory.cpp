@@ -78,6 +78,11 @@ std::size_t resident_of_mpi(const config::RunDescription& description, const clu
     return (replicas & (replicas - 1)) == 0 ? plan.gradients / 2 : plan.gradients / 4 * 3;
 }
 
+// There is one stage only.
+bool has_whole_model(const MemoryPlan& plan) {
+    return !plan.chunks.empty() && plan.chunks.front().embedding && plan.chunks.back().head;
+}
+
 }  // namespace
 
 MemoryPlan plan_memory(const config::RunDescription& description, const cluster::GridShape& grid,
@@ -178,7 +183,7 @@ std::string what_to_change(const MemoryPlan& plan, const config::RunDescription&
     if (passing > states) {
         if (plan.micro > 1) ways.push_back(fmt::format("a batch.micro below {}", plan.micro));
         if (description.parallel.recompute != "full") ways.push_back("parallel.recompute = \"full\"");
-        if (plan.under_way > 1) ways.push_back("fewer stages of parallel.pipeline");
+        if (plan.under_way > 1 && !has_whole_model(plan)) ways.push_back("fewer stages of parallel.pipeline");
         ways.push_back("a smaller batch.length");
         if (description.model.is_ttt()) ways.push_back("a larger parallel.context");
     } else {

@@ -36,8 +36,8 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
 // "blocks 0 to 11; parameters 710 MiB, …, together 3.1 GiB".
 std::string memory_text(const MemoryPlan& plan);
 
-// What a rank's process takes that its plan does not name; measured by a calibration. The defaults are those of Debian
-// 12 with MPICH on one node.
+// What a rank's process takes that its plan does not name, from the peaks of runs on Debian 12 with MPICH on one node.
+// No calibration measures it: of the program's share, a process before its first step has taken two thirds.
 struct ProcessOverhead {
     std::size_t program = std::size_t{46} << 20;     // program, libraries, MPI and its shared memory
     std::size_t checkpoint = std::size_t{14} << 20;  // more once a checkpoint was begun: HDF5, threads, tables

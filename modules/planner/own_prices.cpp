@@ -8,19 +8,17 @@
 namespace lockstep::planner {
 namespace {
 
-const PrecisionRates& rates_of(const Hardware& hardware, std::int64_t element) {
+const PrecisionRates& rates_of(const Hardware& hardware, const std::string& precision) {
     const Rates& rates = hardware.rates;
     if (!rates.measured())
         throw usage_error(
             "{} has no [rates]: they are measured on the machine itself, by mpirun -np RANKS lockstep bench "
             "--calibrate FILE",
             hardware.name);
-    // A CPU without instructions for bf16 computes in fp32 instead.
-    const bool narrow = element < 4 && (rates.bf16.measured() || hardware.device.kind == "gpu");
-    const PrecisionRates& found = narrow ? rates.bf16 : rates.fp32;
+    const PrecisionRates& found = precision == "fp32" ? rates.fp32 : rates.bf16;
     if (!found.measured())
         throw usage_error("{} has no rates of {}; calibrate it with --precision all", hardware.name,
-                          narrow ? "bf16" : "fp32");
+                          precision == "fp32" ? "fp32" : "bf16");
     return found;
 }
 
@@ -32,6 +30,16 @@ double team_efficiency(const Rates& rates, double threads) {
 
 }  // namespace
 
+std::string precision_on(const Hardware& hardware, const std::string& compute) {
+    if (hardware.device.kind == "gpu") return compute;
+    if (compute == "fp16")
+        throw usage_error(
+            "precision.compute = \"fp16\": {} is a machine of CPUs, which compute in fp32 or bf16; set it to one of "
+            "these, or plan for GPUs",
+            hardware.name);
+    return compute == "bf16" && hardware.rates.bf16_is_fp32 > 0 ? "fp32" : compute;
+}
+
 CoreShare share_cores(const Hardware& hardware, std::int64_t ranks_per_node) {
     const auto ranks = static_cast<double>(ranks_per_node);
     if (hardware.device.kind == "gpu") return {1, std::max(1.0, ranks / hardware.rates.cores)};
@@ -39,10 +47,9 @@ CoreShare share_cores(const Hardware& hardware, std::int64_t ranks_per_node) {
     return {std::max(1.0, std::floor(cores / ranks)), std::max(1.0, ranks / cores)};
 }
 
-OwnPrices::OwnPrices(const Hardware& hardware, const CoreShare& share, std::int64_t element)
-    : rates_(rates_of(hardware, element)), element_(static_cast<double>(element)) {
+OwnPrices::OwnPrices(const Hardware& hardware, const CoreShare& share, const std::string& compute)
+    : rates_(rates_of(hardware, precision_on(hardware, compute))), element_(&rates_ == &hardware.rates.fp32 ? 4 : 2) {
     const Rates& rates = hardware.rates;
-    if (&rates_ == &rates.fp32) element_ = 4;
     bandwidth_ = share.threads / std::max(1.0, rates.threads);
     speed_ = bandwidth_ * team_efficiency(rates, share.threads) / team_efficiency(rates, rates.threads);
     operation_ = (rates.operation_us + (share.threads > 1 ? rates.team_us : 0)) * 1e-6;
@@ -72,8 +79,9 @@ double OwnPrices::moved(double bytes, double gb_per_second) const {
 }
 
 MessagePrices::MessagePrices(const Hardware& hardware, const CoreShare& share, std::int64_t ranks_per_node,
-                             double element)
+                             std::int64_t all_ranks, double element)
     : hardware_(hardware),
+      one_node_(all_ranks <= ranks_per_node),
       turns_(hardware.device.kind == "gpu" ? 1 : share.turns),
       ranks_per_node_(static_cast<double>(ranks_per_node)),
       activations_(element < 4 ? hardware.rates.bf16.all_reduce_gb_per_second
@@ -87,15 +95,23 @@ double MessagePrices::send(double bytes, std::int64_t stride) const {
     return turns_ * (rates.latency_us * 1e-6 + bytes / (rate * 1e9));
 }
 
-// Each rank sends and receives `passes` (R - 1) / R of the bytes. Beyond a node all ranks of the node share its cards,
-// and the ranks of the group within it tell each other first.
+// How many of a group's ranks a node has, where every node has as many; 1 where groups do not fill nodes so.
+double MessagePrices::ranks_of_node(std::int64_t ranks, std::int64_t stride) const {
+    if (one_node_) return static_cast<double>(ranks);
+    const auto node = static_cast<std::int64_t>(ranks_per_node_), span = ranks * stride;
+    if (span <= node) return node % span == 0 ? static_cast<double>(ranks) : 1;
+    return node % stride == 0 && span % node == 0 ? static_cast<double>(node / stride) : 1;
+}
+
+// Each rank sends and receives `passes` (R - 1) / R of the bytes. Beyond a node the groups of the node share its cards,
+// and the ranks of a group within it tell each other first; groups that do not fill nodes go by the cards only, and
+// `stride` of them cross each of a node's two borders.
 double MessagePrices::collective(double bytes, double passes, double gb_per_second, std::int64_t ranks,
                                  std::int64_t stride) const {
     if (ranks <= 1) return 0;
     const auto of = [](double count) { return (count - 1) / count; };
     const auto all = static_cast<double>(ranks);
-    const double of_node = std::max(1.0, std::min(all, ranks_per_node_ / static_cast<double>(stride)));
-    const double nodes = std::max(1.0, all / of_node);
+    const double of_node = ranks_of_node(ranks, stride), nodes = all / of_node;
     double seconds = 0;
     if (of_node > 1) {
         const double rate = gb_per_second > 0 ? gb_per_second : hardware_.node_link.gb_per_second;
@@ -103,7 +119,9 @@ double MessagePrices::collective(double bytes, double passes, double gb_per_seco
                              passes * of(of_node) * hardware_.rates.messages.all_reduce_us * 1e-6);
     }
     if (nodes > 1) {
-        const double sharing = ranks_per_node_ / of_node;  // groups that use the node's cards at once
+        // Groups that use the node's cards at once.
+        const double sharing =
+            of_node > 1 ? ranks_per_node_ / of_node : std::min(ranks_per_node_, 2 * static_cast<double>(stride));
         seconds += passes * of(nodes) * bytes * sharing / hardware_.network_bytes_per_second() +
                    passes * std::log2(nodes) * hardware_.network.latency_us * 1e-6;
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "cluster/process_grid.hpp"
 #include "planner/hardware.hpp"
@@ -16,10 +17,14 @@ struct CoreShare {
 };
 CoreShare share_cores(const Hardware& hardware, std::int64_t ranks_per_node);
 
+// What a run with precision.compute = `compute` computes in there, time and memory alike: on a CPU calibrated as having
+// no bf16, fp32 in its stead. Usage error: fp16 on a CPU.
+std::string precision_on(const Hardware& hardware, const std::string& compute);
+
 class OwnPrices {
   public:
-    // element: bytes of the compute type. Usage error where the hardware has no rates of the type.
-    OwnPrices(const Hardware& hardware, const CoreShare& share, std::int64_t element);
+    // Usage error: precision_on's, and where the hardware has no rates of the type.
+    OwnPrices(const Hardware& hardware, const CoreShare& share, const std::string& compute);
 
     // y [rows, out] = x [rows, in] weightᵀ, and the gradients of its input and its weight, at the rates of layers or of
     // the head. adds: the result is added to.
@@ -40,11 +45,12 @@ class OwnPrices {
     double element_, operation_, speed_, bandwidth_;
 };
 
-// Messages between ranks. `ranks` of a group that begins at a multiple of it, `stride` apart; a group that leaves its
-// node goes by the network.
+// Messages between ranks. Groups of `ranks`, `stride` apart, lie behind each other over the nodes: inside a node where
+// whole groups fill it, partly where each node has equally many ranks of each, else on the network.
 class MessagePrices {
   public:
-    MessagePrices(const Hardware& hardware, const CoreShare& share, std::int64_t ranks_per_node, double element);
+    MessagePrices(const Hardware& hardware, const CoreShare& share, std::int64_t ranks_per_node, std::int64_t all_ranks,
+                  double element);
     double send(double bytes, std::int64_t stride) const;
     double all_reduce(double bytes, std::int64_t ranks, std::int64_t stride) const;     // of activations
     double reduce_bucket(double bytes, std::int64_t ranks, std::int64_t stride) const;  // of gradients
@@ -54,7 +60,9 @@ class MessagePrices {
 
   private:
     double collective(double bytes, double passes, double gb_per_second, std::int64_t ranks, std::int64_t stride) const;
+    double ranks_of_node(std::int64_t ranks, std::int64_t stride) const;
     const Hardware& hardware_;
+    bool one_node_;
     double turns_, ranks_per_node_, activations_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/frozen.hpp"
 #include "planner/batch_plan.hpp"
 #include "planner/own_block_time.hpp"
 #include "planner/pipeline_time.hpp"
@@ -14,14 +15,20 @@ namespace {
 // As the trainer chooses micro-batches.
 constexpr std::int64_t tokens_at_once_gpu = 32768, tokens_at_once_cpu = 8192, rounds_of_pipeline = 4;
 
-std::int64_t bytes_of_type(const std::string& compute) {
-    return compute == "fp32" ? 4 : 2;
-}
-
 struct Piece {  // of the model, on one stage
-    double blocks = 0;
+    OwnPassTime blocks;
     bool embedding = false, head = false;
 };
+
+void add(OwnPassTime& sum, const OwnPassTime& one) {
+    sum.forward += one.forward;
+    sum.recomputation += one.recomputation;
+    sum.backward += one.backward;
+    sum.tensor_forward += one.tensor_forward;
+    sum.tensor_backward += one.tensor_backward;
+    sum.context_forward += one.context_forward;
+    sum.context_backward += one.context_backward;
+}
 
 class OwnStep {
   public:
@@ -34,8 +41,8 @@ class OwnStep {
           on_gpu_(hardware.device.kind == "gpu"),
           ranks_per_node_(std::min<std::int64_t>(ranks_per_node, grid.ranks())),
           share_(share_cores(hardware, ranks_per_node_)),
-          prices_(hardware, share_, bytes_of_type(description.precision.compute)),
-          messages_(hardware, share_, ranks_per_node_, prices_.element()),
+          prices_(hardware, share_, description.precision.compute),
+          messages_(hardware, share_, ranks_per_node_, grid.ranks(), prices_.element()),
           plan_{model_, grid} {
         const auto& parallel = description.parallel;
         const std::int64_t length = description.batch.length;
@@ -49,12 +56,9 @@ class OwnStep {
         plan_.divides_rows = parallel.sequence && grid.tensor > 1;
         plan_.full = parallel.recompute == "full";
         plan_.selective = parallel.recompute == "selective";
-        block_ = block_time(plan_, prices_, messages_);
-        head_ = head_time(plan_, prices_, messages_, on_gpu_);
-        embedding_ = embedding_time(plan_, prices_, messages_);
+        walk_up();
         loading_ = plan_.rows / std::max(1e-3, hardware.rates.loading_mtokens_per_second) * 1e-6;
         cut();
-        count_parameters();
     }
 
     StepTime time() {
@@ -84,56 +88,80 @@ class OwnStep {
     // While one stage computes the others of its column wait, and leave it their part of the cores.
     double turns_of_one_stage() const { return std::max(1.0, share_.turns / grid_.pipeline); }
 
+    // Trained parameters of a piece of the model on one rank of a tensor group: names with `prefix` removed.
+    BlockTraining training_of(const model::StageRange& range, const std::string& prefix, bool below) const {
+        BlockTraining training;
+        training.below = below;
+        const model::Part part{0, grid_.tensor};
+        for (const auto& parameter : model::describe_parameters(model_, range)) {
+            if (!parameter.trained) continue;
+            training.trained.insert(parameter.name.substr(prefix.size()));
+            training.trained_parameters += static_cast<double>(element_count(model::slice_of(parameter, part).shape));
+        }
+        return training;
+    }
+
+    // From the embedding to the head: what is trained there, and what it costs. Without frozen parameters blocks are
+    // alike.
+    void walk_up() {
+        embedding_training_ = training_of({0, 0, true, false}, "", false);
+        bool below = !embedding_training_.trained.empty();
+        embedding_ = embedding_time(plan_, below, prices_, messages_);
+        for (std::int64_t number = 0; number < model_.layers; ++number) {
+            if (number > 0 && model_.frozen.empty()) {
+                blocks_.push_back(blocks_.front());
+                block_parameters_.push_back(block_parameters_.front());
+                continue;
+            }
+            const BlockTraining training =
+                training_of({number, number + 1, false, false}, "blocks/" + std::to_string(number) + "/", below);
+            blocks_.push_back(block_time(plan_, training, prices_, messages_));
+            block_parameters_.push_back(training.trained_parameters);
+            below = training.goes_back();
+        }
+        head_training_ = training_of({0, 0, false, true}, "", below);
+        const std::string table = model_.tied_head ? "embedding/weight" : "head/weight";
+        head_ = head_time(plan_, {head_training_.trained.count(table) > 0, head_training_.trains("final_norm/"), below},
+                          prices_, messages_, on_gpu_);
+        trains_table_ = embedding_training_.trained.count("embedding/weight") > 0;
+    }
+
     void cut() {
         const std::int64_t chunks = description_.parallel.interleave;
         const auto ranges = cut_model(model_, description_.batch.length, grid_.pipeline * chunks);
         pieces_.resize(static_cast<std::size_t>(grid_.pipeline));
+        parameters_.resize(pieces_.size());
+        table_ = static_cast<double>(model::Part{0, grid_.tensor}.count(model_.vocabulary) * model_.width);
         for (std::size_t number = 0; number < ranges.size(); ++number) {
             const model::StageRange& range = ranges[number];
-            pieces_[number % pieces_.size()].push_back(
-                {static_cast<double>(range.last_block - range.first_block), range.embedding, range.head});
-        }
-    }
-
-    // Of a rank of each stage, of its part of the layers.
-    void count_parameters() {
-        const model::Part part{0, grid_.tensor};
-        const auto count = [&](const model::StageRange& range) {
-            double sum = 0;
-            for (const auto& parameter : model::describe_parameters(model_, range))
-                sum += static_cast<double>(element_count(model::slice_of(parameter, part).shape));
-            return sum;
-        };
-        block_parameters_ = count({0, 1, false, false});
-        // Ends without blocks: a range of none.
-        const double first = count({0, 0, true, false}), last = count({0, 0, false, true});
-        const double both = count({0, 0, true, true});
-        table_ = static_cast<double>(model_.vocabulary) / grid_.tensor * static_cast<double>(model_.width);
-        for (const auto& stage : pieces_) {
-            double sum = 0;
-            bool embedding = false, head = false;
-            for (const Piece& piece : stage) {
-                sum += piece.blocks * block_parameters_;
-                embedding = embedding || piece.embedding;
-                head = head || piece.head;
+            const std::size_t stage = number % pieces_.size();
+            Piece piece{{}, range.embedding, range.head};
+            for (auto block = static_cast<std::size_t>(range.first_block);
+                 block < static_cast<std::size_t>(range.last_block); ++block) {
+                add(piece.blocks, blocks_[block]);
+                parameters_[stage] += block_parameters_[block];
             }
-            parameters_.push_back(sum + (embedding && head ? both : embedding ? first : head ? last : 0));
+            if (range.embedding) parameters_[stage] += embedding_training_.trained_parameters;
+            if (range.head) parameters_[stage] += head_training_.trained_parameters;
+            pieces_[stage].push_back(piece);
         }
+        // One stage with both ends has a tied table once.
+        if (grid_.pipeline == 1 && model_.tied_head && trains_table_) parameters_.front() -= table_;
     }
 
     double forward_of(const Piece& piece) const {
-        return piece.blocks * block_.forward + (piece.embedding ? embedding_.forward + loading_ : 0) +
+        return piece.blocks.forward + (piece.embedding ? embedding_.forward + loading_ : 0) +
                (piece.head ? head_.forward + head_.loss : 0);
     }
     double tensor_forward_of(const Piece& piece) const {
-        return piece.blocks * (block_.tensor_forward + block_.context_forward) +
+        return piece.blocks.tensor_forward + piece.blocks.context_forward +
                (piece.embedding ? embedding_.tensor_forward : 0) + (piece.head ? head_.tensor : 0);
     }
     double backward_of(const Piece& piece) const {
-        return piece.blocks * (block_.backward + block_.recomputation) + (piece.embedding ? embedding_.backward : 0);
+        return piece.blocks.backward + piece.blocks.recomputation + (piece.embedding ? embedding_.backward : 0);
     }
     double tensor_backward_of(const Piece& piece) const {
-        return piece.blocks * (block_.tensor_backward + block_.context_backward) +
+        return piece.blocks.tensor_backward + piece.blocks.context_backward +
                (piece.embedding ? embedding_.tensor_backward : 0);
     }
     double message() const {
@@ -171,17 +199,17 @@ class OwnStep {
         }
         const double seconds = pipeline_seconds(work) + context_fill();
         for (const Piece& piece : pieces_[busiest]) {
-            time.forward += count * (piece.blocks * block_.forward + (piece.embedding ? embedding_.forward : 0) +
+            time.forward += count * (piece.blocks.forward + (piece.embedding ? embedding_.forward : 0) +
                                      (piece.head ? head_.forward : 0));
             time.loading += count * (piece.embedding ? loading_ : 0);
             time.loss += count * (piece.head ? head_.loss : 0);
-            time.backward += count * (piece.blocks * block_.backward + (piece.embedding ? embedding_.backward : 0));
-            time.recomputation += count * piece.blocks * block_.recomputation;
+            time.backward += count * (piece.blocks.backward + (piece.embedding ? embedding_.backward : 0));
+            time.recomputation += count * piece.blocks.recomputation;
             time.tensor += count / turns *
-                           (piece.blocks * (block_.tensor_forward + block_.tensor_backward) +
+                           (piece.blocks.tensor_forward + piece.blocks.tensor_backward +
                             (piece.embedding ? embedding_.tensor_forward + embedding_.tensor_backward : 0) +
                             (piece.head ? head_.tensor : 0));
-            time.context += count / turns * piece.blocks * (block_.context_forward + block_.context_backward);
+            time.context += count / turns * (piece.blocks.context_forward + piece.blocks.context_backward);
         }
         time.context += context_fill();
         // A rank that takes turns sees each of its parts take longer, up to the whole.
@@ -200,7 +228,8 @@ class OwnStep {
     // The ranks along a sequence begin one layer behind each other, forward and backward.
     double context_fill() const {
         if (grid_.context == 1) return 0;
-        return (grid_.context - 1) * (block_.forward + block_.backward + block_.recomputation) * share_.turns;
+        const OwnPassTime &first = blocks_.front(), &last = blocks_.back();
+        return (grid_.context - 1) * (first.forward + last.backward + last.recomputation) * share_.turns;
     }
 
     // What replicas tell each other. On CPUs nothing goes on while a rank computes; on GPUs a bucket goes beside the
@@ -209,7 +238,7 @@ class OwnStep {
         const int replicas = grid_.replicas();
         const std::int64_t stride = grid_.tensor;
         const double bytes = parameters * sizeof(float);
-        if (grid_.pipeline > 1 && model_.tied_head)
+        if (grid_.pipeline > 1 && model_.tied_head && trains_table_)
             time.data +=
                 messages_.reduce_bucket(table_ * sizeof(float), 2, grid_.ranks() - grid_.ranks() / grid_.pipeline);
         if (replicas == 1) return;
@@ -217,7 +246,8 @@ class OwnStep {
         double reduction =
             zero ? messages_.scatter_bucket(bytes, replicas, stride) : messages_.reduce_bucket(bytes, replicas, stride);
         if (on_gpu_) {
-            const double last = (table_ + block_parameters_) / parameters;
+            const double block = *std::max_element(block_parameters_.begin(), block_parameters_.end());
+            const double last = ((trains_table_ ? table_ : 0) + block) / parameters;
             const double beside = time.backward / static_cast<double>(micro_batches_);
             reduction = std::max(reduction * std::min(1.0, last), reduction - beside);
         }
@@ -252,12 +282,15 @@ class OwnStep {
     MessagePrices messages_;
     PassPlan plan_;
     std::int64_t micro_ = 1, micro_batches_ = 1;
-    PassTime block_;
+    std::vector<OwnPassTime> blocks_;       // [layer]
+    std::vector<double> block_parameters_;  // trained ones, [layer]
+    BlockTraining embedding_training_, head_training_;
     HeadTime head_;
     EmbeddingTime embedding_;
-    double loading_ = 0, block_parameters_ = 0, table_ = 0;
+    bool trains_table_ = true;
+    double loading_ = 0, table_ = 0;
     std::vector<std::vector<Piece>> pieces_;  // [stage][chunk]
-    std::vector<double> parameters_;          // of a rank of each stage
+    std::vector<double> parameters_;          // trained ones of a rank of each stage
 };
 
 }  // namespace
@@ -273,7 +306,9 @@ double own_validation_seconds(const config::RunDescription& description, const c
 }
 
 double own_checkpoint_seconds(const config::RunDescription& description, std::int64_t nodes, const Hardware& hardware) {
-    const double bytes = 3 * sizeof(float) * static_cast<double>(model::parameter_count(description.model));
+    // Values of all parameters, two moments of those that are trained.
+    const double bytes = sizeof(float) * static_cast<double>(model::parameter_count(description.model) +
+                                                             2 * model::trained_parameter_count(description.model));
     const double rate = hardware.rates.checkpoint_gb_per_second * 1e9;
     if (rate <= 0) throw usage_error("{} has no rate of writing checkpoints", hardware.name);
     return bytes / (rate * static_cast<double>(nodes));

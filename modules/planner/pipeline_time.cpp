@@ -65,8 +65,8 @@ class Play {
     }
 
   private:
-    double work_of(std::size_t stage, std::size_t number) const {
-        const PipelineStep& pass = passes_[stage][number];
+    double work_of(std::size_t stage, std::size_t number) const { return work_of_pass(stage, passes_[stage][number]); }
+    double work_of_pass(std::size_t stage, const PipelineStep& pass) const {
         return (pass.forward ? work_.forward : work_.backward)[stage][static_cast<std::size_t>(pass.chunk)];
     }
     double& end(std::size_t stage, std::int64_t chunk, std::int64_t micro_batch, bool forward) {
@@ -82,6 +82,7 @@ class Play {
             const std::size_t from = stage == 0 ? last_stage : stage - 1;
             return end(from, stage == 0 ? pass.chunk - 1 : pass.chunk, pass.micro_batch, true) + work_.message;
         }
+        if (work_of_pass(stage, pass) == 0) return 0;  // no backward pass: nothing trained there or below
         if (stage == last_stage && pass.chunk == last_chunk) return 0;  // its own forward came before
         const std::size_t from = stage == last_stage ? 0 : stage + 1;
         return end(from, stage == last_stage ? pass.chunk + 1 : pass.chunk, pass.micro_batch, false) + work_.message;

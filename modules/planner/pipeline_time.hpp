@@ -9,7 +9,7 @@ namespace lockstep::planner {
 struct PipelineWork {
     std::int64_t micro_batches = 1;
     // Seconds of one micro-batch through each piece, [stage][chunk]: forward (with the loss), backward (with what is
-    // made again); and of a message between neighbouring pieces.
+    // made again; 0: it has none and waits for nothing); and of a message between neighbouring pieces.
     std::vector<std::vector<double>> forward, backward;
     double message = 0;
     double cores = 0;  // that the stages share, each needs one; 0: as many as stages

@@ -71,6 +71,8 @@ void Rates::add_quantities(std::vector<Quantity>& list) {
     add("ranks", ranks, "ranks of a node that were busy at once");
     add("threads", threads, "threads of each, or 1 GPU");
     add("cores", cores, "cores of the node, or GPUs");
+    add("bf16_is_fp32", bf16_is_fp32, "1: the processors have no bf16; runs in it compute in fp32");
+    list.back().most = 1;
     add("operation_us", operation_us, "microseconds of an operation on next to nothing");
     add("team_us", team_us, "microseconds more where a rank has several threads");
     add("team_efficiency", team_efficiency, "products of one rank with all cores, against ranks of one thread");

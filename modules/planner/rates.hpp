@@ -46,6 +46,7 @@ struct PrecisionRates {
 struct Rates {
     double ranks = 0, threads = 0;  // of the calibration: on a node; of a rank. 0: not calibrated
     double cores = 0;               // of the node that the calibration could use; GPUs on a machine of GPUs
+    double bf16_is_fp32 = 0;        // 1: its processors have no bf16, and runs in it compute in fp32
     double operation_us = 0;        // of an operation on next to nothing
     double team_us = 0;             // more, where a rank has several threads
     double team_efficiency = 1;     // of a rank that has all cores, against as many ranks of one thread: products

@@ -201,6 +201,12 @@ BOOST_AUTO_TEST_CASE(advice_names_the_largest_part_and_what_helps) {
     BOOST_TEST(what_to_change(plan, description) ==
                "the largest part are 3.00 GiB of activations; what helps: a batch.micro below 4, parallel.recompute = "
                "\"full\" or a smaller batch.length");
+    // Two micro-batches under way are those of a pipeline, or of a chain along the sequence.
+    plan.under_way = 2;
+    plan.chunks = {{0, 7, true, false}};
+    BOOST_TEST(what_to_change(plan, description).find("fewer stages of parallel.pipeline") != std::string::npos);
+    plan.chunks = {{0, 7, true, true}};
+    BOOST_TEST(what_to_change(plan, description).find("parallel.pipeline") == std::string::npos);
     plan.activations = 0;
     BOOST_TEST(what_to_change(plan, description) ==
                "the largest part are 1.00 GiB of parameters; what helps: parallel.zero = 1 with several replicas, a "

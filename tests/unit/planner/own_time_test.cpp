@@ -1,8 +1,10 @@
 // The step time of our own program, composed of invented rates whose results can be computed by hand.
 #define BOOST_TEST_MODULE own_time
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 
 #include "base/error.hpp"
+#include "model/frozen.hpp"
 #include "model/parameter_description.hpp"
 #include "planner/own_block_time.hpp"
 #include "planner/own_time.hpp"
@@ -71,7 +73,8 @@ BOOST_AUTO_TEST_CASE(calibrated_hardware_reads_back_as_it_was) {
     double value = 0.1;
     std::vector<Quantity> rates;
     hardware.rates.add_quantities(rates);
-    for (const Quantity& quantity : rates) *std::get<double*>(quantity.value) = value += 1.0 / 3;
+    for (const Quantity& quantity : rates)
+        *std::get<double*>(quantity.value) = std::min(quantity.most, value += 1.0 / 3);
     BOOST_TEST(rates.size() > 60u);
 
     Hardware read;
@@ -93,10 +96,18 @@ BOOST_AUTO_TEST_CASE(hardware_without_rates_is_written_without_them_and_refused)
         };
     };
     BOOST_CHECK_EXCEPTION(step_of(small(), {}, hardware), Error, says("bench --calibrate"));
+    // A CPU of which only fp32 was measured neither, unless it has no bf16: then runs compute in fp32.
+    hardware = one_millisecond_a_product();
+    auto description = small();
+    description.precision.compute = "bf16";
+    BOOST_CHECK_EXCEPTION(step_of(description, {}, hardware), Error, says("has no rates of bf16"));
+    hardware.rates.bf16_is_fp32 = 1;
+    BOOST_TEST(step_of(description, {}, hardware).total() == step_of(small(), {}, hardware).total());
+    description.precision.compute = "fp16";
+    BOOST_CHECK_EXCEPTION(step_of(description, {}, hardware), Error, says("fp16"));
     // A GPU of which only fp32 was measured is not asked for bf16.
     hardware = one_millisecond_a_product();
     hardware.device.kind = "gpu";
-    auto description = small();
     description.precision.compute = "bf16";
     BOOST_CHECK_EXCEPTION(step_of(description, {}, hardware), Error, says("bf16"));
 }
@@ -140,6 +151,44 @@ BOOST_AUTO_TEST_CASE(recomputation_repeats_all_products_of_a_block_but_the_last)
     BOOST_TEST(step_of(description, {}, one_millisecond_a_product()).recomputation == 0);
 }
 
+BOOST_AUTO_TEST_CASE(frozen_parameters_cost_what_the_trainer_does_for_them) {
+    auto description = small();
+    description.model.tied_head = false;
+    // Block 0 has no backward pass. Of block 1 the MLP's two weights are trained: both of their gradients, and that of
+    // what lies between them. Block 2 lacks one of its twelve; the head passes its gradient on.
+    description.model.frozen = {"embedding/*",         "blocks/0/*",        "blocks/1/mixer*",
+                                "blocks/1/mlp_norm/*", "blocks/2/mlp/up/*", "head/*"};
+    Hardware hardware = one_millisecond_a_product();
+    const StepTime time = step_of(description, {}, hardware);
+    BOOST_TEST(time.forward == 8 * 4 * products_a_block * millisecond / 2, near);
+    BOOST_TEST(time.backward == 8 * (3 + 11 + 12) * millisecond / 2, near);
+    BOOST_TEST(time.loss == 8 * 2 * millisecond / 2, near);
+    description.parallel.recompute = "full";
+    BOOST_TEST(step_of(description, {}, hardware).recomputation == 8 * 3 * (products_a_block - 1) * millisecond / 2,
+               near);
+
+    // Nothing but trained parameters is reduced, updated, and has moments in a checkpoint.
+    const auto all = static_cast<double>(model::parameter_count(description.model));
+    const auto trained = static_cast<double>(model::trained_parameter_count(description.model));
+    BOOST_TEST(trained < all / 2);
+    hardware.rates.messages.bucket_gb_per_second = 1;
+    BOOST_TEST(step_of(description, {1, 1, 2, 1}, hardware).data == 4 * trained / 1e9, near);
+    hardware.rates.fill_gb_per_second = hardware.rates.norm_gb_per_second = hardware.rates.fp32.memory.adamw = 1;
+    BOOST_TEST(step_of(description, {1, 1, 2, 1}, hardware).optimizer == (4 + 4 + 28) * trained / 1e9, near);
+    hardware.rates.checkpoint_gb_per_second = 2;
+    BOOST_TEST(own_checkpoint_seconds(description, 1, hardware) == 4 * (all + 2 * trained) / 2e9, near);
+}
+
+BOOST_AUTO_TEST_CASE(a_frozen_tied_table_is_not_added_up_over_its_stages) {
+    auto description = small();
+    description.model.tied_head = true;
+    Hardware hardware = one_millisecond_a_product();
+    hardware.rates.messages.bucket_gb_per_second = 1;
+    BOOST_TEST(step_of(description, {1, 1, 1, 2}, hardware).data == 4 * 512 * 64 / 1e9, near);
+    description.model.frozen = {"embedding/*"};
+    BOOST_TEST(step_of(description, {1, 1, 1, 2}, hardware).data == 0);
+}
+
 BOOST_AUTO_TEST_CASE(the_head_goes_in_pieces_of_rows) {
     auto description = small();
     description.model.vocabulary = 50257;
@@ -176,6 +225,27 @@ BOOST_AUTO_TEST_CASE(replicas_reduce_their_gradients_once_a_step) {
     hardware.rates.messages.gather_gb_per_second = 2;
     const double halves = 2 * parameters / 4e9 + 2 * parameters / 2e9;
     BOOST_TEST(step_of(description, {1, 1, 2, 1}, hardware).data == halves, near);
+}
+
+BOOST_AUTO_TEST_CASE(groups_that_do_not_fill_nodes_go_by_the_network) {
+    Hardware hardware = one_millisecond_a_product();
+    hardware.rates.messages.bucket_gb_per_second = 1;
+    hardware.network.cards_per_node = 1;
+    hardware.network.gb_per_second = 4;
+    hardware.network.latency_us = 0;
+    const auto seconds = [&](std::int64_t ranks_per_node, std::int64_t all, std::int64_t ranks, std::int64_t stride) {
+        return MessagePrices(hardware, {}, ranks_per_node, all, 4).reduce_bucket(1e9, ranks, stride);
+    };
+    const double of_three = 2 * 2.0 / 3;
+    BOOST_TEST(seconds(6, 12, 3, 1) == of_three, near);
+    BOOST_TEST(seconds(6, 12, 3, 2) == of_three, near);
+    // Nodes of four have a whole group of three and a part of another; a node that has all ranks holds any group.
+    BOOST_TEST(seconds(4, 12, 3, 1) == of_three * 2 / 4, near);
+    BOOST_TEST(seconds(4, 4, 3, 1) == of_three, near);
+    // Eight ranks on two nodes of four: 2 · 3/4 within, 2 · 1/2 between. Three apart they lie unevenly on nodes of
+    // eight.
+    BOOST_TEST(seconds(4, 8, 8, 1) == 1.5 + 1.0 / 4, near);
+    BOOST_TEST(seconds(8, 24, 8, 3) == 2 * 7.0 / 8 * 6 / 4, near);
 }
 
 BOOST_AUTO_TEST_CASE(tensor_ranks_add_up_four_times_a_block) {
@@ -234,6 +304,15 @@ BOOST_AUTO_TEST_CASE(messages_of_a_pipeline_lengthen_its_ramp) {
     work.backward = {{2}, {2}};
     work.message = 0.25;
     BOOST_TEST(pipeline_seconds(work) == 6.5, near);
+}
+
+BOOST_AUTO_TEST_CASE(a_stage_without_a_backward_pass_waits_for_no_gradients) {
+    PipelineWork work;
+    work.micro_batches = 4;
+    work.forward = {{1}, {1}};
+    work.backward = {{0}, {2}};
+    work.message = 5;
+    BOOST_TEST(pipeline_seconds(work) == 1 + 5 + 4 * 3.0, near);
 }
 
 BOOST_AUTO_TEST_CASE(idle_time_of_a_step_is_what_the_stages_wait) {
