@@ -39,7 +39,10 @@ struct PrecisionRates {
         double cross_entropy = 0, adamw = 0;
     } memory;
     double all_reduce_gb_per_second = 0;  // of activations: 2 (R - 1) / R of the bytes at this rate
-    bool measured() const { return layer.forward.tflops > 0; }
+    // A fit may find any one of a product's costs to be nothing.
+    bool measured() const {
+        return layer.forward.us > 0 || layer.forward.tflops > 0 || layer.forward.gb_per_second > 0;
+    }
     void add_quantities(const std::string& section, const std::string& type, std::vector<Quantity>& list);
 };
 
