@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "base/csv_table.hpp"
 #include "analysis/metrics/statistics.hpp"
+#include "base/csv_table.hpp"
 
 namespace lockstep::analysis {
 

@@ -7,6 +7,7 @@
 #include "base/format.hpp"
 #include "planner/memory_model.hpp"
 #include "planner/own_memory.hpp"
+#include "planner/own_prices.hpp"
 #include "planner/own_time.hpp"
 #include "planner/run_layout.hpp"
 #include "planner/time_model.hpp"
@@ -23,9 +24,16 @@ std::int64_t ranks_on_node(const Hardware& hardware, const Job& job, const Layou
     return std::min(layout.ranks(), ranks_per_node(hardware, job));
 }
 
+// As the trainer runs it on this machine: a processor without instructions for bf16 computes in fp32.
+config::RunDescription run_of(const Hardware& hardware, const Job& job, const Layout& layout) {
+    config::RunDescription run = laid_out(job, layout);
+    run.precision.compute = precision_on(hardware, run.precision.compute);
+    return run;
+}
+
 // Of the stage that needs most: the first has most micro-batches under way, the last the head.
 void price_own_memory(Price& price, const Hardware& hardware, const Job& job, const Layout& layout) {
-    const config::RunDescription run = laid_out(job, layout);
+    const config::RunDescription run = run_of(hardware, job, layout);
     const cluster::GridShape grid = grid_of(layout);
     const bool gpu = hardware.device.kind == "gpu";
     const std::int64_t on_node = ranks_on_node(hardware, job, layout);
@@ -60,7 +68,7 @@ Price price_time(const Hardware& hardware, const Job& job, const Layout& layout)
         price.time = described_step_time(hardware, job, layout, memory_use(hardware, job, layout));
         return price;
     }
-    const config::RunDescription run = laid_out(job, layout);
+    const config::RunDescription run = run_of(hardware, job, layout);
     price.why_not = why_impossible(run, grid_of(layout));
     if (!price.why_not.empty()) return price;
     if (hardware.rates.measured())

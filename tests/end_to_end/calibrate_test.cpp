@@ -20,8 +20,9 @@ BOOST_AUTO_TEST_CASE(two_ranks_write_a_file_that_reads_back) {
     const planner::Rates& rates = hardware.rates;
     BOOST_TEST(rates.ranks == 2);
     BOOST_TEST(rates.fp32.measured());
-    BOOST_TEST(rates.fp32.head.weight_gradient.tflops > 0);
-    BOOST_TEST(rates.fp32.attention_backward.tflops + rates.fp32.attention_backward.gb_per_second > 0);
+    // A fit to tiny sizes may find any one cost to be nothing.
+    BOOST_TEST(rates.fp32.head.weight_gradient.seconds(1e9, 1e6) > 0);
+    BOOST_TEST(rates.fp32.attention_backward.seconds(1e9, 1e6) > 0);
     BOOST_TEST(rates.fp32.ttt_mlp_backward.tflops > 0);
     BOOST_TEST(rates.fp32.memory.adamw > 0);
     BOOST_TEST(rates.fp32.memory.cross_entropy > 0);
