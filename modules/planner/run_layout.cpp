@@ -25,17 +25,6 @@ std::string grid_text(const cluster::GridShape& grid) {
     return text;
 }
 
-std::vector<std::int64_t> divisors(std::int64_t number) {
-    std::vector<std::int64_t> list;
-    for (std::int64_t divisor = 1; divisor * divisor <= number; ++divisor)
-        if (number % divisor == 0) {
-            list.push_back(divisor);
-            if (divisor * divisor != number) list.push_back(number / divisor);
-        }
-    std::sort(list.begin(), list.end());
-    return list;
-}
-
 // The possible grids of so many ranks, the nearest to `wanted` first: those that change the fewest axes, by the
 // smallest factors.
 std::vector<cluster::GridShape> nearest_grids(const config::RunDescription& description, std::int64_t ranks,
@@ -60,6 +49,17 @@ std::vector<cluster::GridShape> nearest_grids(const config::RunDescription& desc
 }
 
 }  // namespace
+
+std::vector<std::int64_t> divisors(std::int64_t number) {
+    std::vector<std::int64_t> list;
+    for (std::int64_t divisor = 1; divisor * divisor <= number; ++divisor)
+        if (number % divisor == 0) {
+            list.push_back(divisor);
+            if (divisor * divisor != number) list.push_back(number / divisor);
+        }
+    std::sort(list.begin(), list.end());
+    return list;
+}
 
 std::string why_impossible(const config::RunDescription& description, const cluster::GridShape& grid) {
     const auto& model = description.model;

@@ -23,4 +23,6 @@ std::string why_impossible(const config::RunDescription& description, const clus
 std::vector<model::StageRange> cut_model(const config::ModelDescription& model, std::int64_t length,
                                          std::int64_t pieces);
 
+std::vector<std::int64_t> divisors(std::int64_t number);  // ascending
+
 }  // namespace lockstep::planner

@@ -8,20 +8,10 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "planner/memory_model.hpp"
+#include "planner/run_layout.hpp"
 
 namespace lockstep::planner {
 namespace {
-
-std::vector<std::int64_t> divisors(std::int64_t number) {
-    std::vector<std::int64_t> list;
-    for (std::int64_t divisor = 1; divisor * divisor <= number; ++divisor)
-        if (number % divisor == 0) {
-            list.push_back(divisor);
-            if (divisor * divisor != number) list.push_back(number / divisor);
-        }
-    std::sort(list.begin(), list.end());
-    return list;
-}
 
 // What may be taken of every axis.
 struct Choices {
