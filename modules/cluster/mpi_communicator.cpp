@@ -45,12 +45,13 @@ MPI_Comm make_group(const std::vector<int>& ranks) {
 
 void all_reduce_pieces(void* data, std::size_t count, Type type, Reduce operation, MPI_Comm comm) {
     const MpiReduction reduction = mpi_reduction(type, operation);
-    for_each_piece(data, count, type_bytes(type), [&](char* piece, int elements) {
+    const auto reduce = [&](char* piece, int elements) {
         wait_for([&](MPI_Request* request) {
             LOCKSTEP_MPI(MPI_Iallreduce, MPI_IN_PLACE, piece, elements, reduction.type, reduction.operation, comm,
                          request);
         });
-    });
+    };
+    for_each_piece(data, count, type_bytes(type), reduce, largest_reduced_piece());
 }
 
 }  // namespace
@@ -101,7 +102,9 @@ void MpiCommunicator::all_reduce(Tensor values, Reduce operation) {
     meet("end of the all-reduce", values.bytes());
 }
 
-MPI_Request* MpiCommunicator::new_request() {
+MPI_Request* MpiCommunicator::new_request(std::size_t reduced_bytes) {
+    if (reduced_at_once_ + reduced_bytes > 2 * largest_reduced_piece()) wait_for_pieces();
+    reduced_at_once_ += reduced_bytes;
     under_way_.push_back(MPI_REQUEST_NULL);
     return &under_way_.back();
 }
@@ -124,26 +127,36 @@ void MpiCommunicator::begin(FlightKind kind, Tensor values, const std::function<
 void MpiCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
     begin(FlightKind::all_reduce, values, [&] {
         const MpiReduction reduction = mpi_reduction(values.type(), operation);
-        for_each_piece(values.data(), static_cast<std::size_t>(values.count()), type_bytes(values.type()),
-                       [&](char* piece, int count) {
-                           LOCKSTEP_MPI(MPI_Iallreduce, MPI_IN_PLACE, piece, count, reduction.type, reduction.operation,
-                                        communicator_, new_request());
-                       });
+        const std::size_t element = type_bytes(values.type());
+        const auto reduce = [&](char* piece, int count) {
+            LOCKSTEP_MPI(MPI_Iallreduce, MPI_IN_PLACE, piece, count, reduction.type, reduction.operation, communicator_,
+                         new_request(static_cast<std::size_t>(count) * element));
+        };
+        for_each_piece(values.data(), static_cast<std::size_t>(values.count()), element, reduce,
+                       largest_reduced_piece());
     });
 }
 
 void MpiCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) {
     const std::vector<Tensor> parts = parts_of(values, cuts, size_);
+    std::int64_t longest = 0;
+    for (const Tensor& part : parts) longest = std::max(longest, part.count());
     begin(FlightKind::reduce_scatter, values, [&] {
         const MpiReduction reduction = mpi_reduction(values.type(), Reduce::sum);
-        for (int owner = 0; owner < size_; ++owner) {
-            const Tensor part = parts[static_cast<std::size_t>(owner)];
-            for_each_piece(part.data(), static_cast<std::size_t>(part.count()), type_bytes(part.type()),
-                           [&](char* piece, int count) {
-                               const bool own = owner == rank_;
-                               LOCKSTEP_MPI(MPI_Ireduce, own ? MPI_IN_PLACE : piece, own ? piece : nullptr, count,
-                                            reduction.type, reduction.operation, owner, communicator_, new_request());
-                           });
+        const std::size_t element = type_bytes(values.type());
+        const auto step = static_cast<std::int64_t>(largest_reduced_piece() / 2 / element);
+        // A piece of each owner's part in turn, so that those under way at one time are added up by different ranks.
+        for (std::int64_t first = 0; first < longest; first += step) {
+            for (int owner = 0; owner < size_; ++owner) {
+                const Tensor part = parts[static_cast<std::size_t>(owner)];
+                const std::int64_t count = std::min(step, part.count() - first);
+                if (count <= 0) continue;
+                const Tensor piece = part.slice(first, count);
+                const bool own = owner == rank_;
+                LOCKSTEP_MPI(MPI_Ireduce, own ? MPI_IN_PLACE : piece.data(), own ? piece.data() : nullptr,
+                             static_cast<int>(count), reduction.type, reduction.operation, owner, communicator_,
+                             new_request(piece.bytes()));
+            }
         }
     });
 }
@@ -154,19 +167,24 @@ void MpiCommunicator::begin_all_gather(Tensor values, const std::vector<std::int
         for (int owner = 0; owner < size_; ++owner) {
             const Tensor part = parts[static_cast<std::size_t>(owner)];
             for_each_piece(part.data(), part.bytes(), 1, [&](char* piece, int bytes) {
-                LOCKSTEP_MPI(MPI_Ibcast, piece, bytes, MPI_BYTE, owner, communicator_, new_request());
+                LOCKSTEP_MPI(MPI_Ibcast, piece, bytes, MPI_BYTE, owner, communicator_, new_request(0));
             });
         }
     });
 }
 
-void MpiCommunicator::finish_collectives() {
-    ranges_.clear();
-    if (noted_.empty()) return;
+void MpiCommunicator::wait_for_pieces() {
+    if (under_way_.empty()) return;
     const std::uint64_t before = flight_recorder().wait_for(noted_.front());
     wait_for(static_cast<int>(under_way_.size()), under_way_.data());
     under_way_.clear();
+    reduced_at_once_ = 0;
     static_cast<void>(flight_recorder().wait_for(before));
+}
+
+void MpiCommunicator::finish_collectives() {
+    ranges_.clear();
+    wait_for_pieces();
     for (const std::uint64_t sequence : noted_) flight_recorder().done(sequence);
     noted_.clear();
 }

@@ -48,7 +48,9 @@ class MpiCommunicator : public Communicator {
   private:
     // Issues a collective on `values`, behind what was begun on the same memory.
     void begin(FlightKind kind, Tensor values, const std::function<void()>& issue);
-    MPI_Request* new_request();
+    // Once there is room for so many bytes among those that are being reduced: 0 for what is not.
+    MPI_Request* new_request(std::size_t reduced_bytes);
+    void wait_for_pieces();
 
     // Memory that a collective under way reads or writes.
     struct Range {
@@ -62,6 +64,7 @@ class MpiCommunicator : public Communicator {
     int flight_group_ = 0;
     std::vector<std::uint64_t> noted_;  // collectives under way, in the flight recorder
     std::vector<MPI_Request> under_way_;
+    std::size_t reduced_at_once_ = 0;  // bytes
     std::vector<Range> ranges_;
     std::int64_t met_ = 0;
 };
