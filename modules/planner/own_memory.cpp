@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/format.hpp"
+#include "cluster/communicator.hpp"
 #include "kernels/planning_backend.hpp"
 #include "model/frozen.hpp"
 #include "model/parameters.hpp"
@@ -15,6 +16,8 @@
 
 namespace lockstep::planner {
 namespace {
+
+const std::size_t at_start = process_memory().resident;
 
 std::string bytes_text(std::size_t bytes) {
     return human_bytes(static_cast<double>(bytes));
@@ -67,15 +70,13 @@ std::size_t scratch_bytes(const config::RunDescription& description, const clust
     return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
-// What MPICH was seen to touch of the buffers it allocates while the gradients are reduced, all at once.
+// What MPICH was seen to touch of the buffers it allocates while gradients are reduced: half of what is reduced at one
+// time where all ranks add up; where each part has an owner all of it, and twice as much on the group's first rank.
 std::size_t resident_of_mpi(const config::RunDescription& description, const cluster::GridShape& grid,
-                            const MemoryPlan& plan) {
-    const auto replicas = static_cast<std::size_t>(grid.replicas());
-    if (replicas == 1) return 0;
-    // Each part is reduced to its owner: half of it there, one and a half on the others, less what has passed already.
-    if (divides_optimizer(description, grid)) return plan.gradients + plan.gradients / 4;
-    // Recursive halving begins with half; among numbers of ranks that are no power of two some take more first.
-    return (replicas & (replicas - 1)) == 0 ? plan.gradients / 2 : plan.gradients / 4 * 3;
+                            const cluster::GridPlace& place, const MemoryPlan& plan) {
+    if (plan.communication == 0) return 0;
+    if (!divides_optimizer(description, grid)) return plan.communication / 2;
+    return place.replica(grid) == 0 ? plan.communication : plan.communication / 2;
 }
 
 // There is one stage only.
@@ -84,6 +85,10 @@ bool has_whole_model(const MemoryPlan& plan) {
 }
 
 }  // namespace
+
+std::size_t bytes_at_start() {
+    return at_start;
+}
 
 MemoryPlan plan_memory(const config::RunDescription& description, const cluster::GridShape& grid,
                        const cluster::GridPlace& place, DeviceKind device) {
@@ -128,13 +133,11 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
                        sizeof(std::int32_t);
     }
 
-    if (device == DeviceKind::cpu && grid.replicas() > 1) {
-        plan.communication = plan.gradients;
-        if (divides_optimizer(description, grid)) {
-            plan.communication = 0;
-            for (const model::Piece& piece : owned)
-                plan.communication += static_cast<std::size_t>(piece.count) * sizeof(float);
-        }
+    const bool ends =
+        grid.pipeline > 1 && model.tied_head && (plan.chunks.front().embedding || plan.chunks.back().head);
+    if (device == DeviceKind::cpu && (grid.replicas() > 1 || ends)) {
+        plan.communication = std::min(plan.gradients, cluster::most_reduced_at_once);
+        if (divides_optimizer(description, grid)) plan.communication *= 2;
     }
     // Values and two moments, fp32, divided among all ranks.
     plan.checkpoint =
@@ -147,8 +150,9 @@ std::size_t process_bytes(const config::RunDescription& description, const clust
                           const cluster::GridPlace& place, const ProcessOverhead& overhead, int threads,
                           bool with_checkpoint) {
     const MemoryPlan plan = plan_memory(description, grid, place, DeviceKind::cpu);
-    std::size_t bytes = plan.planned() + plan.tables + overhead.program + overhead.data +
-                        scratch_bytes(description, grid, plan, threads) + resident_of_mpi(description, grid, plan);
+    std::size_t bytes = plan.planned() + plan.tables + overhead.libraries + overhead.program + overhead.data +
+                        scratch_bytes(description, grid, plan, threads) +
+                        resident_of_mpi(description, grid, place, plan);
     if (!with_checkpoint) return bytes;
     bytes += plan.checkpoint + overhead.checkpoint;
     // What ranks hold of a tensor is not what they write: of a round's messages, what comes from one rank and what goes

@@ -20,7 +20,7 @@ struct MemoryPlan {
     std::size_t activations = 0;  // of all micro-batches under way
     std::size_t workspace = 0;
     std::size_t tables = 0;                     // beside the plan that is printed: rotary positions, tokens, losses
-    std::size_t communication = 0;              // what MPI may allocate while gradients are on their way, all at once
+    std::size_t communication = 0;              // what MPI may allocate while gradients are on their way
     std::size_t checkpoint = 0;                 // of the host while a checkpoint is written
     std::int64_t under_way = 0;                 // micro-batches whose activations are kept at one time, over all chunks
     std::int64_t micro = 0, micro_batches = 0;  // sequences of one, and how many a step has
@@ -36,10 +36,14 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
 // "blocks 0 to 11; parameters 710 MiB, …, together 3.1 GiB".
 std::string memory_text(const MemoryPlan& plan);
 
+// Bytes that this process had taken before main began: the program and its libraries. A build for GPUs has some 150 MiB
+// more than one for CPUs, whatever it runs on.
+std::size_t bytes_at_start();
+
 // What a rank's process takes that its plan does not name, from the peaks of runs on Debian 12 with MPICH on one node.
-// No calibration measures it: of the program's share, a process before its first step has taken two thirds.
 struct ProcessOverhead {
-    std::size_t program = std::size_t{46} << 20;     // program, libraries, MPI and its shared memory
+    std::size_t libraries = bytes_at_start();
+    std::size_t program = std::size_t{36} << 20;     // what it takes later: MPI and its shared memory, threads
     std::size_t checkpoint = std::size_t{14} << 20;  // more once a checkpoint was begun: HDF5, threads, tables
     std::size_t data = 0;                            // of the files of tokens, as far as they are read
 };
