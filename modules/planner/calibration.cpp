@@ -1,5 +1,8 @@
 #include "planner/calibration.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -16,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double shortest_group_seconds = 5e-4;
-constexpr int fewest_groups = 4, most_groups = 100;
+constexpr int fewest_groups = 3, most_groups = 100;
 constexpr double counted_share = 0.5;  // of the repetitions are faster
 
 }  // namespace
@@ -38,7 +41,25 @@ double Meter::repeated(const std::function<void(int)>& call, double estimate) co
     return *counted;
 }
 
+double Passes::seconds(const std::function<double()>& measure) {
+    if (measured_) {
+        std::vector<double>& times = times_.at(next_++);
+        const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+        std::nth_element(times.begin(), middle, times.end());
+        return *middle;
+    }
+    if (next_ == times_.size()) times_.emplace_back();
+    const double seconds = measure();
+    times_[next_++].push_back(seconds);
+    return seconds;
+}
+
 double Meter::seconds(const std::function<void(int)>& call) const {
+    if (!rank_.passes) return of_all_ranks(call);
+    return rank_.passes->seconds([&] { return of_all_ranks(call); });
+}
+
+double Meter::of_all_ranks(const std::function<void(int)>& call) const {
     once(call, 0, 1);  // a warm-up
     std::vector<double> estimate = {once(call, 1, 1)};
     rank_.control.all_reduce(estimate, cluster::Reduce::maximum);
@@ -92,8 +113,25 @@ Rates calibrate(const CalibrationRank& rank, const CalibrationOptions& options) 
     Rates rates;
     rates.ranks = rank.ranks_of_node;
     rates.cores = rank.cores_of_node;
-    calibrate_kernels(rank, options, rates);
-    if (rank.control.size() > 1) calibrate_messages(rank, options, rates);
+    Passes passes;
+    CalibrationRank measured = rank;
+    measured.passes = &passes;
+    const auto kernels_and_messages = [&](const CalibrationOptions& pass) {
+        passes.begin();
+        calibrate_kernels(measured, pass, rates);
+        if (rank.control.size() > 1) calibrate_messages(measured, pass, rates);
+    };
+    const int count = options.quick ? 1 : 3;
+    for (int number = 1; number <= count; ++number) {
+        CalibrationOptions pass = options;
+        if (options.say)
+            pass.say = [&](const std::string& what) { options.say(fmt::format("{} of {}: {}", number, count, what)); };
+        kernels_and_messages(pass);
+    }
+    passes.end_measuring();
+    CalibrationOptions silent = options;
+    silent.say = {};
+    kernels_and_messages(silent);
     calibrate_files(rank, options, rates);
     return rates;
 }

@@ -2,8 +2,10 @@
 // same communicators that training uses, on CPUs and on GPUs.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "cluster/communicator.hpp"
 #include "kernels/backend.hpp"
@@ -11,12 +13,29 @@
 
 namespace lockstep::planner {
 
+// The times of several passes through the same measurements. A pause of the machine, or a slow second of it, spoils one
+// pass only: what counts is the median.
+class Passes {
+  public:
+    void begin() { next_ = 0; }
+    // From now on what is asked for is not measured again.
+    void end_measuring() { measured_ = true, next_ = 0; }
+    // The next measurement's time: of this pass, or, once all have been measured, the median of the passes.
+    double seconds(const std::function<double()>& measure);
+
+  private:
+    std::vector<std::vector<double>> times_;  // of each measurement
+    std::size_t next_ = 0;
+    bool measured_ = false;
+};
+
 struct CalibrationRank {
     kernels::Backend& backend;
     cluster::Communicator& control;     // of all ranks, for host memory
     cluster::Communicator& tensors;     // of all ranks, for memory of the backend
     cluster::Communicator& neighbours;  // likewise, for messages between two ranks
     int ranks_of_node = 1, cores_of_node = 1;
+    Passes* passes = nullptr;  // null: everything is measured once
 };
 
 struct CalibrationOptions {
@@ -30,14 +49,15 @@ struct CalibrationOptions {
 class Meter {
   public:
     Meter(const CalibrationRank& rank, double budget_seconds) : rank_(rank), budget_seconds_(budget_seconds) {}
-    // Seconds of one call, on the average of the ranks: the median of the repetitions that fit into the budget. The
-    // argument counts calls, so that a call can take other memory than the last.
+    // Seconds of one call, on the average of the ranks: the median of the repetitions that fit into the budget, and of
+    // the passes. The argument counts calls, so that a call can take other memory than the last.
     double seconds(const std::function<void(int)>& call) const;
     // The same on this rank alone, whatever the others do.
     double seconds_alone(const std::function<void(int)>& call) const;
 
   private:
     double once(const std::function<void(int)>& call, int first, int calls) const;
+    double of_all_ranks(const std::function<void(int)>& call) const;
     double repeated(const std::function<void(int)>& call, double estimate) const;
     const CalibrationRank& rank_;
     double budget_seconds_;

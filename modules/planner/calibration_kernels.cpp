@@ -69,7 +69,7 @@ Sizes cpu_sizes() {
     sizes.scan_length = 512;
     sizes.pool_bytes = 320 * mebibyte;
     sizes.gradient_bytes = 320 * mebibyte;
-    sizes.budget_seconds = 0.06;
+    sizes.budget_seconds = 0.03;
     return sizes;
 }
 

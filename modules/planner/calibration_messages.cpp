@@ -22,7 +22,7 @@ void calibrate_messages(const CalibrationRank& rank, const CalibrationOptions& o
     const std::int64_t bucket = options.quick ? 1 << 14 : std::int64_t{12} << 20;      // elements
     const std::int64_t activations = options.quick ? 1 << 12 : std::int64_t{1} << 19;  // likewise
     const int ranks = rank.control.size(), own = rank.control.rank();
-    const Meter meter(rank, options.quick ? 0.002 : 0.3), short_meter(rank, options.quick ? 0.002 : 0.1);
+    const Meter meter(rank, options.quick ? 0.002 : 0.15), short_meter(rank, options.quick ? 0.002 : 0.05);
     Arena memory(rank.backend.device(), static_cast<std::size_t>(buckets * bucket) * sizeof(float), "a calibration");
     const Tensor all = memory.allocate(Type::fp32, {buckets * bucket});
     rank.backend.fill(all, 0);
