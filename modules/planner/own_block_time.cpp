@@ -247,9 +247,8 @@ HeadTime head_time(const PassPlan& plan, const HeadTraining& training, const Own
     const double pieces = std::ceil(plan.rows / fitting), rows = plan.rows / pieces;
     const auto& memory = prices.memory();
     time.forward = prices.moved(2 * stream, memory.norm_forward);
-    time.validation = pieces * (prices.forward(prices.rates().head, rows, width, columns) +
-                                prices.moved(2 * element * rows * columns, memory.cross_entropy));
-    time.loss = time.validation;
+    time.loss = pieces * (prices.forward(prices.rates().head, rows, width, columns) +
+                          prices.moved(2 * element * rows * columns, memory.cross_entropy));
     if (training.table) time.loss += pieces * prices.weight_gradient(prices.rates().head, rows, width, columns);
     const bool input = training.norm || training.below;
     if (input)

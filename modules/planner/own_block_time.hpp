@@ -45,7 +45,6 @@ struct HeadTraining {
 };
 struct HeadTime {
     double forward = 0, loss = 0, tensor = 0;  // the final norm; logits, loss and their gradients, in pieces
-    double validation = 0;                     // logits and loss only
 };
 HeadTime head_time(const PassPlan& plan, const HeadTraining& training, const OwnPrices& prices,
                    const MessagePrices& messages, bool on_gpu);

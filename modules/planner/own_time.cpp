@@ -73,21 +73,7 @@ class OwnStep {
         return time;
     }
 
-    double forward_seconds() {
-        // One micro-batch after the other, through all stages.
-        double seconds = 0;
-        for (const auto& stage : pieces_)
-            for (const Piece& piece : stage)
-                seconds +=
-                    forward_of(piece) + tensor_forward_of(piece) + (piece.head ? head_.validation - head_.loss : 0);
-        seconds += static_cast<double>(grid_.pipeline * description_.parallel.interleave - 1) * message();
-        return seconds * turns_of_one_stage() * static_cast<double>(micro_batches_);
-    }
-
   private:
-    // While one stage computes the others of its column wait, and leave it their part of the cores.
-    double turns_of_one_stage() const { return std::max(1.0, share_.turns / grid_.pipeline); }
-
     // Trained parameters of a piece of the model on one rank of a tensor group: names with `prefix` removed.
     BlockTraining training_of(const model::StageRange& range, const std::string& prefix, bool below) const {
         BlockTraining training;
@@ -298,11 +284,6 @@ class OwnStep {
 StepTime own_step_time(const config::RunDescription& description, const cluster::GridShape& grid,
                        std::int64_t ranks_per_node, const Hardware& hardware) {
     return OwnStep(description, grid, ranks_per_node, hardware).time();
-}
-
-double own_validation_seconds(const config::RunDescription& description, const cluster::GridShape& grid,
-                              std::int64_t ranks_per_node, const Hardware& hardware, std::int64_t batches) {
-    return static_cast<double>(batches) * OwnStep(description, grid, ranks_per_node, hardware).forward_seconds();
 }
 
 double own_checkpoint_seconds(const config::RunDescription& description, std::int64_t nodes, const Hardware& hardware) {

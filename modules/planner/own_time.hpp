@@ -16,9 +16,6 @@ namespace lockstep::planner {
 StepTime own_step_time(const config::RunDescription& description, const cluster::GridShape& grid,
                        std::int64_t ranks_per_node, const Hardware& hardware);
 
-// Seconds that training stands still for or waits behind: a pass over `batches` global batches forward only.
-double own_validation_seconds(const config::RunDescription& description, const cluster::GridShape& grid,
-                              std::int64_t ranks_per_node, const Hardware& hardware, std::int64_t batches);
 // Seconds until a checkpoint of values and moments is on the disk, written by `nodes` nodes beside training.
 double own_checkpoint_seconds(const config::RunDescription& description, std::int64_t nodes, const Hardware& hardware);
 

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "planner/job_time.hpp"
 #include "planner/memory_model.hpp"
 #include "planner/run_layout.hpp"
 
@@ -196,7 +197,7 @@ class Search {
         ++result_.examined;
         const double seconds = candidate.price.time.total();
         candidate.tokens_per_second = static_cast<double>(job_.run.batch.global * job_.run.batch.length) / seconds;
-        candidate.job_seconds = job_.steps * seconds;
+        candidate.job_seconds = job_time(hardware_, job_, layout, candidate.price.time).total();
         candidate.gpu_hours = candidate.job_seconds / 3600 * static_cast<double>(devices);
         timed_.push_back(std::move(candidate));
     }

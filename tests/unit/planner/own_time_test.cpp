@@ -330,11 +330,9 @@ BOOST_AUTO_TEST_CASE(idle_time_of_a_step_is_what_the_stages_wait) {
     BOOST_TEST(step_of(description, {1, 1, 1, 2}, one_core).total() == all, near);
 }
 
-BOOST_AUTO_TEST_CASE(validations_go_forward_only_and_checkpoints_at_the_rate_of_the_folder) {
+BOOST_AUTO_TEST_CASE(checkpoints_go_at_the_rate_of_the_folder) {
     const auto description = small();
     Hardware hardware = one_millisecond_a_product();
-    const double forward = 8 * (4 * products_a_block) * millisecond / 2;
-    BOOST_TEST(own_validation_seconds(description, {}, 1, hardware, 3) == 3 * (forward + 8 * millisecond / 2), near);
     hardware.rates.checkpoint_gb_per_second = 2;
     const double bytes = 12 * static_cast<double>(model::parameter_count(description.model));
     BOOST_TEST(own_checkpoint_seconds(description, 2, hardware) == bytes / 4e9, near);

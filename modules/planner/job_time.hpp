@@ -1,0 +1,21 @@
+// The time of a whole job of our own program: its steps, and what stands between them.
+#pragma once
+
+#include "planner/hardware.hpp"
+#include "planner/job.hpp"
+#include "planner/step_time.hpp"
+
+namespace lockstep::planner {
+
+struct JobTime {  // seconds
+    double steps = 0;
+    double validations = 0;  // none are counted where validation.batches is 0: how many windows all are, files know
+    double checkpoints = 0;  // the last one, and what of the others the steps between them do not hide; of calibrated
+                             // machines only
+    double total() const { return steps + validations + checkpoints; }
+};
+
+// `step`: of this layout. 0 everywhere where the number of steps is not known; of other programs the steps alone.
+JobTime job_time(const Hardware& hardware, const Job& job, const Layout& layout, const StepTime& step);
+
+}  // namespace lockstep::planner
