@@ -46,6 +46,14 @@ double under_way(const Job& job, const Layout& layout, std::int64_t stage) {
     return std::min(most * v, 2 * (p - here - 1) + (v - 1) * p + 1) / v;
 }
 
+double pressure_of(const Hardware& hardware, const MemoryUse& use) {
+    const double activations = use.stored + use.working + use.kept;
+    if (activations <= 0 || hardware.memory.headroom <= 0) return 0;
+    const double left = (hardware.memory_bytes() - use.total()) / activations;
+    const double half = hardware.memory.headroom / 2;
+    return std::clamp((hardware.memory.headroom - left) / half, 0.0, 1.0);
+}
+
 }  // namespace
 
 MemoryUse memory_use(const Hardware& hardware, const Job& job, const Layout& layout) {
@@ -106,25 +114,18 @@ MemoryUse memory_use(const Hardware& hardware, const Job& job, const Layout& lay
             }
             use.working = std::max(use.working, working);
         }
-        use.stored *= 1 + hardware.memory.slack;
-        use.working *= 1 + hardware.memory.slack;
         use.fixed = hardware.memory.fixed_gb * 1e9;
+        use.kept = (use.stored + use.working) * hardware.memory.slack;
         if (use.total() > most.total()) most = use;
     }
+    most.pressure = pressure_of(hardware, most);
+    most.kept *= 1 - most.pressure;
     return most;
 }
 
 bool fits(const Hardware& hardware, const MemoryUse& use, double limit) {
     const double room = limit > 0 ? std::min(limit, hardware.memory_bytes()) : hardware.memory_bytes();
     return use.total() <= room;
-}
-
-double memory_pressure(const Hardware& hardware, const MemoryUse& use) {
-    const double activations = use.stored + use.working;
-    if (activations <= 0 || hardware.memory.headroom <= 0) return 0;
-    const double left = (hardware.memory_bytes() - use.total()) / activations;
-    const double half = hardware.memory.headroom / 2;
-    return std::clamp((hardware.memory.headroom - left) / half, 0.0, 1.0);
 }
 
 std::string why_too_large(const Hardware& hardware, const Layout& layout, const MemoryUse& use, double limit) {

@@ -16,15 +16,16 @@ struct MemoryUse {                                    // bytes, of the stage tha
     double stored = 0;                                // activations of all micro-batches under way
     double working = 0;                               // of the block and the head at work
     double fixed = 0;                                 // of the process, communication buffers included
-    double total() const { return parameters + gradients + owner + stored + working + fixed; }
+    double kept = 0;                                  // freed activations that the allocator has not given back
+    // From 0 (room enough) to 1: how much of the room that activations need beside them is missing. An allocator that
+    // keeps what was freed must then give back and ask again, which costs time (pressure_slowdown); it then keeps less.
+    double pressure = 0;
+    double total() const { return parameters + gradients + owner + stored + working + fixed + kept; }
     std::int64_t stage = 0, under_way = 0;
 };
 MemoryUse memory_use(const Hardware& hardware, const Job& job, const Layout& layout);
 
 bool fits(const Hardware& hardware, const MemoryUse& use, double limit);  // limit: bytes; 0: the device's memory
-// From 0 (room enough) to 1: how much of the room that activations need beside them is missing. An allocator that keeps
-// what was freed must then give back and ask again, which costs time (pressure_slowdown).
-double memory_pressure(const Hardware& hardware, const MemoryUse& use);
 // "activations of 24 micro-batches under way take 61.2 GiB; …": which number is too large and what would lower it.
 std::string why_too_large(const Hardware& hardware, const Layout& layout, const MemoryUse& use, double limit);
 

@@ -169,7 +169,7 @@ StepTime described_step_time(const Hardware& hardware, const Job& job, const Lay
     time.optimizer =
         (held.trained * 2 * gradient_bytes * 1.5 + owned * (2 * owner_bytes + number)) / hardware.bytes_per_second();
 
-    const double pressure = 1 + hardware.memory.pressure_slowdown * memory_pressure(hardware, use);
+    const double pressure = 1 + hardware.memory.pressure_slowdown * use.pressure;
     for (double* part : {&time.forward, &time.recomputation, &time.backward, &time.loss, &time.tensor, &time.pipeline,
                          &time.idle, &time.data, &time.context, &time.optimizer})
         *part *= pressure;
