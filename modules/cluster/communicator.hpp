@@ -25,7 +25,8 @@ class Transfer {
     virtual void wait() = 0;
 };
 
-// Bytes that are reduced over MPI at one time, at most; further ones wait for these. MPI allocates up to twice as much.
+// Bytes that a communicator reduces over MPI at one time, at most: what is begun beyond them waits until
+// finish_collectives. MPI allocates up to twice as much.
 constexpr std::size_t most_reduced_at_once = std::size_t{32} << 20;
 
 class Communicator {

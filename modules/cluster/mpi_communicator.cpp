@@ -102,11 +102,20 @@ void MpiCommunicator::all_reduce(Tensor values, Reduce operation) {
     meet("end of the all-reduce", values.bytes());
 }
 
-MPI_Request* MpiCommunicator::new_request(std::size_t reduced_bytes) {
-    if (reduced_at_once_ + reduced_bytes > 2 * largest_reduced_piece()) wait_for_pieces();
-    reduced_at_once_ += reduced_bytes;
-    under_way_.push_back(MPI_REQUEST_NULL);
-    return &under_way_.back();
+void MpiCommunicator::add(Piece piece) {
+    not_begun_.push_back(std::move(piece));
+    begin_what_has_room();
+}
+
+void MpiCommunicator::begin_what_has_room() {
+    while (!not_begun_.empty()) {
+        const Piece& piece = not_begun_.front();
+        if (!under_way_.empty() && reduced_at_once_ + piece.reduced_bytes > 2 * largest_reduced_piece()) return;
+        reduced_at_once_ += piece.reduced_bytes;
+        under_way_.push_back(MPI_REQUEST_NULL);
+        piece.begin(&under_way_.back());
+        not_begun_.pop_front();
+    }
 }
 
 void MpiCommunicator::begin(FlightKind kind, Tensor values, const std::function<void()>& issue) {
@@ -129,8 +138,10 @@ void MpiCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
         const MpiReduction reduction = mpi_reduction(values.type(), operation);
         const std::size_t element = type_bytes(values.type());
         const auto reduce = [&](char* piece, int count) {
-            LOCKSTEP_MPI(MPI_Iallreduce, MPI_IN_PLACE, piece, count, reduction.type, reduction.operation, communicator_,
-                         new_request(static_cast<std::size_t>(count) * element));
+            add({static_cast<std::size_t>(count) * element, [=, this](MPI_Request* request) {
+                     LOCKSTEP_MPI(MPI_Iallreduce, MPI_IN_PLACE, piece, count, reduction.type, reduction.operation,
+                                  communicator_, request);
+                 }});
         };
         for_each_piece(values.data(), static_cast<std::size_t>(values.count()), element, reduce,
                        largest_reduced_piece());
@@ -144,7 +155,7 @@ void MpiCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std:
     begin(FlightKind::reduce_scatter, values, [&] {
         const MpiReduction reduction = mpi_reduction(values.type(), Reduce::sum);
         const std::size_t element = type_bytes(values.type());
-        const auto step = static_cast<std::int64_t>(largest_reduced_piece() / 2 / element);
+        const auto step = std::max(std::int64_t{1}, static_cast<std::int64_t>(largest_reduced_piece() / 2 / element));
         // A piece of each owner's part in turn, so that those under way at one time are added up by different ranks.
         for (std::int64_t first = 0; first < longest; first += step) {
             for (int owner = 0; owner < size_; ++owner) {
@@ -152,10 +163,12 @@ void MpiCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std:
                 const std::int64_t count = std::min(step, part.count() - first);
                 if (count <= 0) continue;
                 const Tensor piece = part.slice(first, count);
-                const bool own = owner == rank_;
-                LOCKSTEP_MPI(MPI_Ireduce, own ? MPI_IN_PLACE : piece.data(), own ? piece.data() : nullptr,
-                             static_cast<int>(count), reduction.type, reduction.operation, owner, communicator_,
-                             new_request(piece.bytes()));
+                add({piece.bytes(), [=, this](MPI_Request* request) {
+                         const bool own = owner == rank_;
+                         LOCKSTEP_MPI(MPI_Ireduce, own ? MPI_IN_PLACE : piece.data(), own ? piece.data() : nullptr,
+                                      static_cast<int>(count), reduction.type, reduction.operation, owner,
+                                      communicator_, request);
+                     }});
             }
         }
     });
@@ -167,24 +180,25 @@ void MpiCommunicator::begin_all_gather(Tensor values, const std::vector<std::int
         for (int owner = 0; owner < size_; ++owner) {
             const Tensor part = parts[static_cast<std::size_t>(owner)];
             for_each_piece(part.data(), part.bytes(), 1, [&](char* piece, int bytes) {
-                LOCKSTEP_MPI(MPI_Ibcast, piece, bytes, MPI_BYTE, owner, communicator_, new_request(0));
+                add({0, [=, this](MPI_Request* request) {
+                         LOCKSTEP_MPI(MPI_Ibcast, piece, bytes, MPI_BYTE, owner, communicator_, request);
+                     }});
             });
         }
     });
 }
 
-void MpiCommunicator::wait_for_pieces() {
-    if (under_way_.empty()) return;
-    const std::uint64_t before = flight_recorder().wait_for(noted_.front());
-    wait_for(static_cast<int>(under_way_.size()), under_way_.data());
-    under_way_.clear();
-    reduced_at_once_ = 0;
-    static_cast<void>(flight_recorder().wait_for(before));
-}
-
 void MpiCommunicator::finish_collectives() {
     ranges_.clear();
-    wait_for_pieces();
+    if (noted_.empty()) return;
+    const std::uint64_t before = flight_recorder().wait_for(noted_.front());
+    while (!under_way_.empty()) {
+        wait_for(static_cast<int>(under_way_.size()), under_way_.data());
+        under_way_.clear();
+        reduced_at_once_ = 0;
+        begin_what_has_room();
+    }
+    static_cast<void>(flight_recorder().wait_for(before));
     for (const std::uint64_t sequence : noted_) flight_recorder().done(sequence);
     noted_.clear();
 }

@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -48,9 +49,15 @@ class MpiCommunicator : public Communicator {
   private:
     // Issues a collective on `values`, behind what was begun on the same memory.
     void begin(FlightKind kind, Tensor values, const std::function<void()>& issue);
-    // Once there is room for so many bytes among those that are being reduced: 0 for what is not.
-    MPI_Request* new_request(std::size_t reduced_bytes);
-    void wait_for_pieces();
+    // A part of a collective: begun at once where there is room for it among what is being reduced, else by
+    // finish_collectives. How many begin at once is the same on all ranks, so that all begin the same ones in the same
+    // order, whatever other collectives come between. reduced_bytes: 0 for what is not reduced.
+    struct Piece {
+        std::size_t reduced_bytes = 0;
+        std::function<void(MPI_Request*)> begin;
+    };
+    void add(Piece piece);
+    void begin_what_has_room();
 
     // Memory that a collective under way reads or writes.
     struct Range {
@@ -65,6 +72,7 @@ class MpiCommunicator : public Communicator {
     std::vector<std::uint64_t> noted_;  // collectives under way, in the flight recorder
     std::vector<MPI_Request> under_way_;
     std::size_t reduced_at_once_ = 0;  // bytes
+    std::deque<Piece> not_begun_;
     std::vector<Range> ranges_;
     std::int64_t met_ = 0;
 };

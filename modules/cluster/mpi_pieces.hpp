@@ -12,7 +12,7 @@ namespace lockstep::cluster {
 // tests cut small messages.
 std::size_t largest_piece();
 
-// Of a reduction: two are under way at one time, at most.
+// Of a reduction. The bytes of two are under way at one time, at most.
 inline std::size_t largest_reduced_piece() {
     return std::min(largest_piece(), most_reduced_at_once / 2);
 }

@@ -315,9 +315,7 @@ BOOST_AUTO_TEST_CASE(ranks_take_what_was_planned) {
     const auto large = memory_of("large",
                                  " --set model.width=512 --set model.layers=7 --set model.mlp_width=2048"
                                  " --set model.vocabulary=12000");
-    // With two replicas: values and gradients whole, half of both moments, so MPI's half of the gradients is a sixth of
-    // it.
-    constexpr double of_mpi = 1.0 / 6;
+    constexpr double of_mpi = 64 << 20;  // bytes that MPI may take while gradients are reduced
     std::map<int, double> planned_of_stage;
     for (int rank = 0; rank < ranks; ++rank) {
         const auto grown = [&](std::size_t column) {
@@ -329,7 +327,7 @@ BOOST_AUTO_TEST_CASE(ranks_take_what_was_planned) {
         BOOST_TEST_MESSAGE("rank " << rank << " of stage " << stage << ": planned " << planned << ", took " << took);
         BOOST_TEST(took >= planned * (1 - tolerance),
                    "rank " << rank << " planned " << planned << " and took " << took);
-        BOOST_TEST(took <= planned * (1 + tolerance + of_mpi),
+        BOOST_TEST(took <= planned * (1 + tolerance) + of_mpi,
                    "rank " << rank << " planned " << planned << " and took " << took);
         planned_of_stage[stage] = planned;
     }
