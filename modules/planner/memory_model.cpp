@@ -47,7 +47,7 @@ double under_way(const Job& job, const Layout& layout, std::int64_t stage) {
 }
 
 double pressure_of(const Hardware& hardware, const MemoryUse& use) {
-    const double activations = use.stored + use.working + use.kept;
+    const double activations = use.stored + use.working + use.cached;
     if (activations <= 0 || hardware.memory.headroom <= 0) return 0;
     const double left = (hardware.memory_bytes() - use.total()) / activations;
     const double half = hardware.memory.headroom / 2;
@@ -115,11 +115,11 @@ MemoryUse memory_use(const Hardware& hardware, const Job& job, const Layout& lay
             use.working = std::max(use.working, working);
         }
         use.fixed = hardware.memory.fixed_gb * 1e9;
-        use.kept = (use.stored + use.working) * hardware.memory.slack;
+        use.cached = (use.stored + use.working) * hardware.memory.slack;
+        use.pressure = pressure_of(hardware, use);
+        use.cached *= 1 - use.pressure / 2;
         if (use.total() > most.total()) most = use;
     }
-    most.pressure = pressure_of(hardware, most);
-    most.kept *= 1 - most.pressure;
     return most;
 }
 

@@ -16,11 +16,11 @@ struct MemoryUse {                                    // bytes, of the stage tha
     double stored = 0;                                // activations of all micro-batches under way
     double working = 0;                               // of the block and the head at work
     double fixed = 0;                                 // of the process, communication buffers included
-    double kept = 0;                                  // freed activations that the allocator has not given back
-    // From 0 (room enough) to 1: how much of the room that activations need beside them is missing. An allocator that
-    // keeps what was freed must then give back and ask again, which costs time (pressure_slowdown); it then keeps less.
+    double cached = 0;                                // freed activations that the allocator keeps
+    // From 0 (room enough) to 1: how much of the room that activations need beside them is missing. The allocator must
+    // then give back and ask again, which costs time (pressure_slowdown); it keeps down to half as much.
     double pressure = 0;
-    double total() const { return parameters + gradients + owner + stored + working + fixed + kept; }
+    double total() const { return parameters + gradients + owner + stored + working + fixed + cached; }
     std::int64_t stage = 0, under_way = 0;
 };
 MemoryUse memory_use(const Hardware& hardware, const Job& job, const Layout& layout);
