@@ -41,7 +41,7 @@ double Meter::repeated(const std::function<void(int)>& call, double estimate) co
     return *counted;
 }
 
-double Passes::seconds(const std::function<double()>& measure) {
+double Rounds::seconds(const std::function<double()>& measure) {
     if (measured_) {
         std::vector<double>& times = times_.at(next_++);
         const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
@@ -55,8 +55,8 @@ double Passes::seconds(const std::function<double()>& measure) {
 }
 
 double Meter::seconds(const std::function<void(int)>& call) const {
-    if (!rank_.passes) return of_all_ranks(call);
-    return rank_.passes->seconds([&] { return of_all_ranks(call); });
+    if (!rank_.rounds) return of_all_ranks(call);
+    return rank_.rounds->seconds([&] { return of_all_ranks(call); });
 }
 
 double Meter::of_all_ranks(const std::function<void(int)>& call) const {
@@ -113,25 +113,26 @@ Rates calibrate(const CalibrationRank& rank, const CalibrationOptions& options) 
     Rates rates;
     rates.ranks = rank.ranks_of_node;
     rates.cores = rank.cores_of_node;
-    Passes passes;
+    Rounds rounds;
     CalibrationRank measured = rank;
-    measured.passes = &passes;
-    const auto kernels_and_messages = [&](const CalibrationOptions& pass) {
-        passes.begin();
-        calibrate_kernels(measured, pass, rates);
-        if (rank.control.size() > 1) calibrate_messages(measured, pass, rates);
+    measured.rounds = &rounds;
+    const auto kernels_and_messages = [&](const CalibrationOptions& round) {
+        rounds.begin();
+        calibrate_kernels(measured, round, rates);
+        if (rank.control.size() > 1) calibrate_messages(measured, round, rates);
     };
     const int count = options.quick ? 1 : 3;
     for (int number = 1; number <= count; ++number) {
-        CalibrationOptions pass = options;
+        CalibrationOptions round = options;
         if (options.say)
-            pass.say = [&](const std::string& what) { options.say(fmt::format("{} of {}: {}", number, count, what)); };
-        kernels_and_messages(pass);
+            round.say = [&](const std::string& what) { options.say(fmt::format("{} of {}: {}", number, count, what)); };
+        kernels_and_messages(round);
     }
-    passes.end_measuring();
+    rounds.end_measuring();
     CalibrationOptions silent = options;
     silent.say = {};
     kernels_and_messages(silent);
+    LOCKSTEP_ASSERT(rounds.at_end());
     calibrate_files(rank, options, rates);
     return rates;
 }

@@ -13,15 +13,16 @@
 
 namespace lockstep::planner {
 
-// The times of several passes through the same measurements. A pause of the machine, or a slow second of it, spoils one
-// pass only: what counts is the median.
-class Passes {
+// The times of several rounds of the same measurements. A pause of the machine, or a slow second of it, spoils one
+// round only: what counts is the median.
+class Rounds {
   public:
     void begin() { next_ = 0; }
     // From now on what is asked for is not measured again.
-    void end_measuring() { measured_ = true, next_ = 0; }
-    // The next measurement's time: of this pass, or, once all have been measured, the median of the passes.
+    void end_measuring() { measured_ = true; }
+    // The next measurement's time: of this round, or, once all have been measured, the median of the rounds.
     double seconds(const std::function<double()>& measure);
+    bool at_end() const { return next_ == times_.size(); }
 
   private:
     std::vector<std::vector<double>> times_;  // of each measurement
@@ -35,7 +36,7 @@ struct CalibrationRank {
     cluster::Communicator& tensors;     // of all ranks, for memory of the backend
     cluster::Communicator& neighbours;  // likewise, for messages between two ranks
     int ranks_of_node = 1, cores_of_node = 1;
-    Passes* passes = nullptr;  // null: everything is measured once
+    Rounds* rounds = nullptr;  // null: everything is measured once
 };
 
 struct CalibrationOptions {
@@ -50,7 +51,7 @@ class Meter {
   public:
     Meter(const CalibrationRank& rank, double budget_seconds) : rank_(rank), budget_seconds_(budget_seconds) {}
     // Seconds of one call, on the average of the ranks: the median of the repetitions that fit into the budget, and of
-    // the passes. The argument counts calls, so that a call can take other memory than the last.
+    // the rounds. The argument counts calls, so that a call can take other memory than the last.
     double seconds(const std::function<void(int)>& call) const;
     // The same on this rank alone, whatever the others do.
     double seconds_alone(const std::function<void(int)>& call) const;
