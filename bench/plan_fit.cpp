@@ -2,8 +2,14 @@
 // cross-validated on it. Usage: bench_plan_fit [TABLE.csv [START]]
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/table.hpp"
 #include "planner/fit.hpp"
@@ -28,6 +34,28 @@ Table summary(const std::vector<std::pair<std::string, Judgement>>& judgements) 
     return table;
 }
 
+// Every row predicted by a fit to those that have another value of something: harder than folds, whose rows all have
+// others that are like them. Values of most rows stay in: the others would be too few to fit.
+using Value = std::function<std::int64_t(const MeasuredRow&)>;
+Judgement groups_left_out(const Hardware& start, std::vector<MeasuredRow> rows, const Value& value) {
+    std::set<std::int64_t> values;
+    for (const MeasuredRow& row : rows) values.insert(value(row));
+    std::vector<Prediction> predictions(rows.size());
+    for (const std::int64_t left_out : values) {
+        std::vector<MeasuredRow> others;
+        for (const MeasuredRow& row : rows)
+            if (value(row) != left_out) others.push_back(row);
+        const bool enough = others.size() > rows.size() / 3;
+        const Hardware machine = enough ? fit(start, others) : start;
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            if (value(rows[i]) != left_out) continue;
+            predictions[i] = predict(machine, rows[i]);
+            if (!enough) rows[i].flagged = "not left out";
+        }
+    }
+    return judge(rows, std::move(predictions));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -39,6 +67,15 @@ int main(int argc, char** argv) {
                                                                      {"fitted to all", judge(fitted, rows)}};
         for (const std::size_t folds : {5, 7, 10})
             judgements.emplace_back(std::to_string(folds) + " folds", cross_validate(start, rows, folds));
+        const auto shape = [](const MeasuredRow& row) { return row.job.models.front().shape; };
+        const std::vector<std::pair<std::string, Value>> groups = {
+            {"width", [&](const MeasuredRow& row) { return shape(row).width; }},
+            {"number of heads", [&](const MeasuredRow& row) { return shape(row).heads; }},
+            {"tensor", [](const MeasuredRow& row) { return row.layout.tensor; }},
+            {"pipeline", [](const MeasuredRow& row) { return row.layout.pipeline; }},
+            {"micro-batch", [](const MeasuredRow& row) { return row.layout.micro; }}};
+        for (const auto& [name, value] : groups)
+            judgements.emplace_back("each " + name + " left out", groups_left_out(start, rows, value));
         std::printf("%s\n", summary(judgements).print(TableFormat::text).c_str());
         const Judgement& crossed = judgements[2].second;
         Table table({{"source_line", "line"},
