@@ -10,17 +10,20 @@
 namespace lockstep::planner {
 namespace {
 
-// How often something happens every so many steps, and once at the end.
-double times(double steps, std::int64_t every) {
+// How often something happens that is done every so many steps, and once at the end.
+double count_of(double steps, std::int64_t every) {
     return every > 0 ? std::ceil(steps / static_cast<double>(every)) : 1;
 }
 
-// A pass over one global batch: of a step what goes forward, and the same share of what it waits for.
-double forward_seconds(const StepTime& step) {
+// A pass over one global batch: of a step what goes forward, and the same share of what it waits for. Where a rank has
+// several pieces of the model, a micro-batch goes through all of them before the next begins.
+double forward_seconds(const StepTime& step, const Layout& layout) {
     const double passes = step.forward + step.backward;
     if (passes <= 0) return 0;
-    const double shared = step.loss + step.tensor + step.pipeline + step.idle + step.context;
-    return step.forward + shared * step.forward / passes;
+    const double share = step.forward / passes;
+    const double work = step.forward + share * (step.loss + step.tensor + step.pipeline + step.context);
+    if (layout.interleave > 1) return step.loading + static_cast<double>(layout.pipeline) * work;
+    return step.loading + work + share * step.idle;
 }
 
 }  // namespace
@@ -32,14 +35,14 @@ JobTime job_time(const Hardware& hardware, const Job& job, const Layout& layout,
     const config::RunDescription run = laid_out(job, layout);
     if (!run.data.validation.empty() || run.data.validation_fraction > 0) {
         const auto batches = static_cast<double>(run.validation.batches);
-        time.validations = times(job.steps, run.validation.every) * batches * forward_seconds(step);
+        time.validations = count_of(job.steps, run.validation.every) * batches * forward_seconds(step, layout);
     }
     if (hardware.rates.measured() && hardware.rates.checkpoint_gb_per_second > 0) {
         const std::int64_t on_node = ranks_per_node(hardware, job);
         const std::int64_t nodes = (layout.ranks() + on_node - 1) / on_node;
         const double one = own_checkpoint_seconds(run, nodes, hardware);
         const double between = static_cast<double>(run.checkpoint.every) * step.total();
-        time.checkpoints = one + (times(job.steps, run.checkpoint.every) - 1) * std::max(0.0, one - between);
+        time.checkpoints = one + (count_of(job.steps, run.checkpoint.every) - 1) * std::max(0.0, one - between);
     }
     return time;
 }

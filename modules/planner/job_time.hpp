@@ -11,7 +11,7 @@ struct JobTime {  // seconds
     double steps = 0;
     double validations = 0;  // none are counted where validation.batches is 0: how many windows all are, files know
     double checkpoints = 0;  // the last one, and what of the others the steps between them do not hide; of calibrated
-                             // machines only
+                             // machines only, and without checkpoint.every_minutes
     double total() const { return steps + validations + checkpoints; }
 };
 

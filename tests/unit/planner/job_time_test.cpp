@@ -57,6 +57,9 @@ BOOST_AUTO_TEST_CASE(validations_are_forward_passes_and_one_is_at_the_end) {
     BOOST_TEST(job_time({}, job, {}, three_seconds()).validations == 4 * one, near);
     job.run.validation.every = 50;
     BOOST_TEST(job_time({}, job, {}, three_seconds()).validations == 2 * one, near);
+    Layout interleaved;  // nothing of the next micro-batch goes beside one
+    interleaved.pipeline = interleaved.interleave = 2;
+    BOOST_TEST(job_time({}, job, interleaved, three_seconds()).validations == 2 * 2 * one, near);
     job.program = program_named("megatron-deepspeed");
     BOOST_TEST(job_time({}, job, {}, three_seconds()).validations == 0);
 }
