@@ -126,7 +126,7 @@ void write_run_and_job(const Options& options, const Job& job, const Hardware& h
         script.cores_per_rank =
             std::max<std::int64_t>(1, static_cast<std::int64_t>(hardware.device.per_node) / script.ranks_per_node);
     constexpr double reserve = 1.1, beside = 600, longest = 86400, unknown = 4 * 3600;  // beside: the start
-    script.seconds = best.job_seconds > 0 ? std::min(longest, reserve * best.job_seconds + beside) : unknown;
+    script.seconds = best.job.total() > 0 ? std::min(longest, reserve * best.job.total() + beside) : unknown;
     if (limits.seconds > 0) script.seconds = std::min(script.seconds, limits.seconds);
     const std::string path = stem + ".slurm";
     write_text(path, slurm_script(script));

@@ -50,7 +50,7 @@ Table layout_table(const PlanOutput& plan, const std::vector<Candidate>& candida
         cells.emplace_back(candidate.tokens_per_second);
         cells.emplace_back(time.idle / time.total());
         cells.emplace_back((time.tensor + time.pipeline + time.data + time.context) / time.total());
-        if (whole) cells.emplace_back(candidate.job_seconds / 3600);
+        if (whole) cells.emplace_back(candidate.job.total() / 3600);
         if (whole) cells.emplace_back(candidate.gpu_hours);
         table.add_row(std::move(cells));
     }
@@ -67,7 +67,7 @@ Json json_of(const StepTime& time) {
 }
 
 struct Words {
-    std::string winner, parts, next, ruled_out, full, count;
+    std::string winner, parts, job, next, ruled_out, full, count;
     std::vector<std::string> shape, without;  // without: counts on which nothing works
 };
 
@@ -79,6 +79,7 @@ Words words_of(const PlanOutput& plan) {
     words.winner =
         fmt::format("{} on {} device{}", layout_text(chosen.layout), chosen.devices, chosen.devices == 1 ? "" : "s");
     words.parts = time_parts_text(chosen.price.time);
+    words.job = job_parts_text(chosen.job);
     const auto next = std::find_if(result.fitting.begin(), result.fitting.end(), [&](const Candidate& other) {
         return other.devices == chosen.devices && other.price.time.total() > chosen.price.time.total();
     });
@@ -136,9 +137,9 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
             json["problem"] = why_none(plan);
         } else {
             json["recommended"] = Json::parse(layout_table(plan, {plan.chosen()}, 1).print(format))[0];
-            json["why"] = {{"parts", words.parts}, {"next", words.next},       {"ruled_out", words.ruled_out},
-                           {"memory", words.full}, {"without", words.without}, {"devices", words.count},
-                           {"shape", words.shape}};
+            json["why"] = {{"parts", words.parts},         {"job", words.job},     {"next", words.next},
+                           {"ruled_out", words.ruled_out}, {"memory", words.full}, {"without", words.without},
+                           {"devices", words.count},       {"shape", words.shape}};
         }
         json["remarks"] = result.remarks;
         return json.dump(2) + "\n";
@@ -157,6 +158,7 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
     if (!of_counts.empty())
         text += "the best of each count\n" + layout_table(plan, of_counts, of_counts.size()).print(format) + "\n";
     text += fmt::format("recommended: {}\ntime of a step: {}\n", words.winner, words.parts);
+    if (!words.job.empty()) text += "time of the job: " + words.job + "\n";
     if (!words.count.empty()) text += words.count + "\n";
     if (!words.next.empty()) text += words.next + "\n";
     if (!words.full.empty()) text += words.full + "\n";

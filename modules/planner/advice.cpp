@@ -58,6 +58,14 @@ std::string time_parts_text(const StepTime& time) {
     return fmt::format("{}", fmt::join(texts, ", "));
 }
 
+std::string job_parts_text(const JobTime& time) {
+    if (time.validations + time.checkpoints <= 0) return "";
+    std::string text = "steps " + human_seconds(time.steps);
+    if (time.validations > 0) text += ", validations " + human_seconds(time.validations);
+    if (time.checkpoints > 0) text += ", checkpoints " + human_seconds(time.checkpoints);
+    return text;
+}
+
 std::string why_better(const Candidate& first, const Candidate& second) {
     const auto a = parts_of(first.price.time), b = parts_of(second.price.time);
     std::vector<std::pair<double, std::string>> wins, losses;
@@ -208,7 +216,7 @@ CountAdvice advise_count(const Hardware& hardware, const SearchResult& result, c
             "{} device{}: the smallest count that {}; {}, {:.1f} GPU-hours, {}", smallest.devices,
             smallest.devices == 1 ? "" : "s",
             limits.seconds > 0 ? fmt::format("ends within {}", human_seconds(limits.seconds)) : "stays in the budget",
-            human_seconds(smallest.job_seconds), smallest.gpu_hours, left(smallest.devices));
+            human_seconds(smallest.job.total()), smallest.gpu_hours, left(smallest.devices));
         return advice;
     }
     const Candidate& smallest = advice.best.front();

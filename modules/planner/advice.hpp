@@ -11,6 +11,8 @@ namespace lockstep::planner {
 
 // "computing 71 %, tensor communication 9 %, …": the largest parts first, those above 1 %.
 std::string time_parts_text(const StepTime& time);
+// "steps 2 h 10 min, validations 3 min, checkpoints 40 s"; "" where nothing but steps is counted.
+std::string job_parts_text(const JobTime& time);
 // Why the first is better than the second: the parts in which it wins, and those in which it loses.
 std::string why_better(const Candidate& first, const Candidate& second);
 // The fastest layout on as many devices that is nearly possible, and what rules it out; "" where none is faster.

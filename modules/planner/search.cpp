@@ -7,7 +7,6 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "planner/job_time.hpp"
 #include "planner/memory_model.hpp"
 #include "planner/run_layout.hpp"
 
@@ -197,8 +196,8 @@ class Search {
         ++result_.examined;
         const double seconds = candidate.price.time.total();
         candidate.tokens_per_second = static_cast<double>(job_.run.batch.global * job_.run.batch.length) / seconds;
-        candidate.job_seconds = job_time(hardware_, job_, layout, candidate.price.time).total();
-        candidate.gpu_hours = candidate.job_seconds / 3600 * static_cast<double>(devices);
+        candidate.job = job_time(hardware_, job_, layout, candidate.price.time);
+        candidate.gpu_hours = candidate.job.total() / 3600 * static_cast<double>(devices);
         timed_.push_back(std::move(candidate));
     }
 
@@ -221,8 +220,8 @@ class Search {
     }
 
     std::string why_beyond_limits(const Candidate& candidate) const {
-        if (limits_.seconds > 0 && candidate.job_seconds > limits_.seconds)
-            return fmt::format("{} are more than the {} given", human_seconds(candidate.job_seconds),
+        if (limits_.seconds > 0 && candidate.job.total() > limits_.seconds)
+            return fmt::format("{} are more than the {} given", human_seconds(candidate.job.total()),
                                human_seconds(limits_.seconds));
         if (limits_.gpu_hours > 0 && candidate.gpu_hours > limits_.gpu_hours)
             return fmt::format("{:.1f} GPU-hours are more than the {:.1f} given", candidate.gpu_hours,

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/job_time.hpp"
 #include "planner/plan_request.hpp"
 #include "planner/prices.hpp"
 
@@ -19,8 +20,9 @@ struct Candidate {
     Layout layout;
     Price price;
     double tokens_per_second = 0;
-    double job_seconds = 0, gpu_hours = 0;  // 0 where the number of steps is not known
-    std::string why_not;                    // memory, deadline or budget; "" for none
+    JobTime job;           // 0 where the number of steps is not known, as
+    double gpu_hours = 0;  // this
+    std::string why_not;   // memory, deadline or budget; "" for none
 };
 
 struct SearchResult {

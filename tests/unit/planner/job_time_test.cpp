@@ -2,8 +2,10 @@
 #define BOOST_TEST_MODULE job_time
 #include <boost/test/unit_test.hpp>
 
+#include "base/format.hpp"
 #include "config/run_description.hpp"
 #include "model/parameter_description.hpp"
+#include "planner/advice.hpp"
 #include "planner/job_time.hpp"
 
 using namespace lockstep;
@@ -62,6 +64,12 @@ BOOST_AUTO_TEST_CASE(validations_are_forward_passes_and_one_is_at_the_end) {
     BOOST_TEST(job_time({}, job, interleaved, three_seconds()).validations == 2 * 2 * one, near);
     job.program = program_named("megatron-deepspeed");
     BOOST_TEST(job_time({}, job, {}, three_seconds()).validations == 0);
+}
+
+BOOST_AUTO_TEST_CASE(the_parts_are_said_where_there_are_any) {
+    BOOST_TEST(job_parts_text({300, 0, 0}) == "");
+    BOOST_TEST(job_parts_text({300, 30, 0}) == "steps " + human_seconds(300) + ", validations " + human_seconds(30));
+    BOOST_TEST(job_parts_text({300, 0, 20}) == "steps " + human_seconds(300) + ", checkpoints " + human_seconds(20));
 }
 
 BOOST_AUTO_TEST_CASE(steps_hide_checkpoints_but_for_the_last) {
