@@ -28,11 +28,12 @@ double planned_bytes(const fs::path& folder, const std::string& name, int ranks)
                "name = \"cores\"\n[device]\nkind = \"cpu\"\nmemory_gib = 24\npeak_tflops = 0.4\npeak_tflops_fp32 = "
                "0.2\nmemory_gb_per_second = 20\nper_node = " +
                    std::to_string(ranks) + "\n");
-    const Result result = run("plan " + (run_folder(folder, name) / "run.toml").string() +
-                                  " --hardware cores.toml --tensor 1 --pipeline 1 --micro 2 --zero 0 --recompute none "
-                                  "--sequence false --format json --ranks " +
-                                  std::to_string(ranks),
-                              folder);
+    const Result result =
+        run("plan " + (run_folder(folder, name) / "run.toml").string() +
+                " --hardware cores.toml --tensor 1 --pipeline 1 --micro 2 --context 1 --zero 0 --recompute none "
+                "--sequence false --format json --ranks " +
+                std::to_string(ranks),
+            folder);
     check_exit(result, 0);
     const Json layouts = Json::parse(result.out)["layouts"];
     BOOST_TEST_REQUIRE(layouts.size() == 1U);
