@@ -315,7 +315,7 @@ BOOST_AUTO_TEST_CASE(ranks_take_what_was_planned) {
     const auto large = memory_of("large",
                                  " --set model.width=512 --set model.layers=7 --set model.mlp_width=2048"
                                  " --set model.vocabulary=12000");
-    constexpr double of_mpi = 64 << 20;  // bytes that MPI may take while gradients are reduced
+    constexpr double of_mpi = 32 << 20;  // bytes, of what MPI takes while gradients are reduced
     std::map<int, double> planned_of_stage;
     for (int rank = 0; rank < ranks; ++rank) {
         const auto grown = [&](std::size_t column) {

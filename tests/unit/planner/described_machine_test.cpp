@@ -216,6 +216,29 @@ BOOST_AUTO_TEST_CASE(cross_validation_on_measured_steps) {
                boost::test_tools::tolerance(0.02));
 }
 
+// An allocator that gives back under pressure must not make a larger layout smaller, nor a larger memory too small.
+BOOST_AUTO_TEST_CASE(memory_grows_with_the_layout_and_fits_once_it_fits) {
+    const auto rows = read_measured_table(measured_table);
+    for (const MeasuredRow& row : rows) {
+        Hardware hardware = read_hardware("a100-80-4x100g");
+        Layout layout = row.layout;
+        double before = 0;
+        for (layout.micro = 1; layout.micro <= 16; ++layout.micro) {
+            const MemoryUse use = memory_use(hardware, row.job, layout);
+            BOOST_TEST(use.total() > before, row.source_line << ", micro-batch " << layout.micro);
+            BOOST_TEST(use.cached >= (use.stored + use.working) * hardware.memory.slack / 2 * 0.999);
+            before = use.total();
+        }
+        bool fitted = false;
+        for (hardware.device.memory_gib = 20; hardware.device.memory_gib < 150; hardware.device.memory_gib += 0.25) {
+            const bool now = fits(hardware, memory_use(hardware, row.job, row.layout), 0);
+            BOOST_TEST((now || !fitted), row.source_line << " with " << hardware.device.memory_gib << " GiB");
+            fitted = now;
+        }
+        BOOST_TEST(fitted);
+    }
+}
+
 // Rows made by the model itself give back the numbers that made them.
 BOOST_AUTO_TEST_CASE(the_fit_recovers_invented_numbers) {
     auto rows = read_measured_table(measured_table);
