@@ -14,12 +14,12 @@
 #include "base/error.hpp"
 #include "base/table.hpp"
 #include "command_run.hpp"
+#include "config/machine.hpp"
 #include "config/run_description.hpp"
-#include "planner/hardware.hpp"
-#include "planner/own_memory.hpp"
-#include "planner/own_prices.hpp"
-#include "planner/own_time.hpp"
-#include "planner/run_layout.hpp"
+#include "cost/own_prices.hpp"
+#include "cost/own_time.hpp"
+#include "layout/memory_plan.hpp"
+#include "layout/run_layout.hpp"
 #include "training_run.hpp"
 
 using namespace lockstep;
@@ -88,8 +88,8 @@ std::vector<TrainingCase> chosen(const std::string& filter) {
     return cases;
 }
 
-planner::Hardware calibrated(const Options& options, const std::string& folder) {
-    if (!options.hardware.empty()) return planner::read_hardware(options.hardware);
+config::Machine calibrated(const Options& options, const std::string& folder) {
+    if (!options.hardware.empty()) return config::read_machine(options.hardware);
     const std::string path = folder + "/machine.toml";
     const CommandResult ended =
         run_command({{LOCKSTEP_MPIEXEC, "-np", std::to_string(options.ranks), fs::absolute(options.lockstep).string(),
@@ -98,32 +98,31 @@ planner::Hardware calibrated(const Options& options, const std::string& folder) 
                      {}});
     if (ended.exit_code != 0)
         throw fault_error("lockstep bench ended with exit code {}: {}", ended.exit_code, ended.output);
-    return planner::read_hardware(path);
+    return config::read_machine(path);
 }
 
 // As the run computes on this machine.
-config::RunDescription description_of(const TrainingCase& training, const planner::Hardware& hardware) {
+config::RunDescription description_of(const TrainingCase& training, const config::Machine& hardware) {
     config::RunDescription description = config::read_run_description("", settings_of(training));
-    description.precision.compute = planner::precision_on(hardware, description.precision.compute);
+    description.precision.compute = cost::precision_on(hardware, description.precision.compute);
     return description;
 }
 
-planner::StepTime predicted(const TrainingCase& training, const planner::Hardware& hardware) {
+cost::StepTime predicted(const TrainingCase& training, const config::Machine& hardware) {
     const config::RunDescription description = description_of(training, hardware);
-    return planner::own_step_time(description, planner::choose_grid(description, training.ranks), training.ranks,
-                                  hardware);
+    return cost::own_step_time(description, layout::choose_grid(description, training.ranks), training.ranks, hardware);
 }
 
 // The largest resident set of a rank before a checkpoint is begun, in bytes.
-double predicted_peak(const TrainingCase& training, const planner::Hardware& hardware) {
+double predicted_peak(const TrainingCase& training, const config::Machine& hardware) {
     const config::RunDescription description = description_of(training, hardware);
-    const cluster::GridShape grid = planner::choose_grid(description, training.ranks);
+    const cluster::GridShape grid = layout::choose_grid(description, training.ranks);
     const int threads = std::max(1, static_cast<int>(hardware.device.per_node) / static_cast<int>(training.ranks));
     std::size_t most = 0;
     for (int stage = 0; stage < grid.pipeline; ++stage) {
         cluster::GridPlace place;
         place.pipeline = stage;
-        most = std::max(most, planner::process_bytes(description, grid, place, {}, threads, false));
+        most = std::max(most, layout::process_bytes(description, grid, place, {}, threads, false));
     }
     return static_cast<double>(most);
 }
@@ -138,7 +137,7 @@ int run(const Options& options) {
     end_on_signals();
     const TemporaryFolder folder(options.folder);
     const Trainings trainings(options.lockstep, folder.path());
-    const planner::Hardware hardware = calibrated(options, folder.path());
+    const config::Machine hardware = calibrated(options, folder.path());
     Table table({{"case", "case"},
                  {"measured_seconds", "measured, s", 4},
                  {"predicted_seconds", "predicted, s", 4},
@@ -157,7 +156,7 @@ int run(const Options& options) {
     constexpr double gib = 1 << 30;
     double worst = 0, sum = 0, worst_memory = 0, sum_memory = 0;
     for (const TrainingCase& training : cases) {
-        const planner::StepTime time = predicted(training, hardware);
+        const cost::StepTime time = predicted(training, hardware);
         const double peak = predicted_peak(training, hardware);
         Cell measured, error, measured_peak, memory_error;
         if (!options.predict) {

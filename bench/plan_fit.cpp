@@ -12,12 +12,14 @@
 #include <vector>
 
 #include "base/table.hpp"
-#include "planner/fit.hpp"
+#include "plan/fit.hpp"
 
 namespace {
 
 using namespace lockstep;
-using namespace lockstep::planner;
+using namespace lockstep::config;
+using namespace lockstep::cost;
+using namespace lockstep::plan;
 
 Table summary(const std::vector<std::pair<std::string, Judgement>>& judgements) {
     Table table({{"case", "case"},
@@ -37,7 +39,7 @@ Table summary(const std::vector<std::pair<std::string, Judgement>>& judgements) 
 // Every row predicted by a fit to those that have another value of something: harder than folds, whose rows all have
 // others that are like them. Values of most rows stay in: the others would be too few to fit.
 using Value = std::function<std::int64_t(const MeasuredRow&)>;
-Judgement groups_left_out(const Hardware& start, std::vector<MeasuredRow> rows, const Value& value) {
+Judgement groups_left_out(const Machine& start, std::vector<MeasuredRow> rows, const Value& value) {
     std::set<std::int64_t> values;
     for (const MeasuredRow& row : rows) values.insert(value(row));
     std::vector<Prediction> predictions(rows.size());
@@ -46,7 +48,7 @@ Judgement groups_left_out(const Hardware& start, std::vector<MeasuredRow> rows, 
         for (const MeasuredRow& row : rows)
             if (value(row) != left_out) others.push_back(row);
         const bool enough = others.size() > rows.size() / 3;
-        const Hardware machine = enough ? fit(start, others) : start;
+        const Machine machine = enough ? fit(start, others) : start;
         for (std::size_t i = 0; i < rows.size(); ++i) {
             if (value(rows[i]) != left_out) continue;
             predictions[i] = predict(machine, rows[i]);
@@ -61,8 +63,8 @@ Judgement groups_left_out(const Hardware& start, std::vector<MeasuredRow> rows, 
 int main(int argc, char** argv) {
     try {
         const auto rows = read_measured_table(argc > 1 ? argv[1] : LOCKSTEP_MEASURED_TABLE);
-        const Hardware start = read_hardware(argc > 2 ? argv[2] : "a100-80-4x100g");
-        const Hardware fitted = fit(start, rows);
+        const Machine start = read_machine(argc > 2 ? argv[2] : "a100-80-4x100g");
+        const Machine fitted = fit(start, rows);
         std::vector<std::pair<std::string, Judgement>> judgements = {{"shipped", judge(start, rows)},
                                                                      {"fitted to all", judge(fitted, rows)}};
         for (const std::size_t folds : {5, 7, 10})

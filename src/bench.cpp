@@ -16,13 +16,13 @@
 #include "base/table.hpp"
 #include "base/version.hpp"
 #include "base/whole_file.hpp"
+#include "calibrate/calibration.hpp"
 #include "cluster/agree.hpp"
 #include "cluster/session.hpp"
 #include "command.hpp"
+#include "config/machine.hpp"
 #include "device/parallel.hpp"
-#include "planner/calibration.hpp"
-#include "planner/hardware.hpp"
-#include "train/devices.hpp"
+#include "layout/devices.hpp"
 
 namespace lockstep::commands {
 namespace {
@@ -50,32 +50,32 @@ int gpus_of(const cluster::Placement& placement) {
 
 // One rank with all cores of its node, against as many ranks of one thread. An efficiency E of all c cores is taken as
 // E^(ln t / ln c) of t threads.
-void measure_team(const cluster::Session& session, train::Devices& devices, const planner::CalibrationRank& rank,
-                  bool quick, planner::Rates& rates) {
+void measure_team(const cluster::Session& session, layout::Devices& devices, const calibrate::CalibrationRank& rank,
+                  bool quick, config::Rates& rates) {
     if (devices.on_gpu() || rates.cores < 2) return;
     const double threads_of_rank = rates.threads, cores = rates.cores;
     rank.control.barrier();
-    const planner::TeamProbe own = planner::probe_team(rank, quick);
+    const calibrate::TeamProbe own = calibrate::probe_team(rank, quick);
     const double busy = rank.control.all_sum(own.flop_per_second) / session.size();
-    planner::TeamProbe other = own;
+    calibrate::TeamProbe other = own;
     const bool alone = session.place().local_ranks == 1;
     if (alone) {
         set_threads(1);
-        other = planner::probe_team(rank, quick);
+        other = calibrate::probe_team(rank, quick);
         set_threads(devices.placement.seat().threads);
     } else if (session.rank() == 0) {
         cluster::Placement all = devices.placement;
         all.map = cluster::map_ranks(all.hardware, {{session.allowed(), {}}});
         all.local_rank = 0;
         cluster::take_seat(all, false, true);
-        other = planner::probe_team(rank, quick);
+        other = calibrate::probe_team(rank, quick);
         cluster::take_seat(devices.placement, false, true);
     } else {
         std::this_thread::sleep_for(std::chrono::duration<double>(quick ? quick_team_seconds : team_seconds));
     }
     rank.control.barrier();
-    const planner::TeamProbe& of_all = alone ? own : other;
-    const planner::TeamProbe& of_one = alone ? other : own;
+    const calibrate::TeamProbe& of_all = alone ? own : other;
+    const calibrate::TeamProbe& of_one = alone ? other : own;
     const double of_threads = alone ? 1 : threads_of_rank;  // that the smaller one had
     const double reached = of_all.flop_per_second / (alone ? other.flop_per_second : busy) * of_threads / cores;
     const double part = 1 - std::log(of_threads) / std::log(cores);
@@ -87,7 +87,7 @@ void measure_team(const cluster::Session& session, train::Devices& devices, cons
     rates.team_us = found[1] * 1e6;
 }
 
-std::string origin_of(const planner::Rates& rates, const cluster::Session& session) {
+std::string origin_of(const config::Rates& rates, const cluster::Session& session) {
     std::string text = fmt::format("measured {} on {} by {} rank{} x {} thread{} of lockstep {} ({})", utc_now(),
                                    session.place().host, session.size(), session.size() == 1 ? "" : "s", rates.threads,
                                    rates.threads == 1 ? "" : "s", version(), commit());
@@ -96,9 +96,9 @@ std::string origin_of(const planner::Rates& rates, const cluster::Session& sessi
     return text;
 }
 
-planner::Hardware hardware_of(const planner::Rates& rates, const train::Devices& devices,
-                              const cluster::Session& session) {
-    planner::Hardware hardware;
+config::Machine hardware_of(const config::Rates& rates, const layout::Devices& devices,
+                            const cluster::Session& session) {
+    config::Machine hardware;
     hardware.name = devices.name;
     hardware.origin = origin_of(rates, session);
     hardware.rates = rates;
@@ -130,11 +130,11 @@ planner::Hardware hardware_of(const planner::Rates& rates, const train::Devices&
     return hardware;
 }
 
-Table table_of(planner::Rates rates) {
+Table table_of(config::Rates rates) {
     Table table({{"rate", "rate"}, {"value", "value", 3}, {"meaning", "meaning"}});
-    std::vector<planner::Quantity> list;
+    std::vector<config::Quantity> list;
     rates.add_quantities(list);
-    for (const planner::Quantity& quantity : list) {
+    for (const config::Quantity& quantity : list) {
         const double value = *std::get<double*>(quantity.value);
         if (value > 0) table.add_row({quantity.path.substr(quantity.path.find('.') + 1), value, quantity.meaning});
     }
@@ -160,7 +160,7 @@ void check_writable(const std::string& path) {
 
 int measure(const Options& options, cluster::Session& session, TableFormat format) {
     const auto control = session.make_world_communicator();
-    train::Devices devices = train::open_devices(options.device, session, true);
+    layout::Devices devices = layout::open_devices(options.device, session, true);
     // A file that cannot be written is known before a minute is spent.
     cluster::on_root(*control, [&] {
         if (!options.out.empty()) check_writable(options.out);
@@ -168,13 +168,13 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
     std::vector<int> all(static_cast<std::size_t>(session.size()));
     std::iota(all.begin(), all.end(), 0);
     const auto neighbours = devices.communicators->make(all, cluster::Use::transfers, "neighbours");
-    const planner::CalibrationRank rank{*devices.backend,
-                                        *control,
-                                        *devices.communicator,
-                                        *neighbours,
-                                        session.place().local_ranks,
-                                        devices.on_gpu() ? gpus_of(devices.placement) : cores_of(devices.placement)};
-    planner::CalibrationOptions calibration;
+    const calibrate::CalibrationRank rank{*devices.backend,
+                                          *control,
+                                          *devices.communicator,
+                                          *neighbours,
+                                          session.place().local_ranks,
+                                          devices.on_gpu() ? gpus_of(devices.placement) : cores_of(devices.placement)};
+    calibrate::CalibrationOptions calibration;
     calibration.fp32 = options.precision != "bf16";
     const bool has_bf16 = control->all_maximum(devices.on_gpu() || kernels::cpu_multiplies_bf16() ? 0 : 1) == 0;
     calibration.bf16 = options.precision != "fp32" && has_bf16;
@@ -186,13 +186,13 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
     const double start = seconds_now();
     if (session.rank() == 0)
         calibration.say = [start](const std::string& what) { log::info("{:.1f} s: {}", seconds_now() - start, what); };
-    planner::Rates rates = planner::calibrate(rank, calibration);
+    config::Rates rates = calibrate::calibrate(rank, calibration);
     rates.threads = devices.on_gpu() ? 1 : threads();
     rates.bf16_is_fp32 = has_bf16 ? 0 : 1;
     measure_team(session, devices, rank, options.quick, rates);
     if (session.rank() != 0) return 0;
     if (!options.out.empty()) {
-        if (!write_whole_file(options.out, planner::to_toml(hardware_of(rates, devices, session))))
+        if (!write_whole_file(options.out, config::to_toml(hardware_of(rates, devices, session))))
             throw usage_error("{} cannot be written: {}", options.out, system_error_text());
         log::info("{} is written, after {:.1f} s", options.out, seconds_now() - start);
         return 0;

@@ -8,7 +8,7 @@
 #include "cluster/session.hpp"
 #include "command.hpp"
 #include "data/dataset.hpp"
-#include "train/devices.hpp"
+#include "layout/devices.hpp"
 #include "train/evaluation.hpp"
 #include "train/model_file.hpp"
 
@@ -38,7 +38,7 @@ int run(const Options& options) {
     cluster::Session session(nullptr, nullptr);
     return session.run([&] {
         const auto communicator = session.make_world_communicator();
-        const train::Devices devices = train::open_devices(options.device, session, true);
+        const layout::Devices devices = layout::open_devices(options.device, session, true);
         kernels::Backend& backend = *devices.backend;
         const train::ModelFile file = train::load_model(options.checkpoint, backend, *communicator);
         const auto& model = file.description.model;

@@ -11,8 +11,8 @@
 #include "command.hpp"
 #include "data/tokenizer.hpp"
 #include "device/parallel.hpp"
+#include "layout/devices.hpp"
 #include "model/decoder.hpp"
-#include "train/devices.hpp"
 #include "train/model_file.hpp"
 
 namespace lockstep::commands {
@@ -66,7 +66,7 @@ int generate(const Options& options) {
         throw usage_error("--temperature is {}; it must be 0 or more", options.temperature);
     set_threads(cluster::place_alone({}).seat().threads);
     const auto communicator = cluster::make_solo_communicator();
-    const train::Devices devices = train::open_device_alone(options.device);
+    const layout::Devices devices = layout::open_device_alone(options.device);
     const train::ModelFile file = train::load_model(options.checkpoint, *devices.backend, *communicator);
     const auto& model = file.description.model;
     if (file.contents.tokenizer_kind.empty())

@@ -15,14 +15,16 @@
 #include "base/whole_file.hpp"
 #include "command.hpp"
 #include "model/frozen.hpp"
+#include "plan/fit.hpp"
+#include "plan/job_script.hpp"
 #include "plan_output.hpp"
-#include "planner/fit.hpp"
-#include "planner/job_script.hpp"
 
 namespace lockstep::commands {
 namespace {
 
-using namespace planner;
+using namespace config;
+using namespace cost;
+using namespace plan;
 
 struct Options {
     std::string run, hardware, out, fit, evaluate, format = "text";
@@ -83,7 +85,7 @@ Job read_job(const Options& options, const PlanRequest& request) {
     return job;
 }
 
-std::vector<std::int64_t> device_counts(const PlanRequest& request, const Job& job, const Hardware& hardware) {
+std::vector<std::int64_t> device_counts(const PlanRequest& request, const Job& job, const Machine& hardware) {
     std::vector<std::int64_t> counts = counts_of(request.gpus, "--gpus");
     if (request.nodes > 0) counts.push_back(std::llround(request.nodes) * ranks_per_node(hardware, job));
     if (counts.empty()) throw usage_error("how many devices? --gpus N, or --gpus 1,2,4 to compare, or --nodes N");
@@ -108,7 +110,7 @@ void check_writing(const Options& options, const Job& job) {
                               options.write_run);
 }
 
-void write_run_and_job(const Options& options, const Job& job, const Hardware& hardware, const Candidate& best,
+void write_run_and_job(const Options& options, const Job& job, const Machine& hardware, const Candidate& best,
                        const Limits& limits) {
     const std::string stem = job.run.run.name.empty() ? "run" : job.run.run.name;
     const std::string run_file = options.write_run.empty() ? stem + ".planned.toml" : options.write_run;
@@ -139,9 +141,9 @@ int plan_layouts(const Options& options) {
         throw usage_error(
             "on which machine? --hardware NAME or FILE; shipped are {}; lockstep bench --calibrate FILE "
             "describes this one",
-            fmt::join(hardware_names(), ", "));
+            fmt::join(machine_names(), ", "));
     PlanOutput output;
-    output.hardware = read_hardware(request.hardware);
+    output.hardware = read_machine(request.hardware);
     output.job = read_job(options, request);
     if (output.job.ranks_per_node > 0 && output.hardware.device.kind == "gpu") {
         if (static_cast<double>(output.job.ranks_per_node) > output.hardware.device.per_node)
@@ -173,7 +175,7 @@ int plan_layouts(const Options& options) {
 int evaluate(const Options& options) {
     const auto rows = read_measured_table(options.evaluate);
     const std::string name = options.request.hardware.empty() ? "a100-80-4x100g" : options.request.hardware;
-    const Hardware hardware = read_hardware(name);
+    const Machine hardware = read_machine(name);
     std::fputs(print_judgement(hardware, rows, judge(hardware, rows), table_format(options.format)).c_str(), stdout);
     return 0;
 }
@@ -182,8 +184,8 @@ int fit_table(const Options& options) {
     if (options.out.empty()) throw usage_error("--fit writes a machine's description: name it with --out FILE.toml");
     const auto rows = read_measured_table(options.fit);
     const std::string name = options.request.hardware.empty() ? "a100-80-4x100g" : options.request.hardware;
-    const Hardware start = read_hardware(name);
-    Hardware fitted = fit(start, rows);
+    const Machine start = read_machine(name);
+    Machine fitted = fit(start, rows);
     constexpr std::size_t folds = 5;
     constexpr double doubtful = 0.1;
     const Judgement crossed = cross_validate(start, rows, folds);

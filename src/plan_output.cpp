@@ -10,7 +10,9 @@
 namespace lockstep::commands {
 namespace {
 
-using namespace planner;
+using namespace config;
+using namespace cost;
+using namespace plan;
 using Json = nlohmann::ordered_json;
 
 std::vector<Cell> layout_cells(const Candidate& candidate) {
@@ -175,7 +177,7 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
     return text;
 }
 
-std::string print_judgement(const Hardware& hardware, const std::vector<MeasuredRow>& rows, const Judgement& judgement,
+std::string print_judgement(const Machine& hardware, const std::vector<MeasuredRow>& rows, const Judgement& judgement,
                             TableFormat format) {
     Table table({{"source_line", "line"},
                  {"layout", "layout"},

@@ -6,25 +6,25 @@
 #include <vector>
 
 #include "base/table.hpp"
-#include "planner/advice.hpp"
-#include "planner/measured_table.hpp"
+#include "plan/advice.hpp"
+#include "plan/measured_table.hpp"
 
 namespace lockstep::commands {
 
 struct PlanOutput {
-    planner::Hardware hardware;
-    planner::Job job;
-    planner::Limits limits;
+    config::Machine hardware;
+    cost::Job job;
+    plan::Limits limits;
     std::vector<std::int64_t> counts;
-    planner::SearchResult result;
+    plan::SearchResult result;
     std::int64_t top = 10;
     // The best, or with several counts the recommended count's best. There is one.
-    planner::Candidate chosen() const;
+    plan::Candidate chosen() const;
 };
 std::string print_plan(const PlanOutput& plan, TableFormat format);
 std::string why_none(const PlanOutput& plan);  // where nothing fits: which number is too large
 
-std::string print_judgement(const planner::Hardware& hardware, const std::vector<planner::MeasuredRow>& rows,
-                            const planner::Judgement& judgement, TableFormat format);
+std::string print_judgement(const config::Machine& hardware, const std::vector<plan::MeasuredRow>& rows,
+                            const plan::Judgement& judgement, TableFormat format);
 
 }  // namespace lockstep::commands

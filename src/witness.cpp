@@ -1,5 +1,5 @@
 // lockstep witness: what a run starts on each node to say which rank died; not a command for users
-#include "train/witness.hpp"
+#include "watch/witness.hpp"
 
 #include <memory>
 
@@ -19,7 +19,7 @@ void add_witness(CLI::App& program, Action& action) {
     command->add_option("KEY", options->key, "The launch's key")->required();
     command->callback([options, &action] {
         action = [options] {
-            train::be_witness(options->node_folder, options->run_path, options->key);
+            watch::be_witness(options->node_folder, options->run_path, options->key);
             return 0;
         };
     });

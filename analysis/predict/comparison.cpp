@@ -13,10 +13,6 @@
 namespace lockstep::analysis {
 namespace {
 
-using planner::CurveKind;
-using planner::PredictedCurve;
-using planner::Range;
-
 constexpr double same = 1e-6;  // batches and numbers of ranks that count as equal
 
 // Settings in which a run is another program than the predicted one; in words, "" where there is none.
@@ -164,8 +160,8 @@ std::string comparison_sentence(const ComparedCurve& curve) {
     const auto words = [&](bool only_new) {
         const double average = share_of(curve.points, only_new, &largest, &inside, &count);
         return fmt::format("{} of {} measured time{} in the {:g} % interval, mean error {:.1f} %, largest {:.1f} %",
-                           inside, count, count == 1 ? " lies" : "s lie", 100 * planner::prediction_level,
-                           100 * average, 100 * largest);
+                           inside, count, count == 1 ? " lies" : "s lie", 100 * prediction_level, 100 * average,
+                           100 * largest);
     };
     std::string sentence = words(false) + ".";
     const bool any_used =
@@ -180,7 +176,7 @@ std::string comparison_sentence(const ComparedCurve& curve) {
 }
 
 Json json_of(const PredictionComparison& comparison, const PredictionFile& prediction) {
-    Json json = {{"made", prediction.made}, {"level", planner::prediction_level}};
+    Json json = {{"made", prediction.made}, {"level", prediction_level}};
     Json& rows = json["rows"] = Json::array();
     for (const ComparedCurve& curve : comparison.curves)
         for (const ComparedPoint& point : curve.points)

@@ -15,11 +15,6 @@
 namespace lockstep::analysis {
 namespace {
 
-using planner::CurveKind;
-using planner::CurveRequest;
-using planner::MeasuredSteps;
-using planner::WorkTerm;
-
 constexpr double gradient_element = 4, fewest_deviation_samples = 6, seen = 1e-4, same = 1e-9;
 constexpr double most_degree = 1 << 20;
 const char* const whole_step = "step";
@@ -79,7 +74,7 @@ Group one_program(const std::vector<Measurement>& all, const PredictOptions& opt
 }
 
 // What of the description says how large the messages are; 0 where it does not.
-void describe_traffic(const Measurement& run, planner::ScalingProgram& program, std::vector<std::string>& remarks) {
+void describe_traffic(const Measurement& run, ScalingProgram& program, std::vector<std::string>& remarks) {
     if (run.imported) {
         remarks.emplace_back("Imported times do not say how many bytes are sent: a guess stands in their place.");
         return;
@@ -104,9 +99,9 @@ void describe_traffic(const Measurement& run, planner::ScalingProgram& program, 
     }
 }
 
-planner::ScalingProgram program_of(const Measurement& run, const planner::Hardware& hardware,
-                                   const PredictOptions& options, std::vector<std::string>& remarks) {
-    planner::ScalingProgram program;
+ScalingProgram program_of(const Measurement& run, const config::Machine& hardware, const PredictOptions& options,
+                          std::vector<std::string>& remarks) {
+    ScalingProgram program;
     program.shards = degree(run, "parallel.tensor") * degree(run, "parallel.pipeline");
     program.context = degree(run, "parallel.context");
     program.must_divide = !run.imported;
@@ -336,7 +331,7 @@ double model_ranks_of(const Measurement& run) {
     return degree(run, "parallel.tensor") * degree(run, "parallel.pipeline") * degree(run, "parallel.context");
 }
 
-Observations observe(const std::vector<Measurement>& all, const planner::Hardware& hardware,
+Observations observe(const std::vector<Measurement>& all, const config::Machine& hardware,
                      const PredictOptions& options) {
     Observations result;
     const Group group = one_program(all, options, result.remarks);

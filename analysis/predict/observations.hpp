@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "analysis/load/measurement.hpp"
-#include "planner/scaling_prediction.hpp"
+#include "analysis/predict/scaling_prediction.hpp"
 
 namespace lockstep::analysis {
 
@@ -19,17 +19,17 @@ struct PredictOptions {
 };
 
 struct Observations {
-    planner::ScalingProgram program;
-    std::vector<planner::WorkTerm> terms;
-    std::vector<planner::MeasuredSteps> steps;  // by ranks
-    std::vector<std::size_t> runs;              // of each of them: index into the measurements
-    std::vector<planner::CurveRequest> curves;
+    ScalingProgram program;
+    std::vector<WorkTerm> terms;
+    std::vector<MeasuredSteps> steps;  // by ranks
+    std::vector<std::size_t> runs;     // of each of them: index into the measurements
+    std::vector<CurveRequest> curves;
     std::string unit;  // what the seconds are of: "step" or "run"
     std::vector<std::string> remarks;
 };
 
 // Usage errors: runs of more than one program, of one number of ranks, without times.
-Observations observe(const std::vector<Measurement>& all, const planner::Hardware& hardware,
+Observations observe(const std::vector<Measurement>& all, const config::Machine& hardware,
                      const PredictOptions& options);
 
 // Ranks that share a replica: tensor · pipeline · context.

@@ -45,11 +45,11 @@ std::string command_line_of(const Options& options) {
 }
 
 PredictionFile predict(const Options& options) {
-    planner::Hardware hardware = planner::read_hardware(options.hardware);
+    config::Machine hardware = config::read_machine(options.hardware);
     const std::vector<Measurement> all = load_measurements(options.load);
     const Observations seen = observe(all, hardware, options.predict);
     PredictionFile prediction;
-    prediction.scaling = planner::predict_scaling(seen.program, seen.terms, hardware, seen.steps, seen.curves);
+    prediction.scaling = predict_scaling(seen.program, seen.terms, hardware, seen.steps, seen.curves);
     prediction.made = utc_now();
     prediction.program_version = version();
     prediction.commit = commit();
@@ -57,7 +57,7 @@ PredictionFile predict(const Options& options) {
     prediction.unit = seen.unit;
     prediction.hardware = hardware.name;
     prediction.hardware_origin = hardware.origin;
-    for (const planner::Quantity& quantity : hardware.quantities())
+    for (const config::Quantity& quantity : hardware.quantities())
         if (auto* const* number = std::get_if<double*>(&quantity.value))
             prediction.hardware_numbers.emplace_back(quantity.path, **number);
     prediction.model_ranks = seen.program.model_ranks();

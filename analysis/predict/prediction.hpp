@@ -7,8 +7,8 @@
 
 #include "analysis/load/measurement.hpp"
 #include "analysis/output/values.hpp"
+#include "analysis/predict/scaling_prediction.hpp"
 #include "base/table.hpp"
-#include "planner/scaling_prediction.hpp"
 
 namespace lockstep::analysis {
 
@@ -26,7 +26,7 @@ struct PredictionFile {
     double model_ranks = 1, ranks_per_node = 1;
     Settings settings;  // of the run with the most ranks
     std::vector<PredictionRun> runs;
-    planner::ScalingPrediction scaling;
+    ScalingPrediction scaling;
     std::vector<std::string> remarks;
 };
 
@@ -38,12 +38,12 @@ PredictionFile read_prediction(const std::string& path);
 struct ComparedPoint {
     std::vector<std::string> runs;
     double ranks = 0, batch = 0;
-    double measured = 0;       // seconds, the median over the runs
-    Interval interval;         // of one run's median step
-    planner::Range predicted;  // seconds
-    double error = 0;          // predicted median ÷ measured − 1
-    bool inside = false;       // measured lies between low and high
-    bool used = false;         // the prediction was made from it
+    double measured = 0;  // seconds, the median over the runs
+    Interval interval;    // of one run's median step
+    Range predicted;      // seconds
+    double error = 0;     // predicted median ÷ measured − 1
+    bool inside = false;  // measured lies between low and high
+    bool used = false;    // the prediction was made from it
 };
 
 struct ComparedCurve {
@@ -62,13 +62,13 @@ PredictionComparison compare_prediction(const PredictionFile& prediction, const 
                                         const std::vector<std::string>& ignored);
 Json json_of(const PredictionComparison& comparison, const PredictionFile& prediction);
 
-std::string curve_title(const planner::PredictedCurve& curve, double model_ranks);
+std::string curve_title(const PredictedCurve& curve, double model_ranks);
 // "5 of 6 measured times lie in the 90 % interval; mean error 3.2 %, largest 7.0 %; of those not used …"
 std::string comparison_sentence(const ComparedCurve& curve);
 
 // For reading.
-Table prediction_table(const planner::PredictedCurve& curve, const std::string& unit);
-Table parts_table(const planner::PredictedCurve& curve, const std::string& unit);
+Table prediction_table(const PredictedCurve& curve, const std::string& unit);
+Table parts_table(const PredictedCurve& curve, const std::string& unit);
 Table numbers_table(const PredictionFile& prediction);
 Table left_out_table(const PredictionFile& prediction);
 Table comparison_table(const ComparedCurve& curve, const std::string& unit);

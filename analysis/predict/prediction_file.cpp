@@ -10,10 +10,6 @@
 namespace lockstep::analysis {
 namespace {
 
-using planner::CurveKind;
-using planner::CurvePoint;
-using planner::Range;
-
 constexpr const char* format_name = "lockstep-scaling-prediction";
 constexpr int format_version = 1;
 
@@ -40,7 +36,7 @@ constexpr Figure figures[] = {{"seconds", &CurvePoint::seconds},
                               {"efficiency", &CurvePoint::efficiency},
                               {"communication_share", &CurvePoint::communication_share}};
 
-Json json_of_curve(const planner::PredictedCurve& curve) {
+Json json_of_curve(const PredictedCurve& curve) {
     Json json = {{"kind", curve.request.kind == CurveKind::strong ? "strong" : "weak"},
                  {"batch", curve.request.batch},
                  {"tokens_a_sequence", json_number(curve.request.tokens_a_sequence)},
@@ -62,8 +58,8 @@ Json json_of_curve(const planner::PredictedCurve& curve) {
     return json;
 }
 
-planner::PredictedCurve curve_from(const Json& json) {
-    planner::PredictedCurve curve;
+PredictedCurve curve_from(const Json& json) {
+    PredictedCurve curve;
     curve.request.kind = json.at("kind").get<std::string>() == "strong" ? CurveKind::strong : CurveKind::weak;
     curve.request.batch = number(json, "batch");
     curve.request.tokens_a_sequence = number(json, "tokens_a_sequence");
@@ -98,7 +94,7 @@ Json json_of(const PredictionFile& prediction) {
                  {"program_version", prediction.program_version},
                  {"commit", prediction.commit},
                  {"command_line", prediction.command_line},
-                 {"level", planner::prediction_level},
+                 {"level", prediction_level},
                  {"unit", prediction.unit},
                  {"model_ranks", prediction.model_ranks},
                  {"ranks_per_node", prediction.ranks_per_node}};

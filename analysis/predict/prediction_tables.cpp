@@ -8,10 +8,6 @@
 namespace lockstep::analysis {
 namespace {
 
-using planner::CurvePoint;
-using planner::PredictedCurve;
-using planner::Range;
-
 Cell whole(double value) {
     return static_cast<std::int64_t>(std::llround(value));
 }
@@ -39,7 +35,7 @@ std::string unit_words(const std::string& unit) {
     return unit == "run" ? "run, s" : "step, ms";
 }
 std::string level_words() {
-    return fmt::format("{:g} % interval", 100 * planner::prediction_level);
+    return fmt::format("{:g} % interval", 100 * prediction_level);
 }
 
 }  // namespace
@@ -140,9 +136,8 @@ Table prediction_rows(const PredictionFile& prediction) {
     Table table(columns);
     for (const PredictedCurve& curve : prediction.scaling.curves)
         for (const CurvePoint& point : curve.points) {
-            std::vector<Cell> cells = {
-                std::string(curve.request.kind == planner::CurveKind::strong ? "strong" : "weak"), whole(point.ranks),
-                whole(point.nodes), whole(point.batch), prediction.unit};
+            std::vector<Cell> cells = {std::string(curve.request.kind == CurveKind::strong ? "strong" : "weak"),
+                                       whole(point.ranks), whole(point.nodes), whole(point.batch), prediction.unit};
             for (const Figure& figure : figures) {
                 const Range& range = point.*figure.range;
                 const bool said = range.median > 0;

@@ -23,7 +23,7 @@ Plot efficiency_plot(const ScalingSeries& series, const std::string& suffix);
 Plot factor_plot(const ScalingSeries& series, const std::string& suffix);
 
 // Of one predicted curve, with what was measured of it: time, efficiency, share of communication.
-std::vector<Plot> prediction_plots(const planner::PredictedCurve& curve, const ComparedCurve& compared,
+std::vector<Plot> prediction_plots(const PredictedCurve& curve, const ComparedCurve& compared,
                                    const PredictionFile& prediction, const std::string& suffix);
 
 // Of the runs; `labels` as run_labels gives them.

@@ -11,10 +11,6 @@
 namespace lockstep::analysis {
 namespace {
 
-using planner::CurveKind;
-using planner::CurvePoint;
-using planner::Range;
-
 constexpr const char* band_style = "lc rgb '#56B4E9' fs transparent solid 0.35 noborder";
 constexpr const char* line_of_median = "lc rgb '#0072B2' lw 2.2 dt 1";
 constexpr const char* line_of_ideal = "lc rgb '#555555' lw 1.4 dt 3";
@@ -34,7 +30,7 @@ struct Drawing {
     std::string scale;  // gnuplot commands of the y axis
 };
 
-Plot plot_of(const Drawing& drawing, const planner::PredictedCurve& curve, Range CurvePoint::*range) {
+Plot plot_of(const Drawing& drawing, const PredictedCurve& curve, Range CurvePoint::*range) {
     Plot plot;
     plot.name = drawing.name;
     plot.title = drawing.title;
@@ -60,7 +56,7 @@ Plot plot_of(const Drawing& drawing, const planner::PredictedCurve& curve, Range
             {point.ranks, value.median * drawing.factor, value.low * drawing.factor, value.high * drawing.factor});
     }
     add(band, fmt::format("using 1:3:4 with filledcurves {}", band_style),
-        fmt::format("{:g} % interval", 100 * planner::prediction_level));
+        fmt::format("{:g} % interval", 100 * prediction_level));
     add({"ideal", {"ranks", drawing.column}, drawing.ideal}, fmt::format("with lines {}", line_of_ideal), "ideal");
     add(band, fmt::format("using 1:2 with lines {}", line_of_median), "predicted");
     for (const bool used : {true, false}) {
@@ -82,7 +78,7 @@ Plot plot_of(const Drawing& drawing, const planner::PredictedCurve& curve, Range
 
 }  // namespace
 
-std::vector<Plot> prediction_plots(const planner::PredictedCurve& curve, const ComparedCurve& compared,
+std::vector<Plot> prediction_plots(const PredictedCurve& curve, const ComparedCurve& compared,
                                    const PredictionFile& prediction, const std::string& suffix) {
     const bool strong = curve.request.kind == CurveKind::strong, run = prediction.unit == "run";
     Drawing time, efficiency, share;

@@ -188,7 +188,7 @@ class Writer {
                     "rank, exchange by latency and rate of the links) fitted to the runs that it names. Its "
                     "{:g} % intervals hold the scatter of the steps, what these runs leave open, and the error "
                     "of predicting each number of ranks from the others. Error: predicted ÷ measured − 1.",
-                    100 * planner::prediction_level));
+                    100 * prediction_level));
         html_.definitions(terms);
         html_.paragraph(
             "The tables above are rounded. lockstep-analyze scaling --format csv prints the same figures "

@@ -26,8 +26,8 @@ struct Pipeline::Step {
     const Reduce& reduce;
 };
 
-Pipeline::Pipeline(Devices& devices, cluster::ProcessGroups& groups, model::ParameterSet& parameters,
-                   const config::ModelDescription& model, const planner::GradientPlan& plan,
+Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, model::ParameterSet& parameters,
+                   const config::ModelDescription& model, const layout::GradientPlan& plan,
                    const PipelineOptions& options, const Regions& regions)
     : devices_(devices), groups_(groups), options_(options), regions_(regions) {
     const auto chunks = static_cast<std::int64_t>(options.chunks.size());
@@ -38,15 +38,15 @@ Pipeline::Pipeline(Devices& devices, cluster::ProcessGroups& groups, model::Para
         host_ids_.resize(static_cast<std::size_t>(options.micro * options.length));
         host_targets_.resize(host_ids_.size());
     }
-    const auto steps = planner::pipeline_schedule({options.stages, chunks, options.most_micro_batches},
-                                                  groups.place.pipeline, chain.last() ? 0 : 1);
+    const auto steps = layout::pipeline_schedule({options.stages, chunks, options.most_micro_batches},
+                                                 groups.place.pipeline, chain.last() ? 0 : 1);
     for (std::int64_t number = 0; number < chunks; ++number) {
         const auto at = static_cast<std::size_t>(number);
         Chunk chunk;
         model::StageOptions stage;
         stage.range = options.chunks[at];
         stage.shape = shape_;
-        stage.slots = planner::slots_of(steps, number);
+        stage.slots = layout::slots_of(steps, number);
         stage.recompute = options.recompute;
         stage.neighbours = options.neighbours;
         stage.loss_scale = options.loss_scale;
@@ -131,7 +131,7 @@ void Pipeline::forward_work(const Step& step, Chunk& chunk, int slot) {
     });
 }
 
-void Pipeline::forward(const Step& step, const planner::PipelineStep& pass) {
+void Pipeline::forward(const Step& step, const layout::PipelineStep& pass) {
     Chunk& chunk = chunks_[static_cast<std::size_t>(pass.chunk)];
     const auto slot = static_cast<std::size_t>(pass.slot);
     const int stages = static_cast<int>(options_.stages), here = groups_.place.pipeline;
@@ -147,12 +147,12 @@ void Pipeline::forward(const Step& step, const planner::PipelineStep& pass) {
             chunk.stage->hidden_output(pass.slot), (here + 1) % stages, tag(pass.chunk, pass.micro_batch));
 }
 
-void Pipeline::segment_work(Chunk& chunk, const planner::Segment& segment, int slot) {
+void Pipeline::segment_work(Chunk& chunk, const layout::Segment& segment, int slot) {
     chunk.stage->backward_blocks(slot, segment.first_block, segment.last_block);
     if (segment.last) chunk.stage->backward_embedding(slot, ids(chunk, slot));
 }
 
-void Pipeline::backward(const Step& step, const planner::PipelineStep& pass) {
+void Pipeline::backward(const Step& step, const layout::PipelineStep& pass) {
     Chunk& chunk = chunks_[static_cast<std::size_t>(pass.chunk)];
     const int stages = static_cast<int>(options_.stages), here = groups_.place.pipeline;
     const bool whole = --chunk.backward_left == 0;
@@ -161,7 +161,7 @@ void Pipeline::backward(const Step& step, const planner::PipelineStep& pass) {
         receive(*groups_.gradients, chunk.stage->hidden_gradient(pass.slot), (here + 1) % stages,
                 tag(here + 1 == stages ? pass.chunk + 1 : pass.chunk, pass.micro_batch), step.exact);
     phase(step.exact, regions_.backward, "backward", [&] {
-        for (const planner::Segment& segment : chunk.segments) {
+        for (const layout::Segment& segment : chunk.segments) {
             segment_work(chunk, segment, pass.slot);
             if (whole && segment.bucket) step.reduce(*segment.bucket);
         }
@@ -172,7 +172,7 @@ void Pipeline::backward(const Step& step, const planner::PipelineStep& pass) {
 }
 
 // Forward and backward of a whole model on one rank, recorded segment by segment.
-void Pipeline::replay(const Step& step, const planner::PipelineStep& pass) {
+void Pipeline::replay(const Step& step, const layout::PipelineStep& pass) {
     const NamedRange range("forward, loss, backward");
     Chunk& chunk = chunks_.front();
     fill_batch(chunk, pass.slot, pass.micro_batch, step.load, step.training, step.exact);
@@ -205,11 +205,11 @@ void Pipeline::run(std::int64_t micro_batches, bool exact, double gradient_scale
     }
     if (micro_batches != scheduled_) {
         schedule_ =
-            planner::pipeline_schedule({options_.stages, static_cast<std::int64_t>(chunks_.size()), micro_batches},
-                                       groups_.place.pipeline, options_.neighbours->chain.last() ? 0 : 1);
+            layout::pipeline_schedule({options_.stages, static_cast<std::int64_t>(chunks_.size()), micro_batches},
+                                      groups_.place.pipeline, options_.neighbours->chain.last() ? 0 : 1);
         scheduled_ = micro_batches;
     }
-    for (const planner::PipelineStep& pass : schedule_) {
+    for (const layout::PipelineStep& pass : schedule_) {
         if (recordable_ && !exact) {
             if (!pass.forward) replay(step, pass);
         } else if (pass.forward) {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "cluster/process_grid.hpp"
+#include "layout/devices.hpp"
+#include "layout/gradient_plan.hpp"
+#include "layout/pipeline_schedule.hpp"
 #include "model/stage.hpp"
-#include "planner/gradient_plan.hpp"
-#include "planner/pipeline_schedule.hpp"
-#include "train/devices.hpp"
 #include "train/evaluation.hpp"
 
 namespace lockstep::train {
@@ -37,8 +37,8 @@ class Pipeline {
     // The bucket's gradients are whole.
     using Reduce = std::function<void(std::size_t bucket)>;
 
-    Pipeline(Devices& devices, cluster::ProcessGroups& groups, model::ParameterSet& parameters,
-             const config::ModelDescription& model, const planner::GradientPlan& plan, const PipelineOptions& options,
+    Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, model::ParameterSet& parameters,
+             const config::ModelDescription& model, const layout::GradientPlan& plan, const PipelineOptions& options,
              const Regions& regions);
 
     // One step. exact: every phase is timed by itself. loss_sum (fp64 [1]) += the losses of this rank's rows, on ranks
@@ -57,7 +57,7 @@ class Pipeline {
   private:
     struct Chunk {
         std::unique_ptr<model::Stage> stage;
-        std::vector<planner::Segment> segments;
+        std::vector<layout::Segment> segments;
         std::vector<std::unique_ptr<kernels::Recording>> recordings;  // of each segment's work
         std::vector<BatchTensors> batches;                            // of every slot, where tokens are needed
         std::vector<std::unique_ptr<cluster::Transfer>> sent_activation, sent_gradient;  // of every slot
@@ -66,11 +66,11 @@ class Pipeline {
     };
     struct Step;  // what run() was given
 
-    void forward(const Step& step, const planner::PipelineStep& pass);
-    void backward(const Step& step, const planner::PipelineStep& pass);
-    void replay(const Step& step, const planner::PipelineStep& pass);
+    void forward(const Step& step, const layout::PipelineStep& pass);
+    void backward(const Step& step, const layout::PipelineStep& pass);
+    void replay(const Step& step, const layout::PipelineStep& pass);
     void forward_work(const Step& step, Chunk& chunk, int slot);
-    void segment_work(Chunk& chunk, const planner::Segment& segment, int slot);
+    void segment_work(Chunk& chunk, const layout::Segment& segment, int slot);
     void fill_batch(Chunk& chunk, int slot, std::int64_t micro_batch, const Load& load, bool timed, bool exact);
     BatchTensors& batch(Chunk& chunk, int slot);
     Tensor ids(Chunk& chunk, int slot);
@@ -81,15 +81,15 @@ class Pipeline {
     template <class Body>
     void phase(bool exact, trace::RegionId region, const char* name, Body&& body);
 
-    Devices& devices_;
+    layout::Devices& devices_;
     cluster::ProcessGroups& groups_;
     PipelineOptions options_;
     Regions regions_;
     model::PassShape shape_;  // of this rank's stretch
     std::vector<Chunk> chunks_;
     bool has_head_ = false;
-    bool recordable_ = false;                      // what this rank does is computing alone
-    std::vector<planner::PipelineStep> schedule_;  // of so many micro-batches
+    bool recordable_ = false;                     // what this rank does is computing alone
+    std::vector<layout::PipelineStep> schedule_;  // of so many micro-batches
     std::int64_t scheduled_ = 0;
     std::int64_t runs_ = 0;  // micro-batches since the work last changed
     double inner_rate_factor_ = 1, gradient_scale_ = 0;

@@ -14,8 +14,8 @@
 #include "cluster/flight_recorder.hpp"
 #include "device/gpu.hpp"
 #include "device/sync.hpp"
+#include "layout/batch_plan.hpp"
 #include "optim/schedule.hpp"
-#include "planner/batch_plan.hpp"
 #include "train/trainer.hpp"
 
 namespace lockstep::train {
@@ -40,7 +40,7 @@ void Trainer::phase(trace::RegionId region, const char* name, Body&& body) {
 
 // A bucket's gradients are whole on this rank: they set out to be added up over the replicas.
 void Trainer::reduce(std::size_t number) {
-    const planner::Bucket& bucket = gradient_plan_.buckets[number];
+    const layout::Bucket& bucket = gradient_plan_.buckets[number];
     const Tensor gradients = parameters_->all_gradients();
     for (const std::size_t index : bucket.partial) tensor_group_.sum(parameters_->part(gradients, index));
     if (groups_.replicas->size() == 1) return;
@@ -54,7 +54,7 @@ void Trainer::reduce(std::size_t number) {
 // A tied table has gradients on both ends of the pipeline; both add them up, and update their copies alike.
 void Trainer::finish_reductions() {
     if (gradient_plan_.tied) {
-        const planner::Bucket& bucket = gradient_plan_.buckets[*gradient_plan_.tied];
+        const layout::Bucket& bucket = gradient_plan_.buckets[*gradient_plan_.tied];
         groups_.ends->all_reduce(parameters_->all_gradients().slice(bucket.range.first, bucket.range.count),
                                  cluster::Reduce::sum);
         reduce(*gradient_plan_.tied);
@@ -69,14 +69,14 @@ void Trainer::finish_reductions() {
 // What each replica has updated becomes all replicas'.
 void Trainer::share_parameters() {
     if (!divides_optimizer()) return;
-    for (const planner::Bucket& bucket : gradient_plan_.buckets)
+    for (const layout::Bucket& bucket : gradient_plan_.buckets)
         for (const auto& shared : parameters_->shared(bucket.range, bucket.cuts))
             groups_.replicas->begin_all_gather(shared.tensor, shared.cuts);
     groups_.replicas->finish_collectives();
 }
 
 std::int64_t Trainer::next_batch() const {
-    return planner::batch_after(description_.batch, state_.samples + samples_in_flight_);
+    return layout::batch_after(description_.batch, state_.samples + samples_in_flight_);
 }
 
 void Trainer::issue(std::int64_t step, std::int64_t epoch, double start) {

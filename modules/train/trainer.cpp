@@ -14,8 +14,8 @@
 #include "cluster/flight_recorder.hpp"
 #include "device/parallel.hpp"
 #include "optim/schedule.hpp"
-#include "train/stop_request.hpp"
-#include "train/watch_folder.hpp"
+#include "watch/stop_request.hpp"
+#include "watch/watch_folder.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -38,7 +38,7 @@ ExitCode Trainer::run() {
     if (already_finished_) {
         log::info("the run {} is finished: its checkpoint {} is of step {} of {}", description_.run.name, resume_path_,
                   state_.step, steps_);
-        if (folder_) RunFolder::write_status(run_path_, "finished", state_.step, 0, "");
+        if (folder_) watch::RunFolder::write_status(run_path_, "finished", state_.step, 0, "");
         return ExitCode::done;
     }
     try {
@@ -46,8 +46,8 @@ ExitCode Trainer::run() {
     } catch (const std::exception& error) {
         const auto* ours = dynamic_cast<const Error*>(&error);
         if (folder_)
-            RunFolder::write_status(run_path_, "failed", *current_step_,
-                                    static_cast<int>(ours ? ours->code() : ExitCode::fault), error.what());
+            watch::RunFolder::write_status(run_path_, "failed", *current_step_,
+                                           static_cast<int>(ours ? ours->code() : ExitCode::fault), error.what());
         throw;
     }
 }
@@ -154,9 +154,10 @@ ExitCode Trainer::train() {
     const std::string reason = finished ? "" : stop_reason(stop);
     const ExitCode code = finished ? ExitCode::done : ExitCode::stopped;
     if (folder_) {
-        RunFolder::write_status(run_path_, finished ? "finished" : "stopped", step, static_cast<int>(code), reason);
+        watch::RunFolder::write_status(run_path_, finished ? "finished" : "stopped", step, static_cast<int>(code),
+                                       reason);
         folder_->remove_stop_file();
-        remove_watch_folders(run_path_);
+        watch::remove_watch_folders(run_path_);
     }
     if (finished)
         log::info("finished: step {} of {} in {}", step, steps_, human_seconds(seconds_now() - started_));
@@ -205,7 +206,7 @@ Trainer::Control Trainer::exchange(double seconds) {
         const double minutes = description_.checkpoint.every_minutes;
         save = minutes > 0 && now - last_save_ > minutes * 60;
     }
-    if (requested_signal() != 0) stop = stop_for_signal + requested_signal();
+    if (watch::requested_signal() != 0) stop = stop_for_signal + watch::requested_signal();
     using Writing = checkpoint::Writer::Progress;
     const Writing writing = writer_->progress();
     std::vector<std::int64_t> values = {stop,
@@ -227,10 +228,10 @@ void Trainer::report(const Finished& finished) {
     const double seconds = finished.slowest_seconds;
     if (seconds_now() - last_status_ > status_every_seconds) {
         last_status_ = seconds_now();
-        RunFolder::write_status(run_path_, "running", step, 0, "");
+        watch::RunFolder::write_status(run_path_, "running", step, 0, "");
     }
     const std::int64_t tokens = finished.batch * description_.batch.length;
-    StepMetrics metrics;
+    watch::StepMetrics metrics;
     metrics.step = step;
     metrics.loss = finished.loss;
     metrics.learning_rate = optim::learning_rate(description_.schedule, steps_, step);
@@ -378,7 +379,7 @@ std::string Trainer::stop_reason(std::int64_t stop) const {
     if (stop == stop_at_step) return fmt::format("--stop-at {}", options_.stop_at);
     if (stop == stop_for_time) return fmt::format("--stop-after {} minutes", options_.stop_after_minutes);
     if (stop == stop_file) return "the file \"stop\" in the run folder";
-    return fmt::format("signal {}", signal_word(static_cast<int>(stop - stop_for_signal)));
+    return fmt::format("signal {}", watch::signal_word(static_cast<int>(stop - stop_for_signal)));
 }
 
 }  // namespace lockstep::train

@@ -10,25 +10,25 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/self_test.hpp"
 #include "checkpoint/checkpoint.hpp"
-#include "cluster/node_folder.hpp"
 #include "cluster/process_grid.hpp"
 #include "cluster/session.hpp"
 #include "config/run_description.hpp"
 #include "data/dataset.hpp"
 #include "kernels/backend.hpp"
+#include "layout/devices.hpp"
+#include "layout/memory_plan.hpp"
+#include "layout/rank_share.hpp"
 #include "optim/adamw.hpp"
-#include "planner/own_memory.hpp"
-#include "planner/rank_share.hpp"
 #include "trace/tracer.hpp"
-#include "train/devices.hpp"
 #include "train/evaluation.hpp"
 #include "train/pipeline.hpp"
 #include "train/progress.hpp"
-#include "train/run_folder.hpp"
-#include "train/self_test.hpp"
-#include "train/slow_ranks.hpp"
-#include "train/watchdog.hpp"
+#include "watch/node_folder.hpp"
+#include "watch/run_folder.hpp"
+#include "watch/slow_ranks.hpp"
+#include "watch/watchdog.hpp"
 
 namespace lockstep::train {
 
@@ -90,7 +90,7 @@ class Trainer {
     void choose_precision();
     void leave_last_words();
     void start_watching();
-    bool divides_optimizer() const { return planner::divides_optimizer(description_, grid_); }
+    bool divides_optimizer() const { return layout::divides_optimizer(description_, grid_); }
 
     // resume.cpp
     void decide_resume();
@@ -131,23 +131,23 @@ class Trainer {
     config::RunDescription description_;
     TrainOptions options_;
     std::unique_ptr<cluster::Communicator> control_communicator_;
-    std::unique_ptr<cluster::NodeFolder> node_folder_;
-    std::unique_ptr<Watchdog> watchdog_;
+    std::unique_ptr<watch::NodeFolder> node_folder_;
+    std::unique_ptr<watch::Watchdog> watchdog_;
     // Says how a run ends whose rank 0 can say nothing any more: state, exit code, sentence.
     std::function<bool(const std::string& state, ExitCode code, const std::string& sentence)> last_words_;
-    std::unique_ptr<RunFolder> folder_;         // rank 0
-    std::unique_ptr<RunLock> checkpoint_lock_;  // rank 0
+    std::unique_ptr<watch::RunFolder> folder_;         // rank 0
+    std::unique_ptr<watch::RunLock> checkpoint_lock_;  // rank 0
     std::string run_path_, checkpoint_folder_, resume_path_;
-    config::RunDescription stored_;  // of the checkpoint that is resumed
-    FolderTest folder_test_;         // of the self-test
-    Devices devices_;
+    config::RunDescription stored_;      // of the checkpoint that is resumed
+    calibrate::FolderTest folder_test_;  // of the self-test
+    layout::Devices devices_;
     cluster::GridShape grid_;
     cluster::ProcessGroups groups_;
     model::TensorGroup tensor_group_;
     model::ContextChain context_chain_;
     model::Neighbours neighbours_{tensor_group_, context_chain_};
-    planner::MemoryPlan plan_;  // and what this rank has of the model and of a batch
-    planner::GradientPlan gradient_plan_;
+    layout::MemoryPlan plan_;  // and what this rank has of the model and of a batch
+    layout::GradientPlan gradient_plan_;
     std::optional<data::Dataset> training_data_, validation_data_;
     std::unique_ptr<model::ParameterSet> parameters_;
     std::unique_ptr<optim::AdamW> optimizer_;
@@ -155,7 +155,7 @@ class Trainer {
     std::unique_ptr<Pipeline> pipeline_;
     std::unique_ptr<checkpoint::Writer> writer_;
     std::unique_ptr<Progress> progress_;
-    std::optional<SlowRanks> slow_ranks_;  // where there are several, and the trace times communication
+    std::optional<watch::SlowRanks> slow_ranks_;  // where there are several, and the trace times communication
     Regions regions_{};
     Pipeline::Regions pass_regions_;
     Arena scalars_memory_;

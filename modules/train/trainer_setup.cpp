@@ -10,21 +10,21 @@
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/version.hpp"
+#include "calibrate/peak.hpp"
 #include "cluster/agree.hpp"
 #include "cluster/flight_recorder.hpp"
 #include "device/available_memory.hpp"
 #include "device/parallel.hpp"
 #include "device/sync.hpp"
+#include "layout/batch_plan.hpp"
+#include "layout/run_layout.hpp"
 #include "model/flops.hpp"
 #include "model/frozen.hpp"
 #include "optim/schedule.hpp"
-#include "planner/batch_plan.hpp"
-#include "planner/run_layout.hpp"
-#include "train/peak.hpp"
-#include "train/stop_request.hpp"
 #include "train/trainer.hpp"
-#include "train/watch_folder.hpp"
-#include "train/witness.hpp"
+#include "watch/stop_request.hpp"
+#include "watch/watch_folder.hpp"
+#include "watch/witness.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -38,7 +38,7 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
     : session_(session), description_(std::move(description)), options_(std::move(options)), started_(seconds_now()) {
     control_communicator_ = session.make_world_communicator("control");
     set_sync_mode(sync_mode_from(description_.sync.mode));
-    devices_ = open_devices(description_.run.device, session, description_.run.bind);
+    devices_ = layout::open_devices(description_.run.device, session, description_.run.bind);
     choose_precision();
     run_path_ = description_.run.folder + "/" + description_.run.name;
     checkpoint_folder_ = description_.checkpoint.folder + "/" + description_.run.name;
@@ -47,16 +47,16 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
     cluster::together(*control_communicator_, [&] { open_data(); });
     check_same_data();
     cluster::on_root(*control_communicator_, [&] {
-        folder_ = std::make_unique<RunFolder>(run_path_);
-        checkpoint_lock_ = std::make_unique<RunLock>(checkpoint_folder_, ".lock");
+        folder_ = std::make_unique<watch::RunFolder>(run_path_);
+        checkpoint_lock_ = std::make_unique<watch::RunLock>(checkpoint_folder_, ".lock");
     });
     decide_resume();
     if (already_finished_) return;
     if (folder_) log::add_file(run_path_ + "/log.txt");
-    watch_signals();
+    watch::watch_signals();
     start_watching();
     if (description_.run.self_test)
-        folder_test_ = test_checkpoint_folder(checkpoint_folder_, session_, *control_communicator_);
+        folder_test_ = calibrate::test_checkpoint_folder(checkpoint_folder_, session_, *control_communicator_);
     build();
     if (!resume_path_.empty()) {
         restore(resume_path_);
@@ -68,7 +68,7 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
     if (folder_) {
         folder_->write_description(config::to_toml(description_));
         folder_->remove_stop_file();
-        RunFolder::write_status(run_path_, "running", state_.step, 0, "");
+        watch::RunFolder::write_status(run_path_, "running", state_.step, 0, "");
     }
     session_.set_last_words([say = last_words_](ExitCode code, const std::string& sentence) {
         static_cast<void>(say("failed", code, sentence));
@@ -77,7 +77,8 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
         start_trace();
     } catch (const Error& error) {
         if (folder_)
-            RunFolder::write_status(run_path_, "failed", state_.step, static_cast<int>(error.code()), error.what());
+            watch::RunFolder::write_status(run_path_, "failed", state_.step, static_cast<int>(error.code()),
+                                           error.what());
         throw;
     }
 }
@@ -106,8 +107,8 @@ void Trainer::leave_last_words() {
     const bool logs_already = folder_ != nullptr;
     last_words_ = [path = run_path_, key = node_folder_->key(), step = current_step_, logs_already](
                       const std::string& state, ExitCode code, const std::string& sentence) {
-        if (!take_last_word(path, key)) return false;
-        RunFolder::write_status(path, state, *step, static_cast<int>(code), sentence);
+        if (!watch::take_last_word(path, key)) return false;
+        watch::RunFolder::write_status(path, state, *step, static_cast<int>(code), sentence);
         try {
             if (!logs_already) log::add_file(path + "/log.txt");
         } catch (const Error& error) {
@@ -120,9 +121,9 @@ void Trainer::leave_last_words() {
 void Trainer::start_watching() {
     const auto& place = session_.place();
     cluster::flight_recorder().set_step(state_.step);
-    node_folder_ = std::make_unique<cluster::NodeFolder>(*control_communicator_, place);
+    node_folder_ = std::make_unique<watch::NodeFolder>(*control_communicator_, place);
     leave_last_words();
-    WatchOptions options;
+    watch::WatchOptions options;
     options.seconds = description_.watchdog.seconds;
     options.first_step_seconds = description_.watchdog.first_step_seconds;
     options.run_path = run_path_;
@@ -131,15 +132,15 @@ void Trainer::start_watching() {
     options.rank = session_.rank();
     options.ranks = session_.size();
     options.node = place.node;
-    if (folder_) make_watch_folder(run_path_, options.key);
+    if (folder_) watch::make_watch_folder(run_path_, options.key);
     control_communicator_->barrier();  // all ranks of the node are in its folder
     options.last_words = last_words_;
     // The first in the folder, which in containers may be each rank in its own.
-    const auto members = cluster::node_members(options.node_folder);
+    const auto members = watch::node_members(options.node_folder);
     const bool first = !members.empty() && members.front().rank == session_.rank();
     if (first && !options_.witness_program.empty())
-        start_witness(options_.witness_program, options.node_folder, run_path_, options.key);
-    watchdog_ = std::make_unique<Watchdog>(std::move(options));
+        watch::start_witness(options_.witness_program, options.node_folder, run_path_, options.key);
+    watchdog_ = std::make_unique<watch::Watchdog>(std::move(options));
 }
 
 void Trainer::open_data() {
@@ -174,13 +175,12 @@ void Trainer::open_data() {
     steps_ = schedule.steps;
     if (steps_ == 0)
         steps_ = std::max<std::int64_t>(
-            1,
-            planner::steps_for(description_.batch, schedule.epochs * static_cast<double>(training_data_->windows())));
+            1, layout::steps_for(description_.batch, schedule.epochs * static_cast<double>(training_data_->windows())));
     if (schedule.warmup > steps_)
         throw usage_error("schedule.warmup = {} is longer than the {} steps of the run", schedule.warmup, steps_);
     std::int64_t samples = 0;
     if (description_.batch.ramp)
-        for (std::int64_t step = 0; step < steps_; ++step) samples += planner::batch_after(description_.batch, samples);
+        for (std::int64_t step = 0; step < steps_; ++step) samples += layout::batch_after(description_.batch, samples);
     else
         samples = steps_ * description_.batch.global;
     log::info("training data: {} tokens, {} windows of {}; {} steps of {}{} sequences are {:.2f} epochs",
@@ -249,8 +249,9 @@ void Trainer::start_trace() {
     // Before the activations, so that what it needs of a GPU's memory is free.
     double product_flops = 0;
     if (description_.run.self_test)
-        product_flops = run_self_test({session_, *control_communicator_, devices_, grid_, groups_,
-                                       planner::compute_type(description_.precision.compute), run_path_, folder_test_});
+        product_flops =
+            calibrate::run_self_test({session_, *control_communicator_, devices_, grid_, groups_,
+                                      layout::compute_type(description_.precision.compute), run_path_, folder_test_});
     make_pipeline();
     check_memory_plan();
     say_memory_plan();
@@ -268,14 +269,14 @@ void Trainer::start_trace() {
 // What each rank does: its place in the grid, its pieces of the model, its share of a batch.
 void Trainer::lay_out() {
     model::check_frozen(description_.model);
-    grid_ = planner::choose_grid(description_, session_.size());
+    grid_ = layout::choose_grid(description_, session_.size());
     groups_ = cluster::make_groups(*devices_.communicators, session_.rank(), grid_);
-    const planner::BatchShare batch = planner::share_of_batch(description_, grid_, devices_.backend->device().kind);
+    const layout::BatchShare batch = layout::share_of_batch(description_, grid_, devices_.backend->device().kind);
     if (batch.fewest_micro_batches < grid_.pipeline && session_.rank() == 0)
         log::warning(
             "{} micro-batch{} a step cannot fill a pipeline of {} stages; lower batch.micro = {} or raise batch.global",
             batch.fewest_micro_batches, batch.fewest_micro_batches == 1 ? "" : "es", grid_.pipeline, batch.micro);
-    plan_ = planner::plan_memory(description_, grid_, groups_.place, devices_.backend->device().kind);
+    plan_ = layout::plan_memory(description_, grid_, groups_.place, devices_.backend->device().kind);
     check_room();
     if (grid_.tensor <= session_.place().local_ranks || session_.rank() != 0) return;
     log::warning(
@@ -312,7 +313,7 @@ void Trainer::check_room() const {
                           ranks == 1 ? "" : "s",
                           devices_.on_gpu() ? "GPU " + devices_.placement.seat().gpu : "the memory", place.host,
                           human_bytes(static_cast<double>(planned)), human_bytes(static_cast<double>(left)),
-                          session_.rank(), planner::memory_text(plan_), planner::what_to_change(plan_, description_));
+                          session_.rank(), layout::memory_text(plan_), layout::what_to_change(plan_, description_));
     });
 }
 
@@ -321,10 +322,10 @@ void Trainer::build() {
     kernels::Backend& backend = *devices_.backend;
     const model::Part part{groups_.place.tensor, grid_.tensor};
     const model::ParameterLayout layout(model::describe_parameters(model, plan_.chunks), part);
-    gradient_plan_ = planner::plan_gradients(description_, grid_, groups_.place, layout, plan_.chunks);
+    gradient_plan_ = layout::plan_gradients(description_, grid_, groups_.place, layout, plan_.chunks);
     const int replica = groups_.place.replica(grid_);
     parameters_ = std::make_unique<model::ParameterSet>(
-        backend.device(), layout, true, planner::compute_type(description_.precision.compute),
+        backend.device(), layout, true, layout::compute_type(description_.precision.compute),
         divides_optimizer() ? gradient_plan_.owned(replica) : std::vector<model::Piece>{});
 
     // A tied table lies on two stages, and is counted on the first.
@@ -402,7 +403,7 @@ void Trainer::say_memory_plan() const {
     const auto bytes = [](std::size_t value) { return human_bytes(static_cast<double>(value)); };
     const std::string left =
         devices_.on_gpu() ? fmt::format("; {} of the GPU stay free", bytes(devices_.free_memory())) : "";
-    const std::string own = planner::memory_text(plan_) + left;
+    const std::string own = layout::memory_text(plan_) + left;
     constexpr std::size_t width = 512;
     std::vector<char> line(width);
     std::copy_n(own.data(), std::min(own.size(), width - 1), line.data());
@@ -434,8 +435,8 @@ void Trainer::say_rates(double product_flops) {
     hardware_flop_per_token_ = model_flop_per_token_;
     if (description_.parallel.recompute == "full")
         hardware_flop_per_token_ += model::recomputed_flop_per_token(model, length);
-    const Peak peak = find_peak(devices_, planner::compute_type(description_.precision.compute),
-                                description_.run.peak_tflops, product_flops);
+    const calibrate::Peak peak = calibrate::find_peak(devices_, layout::compute_type(description_.precision.compute),
+                                                      description_.run.peak_tflops, product_flops);
     peak_flops_ = peak.flops;
     log::info(
         "model TFLOP/s: {}, per rank; hardware TFLOP/s: with what is made again; MFU: model TFLOP/s of {:.3g} TFLOP/s, "

@@ -1,10 +1,9 @@
 // lockstep bench as a user calls it, with tiny sizes.
 #define BOOST_TEST_MODULE calibrate
+#include "config/machine.hpp"
 #include "end_to_end/command.hpp"
-#include "planner/hardware.hpp"
 
 using namespace lockstep::tests;
-namespace planner = lockstep::planner;
 
 BOOST_AUTO_TEST_SUITE(calibrate)
 
@@ -14,10 +13,10 @@ BOOST_AUTO_TEST_CASE(two_ranks_write_a_file_that_reads_back) {
     check_exit(result, 0);
     BOOST_TEST(result.out == "");
     BOOST_TEST(contains(result.error, "machine.toml is written"), result);
-    const planner::Hardware hardware = planner::read_hardware((place.path() / "machine.toml").string());
+    const lockstep::config::Machine hardware = lockstep::config::read_machine((place.path() / "machine.toml").string());
     BOOST_TEST(hardware.device.kind == "cpu");
     BOOST_TEST(contains(hardware.origin, "2 ranks x "));
-    const planner::Rates& rates = hardware.rates;
+    const lockstep::config::Rates& rates = hardware.rates;
     BOOST_TEST(rates.ranks == 2);
     BOOST_TEST(rates.fp32.measured());
     // A fit to tiny sizes may find any one cost to be nothing.

@@ -2,12 +2,11 @@
 #define BOOST_TEST_MODULE memory
 #include "config/run_description.hpp"
 #include "end_to_end/command.hpp"
-#include "planner/own_memory.hpp"
+#include "layout/memory_plan.hpp"
 
 using namespace lockstep::tests;
 namespace config = lockstep::config;
 namespace cluster = lockstep::cluster;
-namespace planner = lockstep::planner;
 
 namespace {
 
@@ -48,7 +47,7 @@ config::RunDescription resolved(const fs::path& folder, const std::string& name)
 
 BOOST_AUTO_TEST_SUITE(planned_memory)
 
-BOOST_AUTO_TEST_CASE(the_log_says_what_the_planner_says) {
+BOOST_AUTO_TEST_CASE(the_log_says_what_the_plan_says) {
     const Workplace place;
     struct Case {
         std::string name, settings;
@@ -65,10 +64,10 @@ BOOST_AUTO_TEST_CASE(the_log_says_what_the_planner_says) {
         for (int stage = 0; stage < one.grid.pipeline; ++stage) {
             cluster::GridPlace where;
             where.pipeline = stage;
-            const auto plan = planner::plan_memory(description, one.grid, where, lockstep::DeviceKind::cpu);
-            BOOST_TEST(contains(result.error, ": " + planner::memory_text(plan) + "\n"), planner::memory_text(plan)
-                                                                                             << " is not in\n"
-                                                                                             << result.error);
+            const auto plan = lockstep::layout::plan_memory(description, one.grid, where, lockstep::DeviceKind::cpu);
+            BOOST_TEST(contains(result.error, ": " + lockstep::layout::memory_text(plan) + "\n"),
+                       lockstep::layout::memory_text(plan) << " is not in\n"
+                                                           << result.error);
         }
     }
 }

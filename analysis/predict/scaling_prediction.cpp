@@ -1,0 +1,312 @@
+#include "analysis/predict/scaling_prediction.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "analysis/predict/randomized_fit.hpp"
+#include "base/error.hpp"
+#include "base/format.hpp"
+
+namespace lockstep::analysis {
+namespace {
+
+constexpr std::size_t draw_count = 300;
+constexpr std::uint64_t seed = 1;
+// How far a measurement may lie off the equations, as a share of itself and of the step: one launch differs from the
+// next, and the equations are simpler than the machine.
+constexpr double step_deviation = 0.01, work_deviation = 0.02, work_floor = 0.001, wait_deviation = 0.25,
+                 exchange_deviation = 0.1, communication_floor = 0.003;
+constexpr double least_left_out_error = 0.01;
+constexpr double negligible = 1e-9;  // seconds of a term that was not seen
+
+double quantile(std::vector<double> values, double q) {
+    std::sort(values.begin(), values.end());
+    const double place = q * static_cast<double>(values.size() - 1);
+    const auto below = static_cast<std::size_t>(place);
+    if (below + 1 >= values.size()) return values.back();
+    return values[below] + (place - static_cast<double>(below)) * (values[below + 1] - values[below]);
+}
+
+Range range_of(std::vector<double> values) {
+    values.erase(std::remove_if(values.begin(), values.end(), [](double value) { return !std::isfinite(value); }),
+                 values.end());
+    if (values.empty()) return {NAN, NAN, NAN};
+    return {quantile(values, (1 - prediction_level) / 2), quantile(values, 0.5),
+            quantile(values, (1 + prediction_level) / 2)};
+}
+
+// The 95 % quantile of Student's t: what a root mean square of so few errors must be multiplied by.
+double student(std::size_t freedom) {
+    constexpr std::array<double, 10> table = {6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812};
+    if (freedom == 0) return table.front();
+    return freedom <= table.size() ? table[freedom - 1] : 1.645 + 1.6 / static_cast<double>(freedom);
+}
+
+class Predictor {
+  public:
+    Predictor(const ScalingProgram& program, const std::vector<WorkTerm>& terms, const config::Machine& hardware,
+              const std::vector<MeasuredSteps>& runs)
+        : model_(program, terms), runs_(runs) {
+        for (const MeasuredSteps& run : runs_) {
+            places_.emplace_back(run.ranks, run.nodes, run.batch);
+            counts_.insert(run.ranks);
+        }
+        if (counts_.size() < 2)
+            throw usage_error(
+                "a prediction needs runs on two numbers of ranks or more, better three; runs on {} rank{} alone do not "
+                "say what does not shrink with a rank's share, what ranks wait for, nor what is hidden beneath the "
+                "backward pass",
+                runs_.empty() ? 0.0 : runs_.front().ranks, !runs_.empty() && runs_.front().ranks == 1 ? "" : "s");
+        believe(hardware);
+    }
+
+    ScalingPrediction predict(const std::vector<CurveRequest>& requests) {
+        ScalingPrediction result;
+        leave_out(result);
+        const FitProblem problem = problem_without(0);
+        best_ = most_probable(problem);
+        draws_ = draw_unknowns(problem, draw_count, seed);
+        tell_numbers(result);
+        for (const CurveRequest& request : requests) result.curves.push_back(curve(request, result));
+        return result;
+    }
+
+  private:
+    // What is believed before: the terms begin with the order of magnitude of the run with the largest share.
+    void believe(const config::Machine& hardware) {
+        std::size_t largest = 0;
+        for (std::size_t i = 1; i < runs_.size(); ++i)
+            if (model_.sequences_per_replica(places_[i]) > model_.sequences_per_replica(places_[largest])) largest = i;
+        const MeasuredSteps& run = runs_[largest];
+        std::vector<double> seconds;
+        for (const double value : run.work)
+            seconds.push_back(std::isfinite(value) ? std::max(value, negligible)
+                                                   : run.seconds / static_cast<double>(run.work.size()));
+        unknowns_ = model_.unknowns(hardware, seconds, model_.sequences_per_replica(places_[largest]),
+                                    run.ranks / model_.program().shards);
+    }
+
+    // Without the runs on so many ranks; 0: with all.
+    FitProblem problem_without(double ranks) const {
+        FitProblem problem;
+        for (const auto& unknown : unknowns_) {
+            problem.mean.push_back(unknown.mean);
+            problem.deviation.push_back(unknown.deviation);
+        }
+        std::vector<std::size_t> used;
+        const auto measured = [&](double value, double deviation) {
+            problem.measured.push_back(value);
+            problem.measured_deviation.push_back(deviation);
+        };
+        for (std::size_t i = 0; i < runs_.size(); ++i) {
+            const MeasuredSteps& run = runs_[i];
+            if (run.ranks == ranks) continue;
+            used.push_back(i);
+            measured(run.seconds, run.seconds * std::hypot(step_deviation, run.deviation));
+            for (const double value : run.work)
+                if (std::isfinite(value)) measured(value, work_deviation * value + work_floor * run.seconds);
+            if (run.ranks > 1 && std::isfinite(run.wait))
+                measured(run.wait, wait_deviation * run.wait + communication_floor * run.seconds);
+            if (run.ranks > 1 && std::isfinite(run.exchange))
+                measured(run.exchange, exchange_deviation * run.exchange + communication_floor * run.seconds);
+        }
+        problem.predict = [this, used](const std::vector<double>& unknowns) {
+            std::vector<double> values;
+            for (const std::size_t i : used) {
+                const StepTime step = model_.step(places_[i], unknowns);
+                values.push_back(step.total());
+                for (std::size_t term = 0; term < step.work.size(); ++term)
+                    if (std::isfinite(runs_[i].work[term])) values.push_back(step.work[term]);
+                if (runs_[i].ranks > 1 && std::isfinite(runs_[i].wait)) values.push_back(step.wait);
+                if (runs_[i].ranks > 1 && std::isfinite(runs_[i].exchange)) values.push_back(step.exchange);
+            }
+            return values;
+        };
+        return problem;
+    }
+
+    void leave_out(ScalingPrediction& result) const {
+        double squares = 0;
+        for (const double count : counts_) {
+            const std::vector<double> unknowns = most_probable(problem_without(count));
+            double of_count = 0, members = 0;
+            for (std::size_t i = 0; i < runs_.size(); ++i) {
+                if (runs_[i].ranks != count) continue;
+                LeftOutRun left;
+                left.ranks = count;
+                left.batch = runs_[i].batch;
+                left.measured = runs_[i].seconds;
+                left.predicted = model_.step(places_[i], unknowns).total();
+                left.error = left.predicted / left.measured - 1;
+                result.left_out.push_back(left);
+                const double ratio = std::log(left.predicted / left.measured);
+                of_count += ratio * ratio;
+                ++members;
+            }
+            squares += of_count / members;
+        }
+        result.left_out_error =
+            std::max(std::sqrt(squares / static_cast<double>(counts_.size())), least_left_out_error);
+    }
+
+    void tell_numbers(ScalingPrediction& result) const {
+        for (std::size_t u = 0; u < unknowns_.size(); ++u) {
+            const auto& unknown = unknowns_[u];
+            if (!unknown.used) continue;
+            std::vector<double> values, plain;
+            double mean = 0, square = 0;
+            for (const auto& draw : draws_) {
+                values.push_back(unknown.value(draw[u]));
+                mean += draw[u] / static_cast<double>(draws_.size());
+                square += draw[u] * draw[u] / static_cast<double>(draws_.size());
+            }
+            LearnedNumber number;
+            number.name = unknown.name;
+            number.title = unknown.title;
+            number.believed = unknown.value(unknown.mean);
+            number.value = range_of(values);
+            number.measured = std::sqrt(std::max(square - mean * mean, 0.0)) < 0.5 * unknown.deviation;
+            result.numbers.push_back(number);
+        }
+    }
+
+    // Doublings from what was measured: of ranks, or of a replica's share.
+    double distance(const Placement& place) const {
+        double least = INFINITY, most = 0;
+        for (const Placement& measured : places_) {
+            least = std::min(least, model_.sequences_per_replica(measured));
+            most = std::max(most, model_.sequences_per_replica(measured));
+        }
+        const double share = model_.sequences_per_replica(place);
+        return std::max({0.0, std::log2(place.ranks / *counts_.rbegin()), std::log2(*counts_.begin() / place.ranks),
+                         std::log2(least / share), std::log2(share / most)});
+    }
+
+    // The draws' quantiles, and the error of leaving out beside them: it grows with the root of the doublings, as that
+    // of a walk in steps of one doubling each.
+    Range seconds_at(const Placement& place, const std::vector<double>& draws, double left_out_error) const {
+        const Range drawn = range_of(draws);
+        const double more = student(counts_.size()) * left_out_error * std::sqrt(1 + distance(place));
+        const double below = std::hypot(std::log(drawn.median / drawn.low), more),
+                     above = std::hypot(std::log(drawn.high / drawn.median), more);
+        return {drawn.median * std::exp(-below), drawn.median, drawn.median * std::exp(above)};
+    }
+
+    // Why there is no step with so many ranks; "" where there is one.
+    std::string impossible(const CurveRequest& request, double ranks) const {
+        const ScalingProgram& program = model_.program();
+        const double replicas = ranks / program.model_ranks();
+        if (replicas < 1 || replicas != std::floor(replicas))
+            return fmt::format("{:g} ranks are no multiple of the {:g} that share a replica of the model", ranks,
+                               program.model_ranks());
+        if (request.kind == CurveKind::weak || !program.batch_known) return "";
+        if (replicas > request.batch)
+            return fmt::format("a step has {:g} sequences, and {:g} ranks are {:g} replicas", request.batch, ranks,
+                               replicas);
+        if (program.must_divide && std::fmod(request.batch, replicas) != 0)
+            return fmt::format("{:g} sequences do not divide among the {:g} replicas of {:g} ranks", request.batch,
+                               replicas, ranks);
+        return "";
+    }
+
+    double batch_at(const CurveRequest& request, double ranks) const {
+        return request.kind == CurveKind::strong ? request.batch
+                                                 : request.batch * ranks / model_.program().model_ranks();
+    }
+
+    std::vector<double> totals(const Placement& place) const {
+        std::vector<double> values;
+        for (const auto& draw : draws_) values.push_back(model_.step(place, draw).total());
+        return values;
+    }
+
+    CurvePoint point(const CurveRequest& request, double ranks, double left_out_error) const {
+        const Placement place = placed(model_.program(), ranks, batch_at(request, ranks));
+        CurvePoint point;
+        point.ranks = ranks;
+        point.nodes = place.nodes;
+        point.batch = place.batch;
+        point.sequences_per_replica = model_.sequences_per_replica(place);
+        std::vector<double> shares;
+        for (const auto& draw : draws_) {
+            const StepTime step = model_.step(place, draw);
+            shares.push_back(step.communication / step.total());
+        }
+        point.seconds = seconds_at(place, totals(place), left_out_error);
+        point.communication_share = range_of(shares);
+        const double work = place.batch / batch_at(request, request.base_ranks);
+        const double times = ranks / request.base_ranks;
+        const auto over = [&](double amount) {
+            return Range{amount / point.seconds.high, amount / point.seconds.median, amount / point.seconds.low};
+        };
+        point.speedup = over(work * request.base_seconds);
+        point.efficiency = over(work * request.base_seconds / times);
+        point.tokens_per_second = over(place.batch * request.tokens_a_sequence);
+        const StepTime step = model_.step(place, best_);
+        for (std::size_t i = 0; i < step.work.size(); ++i)
+            point.parts.emplace_back(model_.terms()[i].name, step.work[i]);
+        point.parts.emplace_back("wait", step.wait);
+        point.parts.emplace_back("exchange", step.exchange);
+        return point;
+    }
+
+    PredictedCurve curve(const CurveRequest& request, const ScalingPrediction& result) const {
+        PredictedCurve curve;
+        curve.request = request;
+        const ScalingProgram& program = model_.program();
+        const bool strong = request.kind == CurveKind::strong;
+        if (!(curve.request.base_seconds > 0))
+            curve.request.base_seconds =
+                range_of(totals(placed(program, request.base_ranks, batch_at(request, request.base_ranks)))).median;
+        if (strong && program.batch_known) curve.most_ranks = request.batch * program.model_ranks();
+        std::vector<std::string> reasons;
+        double beyond = 0;
+        for (const double ranks : request.ranks) {
+            if (curve.most_ranks > 0 && ranks > curve.most_ranks) {
+                beyond = ranks;
+                continue;
+            }
+            if (const std::string reason = impossible(request, ranks); !reason.empty())
+                curve.remarks.push_back(
+                    fmt::format("No point at {} ranks: {}.", with_commas(std::llround(ranks)), reason));
+            else
+                curve.points.push_back(point(curve.request, ranks, result.left_out_error));
+        }
+        if (beyond > 0)
+            curve.remarks.push_back(fmt::format(
+                "Strong scaling with {} sequences a step ends at {} ranks: beyond, ranks have no sequence of their "
+                "own. {} ranks want a batch of {} or more, or more ranks that share a replica.",
+                with_commas(std::llround(request.batch)), with_commas(std::llround(curve.most_ranks)),
+                with_commas(std::llround(beyond)),
+                with_commas(std::llround(std::ceil(beyond / program.model_ranks())))));
+        const auto fastest = std::min_element(
+            curve.points.begin(), curve.points.end(),
+            [](const CurvePoint& a, const CurvePoint& b) { return a.seconds.median < b.seconds.median; });
+        if (strong && !curve.points.empty() && fastest + 1 != curve.points.end())
+            curve.remarks.push_back(
+                fmt::format("More than {} ranks make a step no shorter.", with_commas(std::llround(fastest->ranks))));
+        return curve;
+    }
+
+    ScalingModel model_;
+    std::vector<MeasuredSteps> runs_;
+    std::vector<Placement> places_;
+    std::set<double> counts_;
+    std::vector<ScalingModel::Unknown> unknowns_;
+    std::vector<double> best_;
+    std::vector<std::vector<double>> draws_;
+};
+
+}  // namespace
+
+ScalingPrediction predict_scaling(const ScalingProgram& program, const std::vector<WorkTerm>& terms,
+                                  const config::Machine& hardware, const std::vector<MeasuredSteps>& runs,
+                                  const std::vector<CurveRequest>& curves) {
+    return Predictor(program, terms, hardware, runs).predict(curves);
+}
+
+}  // namespace lockstep::analysis

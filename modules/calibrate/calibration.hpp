@@ -1,0 +1,80 @@
+// A short calibration: what the operations of a training step cost on this machine, through the same backend and the
+// same communicators that training uses, on CPUs and on GPUs.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cluster/communicator.hpp"
+#include "config/machine_rates.hpp"
+#include "kernels/backend.hpp"
+
+namespace lockstep::calibrate {
+
+// The times of several rounds of the same measurements. A pause of the machine, or a slow second of it, spoils one
+// round only: what counts is the median.
+class Rounds {
+  public:
+    void begin() { next_ = 0; }
+    // From now on what is asked for is not measured again.
+    void end_measuring() { measured_ = true; }
+    // The next measurement's time: of this round, or, once all have been measured, the median of the rounds.
+    double seconds(const std::function<double()>& measure);
+    bool at_end() const { return next_ == times_.size(); }
+
+  private:
+    std::vector<std::vector<double>> times_;  // of each measurement
+    std::size_t next_ = 0;
+    bool measured_ = false;
+};
+
+struct CalibrationRank {
+    kernels::Backend& backend;
+    cluster::Communicator& control;     // of all ranks, for host memory
+    cluster::Communicator& tensors;     // of all ranks, for memory of the backend
+    cluster::Communicator& neighbours;  // likewise, for messages between two ranks
+    int ranks_of_node = 1, cores_of_node = 1;
+    Rounds* rounds = nullptr;  // null: everything is measured once
+};
+
+struct CalibrationOptions {
+    bool fp32 = true, bf16 = false;               // the types to measure
+    bool quick = false;                           // tiny sizes: shows that it works, its numbers say little
+    std::string folder = ".";                     // where rank 0 writes a few MiB and removes them
+    std::function<void(const std::string&)> say;  // what is measured next; may be empty
+};
+
+// Times a piece of work on all ranks at once. Collective.
+class Meter {
+  public:
+    Meter(const CalibrationRank& rank, double budget_seconds) : rank_(rank), budget_seconds_(budget_seconds) {}
+    // Seconds of one call, on the average of the ranks: the median of the repetitions that fit into the budget, and of
+    // the rounds. The argument counts calls, so that a call can take other memory than the last.
+    double seconds(const std::function<void(int)>& call) const;
+    // The same on this rank alone, whatever the others do.
+    double seconds_alone(const std::function<void(int)>& call) const;
+
+  private:
+    double once(const std::function<void(int)>& call, int first, int calls) const;
+    double of_all_ranks(const std::function<void(int)>& call) const;
+    double repeated(const std::function<void(int)>& call, double estimate) const;
+    const CalibrationRank& rank_;
+    double budget_seconds_;
+};
+
+// Collective over all ranks; the same on each. team_us and team_efficiency are left to measure_team.
+config::Rates calibrate(const CalibrationRank& rank, const CalibrationOptions& options);
+// Its parts.
+void calibrate_kernels(const CalibrationRank& rank, const CalibrationOptions& options, config::Rates& rates);
+void calibrate_messages(const CalibrationRank& rank, const CalibrationOptions& options, config::Rates& rates);
+void calibrate_files(const CalibrationRank& rank, const CalibrationOptions& options, config::Rates& rates);
+
+// A product that is bound by arithmetic, and a short operation that all threads of a rank share, on this rank alone.
+struct TeamProbe {
+    double flop_per_second = 0, operation_seconds = 0;
+};
+TeamProbe probe_team(const CalibrationRank& rank, bool quick);
+
+}  // namespace lockstep::calibrate

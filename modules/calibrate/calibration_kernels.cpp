@@ -1,0 +1,461 @@
+// The kernels of a training step, at the sizes of small models on CPUs and of large ones on GPUs.
+#include <algorithm>
+#include <array>
+
+#include "base/random.hpp"
+#include "calibrate/calibration.hpp"
+#include "calibrate/rate_fit.hpp"
+#include "device/memory.hpp"
+
+namespace lockstep::calibrate {
+namespace {
+
+using kernels::Accumulate;
+using kernels::Transpose;
+
+struct Sizes {
+    std::vector<std::int64_t> rows;                             // of products
+    std::vector<std::pair<std::int64_t, std::int64_t>> layers;  // inputs, outputs
+    std::vector<std::int64_t> head_rows;
+    std::vector<std::pair<std::int64_t, std::int64_t>> heads_of_models;
+    std::int64_t stream_rows, width, wide;  // of memory-bound work
+    std::int64_t vocabulary, loss_rows, parameters;
+    std::vector<std::int64_t> lengths;  // of sequences, for attention
+    std::int64_t heads, head_width, scan_batch, scan_length;
+    std::size_t pool_bytes, gradient_bytes;
+    double budget_seconds;
+};
+
+constexpr std::size_t mebibyte = std::size_t{1} << 20;
+
+Sizes tiny_sizes() {
+    Sizes sizes;
+    sizes.rows = {16, 64};
+    sizes.layers = {{32, 32}, {32, 128}, {128, 32}};
+    sizes.head_rows = {8, 16};
+    sizes.heads_of_models = {{16, 512}, {32, 512}};
+    sizes.stream_rows = 64;
+    sizes.width = 32;
+    sizes.wide = 128;
+    sizes.vocabulary = 512;
+    sizes.loss_rows = 8;
+    sizes.parameters = 1 << 14;
+    sizes.lengths = {16, 64};
+    sizes.heads = 2;
+    sizes.head_width = 16;
+    sizes.scan_batch = 1;
+    sizes.scan_length = 32;
+    sizes.pool_bytes = sizes.gradient_bytes = 4 * mebibyte;
+    sizes.budget_seconds = 0.001;
+    return sizes;
+}
+
+Sizes cpu_sizes() {
+    Sizes sizes;
+    sizes.rows = {128, 512, 1024};
+    sizes.layers = {{512, 512}, {768, 768}, {512, 2048}, {768, 3072}, {3072, 768}};
+    sizes.head_rows = {256, 512};
+    sizes.heads_of_models = {{512, 50257}, {768, 50257}};
+    sizes.stream_rows = 1024;
+    sizes.width = 768;
+    sizes.wide = 3072;
+    sizes.vocabulary = 50257;
+    sizes.loss_rows = 128;
+    sizes.parameters = std::int64_t{16} << 20;
+    sizes.lengths = {64, 256, 1024};
+    sizes.heads = 12;
+    sizes.head_width = 64;
+    sizes.scan_batch = 1;
+    sizes.scan_length = 512;
+    sizes.pool_bytes = 320 * mebibyte;
+    sizes.gradient_bytes = 320 * mebibyte;
+    sizes.budget_seconds = 0.03;
+    return sizes;
+}
+
+Sizes gpu_sizes() {
+    Sizes sizes;
+    sizes.rows = {1024, 4096, 16384};
+    sizes.layers = {{1024, 1024}, {2048, 2048}, {4096, 4096}, {4096, 16384}, {16384, 4096}};
+    sizes.head_rows = {1024, 4096};
+    sizes.heads_of_models = {{1024, 50304}, {4096, 50304}};
+    sizes.stream_rows = 16384;
+    sizes.width = 4096;
+    sizes.wide = 16384;
+    sizes.vocabulary = 50304;
+    sizes.loss_rows = 4096;
+    sizes.parameters = std::int64_t{256} << 20;
+    sizes.lengths = {512, 2048, 8192};
+    sizes.heads = 32;
+    sizes.head_width = 128;
+    sizes.scan_batch = 8;
+    sizes.scan_length = 2048;
+    sizes.pool_bytes = 4096 * mebibyte;
+    sizes.gradient_bytes = 2048 * mebibyte;
+    sizes.budget_seconds = 0.05;
+    return sizes;
+}
+
+Sizes sizes_for(DeviceKind kind, bool quick) {
+    return quick ? tiny_sizes() : kind == DeviceKind::cuda ? gpu_sizes() : cpu_sizes();
+}
+
+// Memory with values in it, of which every call takes another part: the weights of a model come from memory each time.
+class Pool {
+  public:
+    Pool(kernels::Backend& backend, Type type, std::size_t bytes) : arena_(backend.device(), bytes, "a calibration") {
+        const std::int64_t count = static_cast<std::int64_t>(bytes / type_bytes(type));
+        const std::int64_t piece = std::min<std::int64_t>(count, std::int64_t{1} << 20);
+        std::vector<float> values(static_cast<std::size_t>(piece));
+        const RandomStream stream(1, "calibration");
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(stream.uniform(i)) - 0.5f;
+        Arena staging(backend.device(), values.size() * sizeof(float), "a calibration");
+        const Tensor from = staging.allocate(Type::fp32, {piece});
+        const Tensor all = arena_.allocate(type, {count});
+        backend.upload(from, values.data());
+        for (std::int64_t first = 0; first < count; first += piece) {
+            const std::int64_t now = std::min(piece, count - first);
+            backend.copy(all.slice(first, now), from.slice(0, now));
+        }
+        backend.synchronize();
+        bytes_ = arena_.capacity();
+    }
+    // The `number`-th tensor of this shape, from the first again when the pool ends.
+    Tensor at(int number, Type type, const Shape& shape) const {
+        const std::size_t size = (static_cast<std::size_t>(element_count(shape)) * type_bytes(type) + 255) / 256 * 256;
+        const std::size_t places = std::max<std::size_t>(1, bytes_ / size);
+        LOCKSTEP_ASSERT(size <= bytes_);
+        const std::size_t place = static_cast<std::size_t>(number) % places;
+        return {static_cast<char*>(arena_.data()) + place * size, type, shape};
+    }
+
+  private:
+    Arena arena_;
+    std::size_t bytes_ = 0;
+};
+
+class KernelCalibration {
+  public:
+    KernelCalibration(const CalibrationRank& rank, const CalibrationOptions& options, Type type, const Sizes& sizes)
+        : backend_(rank.backend),
+          options_(options),
+          type_(type),
+          sizes_(sizes),
+          meter_(rank, sizes.budget_seconds),
+          pool_(rank.backend, type, sizes.pool_bytes),
+          exact_(rank.backend, Type::fp32, sizes.gradient_bytes),
+          element_(static_cast<double>(type_bytes(type))) {}
+
+    void products(config::PrecisionRates& rates) {
+        say("matrix products of layers");
+        rates.layer = products_of(sizes_.rows, sizes_.layers, true);
+        say("matrix products of the head");
+        rates.head = products_of(sizes_.head_rows, sizes_.heads_of_models, false);
+    }
+
+    void attention(config::PrecisionRates& rates) {
+        say("attention");
+        std::vector<TimedOperation> forward, backward;
+        const std::int64_t rows = *std::max_element(sizes_.lengths.begin(), sizes_.lengths.end());
+        const std::int64_t width = sizes_.heads * sizes_.head_width;
+        for (const std::int64_t length : sizes_.lengths) {
+            const kernels::AttentionShape shape{rows / length, length,       length,
+                                                sizes_.heads,  sizes_.heads, sizes_.head_width};
+            std::array<Tensor, 8> t;
+            for (int i = 0; i < 8; ++i) t[static_cast<std::size_t>(i)] = workspace(i, {rows, width});
+            const Tensor sums = exact_.at(0, Type::fp32, {shape.batch, shape.heads, length});
+            const double flop = 2.0 * static_cast<double>(rows * length * width);
+            const double moved = 4 * element_ * static_cast<double>(rows * width);
+            forward.push_back({flop, moved, meter_.seconds([&](int) {
+                                   backend_.attention_forward(t[3], sums, t[0], t[1], t[2], shape);
+                               })});
+            backward.push_back({2 * flop, 2 * moved, meter_.seconds([&](int) {
+                                    backend_.attention_backward(t[4], t[5], t[6], t[7], t[0], t[1], t[2], t[3], sums,
+                                                                shape);
+                                })});
+        }
+        const auto fit = [](const std::vector<TimedOperation>& timed) {
+            const config::ProductRate rate = fit_rate(timed, false);
+            return config::MixingRate{rate.tflops, rate.gb_per_second};
+        };
+        rates.attention_forward = fit(forward);
+        rates.attention_backward = fit(backward);
+    }
+
+    void ttt(bool mlp, config::MixingRate& forward, config::MixingRate& backward) {
+        say(mlp ? "TTT-MLP" : "TTT-Linear");
+        constexpr std::int64_t mini_batch = 16;
+        const std::int64_t length = sizes_.scan_length, rows = sizes_.scan_batch * length, heads = sizes_.heads;
+        const std::int64_t f = sizes_.head_width, width = heads * f;
+        const kernels::TttShape shape{mlp, sizes_.scan_batch, length, heads, f, mini_batch};
+        std::array<Tensor, 8> t;
+        for (int i = 0; i < 8; ++i) t[static_cast<std::size_t>(i)] = workspace(i, {rows, width});
+        Arena measure(backend_.device());
+        Tensors at;
+        plan(measure, shape, rows, at);
+        Arena memory(backend_.device(), measure.peak(), "a calibration");
+        plan(memory, shape, rows, at);
+        for (auto& [tensor, value] : at.filled) backend_.fill(tensor, value);
+        const double width_f = static_cast<double>(f), b = mini_batch;
+        const double flop = static_cast<double>(rows * heads) *
+                            (mlp ? 56 * width_f * width_f + 20 * b * width_f : 6 * width_f * width_f + 4 * b * width_f);
+        const double seconds = meter_.seconds([&](int) {
+            backend_.ttt_forward(t[3], at.saved, t[0], t[1], t[2], at.step, at.token, at.inner, {}, {}, shape);
+        });
+        forward = {flop / seconds * 1e-12, 0};
+        const double back = meter_.seconds([&](int) {
+            backend_.ttt_backward(t[4], t[5], t[6], at.dstep, at.dtoken, at.dinner, {}, t[7], at.saved, t[0], t[1],
+                                  t[2], at.step, at.token, at.inner, {}, {}, shape);
+        });
+        backward = {2 * flop / back * 1e-12, 0};
+    }
+
+    void memory_bound(config::PrecisionRates::Memory& memory) {
+        say("operations bound by memory");
+        const std::int64_t rows = sizes_.stream_rows, width = sizes_.width, wide = sizes_.wide, kernel = 4;
+        std::array<Tensor, 4> t, w;
+        for (int i = 0; i < 4; ++i) {
+            t[static_cast<std::size_t>(i)] = workspace(i, {rows, width});
+            w[static_cast<std::size_t>(i)] = workspace(4 + i, {rows, wide});
+        }
+        const Tensor fifth = workspace(8, {rows, wide});
+        const auto small = [&](int i, const Shape& shape) { return exact_.at(i, Type::fp32, shape); };
+        const Tensor mean = small(0, {rows}), inverse = small(1, {rows});
+        backend_.fill(mean, 0);
+        backend_.fill(inverse, 1);
+        const Tensor weight = small(32, {wide}), bias = small(33, {wide}), dw = small(34, {wide});
+        const Tensor db = small(35, {wide}), of_width = weight.slice(0, width), bias_of_width = bias.slice(0, width);
+        const double stream = element_ * static_cast<double>(rows * width);
+        const double inner = element_ * static_cast<double>(rows * wide);
+        const auto rate = [&](double bytes, const std::function<void(int)>& call) {
+            return bytes / meter_.seconds(call) * 1e-9;
+        };
+        memory.norm_forward = rate(2 * stream, [&](int) {
+            backend_.layer_norm_forward(t[0], mean, inverse, t[1], {}, of_width, bias_of_width, 1e-5f);
+        });
+        memory.norm_backward = rate(4 * stream, [&](int) {
+            backend_.layer_norm_backward(t[0], dw.slice(0, width), db.slice(0, width), t[2], t[1], of_width, mean,
+                                         inverse);
+        });
+        memory.activation_forward = rate(2 * inner, [&](int) { backend_.gelu_forward(w[0], w[1]); });
+        memory.activation_backward = rate(3 * inner, [&](int) { backend_.gelu_backward(w[0], w[1], w[2]); });
+        memory.gated_forward = rate(3 * inner, [&](int) { backend_.swiglu_forward(w[0], w[1], w[2]); });
+        memory.gated_backward = rate(5 * inner, [&](int) { backend_.swiglu_backward(w[0], w[1], w[2], w[3], fifth); });
+        const std::int64_t period = 16, half = sizes_.head_width / 2;
+        const Tensor cosine = small(64, {period, half}), sine = small(65, {period, half});
+        backend_.fill(cosine, 1);
+        backend_.fill(sine, 0);
+        memory.rotate = rate(2 * stream, [&](int) {
+            backend_.rotate(t[0], cosine, sine, rows, 0, kernels::RotaryPairs::interleaved, false);
+        });
+        memory.copy = rate(2 * stream, [&](int) { backend_.copy(t[0], t[1]); });
+        memory.bias_gradient = rate(inner, [&](int) { backend_.bias_backward(dw, w[0]); });
+        const Tensor taps = small(8, {width, 1, kernel}), dtaps = small(9, {width, 1, kernel});
+        memory.convolution_forward =
+            rate(2 * stream, [&](int) { backend_.convolution_forward(t[0], t[1], taps, bias_of_width, {}, rows); });
+        memory.convolution_backward = rate(3 * stream, [&](int) {
+            backend_.convolution_backward(t[0], dtaps, db.slice(0, width), t[1], t[2], taps, rows);
+        });
+        embedding(memory, rate);
+        const Tensor logits = pool_.at(0, type_, {sizes_.loss_rows, sizes_.vocabulary});
+        const Tensor losses = small(1, {sizes_.loss_rows});
+        const Tensor targets = ids(sizes_.loss_rows);
+        memory.cross_entropy = rate(2 * element_ * static_cast<double>(sizes_.loss_rows * sizes_.vocabulary),
+                                    [&](int) { backend_.cross_entropy(losses, logits, targets, 1e-3f, {}); });
+        optimizer(memory, rate);
+    }
+
+    void gradients(config::Rates& rates) {
+        say("gradients as a whole");
+        const Tensor all = exact_.at(0, Type::fp32, {sizes_.parameters});
+        const double bytes = static_cast<double>(all.bytes());
+        Arena memory(backend_.device(), Arena::device_alignment, "a calibration");
+        const Tensor totals = memory.allocate(Type::fp64, {2});
+        rates.norm_gb_per_second =
+            bytes / meter_.seconds([&](int) { backend_.sum_of_squares(totals, all, Accumulate::no); }) * 1e-9;
+        rates.fill_gb_per_second = bytes / meter_.seconds([&](int) { backend_.fill(all, 0); }) * 1e-9;
+        const Tensor tiny = exact_.at(0, Type::fp32, {16});
+        rates.operation_us = meter_.seconds([&](int) { backend_.scale(tiny, 1); }) * 1e6;
+    }
+
+  private:
+    struct Tensors {
+        Tensor saved, step, token, dstep, dtoken;
+        kernels::TttInner inner, dinner;
+        std::vector<std::pair<Tensor, float>> filled;
+    };
+
+    using Layers = std::vector<std::pair<std::int64_t, std::int64_t>>;  // inputs, outputs
+
+    config::ProductRates products_of(const std::vector<std::int64_t>& row_counts, const Layers& layers,
+                                     bool with_overhead) {
+        std::vector<TimedOperation> forward, input, weight;
+        for (const std::int64_t rows : row_counts)
+            for (const auto& layer : layers) {
+                const std::int64_t in = layer.first, out = layer.second;
+                // Activations are at hand, weights and their gradients are not.
+                const Tensor x = workspace(0, {rows, in}), y = workspace(1, {rows, out});
+                const auto weights = [&](int i) { return pool_.at(i, type_, {out, in}); };
+                const auto gradients = [&](int i) { return exact_.at(i, Type::fp32, {out, in}); };
+                const double flop = 2.0 * static_cast<double>(rows * in * out);
+                const double moved = static_cast<double>(rows * (in + out) + in * out) * element_;
+                const double added =
+                    static_cast<double>(rows * (in + out)) * element_ + 8 * static_cast<double>(in * out);
+                forward.push_back(
+                    {flop, moved, meter_.seconds([&](int i) { backend_.linear_forward(y, x, weights(i), {}, {}); })});
+                input.push_back({flop, moved, meter_.seconds([&](int i) {
+                                     backend_.product(x, y, Transpose::no, weights(i), Transpose::no, Accumulate::no);
+                                 })});
+                weight.push_back({flop, added, meter_.seconds([&](int i) {
+                                      backend_.product(gradients(i), y, Transpose::yes, x, Transpose::no,
+                                                       Accumulate::yes);
+                                  })});
+            }
+        return {fit_rate(forward, with_overhead), fit_rate(input, with_overhead), fit_rate(weight, with_overhead)};
+    }
+
+    void say(const std::string& what) const {
+        if (options_.say) options_.say(what + ", " + type_name(type_));
+    }
+
+    // The `number`-th activation: always the same memory. Activations lie apart from the weights at the pool's end.
+    Tensor workspace(int number, const Shape& shape) {
+        if (!workspace_) {
+            const std::int64_t rows =
+                std::max(sizes_.stream_rows, *std::max_element(sizes_.rows.begin(), sizes_.rows.end()));
+            room_ = std::max({rows * sizes_.wide, largest(sizes_.rows, sizes_.layers),
+                              largest(sizes_.head_rows, sizes_.heads_of_models),
+                              sizes_.scan_batch * sizes_.scan_length * sizes_.heads * sizes_.head_width});
+            // Two may be as large as the logits of the largest product; the others are rows of a layer.
+            narrow_ = std::max(
+                {rows * sizes_.wide, sizes_.scan_batch * sizes_.scan_length * sizes_.heads * sizes_.head_width});
+            const auto bytes = static_cast<std::size_t>(2 * room_ + 8 * narrow_) * type_bytes(type_);
+            workspace_ = std::make_unique<Pool>(backend_, type_, bytes);
+        }
+        const std::int64_t first = number < 2 ? number * room_ : 2 * room_ + (number - 2) * narrow_;
+        return {static_cast<char*>(workspace_->at(0, type_, {1}).data()) +
+                    static_cast<std::size_t>(first) * type_bytes(type_),
+                type_, shape};
+    }
+    // Elements of the largest input or output of these products.
+    static std::int64_t largest(const std::vector<std::int64_t>& rows, const Layers& layers) {
+        std::int64_t most = 0;
+        for (const auto& [in, out] : layers) most = std::max({most, in, out});
+        return most * *std::max_element(rows.begin(), rows.end());
+    }
+
+    void plan(Arena& arena, const kernels::TttShape& shape, std::int64_t rows, Tensors& at) const {
+        const std::int64_t f = shape.head_width, g = shape.hidden();
+        const auto make = [&](const Shape& of, float value) {
+            const Tensor tensor = arena.allocate(Type::fp32, of);
+            at.filled.emplace_back(tensor, value);
+            return tensor;
+        };
+        at.filled.clear();
+        at.saved = arena.allocate(Type::fp32, {backend_.ttt_saved_count(shape)});
+        at.step = make({rows, shape.heads}, (shape.mlp ? 0.05f : 0.5f) / static_cast<float>(f));
+        at.token = make({shape.mini_batch}, 0.2f);
+        at.dstep = make({rows, shape.heads}, 0);
+        at.dtoken = make({shape.mini_batch}, 0);
+        for (kernels::TttInner* inner : {&at.inner, &at.dinner}) {
+            inner->weight1 = make({shape.heads, f, g}, 0.01f);
+            inner->bias1 = make({shape.heads, 1, g}, 0);
+            if (shape.mlp) {
+                inner->weight2 = make({shape.heads, g, f}, 0.01f);
+                inner->bias2 = make({shape.heads, 1, f}, 0);
+            }
+            inner->norm_weight = make({shape.heads, f}, 1);
+            inner->norm_bias = make({shape.heads, f}, 0);
+        }
+    }
+
+    Tensor ids(std::int64_t count) {
+        ids_ = Arena(backend_.device(),
+                     static_cast<std::size_t>(count) * sizeof(std::int32_t) + Arena::device_alignment, "a calibration");
+        const Tensor tensor = ids_.allocate(Type::int32, {count});
+        const RandomStream stream(1, "ids");
+        std::vector<std::int32_t> values(static_cast<std::size_t>(count));
+        for (std::size_t i = 0; i < values.size(); ++i)
+            values[i] = static_cast<std::int32_t>(stream.bits(i) % static_cast<std::uint64_t>(sizes_.vocabulary));
+        backend_.upload(tensor, values.data());
+        return tensor;
+    }
+
+    template <class Rate>
+    void embedding(config::PrecisionRates::Memory& memory, const Rate& rate) {
+        const std::int64_t rows = sizes_.stream_rows, width = sizes_.width, vocabulary = sizes_.vocabulary;
+        const Tensor y = workspace(0, {rows, width}), numbers = ids(rows);
+        const Tensor table = pool_.at(0, type_, {vocabulary, width});
+        const double stream = element_ * static_cast<double>(rows * width);
+        memory.embedding_forward =
+            rate(2 * stream, [&](int) { backend_.embedding_forward(y, numbers, table, 0, {}, rows, 0); });
+        const Tensor gradient = exact_.at(0, Type::fp32, {vocabulary, width});
+        memory.embedding_backward = rate(stream + 8 * static_cast<double>(rows * width),
+                                         [&](int) { backend_.embedding_backward(gradient, {}, numbers, y, 0, rows); });
+    }
+
+    template <class Rate>
+    void optimizer(config::PrecisionRates::Memory& memory, const Rate& rate) {
+        constexpr std::int64_t elements_a_word = 512;
+        const std::int64_t count = sizes_.parameters / 2;
+        const bool copies = type_ != Type::fp32;
+        Arena arena(backend_.device(), static_cast<std::size_t>(count) * 18 + (std::size_t{1} << 20), "a calibration");
+        std::array<Tensor, 4> t;
+        for (Tensor& tensor : t) {
+            tensor = arena.allocate(Type::fp32, {count});
+            backend_.fill(tensor, 0.5f);
+        }
+        const Tensor working = copies ? arena.allocate(type_, {count}) : Tensor();
+        if (copies) backend_.fill(working, 0);
+        const Tensor decays = arena.allocate(Type::int32, {count / elements_a_word + 1});
+        const Tensor decision = arena.allocate(Type::fp64, {8});
+        backend_.fill(decays, -1);
+        backend_.fill(decision, 1);
+        memory.adamw = rate((copies ? 30.0 : 28.0) * static_cast<double>(count), [&](int) {
+            backend_.adamw(t[0], working, t[1], t[2], t[3], decays, decision, {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f});
+        });
+    }
+
+    kernels::Backend& backend_;
+    const CalibrationOptions& options_;
+    Type type_;
+    const Sizes& sizes_;
+    Meter meter_;
+    Pool pool_, exact_;
+    std::unique_ptr<Pool> workspace_;
+    std::int64_t room_ = 0, narrow_ = 0;
+    Arena ids_;
+    double element_;
+};
+
+}  // namespace
+
+void calibrate_kernels(const CalibrationRank& rank, const CalibrationOptions& options, config::Rates& rates) {
+    const Sizes sizes = sizes_for(rank.backend.device().kind, options.quick);
+    for (const Type type : {Type::fp32, Type::bf16}) {
+        if (type == Type::fp32 ? !options.fp32 : !options.bf16) continue;
+        config::PrecisionRates& of_type = type == Type::fp32 ? rates.fp32 : rates.bf16;
+        KernelCalibration kernels(rank, options, type, sizes);
+        kernels.products(of_type);
+        kernels.attention(of_type);
+        kernels.ttt(false, of_type.ttt_linear_forward, of_type.ttt_linear_backward);
+        kernels.ttt(true, of_type.ttt_mlp_forward, of_type.ttt_mlp_backward);
+        kernels.memory_bound(of_type.memory);
+        kernels.gradients(rates);
+    }
+}
+
+TeamProbe probe_team(const CalibrationRank& rank, bool quick) {
+    const std::int64_t size = quick ? 64 : rank.backend.device().kind == DeviceKind::cuda ? 4096 : 1024;
+    const Pool pool(rank.backend, Type::fp32, 3 * static_cast<std::size_t>(size * size) * sizeof(float));
+    const auto matrix = [&](int i) { return pool.at(i, Type::fp32, {size, size}); };
+    const Meter meter(rank, quick ? 0.001 : 0.3);
+    const double seconds = meter.seconds_alone([&](int) {
+        rank.backend.product(matrix(0), matrix(1), Transpose::no, matrix(2), Transpose::yes, Accumulate::no);
+    });
+    const Tensor values = pool.at(0, Type::fp32, {size * size / 4});  // enough for every thread to have a part
+    const double operation = meter.seconds_alone([&](int) { rank.backend.scale(values, 1); });
+    return {2.0 * static_cast<double>(size * size * size) / seconds, operation};
+}
+
+}  // namespace lockstep::calibrate

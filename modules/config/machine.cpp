@@ -1,0 +1,82 @@
+#include "config/machine.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "config/shipped_machines.hpp"
+
+namespace lockstep::config {
+
+std::vector<Quantity> Machine::quantities() {
+    std::vector<Quantity> list = {
+        {"name", &name, "what the machine is called", 0, 0, {}, true},
+        {"origin", &origin, "where these numbers come from"},
+        {"device.kind", &device.kind, "gpu or cpu", 0, 0, {"gpu", "cpu"}, true},
+        {"device.per_node", &device.per_node, "GPUs of a node, or its processor cores", 1, 1e6, {}, true},
+        {"device.memory_gib", &device.memory_gib, "GiB of one GPU, or of a node of processors", 1e-3, 1e6, {}, true},
+        {"device.units", &device.units, "multiprocessors of a GPU; 1 for a core", 1, 1e4},
+        {"device.peak_tflops", &device.peak_tflops, "TFLOP/s of one device in bf16 or fp16", 1e-6, 1e6, {}, true},
+        {"device.peak_tflops_fp32", &device.peak_tflops_fp32, "TFLOP/s of one device in fp32", 1e-6, 1e6},
+        {"device.memory_gb_per_second", &device.memory_gb_per_second, "GB/s of one device's memory", 1e-3, 1e6},
+        {"device.memory_efficiency", &device.memory_efficiency, "share of that which kernels reach", 0.01, 1},
+        {"device.kernel_us", &device.kernel_us, "microseconds from one kernel to the next, host included", 0, 1e4},
+        {"products.efficiency", &products.efficiency, "share of the peak, of products of whole tiles", 0.01, 1},
+        {"products.unaligned_tflops", &products.unaligned_tflops, "TFLOP/s where rows begin between 16 bytes", 1e-6,
+         1e6},
+        {"products.attention_efficiency", &products.attention_efficiency, "share of the peak, of fused attention", 1e-3,
+         1},
+        {"products.inner_efficiency", &products.inner_efficiency, "share of the peak, of inner steps of TTT", 1e-4, 1},
+        {"memory.fixed_gb", &memory.fixed_gb, "GB of a process without a model", 0, 1e4},
+        {"memory.slack", &memory.slack, "share by which activations take more than their sizes", 0, 2},
+        {"memory.headroom", &memory.headroom, "share of the activations to leave free", 0, 2},
+        {"memory.pressure_slowdown", &memory.pressure_slowdown, "share a step is slower without that room", 0, 1},
+        {"node_link.gb_per_second", &node_link.gb_per_second, "GB/s of one device to others of its node", 1e-3, 1e6},
+        {"node_link.latency_us", &node_link.latency_us, "microseconds of a message inside a node", 0, 1e6},
+        {"node_link.efficiency", &node_link.efficiency, "share that reductions reach", 0.01, 1},
+        {"network.cards_per_node", &network.cards_per_node, "network cards of a node", 1, 1e3},
+        {"network.gb_per_second", &network.gb_per_second, "GB/s of one card, one direction", 1e-3, 1e6},
+        {"network.latency_us", &network.latency_us, "microseconds of a message between nodes", 0, 1e6},
+        {"network.efficiency", &network.efficiency, "share that reductions reach", 0.001, 1},
+        {"repair.date", &repair.date, "MM-DD of a repair while the machine was measured; empty for none"},
+        {"repair.slowdown", &repair.slowdown, "share by which steps before it were slower", 0, 1},
+    };
+    rates.add_quantities(list);
+    return list;
+}
+
+std::vector<std::string> machine_names() {
+    std::vector<std::string> names;
+    for (const ShippedMachine& shipped : shipped_machines) names.emplace_back(shipped.name);
+    return names;
+}
+
+Machine read_machine(const std::string& name) {
+    Machine hardware;
+    auto quantities = hardware.quantities();
+    for (const ShippedMachine& shipped : shipped_machines) {
+        if (name != shipped.name) continue;
+        read_quantities(shipped.toml, name + ".toml", quantities);
+        return hardware;
+    }
+    if (name.find_first_of("./") == std::string::npos && !std::filesystem::exists(name))
+        throw usage_error(
+            "no machine \"{}\" is shipped and no such file is here; shipped are {}; a file comes from "
+            "lockstep bench --calibrate",
+            name, fmt::join(machine_names(), ", "));
+    read_quantity_file(name, quantities);
+    return hardware;
+}
+
+std::string to_toml(Machine hardware) {
+    std::vector<Quantity> list = hardware.quantities();
+    if (!hardware.rates.measured())
+        list.erase(std::remove_if(list.begin(), list.end(),
+                                  [](const Quantity& quantity) { return quantity.path.starts_with("rates."); }),
+                   list.end());
+    return quantities_to_toml(list);
+}
+
+}  // namespace lockstep::config

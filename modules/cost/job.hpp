@@ -1,0 +1,80 @@
+// What is planned: the models of a job and how they are trained, by which program, and one way to lay them out.
+// Letters: s tokens a sequence, b sequences a micro-batch, d width, t tensor-parallel ranks, p pipeline stages, m
+// micro-batches a step, v pieces of the model on a stage.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/run_description.hpp"
+
+namespace lockstep::cost {
+
+// How a training program spends memory and time, apart from the arithmetic that all of them do.
+struct Program {
+    std::string name = "lockstep";
+    bool attention_scores = false;  // the matrix of attention scores is written to memory, not kept on the chip
+    bool layers_even = false;       // stages have the same number of layers; the embedding and the head come on top
+    double gradient_bytes = 4;      // a parameter
+    double owner_bytes = 12;        // a parameter whose update a rank does: moments, and masters where it computes in
+                                    // another type
+    double reduced_bytes = 4;       // a parameter, in what replicas tell each other of gradients
+    double accumulated_bytes = 8;   // a parameter and micro-batch, moved to add to its gradient
+    double forward_kernels = 14, backward_kernels = 30;             // launched for a block
+    double stream_passes_forward = 6, stream_passes_backward = 10;  // over [b·s, d], by kernels bound by memory
+    double score_passes_forward = 0, score_passes_backward = 0;     // over the scores
+    double logit_bytes = 4, logit_moved_bytes = 8;  // an element of the logits, held and moved; 2 bytes a number
+    bool logits_whole = false;                      // of all rows of a micro-batch at once
+    double hidden_reduction = 0.9;                  // share of the last backward pass that hides reductions
+};
+const Program& program_named(const std::string& name);  // unknown: usage error with the known ones
+std::vector<std::string> program_names();
+
+// One of the models that a job holds.
+struct ModelLoad {
+    std::string name;
+    config::ModelDescription shape;  // resolved
+    double adapters = 0;             // trained parameters beside the model's own, spread over its blocks
+
+    // Numbers of parameters, found once by measure().
+    double block = 0, block_trained = 0;  // of an average block, adapters included
+    double table = 0, table_trained = 0;  // embedding and positions
+    double head = 0, head_trained = 0;    // weight of the head, the embedding's where tied; final norm
+    double total = 0, trained = 0;
+    std::vector<double> trained_before;  // in the blocks before each, and after the last: layers + 1 numbers
+    bool trains() const { return trained > 0; }
+};
+void measure(ModelLoad& model);
+
+struct Job {
+    config::RunDescription run;     // batch, precision, parallel, schedule; the first model
+    std::vector<ModelLoad> models;  // at least one
+    Program program;
+    double steps = 0;                 // 0: not known
+    std::int64_t ranks_per_node = 0;  // 0: as many as the machine has devices
+    bool own_program() const { return program.name == "lockstep"; }
+};
+// The job of a run description alone, for our own program.
+Job job_of(const config::RunDescription& run);
+
+// As config::ParallelSection, resolved.
+struct Layout {
+    std::int64_t data = 1, tensor = 1, pipeline = 1, context = 1, interleave = 1;
+    std::int64_t micro = 1;  // sequences
+    std::int64_t zero = 0;   // 0 to 3
+    bool sequence = false;
+    std::string recompute = "none";
+    std::int64_t ranks() const { return data * tensor * pipeline * context; }
+};
+std::string layout_text(
+    const Layout& layout);  // "data 8 x tensor 4 x pipeline 12, micro-batch 2, zero 1, recompute full"
+std::int64_t micro_batches(const Job& job, const Layout& layout);
+config::RunDescription laid_out(const Job& job, const Layout& layout);  // with the layout's keys
+
+// Blocks of a model on each stage: whole numbers whose most loaded stage has the least, embedding and head counted; or,
+// where the program does so and they divide, as many on each.
+std::vector<double> blocks_of_stages(const Program& program, const config::ModelDescription& model,
+                                     std::int64_t stages);
+
+}  // namespace lockstep::cost

@@ -1,0 +1,148 @@
+#include "cost/own_prices.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+
+namespace lockstep::cost {
+namespace {
+
+const config::PrecisionRates& rates_of(const config::Machine& hardware, const std::string& precision) {
+    const config::Rates& rates = hardware.rates;
+    if (!rates.measured())
+        throw usage_error(
+            "{} has no [rates]: they are measured on the machine itself, by mpirun -np RANKS lockstep bench "
+            "--calibrate FILE",
+            hardware.name);
+    const config::PrecisionRates& found = precision == "fp32" ? rates.fp32 : rates.bf16;
+    if (!found.measured())
+        throw usage_error("{} has no rates of {}; calibrate it with --precision all", hardware.name,
+                          precision == "fp32" ? "fp32" : "bf16");
+    return found;
+}
+
+// Of t threads, where all c cores have the efficiency E: E^(ln t / ln c).
+double team_efficiency(const config::Rates& rates, double threads) {
+    if (rates.cores < 2 || threads <= 1) return 1;
+    return std::pow(rates.team_efficiency, std::log(threads) / std::log(rates.cores));
+}
+
+}  // namespace
+
+std::string precision_on(const config::Machine& hardware, const std::string& compute) {
+    if (hardware.device.kind == "gpu") return compute;
+    if (compute == "fp16")
+        throw usage_error(
+            "precision.compute = \"fp16\": {} is a machine of CPUs, which compute in fp32 or bf16; set it to one of "
+            "these, or plan for GPUs",
+            hardware.name);
+    return compute == "bf16" && hardware.rates.bf16_is_fp32 > 0 ? "fp32" : compute;
+}
+
+CoreShare share_cores(const config::Machine& hardware, std::int64_t ranks_per_node) {
+    const auto ranks = static_cast<double>(ranks_per_node);
+    if (hardware.device.kind == "gpu") return {1, std::max(1.0, ranks / hardware.rates.cores)};
+    const double cores = std::max(1.0, hardware.rates.cores);
+    return {std::max(1.0, std::floor(cores / ranks)), std::max(1.0, ranks / cores)};
+}
+
+OwnPrices::OwnPrices(const config::Machine& hardware, const CoreShare& share, const std::string& compute)
+    : rates_(rates_of(hardware, precision_on(hardware, compute))), element_(&rates_ == &hardware.rates.fp32 ? 4 : 2) {
+    const config::Rates& rates = hardware.rates;
+    bandwidth_ = share.threads / std::max(1.0, rates.threads);
+    speed_ = bandwidth_ * team_efficiency(rates, share.threads) / team_efficiency(rates, rates.threads);
+    operation_ = (rates.operation_us + (share.threads > 1 ? rates.team_us : 0)) * 1e-6;
+}
+
+double OwnPrices::forward(const config::ProductRates& rates, double rows, double in, double out, bool adds) const {
+    const double bytes = element_ * (rows * in + in * out + rows * out * (adds ? 2 : 1));
+    return operation_ + rates.forward.seconds(2 * rows * in * out, bytes) / speed_;
+}
+
+double OwnPrices::input_gradient(const config::ProductRates& rates, double rows, double in, double out,
+                                 bool adds) const {
+    const double bytes = element_ * (rows * out + in * out + rows * in * (adds ? 2 : 1));
+    return operation_ + rates.input_gradient.seconds(2 * rows * in * out, bytes) / speed_;
+}
+
+double OwnPrices::weight_gradient(const config::ProductRates& rates, double rows, double in, double out) const {
+    const double bytes = element_ * rows * (in + out) + 2 * sizeof(float) * in * out;
+    return operation_ + rates.weight_gradient.seconds(2 * rows * in * out, bytes) / speed_;
+}
+
+double OwnPrices::mixing(const config::MixingRate& rate, double flop, double bytes) const {
+    return operation_ + rate.seconds(flop, bytes) / bandwidth_;
+}
+
+double OwnPrices::moved(double bytes, double gb_per_second) const {
+    return operation_ + (gb_per_second > 0 ? bytes / (gb_per_second * 1e9 * bandwidth_) : 0);
+}
+
+MessagePrices::MessagePrices(const config::Machine& hardware, const CoreShare& share, std::int64_t ranks_per_node,
+                             std::int64_t all_ranks, double element)
+    : hardware_(hardware),
+      one_node_(all_ranks <= ranks_per_node),
+      turns_(hardware.device.kind == "gpu" ? 1 : share.turns),
+      ranks_per_node_(static_cast<double>(ranks_per_node)),
+      activations_(element < 4 ? hardware.rates.bf16.all_reduce_gb_per_second
+                               : hardware.rates.fp32.all_reduce_gb_per_second) {}
+
+double MessagePrices::send(double bytes, std::int64_t stride) const {
+    if (static_cast<double>(stride) >= ranks_per_node_)
+        return hardware_.network.latency_us * 1e-6 + bytes * ranks_per_node_ / hardware_.network_bytes_per_second();
+    const config::Rates::Messages& rates = hardware_.rates.messages;
+    const double rate = rates.gb_per_second > 0 ? rates.gb_per_second : hardware_.node_link.gb_per_second;
+    return turns_ * (rates.latency_us * 1e-6 + bytes / (rate * 1e9));
+}
+
+// How many of a group's ranks a node has, where every node has as many; 1 where groups do not fill nodes so.
+double MessagePrices::ranks_of_node(std::int64_t ranks, std::int64_t stride) const {
+    if (one_node_) return static_cast<double>(ranks);
+    const auto node = static_cast<std::int64_t>(ranks_per_node_), span = ranks * stride;
+    if (span <= node) return node % span == 0 ? static_cast<double>(ranks) : 1;
+    return node % stride == 0 && span % node == 0 ? static_cast<double>(node / stride) : 1;
+}
+
+// Each rank sends and receives `passes` (R - 1) / R of the bytes. Beyond a node the groups of the node share its cards,
+// and the ranks of a group within it tell each other first; groups that do not fill nodes go by the cards only, and
+// `stride` of them cross each of a node's two borders.
+double MessagePrices::collective(double bytes, double passes, double gb_per_second, std::int64_t ranks,
+                                 std::int64_t stride) const {
+    if (ranks <= 1) return 0;
+    const auto of = [](double count) { return (count - 1) / count; };
+    const auto all = static_cast<double>(ranks);
+    const double of_node = ranks_of_node(ranks, stride), nodes = all / of_node;
+    double seconds = 0;
+    if (of_node > 1) {
+        const double rate = gb_per_second > 0 ? gb_per_second : hardware_.node_link.gb_per_second;
+        seconds += turns_ * (passes * of(of_node) * bytes / (rate * 1e9) +
+                             passes * of(of_node) * hardware_.rates.messages.all_reduce_us * 1e-6);
+    }
+    if (nodes > 1) {
+        // Groups that use the node's cards at once.
+        const double sharing =
+            of_node > 1 ? ranks_per_node_ / of_node : std::min(ranks_per_node_, 2 * static_cast<double>(stride));
+        seconds += passes * of(nodes) * bytes * sharing / hardware_.network_bytes_per_second() +
+                   passes * std::log2(nodes) * hardware_.network.latency_us * 1e-6;
+    }
+    return seconds;
+}
+
+double MessagePrices::all_reduce(double bytes, std::int64_t ranks, std::int64_t stride) const {
+    return collective(bytes, 2, activations_, ranks, stride);
+}
+double MessagePrices::gather(double bytes, std::int64_t ranks, std::int64_t stride) const {
+    return collective(bytes, 1, hardware_.rates.messages.gather_gb_per_second, ranks, stride);
+}
+double MessagePrices::scatter(double bytes, std::int64_t ranks, std::int64_t stride) const {
+    return collective(bytes, 1, hardware_.rates.messages.scatter_gb_per_second, ranks, stride);
+}
+double MessagePrices::reduce_bucket(double bytes, std::int64_t ranks, std::int64_t stride) const {
+    return collective(bytes, 2, hardware_.rates.messages.bucket_gb_per_second, ranks, stride);
+}
+double MessagePrices::scatter_bucket(double bytes, std::int64_t ranks, std::int64_t stride) const {
+    return collective(bytes, 1, hardware_.rates.messages.scatter_gb_per_second, ranks, stride);
+}
+
+}  // namespace lockstep::cost

@@ -1,0 +1,23 @@
+// The time of a training step of our own program, from the rates of a calibration: what the trainer does, operation by
+// operation. docs/planner-own-program.md has the equations.
+#pragma once
+
+#include <cstdint>
+
+#include "cluster/process_grid.hpp"
+#include "config/machine.hpp"
+#include "config/run_description.hpp"
+#include "cost/step_time.hpp"
+
+namespace lockstep::cost {
+
+// A step of batch.global sequences on so many ranks a node (all of them on one node where there are fewer). Validations
+// and checkpoints are apart. Usage errors: hardware without rates of the precision; a batch that does not divide.
+StepTime own_step_time(const config::RunDescription& description, const cluster::GridShape& grid,
+                       std::int64_t ranks_per_node, const config::Machine& hardware);
+
+// Seconds until a checkpoint of values and moments is on the disk, written by `nodes` nodes beside training.
+double own_checkpoint_seconds(const config::RunDescription& description, std::int64_t nodes,
+                              const config::Machine& hardware);
+
+}  // namespace lockstep::cost

@@ -1,0 +1,75 @@
+#include "layout/batch_plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.hpp"
+
+namespace lockstep::layout {
+
+std::int64_t batch_after(const config::BatchSection& batch, std::int64_t samples) {
+    if (!batch.ramp) return batch.global;
+    const auto& ramp = *batch.ramp;
+    const std::int64_t increments = (batch.global - ramp.start) / ramp.increment;
+    if (increments == 0 || samples >= ramp.samples) return batch.global;
+    // In whole numbers: samples / (ramp.samples / increments), rounded down.
+    return ramp.start + std::min(increments, samples * increments / ramp.samples) * ramp.increment;
+}
+
+std::vector<std::int64_t> batch_sizes(const config::BatchSection& batch) {
+    std::vector<std::int64_t> sizes;
+    if (batch.ramp)
+        for (std::int64_t size = batch.ramp->start; size < batch.global; size += batch.ramp->increment)
+            sizes.push_back(size);
+    sizes.push_back(batch.global);
+    return sizes;
+}
+
+std::int64_t steps_for(const config::BatchSection& batch, double samples) {
+    std::int64_t steps = 0, done = 0;
+    for (; batch.ramp && done < batch.ramp->samples && static_cast<double>(done) < samples; ++steps)
+        done += batch_after(batch, done);
+    const double left = samples - static_cast<double>(done);
+    return steps + std::max<std::int64_t>(0, std::llround(left / static_cast<double>(batch.global)));
+}
+
+std::int64_t micro_batch_size(const config::BatchSection& batch, std::int64_t replicas, std::int64_t multiple,
+                              std::int64_t tokens_at_once, std::int64_t wanted) {
+    // A micro-batch divides every share; so does it their greatest common divisor.
+    std::int64_t common = 0;
+    for (const std::int64_t size : batch_sizes(batch)) {
+        const std::string steps = size == batch.global ? fmt::format("batch.global = {}", size)
+                                                       : fmt::format("batch.ramp has steps of {}", size);
+        if (size % replicas != 0) {
+            const std::int64_t below = size / replicas * replicas;
+            throw usage_error(
+                "{} sequences, which do not divide among {} replicas of the model; {} would", steps, replicas,
+                below == 0 ? fmt::format("{}", replicas) : fmt::format("{} or {}", below, below + replicas));
+        }
+        const std::int64_t share = size / replicas;
+        if (share % multiple != 0)
+            throw usage_error(
+                "{} sequences, {} for each replica of the model, but parallel.interleave wants a multiple of "
+                "parallel.pipeline = {} micro-batches; take another batch size, or parallel.interleave = 1",
+                steps, share, multiple);
+        if (batch.micro > 0 && share % batch.micro != 0)
+            throw usage_error("{} sequences, {} for each replica of the model, which batch.micro = {} does not divide",
+                              steps, share, batch.micro);
+        common = std::gcd(common, share);
+    }
+    const std::int64_t most = common / multiple;  // sequences a micro-batch
+    if (batch.micro > 0 && most % batch.micro != 0)
+        throw usage_error(
+            "batch.micro = {} leaves a number of micro-batches that is no multiple of parallel.pipeline = {}, as "
+            "parallel.interleave wants; set batch.micro to a divisor of {}",
+            batch.micro, multiple, most);
+    if (batch.micro > 0) return batch.micro;
+    // As many sequences at once as fit so many tokens: larger products gain little, memory grows in proportion.
+    const std::int64_t fitting = tokens_at_once / std::max<std::int64_t>(1, batch.length);
+    std::int64_t micro = std::max<std::int64_t>(1, std::min({most, common / wanted, fitting}));
+    while (most % micro != 0) --micro;
+    return micro;
+}
+
+}  // namespace lockstep::layout

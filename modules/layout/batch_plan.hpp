@@ -1,0 +1,27 @@
+// How many sequences a step has, and how they are divided: a global batch among replicas, a replica's share into
+// micro-batches.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "config/run_description.hpp"
+
+namespace lockstep::layout {
+
+// Sequences of the step that begins after `samples` sequences: batch.global, or what the ramp has reached.
+std::int64_t batch_after(const config::BatchSection& batch, std::int64_t samples);
+
+// Every size that occurs, ascending; the last is batch.global.
+std::vector<std::int64_t> batch_sizes(const config::BatchSection& batch);
+
+// How many steps take so many samples (the last may take more), from the first step on.
+std::int64_t steps_for(const config::BatchSection& batch, double samples);
+
+// Sequences a forward pass: batch.micro, or one chosen for `tokens_at_once`. Usage error where sizes do not divide
+// among `replicas`, or where micro-batches are not a multiple of `multiple` (interleaved pipelines).
+// A chosen one leaves `wanted` micro-batches a step where there are so many sequences.
+std::int64_t micro_batch_size(const config::BatchSection& batch, std::int64_t replicas, std::int64_t multiple,
+                              std::int64_t tokens_at_once, std::int64_t wanted = 1);
+
+}  // namespace lockstep::layout

@@ -1,0 +1,116 @@
+#include "layout/gradient_plan.hpp"
+
+#include <algorithm>
+
+namespace lockstep::layout {
+namespace {
+
+class Planner {
+  public:
+    Planner(const model::ParameterLayout& layout, const GradientPlanOptions& options)
+        : layout_(layout), options_(options) {}
+
+    std::size_t add_bucket(std::int64_t begin, std::int64_t end) {
+        Bucket bucket;
+        bucket.range = {begin, end - begin};
+        // Cuts at multiples of the alignment, so that every part can be updated by itself.
+        const std::int64_t units = (end - begin) / model::ParameterLayout::alignment;
+        for (std::int64_t replica = 0; replica <= options_.replicas; ++replica)
+            bucket.cuts.push_back(units * replica / options_.replicas * model::ParameterLayout::alignment);
+        if (options_.shared_layers)
+            for (std::size_t i = 0; i < layout_.size() && layout_.offset(i) < end; ++i) {
+                const auto part = layout_.descriptions()[i].gradient_part;
+                const bool partial = part == model::GradientPart::of_heads ||
+                                     (part == model::GradientPart::of_the_rows && options_.divided_rows);
+                if (partial && layout_.offset(i) >= begin) bucket.partial.push_back(i);
+            }
+        plan.buckets.push_back(std::move(bucket));
+        return plan.buckets.size() - 1;
+    }
+
+    // The blocks of a chunk begin at `offsets`; its gradients are [begin, end).
+    void add_chunk(std::int64_t begin, const std::vector<std::int64_t>& offsets, std::int64_t end) {
+        std::vector<Segment> segments;
+        std::size_t last_block = offsets.size();
+        for (std::size_t block = offsets.size(); block-- > 0;) {
+            const bool all = block == 0;
+            const std::int64_t from = all ? begin : offsets[block];
+            const bool worth =
+                options_.replicas > 1 && (end - from) * std::int64_t{sizeof(float)} >= options_.bucket_bytes;
+            if (!all && !worth) continue;
+            if (from == end && !segments.empty()) {  // nothing below is trained
+                segments.back().first_block = block;
+                segments.back().last = all;
+                last_block = block;
+                continue;
+            }
+            Segment segment;
+            segment.first_block = block;
+            segment.last_block = last_block;
+            segment.first = segments.empty();
+            segment.last = all;
+            if (from < end) segment.bucket = add_bucket(from, end);
+            segments.push_back(segment);
+            last_block = block;
+            end = from;
+        }
+        plan.chunks.push_back(std::move(segments));
+    }
+
+    GradientPlan plan;
+
+  private:
+    const model::ParameterLayout& layout_;
+    const GradientPlanOptions& options_;
+};
+
+}  // namespace
+
+std::vector<model::Piece> GradientPlan::owned(std::int64_t replica) const {
+    std::vector<model::Piece> pieces;
+    for (const Bucket& bucket : buckets) {
+        const auto at = static_cast<std::size_t>(replica);
+        pieces.push_back({bucket.range.first + bucket.cuts[at], bucket.cuts[at + 1] - bucket.cuts[at]});
+    }
+    std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    return pieces;
+}
+
+// In the flat tensors lie what is trained of the embedding, the blocks of all chunks, and the head.
+GradientPlan plan_gradients(const model::ParameterLayout& layout, const std::vector<model::StageRange>& chunks,
+                            const GradientPlanOptions& options) {
+    constexpr std::int64_t nothing = -1;
+    std::vector<std::vector<std::int64_t>> offsets;
+    for (const model::StageRange& chunk : chunks)
+        offsets.emplace_back(static_cast<std::size_t>(chunk.last_block - chunk.first_block), nothing);
+    std::int64_t behind_table = 0, behind_blocks = nothing;
+    for (std::size_t i = 0; i < layout.size() && layout.descriptions()[i].trained; ++i) {
+        const std::string& name = layout.descriptions()[i].name;
+        if (name == "embedding/weight") behind_table = i + 1 < layout.size() ? layout.offset(i + 1) : layout.total();
+        if (behind_blocks == nothing && (name.starts_with("final_norm/") || name.starts_with("head/")))
+            behind_blocks = layout.offset(i);
+        if (!name.starts_with("blocks/")) continue;
+        const std::int64_t number = std::stoll(name.substr(7));
+        for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+            if (number < chunks[chunk].first_block || number >= chunks[chunk].last_block) continue;
+            std::int64_t& offset = offsets[chunk][static_cast<std::size_t>(number - chunks[chunk].first_block)];
+            if (offset == nothing) offset = layout.offset(i);
+        }
+    }
+    // A block of which nothing is trained begins where the next one does.
+    std::int64_t next = behind_blocks == nothing ? layout.trained_total() : behind_blocks;
+    for (auto chunk = offsets.rbegin(); chunk != offsets.rend(); ++chunk)
+        for (auto offset = chunk->rbegin(); offset != chunk->rend(); ++offset)
+            next = *offset = *offset == nothing ? next : *offset;
+    Planner planner(layout, options);
+    if (options.tied_ends && behind_table > 0) planner.plan.tied = planner.add_bucket(0, behind_table);
+    for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+        std::int64_t begin = offsets[chunk].front();
+        if (chunk == 0) begin = planner.plan.tied ? behind_table : 0;
+        const std::int64_t end = chunk + 1 < chunks.size() ? offsets[chunk + 1].front() : layout.trained_total();
+        planner.add_chunk(begin, offsets[chunk], end);
+    }
+    return planner.plan;
+}
+
+}  // namespace lockstep::layout

@@ -1,0 +1,212 @@
+#include "layout/memory_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/format.hpp"
+#include "cluster/communicator.hpp"
+#include "kernels/planning_backend.hpp"
+#include "layout/rank_share.hpp"
+#include "model/frozen.hpp"
+#include "model/parameters.hpp"
+#include "model/stage.hpp"
+#include "optim/adamw.hpp"
+
+namespace lockstep::layout {
+namespace {
+
+const std::size_t at_start = process_memory().resident;
+
+std::string bytes_text(std::size_t bytes) {
+    return human_bytes(static_cast<double>(bytes));
+}
+
+struct StageBytes {
+    std::size_t activations = 0, workspace = 0, tables = 0;
+};
+
+// A chunk's stages as planned with few of its blocks: all are alike, so that the others add what the second did. Not
+// so where some parameters are frozen.
+StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescription& model, Type type,
+                          const model::Part& part, model::StageOptions options) {
+    const auto with_blocks = [&](std::int64_t count) {
+        model::StageOptions some = options;
+        some.range.last_block = some.range.first_block + count;
+        model::ParameterSet parameters(
+            backend.device(), model::ParameterLayout(model::describe_parameters(model, some.range), part), true, type);
+        const model::Stage stage(backend, parameters, model, some);
+        return StageBytes{stage.activation_bytes(), stage.workspace_bytes(), stage.table_bytes()};
+    };
+    const std::int64_t blocks = options.range.last_block - options.range.first_block;
+    if (!model.frozen.empty()) return with_blocks(blocks);
+    StageBytes bytes = with_blocks(1);
+    if (blocks == 1) return bytes;
+    const StageBytes two = with_blocks(2);
+    const auto others = static_cast<std::size_t>(blocks - 1);
+    bytes.activations += others * (two.activations - bytes.activations);
+    bytes.tables += others * (two.tables - bytes.tables);
+    return bytes;
+}
+
+// What kernels of the CPU grow on demand and keep (kernels/cpu/scratch.hpp).
+std::size_t scratch_bytes(const config::RunDescription& description, const cluster::GridShape& grid,
+                          const MemoryPlan& plan, int threads) {
+    const config::ModelDescription& model = description.model;
+    const std::int64_t length = description.batch.length / grid.context, rows = plan.micro * length;
+    const std::int64_t head = model.head_width(), hidden = model.mlp_width / grid.tensor;
+    constexpr std::int64_t tile = 64;                              // queries and keys of an attention at a time
+    constexpr std::int64_t row_blocks = 128;                       // partial sums over rows, at most
+    constexpr std::int64_t gelu_elements = std::int64_t{1} << 21;  // of a product that stays in fp32, at most
+    // A head's gradients of keys and values, tiles of its rows, and of their scores; or states of an inner model.
+    const std::int64_t inner = head * (model.mixer == "ttt-mlp" ? 8 * head : head);
+    constexpr std::int64_t states = 8 + 4;  // between two kept ones, and the gradients of one
+    const std::int64_t of_thread = model.is_ttt() ? states * inner : 2 * length * head + tile * (7 * head + 2 * tile);
+    std::int64_t floats = threads * of_thread + std::min(row_blocks, rows) * 2 * model.width;
+    if (model.is_ttt()) floats += 4 * threads * inner;  // gradients that wait for their sum
+    if (description.precision.compute == "bf16" && model.mlp == "gelu")
+        floats += std::min(gelu_elements, rows * hidden);
+    return static_cast<std::size_t>(floats) * sizeof(float);
+}
+
+// What MPICH was seen to touch of the buffers it allocates while gradients are reduced: half of what is reduced at one
+// time where all ranks add up; where each part has an owner all of it, and twice as much on the group's first rank.
+std::size_t resident_of_mpi(const config::RunDescription& description, const cluster::GridShape& grid,
+                            const cluster::GridPlace& place, const MemoryPlan& plan) {
+    if (plan.communication == 0) return 0;
+    if (!divides_optimizer(description, grid)) return plan.communication / 2;
+    return place.replica(grid) == 0 ? plan.communication : plan.communication / 2;
+}
+
+// There is one stage only.
+bool has_whole_model(const MemoryPlan& plan) {
+    return !plan.chunks.empty() && plan.chunks.front().embedding && plan.chunks.back().head;
+}
+
+}  // namespace
+
+std::size_t bytes_at_start() {
+    return at_start;
+}
+
+MemoryPlan plan_memory(const config::RunDescription& description, const cluster::GridShape& grid,
+                       const cluster::GridPlace& place, DeviceKind device) {
+    const config::ModelDescription& model = description.model;
+    const Type type = compute_type(description.precision.compute);
+    const auto backend = kernels::make_planning_backend(device);
+    const model::Part part{place.tensor, grid.tensor};
+    MemoryPlan plan;
+    const BatchShare batch = share_of_batch(description, grid, device);
+    plan.micro = batch.micro;
+    plan.micro_batches = batch.micro_batches;
+    plan.chunks = share_of_model(description, grid, place.pipeline);
+
+    const model::ParameterLayout layout(model::describe_parameters(model, plan.chunks), part);
+    std::vector<model::Piece> owned;
+    if (divides_optimizer(description, grid))
+        owned = plan_gradients(description, grid, place, layout, plan.chunks).owned(place.replica(grid));
+    const model::ParameterSet parameters(backend->device(), layout, true, type, owned);
+    plan.parameters = parameters.value_bytes();
+    plan.gradients = parameters.gradient_bytes();
+    plan.moments = optim::AdamW::planned_bytes(backend->device(), parameters.owned());
+
+    const model::TensorGroup group(part, description.parallel.sequence);
+    const model::ContextChain chain(place.context, grid.context);
+    const model::Neighbours neighbours{group, chain};
+    const std::vector<int> slots = slots_of_stage(description, grid, place, batch.micro_batches);
+    for (std::size_t chunk = 0; chunk < plan.chunks.size(); ++chunk) {
+        model::StageOptions options;
+        options.range = plan.chunks[chunk];
+        options.shape = {batch.micro, description.batch.length / grid.context};
+        options.slots = slots[chunk];
+        options.recompute = model::recompute_from(description.parallel.recompute);
+        options.neighbours = &neighbours;
+        const StageBytes bytes = bytes_of_chunk(*backend, model, type, part, options);
+        plan.activations += bytes.activations;
+        plan.workspace += bytes.workspace;
+        plan.tables += bytes.tables;
+        plan.under_way += slots[chunk];
+        // Tokens, targets and losses, on the device and where the host makes them.
+        const std::int64_t batches = options.range.embedding ? slots[chunk] : options.range.head ? 1 : 0;
+        plan.tables += static_cast<std::size_t>(batches * options.shape.rows() * (device == DeviceKind::cpu ? 5 : 3)) *
+                       sizeof(std::int32_t);
+    }
+
+    const bool ends =
+        grid.pipeline > 1 && model.tied_head && (plan.chunks.front().embedding || plan.chunks.back().head);
+    if (device == DeviceKind::cpu && (grid.replicas() > 1 || ends)) {
+        plan.communication = std::min(plan.gradients, cluster::most_reduced_at_once);
+        if (divides_optimizer(description, grid)) plan.communication *= 2;
+    }
+    // Values and two moments, fp32, divided among all ranks.
+    plan.checkpoint =
+        static_cast<std::size_t>(model::parameter_count(model) + 2 * model::trained_parameter_count(model)) *
+        sizeof(float) / static_cast<std::size_t>(grid.ranks());
+    return plan;
+}
+
+std::size_t process_bytes(const config::RunDescription& description, const cluster::GridShape& grid,
+                          const cluster::GridPlace& place, const ProcessOverhead& overhead, int threads,
+                          bool with_checkpoint) {
+    const MemoryPlan plan = plan_memory(description, grid, place, DeviceKind::cpu);
+    std::size_t bytes = plan.planned() + plan.tables + overhead.libraries + overhead.program + overhead.data +
+                        scratch_bytes(description, grid, plan, threads) +
+                        resident_of_mpi(description, grid, place, plan);
+    if (!with_checkpoint) return bytes;
+    bytes += plan.checkpoint + overhead.checkpoint;
+    // What ranks hold of a tensor is not what they write: of a round's messages, what comes from one rank and what goes
+    // to one.
+    constexpr std::size_t round = std::size_t{64} << 20;
+    const auto ranks = static_cast<std::size_t>(grid.ranks());
+    if (grid.pipeline > 1 || divides_optimizer(description, grid))
+        bytes += 2 * std::min(round / ranks / (ranks - 1), plan.checkpoint);
+    return bytes;
+}
+
+std::string memory_text(const MemoryPlan& plan) {
+    std::string blocks;
+    for (const model::StageRange& chunk : plan.chunks)
+        blocks += fmt::format("{}{} to {}", blocks.empty() ? "" : ", ", chunk.first_block, chunk.last_block - 1);
+    const std::string of_mpi =
+        plan.communication > 0
+            ? fmt::format(", and up to {} of MPI's while gradients are on their way", bytes_text(plan.communication))
+            : "";
+    return fmt::format(
+        "blocks {}; parameters {}, gradients {}, moments {}, activations {} ({} micro-batch{} under way), workspace "
+        "{}, together {}{}",
+        blocks, bytes_text(plan.parameters), bytes_text(plan.gradients), bytes_text(plan.moments),
+        bytes_text(plan.activations), plan.under_way, plan.under_way == 1 ? "" : "es", bytes_text(plan.workspace),
+        bytes_text(plan.planned()), of_mpi);
+}
+
+std::string what_to_change(const MemoryPlan& plan, const config::RunDescription& description) {
+    const std::size_t states = plan.parameters + plan.gradients + plan.moments;
+    const std::size_t passing = plan.activations + plan.workspace;
+    std::vector<std::string> ways;
+    if (passing > states) {
+        if (plan.micro > 1) ways.push_back(fmt::format("a batch.micro below {}", plan.micro));
+        if (description.parallel.recompute != "full") ways.push_back("parallel.recompute = \"full\"");
+        if (plan.under_way > 1 && !has_whole_model(plan)) ways.push_back("fewer stages of parallel.pipeline");
+        ways.push_back("a smaller batch.length");
+        if (description.model.is_ttt()) ways.push_back("a larger parallel.context");
+    } else {
+        if (description.parallel.zero == 0) ways.push_back("parallel.zero = 1 with several replicas");
+        ways.push_back("a larger parallel.pipeline or parallel.tensor");
+        ways.push_back("a smaller model");
+    }
+    std::string list;
+    for (std::size_t i = 0; i < ways.size(); ++i)
+        list += (i == 0 ? "" : i + 1 == ways.size() ? " or " : ", ") + ways[i];
+    const std::array<std::pair<const char*, std::size_t>, 5> parts = {{{"parameters", plan.parameters},
+                                                                       {"gradients", plan.gradients},
+                                                                       {"moments", plan.moments},
+                                                                       {"activations", plan.activations},
+                                                                       {"workspace", plan.workspace}}};
+    const auto largest =
+        std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    return fmt::format("the largest part are {} of {}; what helps: {}", bytes_text(largest->second), largest->first,
+                       list);
+}
+
+}  // namespace lockstep::layout

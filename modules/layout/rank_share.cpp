@@ -1,0 +1,74 @@
+#include "layout/rank_share.hpp"
+
+#include <algorithm>
+
+#include "layout/batch_plan.hpp"
+#include "layout/pipeline_schedule.hpp"
+#include "layout/run_layout.hpp"
+
+namespace lockstep::layout {
+namespace {
+
+// Tokens of a forward pass where the size of a micro-batch is chosen.
+constexpr std::int64_t tokens_on_cpu = 8192, tokens_on_gpu = 32768;
+constexpr std::int64_t rounds = 4;  // of micro-batches through a pipeline, so that it stands idle for a fifth at most
+
+}  // namespace
+
+Type compute_type(const std::string& name) {
+    if (name == "bf16") return Type::bf16;
+    return name == "fp16" ? Type::fp16 : Type::fp32;
+}
+
+BatchShare share_of_batch(const config::RunDescription& description, const cluster::GridShape& grid,
+                          DeviceKind device) {
+    const config::BatchSection& batch = description.batch;
+    const std::int64_t tokens = device == DeviceKind::cuda ? tokens_on_gpu : tokens_on_cpu;
+    BatchShare share;
+    share.micro = micro_batch_size(batch, grid.data, description.parallel.interleave > 1 ? grid.pipeline : 1,
+                                   tokens * grid.context, grid.pipeline > 1 ? rounds * grid.pipeline : 1);
+    share.micro_batches = batch.global / grid.data / share.micro;
+    share.fewest_micro_batches = batch_sizes(batch).front() / grid.data / share.micro;
+    return share;
+}
+
+std::vector<model::StageRange> share_of_model(const config::RunDescription& description, const cluster::GridShape& grid,
+                                              int stage) {
+    const std::int64_t chunks = description.parallel.interleave;
+    const auto pieces = cut_model(description.model, description.batch.length, grid.pipeline * chunks);
+    const PipelineShape shape{grid.pipeline, chunks, 1};
+    std::vector<model::StageRange> share;
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
+        share.push_back(pieces[static_cast<std::size_t>(piece_of(shape, stage, chunk))]);
+    return share;
+}
+
+std::vector<int> slots_of_stage(const config::RunDescription& description, const cluster::GridShape& grid,
+                                const cluster::GridPlace& place, std::int64_t micro_batches) {
+    // A pipeline that is full keeps no more under way however many follow.
+    const std::int64_t chunks = description.parallel.interleave, most = std::int64_t{4} * grid.pipeline;
+    const auto steps = pipeline_schedule({grid.pipeline, chunks, std::min(micro_batches, most)}, place.pipeline,
+                                         place.context + 1 == grid.context ? 0 : 1);
+    std::vector<int> slots;
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) slots.push_back(slots_of(steps, chunk));
+    return slots;
+}
+
+bool divides_optimizer(const config::RunDescription& description, const cluster::GridShape& grid) {
+    return description.parallel.zero > 0 && grid.replicas() > 1;
+}
+
+GradientPlan plan_gradients(const config::RunDescription& description, const cluster::GridShape& grid,
+                            const cluster::GridPlace& place, const model::ParameterLayout& layout,
+                            const std::vector<model::StageRange>& chunks) {
+    const bool at_an_end = place.pipeline == 0 || place.pipeline + 1 == grid.pipeline;
+    GradientPlanOptions options;
+    options.bucket_bytes = description.parallel.bucket_bytes;
+    options.replicas = grid.replicas();
+    options.tied_ends = grid.pipeline > 1 && description.model.tied_head && at_an_end;
+    options.shared_layers = grid.tensor > 1;
+    options.divided_rows = description.parallel.sequence;
+    return plan_gradients(layout, chunks, options);
+}
+
+}  // namespace lockstep::layout

@@ -1,0 +1,42 @@
+// What one rank has of a run: its pieces of the model, its share of a batch, how its gradients are reduced.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cluster/process_grid.hpp"
+#include "config/run_description.hpp"
+#include "device/memory.hpp"
+#include "layout/gradient_plan.hpp"
+#include "model/parameter_description.hpp"
+
+namespace lockstep::layout {
+
+Type compute_type(const std::string& name);  // "fp32", "bf16", "fp16"
+
+// Sequences of a forward pass: batch.micro, or one chosen for the kind of device; and how many such passes a step has.
+// Usage error where the batch cannot be divided so.
+struct BatchShare {
+    std::int64_t micro = 1;
+    std::int64_t micro_batches = 1;         // of a step with batch.global
+    std::int64_t fewest_micro_batches = 1;  // of a step with the first batch of a ramp
+};
+BatchShare share_of_batch(const config::RunDescription& description, const cluster::GridShape& grid, DeviceKind device);
+
+// The pieces of the model on a stage of the pipeline, in their order.
+std::vector<model::StageRange> share_of_model(const config::RunDescription& description, const cluster::GridShape& grid,
+                                              int stage);
+
+// Of each of them: how many sets of activations it keeps, one for each micro-batch that is under way at one time.
+std::vector<int> slots_of_stage(const config::RunDescription& description, const cluster::GridShape& grid,
+                                const cluster::GridPlace& place, std::int64_t micro_batches);
+
+// Whether replicas divide the optimizer (ZeRO stage 1).
+bool divides_optimizer(const config::RunDescription& description, const cluster::GridShape& grid);
+
+GradientPlan plan_gradients(const config::RunDescription& description, const cluster::GridShape& grid,
+                            const cluster::GridPlace& place, const model::ParameterLayout& layout,
+                            const std::vector<model::StageRange>& chunks);
+
+}  // namespace lockstep::layout

@@ -1,0 +1,171 @@
+#include "layout/run_layout.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "layout/batch_plan.hpp"
+#include "model/flops.hpp"
+
+namespace lockstep::layout {
+namespace {
+
+constexpr std::size_t names_at_most = 3;          // grids named in an error
+constexpr std::int64_t least_context_tokens = 3;  // what a convolution looks back
+
+// A machine that does so many operations while it moves a byte.
+constexpr double operations_a_byte = 20;
+
+std::string grid_text(const cluster::GridShape& grid) {
+    std::string text = fmt::format("data {} x tensor {} x pipeline {}", grid.data, grid.tensor, grid.pipeline);
+    if (grid.context > 1) text += fmt::format(" x context {}", grid.context);
+    return text;
+}
+
+// The possible grids of so many ranks, the nearest to `wanted` first: those that change the fewest axes, by the
+// smallest factors.
+std::vector<cluster::GridShape> nearest_grids(const config::RunDescription& description, std::int64_t ranks,
+                                              const cluster::GridShape& wanted) {
+    std::vector<std::pair<double, cluster::GridShape>> found;
+    for (const std::int64_t tensor : divisors(ranks))
+        for (const std::int64_t context : divisors(ranks / tensor))
+            for (const std::int64_t pipeline : divisors(ranks / tensor / context)) {
+                const cluster::GridShape grid{static_cast<int>(tensor), static_cast<int>(context),
+                                              static_cast<int>(ranks / tensor / context / pipeline),
+                                              static_cast<int>(pipeline)};
+                if (!why_impossible(description, grid).empty()) continue;
+                const auto far = [](int a, int b) { return std::abs(std::log2(static_cast<double>(a) / b)); };
+                found.emplace_back(far(grid.tensor, wanted.tensor) + far(grid.pipeline, wanted.pipeline) +
+                                       far(grid.context, wanted.context) + far(grid.data, wanted.data) / 4,
+                                   grid);
+            }
+    std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<cluster::GridShape> grids;
+    for (const auto& [distance, grid] : found) grids.push_back(grid);
+    return grids;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> divisors(std::int64_t number) {
+    std::vector<std::int64_t> list;
+    for (std::int64_t divisor = 1; divisor * divisor <= number; ++divisor)
+        if (number % divisor == 0) {
+            list.push_back(divisor);
+            if (divisor * divisor != number) list.push_back(number / divisor);
+        }
+    std::sort(list.begin(), list.end());
+    return list;
+}
+
+std::string why_impossible(const config::RunDescription& description, const cluster::GridShape& grid) {
+    const auto& model = description.model;
+    const auto& parallel = description.parallel;
+    const auto divides = [](std::int64_t part, std::int64_t whole) { return whole % part == 0; };
+    if (!divides(grid.tensor, model.heads))
+        return fmt::format("parallel.tensor = {} does not divide model.heads = {}", grid.tensor, model.heads);
+    if (!model.is_ttt() && !divides(grid.tensor, model.kv_heads))
+        return fmt::format(
+            "parallel.tensor = {} does not divide model.kv_heads = {}: heads of keys and values are divided, never "
+            "copied",
+            grid.tensor, model.kv_heads);
+    if (!divides(grid.tensor, model.mlp_width))
+        return fmt::format("parallel.tensor = {} does not divide model.mlp_width = {}", grid.tensor, model.mlp_width);
+    if (grid.tensor > model.vocabulary)
+        return fmt::format("parallel.tensor = {} is more than model.vocabulary = {}", grid.tensor, model.vocabulary);
+    if (parallel.sequence && grid.tensor > 1 && model.is_ttt() && model.ttt.pre_conv)
+        return "parallel.sequence = true divides rows that the convolution of model.ttt.pre_conv = true needs together";
+    if (grid.pipeline * parallel.interleave > model.layers)
+        return fmt::format(
+            "{} pieces (parallel.pipeline x parallel.interleave) of model.layers = {} would leave some "
+            "without a block",
+            grid.pipeline * parallel.interleave, model.layers);
+    if (parallel.interleave > 1 && grid.pipeline == 1)
+        return fmt::format("parallel.interleave = {} needs parallel.pipeline > 1", parallel.interleave);
+    if (grid.context > 1) {
+        if (!model.is_ttt())
+            return fmt::format(
+                "parallel.context = {} divides sequences for ttt-linear and ttt-mlp only; attention looks at all "
+                "tokens at once",
+                grid.context);
+        const std::int64_t unit = grid.context * model.ttt.mini_batch;
+        if (!divides(unit, description.batch.length))
+            return fmt::format(
+                "batch.length = {} is not a multiple of parallel.context x model.ttt.mini_batch = {}: a stretch of a "
+                "sequence is whole mini-batches",
+                description.batch.length, unit);
+        if (description.batch.length / grid.context < least_context_tokens)
+            return fmt::format("batch.length = {} leaves {} ranks fewer than {} tokens each", description.batch.length,
+                               grid.context, least_context_tokens);
+    }
+    try {
+        micro_batch_size(description.batch, grid.data, parallel.interleave > 1 ? grid.pipeline : 1, 1);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "";
+}
+
+cluster::GridShape choose_grid(const config::RunDescription& description, std::int64_t ranks) {
+    const auto& parallel = description.parallel;
+    for (const auto& [key, count] :
+         {std::pair{"parallel.tensor", parallel.tensor}, std::pair{"parallel.pipeline", parallel.pipeline},
+          std::pair{"parallel.context", parallel.context}, std::pair{"parallel.data", parallel.data}})
+        if (count > ranks)
+            throw usage_error("{} = {} is more than the {} rank{} that were started", key, count, ranks,
+                              ranks == 1 ? "" : "s");
+    const std::int64_t fixed = parallel.tensor * parallel.context * parallel.pipeline;
+    cluster::GridShape wanted{
+        static_cast<int>(parallel.tensor), static_cast<int>(parallel.context),
+        static_cast<int>(parallel.data > 0 ? parallel.data : std::max<std::int64_t>(1, ranks / fixed)),
+        static_cast<int>(parallel.pipeline)};
+    std::string problem;
+    if (parallel.data > 0 && parallel.data * fixed != ranks)
+        problem = fmt::format("{} are {} ranks, but {} were started", grid_text(wanted), parallel.data * fixed, ranks);
+    else if (parallel.data == 0 && ranks % fixed != 0)
+        problem = fmt::format(
+            "parallel.tensor x parallel.pipeline x parallel.context = {} does not divide the {} ranks that were "
+            "started",
+            fixed, ranks);
+    else
+        problem = why_impossible(description, wanted);
+    if (problem.empty()) return wanted;
+    std::vector<std::string> names;
+    for (const auto& grid : nearest_grids(description, ranks, wanted))
+        if (names.size() < names_at_most) names.push_back(grid_text(grid));
+    if (names.empty())
+        throw usage_error("{}; with the other keys as they are, no grid of {} ranks is possible", problem, ranks);
+    throw usage_error("{}; possible with {} ranks: {}", problem, ranks, fmt::join(names, ", or "));
+}
+
+std::vector<model::StageRange> cut_model(const config::ModelDescription& model, std::int64_t length,
+                                         std::int64_t pieces) {
+    const auto width = static_cast<double>(model.width);
+    const double head = 2 * width * static_cast<double>(model.vocabulary);
+    const double block = (model::forward_flop_per_token(model, length) - head) / static_cast<double>(model.layers);
+    // A row is read and written forward, its gradient read, the table's read and written: half of it forward's share.
+    const double embedding = operations_a_byte * 5 * width * sizeof(float) / 3;
+    std::vector<double> work(static_cast<std::size_t>(pieces), block);  // a block each, so that no piece is empty
+    std::vector<std::int64_t> blocks(work.size(), 1);
+    work.front() += embedding;
+    work.back() += head;
+    for (std::int64_t left = model.layers - pieces; left > 0; --left) {
+        const auto least = static_cast<std::size_t>(std::min_element(work.begin(), work.end()) - work.begin());
+        work[least] += block;
+        ++blocks[least];
+    }
+    std::vector<model::StageRange> ranges;
+    std::int64_t first = 0;
+    for (const std::int64_t count : blocks) {
+        ranges.push_back({first, first + count, false, false});
+        first += count;
+    }
+    ranges.front().embedding = true;
+    ranges.back().head = true;
+    return ranges;
+}
+
+}  // namespace lockstep::layout

@@ -1,0 +1,28 @@
+// How a run is laid out over its ranks: the process grid, and which blocks each piece of the pipeline has.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cluster/process_grid.hpp"
+#include "config/run_description.hpp"
+#include "model/parameter_description.hpp"
+
+namespace lockstep::layout {
+
+// The grid that the description asks for on so many ranks; parallel.data = "auto" takes what is left. A grid that is
+// not possible is a usage error that says why and names the nearest possible ones.
+cluster::GridShape choose_grid(const config::RunDescription& description, std::int64_t ranks);
+
+// Why this model and batch cannot be laid out so; "" if they can.
+std::string why_impossible(const config::RunDescription& description, const cluster::GridShape& grid);
+
+// The model cut into pieces of whole blocks, as even in work as whole blocks allow: a block's and the head's
+// arithmetic, and the embedding's memory traffic counted as the arithmetic that takes as long.
+std::vector<model::StageRange> cut_model(const config::ModelDescription& model, std::int64_t length,
+                                         std::int64_t pieces);
+
+std::vector<std::int64_t> divisors(std::int64_t number);  // ascending
+
+}  // namespace lockstep::layout

@@ -1,0 +1,189 @@
+#include "plan/fit.hpp"
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <unsupported/Eigen/NonLinearOptimization>
+#include <unsupported/Eigen/NumericalDiff>
+
+#include "base/error.hpp"
+
+namespace lockstep::plan {
+namespace {
+
+// Beyond this a residual counts linearly (Huber 1964): a table may have a number that is wrong.
+constexpr double memory_outlier = 0.06;
+// Keeps what the rows do not tell near where it started.
+constexpr double pull_to_start = 0.003;
+
+double softened(double residual, double outlier) {
+    const double size = std::abs(residual);
+    if (outlier <= 0 || size <= outlier) return residual;
+    return std::copysign(std::sqrt(2 * outlier * size - outlier * outlier), residual);
+}
+
+// A number between its limits as one without limits.
+struct Unknown {
+    std::string path;
+    double least, most;
+    bool share() const { return most <= 2; }
+    double free_of(double value) const {
+        if (!share()) return std::log(std::max(value, 1e-9));
+        const double part = std::clamp((value - least) / (most - least), 0.01, 0.99);
+        return std::log(part / (1 - part));
+    }
+    double value_of(double free) const {
+        if (!share()) return std::clamp(std::exp(free), least, most);
+        return least + (most - least) / (1 + std::exp(-free));
+    }
+};
+
+config::Quantity& find(std::vector<config::Quantity>& quantities, const std::string& path) {
+    const auto found = std::find_if(quantities.begin(), quantities.end(),
+                                    [&](const config::Quantity& quantity) { return quantity.path == path; });
+    LOCKSTEP_ASSERT(found != quantities.end());
+    return *found;
+}
+
+class Residuals {
+  public:
+    using Scalar = double;
+    using InputType = Eigen::VectorXd;
+    using ValueType = Eigen::VectorXd;
+    using JacobianType = Eigen::MatrixXd;
+    enum { InputsAtCompileTime = Eigen::Dynamic, ValuesAtCompileTime = Eigen::Dynamic };
+
+    Residuals(const config::Machine& start, const std::vector<const MeasuredRow*>& rows,
+              const std::vector<std::string>& paths, bool of_memory)
+        : start_(start), rows_(rows), of_memory_(of_memory) {
+        config::Machine copy = start;
+        auto quantities = copy.quantities();
+        first_.resize(static_cast<Eigen::Index>(paths.size()));
+        for (const std::string& path : paths) {
+            const config::Quantity& quantity = find(quantities, path);
+            unknowns_.push_back({path, quantity.least, quantity.most});
+            first_[static_cast<Eigen::Index>(unknowns_.size() - 1)] =
+                unknowns_.back().free_of(*std::get<double*>(quantity.value));
+        }
+    }
+    int inputs() const { return static_cast<int>(unknowns_.size()); }
+    int values() const { return static_cast<int>(rows_.size() + unknowns_.size()); }
+    const Eigen::VectorXd& first() const { return first_; }
+
+    config::Machine hardware(const Eigen::VectorXd& at) const {
+        config::Machine hardware = start_;
+        auto quantities = hardware.quantities();
+        for (std::size_t i = 0; i < unknowns_.size(); ++i)
+            *std::get<double*>(find(quantities, unknowns_[i].path).value) =
+                unknowns_[i].value_of(at[static_cast<Eigen::Index>(i)]);
+        return hardware;
+    }
+
+    int operator()(const Eigen::VectorXd& at, Eigen::VectorXd& residuals) const {
+        const config::Machine machine = hardware(at);
+        Eigen::Index index = 0;
+        for (const MeasuredRow* row : rows_) {
+            const Prediction prediction = predict(machine, *row);
+            residuals[index++] = of_memory_ ? softened(std::log(prediction.memory_gb / *row->memory_gb), memory_outlier)
+                                            : std::log(prediction.seconds / *row->seconds);
+        }
+        for (Eigen::Index i = 0; i < at.size(); ++i) residuals[index++] = pull_to_start * (at[i] - first_[i]);
+        return 0;
+    }
+
+  private:
+    config::Machine start_;
+    std::vector<const MeasuredRow*> rows_;
+    bool of_memory_;
+    std::vector<Unknown> unknowns_;
+    Eigen::VectorXd first_;
+};
+
+config::Machine least_squares(const config::Machine& start, const std::vector<const MeasuredRow*>& rows,
+                              const std::vector<std::string>& paths, bool of_memory) {
+    const Residuals residuals(start, rows, paths, of_memory);
+    Eigen::NumericalDiff<Residuals> differences(residuals, 1e-10);
+    Eigen::LevenbergMarquardt<Eigen::NumericalDiff<Residuals>> method(differences);
+    method.parameters.maxfev = 20000;
+    Eigen::VectorXd at = residuals.first();
+    method.minimize(at);
+    config::Machine machine = residuals.hardware(at);
+    auto quantities = machine.quantities();
+    for (const std::string& path : paths) {  // more digits than the rows can tell would only pretend
+        double& value = *std::get<double*>(find(quantities, path).value);
+        value = std::stod(fmt::format("{:.4g}", value));
+    }
+    return machine;
+}
+
+config::Machine fit_to(const config::Machine& start, const std::vector<const MeasuredRow*>& rows) {
+    std::vector<const MeasuredRow*> timed, sized;
+    bool repaired = false;
+    for (const MeasuredRow* row : rows) {
+        if (row->counts()) timed.push_back(row);
+        if (row->counts() && row->memory_gb) sized.push_back(row);
+        repaired = repaired || (!start.repair.date.empty() && !row->date.empty() && row->date < start.repair.date);
+    }
+    std::vector<std::string> paths = fitted_time_quantities();
+    if (!repaired) paths.erase(std::remove(paths.begin(), paths.end(), "repair.slowdown"), paths.end());
+    LOCKSTEP_ASSERT(timed.size() >= paths.size());
+    config::Machine machine = start;
+    if (sized.size() >= fitted_memory_quantities().size())
+        machine = least_squares(machine, sized, fitted_memory_quantities(), true);
+    return least_squares(machine, timed, paths, false);
+}
+
+// Each of the folds must leave enough rows.
+void check_enough(const std::vector<MeasuredRow>& rows, std::size_t folds) {
+    const auto count = static_cast<std::size_t>(
+        std::count_if(rows.begin(), rows.end(), [](const MeasuredRow& row) { return row.counts(); }));
+    const std::size_t left = count - (folds > 1 ? (count + folds - 1) / folds : 0);
+    if (left < fitted_time_quantities().size())
+        throw usage_error(
+            "{} rows with seconds_per_iteration and no flag{}, cannot tell {} numbers; measure more layouts", count,
+            folds > 1 ? fmt::format(", of which {} take part in a fold", left) : "", fitted_time_quantities().size());
+}
+
+}  // namespace
+
+const std::vector<std::string>& fitted_time_quantities() {
+    static const std::vector<std::string> paths = {
+        "products.efficiency",  "products.unaligned_tflops", "device.memory_efficiency", "device.kernel_us",
+        "node_link.efficiency", "network.efficiency",        "memory.pressure_slowdown", "repair.slowdown"};
+    return paths;
+}
+
+const std::vector<std::string>& fitted_memory_quantities() {
+    static const std::vector<std::string> paths = {"memory.fixed_gb", "memory.slack"};
+    return paths;
+}
+
+config::Machine fit(const config::Machine& start, const std::vector<MeasuredRow>& rows) {
+    check_enough(rows, 1);
+    std::vector<const MeasuredRow*> all;
+    for (const MeasuredRow& row : rows) all.push_back(&row);
+    return fit_to(start, all);
+}
+
+Judgement cross_validate(const config::Machine& start, const std::vector<MeasuredRow>& rows, std::size_t folds) {
+    check_enough(rows, folds);
+    const config::Machine of_all = fit(start, rows);
+    std::vector<Prediction> predictions;
+    std::vector<std::size_t> counting;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        predictions.push_back(predict(of_all, rows[i]));
+        if (rows[i].counts()) counting.push_back(i);
+    }
+    for (std::size_t fold = 0; fold < folds; ++fold) {
+        std::vector<const MeasuredRow*> others;
+        for (std::size_t i = 0; i < counting.size(); ++i)
+            if (i % folds != fold) others.push_back(&rows[counting[i]]);
+        const config::Machine machine = fit_to(start, others);
+        for (std::size_t i = fold; i < counting.size(); i += folds)
+            predictions[counting[i]] = predict(machine, rows[counting[i]]);
+    }
+    return judge(rows, std::move(predictions));
+}
+
+}  // namespace lockstep::plan

@@ -1,0 +1,216 @@
+#include "plan/measured_table.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "base/csv_table.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "cost/time_model.hpp"
+
+namespace lockstep::plan {
+namespace {
+
+constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+
+constexpr std::int64_t required = -1;
+
+class Row {
+  public:
+    Row(const CsvTable& table, const CsvRow& row, const std::map<std::string, std::size_t>& columns)
+        : table_(table), row_(row), columns_(columns) {}
+    std::string text(const std::string& column, const std::string& otherwise) const {
+        const auto found = columns_.find(column);
+        if (found == columns_.end() || row_.fields[found->second].empty()) return otherwise;
+        return row_.fields[found->second];
+    }
+    std::optional<double> number(const std::string& column) const {
+        const std::string field = text(column, "");
+        if (field.empty()) return std::nullopt;
+        double value = 0;
+        const auto [end, problem] = std::from_chars(field.data(), field.data() + field.size(), value);
+        if (problem != std::errc() || end != field.data() + field.size() || !std::isfinite(value) || value <= 0)
+            throw usage_error("{}:{}: {} = {}: a number above 0 is wanted", table_.path, row_.line, column,
+                              printable(field));
+        return value;
+    }
+    std::int64_t count(const std::string& column, std::int64_t otherwise) const {
+        const auto value = number(column);
+        if (!value && otherwise == required)
+            throw usage_error("{}:{}: column {} is empty", table_.path, row_.line, column);
+        if (!value) return otherwise;
+        if (*value != std::floor(*value) || *value > 1e7)
+            throw usage_error("{}:{}: {} = {}: a whole number of at most 10,000,000 is wanted", table_.path, row_.line,
+                              column, *value);
+        return static_cast<std::int64_t>(*value);
+    }
+    std::string word(const std::string& column, const std::vector<std::string>& words) const {
+        const std::string value = text(column, words.front());
+        if (std::find(words.begin(), words.end(), value) == words.end())
+            throw usage_error("{}:{}: {} = {}: the allowed values are {}", table_.path, row_.line, column,
+                              printable(value), fmt::join(words, ", "));
+        return value;
+    }
+
+  private:
+    const CsvTable& table_;
+    const CsvRow& row_;
+    const std::map<std::string, std::size_t>& columns_;
+};
+
+MeasuredRow measured_row(const CsvTable& table, const CsvRow& line, const Row& row) {
+    MeasuredRow measured;
+    measured.source_line = row.count("source_line", static_cast<std::int64_t>(line.line));
+    measured.date = row.text("date", "");
+    measured.flagged = row.text("flagged", "");
+    measured.out_of_memory = row.word("outcome", {"ok", "oom"}) == "oom";
+    measured.seconds = row.number("seconds_per_iteration");
+    measured.memory_gb = row.number("memory_gb");
+
+    config::RunDescription& run = measured.job.run;
+    config::ModelDescription& model = run.model;
+    model.width = row.count("hidden", required);
+    model.layers = row.count("layers", required);
+    model.heads = row.count("heads", required);
+    model.vocabulary = row.count("vocabulary", 250880);
+    model.context = row.count("sequence", 2048);
+    model.norm = "layer";
+    model.mlp = "gelu";
+    model.position = "none";
+    config::resolve(model);
+    if (model.width % model.heads != 0)
+        throw usage_error("{}:{}: heads = {} does not divide hidden = {}", table.path, line.line, model.heads,
+                          model.width);
+    if (model.layers > 10000)
+        throw usage_error("{}:{}: layers = {}: at most 10,000 are wanted", table.path, line.line, model.layers);
+    run.batch.length = model.context;
+    run.batch.global = row.count("global_batch", required);
+    run.precision.compute = row.word("precision", {"fp16", "bf16", "fp32"});
+    cost::ModelLoad load;
+    load.shape = model;
+    cost::measure(load);
+    measured.job.models.push_back(std::move(load));
+    measured.job.program = cost::program_named(row.text("program", "megatron-deepspeed"));
+
+    cost::Layout& layout = measured.layout;
+    layout.data = row.count("dp", required);
+    layout.tensor = row.count("tp", required);
+    layout.pipeline = row.count("pp", required);
+    layout.micro = row.count("micro_batch", required);
+    const std::string zero = row.word("zero_stage", {"1", "0", "2", "3"});
+    layout.zero = zero[0] - '0';
+    layout.recompute = row.word("recompute", {"full", "selective", "none"});
+    const std::int64_t ranks = row.count("gpus", layout.ranks());
+    if (layout.ranks() != ranks)
+        log::warning("{}:{}: dp x tp x pp = {} is not gpus = {}; the product is taken", table.path, line.line,
+                     layout.ranks(), ranks);
+    if (layout.pipeline > model.layers)
+        throw usage_error("{}:{}: pp = {} is more than layers = {}", table.path, line.line, layout.pipeline,
+                          model.layers);
+    if (cost::micro_batches(measured.job, layout) < 1)
+        throw usage_error("{}:{}: global_batch = {} is less than dp x micro_batch = {}", table.path, line.line,
+                          run.batch.global, layout.data * layout.micro);
+    return measured;
+}
+
+// Places in the order of size; equal values share the mean of theirs.
+std::vector<double> ranks_of(const std::vector<double>& values) {
+    std::vector<double> ranks(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        double below = 0, equal = 0;
+        for (const double other : values) {
+            below += other < values[i] ? 1 : 0;
+            equal += other == values[i] ? 1 : 0;
+        }
+        ranks[i] = below + (equal + 1) / 2;
+    }
+    return ranks;
+}
+
+double correlation(const std::vector<double>& a, const std::vector<double>& b) {
+    const auto count = static_cast<double>(a.size());
+    const double mean_a = std::accumulate(a.begin(), a.end(), 0.0) / count;
+    const double mean_b = std::accumulate(b.begin(), b.end(), 0.0) / count;
+    double ab = 0, aa = 0, bb = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        ab += (a[i] - mean_a) * (b[i] - mean_b);
+        aa += (a[i] - mean_a) * (a[i] - mean_a);
+        bb += (b[i] - mean_b) * (b[i] - mean_b);
+    }
+    return aa > 0 && bb > 0 ? ab / std::sqrt(aa * bb) : 0;
+}
+
+}  // namespace
+
+std::vector<MeasuredRow> read_measured_table(const std::string& path) {
+    const CsvTable table = read_csv_table(path);
+    std::map<std::string, std::size_t> columns;
+    for (std::size_t i = 0; i < table.header.fields.size(); ++i) columns[table.header.fields[i]] = i;
+    for (const char* column : {"hidden", "layers", "heads", "dp", "tp", "pp", "micro_batch", "global_batch"})
+        if (columns.count(column) == 0)
+            throw usage_error("{} has no column {}; see docs/planner.md for the columns of measured steps", path,
+                              column);
+    std::vector<MeasuredRow> rows;
+    for (const CsvRow& line : table.rows) rows.push_back(measured_row(table, line, Row(table, line, columns)));
+    if (rows.empty()) throw usage_error("{} has no rows", path);
+    return rows;
+}
+
+Prediction predict(const config::Machine& hardware, const MeasuredRow& row) {
+    const cost::MemoryUse use = cost::memory_use(hardware, row.job, row.layout);
+    Prediction prediction;
+    prediction.seconds = cost::described_step_time(hardware, row.job, row.layout, use).total();
+    if (!hardware.repair.date.empty() && !row.date.empty() && row.date < hardware.repair.date)
+        prediction.seconds *= 1 + hardware.repair.slowdown;
+    prediction.memory_gb = use.total() * 1e-9;
+    prediction.out_of_memory = !cost::fits(hardware, use, 0);
+    return prediction;
+}
+
+Judgement judge(const std::vector<MeasuredRow>& rows, std::vector<Prediction> predictions) {
+    Judgement judgement;
+    std::vector<double> predicted, measured;
+    double memory_rows = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const MeasuredRow& row = rows[i];
+        const Prediction& prediction = predictions[i];
+        if (row.flagged.empty() && prediction.out_of_memory != row.out_of_memory) ++judgement.wrong_outcomes;
+        if (row.counts()) {
+            const double error = std::abs(prediction.seconds / *row.seconds - 1);
+            judgement.mean_absolute_error += error;
+            judgement.worst_error = std::max(judgement.worst_error, error);
+            predicted.push_back(prediction.seconds);
+            measured.push_back(*row.seconds);
+        }
+        if (row.memory_gb && row.flagged.empty() && !row.out_of_memory) {
+            const double error = std::abs(prediction.memory_gb / *row.memory_gb - 1);
+            judgement.mean_memory_error += error;
+            judgement.worst_memory_error = std::max(judgement.worst_memory_error, error);
+            ++memory_rows;
+        }
+    }
+    if (!predicted.empty()) {
+        judgement.mean_absolute_error /= static_cast<double>(predicted.size());
+        judgement.rank_correlation = correlation(ranks_of(predicted), ranks_of(measured));
+    } else {
+        judgement.mean_absolute_error = judgement.worst_error = judgement.rank_correlation = unknown;
+    }
+    if (memory_rows > 0)
+        judgement.mean_memory_error /= memory_rows;
+    else
+        judgement.mean_memory_error = judgement.worst_memory_error = unknown;
+    judgement.rows = std::move(predictions);
+    return judgement;
+}
+
+Judgement judge(const config::Machine& hardware, const std::vector<MeasuredRow>& rows) {
+    std::vector<Prediction> predictions;
+    for (const MeasuredRow& row : rows) predictions.push_back(predict(hardware, row));
+    return judge(rows, std::move(predictions));
+}
+
+}  // namespace lockstep::plan

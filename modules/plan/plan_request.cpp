@@ -1,0 +1,168 @@
+#include "plan/plan_request.hpp"
+
+#include <cctype>
+#include <charconv>
+#include <cmath>
+
+#include "base/error.hpp"
+
+namespace lockstep::plan {
+
+std::vector<config::Quantity> PlanRequest::quantities() {
+    return {
+        {"hardware", &hardware, "the machine: a shipped description's name, or a file"},
+        {"program", &program, "whose memory and time are planned", 0, 0, cost::program_names()},
+        {"gpus", &gpus, "counts to compare, \"1, 2, 4\""},
+        {"nodes", &nodes, "whole nodes instead", 0, 1e6},
+        {"ranks_per_node", &ranks_per_node, "ranks on a node; 0: one a device", 0, 1e6},
+        {"within", &within, "the time in which the job must end, \"12h\""},
+        {"budget_gpu_hours", &budget_gpu_hours, "GPU-hours that the job may take", 0, 1e12},
+        {"memory_limit_gib", &memory_limit_gib, "GiB that may be used of a GPU", 0, 1e6},
+        {"by", &by, "what the best layout has most or least of", 0, 0, {"time", "tokens", "gpu-hours"}},
+        {"tensor", &tensor, "values of parallel.tensor that may be taken, \"4, 8\""},
+        {"pipeline", &pipeline, "of parallel.pipeline"},
+        {"context", &context, "of parallel.context"},
+        {"micro", &micro, "of batch.micro"},
+        {"interleave", &interleave, "of parallel.interleave"},
+        {"zero", &zero, "of parallel.zero"},
+        {"sequence", &sequence, "of parallel.sequence"},
+        {"recompute", &recompute, "of parallel.recompute"},
+        {"models", std::monostate{}, "the job's models"},
+    };
+}
+
+PlanRequest read_plan_request(const std::string& path) {
+    PlanRequest request;
+    auto quantities = request.quantities();
+    config::read_quantities(config::read_text_file(path), path, quantities, "plan");
+    return request;
+}
+
+std::vector<cost::ModelLoad> read_plan_models(const std::string& path) {
+    const std::string text = config::read_text_file(path);
+    const std::size_t count = config::count_tables(text, path, "plan.models");
+    constexpr std::int64_t longest = std::int64_t{1} << 20;  // tokens; batch.length says how long sequences are
+    std::vector<cost::ModelLoad> models;
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::string where = fmt::format("plan.models[{}]", i);
+        struct Sizes {
+            double width = 0, layers = 0, heads = 0, kv_heads = 0, mlp_width = 0, vocabulary = 0;
+        } sizes;
+        cost::ModelLoad load;
+        std::string preset, frozen, tied;
+        {  // first: other keys override what it gives
+            std::vector<config::Quantity> only = {{"preset", &preset, ""}};
+            config::read_quantities(text, path, only, where, true);
+            if (!preset.empty()) load.shape = config::preset(preset);
+        }
+        config::ModelDescription& model = load.shape;
+        std::vector<config::Quantity> quantities = {
+            {"name", &load.name, "what the model is called", 0, 0, {}, true},
+            {"preset", &preset, "a named model"},
+            {"mixer", &model.mixer, "what mixes tokens", 0, 0, {"attention", "ttt-linear", "ttt-mlp"}},
+            {"mlp", &model.mlp, "activation of the MLP", 0, 0, {"swiglu", "gelu"}},
+            {"width", &sizes.width, "width of the residual stream", 1, 1e7},
+            {"layers", &sizes.layers, "blocks", 1, 1e5},
+            {"heads", &sizes.heads, "heads of the mixer", 1, 1e5},
+            {"kv_heads", &sizes.kv_heads, "heads of keys and values", 0, 1e5},
+            {"mlp_width", &sizes.mlp_width, "hidden width of the MLP", 0, 1e7},
+            {"vocabulary", &sizes.vocabulary, "tokens the model knows", 1, 1e9},
+            {"tied_head", &tied, "the head uses the embedding", 0, 0, {"true", "false"}},
+            {"frozen", &frozen, "pattern of names of parameters that are not trained"},
+            {"adapters", &load.adapters, "trained parameters beside the model's own", 0, 1e13},
+        };
+        config::read_quantities(text, path, quantities, where);
+        const auto given = [](std::int64_t& target, double value) {
+            if (value > 0) target = std::llround(value);
+        };
+        given(model.width, sizes.width);
+        given(model.layers, sizes.layers);
+        given(model.heads, sizes.heads);
+        given(model.kv_heads, sizes.kv_heads);
+        given(model.mlp_width, sizes.mlp_width);
+        given(model.vocabulary, sizes.vocabulary);
+        if (!tied.empty() || preset.empty()) model.tied_head = tied == "true";
+        model.context = longest;
+        config::resolve(model);
+        if (model.width < 1 || model.layers < 1 || model.heads < 1 || model.vocabulary < 1)
+            throw usage_error("{}: [[plan.models]] \"{}\": width, layers, heads and vocabulary are wanted, or a preset",
+                              path, load.name);
+        config::check(model);
+        if (!frozen.empty()) {
+            cost::measure(load);
+            const double before = load.trained;
+            model.frozen = {frozen};
+            cost::measure(load);
+            if (load.trained == before)
+                throw usage_error("{}: [[plan.models]] \"{}\": frozen = \"{}\" matches no parameter", path, load.name,
+                                  frozen);
+        }
+        cost::measure(load);
+        models.push_back(std::move(load));
+    }
+    return models;
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+    std::vector<std::string> words;
+    std::string word;
+    for (const char character : text + ",") {
+        if (character == ',' || character == ' ') {
+            if (!word.empty()) words.push_back(word);
+            word.clear();
+        } else {
+            word += character;
+        }
+    }
+    return words;
+}
+
+std::vector<std::int64_t> counts_of(const std::string& text, const std::string& key) {
+    std::vector<std::int64_t> counts;
+    for (const std::string& word : words_of(text)) {
+        std::int64_t value = 0;
+        const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), value);
+        if (problem != std::errc() || end != word.data() + word.size() || value < 0 || value > 10'000'000)
+            throw usage_error("{} = \"{}\": whole numbers are wanted, with commas between", key, text);
+        counts.push_back(value);
+    }
+    return counts;
+}
+
+double seconds_of(const std::string& text, const std::string& key) {
+    double seconds = 0;
+    std::size_t at = 0;
+    const auto refuse = [&]() -> Error {
+        return usage_error("{} = \"{}\": a time is wanted, such as 12h, 90m or 1d12h", key, text);
+    };
+    while (at < text.size()) {
+        std::size_t end = at;
+        while (end < text.size() && (std::isdigit(static_cast<unsigned char>(text[end])) != 0 || text[end] == '.'))
+            ++end;
+        if (end == at || end == text.size()) throw refuse();
+        double value = 0;
+        const auto [stop, problem] = std::from_chars(text.data() + at, text.data() + end, value);
+        if (problem != std::errc() || stop != text.data() + end) throw refuse();
+        switch (text[end]) {
+            case 's':
+                seconds += value;
+                break;
+            case 'm':
+                seconds += value * 60;
+                break;
+            case 'h':
+                seconds += value * 3600;
+                break;
+            case 'd':
+                seconds += value * 86400;
+                break;
+            default:
+                throw refuse();
+        }
+        at = end + 1;
+    }
+    if (seconds <= 0) throw refuse();
+    return seconds;
+}
+
+}  // namespace lockstep::plan

@@ -1,0 +1,252 @@
+#include "plan/search.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "cost/memory_model.hpp"
+#include "layout/run_layout.hpp"
+
+namespace lockstep::plan {
+namespace {
+
+// What may be taken of every axis.
+struct Choices {
+    std::vector<std::int64_t> tensor, pipeline, context, micro, interleave, zero;  // empty: all
+    std::vector<std::string> recompute;
+    std::vector<bool> sequence;
+};
+
+Choices choices_of(const PlanRequest& request, const cost::Job& job) {
+    Choices choices;
+    choices.tensor = counts_of(request.tensor, "plan.tensor");
+    choices.pipeline = counts_of(request.pipeline, "plan.pipeline");
+    choices.context = counts_of(request.context, "plan.context");
+    choices.micro = counts_of(request.micro, "plan.micro");
+    choices.interleave = counts_of(request.interleave, "plan.interleave");
+    choices.zero = counts_of(request.zero, "plan.zero");
+    for (const std::int64_t stage : choices.zero)
+        if (stage > (job.own_program() ? 1 : 3))
+            throw usage_error("plan.zero = \"{}\": {} divides by stage {}", request.zero, job.program.name,
+                              job.own_program() ? "0 or 1" : "0 to 3");
+    if (choices.zero.empty()) choices.zero = {0, 1};
+    choices.recompute = words_of(request.recompute);
+    for (const std::string& word : choices.recompute)
+        if (word != "none" && word != "selective" && word != "full")
+            throw usage_error("plan.recompute = \"{}\": none, selective and full are known", request.recompute);
+    if (choices.recompute.empty()) choices.recompute = {"none", "selective", "full"};
+    for (const std::string& word : words_of(request.sequence)) {
+        if (word != "true" && word != "false")
+            throw usage_error("plan.sequence = \"{}\": true and false are known", request.sequence);
+        choices.sequence.push_back(word == "true");
+    }
+    if (choices.sequence.empty()) choices.sequence = {false, true};
+    return choices;
+}
+
+bool allowed(const std::vector<std::int64_t>& values, std::int64_t value) {
+    return values.empty() || std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// Why the models cannot be divided so; "" if they can.
+std::string why_not_divided(const cost::Job& job, const cost::Layout& layout) {
+    for (const cost::ModelLoad& load : job.models) {
+        const config::ModelDescription& model = load.shape;
+        for (const auto& [key, value] : {std::pair{"heads", model.heads},
+                                         {"kv_heads", model.is_ttt() ? model.heads : model.kv_heads},
+                                         {"mlp_width", model.mlp_width}})
+            if (value % layout.tensor != 0)
+                return fmt::format("tensor = {} does not divide {} = {} of {}", layout.tensor, key, value, load.name);
+        if (layout.pipeline * layout.interleave > model.layers)
+            return fmt::format("{} pieces are more than the {} layers of {}", layout.pipeline * layout.interleave,
+                               model.layers, load.name);
+        if (layout.context > 1 &&
+            (!model.is_ttt() || job.run.batch.length % (layout.context * model.ttt.mini_batch) != 0))
+            return fmt::format("context = {} does not divide the sequences of {}", layout.context, load.name);
+        if (layout.sequence && model.is_ttt() && model.ttt.pre_conv) return "rows that a convolution needs together";
+    }
+    return "";
+}
+
+class Search {
+  public:
+    Search(const config::Machine& hardware, const cost::Job& job, const Choices& choices, const Limits& limits)
+        : hardware_(hardware), job_(job), choices_(choices), limits_(limits) {}
+
+    void count(std::int64_t devices) {
+        const std::int64_t before = result_.examined;
+        const auto per_node = static_cast<std::int64_t>(hardware_.device.per_node);
+        problem_ = fmt::format("no tensor x context x pipeline of the values that may be taken divides {}", devices);
+        for (const std::int64_t tensor : layout::divisors(devices)) {
+            if (!allowed(choices_.tensor, tensor) || (choices_.tensor.empty() && tensor > per_node)) continue;
+            for (const std::int64_t context : layout::divisors(devices / tensor)) {
+                if (!allowed(choices_.context, context) || (context > 1 && !job_.models.front().shape.is_ttt()))
+                    continue;
+                for (const std::int64_t pipeline : layout::divisors(devices / tensor / context))
+                    if (allowed(choices_.pipeline, pipeline)) grid(devices, tensor, context, pipeline);
+            }
+        }
+        if (result_.examined == before)
+            result_.remarks.push_back(
+                fmt::format("{} devices: no layout is possible{}{}", devices, problem_.empty() ? "" : ": ", problem_));
+    }
+    // Memory is looked at from the best on, until there are enough that fit.
+    SearchResult take(Order order) {
+        const auto better = [order](const Candidate& a, const Candidate& b) {
+            if (order == Order::tokens) return a.tokens_per_second > b.tokens_per_second;
+            const auto cost = [order](const Candidate& candidate) {
+                return candidate.price.time.total() *
+                       (order == Order::gpu_hours ? static_cast<double>(candidate.devices) : 1);
+            };
+            return cost(a) < cost(b);
+        };
+        std::stable_sort(timed_.begin(), timed_.end(), better);
+        std::map<std::int64_t, std::size_t> fitting, planned;  // of each count
+        std::vector<Candidate> left;
+        for (Candidate& candidate : timed_) {
+            if (fitting[candidate.devices] == most_fitting) continue;
+            // The plan of our own program takes longer than the described one: some are looked at.
+            if (job_.own_program() && (far_too_large(candidate) || planned[candidate.devices] == most_planned)) {
+                left.push_back(std::move(candidate));
+                continue;
+            }
+            ++planned[candidate.devices];
+            if (decide(candidate)) ++fitting[candidate.devices];
+        }
+        // Where none of the fastest fits, the leanest may.
+        std::stable_sort(left.begin(), left.end(),
+                         [](const Candidate& a, const Candidate& b) { return a.price.memory < b.price.memory; });
+        std::map<std::int64_t, std::size_t> lean;
+        for (Candidate& candidate : left)
+            if (fitting[candidate.devices] == 0 && lean[candidate.devices]++ < most_lean) decide(candidate);
+        std::stable_sort(result_.fitting.begin(), result_.fitting.end(), better);
+        std::stable_sort(result_.excluded.begin(), result_.excluded.end(), better);
+        return std::move(result_);
+    }
+
+  private:
+    void grid(std::int64_t devices, std::int64_t tensor, std::int64_t context, std::int64_t pipeline) {
+        cost::Layout layout;
+        layout.tensor = tensor;
+        layout.context = context;
+        layout.pipeline = pipeline;
+        layout.data = devices / tensor / context / pipeline;
+        const std::int64_t global = job_.run.batch.global;
+        if (global % layout.data != 0) {
+            problem_ = fmt::format("batch.global = {} does not divide among {} replicas", global, layout.data);
+            return;
+        }
+        if (const std::string why = why_not_divided(job_, layout); !why.empty()) {
+            problem_ = why;
+            return;
+        }
+        const std::int64_t share = global / layout.data;
+        problem_ = fmt::format("no micro-batch of the values that may be taken divides {} sequences a replica", share);
+        for (std::int64_t micro = 1; micro <= share; micro *= 2) {
+            const bool wanted = choices_.micro.empty() ? micro <= 64 : allowed(choices_.micro, micro);
+            if (wanted && share % micro == 0) with_micro(devices, layout, micro);
+        }
+        for (const std::int64_t micro : choices_.micro)  // those that are no powers of 2
+            if (micro > 0 && (micro & (micro - 1)) != 0 && share % micro == 0) with_micro(devices, layout, micro);
+    }
+
+    void with_micro(std::int64_t devices, cost::Layout layout, std::int64_t micro) {
+        layout.micro = micro;
+        const std::int64_t count = cost::micro_batches(job_, layout);
+        std::vector<std::int64_t> interleaves = choices_.interleave;
+        if (interleaves.empty()) interleaves = {1, 2, 4};
+        for (const std::int64_t interleave : interleaves) {
+            layout.interleave = interleave;
+            if (interleave < 1 || (interleave > 1 && (layout.pipeline == 1 || count % layout.pipeline != 0))) {
+                problem_ = fmt::format("interleave = {} wants a pipeline whose stages divide the {} micro-batches",
+                                       interleave, count);
+                continue;
+            }
+            if (const std::string why = why_not_divided(job_, layout); !why.empty()) {
+                problem_ = why;
+                continue;
+            }
+            for (const std::int64_t zero : choices_.zero) {
+                layout.zero = zero;
+                if (zero > 0 && layout.data * layout.context == 1 && choices_.zero.size() > 1) continue;
+                for (const bool sequence : choices_.sequence) {
+                    layout.sequence = sequence;
+                    if (sequence && layout.tensor == 1) continue;
+                    for (const std::string& recompute : choices_.recompute) {
+                        layout.recompute = recompute;
+                        examine(devices, layout);
+                    }
+                }
+            }
+        }
+    }
+
+    void examine(std::int64_t devices, const cost::Layout& layout) {
+        Candidate candidate;
+        candidate.devices = devices;
+        candidate.layout = layout;
+        candidate.price = cost::price_time(hardware_, job_, layout);
+        if (!candidate.price.why_not.empty()) {
+            problem_ = candidate.price.why_not;
+            return;
+        }
+        ++result_.examined;
+        const double seconds = candidate.price.time.total();
+        candidate.tokens_per_second = static_cast<double>(job_.run.batch.global * job_.run.batch.length) / seconds;
+        candidate.job = job_time(hardware_, job_, layout, candidate.price.time);
+        candidate.gpu_hours = candidate.job.total() / 3600 * static_cast<double>(devices);
+        timed_.push_back(std::move(candidate));
+    }
+
+    // By the described model, which is not far off.
+    bool far_too_large(Candidate& candidate) const {
+        candidate.price.memory = cost::memory_use(hardware_, job_, candidate.layout).total();
+        const double on_node = static_cast<double>(std::min(candidate.devices, cost::ranks_per_node(hardware_, job_)));
+        const double all = hardware_.memory_bytes() / (hardware_.device.kind == "gpu" ? 1 : on_node);
+        return candidate.price.memory > 2 * (limits_.memory > 0 ? std::min(limits_.memory, all) : all);
+    }
+
+    bool decide(Candidate& candidate) {
+        candidate.price.memory = 0;
+        cost::price_memory(candidate.price, hardware_, job_, candidate.layout, limits_.memory);
+        candidate.why_not = candidate.price.why_not;
+        if (candidate.why_not.empty()) candidate.why_not = why_beyond_limits(candidate);
+        const bool good = candidate.why_not.empty();
+        (good ? result_.fitting : result_.excluded).push_back(std::move(candidate));
+        return good;
+    }
+
+    std::string why_beyond_limits(const Candidate& candidate) const {
+        if (limits_.seconds > 0 && candidate.job.total() > limits_.seconds)
+            return fmt::format("{} are more than the {} given", human_seconds(candidate.job.total()),
+                               human_seconds(limits_.seconds));
+        if (limits_.gpu_hours > 0 && candidate.gpu_hours > limits_.gpu_hours)
+            return fmt::format("{:.1f} GPU-hours are more than the {:.1f} given", candidate.gpu_hours,
+                               limits_.gpu_hours);
+        return "";
+    }
+
+    static constexpr std::size_t most_fitting = 100, most_planned = 500, most_lean = 100;  // of a count of devices
+    const config::Machine& hardware_;
+    const cost::Job& job_;
+    const Choices& choices_;
+    const Limits& limits_;
+    SearchResult result_;
+    std::vector<Candidate> timed_;
+    std::string problem_;
+};
+
+}  // namespace
+
+SearchResult search(const config::Machine& hardware, const cost::Job& job, const PlanRequest& request,
+                    const std::vector<std::int64_t>& devices, const Limits& limits, Order order) {
+    const Choices choices = choices_of(request, job);
+    Search search(hardware, job, choices, limits);
+    for (const std::int64_t count : devices) search.count(count);
+    return search.take(order);
+}
+
+}  // namespace lockstep::plan

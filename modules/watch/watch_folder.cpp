@@ -1,0 +1,47 @@
+#include "watch/watch_folder.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+namespace lockstep::watch {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string beginning = ".watch-";
+
+}  // namespace
+
+std::string watch_folder(const std::string& run_path, const std::string& key) {
+    return run_path + "/" + beginning + key;
+}
+
+void make_watch_folder(const std::string& run_path, const std::string& key) {
+    remove_watch_folders(run_path);
+    std::error_code ignored;
+    fs::create_directory(watch_folder(run_path, key), ignored);
+}
+
+void remove_watch_folders(const std::string& run_path) {
+    std::vector<fs::path> found;
+    std::error_code problem;
+    for (fs::directory_iterator entry(run_path, problem), end; !problem && entry != end; entry.increment(problem))
+        if (entry->path().filename().string().rfind(beginning, 0) == 0) found.push_back(entry->path());
+    for (const fs::path& folder : found) fs::remove_all(folder, problem);
+}
+
+bool claim(const std::string& path) {
+    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (file >= 0) ::close(file);
+    return file >= 0;
+}
+
+bool take_last_word(const std::string& run_path, const std::string& key) {
+    return claim(watch_folder(run_path, key) + "/last-word");
+}
+
+}  // namespace lockstep::watch

@@ -1,0 +1,348 @@
+#include "watch/watch_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "base/table.hpp"
+#include "cluster/rank_list.hpp"
+
+namespace lockstep::watch {
+namespace {
+
+using Json = nlohmann::json;
+
+Json to_json(const FlightOperation& operation) {
+    return {{"number", operation.number}, {"group", operation.group},         {"kind", operation.kind},
+            {"bytes", operation.bytes},   {"peer", operation.peer},           {"on_device", operation.on_device},
+            {"done", operation.done},     {"begun_ago", operation.begun_ago}, {"seconds", operation.seconds}};
+}
+
+FlightOperation operation_from(const Json& json) {
+    FlightOperation operation;
+    json.at("number").get_to(operation.number);
+    json.at("group").get_to(operation.group);
+    json.at("kind").get_to(operation.kind);
+    json.at("bytes").get_to(operation.bytes);
+    json.at("peer").get_to(operation.peer);
+    json.at("on_device").get_to(operation.on_device);
+    json.at("done").get_to(operation.done);
+    json.at("begun_ago").get_to(operation.begun_ago);
+    json.at("seconds").get_to(operation.seconds);
+    return operation;
+}
+
+RankReport rank_from(const Json& json) {
+    RankReport report;
+    FlightState& state = report.flight;
+    json.at("rank").get_to(state.rank);
+    json.at("ranks").get_to(state.ranks);
+    json.at("host").get_to(state.host);
+    json.at("process").get_to(state.process);
+    json.at("stage").get_to(state.stage);
+    json.at("step").get_to(state.step);
+    json.at("region").get_to(state.region);
+    json.at("quiet_seconds").get_to(state.quiet_seconds);
+    json.at("alive").get_to(report.alive);
+    json.at("stopped").get_to(report.stopped);
+    if (!json.at("waiting").is_null()) state.waiting = operation_from(json.at("waiting"));
+    for (const Json& group : json.at("groups"))
+        state.groups.push_back({group.at("name"), group.at("members"), group.at("collectives"), group.at("messages")});
+    for (const Json& operation : json.at("operations")) state.operations.push_back(operation_from(operation));
+    return report;
+}
+
+bool is_gone(const RankReport& report) {
+    return !report.alive;
+}
+bool is_stopped(const RankReport& report) {
+    return report.alive && report.stopped;
+}
+
+std::string operation_text(const FlightOperation& operation) {
+    std::string text = cluster::flight_kind_name(operation.kind);
+    if (cluster::is_message(operation.kind))
+        text += fmt::format(" {} rank {} in {}", operation.kind == cluster::FlightKind::send ? "to" : "from",
+                            operation.peer, operation.group);
+    else
+        text += fmt::format(" {} of {}", operation.number, operation.group);
+    if (operation.bytes > 0) text += fmt::format(" ({})", human_bytes(static_cast<double>(operation.bytes)));
+    return text;
+}
+
+std::map<int, const RankReport*> by_rank(const std::vector<RankReport>& ranks) {
+    std::map<int, const RankReport*> known;
+    for (const RankReport& report : ranks) known[report.flight.rank] = &report;
+    return known;
+}
+
+// Who has begun how many of a group's collectives, and who is waited for. Groups are the same where their names and
+// members are.
+class Waits {
+  public:
+    explicit Waits(const std::vector<RankReport>& ranks) : known_(by_rank(ranks)) {
+        for (const RankReport& report : ranks)
+            for (const auto& group : report.flight.groups)
+                begun_[{group.name, group.members}][report.flight.rank] = group.collectives;
+    }
+
+    // Whom a rank waits for, ascending; nobody where it does not wait.
+    const std::vector<int>& of(const RankReport& report) {
+        static const std::vector<int> nobody;
+        const FlightState& state = report.flight;
+        if (!state.waiting || is_gone(report) || is_stopped(report)) return nobody;
+        const FlightOperation& operation = *state.waiting;
+        if (cluster::is_message(operation.kind)) {
+            std::vector<int>& peer = messages_[operation.peer];
+            peer = {operation.peer};
+            return peer;
+        }
+        for (const auto& group : state.groups)
+            if (group.name == operation.group && group.collectives >= operation.number)
+                return missing({group.name, group.members}, operation.number);
+        return nobody;
+    }
+
+    // Ranks that have begun fewer collectives of a group than others, and wait for nobody: what is known of ranks whose
+    // GPUs wait, and not they.
+    std::map<int, std::string> behind() const {
+        std::map<int, std::string> ranks;
+        for (const auto& [group, begun] : begun_) {
+            std::uint64_t most = 0;
+            for (const auto& [rank, count] : begun) most = std::max(most, count);
+            for (const auto& [rank, count] : begun)
+                if (count < most && !known_.at(rank)->flight.waiting)
+                    ranks.emplace(rank, fmt::format("collective {} of {}", count + 1, group.first));
+        }
+        return ranks;
+    }
+
+  private:
+    using Group = std::pair<std::string, std::string>;  // name and members
+    const std::vector<int>& missing(const Group& group, std::uint64_t number) {
+        const auto [entry, is_new] = missing_.try_emplace({group, number});
+        if (!is_new) return entry->second;
+        const std::map<int, std::uint64_t>& begun = begun_[group];
+        for (const int member : cluster::rank_list_from(group.second)) {
+            const auto count = begun.find(member);
+            const bool behind = count == begun.end() || count->second < number;
+            // One that is in it too and stopped or gone there keeps the others as well.
+            if (behind || is_stopped(*known_.at(member)) || is_gone(*known_.at(member)))
+                entry->second.push_back(member);
+        }
+        return entry->second;
+    }
+
+    std::map<int, const RankReport*> known_;
+    std::map<Group, std::map<int, std::uint64_t>> begun_;
+    std::map<std::pair<Group, std::uint64_t>, std::vector<int>> missing_;
+    std::map<int, std::vector<int>> messages_;
+};
+
+std::string condition(const RankReport& report) {
+    const FlightState& state = report.flight;
+    std::string text;
+    if (is_gone(report))
+        text = state.stage == cluster::FlightStage::running ? "is gone" : "has ended";
+    else if (is_stopped(report))
+        text = "is stopped";
+    else
+        text = state.waiting ? "waits" : "works";
+    return text + fmt::format(" in step {}{}{}", state.step, state.region.empty() ? "" : ", ", state.region);
+}
+
+const char* state_word(const RankReport& report) {
+    if (is_gone(report)) return report.flight.stage == cluster::FlightStage::running ? "gone" : "ended";
+    if (is_stopped(report)) return "stopped";
+    return report.flight.waiting ? "waits" : "works";
+}
+
+std::string operations_text(const FlightState& state) {
+    if (state.operations.empty()) return "  none\n";
+    Table table({{"group", "group"},
+                 {"number", "number"},
+                 {"operation", "operation"},
+                 {"peer", "with rank"},
+                 {"size", "size"},
+                 {"begun_ago", "begun, s ago", 3},
+                 {"seconds", "took, s", 6}});
+    for (const FlightOperation& operation : state.operations) {
+        Cell took = operation.seconds;
+        if (!operation.done) took = std::string(operation.on_device ? "issued to the GPU" : "not ended");
+        table.add_row({operation.group, static_cast<std::int64_t>(operation.number),
+                       std::string(cluster::flight_kind_name(operation.kind)),
+                       operation.peer < 0 ? Cell() : Cell(static_cast<std::int64_t>(operation.peer)),
+                       human_bytes(static_cast<double>(operation.bytes)), operation.begun_ago, std::move(took)});
+    }
+    return table.print(TableFormat::text);
+}
+
+}  // namespace
+
+std::string node_report_text(const std::vector<RankReport>& ranks) {
+    Json list = Json::array();
+    for (const RankReport& report : ranks) {
+        const FlightState& state = report.flight;
+        Json groups = Json::array(), operations = Json::array();
+        for (const auto& group : state.groups)
+            groups.push_back({{"name", group.name},
+                              {"members", group.members},
+                              {"collectives", group.collectives},
+                              {"messages", group.messages}});
+        for (const auto& operation : state.operations) operations.push_back(to_json(operation));
+        list.push_back({{"rank", state.rank},
+                        {"ranks", state.ranks},
+                        {"host", state.host},
+                        {"process", state.process},
+                        {"alive", report.alive},
+                        {"stopped", report.stopped},
+                        {"stage", state.stage},
+                        {"step", state.step},
+                        {"region", state.region},
+                        {"quiet_seconds", state.quiet_seconds},
+                        {"waiting", state.waiting ? to_json(*state.waiting) : Json()},
+                        {"groups", std::move(groups)},
+                        {"operations", std::move(operations)}});
+    }
+    return list.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<RankReport> node_report_from(const std::string& text) {
+    std::vector<RankReport> ranks;
+    try {
+        for (const Json& each : Json::parse(text)) ranks.push_back(rank_from(each));
+    } catch (const Json::exception& problem) {
+        throw damaged_error("a node's part of a report is damaged: {}", problem.what());
+    }
+    return ranks;
+}
+
+std::vector<Laggard> find_laggards(const std::vector<RankReport>& ranks, int size) {
+    struct Wanted {
+        std::vector<int> waiting;
+        std::string missing;
+    };
+    Waits waits(ranks);
+    std::map<int, Wanted> wanted;
+    std::set<int> waiting;
+    for (const RankReport& report : ranks)
+        for (const int other : waits.of(report)) {
+            Wanted& entry = wanted[other];
+            entry.waiting.push_back(report.flight.rank);
+            if (entry.missing.empty()) entry.missing = operation_text(*report.flight.waiting);
+            waiting.insert(report.flight.rank);
+        }
+    std::vector<Laggard> laggards;
+    for (auto& [rank, entry] : wanted) {
+        if (rank < 0 || rank >= size || waiting.count(rank) != 0) continue;
+        std::sort(entry.waiting.begin(), entry.waiting.end());
+        laggards.push_back({rank, entry.missing, entry.waiting});
+    }
+    const auto add = [&](int rank, const std::string& missing) { laggards.push_back({rank, missing, {}}); };
+    if (laggards.empty())
+        for (const RankReport& report : ranks)
+            if (is_stopped(report) || (is_gone(report) && report.flight.stage == cluster::FlightStage::running))
+                add(report.flight.rank, "");
+    if (laggards.empty())
+        for (const auto& [rank, missing] : waits.behind()) add(rank, missing);
+    if (laggards.empty())
+        for (const RankReport& report : ranks)
+            if (!report.flight.waiting && !is_gone(report)) add(report.flight.rank, "");
+    return laggards;
+}
+
+double quiet_of_working(const std::vector<RankReport>& ranks) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const RankReport& report : ranks)
+        if (!report.flight.waiting && !is_stopped(report) && !is_gone(report))
+            least = std::min(least, report.flight.quiet_seconds);
+    return least;
+}
+
+std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::vector<RankReport>& ranks, int size) {
+    constexpr std::size_t most_named = 4;
+    const auto known = by_rank(ranks);
+    if (laggards.empty())
+        return size > 1 ? "the ranks wait for each other in a circle" : "the only rank waits for itself";
+    std::string text;
+    for (std::size_t i = 0; i < std::min(laggards.size(), most_named); ++i) {
+        const Laggard& laggard = laggards[i];
+        const auto found = known.find(laggard.rank);
+        if (found == known.end())
+            text += fmt::format("{}nothing was heard of rank {}", i > 0 ? "; " : "", laggard.rank);
+        else
+            text += fmt::format("{}rank {} ({}, process {}) {}", i > 0 ? "; " : "", laggard.rank,
+                                found->second->flight.host, found->second->flight.process, condition(*found->second));
+        if (!laggard.missing.empty() && laggard.waiting.empty()) text += ", and has not begun " + laggard.missing;
+        if (!laggard.waiting.empty())
+            text += fmt::format(", and rank{} {} wait{} for it at {}", laggard.waiting.size() == 1 ? "" : "s",
+                                cluster::rank_list_text(laggard.waiting), laggard.waiting.size() == 1 ? "s" : "",
+                                laggard.missing);
+    }
+    if (laggards.size() > most_named) text += fmt::format("; and {} more ranks", laggards.size() - most_named);
+    return text;
+}
+
+std::string whereabouts_sentence(const std::vector<RankReport>& ranks, int size) {
+    constexpr double long_seconds = 2;
+    const auto moves = [&](const RankReport& report) {
+        return report.flight.quiet_seconds < long_seconds && !is_stopped(report) && !is_gone(report);
+    };
+    if (static_cast<int>(ranks.size()) < size || !std::all_of(ranks.begin(), ranks.end(), moves))
+        return laggards_sentence(find_laggards(ranks, size), ranks, size);
+    const auto [least, most] = std::minmax_element(
+        ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.flight.step < b.flight.step; });
+    const std::string steps = least->flight.step == most->flight.step
+                                  ? fmt::format("step {}", least->flight.step)
+                                  : fmt::format("steps {} to {}", least->flight.step, most->flight.step);
+    return size == 1 ? "the rank moves, in " + steps : fmt::format("all {} ranks move, in {}", size, steps);
+}
+
+std::string watch_report_text(const std::string& title, const std::string& sentence,
+                              const std::vector<RankReport>& ranks, int size) {
+    std::string text = title + "\n" + sentence + "\n\n";
+    Table table({{"rank", "rank"},
+                 {"host", "host"},
+                 {"process", "process"},
+                 {"state", "state"},
+                 {"step", "step"},
+                 {"region", "region"},
+                 {"quiet", "quiet, s", 1},
+                 {"waits_for", "waits for"}});
+    const auto known = by_rank(ranks);
+    Waits waited_for(ranks);
+    std::vector<int> silent;
+    for (int rank = 0; rank < size; ++rank) {
+        const auto found = known.find(rank);
+        if (found == known.end()) {
+            silent.push_back(rank);
+            continue;
+        }
+        const FlightState& state = found->second->flight;
+        std::string waits;
+        if (state.waiting) {
+            waits = operation_text(*state.waiting);
+            const std::vector<int>& missing = waited_for.of(*found->second);
+            if (!missing.empty() && !cluster::is_message(state.waiting->kind))
+                waits += ", not begun by " + cluster::rank_list_text(missing);
+        }
+        table.add_row({static_cast<std::int64_t>(rank), state.host, std::to_string(state.process),
+                       std::string(state_word(*found->second)), state.step, state.region, state.quiet_seconds, waits});
+    }
+    text += table.print(TableFormat::text);
+    if (!silent.empty())
+        text += fmt::format("\nNothing was heard of rank{} {}.\n", silent.size() == 1 ? "" : "s",
+                            cluster::rank_list_text(silent));
+    for (const auto& [rank, report] : known)
+        text += fmt::format("\nThe last communications of rank {}, oldest first:\n{}", rank,
+                            operations_text(report->flight));
+    return text;
+}
+
+}  // namespace lockstep::watch

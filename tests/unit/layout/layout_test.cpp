@@ -1,0 +1,256 @@
+// How a run is laid out: process grids, pieces of the model, buckets of gradients, batches.
+#define BOOST_TEST_MODULE layout
+#include <boost/test/unit_test.hpp>
+#include <numeric>
+#include <set>
+
+#include "cluster/process_grid.hpp"
+#include "layout/batch_plan.hpp"
+#include "layout/gradient_plan.hpp"
+#include "layout/run_layout.hpp"
+#include "model/frozen.hpp"
+#include "optim/adamw.hpp"
+
+using namespace lockstep;
+using namespace lockstep::layout;
+
+namespace {
+
+config::RunDescription small() {
+    config::RunDescription description;
+    auto& model = description.model;
+    model.mixer = "ttt-linear";
+    model.width = 32;
+    model.layers = 6;
+    model.heads = 4;
+    model.mlp_width = 48;
+    model.vocabulary = 259;
+    model.context = 32;
+    model.ttt.mini_batch = 4;
+    config::resolve(model);
+    description.batch.global = 12;
+    description.batch.length = 32;
+    return description;
+}
+
+std::string sentence_of(const std::function<void()>& work) {
+    try {
+        work();
+    } catch (const Error& error) {
+        BOOST_TEST(static_cast<int>(error.code()) == 2);
+        return error.what();
+    }
+    return "";
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(ranks_have_places_and_groups) {
+    const cluster::GridShape shape{2, 3, 2, 2};
+    std::set<std::vector<int>> tensor, replicas;
+    for (int rank = 0; rank < shape.ranks(); ++rank) {
+        const cluster::GridPlace place = cluster::grid_place(rank, shape);
+        BOOST_TEST(cluster::grid_rank(place, shape) == rank);
+        tensor.insert(cluster::ranks_along(rank, shape, {cluster::Axis::tensor}));
+        replicas.insert(cluster::ranks_along(rank, shape, {cluster::Axis::data, cluster::Axis::context}));
+        const auto own = cluster::ranks_along(rank, shape, {cluster::Axis::data, cluster::Axis::context});
+        BOOST_TEST(own[static_cast<std::size_t>(place.replica(shape))] == rank);
+    }
+    BOOST_TEST(tensor.size() == 12u);   // neighbours, two by two
+    BOOST_TEST(replicas.size() == 4u);  // one group for each tensor rank and stage
+    BOOST_TEST((cluster::ranks_along(5, shape, {cluster::Axis::tensor}) == std::vector<int>{4, 5}));
+}
+
+BOOST_AUTO_TEST_CASE(grids_follow_the_description_or_are_refused_with_others) {
+    config::RunDescription description = small();
+    description.parallel.tensor = 2;
+    const cluster::GridShape grid = choose_grid(description, 8);
+    BOOST_TEST((grid.tensor == 2 && grid.data == 4 && grid.pipeline == 1 && grid.context == 1));
+    description.parallel.tensor = 3;
+    BOOST_TEST(
+        sentence_of([&] { choose_grid(description, 6); }) ==
+        "parallel.tensor = 3 does not divide model.heads = 4; possible with 6 ranks: data 3 x tensor 2 x pipeline 1, "
+        "or data 6 x tensor 1 x pipeline 1, or data 1 x tensor 2 x pipeline 3");
+    description.parallel.tensor = 1;
+    BOOST_TEST(sentence_of([&] { choose_grid(description, 7); }).find("12 sequences, which do not divide among 7") !=
+               std::string::npos);
+    BOOST_TEST(sentence_of([&] { choose_grid(description, 11); }).find("no grid of 11 ranks is possible") !=
+               std::string::npos);
+    description.parallel.context = 2;
+    description.batch.length = 20;
+    BOOST_TEST(sentence_of([&] { choose_grid(description, 2); }).find("whole mini-batches") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(pieces_are_whole_blocks_of_even_work) {
+    config::RunDescription description = small();
+    auto& model = description.model;
+    const auto counts = [&](std::int64_t pieces) {
+        std::vector<std::int64_t> list;
+        std::int64_t next = 0;
+        for (const auto& range : cut_model(model, 32, pieces)) {
+            BOOST_TEST(range.first_block == next);
+            next = range.last_block;
+            list.push_back(range.last_block - range.first_block);
+        }
+        BOOST_TEST(next == model.layers);
+        return list;
+    };
+    BOOST_TEST((counts(1) == std::vector<std::int64_t>{6}));
+    BOOST_TEST((counts(6) == std::vector<std::int64_t>{1, 1, 1, 1, 1, 1}));
+    model.vocabulary = 5000;  // a head that is the work of many of these blocks
+    BOOST_TEST((counts(2) == std::vector<std::int64_t>{5, 1}));
+    BOOST_TEST((counts(3) == std::vector<std::int64_t>{2, 3, 1}));  // the embedding is work, too
+    model.vocabulary = 8;
+    BOOST_TEST((counts(2) == std::vector<std::int64_t>{3, 3}));
+    BOOST_TEST((counts(3) == std::vector<std::int64_t>{2, 2, 2}));
+}
+
+BOOST_AUTO_TEST_CASE(buckets_cover_all_gradients_once) {
+    const config::RunDescription description = small();
+    for (const bool tied_ends : {false, true})
+        for (const std::int64_t bucket_bytes : {1, 20000, 1 << 30})
+            for (const std::int64_t replicas : {1, 2, 3, 5}) {
+                std::vector<model::StageRange> chunks = {{0, 2, true, false}, {4, 6, false, !tied_ends}};
+                const model::ParameterLayout layout(model::describe_parameters(description.model, chunks), {1, 2});
+                GradientPlanOptions options;
+                options.bucket_bytes = bucket_bytes;
+                options.replicas = replicas;
+                options.tied_ends = tied_ends;
+                options.shared_layers = true;
+                const GradientPlan plan = plan_gradients(layout, chunks, options);
+                std::vector<int> covered(static_cast<std::size_t>(layout.total()), 0);
+                for (std::int64_t replica = 0; replica < replicas; ++replica) {
+                    std::int64_t end = 0;
+                    for (const model::Piece& piece : plan.owned(replica)) {
+                        BOOST_TEST(piece.first >= end);
+                        end = piece.first + piece.count;
+                        BOOST_TEST(piece.first % model::ParameterLayout::alignment == 0);
+                        for (std::int64_t i = piece.first; i < end; ++i) ++covered[static_cast<std::size_t>(i)];
+                    }
+                }
+                BOOST_TEST(std::all_of(covered.begin(), covered.end(), [](int count) { return count == 1; }));
+                BOOST_TEST(plan.tied.has_value() == tied_ends);
+                for (const auto& segments : plan.chunks) {
+                    BOOST_TEST((segments.front().first && segments.back().last));
+                    std::size_t left = 2;  // blocks
+                    for (const Segment& segment : segments) {
+                        BOOST_TEST(segment.last_block == left);
+                        left = segment.first_block;
+                    }
+                    BOOST_TEST(left == 0u);
+                }
+                std::size_t partial = 0;
+                for (const Bucket& bucket : plan.buckets) partial += bucket.partial.size();
+                BOOST_TEST(partial == 4u);  // a token_step for each block
+            }
+}
+
+// What is trained, and nothing else; a block or a stage may be without.
+BOOST_AUTO_TEST_CASE(buckets_leave_out_what_is_frozen) {
+    using Patterns = std::vector<std::string>;
+    const std::vector<model::StageRange> chunks = {{0, 2, true, false}, {4, 6, false, true}};
+    for (const Patterns& frozen :
+         {Patterns{"embedding/*"}, Patterns{"blocks/0/*"}, Patterns{"embedding/*", "blocks/[01]/*"},
+          Patterns{"blocks/[145]/*", "final_norm/*"}, Patterns{"*/mixer/*"}, Patterns{"*norm/*", "blocks/*"},
+          Patterns{"embedding/*", "blocks/[0145]/*", "final_norm/*"}})
+        for (const bool tied_ends : {false, true})
+            for (const std::int64_t bucket_bytes : {1, 20000, 1 << 30})
+                for (const std::int64_t replicas : {1, 3}) {
+                    config::ModelDescription model = small().model;
+                    model.frozen = frozen;
+                    const model::ParameterLayout layout(model::describe_parameters(model, chunks), {1, 2});
+                    GradientPlanOptions options;
+                    options.bucket_bytes = bucket_bytes;
+                    options.replicas = replicas;
+                    options.tied_ends = tied_ends;
+                    options.shared_layers = true;
+                    const GradientPlan plan = plan_gradients(layout, chunks, options);
+                    std::vector<int> covered(static_cast<std::size_t>(layout.total()), 0);
+                    for (const Bucket& bucket : plan.buckets) {
+                        BOOST_TEST(bucket.range.count > 0);
+                        for (std::int64_t i = 0; i < bucket.range.count; ++i)
+                            ++covered[static_cast<std::size_t>(bucket.range.first + i)];
+                        for (const std::size_t index : bucket.partial) BOOST_TEST(layout.descriptions()[index].trained);
+                    }
+                    for (std::int64_t i = 0; i < layout.total(); ++i)
+                        BOOST_REQUIRE(covered[static_cast<std::size_t>(i)] == (i < layout.trained_total() ? 1 : 0));
+                    BOOST_TEST(plan.tied.has_value() == (tied_ends && !model::is_frozen(model, "embedding/weight")));
+                    std::set<std::size_t> reduced;
+                    if (plan.tied) reduced.insert(*plan.tied);
+                    for (const auto& segments : plan.chunks) {
+                        BOOST_TEST((segments.front().first && segments.back().last));
+                        BOOST_TEST(segments.back().first_block == 0u);
+                        std::size_t left = 2;  // blocks
+                        for (const Segment& segment : segments) {
+                            BOOST_TEST(segment.last_block == left);
+                            left = segment.first_block;
+                            if (segment.bucket) BOOST_TEST(reduced.insert(*segment.bucket).second);
+                        }
+                        // Without a bucket only where nothing of the chunk is trained.
+                        BOOST_TEST((segments.size() == 1 || segments.back().bucket.has_value()));
+                    }
+                    BOOST_TEST(reduced.size() == plan.buckets.size());
+                }
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_without_trained_parameters_has_no_moments) {
+    config::ModelDescription model = small().model;
+    model.frozen = {"blocks/[345]/*", "final_norm/*", "embedding/*"};
+    for (const Type compute : {Type::fp32, Type::bf16}) {
+        const auto backend = kernels::make_cpu_backend();
+        model::ParameterSet parameters(
+            {}, model::ParameterLayout(model::describe_parameters(model, {3, 6, false, true}), {}), true, compute);
+        parameters.initialize(*backend, 1);
+        BOOST_TEST(parameters.all_gradients().empty());
+        optim::AdamW optimizer(*backend, parameters, {}, {optim::counted_pieces(parameters, {}, true), nullptr});
+        BOOST_TEST(optimizer.all_moments().empty());
+        BOOST_TEST(optimizer.padding() == 0);
+        double loss = 1;
+        optimizer.update(1e-2, Tensor(&loss, Type::fp64, {1}));
+        BOOST_TEST(optimizer.decision().fp64()[kernels::Decision::gradient_norm] == 0);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(every_parameter_counts_once_in_the_norm) {
+    const config::RunDescription description = small();
+    const auto& model = description.model;
+    std::int64_t counted = 0;
+    const std::vector<model::StageRange> stages = {{0, 3, true, false}, {3, 6, false, true}};
+    for (std::size_t stage = 0; stage < stages.size(); ++stage)
+        for (std::int64_t rank = 0; rank < 2; ++rank) {
+            const model::Part part{rank, 2};
+            model::ParameterSet parameters(
+                {}, model::ParameterLayout(model::describe_parameters(model, stages[stage]), part), true);
+            const auto backend = kernels::make_cpu_backend();
+            optim::NormPlan norm{optim::counted_pieces(parameters, part, stage == 1), nullptr};
+            const optim::AdamW optimizer(*backend, parameters, {}, norm);
+            for (const model::Piece& piece : norm.counted) counted += piece.count;
+            counted -= optimizer.padding();
+        }
+    BOOST_TEST(counted == model::parameter_count(model));
+}
+
+BOOST_AUTO_TEST_CASE(batches_grow_with_the_samples) {
+    config::BatchSection batch;
+    batch.global = 32;
+    batch.length = 16;
+    batch.ramp = config::BatchRamp{8, 8, 96};
+    BOOST_TEST((batch_sizes(batch) == std::vector<std::int64_t>{8, 16, 24, 32}));
+    BOOST_TEST(batch_after(batch, 0) == 8);
+    BOOST_TEST(batch_after(batch, 31) == 8);
+    BOOST_TEST(batch_after(batch, 32) == 16);
+    BOOST_TEST(batch_after(batch, 95) == 24);
+    BOOST_TEST(batch_after(batch, 96) == 32);
+    // 8 8 8 8, 16 16, 24 24, then 32 each.
+    BOOST_TEST(steps_for(batch, 32) == 4);
+    BOOST_TEST(steps_for(batch, 32 + 32 + 48 + 320) == 18);
+    BOOST_TEST(micro_batch_size(batch, 2, 1, 1 << 20) == 4);
+    BOOST_TEST(micro_batch_size(batch, 2, 2, 1 << 20) == 2);
+    BOOST_TEST(micro_batch_size(batch, 1, 1, 3 * 16) == 2);      // three would fit, but do not divide 8
+    BOOST_TEST(micro_batch_size(batch, 1, 1, 1 << 20, 4) == 2);  // four micro-batches of the smallest
+    batch.micro = 4;
+    BOOST_TEST(sentence_of([&] { micro_batch_size(batch, 4, 1, 1); }).find("which batch.micro = 4 does not divide") !=
+               std::string::npos);
+    BOOST_TEST(sentence_of([&] { micro_batch_size(batch, 3, 1, 1); }).find("do not divide among 3 replicas") !=
+               std::string::npos);
+}
