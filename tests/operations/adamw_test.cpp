@@ -10,7 +10,7 @@ using kernels::Decision;
 
 namespace {
 
-using Settings = kernels::Backend::AdamW;
+using Settings = kernels::AdamWSettings;
 
 // Groups of 16 elements decay in turn: 1 yes, 2 no, 3 yes, 4 no …, so that words and bits both vary.
 bool decays(std::int64_t element) {

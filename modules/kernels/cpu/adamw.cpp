@@ -34,7 +34,7 @@ void CpuBackend::decide_update(Tensor decision, Tensor loss, Tensor totals, doub
 }
 
 void CpuBackend::adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor first_moment, Tensor second_moment,
-                       Tensor decays, Tensor decision, const AdamW& settings) {
+                       Tensor decays, Tensor decision, const AdamWSettings& settings) {
     const std::int64_t count = parameter.count();
     LOCKSTEP_ASSERT(gradient.count() == count && first_moment.count() == count && second_moment.count() == count);
     LOCKSTEP_ASSERT((working.empty() || working.count() == count) && decays.count() * 512 >= count &&

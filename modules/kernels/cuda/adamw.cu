@@ -59,12 +59,12 @@ struct Arguments {
     const double* decision;
     std::int64_t count;
     bool aligned;
-    Backend::AdamW settings;
+    AdamWSettings settings;
 };
 
 // The new parameter; the moments are replaced.
 __device__ inline float update(float parameter, float gradient, float& first, float& second, const Factors& factors,
-                               const Backend::AdamW& s, float decay) {
+                               const AdamWSettings& s, float decay) {
     const float g = gradient * factors.gradient;
     first = s.beta1 * first + (1.0f - s.beta1) * g;
     second = s.beta2 * second + (1.0f - s.beta2) * (g * g);
@@ -77,7 +77,7 @@ template <class T, bool has_working>
 __global__ void __launch_bounds__(threads, resident_blocks) adamw_kernel(Arguments at, T* working) {
     if (at.decision[Decision::proceed] == 0) return;
     Factors* const shared = shared_memory<Factors>();
-    const Backend::AdamW s = at.settings;
+    const AdamWSettings s = at.settings;
     const double rate = static_cast<double>(s.learning_rate);
     if (threadIdx.x == 0) {
         const double updates = at.decision[Decision::updates];
@@ -127,7 +127,7 @@ void CudaBackend::decide_update(Tensor decision, Tensor loss, Tensor totals, dou
 }
 
 void CudaBackend::adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor first_moment, Tensor second_moment,
-                        Tensor decays, Tensor decision, const AdamW& settings) {
+                        Tensor decays, Tensor decision, const AdamWSettings& settings) {
     const std::int64_t count = parameter.count();
     LOCKSTEP_ASSERT(gradient.count() == count && first_moment.count() == count && second_moment.count() == count);
     LOCKSTEP_ASSERT(decays.count() * 512 >= count && decision.count() == 8);

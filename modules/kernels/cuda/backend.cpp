@@ -20,6 +20,10 @@ Device CudaBackend::device() const {
     return context_->device();
 }
 
+void CudaBackend::custom(const CustomWork&, const std::function<void()>& body) {
+    body();
+}
+
 void CudaBackend::synchronize() {
     context_->synchronize();
 }

@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(adamw_follows_the_reference_for_several_steps) {
             Floats parameter = random_floats({size}, "p"), gradient = random_floats({size}, "g", 0.01), first({size}),
                    second({size});
             Values p = parameter.values(), m = first.values(), v = second.values();
-            const kernels::Backend::AdamW settings{1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f};
+            const kernels::AdamWSettings settings{1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f};
             const std::int64_t decaying = size / 3 / 16 * 16;
             std::vector<std::int32_t> decay = decays(size, decaying);
             for (int step = 1; step <= 5; ++step) {
