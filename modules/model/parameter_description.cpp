@@ -14,7 +14,7 @@ void list_table(const config::ModelDescription& model, ParameterLister& lister) 
 }
 
 void list_positions(const config::ModelDescription& model, ParameterLister& lister) {
-    if (model.position == "learned") lister.matrix("position/weight", {model.context, model.width}, Split::none);
+    if (model.position == config::Position::learned) lister.matrix("position/weight", {model.context, model.width}, Split::none);
 }
 
 void list_head(const config::ModelDescription& model, ParameterLister& lister) {
@@ -24,8 +24,8 @@ void list_head(const config::ModelDescription& model, ParameterLister& lister) {
 
 void list_mlp(const config::ModelDescription& model, ParameterLister& lister) {
     const std::int64_t d = model.width, hidden = model.mlp_width;
-    const bool bias = model.bias == "all";
-    if (model.mlp == "swiglu") lister.linear("mlp/gate", hidden, d, Split::axis0, bias);
+    const bool bias = model.bias == config::Bias::all;
+    if (model.mlp == config::MlpKind::swiglu) lister.linear("mlp/gate", hidden, d, Split::axis0, bias);
     lister.linear("mlp/up", hidden, d, Split::axis0, bias);
     lister.linear("mlp/down", d, hidden, Split::axis1, bias, lister.residual_deviation());
 }

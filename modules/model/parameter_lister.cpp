@@ -45,7 +45,7 @@ void ParameterLister::linear(const std::string& name, std::int64_t out, std::int
 
 void ParameterLister::norm(const std::string& name) {
     exact(name + "/weight", {model_.width}, Initial::one, Split::none).gradient_part = GradientPart::of_the_rows;
-    if (model_.norm == "layer")
+    if (model_.norm == config::NormKind::layer)
         exact(name + "/bias", {model_.width}, Initial::zero, Split::none).gradient_part = GradientPart::of_the_rows;
 }
 

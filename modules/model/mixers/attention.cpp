@@ -41,7 +41,7 @@ class AttentionMixer final : public Mixer {
           key_(parameters, prefix + "key"),
           value_(parameters, prefix + "value"),
           output_(parameters, prefix + "output") {
-        if (model.position == "rope") rotary_.emplace(backend, model, model.context);
+        if (model.position == config::Position::rope) rotary_.emplace(backend, model, model.context);
     }
 
     std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool) const override {
@@ -165,15 +165,16 @@ class AttentionType final : public MixerType {
     AttentionType() : MixerType("attention") {}
 
     void check(const config::ModelDescription& model) const override {
-        if (model.position == "rope" && model.head_width() % 2 != 0)
+        if (model.position == config::Position::rope && model.head_width() % 2 != 0)
             throw usage_error(
                 "model.width = {} over model.heads = {} gives heads of width {}, but rotation needs an even one; "
                 "change one of them",
                 model.width, model.heads, model.head_width());
-        if (model.rope_scaling != "none" && model.position != "rope")
+        if (model.rope_scaling != config::RopeScaling::none && model.position != config::Position::rope)
             throw usage_error(
                 "model.rope_scaling = {} needs model.position = \"rope\", but it is {}; change one of them",
-                config::toml_text(model.rope_scaling), config::toml_text(model.position));
+                config::toml_text(config::word_of(model.rope_scaling)),
+                config::toml_text(config::word_of(model.position)));
     }
 
     std::string why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const override {
@@ -192,7 +193,7 @@ class AttentionType final : public MixerType {
 
     void describe(const config::ModelDescription& model, ParameterLister& lister) const override {
         const std::int64_t d = model.width, key_width = model.kv_heads * model.head_width();
-        const bool all = model.bias == "all", qkv = all || model.bias == "qkv";
+        const bool all = model.bias == config::Bias::all, qkv = all || model.bias == config::Bias::qkv;
         lister.linear("query", d, d, Split::axis0, qkv);
         lister.linear("key", key_width, d, Split::axis0, qkv);
         lister.linear("value", key_width, d, Split::axis0, qkv);

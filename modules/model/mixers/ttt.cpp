@@ -33,7 +33,8 @@ std::int64_t TttType::hidden(const config::ModelDescription& model) const {
 
 void TttType::resolve(config::ModelDescription& model) const {
     if (model.ttt.base_lr == 0) model.ttt.base_lr = default_base_lr_;
-    if (model.position == "rope") model.position = "none";  // the mixer rotates by itself
+    if (model.position == config::Position::rope)
+        model.position = config::Position::none;  // the mixer rotates by itself
 }
 
 void TttType::check(const config::ModelDescription& model) const {
@@ -56,15 +57,15 @@ void TttType::check(const config::ModelDescription& model) const {
             "model.kv_heads = {} with model.heads = {}: {} has as many heads of keys and values as of queries; remove "
             "kv_heads",
             model.kv_heads, model.heads, name());
-    if (model.bias == "qkv")
+    if (model.bias == config::Bias::qkv)
         throw usage_error(
             "model.bias = \"qkv\": the projections of {} have no biases; set it to \"none\", or to \"all\" for the "
             "MLP's",
             name());
-    if (model.rope_scaling != "none")
+    if (model.rope_scaling != config::RopeScaling::none)
         throw usage_error(
             "model.rope_scaling = {}: {} rotates within its mini-batch and has nothing to scale; set it to \"none\"",
-            config::toml_text(model.rope_scaling), name());
+            config::toml_text(config::word_of(model.rope_scaling)), name());
 }
 
 std::string TttType::why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const {
