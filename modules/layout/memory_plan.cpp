@@ -192,9 +192,6 @@ std::string what_to_change(const MemoryPlan& plan, const config::RunDescription&
         ways.push_back("a larger parallel.pipeline or parallel.tensor");
         ways.push_back("a smaller model");
     }
-    std::string list;
-    for (std::size_t i = 0; i < ways.size(); ++i)
-        list += (i == 0 ? "" : i + 1 == ways.size() ? " or " : ", ") + ways[i];
     const std::array<std::pair<const char*, std::size_t>, 5> parts = {{{"parameters", plan.parameters},
                                                                        {"gradients", plan.gradients},
                                                                        {"moments", plan.moments},
@@ -203,7 +200,7 @@ std::string what_to_change(const MemoryPlan& plan, const config::RunDescription&
     const auto largest =
         std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     return fmt::format("the largest part are {} of {}; what helps: {}", bytes_text(largest->second), largest->first,
-                       list);
+                       joined(ways, "or"));
 }
 
 }  // namespace lockstep::layout

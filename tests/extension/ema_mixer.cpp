@@ -186,6 +186,14 @@ class EmaType final : public model::MixerType {
   public:
     EmaType() : MixerType("ema") {}
 
+    std::string section() const override { return "ema"; }
+    std::vector<config::OptionKey> keys() const override {
+        return {config::number_key("floor", 0, "Least share of the average that a token leaves.", 0, 1)};
+    }
+    void check(const config::ModelDescription& model) const override {
+        if (floor(model) == 1) throw usage_error("model.ema.floor = 1: the average would never change; lower it");
+    }
+
     void describe(const config::ModelDescription& model, model::ParameterLister& lister) const override {
         const std::int64_t d = model.width;
         lister.linear("value", d, d, model::Split::axis0, false);
@@ -202,8 +210,11 @@ class EmaType final : public model::MixerType {
                                        const Neighbours& neighbours) const override {
         if (backend.device().kind == DeviceKind::cuda && !backend.device().imaginary)
             throw usage_error("model.mixer = \"ema\" computes on CPUs only; set run.device = \"cpu\"");
-        return std::make_unique<EmaMixer>(parameters, model::mixer_prefix(number), model, 0.0, neighbours);
+        return std::make_unique<EmaMixer>(parameters, model::mixer_prefix(number), model, floor(model), neighbours);
     }
+
+  private:
+    static double floor(const config::ModelDescription& model) { return model.options.at("ema").number("floor"); }
 };
 
 const bool registered = (model::register_mixer(ema_type()), true);

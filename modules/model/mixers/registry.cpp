@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "config/keys.hpp"
 #include "model/mixer.hpp"
 #include "model/mixers/attention.hpp"
@@ -16,13 +17,21 @@ namespace {
 
 using Types = std::vector<std::unique_ptr<MixerType>>;
 
-// Made at its first use, so that types may be registered by objects of other files before main.
+void add(Types& types, std::unique_ptr<MixerType> type) {
+    config::Kind kind{type->name(), type->section(), type->keys()};
+    kind.resolve = [of = type.get()](config::ModelDescription& model) { of->resolve(model); };
+    kind.check = [of = type.get()](const config::ModelDescription& model) { of->check(model); };
+    config::register_mixer(kind);
+    types.push_back(std::move(type));
+}
+
+// Made at its first use: objects of other files may register types before main, in no known order.
 Types& types() {
     static Types all = [] {
         Types own;
-        own.push_back(attention_type());
-        own.push_back(ttt_linear_type());
-        own.push_back(ttt_mlp_type());
+        add(own, attention_type());
+        add(own, ttt_linear_type());
+        add(own, ttt_mlp_type());
         return own;
     }();
     return all;
@@ -35,6 +44,13 @@ const MixerType* find(const std::string& name) {
 }
 
 }  // namespace
+}  // namespace lockstep::model
+
+// Named by REGISTERS in CMake, so that every program that links this library has its mixers' keys.
+extern "C" bool lockstep_mixers;
+bool lockstep_mixers = !lockstep::model::types().empty();
+
+namespace lockstep::model {
 
 std::string MixerType::why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const {
     if (model.heads % layout.tensor != 0)
@@ -46,8 +62,7 @@ std::string MixerType::why_impossible(const config::ModelDescription& model, con
 }
 
 void register_mixer(std::unique_ptr<MixerType> type) {
-    if (find(type->name())) throw fault_error("two mixers are called {}", type->name());
-    types().push_back(std::move(type));
+    add(types(), std::move(type));
 }
 
 const MixerType& mixer_type(const config::ModelDescription& model) {
@@ -65,13 +80,10 @@ std::vector<const MixerType*> mixer_types() {
 }
 
 std::string names_that_hand_over() {
-    std::string list;
     std::vector<std::string> names;
     for (const auto& type : types())
         if (type->hands_over()) names.push_back(type->name());
-    for (std::size_t i = 0; i < names.size(); ++i)
-        list += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
-    return list;
+    return joined(names, "and");
 }
 
 }  // namespace lockstep::model

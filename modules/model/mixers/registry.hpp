@@ -35,9 +35,12 @@ class MixerType {
     virtual ~MixerType() = default;
     const std::string& name() const { return name_; }  // the value of model.mixer
 
-    // Fills in what follows from other keys of the model.
+    // Its keys are those of [model.SECTION], which mixers may share. "": it has none.
+    virtual std::string section() const { return ""; }
+    virtual std::vector<config::OptionKey> keys() const { return {}; }
+    // Fills in what follows from other keys of the model; called by config::resolve.
     virtual void resolve(config::ModelDescription&) const {}
-    // Usage errors about the model alone.
+    // Usage errors about the model alone; called by config::check.
     virtual void check(const config::ModelDescription&) const {}
     // Why a layout is impossible, as a sentence without a full stop; "" if it is possible. Here: tensor ranks divide
     // the heads, and only a mixer that hands over takes divided sequences.

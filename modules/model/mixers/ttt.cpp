@@ -12,10 +12,6 @@ namespace {
 constexpr std::int64_t mlp_expansion = 4;
 constexpr std::int64_t least_context_tokens = 3;  // what a convolution looks back
 
-void check_not_negative(const char* key, double value) {
-    if (!(value >= 0)) throw usage_error("{} = {}: it must not be negative", key, value);
-}
-
 }  // namespace
 
 TttType::TttType(std::string name, bool mlp, double default_base_lr)
@@ -32,16 +28,14 @@ std::int64_t TttType::hidden(const config::ModelDescription& model) const {
 }
 
 void TttType::resolve(config::ModelDescription& model) const {
-    if (model.ttt.base_lr == 0) model.ttt.base_lr = default_base_lr_;
+    config::Options& given = model.options.change(ttt_section);
+    if (given.number("base_lr") == 0) given.set("base_lr", default_base_lr_);
     if (model.position == config::Position::rope)
         model.position = config::Position::none;  // the mixer rotates by itself
 }
 
 void TttType::check(const config::ModelDescription& model) const {
     const TttOptions ttt = options(model);
-    if (ttt.mini_batch < 1) throw usage_error("model.ttt.mini_batch = {}: it must be at least 1", ttt.mini_batch);
-    check_not_negative("model.ttt.base_lr", ttt.base_lr);
-    check_not_negative("model.ttt.base_lr_warmup", ttt.base_lr_warmup);
     if (ttt.base_lr_warmup > ttt.base_lr)
         throw usage_error(
             "model.ttt.base_lr_warmup = {} is more than model.ttt.base_lr = {}; the inner rate rises from the one to "

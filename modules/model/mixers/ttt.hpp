@@ -14,6 +14,8 @@ class TttType final : public MixerType {
     bool mlp() const { return mlp_; }
     TttOptions options(const config::ModelDescription& model) const;  // with the default inner rate filled in
 
+    std::string section() const override { return ttt_section; }
+    std::vector<config::OptionKey> keys() const override { return ttt_keys(); }
     void resolve(config::ModelDescription& model) const override;
     void check(const config::ModelDescription& model) const override;
     std::string why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const override;

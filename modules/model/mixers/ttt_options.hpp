@@ -1,9 +1,14 @@
 // The keys of [model.ttt], which ttt-linear and ttt-mlp share.
 #pragma once
 
+#include <vector>
+
 #include "config/model_description.hpp"
 
 namespace lockstep::model {
+
+constexpr const char* ttt_section = "ttt";
+std::vector<config::OptionKey> ttt_keys();
 
 struct TttOptions {
     explicit TttOptions(const config::ModelDescription& model);
