@@ -16,7 +16,8 @@ std::vector<test::NamedModel> kinds() {
     config::ModelDescription plain = test::small_model("ema"), other = plain;
     other.tied_head = false;
     other.heads = 6;
-    return {{"ema", plain}, {"ema: six heads, own head", other}};
+    other.options.change("ema").set("floor", 0.5);
+    return {{"ema", plain}, {"ema: six heads, own head, a floor", other}};
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ const std::vector<Layout> layouts = {
     {4, "--set parallel.tensor=2 --set parallel.pipeline=2"},
     {4, "--set parallel.data=2 --set parallel.tensor=2 --set parallel.zero=1"},
     {2, "--set parallel.tensor=2 --set precision.compute=bf16"}};
+// parallel.tensor=2, with a key of the mixer's own
+const Layout keyed = {2, "--set parallel.tensor=2 --set model.ema.floor=0.25"};
 
 }  // namespace
 
@@ -58,12 +60,16 @@ BOOST_AUTO_TEST_CASE(is_refused_where_its_limits_say_so) {
             "parallel.context = 2 divides sequences for ttt-linear and ttt-mlp only; ema needs all tokens of a "
             "sequence; possible with 2 ranks: data 2");
     refuses(3, "--set parallel.tensor=3", "parallel.tensor = 3 does not divide model.heads = 4");
+    refuses(1, "--set model.ema.floor=1", "model.ema.floor = 1: the average would never change");
+    refuses(1, "--set model.ema.floor=2", "model.ema.floor = 2: it must be at most 1");
+    refuses(1, "--set model.ema.flor=0.5", "did you mean model.ema.floor");
+    refuses(1, "--set model.mixer=eema", "ema");
 }
 
 BOOST_AUTO_TEST_CASE(resumes_bit_for_bit) {
     const Workplace place;
-    for (const Layout& layout : layouts) {
-        const std::string name = std::to_string(&layout - layouts.data());
+    for (const Layout& layout : {keyed, layouts[3], layouts[5]}) {
+        const std::string name = std::to_string(layout.settings.size());
         const fs::path whole = place.twin("whole-" + name), stopped = place.twin("stopped-" + name);
         check_exit(train(whole, layout.ranks, layout.settings), 0);
         check_exit(train(stopped, layout.ranks, layout.settings + " --stop-at 5"), 4);
