@@ -48,7 +48,7 @@ Devices open_devices(const std::string& choice, const cluster::Session& session,
     check_choice(choice);
     Devices devices;
     const Gpus gpus = choice == "cpu" ? Gpus{} : find_gpus();
-    const auto world = session.make_world_communicator("devices");
+    const auto world = session.make_world_group("devices");
     const bool all_have = world->all_maximum(gpus.list.empty() ? 1 : 0) == 0;
     if (choice == "cuda" && !all_have) {
         // One rank that has none speaks for all.
