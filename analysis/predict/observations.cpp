@@ -80,7 +80,7 @@ void describe_traffic(const Measurement& run, ScalingProgram& program, std::vect
         return;
     }
     try {
-        const auto description = config::parse_run_description(run.description, run.path, {});
+        const auto description = config::parse_foreign_description(run.description, run.path);
         config::check(description);
         if (!description.model.frozen.empty()) {
             remarks.emplace_back("Parts of the model are frozen: how many bytes are sent is a guess.");

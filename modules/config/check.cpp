@@ -29,12 +29,18 @@ void check_given(const char* key, bool given, const char* how) {
     if (!given) throw usage_error("{} is missing; {}", key, how);
 }
 
-void check_numbers_and_words(const RunDescription& description) {
+// `section`: of keys below it only ("model."), "" for all.
+void check_numbers_and_words(const RunDescription& description, const std::string& section) {
     RunDescription copy = description;
     for (const Key& key : keys_of(copy)) {
+        if (!key.path.starts_with(section)) continue;
         if (const auto* text = std::get_if<std::string*>(&key.member)) check_word(key, **text, "");
         if (const auto* number = std::get_if<double*>(&key.member); number && !std::isfinite(**number))
             throw usage_error("{} = {}: a finite number is wanted", key.path, **number);
+        if (!key.given) continue;
+        if (const auto* number = std::get_if<double*>(&key.member)) check_range(key, **number, "");
+        if (const auto* number = std::get_if<std::int64_t*>(&key.member))
+            check_range(key, static_cast<double>(**number), "");
     }
 }
 
@@ -213,7 +219,7 @@ void check_ttt(const ModelDescription& model) {
 void check(const ModelDescription& model) {
     RunDescription whole;
     whole.model = model;
-    check_numbers_and_words(whole);
+    check_numbers_and_words(whole, "model.");
     const std::string how = "give it or a model.preset";
     for (const auto& [key, value] :
          {Named{"model.width", model.width}, Named{"model.layers", model.layers}, Named{"model.heads", model.heads},
@@ -247,7 +253,7 @@ void check(const ModelDescription& model) {
 }
 
 void check(const RunDescription& description) {
-    check_numbers_and_words(description);
+    check_numbers_and_words(description, "");
     check_run(description.run);
     check(description.model);
     check_data(description.data);

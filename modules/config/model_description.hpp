@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "config/registry.hpp"
 #include "config/words.hpp"
 
 namespace lockstep::config {
@@ -18,7 +19,7 @@ struct TttSection {
 
 struct ModelDescription {
     std::string preset;
-    std::string mixer = "attention";  // "attention" | "ttt-linear" | "ttt-mlp"
+    std::string mixer = "attention";  // a registered one
     std::int64_t width = 0, layers = 0, heads = 0;
     std::int64_t kv_heads = 0;   // 0: as many as heads
     std::int64_t mlp_width = 0;  // 0: 4 · width
@@ -31,8 +32,9 @@ struct ModelDescription {
     RopeScaling rope_scaling = RopeScaling::none;
     bool tied_head = true;
     Bias bias = Bias::none;
-    std::vector<std::string> frozen;  // parameter-name patterns that are not trained
-    TttSection ttt;
+    std::vector<std::string> frozen;        // parameter-name patterns that are not trained
+    TttSection ttt;                         // the section "ttt"
+    OptionSections options{Family::mixer};  // the other mixers' sections
 
     std::int64_t head_width() const { return heads > 0 ? width / heads : 0; }
     bool is_ttt() const { return mixer != "attention"; }
