@@ -36,8 +36,7 @@ int run(const Options& options) {
         config::check(description);
         train::TrainOptions train_options = options.train;
         train_options.witness_program = "/proc/self/exe";
-        train::Trainer trainer(session, description, train_options);
-        return static_cast<int>(trainer.run());
+        return static_cast<int>(train::train(session, description, train_options));
     });
 }
 

@@ -13,6 +13,7 @@
 #include "layout/pipeline_schedule.hpp"
 #include "model/stage.hpp"
 #include "train/evaluation.hpp"
+#include "train/regions.hpp"
 
 namespace lockstep::train {
 
@@ -29,9 +30,6 @@ struct PipelineOptions {
 
 class Pipeline {
   public:
-    struct Regions {
-        trace::RegionId data_loading = -1, data_movement = -1, forward = -1, loss = -1, backward = -1, transfer = -1;
-    };
     // Fills the ids and targets [micro, length] of a micro-batch.
     using Load = std::function<void(std::int64_t micro_batch, std::int32_t* ids, std::int32_t* targets)>;
     // The bucket's gradients are whole.
@@ -78,13 +76,12 @@ class Pipeline {
     void wait(std::unique_ptr<cluster::Transfer>& sent, bool timed);
     void forget_recordings();
     int tag(std::int64_t chunk, std::int64_t micro_batch) const;
-    template <class Body>
-    void phase(bool exact, trace::RegionId region, const char* name, Body&& body);
 
     layout::Devices& devices_;
     cluster::ProcessGroups& groups_;
     PipelineOptions options_;
     Regions regions_;
+    PhaseTimer timer_;
     model::PassShape shape_;  // of this rank's stretch
     std::vector<Chunk> chunks_;
     bool has_head_ = false;

@@ -95,19 +95,19 @@ void RunFolder::write_metrics_line(const std::string& line) {
     metrics_writable_ = whole;
 }
 
-void RunFolder::write_step(const StepMetrics& metrics) {
-    Json line = {{"step", metrics.step},
-                 {"loss", number(metrics.loss)},
-                 {"learning_rate", metrics.learning_rate},
-                 {"gradient_norm", number(metrics.gradient_norm)},
-                 {"tokens", metrics.tokens},
-                 {"seconds", metrics.seconds},
-                 {"tokens_per_second", metrics.tokens_per_second},
-                 {"flop_per_second", metrics.flop_per_second},
-                 {"batch", metrics.batch},
-                 {"loss_scale", metrics.loss_scale},
-                 {"zero_gradients", metrics.zero_gradients}};
-    if (metrics.skipped) line["skipped"] = true;
+void RunFolder::write_step(const trace::StepNumbers& numbers) {
+    Json line = {{"step", numbers.step},
+                 {"loss", number(numbers.loss)},
+                 {"learning_rate", numbers.learning_rate},
+                 {"gradient_norm", number(numbers.gradient_norm)},
+                 {"tokens", numbers.tokens},
+                 {"seconds", numbers.seconds},
+                 {"tokens_per_second", numbers.per_second(static_cast<double>(numbers.tokens))},
+                 {"flop_per_second", numbers.per_second(numbers.model_flop)},
+                 {"batch", numbers.batch},
+                 {"loss_scale", numbers.loss_scale},
+                 {"zero_gradients", numbers.zero_gradients}};
+    if (numbers.skipped != 0) line["skipped"] = true;
     write_metrics_line(line.dump());
 }
 

@@ -5,19 +5,10 @@
 #include <cstdint>
 #include <string>
 
+#include "trace/step_numbers.hpp"
 #include "watch/run_lock.hpp"
 
 namespace lockstep::watch {
-
-struct StepMetrics {
-    std::int64_t step = 0;
-    double loss = 0, learning_rate = 0, gradient_norm = 0;
-    std::int64_t tokens = 0;  // of this step
-    double seconds = 0, tokens_per_second = 0, flop_per_second = 0;
-    std::int64_t batch = 0, zero_gradients = 0;
-    double loss_scale = 1;
-    bool skipped = false;
-};
 
 class RunFolder {
   public:
@@ -38,7 +29,7 @@ class RunFolder {
     static void write_rates(const std::string& folder, const std::string& json);
     // Drops the lines after `step` (a run that resumes there will write them again) and opens the file for more.
     void open_metrics(std::int64_t step);
-    void write_step(const StepMetrics& metrics);
+    void write_step(const trace::StepNumbers& numbers);
     void write_validation(std::int64_t step, double validation_loss);
     bool stop_file_exists() const;  // a file named "stop" asks for a checkpoint and an end
     void remove_stop_file() const;

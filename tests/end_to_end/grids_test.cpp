@@ -303,7 +303,7 @@ BOOST_AUTO_TEST_CASE(ranks_take_what_was_planned) {
                                   place.path(), ranks, environment);
         check_exit(result, 0);
         for (const char* stage : {"1", "2"})
-            BOOST_TEST(contains(result.error, "memory a rank, stage " + std::string(stage) + " of 2: blocks "));
+            BOOST_TEST(contains(result.error, "memory per rank, stage " + std::string(stage) + " of 2: blocks "));
         BOOST_TEST(contains(result.error, "of MPI's while gradients are on their way"));
         const lockstep::hdf5::File trace =
             lockstep::hdf5::File::open((run_folder(place.path(), name) / "trace-001.h5").string());
