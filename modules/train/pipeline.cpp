@@ -249,12 +249,6 @@ std::size_t Pipeline::activation_bytes() const {
     return bytes;
 }
 
-std::size_t Pipeline::under_way() const {
-    std::size_t count = 0;
-    for (const Chunk& chunk : chunks_) count += chunk.sent_activation.size();  // one for each slot
-    return count;
-}
-
 std::size_t Pipeline::workspace_bytes() const {
     std::size_t bytes = 0;
     for (const Chunk& chunk : chunks_) bytes += chunk.stage->workspace_bytes();

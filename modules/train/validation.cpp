@@ -8,10 +8,13 @@
 
 namespace lockstep::train {
 
-Validation::Validation(Launch& launch, LayerGroups& layers, Pipeline& pipeline)
+Validation::Validation(Launch& launch, LayerGroups& layers, Pipeline& pipeline, trace::Tracer& tracer,
+                       trace::RegionId region)
     : launch_(launch),
       layers_(layers),
       pipeline_(pipeline),
+      tracer_(tracer),
+      region_(region),
       memory_(launch.devices.backend->device(), Arena::device_alignment, "the validation loss"),
       loss_(memory_.allocate(Type::fp64, {1})) {}
 
@@ -22,6 +25,7 @@ bool Validation::due(std::int64_t step) const {
 }
 
 void Validation::run(std::int64_t step) {
+    const trace::Scope timed(tracer_, region_);
     const config::RunDescription& description = launch_.description;
     layers_.set_timed(false);
     EvaluationShare share;

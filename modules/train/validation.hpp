@@ -12,7 +12,7 @@ namespace lockstep::train {
 class Validation {
   public:
     // All of them outlive this object.
-    Validation(Launch& launch, LayerGroups& layers, Pipeline& pipeline);
+    Validation(Launch& launch, LayerGroups& layers, Pipeline& pipeline, trace::Tracer& tracer, trace::RegionId region);
 
     bool due(std::int64_t step) const;
     // Collective. Logs the loss and writes it to metrics.jsonl.
@@ -22,6 +22,8 @@ class Validation {
     Launch& launch_;
     LayerGroups& layers_;
     Pipeline& pipeline_;
+    trace::Tracer& tracer_;
+    trace::RegionId region_;
     Arena memory_;
     Tensor loss_;  // fp64 [1]
 };
