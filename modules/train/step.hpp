@@ -70,8 +70,8 @@ class StepRunner {
     FlopRates rates_;
     PhaseTimer timer_;
     Arena memory_;
-    Tensor rank_loss_, total_loss_;  // fp64 [1]: sums over this rank's tokens, and over all ranks'; neighbours in …
-    Tensor losses_;                  // … fp64 [2]
+    Tensor losses_;                  // fp64 [2], read by the host as one: …
+    Tensor rank_loss_, total_loss_;  // … sums over this rank's tokens, and over all ranks'
     std::deque<Issued> in_flight_;
     double last_finish_ = 0;
     bool finished_exact_ = false;
