@@ -36,7 +36,7 @@ void copy_text(char (&to)[size], const std::string& from) {
 struct ClockOffset {
     double offset = 0, error = 0;
 };
-std::vector<ClockOffset> measure_clock_offsets(cluster::Communicator& communicator) {
+std::vector<ClockOffset> measure_clock_offsets(cluster::HostGroup& communicator) {
     constexpr std::size_t rounds = 32;
     std::vector<double> own;
     for (std::size_t round = 0; round < rounds; ++round) {
@@ -93,33 +93,11 @@ const char* scatter_rows(const char* from, std::size_t rows, std::size_t rank, s
     return from;
 }
 
-std::string detail_name(Detail detail) {
-    switch (detail) {
-        case Detail::off:
-            return "off";
-        case Detail::step:
-            return "step";
-        case Detail::phase:
-            return "phase";
-        case Detail::layer:
-            return "layer";
-    }
-    return "phase";
-}
-
 }  // namespace
-
-Detail detail_from(const std::string& name) {
-    if (name == "off") return Detail::off;
-    if (name == "step") return Detail::step;
-    if (name == "phase") return Detail::phase;
-    if (name == "layer") return Detail::layer;
-    throw usage_error("trace.detail is \"{}\"; it takes off, step, phase or layer", name);
-}
 
 struct Tracer::Implementation {
     TracerOptions options;
-    std::unique_ptr<cluster::Communicator> communicator;
+    std::unique_ptr<cluster::HostGroup> communicator;
     bool on = false;      // a file is wanted
     bool sealed = false;  // the first row is closed: no more regions
     bool ended = false;   // all ranks agreed that nothing more is written
@@ -194,7 +172,7 @@ void Tracer::Implementation::gather_ranks() {
     header.description = options.description;
     header.program_version = version();
     header.commit = commit();
-    header.detail = detail_name(options.detail);
+    header.detail = config::word_of(options.detail);
     header.event_every = options.event_every;
     for (std::size_t i = 0; i < offsets.size(); ++i) {
         RankMessage message;
@@ -319,7 +297,7 @@ void Tracer::Implementation::add_rest() {
     }
 }
 
-Tracer::Tracer(TracerOptions options, std::unique_ptr<cluster::Communicator> communicator)
+Tracer::Tracer(TracerOptions options, std::unique_ptr<cluster::HostGroup> communicator)
     : implementation_(std::make_unique<Implementation>()) {
     Implementation& own = *implementation_;
     own.options = std::move(options);

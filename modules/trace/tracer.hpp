@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "cluster/communicator.hpp"
+#include "cluster/host_group.hpp"
+#include "config/words.hpp"
 #include "trace/step_numbers.hpp"
 
 namespace lockstep::trace {
 
-enum class Detail { off, step, phase, layer };
-Detail detail_from(const std::string& name);
+using Detail = config::TraceDetail;
 
 using RegionId = int;
 
@@ -38,7 +38,7 @@ struct TracerOptions {
 class Tracer {
   public:
     // Collective. The communicator must be the tracer's own.
-    Tracer(TracerOptions options, std::unique_ptr<cluster::Communicator> communicator);
+    Tracer(TracerOptions options, std::unique_ptr<cluster::HostGroup> communicator);
     ~Tracer();
 
     RegionId region(const std::string& path,

@@ -18,7 +18,7 @@ CheckpointSchedule::CheckpointSchedule(const Launch& launch, const TrainingState
       tracer_(tracer),
       region_(region),
       writer_(launch.folders.checkpoint_path, launch.description.checkpoint.keep,
-              launch.session.make_world_communicator("checkpoint")),
+              launch.session.make_world_group("checkpoint")),
       saved_step_(launch.resume.path.empty() ? -1 : launch.resume.state.step) {}
 
 void CheckpointSchedule::start() {

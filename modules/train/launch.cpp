@@ -17,12 +17,13 @@ namespace {
 // CPUs compute in fp32, and in bf16 where all ranks' processors have instructions for it.
 void choose_precision(Launch& launch) {
     if (launch.devices.on_gpu()) return;
-    std::string& compute = launch.description.precision.compute;
-    if (compute == "fp16")
+    config::Precision& compute = launch.description.precision.compute;
+    if (compute == config::Precision::fp16)
         throw usage_error(
             "precision.compute = \"fp16\": CPUs compute in fp32 or bf16; set it to one of these, or run on GPUs");
-    if (compute != "bf16" || launch.control->all_maximum(kernels::cpu_multiplies_bf16() ? 0 : 1) == 0) return;
-    compute = "fp32";
+    if (compute != config::Precision::bf16 || launch.control->all_maximum(kernels::cpu_multiplies_bf16() ? 0 : 1) == 0)
+        return;
+    compute = config::Precision::fp32;
     if (launch.root())
         log::warning(
             "precision.compute = \"bf16\": not every rank's processor has instructions for bf16 (AVX512-BF16 or "
@@ -76,11 +77,11 @@ config::RunDescription Launch::resolved() const {
 }
 
 Launch open_launch(cluster::Session& session, config::RunDescription description, const TrainOptions& options) {
-    Launch launch{session, std::move(description), options, seconds_now(), session.make_world_communicator("control")};
+    Launch launch{session, std::move(description), options, seconds_now(), session.make_world_group("control")};
     const config::RunDescription& run = launch.description;
     launch.folders.run_path = run.run.folder + "/" + run.run.name;
     launch.folders.checkpoint_path = run.checkpoint.folder + "/" + run.run.name;
-    set_sync_mode(sync_mode_from(run.sync.mode));
+    set_sync_mode(run.sync.mode);
     launch.devices = layout::open_devices(run.run.device, session, run.run.bind);
     choose_precision(launch);
     lay_out(launch);

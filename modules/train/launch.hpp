@@ -20,7 +20,8 @@
 namespace lockstep::train {
 
 struct TrainOptions {
-    std::string resume;             // "", "auto" or a checkpoint file
+    bool resume_newest = false;     // from the newest whole checkpoint of the run, if there is one …
+    std::string resume_file;        // … or from this one; "": a fresh start
     std::int64_t stop_at = 0;       // > 0: stop with a checkpoint after this step
     double stop_after_minutes = 0;  // > 0: stop with a checkpoint after so long
     std::string witness_program;    // this program, started once a node to say which rank died; "": none
@@ -39,8 +40,8 @@ struct Launch {
     cluster::Session& session;
     config::RunDescription description;
     TrainOptions options;
-    double started;                                  // of seconds_now()
-    std::unique_ptr<cluster::Communicator> control;  // of all ranks, for messages between hosts
+    double started;                               // of seconds_now()
+    std::unique_ptr<cluster::HostGroup> control;  // of all ranks, for messages between hosts
     Folders folders{};
     std::unique_ptr<Supervision> supervision{};
     layout::Devices devices{};

@@ -20,13 +20,14 @@ namespace {
 // On rank 0.
 std::string find_checkpoint(const Launch& launch) {
     const std::string& folder = launch.folders.checkpoint_path;
-    const std::string& wanted = launch.options.resume;
+    const bool newest_wanted = launch.options.resume_newest;
+    const std::string& file = launch.options.resume_file;
     const bool any = !checkpoint::list_checkpoints(folder).empty();
-    if (wanted.empty() && any)
+    if (!newest_wanted && file.empty() && any)
         throw usage_error(
             "the run {} has checkpoints in {}; continue it with --resume auto, or begin another with a new run.name",
             launch.description.run.name, folder);
-    if (wanted != "auto") return wanted;
+    if (!newest_wanted) return file;
     std::vector<std::string> skipped;
     const std::string newest = checkpoint::find_newest(folder, skipped);
     for (const auto& why : skipped) log::warning("passed over: {}", why);
@@ -44,7 +45,7 @@ void check_same_model(const Resume& resume, const config::RunDescription& descri
     // not learned.
     before.model.preset = description.model.preset;
     before.model.frozen = description.model.frozen;
-    if (description.model.position != "learned") before.model.context = description.model.context;
+    if (description.model.position != config::Position::learned) before.model.context = description.model.context;
     const std::vector<std::string> list = config::differences(description, before, "model");
     if (!list.empty())
         throw usage_error("{} is a checkpoint of another model: {}; give the run description it was made with",
@@ -125,7 +126,7 @@ Resume choose_checkpoint(const Launch& launch) {
         if (launch.root()) log_changed_keys(resume, launch.resolved());
     });
     resume.complete = resume.state.step >= launch.data.steps;
-    if (resume.complete && launch.options.resume != "auto")
+    if (resume.complete && !launch.options.resume_newest)
         throw usage_error(
             "{} is of step {}, and the schedule ends at step {}: nothing is left to train; raise schedule.steps",
             resume.path, resume.state.step, launch.data.steps);
@@ -138,8 +139,8 @@ void restore(const Launch& launch, TrainingState& state) {
     state.parameters->refresh_working(*launch.devices.backend);
     gather_parameters(state, launch.groups);
     optim::AdamW::Progress progress{saved.optimizer_steps, 1, 0, 0};
-    if (launch.description.precision.compute == "fp16") {
-        const bool was = launch.resume.description.precision.compute == "fp16";
+    if (launch.description.precision.compute == config::Precision::fp16) {
+        const bool was = launch.resume.description.precision.compute == config::Precision::fp16;
         progress.loss_scale = was ? saved.loss_scale : launch.description.precision.loss_scale.initial;
         progress.good_steps = was ? saved.good_steps : 0;
         progress.bad_steps = was ? saved.bad_steps : 0;

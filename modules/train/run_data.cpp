@@ -18,7 +18,7 @@ void open_datasets(RunData& run, const config::RunDescription& description) {
     options.tokenizer = data.tokenizer;
     options.length = description.batch.length;
     options.seed = description.run.seed;
-    options.random = data.order == "random";
+    options.random = data.order == config::DataOrder::random;
     run.training.emplace(options);
     if (!data.validation.empty()) {
         options.paths = data.validation;
@@ -67,7 +67,7 @@ void log_data(const RunData& run, const config::BatchSection& batch) {
 }
 
 // A path may name different files on different nodes.
-void check_same_on_all_ranks(const RunData& run, cluster::Communicator& control) {
+void check_same_on_all_ranks(const RunData& run, cluster::HostGroup& control) {
     const auto checksum = static_cast<std::int64_t>(run.training->checksum());
     const std::int64_t validation = run.validation ? run.validation->windows() : 0;
     std::vector<std::int64_t> least = {checksum, run.training->windows(), validation}, most = least;
@@ -81,7 +81,7 @@ void check_same_on_all_ranks(const RunData& run, cluster::Communicator& control)
 
 }  // namespace
 
-RunData open_run_data(const config::RunDescription& description, cluster::Communicator& control) {
+RunData open_run_data(const config::RunDescription& description, cluster::HostGroup& control) {
     RunData run;
     cluster::together(control, [&] {
         open_datasets(run, description);

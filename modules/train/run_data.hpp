@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "cluster/communicator.hpp"
+#include "cluster/host_group.hpp"
 #include "config/run_description.hpp"
 #include "data/dataset.hpp"
 
@@ -16,6 +16,6 @@ struct RunData {
 };
 
 // Collective. Usage error where the data does not fit the model or the schedule, or where ranks see different data.
-RunData open_run_data(const config::RunDescription& description, cluster::Communicator& control);
+RunData open_run_data(const config::RunDescription& description, cluster::HostGroup& control);
 
 }  // namespace lockstep::train

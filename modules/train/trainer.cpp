@@ -26,7 +26,7 @@ std::unique_ptr<trace::Tracer> open_trace(const Launch& launch) {
     const cluster::RankSeat& seat = launch.devices.placement.seat();
     const cluster::GridPlace& grid = launch.groups.place;
     trace::TracerOptions options;
-    options.detail = trace::detail_from(launch.description.trace.detail);
+    options.detail = launch.description.trace.detail;
     options.folder = launch.folders.run_path;
     options.run_name = launch.description.run.name;
     options.description = config::to_toml(launch.resolved());
@@ -41,7 +41,7 @@ std::unique_ptr<trace::Tracer> open_trace(const Launch& launch) {
     options.rank.tensor = grid.tensor;
     options.rank.pipeline = grid.pipeline;
     options.rank.context = grid.context;
-    return std::make_unique<trace::Tracer>(std::move(options), launch.session.make_world_communicator("trace"));
+    return std::make_unique<trace::Tracer>(std::move(options), launch.session.make_world_group("trace"));
 }
 
 PipelineOptions pipeline_options(const Launch& launch, const TrainingState& state, const LayerGroups& layers,
@@ -53,9 +53,10 @@ PipelineOptions pipeline_options(const Launch& launch, const TrainingState& stat
     options.micro = launch.plan.micro;
     options.length = description.batch.length;
     options.most_micro_batches = launch.plan.micro_batches;
-    options.recompute = model::recompute_from(description.parallel.recompute);
+    options.recompute = description.parallel.recompute;
     options.neighbours = &layers.neighbours;
-    options.loss_scale = description.precision.compute == "fp16" ? state.optimizer->loss_scale() : Tensor();
+    options.loss_scale =
+        description.precision.compute == config::Precision::fp16 ? state.optimizer->loss_scale() : Tensor();
     options.tracer = tracer;
     return options;
 }

@@ -20,7 +20,7 @@ std::unique_ptr<optim::AdamW> make_optimizer(const Launch& launch, const Trainin
     if (!state.divided) norm.replicas = launch.groups.replicas.get();
     kernels::LossScaling scaling;
     const config::LossScale& scale = launch.description.precision.loss_scale;
-    const bool scaled = launch.description.precision.compute == "fp16";
+    const bool scaled = launch.description.precision.compute == config::Precision::fp16;
     if (scaled) scaling = {scale.growth_interval, scale.hysteresis, scale.minimum};
     auto optimizer = std::make_unique<optim::AdamW>(*launch.devices.backend, *state.parameters,
                                                     launch.description.optimizer, norm, scaling);
