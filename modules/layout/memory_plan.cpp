@@ -170,10 +170,10 @@ std::string memory_text(const MemoryPlan& plan) {
         blocks += fmt::format("{}{} to {}", blocks.empty() ? "" : ", ", chunk.first_block, chunk.last_block - 1);
     const std::string of_mpi =
         plan.communication > 0
-            ? fmt::format(", and up to {} of MPI's while gradients are on their way", bytes_text(plan.communication))
+            ? fmt::format(", plus up to {} for MPI while gradients are reduced", bytes_text(plan.communication))
             : "";
     return fmt::format(
-        "blocks {}; parameters {}, gradients {}, moments {}, activations {} ({} micro-batch{} under way), workspace "
+        "blocks {}; parameters {}, gradients {}, moments {}, activations {} ({} micro-batch{} in flight), workspace "
         "{}, together {}{}",
         blocks, bytes_text(plan.parameters), bytes_text(plan.gradients), bytes_text(plan.moments),
         bytes_text(plan.activations), plan.under_way, plan.under_way == 1 ? "" : "es", bytes_text(plan.workspace),
@@ -185,7 +185,7 @@ std::string what_to_change(const MemoryPlan& plan, const config::RunDescription&
     const std::size_t passing = plan.activations + plan.workspace;
     std::vector<std::string> ways;
     if (passing > states) {
-        if (plan.micro > 1) ways.push_back(fmt::format("a batch.micro below {}", plan.micro));
+        if (plan.micro > 1) ways.push_back(fmt::format("batch.micro below {}", plan.micro));
         if (description.parallel.recompute != config::Recompute::full) ways.push_back("parallel.recompute = \"full\"");
         if (plan.under_way > 1 && !has_whole_model(plan)) ways.push_back("fewer stages of parallel.pipeline");
         ways.push_back("a smaller batch.length");
@@ -205,8 +205,8 @@ std::string what_to_change(const MemoryPlan& plan, const config::RunDescription&
                                                                        {"workspace", plan.workspace}}};
     const auto largest =
         std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    return fmt::format("the largest part are {} of {}; what helps: {}", bytes_text(largest->second), largest->first,
-                       list);
+    return fmt::format("{} {} the largest part ({}); try: {}", largest->first,
+                       largest + 1 == parts.end() ? "is" : "are", bytes_text(largest->second), list);
 }
 
 }  // namespace lockstep::layout

@@ -10,24 +10,13 @@
 
 #include "cluster/host_group.hpp"
 #include "config/words.hpp"
+#include "trace/step_numbers.hpp"
 
 namespace lockstep::trace {
 
 using Detail = config::TraceDetail;
 
 using RegionId = int;
-
-// What all ranks agree on about one step.
-struct StepRecord {
-    std::int64_t step = 0;  // counts from 1
-    std::int64_t epoch = 0;
-    double loss = 0, learning_rate = 0, gradient_norm = 0;
-    std::int64_t tokens = 0, batch = 0;  // of this step, all ranks
-    double loss_scale = 1;
-    std::int64_t skipped = 0;                  // 1 when no update was made
-    double seconds = 0;                        // the slowest rank's
-    double model_flop = 0, hardware_flop = 0;  // of this step, all ranks
-};
 
 // Where a rank runs.
 struct RankRecord {
@@ -59,7 +48,7 @@ class Tracer {
     void memory(std::uint64_t allocated, std::uint64_t reserved, std::uint64_t peak);  // bytes, of this step
 
     // Closes the row of this step: all region times since the last row belong to it. Local and cheap.
-    void finish_step(const StepRecord& record, double rank_loss);
+    void finish_step(const StepNumbers& numbers);
     // Collective: rank 0 gathers the finished rows and writes them; after it they survive a crash.
     void flush();
     bool wants_flush() const;  // rank 0: rows are waiting for longer than two seconds, or many are
