@@ -28,7 +28,7 @@ config::RunDescription description_of(const std::string& mixer) {
     model.mlp_width = 96;
     model.vocabulary = 259;
     model.context = 32;
-    model.ttt.mini_batch = 4;
+    model.options.change("ttt").set("mini_batch", 4);
     description.batch.global = 24;
     description.batch.micro = 1;
     description.batch.length = 32;
@@ -111,16 +111,16 @@ void compare_models(kernels::Backend& backend, const std::vector<config::Precisi
         for (const bool tied : {false, true})
             for (const config::Precision precision : precisions) {
                 config::RunDescription description = description_of(mixer);
+                const bool attention = description.model.mixer == "attention";
                 description.precision.compute = precision;
                 description.model.tied_head = tied;
                 description.model.mlp = tied ? config::MlpKind::gelu : config::MlpKind::swiglu;
                 description.model.norm = tied ? config::NormKind::layer : config::NormKind::rms;
-                description.model.bias = tied && !description.model.is_ttt() ? config::Bias::all : config::Bias::none;
-                description.model.position =
-                    tied && !description.model.is_ttt() ? config::Position::learned : config::Position::rope;
-                if (!description.model.is_ttt() && !tied) description.model.kv_heads = 2;
-                description.model.ttt.share_qk = tied;
-                description.model.ttt.pre_conv = !tied;
+                description.model.bias = tied && attention ? config::Bias::all : config::Bias::none;
+                description.model.position = tied && attention ? config::Position::learned : config::Position::rope;
+                if (attention && !tied) description.model.kv_heads = 2;
+                description.model.options.change("ttt").set("share_qk", tied);
+                description.model.options.change("ttt").set("pre_conv", !tied);
                 config::resolve(description.model);
                 compare_layouts(description, backend);
             }
