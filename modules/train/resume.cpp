@@ -9,9 +9,21 @@
 #include "cluster/agree.hpp"
 #include "device/parallel.hpp"
 #include "model/frozen.hpp"
+#include "optim/registry.hpp"
 #include "train/trainer.hpp"
 
 namespace lockstep::train {
+namespace {
+
+void check_same_optimizer(const std::string& path, const std::string& before, const std::string& now) {
+    if (before != now)
+        throw usage_error(
+            "{} is a checkpoint of the optimizer {}, with whose state {} cannot continue; set optimizer.kind = \"{}\", "
+            "or start a new run under another run.name",
+            path, before, now, before);
+}
+
+}  // namespace
 
 void Trainer::decide_resume() {
     cluster::on_root(*control_communicator_, [&] {
@@ -42,6 +54,7 @@ void Trainer::decide_resume() {
     cluster::together(*control_communicator_, [&] {
         const checkpoint::Contents contents = checkpoint::read_contents(resume_path_);
         state_ = contents.state;
+        check_same_optimizer(resume_path_, state_.optimizer, optim::optimizer_of(description_.optimizer).name());
         stored_ = config::parse_run_description(contents.run_description, resume_path_, {});
         check_same_model();
         if (session_.rank() == 0) say_differences();
@@ -93,8 +106,9 @@ std::vector<checkpoint::Entry> Trainer::entries() const {
         else if (!values.empty())
             add("parameters/", index, 0, parameters_->part(values, index));
     }
-    add_owned("optimizer/first_moment/", [&](std::size_t piece) { return optimizer_->first_moment(piece); });
-    add_owned("optimizer/second_moment/", [&](std::size_t piece) { return optimizer_->second_moment(piece); });
+    for (const optim::StatePart& part : optimizer_->state().parts())
+        entries.push_back({"optimizer/" + part.path, part.shape, part.slice.axis, part.slice.offset, part.slice.extent,
+                           part.first, part.value, device});
     return entries;
 }
 
@@ -105,7 +119,8 @@ config::RunDescription Trainer::resolved() const {
     return resolved;
 }
 
-// The moments of what was trained and is frozen now are passed over; what was frozen has none and starts with zeros.
+// The optimizer's state of what was trained and is frozen now is passed over; what was frozen has none and starts with
+// zeros.
 std::vector<checkpoint::Entry> Trainer::entries_of_checkpoint() const {
     std::vector<checkpoint::Entry> entries = this->entries();
     const auto& model = description_.model;
@@ -115,19 +130,18 @@ std::vector<checkpoint::Entry> Trainer::entries_of_checkpoint() const {
         const bool was_trained = !model::is_frozen(stored_.model, parameter.name);
         if (was_trained == parameter.trained) continue;
         (was_trained ? dropped : begun) += element_count(parameter.shape);
-        for (const char* group : {"optimizer/first_moment/", "optimizer/second_moment/"}) {
-            const std::string path = group + parameter.name;
+        for (const optim::StateDescription& state : optimizer_->type().states(parameter)) {
+            const std::string path = "optimizer/" + state.name + "/" + parameter.name;
             if (was_trained)
-                entries.push_back({path, parameter.shape, 0, 0, parameter.shape[0], 0, {}, nullptr});
+                entries.push_back({path, state.shape, 0, 0, state.shape[0], 0, {}, nullptr});
             else
                 std::erase_if(entries, [&](const checkpoint::Entry& entry) { return entry.path == path; });
         }
     }
     if (session_.rank() == 0)
         log::warning(
-            "model.frozen is not the checkpoint's: {} parameters are newly frozen, and their moments are dropped; {} "
-            "are "
-            "newly trained, and their moments begin with zeros",
+            "model.frozen is not the checkpoint's: {} parameters are newly frozen, and their optimizer state is dropped; "
+            "{} are newly trained, and their optimizer state begins with zeros",
             with_commas(dropped), with_commas(begun));
     return entries;
 }
@@ -136,7 +150,7 @@ void Trainer::restore(const std::string& path) {
     checkpoint::load(path, entries_of_checkpoint(), *control_communicator_);
     parameters_->refresh_working(*devices_.backend);
     share_parameters();
-    optim::AdamW::Progress progress{state_.optimizer_steps, 1, 0, 0};
+    optim::Progress progress{state_.optimizer_steps, 1, 0, 0};
     if (description_.precision.compute == "fp16") {
         const bool was = stored_.precision.compute == "fp16";
         progress.loss_scale = was ? state_.loss_scale : description_.precision.loss_scale.initial;

@@ -294,6 +294,7 @@ void Trainer::validate(std::int64_t step) {
 checkpoint::Contents Trainer::contents(std::int64_t step) const {
     checkpoint::Contents contents;
     contents.state = state_;
+    contents.state.optimizer = optimizer_->type().name();
     contents.state.step = step;
     contents.state.seed = description_.run.seed;
     contents.state.data_checksum = training_data_->checksum();
@@ -334,16 +335,16 @@ void Trainer::say_checkpoint(std::int64_t step) const {
               human_rate(bytes / std::max(cost.seconds, 1e-9), "B"), human_seconds(cost.still_seconds));
 }
 
-// Ranks that hold the same parameters must hold the same numbers; moments too, where each has them all.
+// Ranks that hold the same parameters must hold the same numbers; of the optimizer too, where each has all its state.
 void Trainer::compare_replicas(std::int64_t step) {
     if (grid_.replicas() == 1) return;
     const trace::Scope timed(*tracer_, regions_.communication);
     const trace::Scope within(*tracer_, regions_.communication_control);
     Hasher hasher;
     std::vector<char> piece;
-    const Tensor moments = divides_optimizer() ? Tensor() : optimizer_->all_moments();
+    const Tensor state = divides_optimizer() ? Tensor() : optimizer_->state().all();
     for (const Tensor& values :
-         {parameters_->all_values(), parameters_->all_working(), parameters_->all_exact(), moments}) {
+         {parameters_->all_values(), parameters_->all_working(), parameters_->all_exact(), state}) {
         if (values.empty()) continue;
         if (!devices_.on_gpu()) {
             hasher.add(values.data(), values.bytes());
@@ -367,9 +368,8 @@ void Trainer::compare_replicas(std::int64_t step) {
                                 there = sums[static_cast<std::size_t>(like)];
             if (found != there)
                 throw fault_error(
-                    "after step {} the parameters or moments of rank {} differ from those of rank {} (checksums {} and "
-                    "{}), which "
-                    "points to faulty hardware or a bug; resume from a checkpoint before it with --resume FILE",
+                    "after step {} the parameters or optimizer state of rank {} differ from those of rank {} (checksums "
+                    "{} and {}), which points to faulty hardware or a bug; resume from a checkpoint before it with --resume FILE",
                     step, rank, like, hash_text(found), hash_text(there));
         }
     });

@@ -20,7 +20,7 @@
 #include "layout/devices.hpp"
 #include "layout/memory_plan.hpp"
 #include "layout/rank_share.hpp"
-#include "optim/adamw.hpp"
+#include "optim/optimizer.hpp"
 #include "trace/tracer.hpp"
 #include "train/evaluation.hpp"
 #include "train/pipeline.hpp"
@@ -150,7 +150,7 @@ class Trainer {
     layout::GradientPlan gradient_plan_;
     std::optional<data::Dataset> training_data_, validation_data_;
     std::unique_ptr<model::ParameterSet> parameters_;
-    std::unique_ptr<optim::AdamW> optimizer_;
+    std::unique_ptr<optim::Optimizer> optimizer_;
     std::unique_ptr<trace::Tracer> tracer_;
     std::unique_ptr<Pipeline> pipeline_;
     std::unique_ptr<checkpoint::Writer> writer_;

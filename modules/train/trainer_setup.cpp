@@ -20,6 +20,7 @@
 #include "layout/run_layout.hpp"
 #include "model/flops.hpp"
 #include "model/frozen.hpp"
+#include "optim/registry.hpp"
 #include "optim/schedule.hpp"
 #include "train/trainer.hpp"
 #include "watch/stop_request.hpp"
@@ -338,7 +339,7 @@ void Trainer::build() {
     const config::LossScale& scale = description_.precision.loss_scale;
     const bool scaled = description_.precision.compute == "fp16";
     if (scaled) scaling = {scale.growth_interval, scale.hysteresis, scale.minimum};
-    optimizer_ = std::make_unique<optim::AdamW>(backend, *parameters_, description_.optimizer, norm, scaling);
+    optimizer_ = optim::make_optimizer({backend, *parameters_, description_.optimizer, norm, scaling});
     optimizer_->set_progress({0, scaled ? scale.initial : 1, 0, 0});
     const bool counts = divides_optimizer() || replica == 0;
     padding_ = std::llround(control_communicator_->all_sum(counts ? static_cast<double>(optimizer_->padding()) : 0));
@@ -393,7 +394,7 @@ void Trainer::make_pipeline() {
 void Trainer::check_memory_plan() const {
     LOCKSTEP_ASSERT(plan_.parameters == parameters_->value_bytes());
     LOCKSTEP_ASSERT(plan_.gradients == parameters_->gradient_bytes());
-    LOCKSTEP_ASSERT(plan_.moments == optimizer_->bytes());
+    LOCKSTEP_ASSERT(plan_.optimizer_state == optimizer_->bytes());
     LOCKSTEP_ASSERT(plan_.activations == pipeline_->activation_bytes());
     LOCKSTEP_ASSERT(plan_.workspace == pipeline_->workspace_bytes());
 }

@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_fit_is_refused_before_it_is_allocated) {
     check_exit(states, 2);
     BOOST_TEST(contains(states.error, "no room: 1 rank on the memory of"));
     BOOST_TEST(contains(states.error, "would take"));
-    BOOST_TEST(contains(states.error, "TiB of moments"));
+    BOOST_TEST(contains(states.error, "TiB of optimizer state"));
     BOOST_TEST(contains(states.error, "a larger parallel.pipeline"));
     BOOST_TEST(states.seconds < 60);
     const Result passes =
