@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/run_description.hpp"
@@ -39,11 +40,14 @@ struct Granularity {
 
 // What an optimizer is built of. The parameters outlive it.
 struct OptimizerSetup {
+    OptimizerSetup(kernels::Backend& on, model::ParameterSet& of, config::OptimizerSection with = {},
+                   NormPlan norm_plan = {}, kernels::LossScaling loss_scaling = {})
+        : backend(on), parameters(of), settings(std::move(with)), norm(std::move(norm_plan)), scaling(loss_scaling) {}
     kernels::Backend& backend;
     model::ParameterSet& parameters;
-    config::OptimizerSection settings = {};
-    NormPlan norm = {};
-    kernels::LossScaling scaling = {};  // of the loss, for fp16
+    config::OptimizerSection settings;
+    NormPlan norm;
+    kernels::LossScaling scaling;  // of the loss, for fp16
 };
 
 class OptimizerType {
