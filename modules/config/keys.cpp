@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -41,7 +42,7 @@ void add_run(std::vector<Key>& keys, RunSection& run) {
                     true});
     keys.push_back({"run.folder", &run.folder, "Where run folders go.", {}});
     keys.push_back({"run.seed", &run.seed, "Decides initial parameters and the order of the data.", {}});
-    keys.push_back({"run.device", &run.device, "What computes.", {"auto", "cpu", "cuda"}});
+    keys.push_back({"run.device", choice_of(run.device), "What computes.", {}});
     keys.push_back({"run.self_test",
                     &run.self_test,
                     "Before the first step, check and measure matrix products, what ranks tell each other, and the "
@@ -57,13 +58,44 @@ void add_run(std::vector<Key>& keys, RunSection& run) {
          {}});
 }
 
+// The keys that kinds of a family registered, with pointers into `sections` unless `elsewhere` has a member for them.
+template <class Elsewhere>
+void add_sections(std::vector<Key>& keys, Family family, const std::string& prefix, OptionSections& sections,
+                  const Elsewhere& elsewhere) {
+    for (const std::string& section : kind_sections(family)) {
+        Options& options = sections.change(section);
+        const std::vector<OptionKey> registered = section_keys(family, section);
+        for (std::size_t i = 0; i < registered.size(); ++i) {
+            const OptionKey& option = registered[i];
+            Options::Value& value = options.values().at(i);
+            const std::optional<Member> member = elsewhere(section, option.name);
+            Key key{prefix + section + "." + option.name,
+                    member ? *member : std::visit([](auto& held) { return Member(&held); }, value.value),
+                    option.meaning, option.words};
+            key.least = option.least;
+            key.most = option.most;
+            key.given = &value.given;
+            keys.push_back(key);
+        }
+    }
+}
+
+std::optional<Member> ttt_member(TttSection& ttt, const std::string& name) {
+    if (name == "mini_batch") return &ttt.mini_batch;
+    if (name == "base_lr") return &ttt.base_lr;
+    if (name == "base_lr_warmup") return &ttt.base_lr_warmup;
+    if (name == "gate") return &ttt.gate;
+    if (name == "share_qk") return &ttt.share_qk;
+    if (name == "pre_conv") return &ttt.pre_conv;
+    return std::nullopt;
+}
+
 void add_model(std::vector<Key>& keys, ModelDescription& model) {
     std::vector<std::string> presets = preset_names();
     presets.insert(presets.begin(), "");
     keys.push_back(
         {"model.preset", &model.preset, "A named model; keys given beside it override its values.", presets});
-    keys.push_back(
-        {"model.mixer", &model.mixer, "What mixes the tokens of a sequence.", {"attention", "ttt-linear", "ttt-mlp"}});
+    keys.push_back({"model.mixer", &model.mixer, "What mixes the tokens of a sequence.", mixer_names()});
     keys.push_back({"model.width", &model.width, "Width of the residual stream.", {}, true});
     keys.push_back({"model.layers", &model.layers, "Number of blocks.", {}, true});
     keys.push_back({"model.heads", &model.heads, "Heads of the mixer; divides the width.", {}, true});
@@ -76,43 +108,32 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
         {"model.vocabulary", &model.vocabulary, "Number of tokens the model knows; at least the data's.", {}, true});
     keys.push_back({"model.context", &model.context, "Longest sequence the model is made for, tokens.", {}, true});
     keys.push_back(
-        {"model.norm", &model.norm, "Normalisation before each part of a block and at the end.", {"rms", "layer"}});
+        {"model.norm", choice_of(model.norm), "Normalisation before each part of a block and at the end.", {}});
     keys.push_back({"model.norm_epsilon", &model.norm_epsilon, "Added to the variance in these normalisations.", {}});
-    keys.push_back({"model.mlp", &model.mlp, "Activation of the MLP; `swiglu` has a gate.", {"swiglu", "gelu"}});
+    keys.push_back({"model.mlp", choice_of(model.mlp), "Activation of the MLP; `swiglu` has a gate.", {}});
     keys.push_back({"model.position",
-                    &model.position,
+                    choice_of(model.position),
                     "How attention knows positions. TTT mixers rotate within their mini-batch by themselves: there "
                     "`rope` means `none`.",
-                    {"rope", "learned", "none"}});
+                    {}});
     keys.push_back({"model.rope_theta", &model.rope_theta, "Base of the rotary frequencies.", {}});
     keys.push_back({"model.rope_scaling",
-                    &model.rope_scaling,
+                    choice_of(model.rope_scaling),
                     "Scaling of the rotary frequencies for long contexts.",
-                    {"none", "llama3"}});
+                    {}});
     keys.push_back({"model.tied_head", &model.tied_head, "The head uses the embedding's parameters.", {}});
     keys.push_back({"model.bias",
-                    &model.bias,
+                    choice_of(model.bias),
                     "Which linear layers have a bias. The projections of TTT mixers have none: `all` is the MLP there.",
-                    {"none", "qkv", "all"}});
+                    {}});
     keys.push_back({"model.frozen",
                     &model.frozen,
                     "Patterns of names of parameters that are not trained; `*` stands for any text, `/` included.",
                     {}});
-    keys.push_back({"model.ttt.mini_batch", &model.ttt.mini_batch, "Tokens of one inner step.", {}});
-    keys.push_back({"model.ttt.base_lr",
-                    &model.ttt.base_lr,
-                    "Inner learning rate. 0: 1.0 for `ttt-linear`, 0.1 for `ttt-mlp`.",
-                    {}});
-    keys.push_back({"model.ttt.base_lr_warmup",
-                    &model.ttt.base_lr_warmup,
-                    "Where the inner learning rate starts; it reaches `base_lr` over `schedule.warmup`. 0: no warm-up.",
-                    {}});
-    keys.push_back({"model.ttt.gate", &model.ttt.gate, "Gate the mixer's output.", {}});
-    keys.push_back({"model.ttt.share_qk",
-                    &model.ttt.share_qk,
-                    "Queries and keys share a projection and have a convolution each.",
-                    {}});
-    keys.push_back({"model.ttt.pre_conv", &model.ttt.pre_conv, "A causal convolution before each mixer.", {}});
+    add_sections(keys, Family::mixer, "model.", model.options,
+                 [&](const std::string& section, const std::string& name) {
+                     return section == "ttt" ? ttt_member(model.ttt, name) : std::nullopt;
+                 });
 }
 
 void add_data(std::vector<Key>& keys, DataSection& data) {
@@ -125,7 +146,7 @@ void add_data(std::vector<Key>& keys, DataSection& data) {
                     PathsOrFraction{&data.validation, &data.validation_fraction},
                     "The same for validation, or the fraction of the training windows kept for it.",
                     {}});
-    keys.push_back({"data.order", &data.order, "Order in which windows are seen.", {"random", "sequential"}});
+    keys.push_back({"data.order", choice_of(data.order), "Order in which windows are seen.", {}});
     keys.push_back(
         {"data.tokenizer", &data.tokenizer, "Tokenizer of plain text: `bytes` or a sentencepiece `.model` file.", {}});
 }
@@ -142,15 +163,16 @@ void add_batch(std::vector<Key>& keys, BatchSection& batch) {
 }
 
 void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, ScheduleSection& schedule) {
+    keys.push_back({"optimizer.kind", &optimizer.kind, "What updates the parameters.", optimizer_names()});
     keys.push_back({"optimizer.beta1", &optimizer.beta1, "AdamW: decay of the first moment.", {}});
     keys.push_back({"optimizer.beta2", &optimizer.beta2, "AdamW: decay of the second moment.", {}});
     keys.push_back({"optimizer.epsilon", &optimizer.epsilon, "AdamW: added to the root of the second moment.", {}});
     keys.push_back(
         {"optimizer.weight_decay", &optimizer.weight_decay, "Decoupled weight decay, times the learning rate.", {}});
     keys.push_back({"optimizer.decay",
-                    &optimizer.decay,
+                    choice_of(optimizer.decay),
                     "What decays: every parameter, or only matrices (no norms, no biases).",
-                    {"all", "matrices"}});
+                    {}});
     keys.push_back({"optimizer.clip",
                     &optimizer.clip,
                     "Largest norm of the whole gradient; more is scaled down. 0: no clipping.",
@@ -159,10 +181,9 @@ void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, Sched
                     &optimizer.skip_limit,
                     "Steps skipped in a row for a loss that is not finite before the run stops.",
                     {}});
-    keys.push_back({"schedule.kind",
-                    &schedule.kind,
-                    "Course of the learning rate after the warm-up.",
-                    {"cosine", "linear", "constant", "wsd"}});
+    add_sections(keys, Family::optimizer, "optimizer.", optimizer.options,
+                 [](const std::string&, const std::string&) { return std::optional<Member>(); });
+    keys.push_back({"schedule.kind", choice_of(schedule.kind), "Course of the learning rate after the warm-up.", {}});
     keys.push_back({"schedule.steps", &schedule.steps, "Length of the run in steps. Give this or `epochs`.", {}});
     keys.push_back({"schedule.epochs", &schedule.epochs, "Length of the run in passes over the training data.", {}});
     keys.push_back(
@@ -176,10 +197,7 @@ void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, Sched
 }
 
 void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSection& parallel) {
-    keys.push_back({"precision.compute",
-                    &precision.compute,
-                    "Type of activations and matrix products.",
-                    {"fp32", "bf16", "fp16"}});
+    keys.push_back({"precision.compute", choice_of(precision.compute), "Type of activations and matrix products.", {}});
     keys.push_back({"precision.loss_scale.initial", &precision.loss_scale.initial, "fp16: first loss scale.", {}});
     keys.push_back({"precision.loss_scale.growth_interval",
                     &precision.loss_scale.growth_interval,
@@ -207,10 +225,8 @@ void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSe
                     &parallel.bucket_bytes,
                     "Gradients are reduced in pieces of about this size, each as soon as the backward pass has it.",
                     {}});
-    keys.push_back({"parallel.recompute",
-                    &parallel.recompute,
-                    "Activations computed again in the backward pass.",
-                    {"none", "selective", "full"}});
+    keys.push_back(
+        {"parallel.recompute", choice_of(parallel.recompute), "Activations computed again in the backward pass.", {}});
 }
 
 }  // namespace
@@ -239,8 +255,7 @@ std::vector<Key> keys_of(RunDescription& description) {
                     &description.validation.batches,
                     "Global batches a validation. 0: all the validation data.",
                     {}});
-    keys.push_back(
-        {"trace.detail", &description.trace.detail, "What the trace records.", {"off", "step", "phase", "layer"}});
+    keys.push_back({"trace.detail", choice_of(description.trace.detail), "What the trace records.", {}});
     keys.push_back({"watchdog.seconds",
                     &description.watchdog.seconds,
                     "A rank without any progress for so long ends the run with exit code 5. 0: off.",
@@ -249,10 +264,7 @@ std::vector<Key> keys_of(RunDescription& description) {
                     &description.watchdog.first_step_seconds,
                     "The same until the end of the first step. 0: off.",
                     {}});
-    keys.push_back({"sync.mode",
-                    &description.sync.mode,
-                    "When the host waits for the device.",
-                    {"async", "bounded", "phase", "collective", "launch"}});
+    keys.push_back({"sync.mode", choice_of(description.sync.mode), "When the host waits for the device.", {}});
     return keys;
 }
 
@@ -262,6 +274,7 @@ std::string type_of(const Key& key) {
                                      if (many) return "a preset's name";
                                      return key.words.empty() ? "text" : "one of " + list_of(key.words);
                                  },
+                                 [](const Choice& choice) { return "one of " + list_of(texts_of(choice.words)); },
                                  [](const bool*) -> std::string { return "true or false"; },
                                  [](const std::int64_t*) -> std::string { return "integer"; },
                                  [](const std::uint64_t*) -> std::string { return "integer from 0"; },
@@ -277,6 +290,7 @@ std::string type_of(const Key& key) {
 
 std::string value_of(const Key& key) {
     return std::visit(Overloaded{[](const std::string* text) { return toml_text(*text); },
+                                 [](const Choice& choice) { return toml_text(choice.words[*choice.value]); },
                                  [](const bool* value) -> std::string { return *value ? "true" : "false"; },
                                  [](const std::int64_t* value) { return std::to_string(*value); },
                                  [](const std::uint64_t* value) { return std::to_string(*value); },
@@ -309,6 +323,12 @@ std::string toml_text(std::string_view text) {
     return result + "\"";
 }
 
+void check_range(const Key& key, double value, const std::string& place) {
+    if (value < 0 && key.least == 0) throw usage_error("{}{} = {}: it must not be negative", place, key.path, value);
+    if (value < key.least) throw usage_error("{}{} = {}: it must be at least {}", place, key.path, value, key.least);
+    if (value > key.most) throw usage_error("{}{} = {}: it must be at most {}", place, key.path, value, key.most);
+}
+
 void check_word(const Key& key, const std::string& value, const std::string& place) {
     if (key.words.empty()) return;
     std::vector<std::string> words;  // the empty text is allowed where it means "not given", but is no suggestion
@@ -316,9 +336,7 @@ void check_word(const Key& key, const std::string& value, const std::string& pla
         if (word == value) return;
         if (!word.empty()) words.push_back(word);
     }
-    const std::string nearest = nearest_name(value, words);
-    throw usage_error("{}{} = {}: {}the allowed values are {}", place, key.path, toml_text(value),
-                      nearest.empty() ? "" : "did you mean " + toml_text(nearest) + "? ", list_of(words));
+    refuse_word(place + key.path, value, words);
 }
 
 std::vector<KeyHelp> all_keys() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -22,15 +23,17 @@ struct PathsOrFraction {
 struct CountOrAuto {  // 0 stands for "auto"
     std::int64_t* count;
 };
-using Member = std::variant<std::string*, bool*, std::int64_t*, std::uint64_t*, double*, std::vector<std::string>*,
-                            Paths, PathsOrFraction, CountOrAuto>;
+using Member = std::variant<std::string*, Choice, bool*, std::int64_t*, std::uint64_t*, double*,
+                            std::vector<std::string>*, Paths, PathsOrFraction, CountOrAuto>;
 
 struct Key {
     std::string path;  // "model.ttt.gate"
     Member member;
     std::string meaning;
-    std::vector<std::string> words;  // the allowed ones; empty: any text
+    std::vector<std::string> words;  // the allowed ones of a text; empty: any
     bool required = false;           // has no default of its own
+    double least = -std::numeric_limits<double>::max(), most = std::numeric_limits<double>::max();  // of a number
+    bool* given = nullptr;  // set when a value is read
 
     std::string section() const { return path.substr(0, path.rfind('.')); }
     std::string last_part() const { return path.substr(path.rfind('.') + 1); }
@@ -44,6 +47,8 @@ std::string type_of(const Key& key);           // "integer", "one of "rms", "lay
 std::string value_of(const Key& key);          // as TOML
 std::string toml_text(std::string_view text);  // as a TOML string
 
+// Throws a usage error when the number is out of the key's range.
+void check_range(const Key& key, double value, const std::string& place);
 // Throws a usage error when `value` is not one of the key's words; `place` is where it was found ("" or "file:line: ").
 void check_word(const Key& key, const std::string& value, const std::string& place);
 

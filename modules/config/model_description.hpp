@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "config/registry.hpp"
+#include "config/words.hpp"
+
 namespace lockstep::config {
 
 struct TttSection {
@@ -16,21 +19,22 @@ struct TttSection {
 
 struct ModelDescription {
     std::string preset;
-    std::string mixer = "attention";  // "attention" | "ttt-linear" | "ttt-mlp"
+    std::string mixer = "attention";  // a registered one
     std::int64_t width = 0, layers = 0, heads = 0;
     std::int64_t kv_heads = 0;   // 0: as many as heads
     std::int64_t mlp_width = 0;  // 0: 4 · width
     std::int64_t vocabulary = 0, context = 0;
-    std::string norm = "rms";  // "rms" | "layer"
+    NormKind norm = NormKind::rms;
     double norm_epsilon = 1e-6;
-    std::string mlp = "swiglu";     // "swiglu" | "gelu"
-    std::string position = "rope";  // "rope" | "learned" | "none"
+    MlpKind mlp = MlpKind::swiglu;
+    Position position = Position::rope;
     double rope_theta = 10000;
-    std::string rope_scaling = "none";  // "none" | "llama3"
+    RopeScaling rope_scaling = RopeScaling::none;
     bool tied_head = true;
-    std::string bias = "none";        // "none" | "qkv" | "all"
-    std::vector<std::string> frozen;  // parameter-name patterns that are not trained
-    TttSection ttt;
+    Bias bias = Bias::none;
+    std::vector<std::string> frozen;        // parameter-name patterns that are not trained
+    TttSection ttt;                         // the section "ttt"
+    OptionSections options{Family::mixer};  // the other mixers' sections
 
     std::int64_t head_width() const { return heads > 0 ? width / heads : 0; }
     bool is_ttt() const { return mixer != "attention"; }

@@ -99,18 +99,30 @@ struct Assign {
         check_word(key, value, given.place);
         *member = value;
     }
+    void operator()(const Choice& choice) const {
+        const std::string value = text_value(given, key);
+        const auto word = std::find(choice.words.begin(), choice.words.end(), value);
+        if (word == choice.words.end()) refuse_word(given.place + key.path, value, texts_of(choice.words));
+        *choice.value = static_cast<unsigned char>(word - choice.words.begin());
+    }
     void operator()(bool* member) const {
         const auto* value = given.node->as_boolean();
         if (!value) refuse_type(given, key);
         *member = value->get();
     }
-    void operator()(std::int64_t* member) const { *member = integer_value(given, key); }
+    void operator()(std::int64_t* member) const {
+        *member = integer_value(given, key);
+        check_range(key, static_cast<double>(*member), given.place);
+    }
     void operator()(std::uint64_t* member) const {
         const std::int64_t value = integer_value(given, key);
         if (value < 0) throw usage_error("{}{} = {}: an integer from 0 is wanted", given.place, key.path, value);
         *member = static_cast<std::uint64_t>(value);
     }
-    void operator()(double* member) const { *member = number_value(given, key); }
+    void operator()(double* member) const {
+        *member = number_value(given, key);
+        check_range(key, *member, given.place);
+    }
     void operator()(std::vector<std::string>* member) const { *member = list_value(given, key, false); }
     void operator()(const Paths& paths) const { *paths.list = list_value(given, key, true); }
     void operator()(const PathsOrFraction& either) const {
@@ -178,7 +190,10 @@ bool is_section(const std::string& path, const std::vector<Key>& keys) {
 
 class Reader {
   public:
-    Reader() : keys_(keys_of(description_)) {}
+    // `foreign`: see parse_foreign_description.
+    explicit Reader(bool foreign = false) : foreign_(foreign), keys_(keys_of(description_)) {
+        for (Key& key : keys_) accept(key);
+    }
 
     void read_file(const std::string& toml, const std::string& origin) {
         const toml::table& table = parse(toml, origin + ":");
@@ -221,9 +236,13 @@ class Reader {
             const std::string name = text_value(given, key);
             if (!name.empty()) description_.model = preset_values(name, given.place);
         }
+        keys_ = keys_of(description_);  // the preset's sections are where its values are now
+        for (Key& key : keys_) accept(key);
         bool has_ramp = false;
         for (const Given& given : given_) {
+            if (foreign_ && in_unknown_section(given.path)) continue;
             const Key& key = find(given);
+            if (key.given) *key.given = true;
             if (given.path != "model.preset" || text_value(given, key).empty())
                 std::visit(Assign{given, key}, key.member);
             has_ramp = has_ramp || key.section() == "batch.ramp";
@@ -291,6 +310,17 @@ class Reader {
         refuse_unknown(given, keys_);
     }
 
+    // Names that are not registered here pass in a foreign description.
+    void accept(Key& key) const {
+        if (foreign_ && (key.path == "model.mixer" || key.path == "optimizer.kind")) key.words.clear();
+    }
+
+    bool in_unknown_section(const std::string& path) const {
+        const std::size_t dot = path.rfind('.');
+        return (path.starts_with("model.") || path.starts_with("optimizer.")) && dot != path.find('.') && !is_key(path);
+    }
+
+    bool foreign_;
     RunDescription description_;
     std::vector<Key> keys_;  // points into description_
     std::vector<std::unique_ptr<toml::table>> tables_;
@@ -304,6 +334,12 @@ RunDescription parse_run_description(const std::string& toml, const std::string&
     Reader reader;
     reader.read_file(toml, origin);
     for (const std::string& setting : settings) reader.read_setting(setting);
+    return reader.finish();
+}
+
+RunDescription parse_foreign_description(const std::string& toml, const std::string& origin) {
+    Reader reader(true);
+    reader.read_file(toml, origin);
     return reader.finish();
 }
 

@@ -2,10 +2,31 @@
 
 namespace lockstep::config {
 
+namespace {
+
+// The sections of registered kinds of which something would be lost: the chosen kind's, and those with other values
+// than the defaults.
+bool is_wanted(const Key& key, const std::vector<Key>& keys, const std::vector<Key>& defaults,
+               const RunDescription& description) {
+    if (!key.given) return true;
+    const std::string section = key.section();
+    if (const Kind* mixer = find_kind(Family::mixer, description.model.mixer))
+        if (section == "model." + mixer->section) return true;
+    if (const Kind* optimizer = find_kind(Family::optimizer, description.optimizer.kind))
+        if (section == "optimizer." + optimizer->section) return true;
+    for (std::size_t i = 0; i < keys.size(); ++i)
+        if (keys[i].section() == section && value_of(keys[i]) != value_of(defaults[i])) return true;
+    return false;
+}
+
+}  // namespace
+
 std::string to_toml(const RunDescription& description) {
-    RunDescription copy = description;
+    RunDescription copy = description, plain;
     std::string text, section;
-    for (const Key& key : keys_of(copy)) {
+    const std::vector<Key> keys = keys_of(copy), defaults = keys_of(plain);
+    for (const Key& key : keys) {
+        if (!is_wanted(key, keys, defaults, description)) continue;
         if (key.section() == "batch.ramp" && !description.batch.ramp) continue;
         if (key.section() != section) {
             text += (section.empty() ? "[" : "\n[") + key.section() + "]\n";

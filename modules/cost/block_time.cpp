@@ -41,7 +41,7 @@ struct Mixing {
 
 // Scores and their products with the values, in memory (Shoeybi et al. 2019).
 Mixing scores_in_memory(const config::Machine& hardware, const Job& job, const Sizes& sizes) {
-    const std::string& precision = job.run.precision.compute;
+    config::Precision precision = job.run.precision.compute;
     const auto inner = static_cast<std::int64_t>(sizes.head_width);
     const double batch = sizes.sequences * sizes.heads;
     const double scores =
@@ -75,8 +75,8 @@ Mixing mixing_time(const config::Machine& hardware, const Job& job, const ModelL
 
 }  // namespace
 
-double bytes_of(const std::string& precision) {
-    return precision == "fp32" ? 4 : 2;
+double bytes_of(config::Precision precision) {
+    return precision == config::Precision::fp32 ? 4 : 2;
 }
 
 double tensor_reduction_seconds(const config::Machine& hardware, const Layout& layout, double bytes) {
@@ -95,11 +95,11 @@ double tensor_reduction_seconds(const config::Machine& hardware, const Layout& l
 
 PassTime block_time(const config::Machine& hardware, const Job& job, const ModelLoad& load, const Layout& layout) {
     const config::ModelDescription& model = load.shape;
-    const std::string& precision = job.run.precision.compute;
+    config::Precision precision = job.run.precision.compute;
     const Program& program = job.program;
     const Sizes sizes = sizes_of(job, load, layout);
     const double share = load.block > 0 ? load.block_trained / load.block : 0;
-    const double up = model.mlp == "swiglu" ? 2 : 1;
+    const double up = model.mlp == config::MlpKind::swiglu ? 2 : 1;
     const std::array<Linear, 4> linears = {{{(sizes.heads + 2 * sizes.keys) * sizes.head_width, sizes.width, share},
                                             {sizes.width, sizes.heads * sizes.head_width, share},
                                             {up * sizes.hidden, sizes.width, share},
@@ -120,7 +120,7 @@ PassTime block_time(const config::Machine& hardware, const Job& job, const Model
     const double stream = sizes.rows * sizes.width * number;
     const double stream_here = layout.sequence ? stream / t : stream;
     const double hidden = sizes.rows * sizes.hidden * number;
-    const double hidden_passes = model.mlp == "swiglu" ? 3 : 2;
+    const double hidden_passes = model.mlp == config::MlpKind::swiglu ? 3 : 2;
     time.forward += mixing.forward + (program.stream_passes_forward * stream_here + hidden_passes * hidden) / rate +
                     program.forward_kernels * hardware.device.kernel_us * 1e-6;
     const double remade = time.forward;
@@ -130,10 +130,10 @@ PassTime block_time(const config::Machine& hardware, const Job& job, const Model
     time.backward += load.block_trained / t * program.accumulated_bytes / rate;
     const double reductions = 2 * tensor_reduction_seconds(hardware, layout, stream);
     time.tensor_forward = time.tensor_backward = reductions;
-    if (layout.recompute == "full") {
+    if (layout.recompute == config::Recompute::full) {
         time.recomputation = remade;
         time.tensor_recomputation = reductions;
-    } else if (layout.recompute == "selective") {
+    } else if (layout.recompute == config::Recompute::selective) {
         time.recomputation = mixing.forward;
     }
     if (!load.trains()) {  // a pass forward, nothing to come back for
@@ -143,7 +143,7 @@ PassTime block_time(const config::Machine& hardware, const Job& job, const Model
 }
 
 double head_seconds(const config::Machine& hardware, const Job& job, const ModelLoad& load, const Layout& layout) {
-    const std::string& precision = job.run.precision.compute;
+    config::Precision precision = job.run.precision.compute;
     const auto vocabulary = static_cast<double>(load.shape.vocabulary) / static_cast<double>(layout.tensor);
     const auto width = static_cast<double>(load.shape.width);
     // Parts differ by a row where t does not divide the vocabulary: then one of them is not aligned.

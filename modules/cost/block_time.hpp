@@ -21,6 +21,6 @@ double head_seconds(const config::Machine& hardware, const Job& job, const Model
 // All ranks of a tensor group add up `bytes` each, or gather and scatter them, which moves as much.
 double tensor_reduction_seconds(const config::Machine& hardware, const Layout& layout, double bytes);
 
-double bytes_of(const std::string& precision);  // a number
+double bytes_of(config::Precision precision);  // a number
 
 }  // namespace lockstep::cost

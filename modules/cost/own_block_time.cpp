@@ -108,7 +108,7 @@ class Block {
         linear("mixer/query", width_, inner_, mixer_input_);
         linear("mixer/key", width_, key_width, mixer_input_, false);
         linear("mixer/value", width_, key_width, mixer_input_, false);
-        if (model_.position == "rope") {
+        if (model_.position == config::Position::rope) {
             rotate(inner_);
             rotate(key_width);
         }
@@ -172,7 +172,7 @@ class Block {
         const double columns = element_ * rows_ * wide_;
         const auto& memory = prices_.memory();
         const bool again = plan_.selective && mlp_;
-        if (model_.mlp == "swiglu") {
+        if (model_.mlp == config::MlpKind::swiglu) {
             linear("mlp/gate", width_, wide_, mlp_input_);
             linear("mlp/up", width_, wide_, mlp_input_, false);
             forward(prices_.moved(3 * columns, memory.gated_forward));

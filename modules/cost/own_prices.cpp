@@ -8,17 +8,17 @@
 namespace lockstep::cost {
 namespace {
 
-const config::PrecisionRates& rates_of(const config::Machine& hardware, const std::string& precision) {
+const config::PrecisionRates& rates_of(const config::Machine& hardware, config::Precision precision) {
     const config::Rates& rates = hardware.rates;
     if (!rates.measured())
         throw usage_error(
             "{} has no [rates]: they are measured on the machine itself, by mpirun -np RANKS lockstep bench "
             "--calibrate FILE",
             hardware.name);
-    const config::PrecisionRates& found = precision == "fp32" ? rates.fp32 : rates.bf16;
+    const config::PrecisionRates& found = precision == config::Precision::fp32 ? rates.fp32 : rates.bf16;
     if (!found.measured())
         throw usage_error("{} has no rates of {}; calibrate it with --precision all", hardware.name,
-                          precision == "fp32" ? "fp32" : "bf16");
+                          precision == config::Precision::fp32 ? "fp32" : "bf16");
     return found;
 }
 
@@ -30,24 +30,24 @@ double team_efficiency(const config::Rates& rates, double threads) {
 
 }  // namespace
 
-std::string precision_on(const config::Machine& hardware, const std::string& compute) {
-    if (hardware.device.kind == "gpu") return compute;
-    if (compute == "fp16")
+config::Precision precision_on(const config::Machine& hardware, config::Precision compute) {
+    if (hardware.device.kind == config::MachineKind::gpu) return compute;
+    if (compute == config::Precision::fp16)
         throw usage_error(
             "precision.compute = \"fp16\": {} is a machine of CPUs, which compute in fp32 or bf16; set it to one of "
             "these, or plan for GPUs",
             hardware.name);
-    return compute == "bf16" && hardware.rates.bf16_is_fp32 > 0 ? "fp32" : compute;
+    return compute == config::Precision::bf16 && hardware.rates.bf16_is_fp32 > 0 ? config::Precision::fp32 : compute;
 }
 
 CoreShare share_cores(const config::Machine& hardware, std::int64_t ranks_per_node) {
     const auto ranks = static_cast<double>(ranks_per_node);
-    if (hardware.device.kind == "gpu") return {1, std::max(1.0, ranks / hardware.rates.cores)};
+    if (hardware.device.kind == config::MachineKind::gpu) return {1, std::max(1.0, ranks / hardware.rates.cores)};
     const double cores = std::max(1.0, hardware.rates.cores);
     return {std::max(1.0, std::floor(cores / ranks)), std::max(1.0, ranks / cores)};
 }
 
-OwnPrices::OwnPrices(const config::Machine& hardware, const CoreShare& share, const std::string& compute)
+OwnPrices::OwnPrices(const config::Machine& hardware, const CoreShare& share, config::Precision compute)
     : rates_(rates_of(hardware, precision_on(hardware, compute))), element_(&rates_ == &hardware.rates.fp32 ? 4 : 2) {
     const config::Rates& rates = hardware.rates;
     bandwidth_ = share.threads / std::max(1.0, rates.threads);
@@ -83,7 +83,7 @@ MessagePrices::MessagePrices(const config::Machine& hardware, const CoreShare& s
                              std::int64_t all_ranks, double element)
     : hardware_(hardware),
       one_node_(all_ranks <= ranks_per_node),
-      turns_(hardware.device.kind == "gpu" ? 1 : share.turns),
+      turns_(hardware.device.kind == config::MachineKind::gpu ? 1 : share.turns),
       ranks_per_node_(static_cast<double>(ranks_per_node)),
       activations_(element < 4 ? hardware.rates.bf16.all_reduce_gb_per_second
                                : hardware.rates.fp32.all_reduce_gb_per_second) {}

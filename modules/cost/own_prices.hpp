@@ -19,12 +19,12 @@ CoreShare share_cores(const config::Machine& hardware, std::int64_t ranks_per_no
 
 // What a run with precision.compute = `compute` computes in there, time and memory alike: on a CPU calibrated as having
 // no bf16, fp32 in its stead. Usage error: fp16 on a CPU.
-std::string precision_on(const config::Machine& hardware, const std::string& compute);
+config::Precision precision_on(const config::Machine& hardware, config::Precision compute);
 
 class OwnPrices {
   public:
     // Usage error: precision_on's, and where the hardware has no rates of the type.
-    OwnPrices(const config::Machine& hardware, const CoreShare& share, const std::string& compute);
+    OwnPrices(const config::Machine& hardware, const CoreShare& share, config::Precision compute);
 
     // y [rows, out] = x [rows, in] weightᵀ, and the gradients of its input and its weight, at the rates of layers or of
     // the head. adds: the result is added to.

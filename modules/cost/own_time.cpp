@@ -39,7 +39,7 @@ class OwnStep {
           model_(description.model),
           grid_(grid),
           hardware_(hardware),
-          on_gpu_(hardware.device.kind == "gpu"),
+          on_gpu_(hardware.device.kind == config::MachineKind::gpu),
           ranks_per_node_(std::min<std::int64_t>(ranks_per_node, grid.ranks())),
           share_(share_cores(hardware, ranks_per_node_)),
           prices_(hardware, share_, description.precision.compute),
@@ -55,8 +55,8 @@ class OwnStep {
         plan_.length = static_cast<double>(length) / grid.context;
         plan_.rows = plan_.sequences * plan_.length;
         plan_.divides_rows = parallel.sequence && grid.tensor > 1;
-        plan_.full = parallel.recompute == "full";
-        plan_.selective = parallel.recompute == "selective";
+        plan_.full = parallel.recompute == config::Recompute::full;
+        plan_.selective = parallel.recompute == config::Recompute::selective;
         walk_up();
         loading_ = plan_.rows / std::max(1e-3, hardware.rates.loading_mtokens_per_second) * 1e-6;
         cut();

@@ -35,7 +35,7 @@ config::RunDescription run_of(const config::Machine& hardware, const Job& job, c
 void price_own_memory(Price& price, const config::Machine& hardware, const Job& job, const Layout& layout) {
     const config::RunDescription run = run_of(hardware, job, layout);
     const cluster::GridShape grid = grid_of(layout);
-    const bool gpu = hardware.device.kind == "gpu";
+    const bool gpu = hardware.device.kind == config::MachineKind::gpu;
     const std::int64_t on_node = ranks_on_node(hardware, job, layout);
     const int threads = static_cast<int>(std::max<std::int64_t>(
         1, static_cast<std::int64_t>(hardware.device.per_node) / std::max<std::int64_t>(1, on_node)));

@@ -1,13 +1,15 @@
 #include "optim/adamw.hpp"
 
+#include "optim/registry.hpp"
+
 namespace lockstep::optim {
 namespace {
 
-constexpr const char *first_moment = "first_moment", *second_moment = "second_moment";
+constexpr const char *adamw_name = "adamw", *first_moment = "first_moment", *second_moment = "second_moment";
 
 class AdamWType final : public OptimizerType {
   public:
-    const std::string& name() const override { return name_; }
+    const config::Kind& kind() const override { return kind_; }
     std::vector<StateDescription> states(const model::ParameterDescription& parameter) const override {
         return {{first_moment, parameter.shape, parameter.split}, {second_moment, parameter.shape, parameter.split}};
     }
@@ -17,18 +19,17 @@ class AdamWType final : public OptimizerType {
     }
 
   private:
-    std::string name_ = "adamw";
+    config::Kind kind_{adamw_name, ""};  // beta1, beta2 and epsilon are keys of [optimizer] itself
 };
 
 }  // namespace
 
-const OptimizerType& adamw_type() {
-    static const AdamWType type;
-    return type;
+std::unique_ptr<const OptimizerType> make_adamw_type() {
+    return std::make_unique<AdamWType>();
 }
 
 AdamW::AdamW(const OptimizerSetup& setup)
-    : Optimizer(adamw_type(), setup), decays_(setup.backend, setup.parameters, setup.settings) {}
+    : Optimizer(optimizer_named(adamw_name), setup), decays_(setup.backend, setup.parameters, setup.settings) {}
 
 void AdamW::apply(double learning_rate) {
     const kernels::AdamWSettings factors{static_cast<float>(learning_rate), static_cast<float>(settings().beta1),

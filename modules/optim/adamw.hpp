@@ -6,7 +6,7 @@
 
 namespace lockstep::optim {
 
-const OptimizerType& adamw_type();
+std::unique_ptr<const OptimizerType> make_adamw_type();
 
 class AdamW final : public Optimizer {
   public:

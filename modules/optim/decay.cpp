@@ -23,7 +23,7 @@ Arena arena_for(Device device, const std::vector<model::Piece>& owned) {
 }  // namespace
 
 bool decays(const config::OptimizerSection& settings, const model::ParameterDescription& parameter) {
-    return settings.decay == "all" || parameter.matrix;
+    return settings.decay == config::Decay::all || parameter.matrix;
 }
 
 DecayMap::DecayMap(kernels::Backend& backend, const model::ParameterSet& parameters,

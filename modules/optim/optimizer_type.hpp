@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/registry.hpp"
 #include "config/run_description.hpp"
 #include "kernels/backend.hpp"
 #include "model/parameters.hpp"
@@ -57,7 +58,8 @@ class OptimizerType {
     OptimizerType& operator=(const OptimizerType&) = delete;
     virtual ~OptimizerType() = default;
 
-    virtual const std::string& name() const = 0;  // optimizer.kind
+    virtual const config::Kind& kind() const = 0;  // its name, and the keys of [optimizer.SECTION]
+    const std::string& name() const { return kind().name; }
     // The tensors kept of a trained parameter. One of another shape than the parameter's needs the granularity
     // `matrix`: whoever updates the parameter keeps it whole.
     virtual std::vector<StateDescription> states(const model::ParameterDescription& parameter) const = 0;
