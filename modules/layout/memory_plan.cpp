@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 #include "base/format.hpp"
 #include "cluster/communicator.hpp"
@@ -13,7 +14,8 @@
 #include "model/mixers/registry.hpp"
 #include "model/parameters.hpp"
 #include "model/stage.hpp"
-#include "optim/adamw.hpp"
+#include "optim/optimizer.hpp"
+#include "optim/registry.hpp"
 
 namespace lockstep::layout {
 namespace {
@@ -103,10 +105,11 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
     std::vector<model::Piece> owned;
     if (divides_optimizer(description, grid))
         owned = plan_gradients(description, grid, place, layout, plan.chunks).owned(place.replica(grid));
-    const model::ParameterSet parameters(backend->device(), layout, true, type, owned);
+    model::ParameterSet parameters(backend->device(), layout, true, type, owned);
     plan.parameters = parameters.value_bytes();
     plan.gradients = parameters.gradient_bytes();
-    plan.moments = optim::AdamW::planned_bytes(backend->device(), parameters.owned());
+    const optim::OptimizerType& optimizer = optim::optimizer_of(description.optimizer);
+    plan.optimizer_state = optim::optimizer_bytes(optimizer, {*backend, parameters, description.optimizer});
 
     const model::TensorGroup group(part, description.parallel.sequence);
     const model::ContextChain chain(place.context, grid.context);
@@ -136,10 +139,9 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
         plan.communication = std::min(plan.gradients, cluster::most_reduced_at_once);
         if (divides_optimizer(description, grid)) plan.communication *= 2;
     }
-    // Values and two moments, fp32, divided among all ranks.
+    // Values and the optimizer's state, fp32, divided among all ranks.
     plan.checkpoint =
-        static_cast<std::size_t>(model::parameter_count(model) + 2 * model::trained_parameter_count(model)) *
-        sizeof(float) / static_cast<std::size_t>(grid.ranks());
+        static_cast<std::size_t>(optim::checkpoint_bytes(optimizer, model)) / static_cast<std::size_t>(grid.ranks());
     return plan;
 }
 
@@ -170,15 +172,15 @@ std::string memory_text(const MemoryPlan& plan) {
             ? fmt::format(", plus up to {} for MPI while gradients are reduced", bytes_text(plan.communication))
             : "";
     return fmt::format(
-        "blocks {}; parameters {}, gradients {}, moments {}, activations {} ({} micro-batch{} in flight), workspace "
+        "blocks {}; parameters {}, gradients {}, optimizer state {}, activations {} ({} micro-batch{} in flight), workspace "
         "{}, together {}{}",
-        blocks, bytes_text(plan.parameters), bytes_text(plan.gradients), bytes_text(plan.moments),
+        blocks, bytes_text(plan.parameters), bytes_text(plan.gradients), bytes_text(plan.optimizer_state),
         bytes_text(plan.activations), plan.under_way, plan.under_way == 1 ? "" : "es", bytes_text(plan.workspace),
         bytes_text(plan.planned()), of_mpi);
 }
 
 std::string what_to_change(const MemoryPlan& plan, const config::RunDescription& description) {
-    const std::size_t states = plan.parameters + plan.gradients + plan.moments;
+    const std::size_t states = plan.parameters + plan.gradients + plan.optimizer_state;
     const std::size_t passing = plan.activations + plan.workspace;
     std::vector<std::string> ways;
     if (passing > states) {
@@ -194,13 +196,14 @@ std::string what_to_change(const MemoryPlan& plan, const config::RunDescription&
     }
     const std::array<std::pair<const char*, std::size_t>, 5> parts = {{{"parameters", plan.parameters},
                                                                        {"gradients", plan.gradients},
-                                                                       {"moments", plan.moments},
+                                                                       {"optimizer state", plan.optimizer_state},
                                                                        {"activations", plan.activations},
                                                                        {"workspace", plan.workspace}}};
     const auto largest =
         std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    return fmt::format("{} {} the largest part ({}); try: {}", largest->first,
-                       largest + 1 == parts.end() ? "is" : "are", bytes_text(largest->second), joined(ways, "or"));
+    const bool plural = std::string_view(largest->first).ends_with('s');
+    return fmt::format("{} {} the largest part ({}); try: {}", largest->first, plural ? "are" : "is",
+                       bytes_text(largest->second), joined(ways, "or"));
 }
 
 }  // namespace lockstep::layout

@@ -42,6 +42,10 @@ class EntryList {
             }
         }
     }
+    void add(const optim::StatePart& part) {
+        entries_.push_back({"optimizer/" + part.path, part.shape, part.slice.axis, part.slice.offset, part.slice.extent,
+                            part.first, part.value, device_});
+    }
     std::vector<checkpoint::Entry> take() { return std::move(entries_); }
 
   private:
@@ -55,7 +59,6 @@ class EntryList {
 
 std::vector<checkpoint::Entry> checkpoint_entries(const TrainingState& state, const layout::Devices& devices) {
     const model::ParameterSet& parameters = *state.parameters;
-    const optim::AdamW& optimizer = *state.optimizer;
     const model::ParameterLayout& layout = parameters.layout();
     EntryList list(parameters, devices.on_gpu() ? devices.backend.get() : nullptr);
     const Tensor values = parameters.all_values();
@@ -67,14 +70,14 @@ std::vector<checkpoint::Entry> checkpoint_entries(const TrainingState& state, co
         else if (!values.empty())
             list.add("parameters/", index, 0, parameters.part(values, index));
     }
-    list.add_owned("optimizer/first_moment/", [&](std::size_t piece) { return optimizer.first_moment(piece); });
-    list.add_owned("optimizer/second_moment/", [&](std::size_t piece) { return optimizer.second_moment(piece); });
+    for (const optim::StatePart& part : state.optimizer->state().parts()) list.add(part);
     return list.take();
 }
 
 checkpoint::Contents checkpoint_contents(const Launch& launch, const TrainingState& state, std::int64_t step) {
     checkpoint::Contents contents;
     contents.state = state.counters;
+    contents.state.optimizer = state.optimizer->type().name();
     contents.state.step = step;
     contents.state.seed = launch.description.run.seed;
     contents.state.data_checksum = launch.data.training->checksum();

@@ -56,7 +56,7 @@ void check_free_memory(const Launch& launch) {
 void check_memory_plan(const Launch& launch, const TrainingState& state, const Pipeline& pipeline) {
     LOCKSTEP_ASSERT(launch.plan.parameters == state.parameters->value_bytes());
     LOCKSTEP_ASSERT(launch.plan.gradients == state.parameters->gradient_bytes());
-    LOCKSTEP_ASSERT(launch.plan.moments == state.optimizer->bytes());
+    LOCKSTEP_ASSERT(launch.plan.optimizer_state == state.optimizer->bytes());
     LOCKSTEP_ASSERT(launch.plan.activations == pipeline.activation_bytes());
     LOCKSTEP_ASSERT(launch.plan.workspace == pipeline.workspace_bytes());
 }

@@ -15,9 +15,9 @@ constexpr std::int64_t elements_at_a_time = std::int64_t{1} << 24;  // downloade
 std::uint64_t checksum(const TrainingState& state, const layout::Devices& devices) {
     Hasher hasher;
     std::vector<char> piece;
-    const Tensor moments = state.divided ? Tensor() : state.optimizer->all_moments();
-    for (const Tensor& values :
-         {state.parameters->all_values(), state.parameters->all_working(), state.parameters->all_exact(), moments}) {
+    const Tensor optimizer_state = state.divided ? Tensor() : state.optimizer->state().all();
+    for (const Tensor& values : {state.parameters->all_values(), state.parameters->all_working(),
+                                 state.parameters->all_exact(), optimizer_state}) {
         if (values.empty()) continue;
         if (!devices.on_gpu()) {
             hasher.add(values.data(), values.bytes());
@@ -49,7 +49,7 @@ void check_replicas(const Launch& launch, const TrainingState& state, std::int64
                                 there = sums[static_cast<std::size_t>(like)];
             if (found != there)
                 throw fault_error(
-                    "after step {} the parameters or moments of rank {} differ from those of rank {} (checksums {} and "
+                    "after step {} the parameters or optimizer state of rank {} differ from those of rank {} (checksums {} and "
                     "{}), which points to faulty hardware or a bug; resume from an earlier checkpoint with --resume "
                     "FILE",
                     step, rank, like, hash_text(found), hash_text(there));

@@ -10,6 +10,7 @@
 #include "cluster/agree.hpp"
 #include "device/parallel.hpp"
 #include "model/frozen.hpp"
+#include "optim/registry.hpp"
 #include "train/checkpoint_contents.hpp"
 #include "train/gradient_exchange.hpp"
 #include "train/launch.hpp"
@@ -36,6 +37,14 @@ std::string find_checkpoint(const Launch& launch) {
             "no checkpoint in {} is whole; move them away to begin again, or give one with --resume FILE", folder);
     if (newest.empty()) log::info("nothing to resume in {}: a fresh start", folder);
     return newest;
+}
+
+void check_same_optimizer(const std::string& path, const std::string& before, const std::string& now) {
+    if (before != now)
+        throw usage_error(
+            "{} is a checkpoint of the optimizer {}, with whose state {} cannot continue; set optimizer.kind = \"{}\", "
+            "or start a new run under another run.name",
+            path, before, now, before);
 }
 
 // The tensors of two models may agree in name and shape and still mean other things (heads, rotation, epsilon).
@@ -83,8 +92,8 @@ void log_what_differs(const Launch& launch, const checkpoint::State& saved) {
             "from here on, and some may be seen twice");
 }
 
-// The moments of parameters that were trained and are frozen now are skipped; what was frozen has none and starts with
-// zeros.
+// The optimizer's state of parameters that were trained and are frozen now is skipped; what was frozen has none and
+// starts at zero.
 std::vector<checkpoint::Entry> entries_to_load(const Launch& launch, const TrainingState& state) {
     std::vector<checkpoint::Entry> entries = checkpoint_entries(state, launch.devices);
     const auto& model = launch.description.model;
@@ -95,18 +104,18 @@ std::vector<checkpoint::Entry> entries_to_load(const Launch& launch, const Train
         const bool was_trained = !model::is_frozen(saved, parameter.name);
         if (was_trained == parameter.trained) continue;
         (was_trained ? dropped : begun) += element_count(parameter.shape);
-        for (const char* group : {"optimizer/first_moment/", "optimizer/second_moment/"}) {
-            const std::string path = group + parameter.name;
+        for (const optim::StateDescription& description : state.optimizer->type().states(parameter)) {
+            const std::string path = "optimizer/" + description.name + "/" + parameter.name;
             if (was_trained)
-                entries.push_back({path, parameter.shape, 0, 0, parameter.shape[0], 0, {}, nullptr});
+                entries.push_back({path, description.shape, 0, 0, description.shape[0], 0, {}, nullptr});
             else
                 std::erase_if(entries, [&](const checkpoint::Entry& entry) { return entry.path == path; });
         }
     }
     if (launch.root())
         log::warning(
-            "model.frozen differs from the checkpoint's: {} parameters are newly frozen, and their moments are "
-            "dropped; {} are newly trained, and their moments start at zero",
+            "model.frozen differs from the checkpoint's: {} parameters are newly frozen, and their optimizer "
+            "state is dropped; {} are newly trained, and their optimizer state starts at zero",
             with_commas(dropped), with_commas(begun));
     return entries;
 }
@@ -121,6 +130,8 @@ Resume choose_checkpoint(const Launch& launch) {
     cluster::together(*launch.control, [&] {
         const checkpoint::Contents contents = checkpoint::read_contents(resume.path);
         resume.state = contents.state;
+        check_same_optimizer(resume.path, resume.state.optimizer,
+                             optim::optimizer_of(launch.description.optimizer).name());
         resume.description = config::parse_run_description(contents.run_description, resume.path, {});
         check_same_model(resume, launch.description);
         if (launch.root()) log_changed_keys(resume, launch.resolved());
@@ -138,7 +149,7 @@ void restore(const Launch& launch, TrainingState& state) {
     checkpoint::load(launch.resume.path, entries_to_load(launch, state), *launch.control);
     state.parameters->refresh_working(*launch.devices.backend);
     gather_parameters(state, launch.groups);
-    optim::AdamW::Progress progress{saved.optimizer_steps, 1, 0, 0};
+    optim::Progress progress{saved.optimizer_steps, 1, 0, 0};
     if (launch.description.precision.compute == config::Precision::fp16) {
         const bool was = launch.resume.description.precision.compute == config::Precision::fp16;
         progress.loss_scale = was ? saved.loss_scale : launch.description.precision.loss_scale.initial;

@@ -4,14 +4,15 @@
 #include <vector>
 
 #include "layout/rank_share.hpp"
+#include "optim/registry.hpp"
 #include "train/gradient_exchange.hpp"
 #include "train/resume.hpp"
 
 namespace lockstep::train {
 namespace {
 
-std::unique_ptr<optim::AdamW> make_optimizer(const Launch& launch, const TrainingState& state,
-                                             const model::Part& part) {
+std::unique_ptr<optim::Optimizer> make_optimizer(const Launch& launch, const TrainingState& state,
+                                                 const model::Part& part) {
     // A tied table lies on two stages, and is counted on the first.
     const bool last = launch.groups.place.pipeline + 1 == launch.grid.pipeline;
     optim::NormPlan norm;
@@ -22,8 +23,8 @@ std::unique_ptr<optim::AdamW> make_optimizer(const Launch& launch, const Trainin
     const config::LossScale& scale = launch.description.precision.loss_scale;
     const bool scaled = launch.description.precision.compute == config::Precision::fp16;
     if (scaled) scaling = {scale.growth_interval, scale.hysteresis, scale.minimum};
-    auto optimizer = std::make_unique<optim::AdamW>(*launch.devices.backend, *state.parameters,
-                                                    launch.description.optimizer, norm, scaling);
+    auto optimizer = optim::make_optimizer(
+        {*launch.devices.backend, *state.parameters, launch.description.optimizer, norm, scaling});
     optimizer->set_progress({0, scaled ? scale.initial : 1, 0, 0});
     return optimizer;
 }

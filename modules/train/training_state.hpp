@@ -8,7 +8,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "layout/gradient_plan.hpp"
 #include "model/parameters.hpp"
-#include "optim/adamw.hpp"
+#include "optim/optimizer.hpp"
 #include "train/launch.hpp"
 
 namespace lockstep::train {
@@ -16,7 +16,7 @@ namespace lockstep::train {
 struct TrainingState {
     layout::GradientPlan gradient_plan;
     std::unique_ptr<model::ParameterSet> parameters;
-    std::unique_ptr<optim::AdamW> optimizer;
+    std::unique_ptr<optim::Optimizer> optimizer;
     bool divided = false;      // replicas divide the optimizer (ZeRO stage 1)
     std::int64_t padding = 0;  // elements between parameters, of all ranks; their gradients are zero
     checkpoint::State counters;

@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_fit_is_refused_before_it_is_allocated) {
     const Result states = train(place.path(), "states", 1, model + " --set model.layers=900");
     check_exit(states, 2);
     BOOST_TEST(contains(states.error, "not enough memory: 1 rank would take"));
-    BOOST_TEST(contains(states.error, "moments are the largest part"));
+    BOOST_TEST(contains(states.error, "optimizer state is the largest part"));
     BOOST_TEST(contains(states.error, "a larger parallel.pipeline"));
     BOOST_TEST(states.seconds < 60);
     const Result passes =

@@ -49,10 +49,10 @@ MemoryPlan allocated(const config::RunDescription& description, const cluster::G
     if (divides_optimizer(description, grid))
         owned = plan_gradients(description, grid, place, layout, chunks).owned(place.replica(grid));
     model::ParameterSet parameters(backend.device(), layout, true, type, owned);
-    const optim::AdamW optimizer(backend, parameters, description.optimizer, {});
+    const optim::AdamW optimizer({backend, parameters, description.optimizer});
     sizes.parameters = parameters.value_bytes();
     sizes.gradients = parameters.gradient_bytes();
-    sizes.moments = optimizer.bytes();
+    sizes.optimizer_state = optimizer.bytes();
     const model::TensorGroup group(part, description.parallel.sequence);
     const model::ContextChain chain(place.context, grid.context);
     const model::Neighbours neighbours{group, chain};
@@ -82,7 +82,7 @@ void compare(const config::RunDescription& description, const cluster::GridShape
         const MemoryPlan plan = plan_memory(description, grid, place, backend.device().kind);
         const MemoryPlan real = allocated(description, grid, place, backend);
         const bool equal = plan.parameters == real.parameters && plan.gradients == real.gradients &&
-                           plan.moments == real.moments && plan.activations == real.activations &&
+                           plan.optimizer_state == real.optimizer_state && plan.activations == real.activations &&
                            plan.workspace == real.workspace && plan.under_way == real.under_way;
         BOOST_TEST(equal, config::to_toml(description)
                               << "\nrank " << rank << " of " << grid.ranks() << ", pipeline " << grid.pipeline
