@@ -29,11 +29,12 @@ Summary summarise(const std::string& path, const Options& options) {
     std::size_t ranks = 0;
     for (const auto& part : run.parts) ranks = std::max(ranks, part.file.ranks());
     const bool every_rank = options.ranks == "all" || (options.ranks == "auto" && ranks <= few_ranks);
-    FigureOptions wanted;
-    wanted.ranks_of_epochs = every_rank;
-    wanted.ranks_of_steps = every_rank && options.per == "step";
-    return {configuration_of(run), launches_of(run), status_of(run), path,
-            reading(path, Reading::rows, [&] { return figures_of(run, wanted); })};
+    MeasureOptions wanted;
+    wanted.figures.emplace();
+    wanted.figures->ranks_of_epochs = every_rank;
+    wanted.figures->ranks_of_steps = every_rank && options.per == "step";
+    Measurement measurement = reading(path, Reading::rows, [&] { return measure(run, wanted); });
+    return {configuration_of(run), launches_of(run), status_of(run), path, std::move(*measurement.figures)};
 }
 
 // Whole where it is whole: a mean over ranks may not be.
