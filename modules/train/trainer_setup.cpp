@@ -209,6 +209,7 @@ void Trainer::start_trace() {
     options.folder = run_path_;
     options.run_name = description_.run.name;
     options.description = config::to_toml(resolved());
+    options.trained_parameters = model::trained_parameter_count(description_.model);
     options.steps_left = steps_ - state_.step;
     options.rank.host = place.host;
     const cluster::RankSeat& seat = devices_.placement.seat();
