@@ -9,6 +9,7 @@
 #include "analysis/report/plots.hpp"
 #include "analysis/report/text.hpp"
 #include "base/format.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -29,7 +30,7 @@ const std::vector<Fill> fills = {
 };
 
 std::string ranks_in_words(std::int64_t ranks) {
-    return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
+    return fmt::format("{} rank{}", ranks, plural(ranks));
 }
 
 std::string curve_title(const std::string& label, const Measurement& measurement) {
@@ -48,8 +49,8 @@ Chosen choose(const std::vector<std::size_t>& candidates, const Labels& labels) 
     for (std::size_t i = chosen.runs.size(); i < candidates.size(); ++i)
         chosen.left_out += (chosen.left_out.empty() ? "" : ", ") + clean_text(labels[candidates[i]]);
     if (!chosen.left_out.empty())
-        chosen.left_out =
-            fmt::format(" Not drawn, since more than {} cannot be told apart: {}.", most_curves, chosen.left_out);
+        chosen.left_out = fmt::format(" Not drawn, because more than {} curves are indistinguishable: {}.", most_curves,
+                                      chosen.left_out);
     return chosen;
 }
 

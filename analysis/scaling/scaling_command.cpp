@@ -171,7 +171,7 @@ void add_scaling(CLI::App& program, Action& action) {
         ->capture_default_str();
     command->footer(
         "Runs that differ only in the number of ranks form a series. A step takes as long as its slowest rank;\n"
-        "beside it stands what averaging over ranks would claim. docs/analysis.md has every equation.\n"
+        "what averaging over ranks would claim is printed beside it. docs/analysis.md has every equation.\n"
         "  lockstep-analyze scaling runs/g1 runs/g2 runs/g4 runs/g8");
     command->callback([options, &action] { action = [options] { return run_scaling(*options); }; });
 }
