@@ -7,6 +7,7 @@
 
 #include "analysis/report/plots.hpp"
 #include "analysis/report/text.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -174,8 +175,7 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
         ++laws;
     }
     curves.plot.caption = fmt::format(
-        "How many times as much work a second as on {} rank{}, over the number of ranks.{}{}", base,
-        base == 1 ? "" : "s",
+        "How many times as much work a second as on {} rank{}, over the number of ranks.{}{}", base, plural(base),
         last > largest ? fmt::format(" Beyond {} ranks nothing was measured: there the fitted laws predict.", largest)
                        : "",
         laws > 0 ? " The laws are fitted to all points, so they need not meet the base." : "");

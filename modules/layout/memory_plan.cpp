@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/format.hpp"
+#include "base/plural.hpp"
 #include "cluster/communicator.hpp"
 #include "kernels/planning_backend.hpp"
 #include "layout/rank_share.hpp"
@@ -176,7 +177,7 @@ std::string memory_text(const MemoryPlan& plan) {
         "blocks {}; parameters {}, gradients {}, moments {}, activations {} ({} micro-batch{} under way), workspace "
         "{}, together {}{}",
         blocks, bytes_text(plan.parameters), bytes_text(plan.gradients), bytes_text(plan.moments),
-        bytes_text(plan.activations), plan.under_way, plan.under_way == 1 ? "" : "es", bytes_text(plan.workspace),
+        bytes_text(plan.activations), plan.under_way, plural(plan.under_way, "es"), bytes_text(plan.workspace),
         bytes_text(plan.planned()), of_mpi);
 }
 
