@@ -25,7 +25,7 @@ struct Options {
     std::string out = "report.html", plots, title = "How the runs scale", prediction;
 };
 
-// As it can be typed again.
+// Quoted for a shell.
 std::string quoted(const std::string& word) {
     const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
     if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;

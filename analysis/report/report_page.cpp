@@ -1,4 +1,4 @@
-// The report's sections, in the order in which a reader asks.
+// The report's sections, in reading order.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -204,7 +204,7 @@ class Writer {
                         escape_markup(report_.command_line)));
     }
 
-    // Those with data side by side where there is room; then why the others are left out.
+    // Plots with data, side by side where there is room; then why the others are missing.
     void figures(const std::vector<Plot>& plots) {
         std::string drawn;
         for (const Plot& plot : plots) {

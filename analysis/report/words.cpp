@@ -1,4 +1,4 @@
-// What the report says in sentences.
+// The report's sentences.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ std::string limit_in_words(const ScalingPoint& point) {
          fmt::format("computation scaling, {:.2f}: the ranks together compute {:.2f} times as long as the base case "
                      "for the same work",
                      point.computation_scaling, 1 / point.computation_scaling)}};
-    // Where ranks are not known one by one, the two are known together.
+    // Without figures of each rank the two factors are known as a product only.
     if (!std::isfinite(point.communication_efficiency) && std::isfinite(point.parallel_efficiency))
         all = {{point.parallel_efficiency, "communication and imbalance together", "Communication and imbalance",
                 fmt::format(
@@ -108,7 +108,7 @@ std::vector<Html::Item> remarks_of(const Scaling& scaling) {
     const bool several = scaling.series.size() > 1;
     std::set<std::size_t> in_series;
     for (const ScalingSeries& series : scaling.series) {
-        // What is said of several numbers of ranks alike is said once.
+        // A remark on several numbers of ranks is printed once.
         std::vector<std::pair<std::string, std::string>> remarks;
         for (const ScalingPoint& point : series.points) {
             in_series.insert(point.runs.begin(), point.runs.end());

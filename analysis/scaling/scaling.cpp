@@ -15,7 +15,7 @@
 namespace lockstep::analysis {
 namespace {
 
-// Of every rank, or nothing: what some of the ranks did says nothing of all.
+// The values of all ranks, or none: a part of the ranks does not represent all.
 std::vector<double> of_ranks(const Measurement& run, double RankMeasurement::*member) {
     std::vector<double> values;
     for (const RankMeasurement& rank : run.rank)
@@ -60,7 +60,7 @@ ScalingPoint point_of(const Measurement& run, std::size_t index) {
         point.load_balance = smallest_of(rates) / harmonic_mean(rates);
         point.load_balance_by = "rate";
     }
-    // Of an imported run the whole is the slowest rank's time, of steps what compute and communication come to.
+    // Imported: the whole is the slowest rank's time; traced steps: the sum of compute and communication.
     if (std::isfinite(point.communication_seconds) && std::isfinite(point.compute_seconds)) {
         const double whole = run.imported ? point.seconds_slowest : point.compute_seconds + point.communication_seconds;
         point.parallel_efficiency = ratio(point.compute_seconds, whole);
@@ -73,7 +73,7 @@ ScalingPoint point_of(const Measurement& run, std::size_t index) {
     return point;
 }
 
-// The median over the runs of one number of ranks.
+// The median over runs on the same number of ranks.
 ScalingPoint merge(const std::vector<ScalingPoint>& points) {
     if (points.size() == 1) return points.front();
     ScalingPoint merged = points.front();
@@ -89,7 +89,7 @@ ScalingPoint merge(const std::vector<ScalingPoint>& points) {
         for (const ScalingPoint& point : points) values.push_back(point.*member);
         merged.*member = median(values);
     }
-    // Runs differ by more than the steps within one do: the interval is of their medians.
+    // Runs differ more than the steps within one: the interval is that of their medians.
     std::vector<double> medians;
     for (const ScalingPoint& point : points) medians.push_back(point.seconds_slowest);
     merged.seconds_interval = median_interval(medians);
@@ -104,7 +104,7 @@ void compare_with_base(ScalingPoint& point, const ScalingPoint& base, Kind kind,
     const bool timed = std::isfinite(point.seconds_slowest) && std::isfinite(base.seconds_slowest);
     if (timed) {
         point.speedup_slowest = work * ratio(base.seconds_slowest, point.seconds_slowest);
-        // What a table gives of a whole run is both readings.
+        // A table's time of a whole run stands for both readings.
         const auto average = [](const ScalingPoint& one) {
             return std::isfinite(one.seconds_average) ? one.seconds_average : one.seconds_slowest;
         };
@@ -180,7 +180,7 @@ ScalingSeries series_of(const Group& group, const Scaling& scaling, const Scalin
         series.points.push_back(merge(points));
         timed += std::isfinite(series.points.back().seconds_slowest) ? 1 : 0;
     }
-    // Times and rates do not mix in one series.
+    // A series has either times or rates.
     series.timed = 2 * timed >= series.points.size();
     for (auto point = series.points.begin(); point != series.points.end();) {
         if (std::isfinite(series.timed ? point->seconds_slowest : point->tokens_per_second)) {

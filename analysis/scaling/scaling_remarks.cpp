@@ -80,7 +80,7 @@ double threads_of(const Measurement& run) {
     return threads;
 }
 
-// What is odd about the balance of a point's ranks; `ranks`: over those of the base.
+// `ranks`: of the point over those of the base.
 void remark_on_balance(ScalingPoint& point, const Measurement& run, const std::string& unit, double ranks) {
     if (point.efficiency_average > superlinear && point.efficiency <= superlinear && ranks > 1 &&
         std::isfinite(point.seconds_slowest)) {
@@ -125,15 +125,14 @@ void remark_on_superlinear(ScalingPoint& point, Kind kind, double ranks) {
                     point.speedup_slowest, ranks, cause));
 }
 
-// A mean far above the median: a few steps took very long, and what is done in an hour follows the mean.
+// A mean far above the median: a few steps took very long, and throughput follows the mean.
 void remark_on_noise(ScalingPoint& point, const Measurement& run) {
     if (run.imported || run.steps.empty()) return;
     const double excess = mean(run.slowest_seconds()) / point.seconds_slowest - 1;
     if (excess > noisy)
         point.remarks.push_back(
-            fmt::format("The mean step is {:.0f} % longer than the median: some steps were disturbed; over the whole "
-                        "run {} tokens/s "
-                        "came.",
+            fmt::format("The mean step is {:.0f} % longer than the median: some steps were disturbed; the whole run "
+                        "averages {} tokens/s.",
                         100 * excess, with_commas(std::llround(std::min(run.tokens_per_second(), 1e15)))));
 }
 
