@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/format.hpp"
+#include "base/plural.hpp"
 #include "cluster/communicator.hpp"
 #include "kernels/planning_backend.hpp"
 #include "layout/rank_share.hpp"
@@ -175,7 +176,7 @@ std::string memory_text(const MemoryPlan& plan) {
         "blocks {}; parameters {}, gradients {}, optimizer state {}, activations {} ({} micro-batch{} in flight), workspace "
         "{}, together {}{}",
         blocks, bytes_text(plan.parameters), bytes_text(plan.gradients), bytes_text(plan.optimizer_state),
-        bytes_text(plan.activations), plan.under_way, plan.under_way == 1 ? "" : "es", bytes_text(plan.workspace),
+        bytes_text(plan.activations), plan.under_way, plural(plan.under_way, "es"), bytes_text(plan.workspace),
         bytes_text(plan.planned()), of_mpi);
 }
 

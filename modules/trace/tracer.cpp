@@ -174,6 +174,7 @@ void Tracer::Implementation::gather_ranks() {
     header.commit = commit();
     header.detail = config::word_of(options.detail);
     header.event_every = options.event_every;
+    header.trained_parameters = options.trained_parameters;
     for (std::size_t i = 0; i < offsets.size(); ++i) {
         RankMessage message;
         std::memcpy(&message, all.data() + i * sizeof message, sizeof message);

@@ -10,7 +10,7 @@
 
 #include "cluster/host_group.hpp"
 #include "config/words.hpp"
-#include "trace/step_numbers.hpp"
+#include "trace/records.hpp"
 
 namespace lockstep::trace {
 
@@ -18,19 +18,12 @@ using Detail = config::TraceDetail;
 
 using RegionId = int;
 
-// Where a rank runs.
-struct RankRecord {
-    std::string host, cores, gpu, network;  // cores "0-3,8"; network cards "mlx5_0, mlx5_1"
-    std::int64_t numa_node = -1;
-    std::int64_t data = 0, tensor = 0, pipeline = 0, context = 0;
-    std::int64_t threads = 1;
-};
-
 struct TracerOptions {
     Detail detail = Detail::phase;
-    std::string folder;                 // runs/NAME
-    std::string run_name, description;  // the resolved run description (TOML)
-    std::int64_t steps_left = 0;        // steps this launch may make: how large a file is laid out
+    std::string folder;                   // runs/NAME
+    std::string run_name, description;    // the resolved run description (TOML)
+    std::int64_t trained_parameters = 0;  // of the whole model; 0: unknown
+    std::int64_t steps_left = 0;          // steps this launch may make: how large a file is laid out
     RankRecord rank;
     std::int64_t event_every = 100;  // every so many steps each region's start and end are kept too
 };

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "trace/step_numbers.hpp"
+#include "trace/records.hpp"
 
 namespace lockstep::train {
 

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "kernels/backend.hpp"
-#include "trace/step_numbers.hpp"
+#include "trace/records.hpp"
 #include "train/flop_rates.hpp"
 #include "train/gradient_exchange.hpp"
 #include "train/launch.hpp"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "trace/step_numbers.hpp"
+#include "trace/records.hpp"
 #include "train/launch.hpp"
 #include "train/progress.hpp"
 #include "train/regions.hpp"

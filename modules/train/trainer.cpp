@@ -12,6 +12,7 @@
 #include "cluster/flight_recorder.hpp"
 #include "device/parallel.hpp"
 #include "layout/rank_share.hpp"
+#include "model/frozen.hpp"
 #include "train/flop_rates.hpp"
 #include "train/launch_log.hpp"
 #include "train/memory_check.hpp"
@@ -30,6 +31,7 @@ std::unique_ptr<trace::Tracer> open_trace(const Launch& launch) {
     options.folder = launch.folders.run_path;
     options.run_name = launch.description.run.name;
     options.description = config::to_toml(launch.resolved());
+    options.trained_parameters = model::trained_parameter_count(launch.description.model);
     options.steps_left = launch.data.steps - launch.resume.state.step;
     options.rank.host = place.host;
     options.rank.cores = seat.cores.text();

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "trace/step_numbers.hpp"
+#include "trace/records.hpp"
 #include "watch/run_lock.hpp"
 
 namespace lockstep::watch {

@@ -23,6 +23,7 @@ TracerOptions options_for(const std::string& folder, std::int64_t steps = 10) {
     options.description = "[run]\nname = 'unit'\n";
     options.steps_left = steps;
     options.event_every = 5;
+    options.trained_parameters = 123;
     options.rank.host = "here";
     options.rank.network = "mlx5_0, mlx5_1";
     options.rank.threads = 3;
@@ -109,6 +110,7 @@ BOOST_AUTO_TEST_CASE(a_run_is_read_back_as_it_was_traced) {
     BOOST_TEST(file.header().ranks.at(0).threads == 3);
     BOOST_TEST(file.header().ranks.at(0).network == "mlx5_0, mlx5_1");
     BOOST_TEST(file.header().detail == "phase");
+    BOOST_TEST(file.header().trained_parameters == 123);
     BOOST_REQUIRE(file.steps().size() == 10);
     std::vector<double> times, losses, overhead;
     std::vector<std::uint32_t> calls;

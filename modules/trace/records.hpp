@@ -1,7 +1,9 @@
-// The numbers of one training step. One object carries them from the device to the trace, metrics.jsonl and the log.
+// What a run records of its ranks and steps. One object carries a step's numbers from the device to the trace,
+// metrics.jsonl and the log.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace lockstep::trace {
 
@@ -25,6 +27,14 @@ struct StepNumbers : StepRecord {
     // Running totals, this step included.
     std::int64_t run_samples = 0, run_tokens = 0, run_skipped = 0;  // of the run, over all launches
     std::int64_t launch_not_finite = 0;                             // losses of this launch that were not finite
+};
+
+// Where a rank runs.
+struct RankRecord {
+    std::string host, cores, gpu, network;  // cores "0-3,8"; network cards "mlx5_0, mlx5_1"
+    std::int64_t numa_node = -1;
+    std::int64_t data = 0, tensor = 0, pipeline = 0, context = 0;
+    std::int64_t threads = 1;
 };
 
 }  // namespace lockstep::trace
