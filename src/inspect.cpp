@@ -1,5 +1,6 @@
 // lockstep inspect: what a checkpoint, trace, token file or model holds
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +13,7 @@
 #include "model/flops.hpp"
 #include "model/frozen.hpp"
 #include "model/parameters.hpp"
+#include "optim/registry.hpp"
 
 namespace lockstep::commands {
 namespace {
@@ -35,9 +37,6 @@ const char* split_word(model::Split split) {
     return "?";
 }
 
-// Value, gradient and the two moments of AdamW, all fp32; of a frozen parameter the value.
-constexpr double training_bytes_per_parameter = 16, frozen_bytes_per_parameter = 4;
-
 int inspect_model(const Options& options) {
     std::vector<std::string> settings = options.settings;
     if (!options.preset.empty()) settings.insert(settings.begin(), "model.preset=\"" + options.preset + "\"");
@@ -47,8 +46,10 @@ int inspect_model(const Options& options) {
     const auto parameters = model::describe_parameters(model, model::whole_model(model));
     model::check_frozen(model);
     const std::int64_t count = model::parameter_count(model), trained = model::trained_parameter_count(model);
-    const double bytes = static_cast<double>(trained) * training_bytes_per_parameter +
-                         static_cast<double>(count - trained) * frozen_bytes_per_parameter;
+    // Values, gradients and the optimizer's state, all fp32; of a frozen parameter the value.
+    const optim::OptimizerType& optimizer = optim::optimizer_of(description.optimizer);
+    const std::int64_t state = optim::state_count(optimizer, parameters);
+    const double bytes = static_cast<double>(count + trained + state) * sizeof(float);
     const TableFormat format = table_format(options.format);
 
     Table table({{"name", "tensor"},
@@ -72,6 +73,8 @@ int inspect_model(const Options& options) {
                      {"parameters", count},
                      {"trained_parameters", trained},
                      {"training_flop_per_token", model::training_flop_per_token(model, model.context)},
+                     {"optimizer", optimizer.name()},
+                     {"optimizer_state", state},
                      {"training_bytes_without_activations", bytes}};
         Json tensors = Json::array();
         for (const auto& parameter : parameters)
@@ -87,11 +90,11 @@ int inspect_model(const Options& options) {
     std::fputs(table.print(format).c_str(), stdout);
     if (format == TableFormat::csv) return 0;
     fmt::print(
-        "\n{} parameters in {} tensors{}; {} to train without activations (fp32 values, gradients, two moments); "
+        "\n{} parameters in {} tensors{}; {} to train without activations (fp32 values, gradients, state of {}); "
         "{:.3g} FLOP a token of training at length {}\n",
         with_commas(count), parameters.size(),
         trained < count ? fmt::format(", {} of them trained", with_commas(trained)) : "", human_bytes(bytes),
-        model::training_flop_per_token(model, model.context), model.context);
+        optimizer.name(), model::training_flop_per_token(model, model.context), model.context);
     return 0;
 }
 
@@ -104,6 +107,17 @@ std::int64_t count_parameters(const hdf5::File& file) {
         count += elements;
     }
     return count;
+}
+
+// What a checkpoint keeps of its optimizer: the elements of every state.
+std::map<std::string, std::int64_t> optimizer_states(const std::string& path) {
+    std::map<std::string, std::int64_t> states;
+    const std::string group = "optimizer/";
+    for (const auto& tensor : checkpoint::list_tensors(path))
+        if (tensor.path.starts_with(group))
+            states[tensor.path.substr(group.size(), tensor.path.find('/', group.size()) - group.size())] +=
+                element_count(tensor.shape);
+    return states;
 }
 
 // Attributes and datasets of any file of this program.
@@ -134,9 +148,19 @@ int inspect_file(const Options& options) {
         datasets.push_back({{"name", path}, {"shape", shape}, {"type", info.type_name}, {"bytes", info.bytes}});
     }
     const std::int64_t parameters = count_parameters(file);
+    std::string optimizer;
+    std::map<std::string, std::int64_t> states;
+    if (file.exists("optimizer")) {
+        optimizer = checkpoint::read_contents(options.file).state.optimizer;
+        states = optimizer_states(options.file);
+    }
     if (format == TableFormat::json) {
         Json json = {{"file", options.file}, {"format", kind}};
         if (parameters > 0) json["parameters"] = parameters;
+        if (!optimizer.empty()) {
+            json["optimizer"] = optimizer;
+            json["optimizer_state"] = states;
+        }
         json["attributes"] = std::move(attributes);
         json["datasets"] = std::move(datasets);
         fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
@@ -144,7 +168,12 @@ int inspect_file(const Options& options) {
     }
     if (format != TableFormat::csv) fmt::print("{}\n", text);
     std::fputs(table.print(format).c_str(), stdout);
-    if (format != TableFormat::csv && parameters > 0) fmt::print("\n{} parameters\n", with_commas(parameters));
+    if (format == TableFormat::csv || parameters == 0) return 0;
+    std::string kept;
+    for (const auto& [name, count] : states)
+        kept += fmt::format("{}{} ({} elements)", kept.empty() ? "" : ", ", name, with_commas(count));
+    fmt::print("\n{} parameters{}\n", with_commas(parameters),
+               optimizer.empty() ? "" : fmt::format("; state of the optimizer {}: {}", optimizer, kept));
     return 0;
 }
 

@@ -9,14 +9,18 @@
 #include <string>
 #include <vector>
 
-#include "cluster/communicator.hpp"
+#include "cluster/host_group.hpp"
 #include "device/tensor.hpp"
 #include "kernels/backend.hpp"
 
 namespace lockstep::checkpoint {
 
+// The optimizer of checkpoints that name none: the only one there was.
+constexpr const char* first_optimizer = "adamw";
+
 // The state of a run beside its tensors.
 struct State {
+    std::string optimizer = first_optimizer;  // whose state /optimizer holds
     std::int64_t step = 0, tokens = 0, samples = 0;
     std::int64_t optimizer_steps = 0;  // steps that made an update
     std::uint64_t seed = 0;
@@ -58,9 +62,9 @@ std::string file_name(std::int64_t step);  // "step-00000100.h5"
 
 class Writer {
   public:
-    // Collective; the communicator must be the writer's own. Removes what unfinished writers have left in `folder`
+    // Collective; the group must be the writer's own. Removes what unfinished writers have left in `folder`
     // (step-….h5.tmp): no other run may be writing there. Fewer than 2 to keep count as 2.
-    Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::Communicator> communicator);
+    Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::HostGroup> group);
     ~Writer();  // waits for the writer thread; abandons what is not committed
 
     // Collective. Rank 0 lays out the file and reserves its space, every rank brings together its share of the tensors,
@@ -104,7 +108,7 @@ std::vector<TensorInfo> list_tensors(const std::string& path);
 // checks the checksum of every tensor that a rank names. A tensor that is missing, of another shape, or in the file but
 // named by no rank (where any names others of its group): usage error that names the first ("a checkpoint of another
 // model"). Every rank throws the same error.
-void load(const std::string& path, const std::vector<Entry>& entries, cluster::Communicator& communicator);
+void load(const std::string& path, const std::vector<Entry>& entries, cluster::HostGroup& group);
 
 // Checks every checksum; throws a damaged error that names the first tensor that fails. Returns the bytes checked.
 // `progress` is told the bytes checked and the bytes there are.

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/format.hpp"
+#include "base/plural.hpp"
 #include "cost/block_time.hpp"
 #include "model/mixers/registry.hpp"
 
@@ -142,7 +143,7 @@ std::string why_too_large(const config::Machine& hardware, const Layout& layout,
         {use.owner, layout.zero == 0 ? "the optimizer's state; parallel.zero = 1 divides it by the replicas"
                                      : "the optimizer's state; use more replicas, tensor or pipeline ranks"},
         {use.stored,
-         fmt::format("the activations of {} micro-batch{} under way; {}", use.under_way, use.under_way == 1 ? "" : "es",
+         fmt::format("the activations of {} micro-batch{} under way; {}", use.under_way, plural(use.under_way, "es"),
                      layout.recompute != config::Recompute::full
                          ? "parallel.recompute = \"full\" keeps a block's input only"
                      : layout.micro > 1 ? "lower batch.micro"

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/plural.hpp"
 #include "layout/batch_plan.hpp"
 #include "model/flops.hpp"
 #include "model/mixers/registry.hpp"
@@ -99,8 +100,7 @@ cluster::GridShape choose_grid(const config::RunDescription& description, std::i
          {std::pair{"parallel.tensor", parallel.tensor}, std::pair{"parallel.pipeline", parallel.pipeline},
           std::pair{"parallel.context", parallel.context}, std::pair{"parallel.data", parallel.data}})
         if (count > ranks)
-            throw usage_error("{} = {} is more than the {} rank{} that were started", key, count, ranks,
-                              ranks == 1 ? "" : "s");
+            throw usage_error("{} = {} is more than the {} rank{} that were started", key, count, ranks, plural(ranks));
     const std::int64_t fixed = parallel.tensor * parallel.context * parallel.pipeline;
     cluster::GridShape wanted{
         static_cast<int>(parallel.tensor), static_cast<int>(parallel.context),

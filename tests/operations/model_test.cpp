@@ -52,7 +52,7 @@ DeviceStep step_on_device(test::Fixture& cpu, const config::ModelDescription& de
     for (const auto& parameter : parameters.descriptions())
         result.gradients.push_back(parameter.trained ? fetch(parameters.gradient(parameter.name))
                                                      : std::vector<float>());
-    optim::AdamW optimizer(backend, parameters, {}, {parameters.owned(), nullptr});
+    optim::AdamW optimizer({backend, parameters, {}, {parameters.owned()}});
     optimizer.update(1e-2, sum);
     for (const auto& parameter : parameters.descriptions())
         result.updated.push_back(parameter.trained ? fetch(parameters.value(parameter.name)) : std::vector<float>());
@@ -87,7 +87,7 @@ void compare(const config::ModelDescription& description, const model::PassShape
     }
     if (compute != Type::fp32) return;
     double sum = 1;
-    optim::AdamW optimizer(*cpu.backend, cpu.parameters, {}, {cpu.parameters.owned(), nullptr});
+    optim::AdamW optimizer({*cpu.backend, cpu.parameters, {}, {cpu.parameters.owned()}});
     optimizer.update(1e-2, Tensor(&sum, Type::fp64, {1}));
     for (std::size_t i = 0; i < device.updated.size(); ++i) {
         const std::string& name = cpu.parameters.descriptions()[i].name;

@@ -30,8 +30,8 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_read) {
     BOOST_TEST(same(checkpoint::read_contents(path), some_contents(100)));
     Tensors read(odd_sizes());
     read.fill(-1);
-    const auto communicator = cluster::make_solo_communicator();
-    checkpoint::load(path, read.entries, *communicator);
+    const auto group = cluster::make_solo_group();
+    checkpoint::load(path, read.entries, *group);
     BOOST_TEST((read == written));
     std::uint64_t bytes = some_contents(100).tokenizer_model.size(), told = 0;
     for (const auto& entry : written.entries) bytes += entry.value.bytes();
@@ -50,6 +50,26 @@ BOOST_AUTO_TEST_CASE(tensors_are_listed_with_their_shapes) {
         BOOST_TEST((std::any_of(written.entries.begin(), written.entries.end(), [&](const Entry& entry) {
             return entry.path == tensor.path && entry.value.shape() == tensor.shape;
         })));
+}
+
+BOOST_AUTO_TEST_CASE(state_of_any_optimizer_is_kept_in_the_second_version) {
+    const std::string folder = empty_test_folder("optimizers");
+    const std::vector<Tensors::Named> tensors = {{"parameters/a", {5, 3}}, {"optimizer/row scale/a", {5}}};
+    auto writer = solo_writer(folder);
+    for (const auto& [optimizer, version] : {std::pair{"adamw", 1}, std::pair{"row-scales", 2}}) {
+        Contents contents = some_contents(version);
+        contents.state.optimizer = optimizer;
+        BOOST_TEST(writer.write_now(contents, Tensors(tensors).entries));
+        const std::string path = in(folder, version);
+        BOOST_TEST(hdf5::File::open(path).read_integer("/", "format_version") == version);
+        BOOST_TEST(same(checkpoint::read_contents(path), contents));
+        Tensors read(tensors);
+        read.fill(-1);
+        const auto communicator = cluster::make_solo_communicator();
+        checkpoint::load(path, read.entries, *communicator);
+        BOOST_TEST((read == Tensors(tensors)));
+        BOOST_TEST(checkpoint::verify(path) > 0);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(long_and_empty_texts_are_kept) {
@@ -98,8 +118,8 @@ BOOST_AUTO_TEST_CASE(the_file_holds_what_was_there_at_begin) {
     BOOST_TEST(!fs::exists(in(folder, 5)));
     BOOST_TEST(writer.commit());
     BOOST_TEST((writer.progress() == checkpoint::Writer::Progress::idle));
-    const auto communicator = cluster::make_solo_communicator();
-    checkpoint::load(in(folder, 5), changing.entries, *communicator);
+    const auto group = cluster::make_solo_group();
+    checkpoint::load(in(folder, 5), changing.entries, *group);
     BOOST_TEST((changing == Tensors(odd_sizes())));
 }
 
@@ -184,9 +204,9 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_of_another_model_is_named_as_one) {
     const std::string folder = empty_test_folder("another_model");
     const Tensors written(few_small());
     solo_writer(folder).write_now(some_contents(1), written.entries);
-    const auto communicator = cluster::make_solo_communicator();
+    const auto group = cluster::make_solo_group();
     const auto load = [&](std::vector<Tensors::Named> tensors) {
-        checkpoint::load(in(folder, 1), Tensors(tensors).entries, *communicator);
+        checkpoint::load(in(folder, 1), Tensors(tensors).entries, *group);
     };
     load({{"parameters/a/weight", {5, 3}}, {"parameters/b", {1}}});  // only a part: no moments
     const auto usage = [](const std::string& words) { return sentence_has(words, ExitCode::usage); };
@@ -214,7 +234,7 @@ BOOST_AUTO_TEST_CASE(what_is_no_checkpoint_says_so) {
         tokens.close();
         auto newer = hdf5::File::create(folder + "/newer.h5");
         newer.write_attribute("/", "format", "lockstep-checkpoint");
-        newer.write_attribute("/", "format_version", std::int64_t{2});
+        newer.write_attribute("/", "format_version", std::int64_t{3});
         newer.write_attribute("/", "program_version", "7.8.9");
         newer.close();
     }

@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(decay_spares_vectors_when_asked) {
             config::OptimizerSection settings;
             settings.decay = decay;
             settings.weight_decay = 0.5;
-            optim::AdamW optimizer(*fixture.backend, fixture.parameters, settings, everything(fixture));
+            optim::AdamW optimizer({*fixture.backend, fixture.parameters, settings, everything(fixture)});
             const float norm = fixture.parameters.value("final_norm/weight").fp32()[0];
             const float weight = fixture.parameters.value("blocks/0/mlp/up/weight").fp32()[0];
             double loss = 1;
@@ -92,9 +92,9 @@ BOOST_AUTO_TEST_CASE(clipping_scales_the_gradient_to_the_limit) {
     config::OptimizerSection settings;
     settings.epsilon = 1;  // so that the size of the gradient shows
     settings.clip = 0.25;
-    optim::AdamW with_clip(*clipped.backend, clipped.parameters, settings, everything(clipped));
+    optim::AdamW with_clip({*clipped.backend, clipped.parameters, settings, everything(clipped)});
     settings.clip = 0;
-    optim::AdamW without(*scaled.backend, scaled.parameters, settings, everything(scaled));
+    optim::AdamW without({*scaled.backend, scaled.parameters, settings, everything(scaled)});
     double loss = 1;
     const Tensor loss_tensor(&loss, Type::fp64, {1});
     with_clip.update(0.01, loss_tensor);
