@@ -19,7 +19,7 @@ std::string joined(const std::vector<std::string>& items) {
     return text;
 }
 
-std::string plural(std::size_t count, const char* what) {
+std::string counted(std::size_t count, const char* what) {
     return fmt::format("{} {}{}", count, what, plural(count));
 }
 
@@ -168,11 +168,11 @@ std::string hardware_text(const Hardware& hardware) {
     const auto nodes =
         static_cast<std::size_t>(std::count_if(hardware.numa_nodes.begin(), hardware.numa_nodes.end(),
                                                [](const NumaNode& node) { return !node.units.empty(); }));
-    std::string text = fmt::format("{}, {}, {}", plural(static_cast<std::size_t>(hardware.packages), "package"),
-                                   plural(nodes, "NUMA node"), plural(hardware.cores.size(), "core"));
+    std::string text = fmt::format("{}, {}, {}", counted(static_cast<std::size_t>(hardware.packages), "package"),
+                                   counted(nodes, "NUMA node"), counted(hardware.cores.size(), "core"));
     if (units != hardware.cores.size()) text += fmt::format(" ({} hardware threads)", units);
-    text += fmt::format(", {}", plural(hardware.gpus.size(), "GPU"));
-    return text + fmt::format(", {}", plural(hardware.network.size(), "network card"));
+    text += fmt::format(", {}", counted(hardware.gpus.size(), "GPU"));
+    return text + fmt::format(", {}", counted(hardware.network.size(), "network card"));
 }
 
 }  // namespace lockstep::cluster
