@@ -7,6 +7,7 @@
 
 #include "base/log.hpp"
 #include "base/random.hpp"
+#include "base/utf8.hpp"
 #include "cluster/placement.hpp"
 #include "command.hpp"
 #include "data/tokenizer.hpp"
@@ -50,25 +51,14 @@ std::int32_t draw(const float* logits, std::int64_t vocabulary, const Options& o
     return order[static_cast<std::size_t>(kept - 1)];
 }
 
-// How many bytes of `text` are whole UTF-8 characters, so that a character is printed when its last byte has come.
-std::size_t whole_characters(const std::string& text) {
-    for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
-        const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-        if ((byte & 0xC0) == 0x80) continue;
-        const std::size_t needed = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
-        return needed > back ? text.size() - back : text.size();
-    }
-    return text.size();
-}
-
 int generate(const Options& options) {
     if (!(options.temperature >= 0))
         throw usage_error("--temperature is {}; it must be 0 or more", options.temperature);
     set_threads(cluster::place_alone({}).seat().threads);
-    const auto communicator = cluster::make_solo_communicator();
+    const auto group = cluster::make_solo_group();
     const layout::Devices devices =
         layout::open_device_alone(config::from_word<config::DeviceChoice>(options.device, "--device"));
-    const train::ModelFile file = train::load_model(options.checkpoint, *devices.backend, *communicator);
+    const train::ModelFile file = train::load_model(options.checkpoint, *devices.backend, *group);
     const auto& model = file.description.model;
     if (file.contents.tokenizer_kind.empty())
         throw usage_error(

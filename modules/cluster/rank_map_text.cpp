@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/format.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::cluster {
 namespace {
@@ -19,7 +20,7 @@ std::string joined(const std::vector<std::string>& items) {
 }
 
 std::string plural(std::size_t count, const char* what) {
-    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+    return fmt::format("{} {}{}", count, what, plural(count));
 }
 
 CpuSet first_units(const Hardware& hardware, const std::vector<Index>& cores) {
@@ -153,8 +154,8 @@ std::string seat_text(const RankSeat& seat) {
     std::string text = fmt::format("{} {}", seat.cores.size() == 1 ? "core" : "cores", seat.cores.text());
     if (seat.shares_cores) text += " shared with other ranks";
     if (!seat.numa_nodes.empty())
-        text += fmt::format(" (NUMA node{} {})", seat.numa_nodes.size() == 1 ? "" : "s", list_text(seat.numa_nodes));
-    text += fmt::format(", {} thread{}", seat.threads, seat.threads == 1 ? "" : "s");
+        text += fmt::format(" (NUMA node{} {})", plural(seat.numa_nodes.size()), list_text(seat.numa_nodes));
+    text += fmt::format(", {} thread{}", seat.threads, plural(seat.threads));
     if (seat.helpers != seat.cores) text += ", helpers on " + seat.helpers.text();
     if (!seat.gpu.empty()) text += fmt::format(", GPU {}{}", seat.gpu, seat.shares_gpu ? " shared" : "");
     if (!seat.network.empty()) text += ", network " + joined(seat.network);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <optional>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -58,36 +57,22 @@ void add_run(std::vector<Key>& keys, RunSection& run) {
          {}});
 }
 
-// The keys that kinds of a family registered, with pointers into `sections` unless `elsewhere` has a member for them.
-template <class Elsewhere>
-void add_sections(std::vector<Key>& keys, Family family, const std::string& prefix, OptionSections& sections,
-                  const Elsewhere& elsewhere) {
+// The keys that kinds of a family registered, with pointers into `sections`.
+void add_sections(std::vector<Key>& keys, Family family, const std::string& prefix, OptionSections& sections) {
     for (const std::string& section : kind_sections(family)) {
         Options& options = sections.change(section);
         const std::vector<OptionKey> registered = section_keys(family, section);
         for (std::size_t i = 0; i < registered.size(); ++i) {
             const OptionKey& option = registered[i];
             Options::Value& value = options.values().at(i);
-            const std::optional<Member> member = elsewhere(section, option.name);
             Key key{prefix + section + "." + option.name,
-                    member ? *member : std::visit([](auto& held) { return Member(&held); }, value.value),
-                    option.meaning, option.words};
+                    std::visit([](auto& held) { return Member(&held); }, value.value), option.meaning, option.words};
             key.least = option.least;
             key.most = option.most;
             key.given = &value.given;
             keys.push_back(key);
         }
     }
-}
-
-std::optional<Member> ttt_member(TttSection& ttt, const std::string& name) {
-    if (name == "mini_batch") return &ttt.mini_batch;
-    if (name == "base_lr") return &ttt.base_lr;
-    if (name == "base_lr_warmup") return &ttt.base_lr_warmup;
-    if (name == "gate") return &ttt.gate;
-    if (name == "share_qk") return &ttt.share_qk;
-    if (name == "pre_conv") return &ttt.pre_conv;
-    return std::nullopt;
 }
 
 void add_model(std::vector<Key>& keys, ModelDescription& model) {
@@ -130,10 +115,7 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
                     &model.frozen,
                     "Patterns of names of parameters that are not trained; `*` stands for any text, `/` included.",
                     {}});
-    add_sections(keys, Family::mixer, "model.", model.options,
-                 [&](const std::string& section, const std::string& name) {
-                     return section == "ttt" ? ttt_member(model.ttt, name) : std::nullopt;
-                 });
+    add_sections(keys, Family::mixer, "model.", model.options);
 }
 
 void add_data(std::vector<Key>& keys, DataSection& data) {
@@ -181,8 +163,7 @@ void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, Sched
                     &optimizer.skip_limit,
                     "Steps skipped in a row for a loss that is not finite before the run stops.",
                     {}});
-    add_sections(keys, Family::optimizer, "optimizer.", optimizer.options,
-                 [](const std::string&, const std::string&) { return std::optional<Member>(); });
+    add_sections(keys, Family::optimizer, "optimizer.", optimizer.options);
     keys.push_back({"schedule.kind", choice_of(schedule.kind), "Course of the learning rate after the warm-up.", {}});
     keys.push_back({"schedule.steps", &schedule.steps, "Length of the run in steps. Give this or `epochs`.", {}});
     keys.push_back({"schedule.epochs", &schedule.epochs, "Length of the run in passes over the training data.", {}});

@@ -74,6 +74,13 @@ const Kind* find_kind(Family family, const std::string& name) {
     return nullptr;
 }
 
+std::vector<std::string> names_of_section(Family family, const std::string& section) {
+    std::vector<std::string> names;
+    for (const Kind& kind : kinds_of(family))
+        if (kind.section == section) names.push_back(kind.name);
+    return names;
+}
+
 std::vector<std::string> kind_sections(Family family) {
     std::set<std::string> sections;
     for (const Kind& kind : kinds_of(family))

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <string>
@@ -12,6 +13,8 @@
 #include <vector>
 
 namespace lockstep::config {
+
+struct ModelDescription;
 
 using OptionValue = std::variant<std::int64_t, double, bool, std::string>;
 
@@ -38,6 +41,10 @@ struct Kind {
     std::string name;                  // "ttt-linear"
     std::string section;               // "ttt" for [model.ttt]; several kinds may share one. "": it has no keys
     std::vector<OptionKey> keys = {};  // what it adds to the section
+    // Of a mixer, called by config::resolve and config::check. Empty: nothing follows from other keys, nothing is
+    // wrong.
+    std::function<void(ModelDescription&)> resolve = {};
+    std::function<void(const ModelDescription&)> check = {};
 };
 
 // Throw a fault where the name is taken, or where another kind of the section declares a key differently. The result
@@ -53,7 +60,8 @@ inline std::vector<std::string> mixer_names() {
 inline std::vector<std::string> optimizer_names() {
     return kind_names(Family::optimizer);
 }
-const Kind* find_kind(Family family, const std::string& name);                   // null: unknown
+const Kind* find_kind(Family family, const std::string& name);  // null: unknown
+std::vector<std::string> names_of_section(Family family, const std::string& section);
 std::vector<std::string> kind_sections(Family family);                           // in alphabetical order
 std::vector<OptionKey> section_keys(Family family, const std::string& section);  // of all kinds that share it
 

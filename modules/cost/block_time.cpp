@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cost/product_time.hpp"
+#include "model/mixers/registry.hpp"
 
 namespace lockstep::cost {
 namespace {
@@ -29,7 +30,7 @@ Sizes sizes_of(const Job& job, const ModelLoad& load, const Layout& layout) {
     sizes.rows = sizes.length * sizes.sequences;
     sizes.width = static_cast<double>(model.width);
     sizes.heads = static_cast<double>(model.heads) / t;
-    sizes.keys = static_cast<double>(model.is_ttt() ? model.heads : model.kv_heads) / t;
+    sizes.keys = static_cast<double>(model.kv_heads) / t;
     sizes.head_width = static_cast<double>(model.head_width());
     sizes.hidden = static_cast<double>(model.mlp_width) / t;
     return sizes;
@@ -55,9 +56,9 @@ Mixing scores_in_memory(const config::Machine& hardware, const Job& job, const S
 
 Mixing mixing_time(const config::Machine& hardware, const Job& job, const ModelLoad& load, const Sizes& sizes) {
     const config::ModelDescription& model = load.shape;
-    if (model.is_ttt()) {
-        const double f = sizes.head_width, b = static_cast<double>(model.ttt.mini_batch);
-        const double flop = model.mixer == "ttt-linear" ? 6 * f * f + 4 * b * f : 56 * f * f + 20 * b * f;
+    const model::MixerType& mixer = model::mixer_type(model);
+    if (!mixer.scores_pairs()) {
+        const double flop = mixer.mixing_flop(model, job.run.batch.length) / static_cast<double>(model.heads);
         // A head of a sequence is one after the other: fewer of them than multiprocessors leave some idle.
         const double blocks = sizes.sequences * sizes.heads;
         const double fill = blocks / (std::ceil(blocks / hardware.device.units) * hardware.device.units);

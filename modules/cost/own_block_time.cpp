@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/mixers/ttt.hpp"
+
 namespace lockstep::cost {
 namespace {
 
@@ -16,6 +18,7 @@ class Block {
         : plan_(plan),
           training_(training),
           model_(plan.model),
+          type_(model::mixer_type(plan.model)),
           prices_(prices),
           messages_(messages),
           ranks_(plan.grid.tensor),
@@ -41,8 +44,8 @@ class Block {
         if (has_convolution()) pre_convolution();
         norm(false, mixer_, mixer_input_);
         norm(true, mlp_, mlp_input_);
-        if (model_.is_ttt())
-            ttt();
+        if (const auto* type = dynamic_cast<const model::TttType*>(&type_))
+            ttt(*type);
         else
             attention();
         mlp();
@@ -58,7 +61,7 @@ class Block {
   private:
     void forward(double seconds) { time_.forward += seconds; }
     void backward(double seconds) { time_.backward += seconds; }
-    bool has_convolution() const { return model_.is_ttt() && model_.ttt.pre_conv; }
+    bool has_convolution() const { return type_.convolves_before(model_); }
     bool trains(const std::string& name) const { return training_.trained.count(name) > 0; }
     const config::ProductRates& layer() const { return prices_.rates().layer; }
     double stream_bytes() const { return element_ * stream_ * width_; }
@@ -119,9 +122,10 @@ class Block {
         linear("mixer/output", inner_, width_, mixer_);
     }
 
-    void ttt() {
-        const bool mlp = model_.mixer == "ttt-mlp";
-        if (model_.ttt.share_qk) {
+    void ttt(const model::TttType& type) {
+        const bool mlp = type.mlp();
+        const model::TttOptions options = type.options(model_);
+        if (options.share_qk) {
             linear("mixer/query", width_, inner_, mixer_input_, false);
             convolution(inner_, mixer_);
             convolution(inner_, mixer_);
@@ -137,8 +141,7 @@ class Block {
         const double steps = exact * rows_ * heads_;
         forward(2 * prices_.moved(2 * steps, prices_.memory().copy));
         if (mixer_) backward(prices_.moved(3 * steps, prices_.memory().copy));
-        const double f = head_width_, b = static_cast<double>(model_.ttt.mini_batch);
-        const double flop = rows_ * heads_ * (mlp ? 56 * f * f + 20 * b * f : 6 * f * f + 4 * b * f);
+        const double flop = rows_ / ranks_ * type.mixing_flop(model_, 0);
         const config::PrecisionRates& rates = prices_.rates();
         forward(prices_.mixing(mlp ? rates.ttt_mlp_forward : rates.ttt_linear_forward, flop, 0));
         if (mixer_) backward(prices_.mixing(mlp ? rates.ttt_mlp_backward : rates.ttt_linear_backward, 2 * flop, 0));
@@ -151,18 +154,17 @@ class Block {
             time_.tensor_forward += messages_.gather(2 * exact * rows_ * ranks_, plan_.grid.tensor, 1);
             if (mixer_) time_.tensor_backward += messages_.all_reduce(2 * exact * rows_, plan_.grid.tensor, 1);
         }
-        if (model_.ttt.gate) {
+        if (options.gate) {
             linear("mixer/gate", width_, inner_, mixer_input_);
             forward(prices_.moved(3 * columns, prices_.memory().gated_forward));
             if (mixer_) backward(prices_.moved(5 * columns, prices_.memory().gated_backward));
         }
         linear("mixer/output", inner_, width_, mixer_);
-        if (plan_.grid.context > 1) hand_over(mlp);
+        if (plan_.grid.context > 1) hand_over();
     }
 
-    void hand_over(bool mlp) {
-        const double f = head_width_;
-        const double state = exact * plan_.sequences * heads_ * (mlp ? 8 * f * f + 5 * f : f * f + f);
+    void hand_over() {
+        const double state = exact * plan_.sequences * static_cast<double>(type_.state_elements(model_)) / ranks_;
         const double once = messages_.send(state, plan_.grid.tensor);
         time_.context_forward += once;
         if (mixer_) time_.context_backward += once;
@@ -214,6 +216,7 @@ class Block {
     const PassPlan& plan_;
     const BlockTraining& training_;
     const config::ModelDescription& model_;
+    const model::MixerType& type_;
     const OwnPrices& prices_;
     const MessagePrices& messages_;
     double ranks_, rows_, stream_, width_, element_, head_width_, heads_, inner_, wide_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cost/block_time.hpp"
+#include "model/mixers/registry.hpp"
 
 namespace lockstep::cost {
 namespace {
@@ -72,10 +73,8 @@ double send_seconds(const config::Machine& hardware, const Job& job, const Model
 double context_seconds(const config::Machine& hardware, const Job& job, const ModelLoad& load, const Layout& layout) {
     if (layout.context == 1) return 0;
     const auto c = static_cast<double>(layout.context), t = static_cast<double>(layout.tensor);
-    const auto f = static_cast<double>(load.shape.head_width());
-    const double heads = static_cast<double>(load.shape.heads) / t;
-    const double weights = load.shape.mixer == "ttt-mlp" ? 8 * f * f + 5 * f : f * f + f;
-    const double bytes = static_cast<double>(layout.micro) * heads * weights * sizeof(float);
+    const double state = static_cast<double>(model::mixer_type(load.shape).state_elements(load.shape)) / t;
+    const double bytes = static_cast<double>(layout.micro) * state * sizeof(float);
     const double message = hand_on_seconds(hardware, layout, bytes, t);
     const double blocks = static_cast<double>(load.shape.layers) / static_cast<double>(layout.pipeline);
     return (c - 1) * (block_time(hardware, job, load, layout).total() + 2 * message) +

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 #include "base/format.hpp"
+#include "base/plural.hpp"
 #include "cluster/communicator.hpp"
 #include "kernels/planning_backend.hpp"
 #include "layout/rank_share.hpp"
 #include "model/frozen.hpp"
+#include "model/mixers/registry.hpp"
 #include "model/parameters.hpp"
 #include "model/stage.hpp"
 #include "optim/optimizer.hpp"
@@ -55,17 +58,13 @@ StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescript
 std::size_t scratch_bytes(const config::RunDescription& description, const cluster::GridShape& grid,
                           const MemoryPlan& plan, int threads) {
     const config::ModelDescription& model = description.model;
-    const std::int64_t length = description.batch.length / grid.context, rows = plan.micro * length;
-    const std::int64_t head = model.head_width(), hidden = model.mlp_width / grid.tensor;
-    constexpr std::int64_t tile = 64;                              // queries and keys of an attention at a time
+    const model::PassShape shape{plan.micro, description.batch.length / grid.context};
+    const std::int64_t rows = shape.rows(), hidden = model.mlp_width / grid.tensor;
     constexpr std::int64_t row_blocks = 128;                       // partial sums over rows, at most
     constexpr std::int64_t gelu_elements = std::int64_t{1} << 21;  // of a product that stays in fp32, at most
-    // A head's gradients of keys and values, tiles of its rows, and of their scores; or states of an inner model.
-    const std::int64_t inner = head * (model.mixer == "ttt-mlp" ? 8 * head : head);
-    constexpr std::int64_t states = 8 + 4;  // between two kept ones, and the gradients of one
-    const std::int64_t of_thread = model.is_ttt() ? states * inner : 2 * length * head + tile * (7 * head + 2 * tile);
-    std::int64_t floats = threads * of_thread + std::min(row_blocks, rows) * 2 * model.width;
-    if (model.is_ttt()) floats += 4 * threads * inner;  // gradients that wait for their sum
+    std::int64_t floats = model::mixer_type(model).scratch_floats(model, grid.tensor, shape,
+                                                                  compute_type(description.precision.compute), threads);
+    floats += std::min(row_blocks, rows) * 2 * model.width;
     if (description.precision.compute == config::Precision::bf16 && model.mlp == config::MlpKind::gelu)
         floats += std::min(gelu_elements, rows * hidden);
     return static_cast<std::size_t>(floats) * sizeof(float);
@@ -171,13 +170,13 @@ std::string memory_text(const MemoryPlan& plan) {
         blocks += fmt::format("{}{} to {}", blocks.empty() ? "" : ", ", chunk.first_block, chunk.last_block - 1);
     const std::string of_mpi =
         plan.communication > 0
-            ? fmt::format(", and up to {} of MPI's while gradients are on their way", bytes_text(plan.communication))
+            ? fmt::format(", plus up to {} for MPI while gradients are reduced", bytes_text(plan.communication))
             : "";
     return fmt::format(
-        "blocks {}; parameters {}, gradients {}, optimizer state {}, activations {} ({} micro-batch{} under way), workspace "
+        "blocks {}; parameters {}, gradients {}, optimizer state {}, activations {} ({} micro-batch{} in flight), workspace "
         "{}, together {}{}",
         blocks, bytes_text(plan.parameters), bytes_text(plan.gradients), bytes_text(plan.optimizer_state),
-        bytes_text(plan.activations), plan.under_way, plan.under_way == 1 ? "" : "es", bytes_text(plan.workspace),
+        bytes_text(plan.activations), plan.under_way, plural(plan.under_way, "es"), bytes_text(plan.workspace),
         bytes_text(plan.planned()), of_mpi);
 }
 
@@ -186,19 +185,16 @@ std::string what_to_change(const MemoryPlan& plan, const config::RunDescription&
     const std::size_t passing = plan.activations + plan.workspace;
     std::vector<std::string> ways;
     if (passing > states) {
-        if (plan.micro > 1) ways.push_back(fmt::format("a batch.micro below {}", plan.micro));
+        if (plan.micro > 1) ways.push_back(fmt::format("batch.micro below {}", plan.micro));
         if (description.parallel.recompute != config::Recompute::full) ways.push_back("parallel.recompute = \"full\"");
         if (plan.under_way > 1 && !has_whole_model(plan)) ways.push_back("fewer stages of parallel.pipeline");
         ways.push_back("a smaller batch.length");
-        if (description.model.is_ttt()) ways.push_back("a larger parallel.context");
+        if (model::mixer_type(description.model).hands_over()) ways.push_back("a larger parallel.context");
     } else {
         if (description.parallel.zero == 0) ways.push_back("parallel.zero = 1 with several replicas");
         ways.push_back("a larger parallel.pipeline or parallel.tensor");
         ways.push_back("a smaller model");
     }
-    std::string list;
-    for (std::size_t i = 0; i < ways.size(); ++i)
-        list += (i == 0 ? "" : i + 1 == ways.size() ? " or " : ", ") + ways[i];
     const std::array<std::pair<const char*, std::size_t>, 5> parts = {{{"parameters", plan.parameters},
                                                                        {"gradients", plan.gradients},
                                                                        {"optimizer state", plan.optimizer_state},
@@ -206,8 +202,9 @@ std::string what_to_change(const MemoryPlan& plan, const config::RunDescription&
                                                                        {"workspace", plan.workspace}}};
     const auto largest =
         std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    return fmt::format("the largest part are {} of {}; what helps: {}", bytes_text(largest->second), largest->first,
-                       list);
+    const bool plural = std::string_view(largest->first).ends_with('s');
+    return fmt::format("{} {} the largest part ({}); try: {}", largest->first, plural ? "are" : "is",
+                       bytes_text(largest->second), joined(ways, "or"));
 }
 
 }  // namespace lockstep::layout

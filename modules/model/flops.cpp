@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/frozen.hpp"
+#include "model/mixers/registry.hpp"
 #include "model/parameter_description.hpp"
 
 namespace lockstep::model {
@@ -12,11 +13,7 @@ namespace lockstep::model {
 namespace {
 
 double mixing_flop_per_token(const config::ModelDescription& model, std::int64_t length) {
-    const auto heads = static_cast<double>(model.heads), f = static_cast<double>(model.head_width());
-    const auto b = static_cast<double>(model.ttt.mini_batch);
-    if (model.mixer == "ttt-linear") return heads * (6 * f * f + 4 * b * f);
-    if (model.mixer == "ttt-mlp") return heads * (56 * f * f + 20 * b * f);
-    return 2 * static_cast<double>(length) * heads * f;
+    return mixer_type(model).mixing_flop(model, length);
 }
 
 // Weights of matrix products: those of the inner models are counted with the mixing.

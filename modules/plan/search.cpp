@@ -9,6 +9,7 @@
 #include "base/format.hpp"
 #include "cost/memory_model.hpp"
 #include "layout/run_layout.hpp"
+#include "model/mixers/registry.hpp"
 
 namespace lockstep::plan {
 namespace {
@@ -53,19 +54,10 @@ bool allowed(const std::vector<std::int64_t>& values, std::int64_t value) {
 // Why the models cannot be divided so; "" if they can.
 std::string why_not_divided(const cost::Job& job, const cost::Layout& layout) {
     for (const cost::ModelLoad& load : job.models) {
-        const config::ModelDescription& model = load.shape;
-        for (const auto& [key, value] : {std::pair{"heads", model.heads},
-                                         {"kv_heads", model.is_ttt() ? model.heads : model.kv_heads},
-                                         {"mlp_width", model.mlp_width}})
-            if (value % layout.tensor != 0)
-                return fmt::format("tensor = {} does not divide {} = {} of {}", layout.tensor, key, value, load.name);
-        if (layout.pipeline * layout.interleave > model.layers)
-            return fmt::format("{} pieces are more than the {} layers of {}", layout.pipeline * layout.interleave,
-                               model.layers, load.name);
-        if (layout.context > 1 &&
-            (!model.is_ttt() || job.run.batch.length % (layout.context * model.ttt.mini_batch) != 0))
-            return fmt::format("context = {} does not divide the sequences of {}", layout.context, load.name);
-        if (layout.sequence && model.is_ttt() && model.ttt.pre_conv) return "rows that a convolution needs together";
+        const layout::ModelDivision division{layout.tensor,     layout.context,  layout.pipeline,
+                                             layout.interleave, layout.sequence, job.run.batch.length};
+        const std::string why = layout::why_not_divided(load.shape, division);
+        if (!why.empty()) return job.models.size() > 1 ? fmt::format("{}: {}", load.name, why) : why;
     }
     return "";
 }
@@ -73,7 +65,11 @@ std::string why_not_divided(const cost::Job& job, const cost::Layout& layout) {
 class Search {
   public:
     Search(const config::Machine& hardware, const cost::Job& job, const Choices& choices, const Limits& limits)
-        : hardware_(hardware), job_(job), choices_(choices), limits_(limits) {}
+        : hardware_(hardware), job_(job), choices_(choices), limits_(limits) {
+        hands_over_ = std::all_of(job.models.begin(), job.models.end(), [](const cost::ModelLoad& load) {
+            return model::mixer_type(load.shape).hands_over();
+        });
+    }
 
     void count(std::int64_t devices) {
         const std::int64_t before = result_.examined;
@@ -82,8 +78,7 @@ class Search {
         for (const std::int64_t tensor : layout::divisors(devices)) {
             if (!allowed(choices_.tensor, tensor) || (choices_.tensor.empty() && tensor > per_node)) continue;
             for (const std::int64_t context : layout::divisors(devices / tensor)) {
-                if (!allowed(choices_.context, context) || (context > 1 && !job_.models.front().shape.is_ttt()))
-                    continue;
+                if (!allowed(choices_.context, context) || (context > 1 && !hands_over_)) continue;
                 for (const std::int64_t pipeline : layout::divisors(devices / tensor / context))
                     if (allowed(choices_.pipeline, pipeline)) grid(devices, tensor, context, pipeline);
             }
@@ -233,6 +228,7 @@ class Search {
     const cost::Job& job_;
     const Choices& choices_;
     const Limits& limits_;
+    bool hands_over_;  // every mixer, along a divided sequence
     SearchResult result_;
     std::vector<Candidate> timed_;
     std::string problem_;

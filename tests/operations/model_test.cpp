@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(a_step_with_frozen_parameters_is_that_of_the_cpu) {
     for (const auto& [name, kind] : test::all_kinds()) BOOST_TEST_CONTEXT(name) {
             config::ModelDescription model = kind;
             model.frozen = {"embedding/*", "blocks/0/m*_norm/*", "blocks/1/mixer/*", "blocks/0/mlp/*"};
-            if (kind.ttt.pre_conv) model.frozen.push_back("blocks/1/pre_convolution*");
+            if (kind.options.at("ttt").flag("pre_conv")) model.frozen.push_back("blocks/1/pre_convolution*");
             compare(model, {2, 21}, Type::bf16, 5e-2);
 #if !defined(LOCKSTEP_TEST_CPU)
             compare(model, {2, 21}, Type::fp32, 2e-5);

@@ -6,6 +6,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/scratch.hpp"
+#include "kernels/cpu/scratch_sizes.hpp"
 #include "kernels/cpu/vector/elementwise.hpp"
 
 namespace lockstep::kernels::cpu {
@@ -46,7 +47,21 @@ AttentionHead<T> head_at(const AttentionShape& s, const Place& place, const Tens
             1.0f / std::sqrt(static_cast<float>(s.head_width))};
 }
 
+// Of a thread: the gradients of a head's keys and values, and what the tiles need.
+template <class T>
+std::int64_t backward_floats(const Attention<T>& attention, const AttentionShape& shape) {
+    return 2 * shape.key_length * shape.head_width + attention.backward_scratch(shape.head_width);
+}
+
 }  // namespace
+
+std::int64_t attention_scratch_floats(const AttentionShape& shape, Type type, int threads) {
+    const auto of_thread = [&]<class T>(T) {
+        const Attention<T>& attention = *vector_functions().of<T>().attention;
+        return std::max(attention.forward_scratch(shape.head_width), backward_floats(attention, shape));
+    };
+    return threads * (type == Type::fp32 ? of_thread(float{}) : of_thread(bf16{}));
+}
 
 void CpuBackend::attention_forward(Tensor y, Tensor log_sum_exp, Tensor q, Tensor k, Tensor v,
                                    const AttentionShape& shape) {
@@ -80,7 +95,7 @@ void CpuBackend::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy, 
     with_element(q, [&]<class T>(T) {
         const Attention<T>& attention = *vector_.of<T>().attention;
         const Elementwise<T>& elementwise = *vector_.of<T>().elementwise;
-        scratch_->reserve(2 * head_count + attention.backward_scratch(width));
+        scratch_->reserve(backward_floats(attention, shape));
         // One thread owns a key head: the heads of its group add to the same dk and dv, in order and in fp32.
         parallel_for(shape.batch * shape.key_heads, 1, [&](std::int64_t first, std::int64_t last, int thread) {
             float *dkeys = scratch_->of(thread), *dvalues = dkeys + head_count, *rest = dvalues + head_count;

@@ -10,6 +10,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/scratch.hpp"
+#include "kernels/cpu/scratch_sizes.hpp"
 
 namespace lockstep::kernels::cpu {
 namespace {
@@ -95,6 +96,17 @@ void store_state(const TttGeometry& g, const TttCarry& models, std::int64_t mode
     });
 }
 
+// Floats of the gradients of one sequence's inner model.
+std::int64_t gradient_part(const TttGeometry& g) {
+    return whole_blocks(g.state_count) + 2 * g.padded_width + g.padded_batch;
+}
+
+// The backward pass takes sequences in waves, so that the parts that wait for their sum stay few; the order of the
+// sums is always the same.
+std::int64_t sequences_of_wave(const TttShape& shape, int threads) {
+    return std::min(shape.batch, (4 * threads + shape.heads - 1) / shape.heads);
+}
+
 }  // namespace
 
 void CpuBackend::step_size_forward(Tensor step_size, Tensor logit, float scale) {
@@ -141,6 +153,16 @@ std::int64_t CpuBackend::ttt_saved_count(const TttShape& shape) const {
     const TttGeometry g = geometry_of(shape);
     // Never 0: an empty tensor says that no backward follows.
     return std::max<std::int64_t>(shape.batch * shape.heads * saved_states(g) * g.state_count, 1);
+}
+
+std::int64_t ttt_scratch_floats(const TttShape& shape, Type type, int threads) {
+    const TttGeometry g = geometry_of(shape);
+    const auto of_thread = [&]<class T>(T) {
+        const Ttt<T>& ttt = *vector_functions().of<T>().ttt;
+        return whole_blocks(g.state_count) + std::max(ttt.forward_scratch(g), ttt.backward_scratch(g));
+    };
+    return threads * (type == Type::fp32 ? of_thread(float{}) : of_thread(bf16{})) +
+           sequences_of_wave(shape, threads) * g.heads * gradient_part(g);
 }
 
 void CpuBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
@@ -218,10 +240,7 @@ void CpuBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size
         const std::int64_t state_room = whole_blocks(g.state_count);
         scratch_->reserve(state_room + ttt.backward_scratch(g));
 
-        // Sequences go in waves, so that the parts that wait for their sum stay few; the order of the sums is always
-        // the same.
-        const std::int64_t part_count = state_room + 2 * g.padded_width + g.padded_batch;
-        const std::int64_t wave = std::min(shape.batch, (4 * threads() + g.heads - 1) / g.heads);
+        const std::int64_t part_count = gradient_part(g), wave = sequences_of_wave(shape, threads());
         float* const parts = scratch_->shared(wave * g.heads * part_count);
         for (std::int64_t first_sequence = 0; first_sequence < shape.batch; first_sequence += wave) {
             const std::int64_t sequences = std::min(wave, shape.batch - first_sequence);

@@ -27,7 +27,7 @@ config::RunDescription small() {
     model.mlp_width = 48;
     model.vocabulary = 259;
     model.context = 32;
-    model.ttt.mini_batch = 4;
+    model.options.change("ttt").set("mini_batch", 4);
     config::resolve(model);
     description.batch.global = 12;
     description.batch.length = 32;

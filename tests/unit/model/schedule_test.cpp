@@ -52,7 +52,7 @@ BOOST_AUTO_TEST_CASE(a_run_of_one_step_has_a_learning_rate) {
 BOOST_AUTO_TEST_CASE(the_inner_rate_warms_up) {
     config::ModelDescription model = test::small_model("ttt-mlp");
     BOOST_TEST(optim::inner_rate_factor(model, 100, 1) == 1);
-    model.ttt.base_lr_warmup = 0.01;
+    model.options.change("ttt").set("base_lr_warmup", 0.01);
     BOOST_TEST(near(optim::inner_rate_factor(model, 100, 0), 0.1));
     BOOST_TEST(near(optim::inner_rate_factor(model, 100, 50), 0.55));
     BOOST_TEST(optim::inner_rate_factor(model, 100, 100) == 1);
