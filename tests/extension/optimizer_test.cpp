@@ -29,7 +29,7 @@ const std::vector<Layout> layouts = {{2, "--set parallel.data=2"},
                                      {2, "--set parallel.pipeline=2"},
                                      {4, "--set parallel.tensor=2" + divided},
                                      {4, "--set parallel.pipeline=2" + divided},
-                                     {4, "--set precision.compute=bf16" + divided}};
+                                     {4, "--set batch.micro=1 --set precision.compute=bf16" + divided}};
 
 }  // namespace
 
@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(its_checkpoint_says_whose_it_is) {
         ++(path.starts_with("parameters/") ? parameters : momenta);
     }
     BOOST_TEST(momenta == parameters);
-    BOOST_TEST(hdf5::File::open(file.string()).read_integer("/", "format_version") == 2);
+    BOOST_TEST(lockstep::hdf5::File::open(file.string()).read_integer("/", "format_version") == 2);
     check_exit(run("verify " + file.string(), place.path()), 0);
     const Result text = run("inspect " + file.string(), place.path());
     check_exit(text, 0);
@@ -101,6 +101,22 @@ BOOST_AUTO_TEST_CASE(inspect_counts_its_state) {
     const auto bytes = [](const Json& json) { return json["training_bytes_without_activations"].get<double>(); };
     BOOST_TEST(bytes(adamw) == 16 * adamw["parameters"].get<double>());
     BOOST_TEST(bytes(own) == 12 * own["parameters"].get<double>());
+}
+
+// One state instead of two.
+BOOST_AUTO_TEST_CASE(plan_counts_its_memory) {
+    const Workplace place;
+    const auto planned = [&](const std::string& kind) {
+        const Result result =
+            run("plan run.toml --gpus 1 --hardware h100-80-8x400g --format json --set "
+                "model.preset=gpt2-124m --set model.width=1024 --set optimizer.kind=" +
+                    kind,
+                place.path());
+        check_exit(result, 0);
+        return Json::parse(result.out)["layouts"][0];
+    };
+    const Json adamw = planned("adamw"), own = planned("momentum-sgd");
+    BOOST_TEST(own["memory_gib"].get<double>() < adamw["memory_gib"].get<double>());
 }
 
 BOOST_AUTO_TEST_CASE(its_key_is_a_key_like_any_other) {
