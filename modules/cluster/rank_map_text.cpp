@@ -20,7 +20,7 @@ std::string joined(const std::vector<std::string>& items) {
 }
 
 std::string plural(std::size_t count, const char* what) {
-    return fmt::format("{} {}{}", count, what, plural(count));
+    return fmt::format("{} {}{}", count, what, lockstep::plural(count));
 }
 
 CpuSet first_units(const Hardware& hardware, const std::vector<Index>& cores) {

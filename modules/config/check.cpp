@@ -182,7 +182,8 @@ void check_other_mixers(const ModelDescription& model) {
     const Kind* chosen = find_kind(Family::mixer, model.mixer);
     for (const std::string& section : kind_sections(Family::mixer)) {
         if (chosen && chosen->section == section) continue;
-        for (const Options::Value& option : model.options.at(section).values()) {
+        const Options& options = model.options.at(section);  // lives as long as the loop
+        for (const Options::Value& option : options.values()) {
             if (option.value != OptionValue(true)) continue;
             throw usage_error(
                 "model.{}.{} = true belongs to the mixers {}, but model.mixer = {}; remove it or change the mixer",
