@@ -52,6 +52,10 @@ void check_range(const Key& key, double value, const std::string& place);
 // Throws a usage error when `value` is not one of the key's words; `place` is where it was found ("" or "file:line: ").
 void check_word(const Key& key, const std::string& value, const std::string& place);
 
+bool is_section(const std::string& path, const std::vector<Key>& keys);
+// Usage error that names the nearest known key.
+[[noreturn]] void refuse_unknown_key(const std::string& path, const std::string& place, const std::vector<Key>& keys);
+
 // The preset as its table has it, before resolve(): keys given beside it still decide what follows from them.
 ModelDescription preset_values(const std::string& name, const std::string& place);
 

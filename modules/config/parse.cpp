@@ -151,43 +151,6 @@ struct Assign {
     }
 };
 
-// The known key a misspelt or misplaced one most likely means, or "".
-std::string suggestion(const std::string& path, const std::vector<Key>& keys) {
-    const std::size_t dot = path.rfind('.');
-    const std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
-    const std::string last = dot == std::string::npos ? path : path.substr(dot + 1);
-    std::vector<std::string> full, lasts, section_lasts;
-    for (const Key& key : keys) {
-        full.push_back(key.path);
-        lasts.push_back(key.last_part());
-        if (key.section() == section) section_lasts.push_back(key.last_part());
-    }
-    if (const std::string near = nearest_name(last, section_lasts); !near.empty()) return section + "." + near;
-    if (const std::string near = nearest_name(last, lasts); !near.empty()) {
-        std::vector<std::string>
-            same;  // several sections may have a key of that name: the one whose section is nearest
-        for (const Key& key : keys)
-            if (key.last_part() == near) same.push_back(key.path);
-        const std::string nearest = nearest_name(path, same);
-        return nearest.empty() ? same.front() : nearest;
-    }
-    return nearest_name(path, full);
-}
-
-bool is_section(const std::string& path, const std::vector<Key>& keys) {
-    return std::any_of(keys.begin(), keys.end(),
-                       [&](const Key& key) { return key.path.compare(0, path.size() + 1, path + ".") == 0; });
-}
-
-[[noreturn]] void refuse_unknown(const Given& given, const std::vector<Key>& keys) {
-    if (is_section(given.path, keys))
-        throw usage_error("{}{} is a section and holds keys, not a value of its own", given.place, given.path);
-    const std::string near = suggestion(given.path, keys);
-    if (near.empty())
-        throw usage_error("{}unknown key {}; docs/run-description.md lists the keys", given.place, given.path);
-    throw usage_error("{}unknown key {}; did you mean {}?", given.place, given.path, near);
-}
-
 class Reader {
   public:
     // `foreign`: see parse_foreign_description.
@@ -307,7 +270,7 @@ class Reader {
     const Key& find(const Given& given) const {
         for (const Key& key : keys_)
             if (key.path == given.path) return key;
-        refuse_unknown(given, keys_);
+        refuse_unknown_key(given.path, given.place, keys_);
     }
 
     // Names that are not registered here pass in a foreign description.
