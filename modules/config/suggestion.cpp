@@ -43,7 +43,8 @@ void refuse_unknown_key(const std::string& path, const std::string& place, const
     if (is_section(path, keys))
         throw usage_error("{}{} is a section and holds keys, not a value of its own", place, path);
     const std::string near = suggestion(path, keys);
-    if (near.empty()) throw usage_error("{}unknown key {}; docs/run-description.md lists the keys", place, path);
+    if (near.empty())
+        throw usage_error("{}unknown key {}; docs/run-description.md and docs/planner.md list the keys", place, path);
     throw usage_error("{}unknown key {}; did you mean {}?", place, path, near);
 }
 
