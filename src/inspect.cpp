@@ -10,6 +10,7 @@
 #include "command.hpp"
 #include "config/run_description.hpp"
 #include "hdf5/hdf5.hpp"
+#include "inspect_run.hpp"
 #include "model/flops.hpp"
 #include "model/frozen.hpp"
 #include "model/parameters.hpp"
@@ -22,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
     std::string file, preset, format = "text";
-    std::vector<std::string> settings;
+    std::vector<std::string> settings, keys;
 };
 
 const char* split_word(model::Split split) {
@@ -180,13 +181,20 @@ int inspect_file(const Options& options) {
 }  // namespace
 
 void add_inspect(CLI::App& program, Action& action) {
-    auto* command = program.add_subcommand("inspect", "What a checkpoint, trace, token file or model holds");
+    auto* command = program.add_subcommand(
+        "inspect", "What a run description, run folder, checkpoint, trace, token file or model holds");
     const auto options = std::make_shared<Options>();
-    command->add_option("FILE", options->file, "A checkpoint, trace or token file");
+    command->add_option("FILE", options->file,
+                        "A run description (TOML), a run's folder, a checkpoint, trace or token file");
     command->add_option("--preset", options->preset, "A model by name: its tensors, shapes, parameters and memory");
     command
         ->add_option("--set", options->settings,
-                     "Change one key of the model: --set model.vocabulary=50257 (may be repeated)")
+                     "Change one key of the description or model: --set model.vocabulary=50257 (may be repeated)")
+        ->allow_extra_args(false);
+    command
+        ->add_option("--print", options->keys,
+                     "Print only the value of this key of the run description, such as run.name, or of the folder's "
+                     "status.json, such as state (may be repeated, one line each)")
         ->allow_extra_args(false);
     command->add_option("--format", options->format, "text, markdown, csv or json");
     std::string names;
@@ -194,8 +202,20 @@ void add_inspect(CLI::App& program, Action& action) {
     command->footer("Presets: " + names);
     command->callback([options, &action] {
         action = [options] {
+            const FileKind kind = kind_of(options->file, !options->keys.empty());
+            if (kind == FileKind::description) {
+                if (!options->preset.empty())
+                    throw usage_error("--preset with a run description: write --set model.preset={}", options->preset);
+                return inspect_description(options->file, options->settings, options->keys,
+                                           table_format(options->format));
+            }
             if (options->file.empty() == (options->preset.empty() && options->settings.empty()))
                 throw usage_error("inspect takes either a FILE or --preset NAME");
+            if (kind == FileKind::run_folder)
+                return inspect_run_folder(options->file, options->keys, table_format(options->format));
+            if (!options->keys.empty())
+                throw usage_error("--print is for run descriptions and run folders, not for {}",
+                                  options->file.empty() ? "--preset" : options->file);
             return options->file.empty() ? inspect_model(*options) : inspect_file(*options);
         };
     });

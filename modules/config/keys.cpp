@@ -256,6 +256,7 @@ std::string type_of(const Key& key) {
                                      return key.words.empty() ? "text" : "one of " + list_of(key.words);
                                  },
                                  [](const Choice& choice) { return "one of " + list_of(texts_of(choice.words)); },
+                                 [](std::monostate) -> std::string { return "a section"; },
                                  [](const bool*) -> std::string { return "true or false"; },
                                  [](const std::int64_t*) -> std::string { return "integer"; },
                                  [](const std::uint64_t*) -> std::string { return "integer from 0"; },
@@ -272,6 +273,7 @@ std::string type_of(const Key& key) {
 std::string value_of(const Key& key) {
     return std::visit(Overloaded{[](const std::string* text) { return toml_text(*text); },
                                  [](const Choice& choice) { return toml_text(choice.words[*choice.value]); },
+                                 [](std::monostate) { return std::string(); },
                                  [](const bool* value) -> std::string { return *value ? "true" : "false"; },
                                  [](const std::int64_t* value) { return std::to_string(*value); },
                                  [](const std::uint64_t* value) { return std::to_string(*value); },

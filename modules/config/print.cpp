@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "config/keys.hpp"
 
 namespace lockstep::config {
@@ -21,20 +23,27 @@ bool is_wanted(const Key& key, const std::vector<Key>& keys, const std::vector<K
 
 }  // namespace
 
-std::string to_toml(const RunDescription& description) {
-    RunDescription copy = description, plain;
+std::string print_keys(const std::vector<Key>& keys, bool meanings) {
     std::string text, section;
-    const std::vector<Key> keys = keys_of(copy), defaults = keys_of(plain);
     for (const Key& key : keys) {
-        if (!is_wanted(key, keys, defaults, description)) continue;
-        if (key.section() == "batch.ramp" && !description.batch.ramp) continue;
+        if (std::holds_alternative<std::monostate>(key.member)) continue;
         if (key.section() != section) {
-            text += (section.empty() ? "[" : "\n[") + key.section() + "]\n";
             section = key.section();
+            text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
         }
-        text += key.last_part() + " = " + value_of(key) + "\n";
+        text += fmt::format("{} = {}{}\n", key.last_part(), value_of(key), meanings ? "  # " + key.meaning : "");
     }
     return text;
+}
+
+std::string to_toml(const RunDescription& description) {
+    RunDescription copy = description, plain;
+    const std::vector<Key> keys = keys_of(copy), defaults = keys_of(plain);
+    std::vector<Key> printed;
+    for (const Key& key : keys)
+        if (is_wanted(key, keys, defaults, description) && (key.section() != "batch.ramp" || description.batch.ramp))
+            printed.push_back(key);
+    return print_keys(printed, false);
 }
 
 std::vector<std::string> differences(const RunDescription& now, const RunDescription& before,
