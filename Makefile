@@ -11,6 +11,12 @@ LLM_C ?=
 TTT_LM_PYTORCH ?=
 PYTHON ?= python3
 
+# make demo alone leaves out the CUDA kernels where they could not run.
+CONFIGURE = cmake -S . -B $(BUILD) $(call GENERATOR,$(BUILD))
+ALL_GPUS  = -DLOCKSTEP_CUDA_ARCHITECTURES=ALL
+# A folder that exists keeps what it has compiled.
+DEMO_CUDA = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DLOCKSTEP_CUDA_WITHOUT_GPU=OFF)
+
 GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),,-G Ninja))
 CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
 
@@ -41,7 +47,7 @@ dependencies:
 	@tools/install_dependencies
 
 build: dependencies
-	cmake -S . -B $(BUILD) $(call GENERATOR,$(BUILD)) $(CMAKE_FLAGS)
+	$(CONFIGURE) -DLOCKSTEP_CUDA_WITHOUT_GPU=ON $(CMAKE_FLAGS)
 	cmake --build $(BUILD) --parallel $(JOBS)
 
 debug asan: dependencies
@@ -69,17 +75,17 @@ test-gpu:
 	$(CTEST) --label-regex gpu $(CTEST_FLAGS)
 
 cuda-report: dependencies
-	cmake -S . -B $(BUILD) $(call GENERATOR,$(BUILD)) $(CMAKE_FLAGS)
+	$(CONFIGURE) -DLOCKSTEP_CUDA_WITHOUT_GPU=ON $(CMAKE_FLAGS)
 	cmake --build $(BUILD) --parallel $(JOBS) --target cuda-report
 
 # Only the two programs; the tests of the same build folder are compiled when something asks for them.
 demo: dependencies
-	cmake -S . -B $(BUILD) $(call GENERATOR,$(BUILD)) $(CMAKE_FLAGS)
+	$(CONFIGURE) $(DEMO_CUDA) $(CMAKE_FLAGS)
 	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep lockstep-analyze
 	tools/demo.sh $(BUILD)
 
 demo-scaling: dependencies
-	cmake -S . -B $(BUILD) $(call GENERATOR,$(BUILD)) $(CMAKE_FLAGS)
+	$(CONFIGURE) $(DEMO_CUDA) $(CMAKE_FLAGS)
 	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep lockstep-analyze
 	tools/demo_scaling.sh $(BUILD)
 
@@ -109,7 +115,7 @@ tidy: build
 	git ls-files 'modules/*.cpp' 'src/*.cpp' 'analysis/*.cpp' | xargs -n 1 -P $(JOBS) clang-tidy --quiet -p $(BUILD)
 
 install: dependencies
-	cmake -S . -B build/install $(call GENERATOR,build/install) -DLOCKSTEP_TESTS=OFF $(CMAKE_FLAGS)
+	cmake -S . -B build/install $(call GENERATOR,build/install) -DLOCKSTEP_TESTS=OFF $(ALL_GPUS) $(CMAKE_FLAGS)
 	cmake --build build/install --parallel $(JOBS)
 	cmake --install build/install --prefix $(PREFIX)
 
