@@ -125,10 +125,10 @@ BOOST_AUTO_TEST_CASE(the_figures_of_a_run_without_its_warm_up) {
     BOOST_TEST(one.heat.first_step.size() == 24);
     check(one.heat.seconds[24], 0.97);  // rank 1, step 7
     BOOST_TEST(one.remarks.empty());
-    const Measurement all = measured(run, "a", {0});
+    const Measurement all = measured(run, "a", {0, {}});
     BOOST_TEST(all.warm_up == 0);
     BOOST_TEST(all.steps.size() == 30);
-    const Measurement none = measured(run, "a", {100});
+    const Measurement none = measured(run, "a", {100, {}});
     BOOST_TEST(none.steps.empty());
     BOOST_TEST(said(none.remarks, "No step is left after the warm-up."));
 }

@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(state_of_any_optimizer_is_kept_in_the_second_version) {
         BOOST_TEST(same(checkpoint::read_contents(path), contents));
         Tensors read(tensors);
         read.fill(-1);
-        const auto communicator = cluster::make_solo_communicator();
+        const auto communicator = cluster::make_solo_group();
         checkpoint::load(path, read.entries, *communicator);
         BOOST_TEST((read == Tensors(tensors)));
         BOOST_TEST(checkpoint::verify(path) > 0);

@@ -34,12 +34,13 @@ BOOST_AUTO_TEST_CASE(an_older_description_means_the_same) {
     BOOST_TEST((model.bias == Bias::all));
     BOOST_TEST(!model.tied_head);
     BOOST_TEST((model.frozen == std::vector<std::string>{"embedding/*", "blocks/0/*"}));
-    BOOST_TEST(model.ttt.mini_batch == 8);
-    BOOST_TEST(model.ttt.base_lr == 0.2);
-    BOOST_TEST(model.ttt.base_lr_warmup == 0.01);
-    BOOST_TEST(model.ttt.gate);
-    BOOST_TEST(model.ttt.share_qk);
-    BOOST_TEST(!model.ttt.pre_conv);
+    const Options ttt = model.options.at("ttt");
+    BOOST_TEST(ttt.integer("mini_batch") == 8);
+    BOOST_TEST(ttt.number("base_lr") == 0.2);
+    BOOST_TEST(ttt.number("base_lr_warmup") == 0.01);
+    BOOST_TEST(ttt.flag("gate"));
+    BOOST_TEST(ttt.flag("share_qk"));
+    BOOST_TEST(!ttt.flag("pre_conv"));
 
     BOOST_TEST((run.data.train == std::vector<std::string>{"a.h5", "folder"}));
     BOOST_TEST(run.data.validation.empty());
