@@ -1,6 +1,6 @@
 // Times the CPU backend's kernels at the sizes of gpt2-124m, ttt-linear-125m and ttt-mlp-125m: N = 512 rows, one
 // sequence, in fp32 and in bf16. Each kernel is set against what this machine gave in the same run: a large product of
-// square matrices of its type for arithmetic, a copy of 256 MiB for memory. FLOP are counted as in model/flops.hpp, so
+// square matrices of its type for arithmetic, a copy of 256 MiB for memory. FLOP are counted as in kernels/operation_work.hpp, so
 // that a kernel that computes something twice shows it as a lower rate; bytes are those of every tensor read or written
 // once.
 #include <benchmark/benchmark.h>

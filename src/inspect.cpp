@@ -9,7 +9,7 @@
 #include "command.hpp"
 #include "config/run_description.hpp"
 #include "hdf5/hdf5.hpp"
-#include "model/flops.hpp"
+#include "model/count.hpp"
 #include "model/frozen.hpp"
 #include "model/parameters.hpp"
 

@@ -12,6 +12,7 @@ struct TttSection {
     double base_lr = 0;         // 0: 1.0 for ttt-linear, 0.1 for ttt-mlp
     double base_lr_warmup = 0;  // > 0: the inner rate starts here and reaches base_lr over the outer warm-up
     bool gate = false, share_qk = false, pre_conv = false;
+    bool operator==(const TttSection&) const = default;
 };
 
 struct ModelDescription {
@@ -32,6 +33,7 @@ struct ModelDescription {
     std::vector<std::string> frozen;  // parameter-name patterns that are not trained
     TttSection ttt;
 
+    bool operator==(const ModelDescription&) const = default;
     std::int64_t head_width() const { return heads > 0 ? width / heads : 0; }
     bool is_ttt() const { return mixer != "attention"; }
     double base_lr() const { return ttt.base_lr > 0 ? ttt.base_lr : mixer == "ttt-mlp" ? 0.1 : 1.0; }

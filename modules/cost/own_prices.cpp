@@ -2,11 +2,58 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "base/error.hpp"
 
 namespace lockstep::cost {
 namespace {
+
+using Kind = kernels::OperationKind;
+
+// Which measured rate prices which kind of operation.
+struct RateOf {
+    Kind kind;
+    config::ProductRate config::ProductRates::*product = nullptr;
+    config::MixingRate config::PrecisionRates::*mixing = nullptr;
+    double config::PrecisionRates::Memory::*memory = nullptr;
+};
+
+const RateOf& rate_of(Kind kind) {
+    using Product = config::ProductRates;
+    using Rates = config::PrecisionRates;
+    using Memory = config::PrecisionRates::Memory;
+    static const std::vector<RateOf> table = {
+        {Kind::product_forward, &Product::forward},
+        {Kind::product_input_gradient, &Product::input_gradient},
+        {Kind::product_weight_gradient, &Product::weight_gradient},
+        {Kind::attention_forward, nullptr, &Rates::attention_forward},
+        {Kind::attention_backward, nullptr, &Rates::attention_backward},
+        {Kind::ttt_linear_forward, nullptr, &Rates::ttt_linear_forward},
+        {Kind::ttt_linear_backward, nullptr, &Rates::ttt_linear_backward},
+        {Kind::ttt_mlp_forward, nullptr, &Rates::ttt_mlp_forward},
+        {Kind::ttt_mlp_backward, nullptr, &Rates::ttt_mlp_backward},
+        {Kind::norm_forward, nullptr, nullptr, &Memory::norm_forward},
+        {Kind::norm_backward, nullptr, nullptr, &Memory::norm_backward},
+        {Kind::activation_forward, nullptr, nullptr, &Memory::activation_forward},
+        {Kind::activation_backward, nullptr, nullptr, &Memory::activation_backward},
+        {Kind::gated_forward, nullptr, nullptr, &Memory::gated_forward},
+        {Kind::gated_backward, nullptr, nullptr, &Memory::gated_backward},
+        {Kind::rotate, nullptr, nullptr, &Memory::rotate},
+        {Kind::copy, nullptr, nullptr, &Memory::copy},
+        {Kind::bias_gradient, nullptr, nullptr, &Memory::bias_gradient},
+        {Kind::convolution_forward, nullptr, nullptr, &Memory::convolution_forward},
+        {Kind::convolution_backward, nullptr, nullptr, &Memory::convolution_backward},
+        {Kind::embedding_forward, nullptr, nullptr, &Memory::embedding_forward},
+        {Kind::embedding_backward, nullptr, nullptr, &Memory::embedding_backward},
+        {Kind::cross_entropy, nullptr, nullptr, &Memory::cross_entropy},
+        {Kind::optimizer, nullptr, nullptr, &Memory::adamw},
+        {Kind::custom},
+    };
+    const auto at = static_cast<std::size_t>(kind);
+    LOCKSTEP_ASSERT(at < table.size() && table[at].kind == kind);
+    return table[at];
+}
 
 const config::PrecisionRates& rates_of(const config::Machine& hardware, const std::string& precision) {
     const config::Rates& rates = hardware.rates;
@@ -55,28 +102,22 @@ OwnPrices::OwnPrices(const config::Machine& hardware, const CoreShare& share, co
     operation_ = (rates.operation_us + (share.threads > 1 ? rates.team_us : 0)) * 1e-6;
 }
 
-double OwnPrices::forward(const config::ProductRates& rates, double rows, double in, double out, bool adds) const {
-    const double bytes = element_ * (rows * in + in * out + rows * out * (adds ? 2 : 1));
-    return operation_ + rates.forward.seconds(2 * rows * in * out, bytes) / speed_;
-}
-
-double OwnPrices::input_gradient(const config::ProductRates& rates, double rows, double in, double out,
-                                 bool adds) const {
-    const double bytes = element_ * (rows * out + in * out + rows * in * (adds ? 2 : 1));
-    return operation_ + rates.input_gradient.seconds(2 * rows * in * out, bytes) / speed_;
-}
-
-double OwnPrices::weight_gradient(const config::ProductRates& rates, double rows, double in, double out) const {
-    const double bytes = element_ * rows * (in + out) + 2 * sizeof(float) * in * out;
-    return operation_ + rates.weight_gradient.seconds(2 * rows * in * out, bytes) / speed_;
-}
-
-double OwnPrices::mixing(const config::MixingRate& rate, double flop, double bytes) const {
-    return operation_ + rate.seconds(flop, bytes) / bandwidth_;
-}
-
 double OwnPrices::moved(double bytes, double gb_per_second) const {
     return operation_ + (gb_per_second > 0 ? bytes / (gb_per_second * 1e9 * bandwidth_) : 0);
+}
+
+double OwnPrices::seconds(const kernels::Operation& operation, bool of_head) const {
+    const RateOf& rate = rate_of(operation.kind);
+    if (rate.product) {
+        const config::ProductRate& product = (of_head ? rates_.head : rates_.layer).*rate.product;
+        return operation_ + product.seconds(operation.flop, operation.bytes) / speed_;
+    }
+    if (rate.mixing) return operation_ + (rates_.*rate.mixing).seconds(operation.flop, operation.bytes) / bandwidth_;
+    if (rate.memory) return moved(operation.bytes, rates_.memory.*rate.memory);
+    LOCKSTEP_ASSERT(operation.kind == Kind::custom);
+    // Its arithmetic as that of a layer's products, its bytes as those of a copy: nothing more is known of it.
+    const double tflops = rates_.layer.forward.tflops;
+    return moved(operation.bytes, rates_.memory.copy) + (tflops > 0 ? operation.flop / (tflops * 1e12 * speed_) : 0);
 }
 
 MessagePrices::MessagePrices(const config::Machine& hardware, const CoreShare& share, std::int64_t ranks_per_node,
@@ -127,6 +168,23 @@ double MessagePrices::collective(double bytes, double passes, double gb_per_seco
                    passes * std::log2(nodes) * hardware_.network.latency_us * 1e-6;
     }
     return seconds;
+}
+
+double MessagePrices::seconds(const kernels::Operation& message, const cluster::GridShape& grid) const {
+    const bool tensor = message.group == kernels::MessageGroup::tensor;
+    const std::int64_t ranks = tensor ? grid.tensor : grid.context, stride = tensor ? 1 : grid.tensor;
+    switch (message.kind) {
+        case Kind::all_reduce:
+            return all_reduce(message.bytes, ranks, stride);
+        case Kind::all_gather:
+            return gather(message.bytes, ranks, stride);
+        case Kind::reduce_scatter:
+            return scatter(message.bytes, ranks, stride);
+        case Kind::receive:
+            return send(message.bytes, stride);
+        default:  // what is sent goes while its receiver waits
+            return 0;
+    }
 }
 
 double MessagePrices::all_reduce(double bytes, std::int64_t ranks, std::int64_t stride) const {

@@ -7,6 +7,7 @@
 
 #include "cluster/process_grid.hpp"
 #include "config/machine.hpp"
+#include "kernels/operation_work.hpp"
 
 namespace lockstep::cost {
 
@@ -26,13 +27,8 @@ class OwnPrices {
     // Usage error: precision_on's, and where the hardware has no rates of the type.
     OwnPrices(const config::Machine& hardware, const CoreShare& share, const std::string& compute);
 
-    // y [rows, out] = x [rows, in] weightᵀ, and the gradients of its input and its weight, at the rates of layers or of
-    // the head. adds: the result is added to.
-    double forward(const config::ProductRates& rates, double rows, double in, double out, bool adds = false) const;
-    double input_gradient(const config::ProductRates& rates, double rows, double in, double out,
-                          bool adds = false) const;
-    double weight_gradient(const config::ProductRates& rates, double rows, double in, double out) const;
-    double mixing(const config::MixingRate& rate, double flop, double bytes) const;
+    // of_head: its products are at the head's rates. Not of messages.
+    double seconds(const kernels::Operation& operation, bool of_head) const;
     // An operation that moves so many bytes at `gb_per_second`.
     double moved(double bytes, double gb_per_second) const;
 
@@ -52,6 +48,8 @@ class MessagePrices {
   public:
     MessagePrices(const config::Machine& hardware, const CoreShare& share, std::int64_t ranks_per_node,
                   std::int64_t all_ranks, double element);
+    // Of a message among the ranks of a layer, or along a sequence.
+    double seconds(const kernels::Operation& message, const cluster::GridShape& grid) const;
     double send(double bytes, std::int64_t stride) const;
     double all_reduce(double bytes, std::int64_t ranks, std::int64_t stride) const;     // of activations
     double reduce_bucket(double bytes, std::int64_t ranks, std::int64_t stride) const;  // of gradients

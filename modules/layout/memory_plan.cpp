@@ -7,7 +7,7 @@
 
 #include "base/format.hpp"
 #include "cluster/communicator.hpp"
-#include "kernels/planning_backend.hpp"
+#include "kernels/counting_backend.hpp"
 #include "layout/rank_share.hpp"
 #include "model/frozen.hpp"
 #include "model/parameters.hpp"
@@ -94,7 +94,7 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
                        const cluster::GridPlace& place, DeviceKind device) {
     const config::ModelDescription& model = description.model;
     const Type type = compute_type(description.precision.compute);
-    const auto backend = kernels::make_planning_backend(device);
+    kernels::CountingBackend backend(device);
     const model::Part part{place.tensor, grid.tensor};
     MemoryPlan plan;
     const BatchShare batch = share_of_batch(description, grid, device);
@@ -106,10 +106,10 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
     std::vector<model::Piece> owned;
     if (divides_optimizer(description, grid))
         owned = plan_gradients(description, grid, place, layout, plan.chunks).owned(place.replica(grid));
-    const model::ParameterSet parameters(backend->device(), layout, true, type, owned);
+    const model::ParameterSet parameters(backend.device(), layout, true, type, owned);
     plan.parameters = parameters.value_bytes();
     plan.gradients = parameters.gradient_bytes();
-    plan.moments = optim::AdamW::planned_bytes(backend->device(), parameters.owned());
+    plan.moments = optim::AdamW::planned_bytes(backend.device(), parameters.owned());
 
     const model::TensorGroup group(part, description.parallel.sequence);
     const model::ContextChain chain(place.context, grid.context);
@@ -122,7 +122,7 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
         options.slots = slots[chunk];
         options.recompute = model::recompute_from(description.parallel.recompute);
         options.neighbours = &neighbours;
-        const StageBytes bytes = bytes_of_chunk(*backend, model, type, part, options);
+        const StageBytes bytes = bytes_of_chunk(backend, model, type, part, options);
         plan.activations += bytes.activations;
         plan.workspace += bytes.workspace;
         plan.tables += bytes.tables;

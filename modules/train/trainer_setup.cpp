@@ -18,7 +18,7 @@
 #include "device/sync.hpp"
 #include "layout/batch_plan.hpp"
 #include "layout/run_layout.hpp"
-#include "model/flops.hpp"
+#include "model/count.hpp"
 #include "model/frozen.hpp"
 #include "optim/schedule.hpp"
 #include "train/trainer.hpp"

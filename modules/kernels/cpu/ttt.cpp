@@ -10,6 +10,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/scratch.hpp"
+#include "kernels/cpu/ttt_saved.hpp"
 
 namespace lockstep::kernels::cpu {
 namespace {
@@ -137,10 +138,14 @@ void CpuBackend::token_scale_backward(Tensor ddelta, Tensor dtoken_scale, Tensor
         if (!(1.0f / static_cast<float>(i + 1) + in[i] < 0.0f)) out[i] += gradient[i];
 }
 
-std::int64_t CpuBackend::ttt_saved_count(const TttShape& shape) const {
+std::int64_t ttt_saved_count(const TttShape& shape) {
     const TttGeometry g = geometry_of(shape);
     // Never 0: an empty tensor says that no backward follows.
     return std::max<std::int64_t>(shape.batch * shape.heads * saved_states(g) * g.state_count, 1);
+}
+
+std::int64_t CpuBackend::ttt_saved_count(const TttShape& shape) const {
+    return cpu::ttt_saved_count(shape);
 }
 
 void CpuBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
