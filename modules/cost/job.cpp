@@ -17,6 +17,7 @@ namespace {
 Program megatron_deepspeed() {
     Program program;
     program.name = "megatron-deepspeed";
+    program.own = false;
     program.attention_scores = true;
     program.layers_even = true;
     program.gradient_bytes = 2;

@@ -55,16 +55,16 @@ const RateOf& rate_of(Kind kind) {
     return table[at];
 }
 
-const config::PrecisionRates& rates_of(const config::Machine& hardware, const std::string& precision) {
-    const config::Rates& rates = hardware.rates;
+const config::PrecisionRates& rates_of(const config::Machine& machine, const std::string& precision) {
+    const config::Rates& rates = machine.rates;
     if (!rates.measured())
         throw usage_error(
             "{} has no [rates]: they are measured on the machine itself, by mpirun -np RANKS lockstep bench "
             "--calibrate FILE",
-            hardware.name);
+            machine.name);
     const config::PrecisionRates& found = precision == "fp32" ? rates.fp32 : rates.bf16;
     if (!found.measured())
-        throw usage_error("{} has no rates of {}; calibrate it with --precision all", hardware.name,
+        throw usage_error("{} has no rates of {}; calibrate it with --precision all", machine.name,
                           precision == "fp32" ? "fp32" : "bf16");
     return found;
 }
@@ -77,26 +77,26 @@ double team_efficiency(const config::Rates& rates, double threads) {
 
 }  // namespace
 
-std::string precision_on(const config::Machine& hardware, const std::string& compute) {
-    if (hardware.device.kind == "gpu") return compute;
+std::string precision_on(const config::Machine& machine, const std::string& compute) {
+    if (machine.device.kind == "gpu") return compute;
     if (compute == "fp16")
         throw usage_error(
             "precision.compute = \"fp16\": {} is a machine of CPUs, which compute in fp32 or bf16; set it to one of "
             "these, or plan for GPUs",
-            hardware.name);
-    return compute == "bf16" && hardware.rates.bf16_is_fp32 > 0 ? "fp32" : compute;
+            machine.name);
+    return compute == "bf16" && machine.rates.bf16_is_fp32 > 0 ? "fp32" : compute;
 }
 
-CoreShare share_cores(const config::Machine& hardware, std::int64_t ranks_per_node) {
+CoreShare share_cores(const config::Machine& machine, std::int64_t ranks_per_node) {
     const auto ranks = static_cast<double>(ranks_per_node);
-    if (hardware.device.kind == "gpu") return {1, std::max(1.0, ranks / hardware.rates.cores)};
-    const double cores = std::max(1.0, hardware.rates.cores);
+    if (machine.device.kind == "gpu") return {1, std::max(1.0, ranks / machine.rates.cores)};
+    const double cores = std::max(1.0, machine.rates.cores);
     return {std::max(1.0, std::floor(cores / ranks)), std::max(1.0, ranks / cores)};
 }
 
-OwnPrices::OwnPrices(const config::Machine& hardware, const CoreShare& share, const std::string& compute)
-    : rates_(rates_of(hardware, precision_on(hardware, compute))), element_(&rates_ == &hardware.rates.fp32 ? 4 : 2) {
-    const config::Rates& rates = hardware.rates;
+OwnPrices::OwnPrices(const config::Machine& machine, const CoreShare& share, const std::string& compute)
+    : rates_(rates_of(machine, precision_on(machine, compute))), element_(&rates_ == &machine.rates.fp32 ? 4 : 2) {
+    const config::Rates& rates = machine.rates;
     bandwidth_ = share.threads / std::max(1.0, rates.threads);
     speed_ = bandwidth_ * team_efficiency(rates, share.threads) / team_efficiency(rates, rates.threads);
     operation_ = (rates.operation_us + (share.threads > 1 ? rates.team_us : 0)) * 1e-6;
@@ -120,20 +120,20 @@ double OwnPrices::seconds(const kernels::Operation& operation, bool of_head) con
     return moved(operation.bytes, rates_.memory.copy) + (tflops > 0 ? operation.flop / (tflops * 1e12 * speed_) : 0);
 }
 
-MessagePrices::MessagePrices(const config::Machine& hardware, const CoreShare& share, std::int64_t ranks_per_node,
+MessagePrices::MessagePrices(const config::Machine& machine, const CoreShare& share, std::int64_t ranks_per_node,
                              std::int64_t all_ranks, double element)
-    : hardware_(hardware),
+    : machine_(machine),
       one_node_(all_ranks <= ranks_per_node),
-      turns_(hardware.device.kind == "gpu" ? 1 : share.turns),
+      turns_(machine.device.kind == "gpu" ? 1 : share.turns),
       ranks_per_node_(static_cast<double>(ranks_per_node)),
-      activations_(element < 4 ? hardware.rates.bf16.all_reduce_gb_per_second
-                               : hardware.rates.fp32.all_reduce_gb_per_second) {}
+      activations_(element < 4 ? machine.rates.bf16.all_reduce_gb_per_second
+                               : machine.rates.fp32.all_reduce_gb_per_second) {}
 
 double MessagePrices::send(double bytes, std::int64_t stride) const {
     if (static_cast<double>(stride) >= ranks_per_node_)
-        return hardware_.network.latency_us * 1e-6 + bytes * ranks_per_node_ / hardware_.network_bytes_per_second();
-    const config::Rates::Messages& rates = hardware_.rates.messages;
-    const double rate = rates.gb_per_second > 0 ? rates.gb_per_second : hardware_.node_link.gb_per_second;
+        return machine_.network.latency_us * 1e-6 + bytes * ranks_per_node_ / machine_.network_bytes_per_second();
+    const config::Rates::Messages& rates = machine_.rates.messages;
+    const double rate = rates.gb_per_second > 0 ? rates.gb_per_second : machine_.node_link.gb_per_second;
     return turns_ * (rates.latency_us * 1e-6 + bytes / (rate * 1e9));
 }
 
@@ -156,16 +156,16 @@ double MessagePrices::collective(double bytes, double passes, double gb_per_seco
     const double of_node = ranks_of_node(ranks, stride), nodes = all / of_node;
     double seconds = 0;
     if (of_node > 1) {
-        const double rate = gb_per_second > 0 ? gb_per_second : hardware_.node_link.gb_per_second;
+        const double rate = gb_per_second > 0 ? gb_per_second : machine_.node_link.gb_per_second;
         seconds += turns_ * (passes * of(of_node) * bytes / (rate * 1e9) +
-                             passes * of(of_node) * hardware_.rates.messages.all_reduce_us * 1e-6);
+                             passes * of(of_node) * machine_.rates.messages.all_reduce_us * 1e-6);
     }
     if (nodes > 1) {
         // Groups that use the node's cards at once.
         const double sharing =
             of_node > 1 ? ranks_per_node_ / of_node : std::min(ranks_per_node_, 2 * static_cast<double>(stride));
-        seconds += passes * of(nodes) * bytes * sharing / hardware_.network_bytes_per_second() +
-                   passes * std::log2(nodes) * hardware_.network.latency_us * 1e-6;
+        seconds += passes * of(nodes) * bytes * sharing / machine_.network_bytes_per_second() +
+                   passes * std::log2(nodes) * machine_.network.latency_us * 1e-6;
     }
     return seconds;
 }
@@ -191,16 +191,16 @@ double MessagePrices::all_reduce(double bytes, std::int64_t ranks, std::int64_t 
     return collective(bytes, 2, activations_, ranks, stride);
 }
 double MessagePrices::gather(double bytes, std::int64_t ranks, std::int64_t stride) const {
-    return collective(bytes, 1, hardware_.rates.messages.gather_gb_per_second, ranks, stride);
+    return collective(bytes, 1, machine_.rates.messages.gather_gb_per_second, ranks, stride);
 }
 double MessagePrices::scatter(double bytes, std::int64_t ranks, std::int64_t stride) const {
-    return collective(bytes, 1, hardware_.rates.messages.scatter_gb_per_second, ranks, stride);
+    return collective(bytes, 1, machine_.rates.messages.scatter_gb_per_second, ranks, stride);
 }
 double MessagePrices::reduce_bucket(double bytes, std::int64_t ranks, std::int64_t stride) const {
-    return collective(bytes, 2, hardware_.rates.messages.bucket_gb_per_second, ranks, stride);
+    return collective(bytes, 2, machine_.rates.messages.bucket_gb_per_second, ranks, stride);
 }
 double MessagePrices::scatter_bucket(double bytes, std::int64_t ranks, std::int64_t stride) const {
-    return collective(bytes, 1, hardware_.rates.messages.scatter_gb_per_second, ranks, stride);
+    return collective(bytes, 1, machine_.rates.messages.scatter_gb_per_second, ranks, stride);
 }
 
 }  // namespace lockstep::cost
