@@ -105,12 +105,12 @@ config::Machine hardware_of(const config::Rates& rates, const layout::Devices& d
     auto& device = hardware.device;
     device.per_node = rates.cores;
     if (devices.on_gpu()) {
-        device.kind = "gpu";
+        device.kind = config::MachineKind::gpu;
         // What is free beside the process, so that it takes nothing more.
         device.memory_gib = static_cast<double>(devices.free_memory()) / (1 << 30);
         hardware.memory.fixed_gb = 0;
     } else {
-        device.kind = "cpu";
+        device.kind = config::MachineKind::cpu;
         device.units = 1;
         double bytes = 0;
         for (const auto& node : devices.placement.hardware.numa_nodes) bytes += static_cast<double>(node.bytes);
@@ -160,7 +160,8 @@ void check_writable(const std::string& path) {
 
 int measure(const Options& options, cluster::Session& session, TableFormat format) {
     const auto control = session.make_world_communicator();
-    layout::Devices devices = layout::open_devices(options.device, session, true);
+    layout::Devices devices =
+        layout::open_devices(config::from_word<config::DeviceChoice>(options.device, "--device"), session, true);
     // A file that cannot be written is known before a minute is spent.
     cluster::on_root(*control, [&] {
         if (!options.out.empty()) check_writable(options.out);

@@ -38,7 +38,8 @@ int run(const Options& options) {
     cluster::Session session(nullptr, nullptr);
     return session.run([&] {
         const auto communicator = session.make_world_communicator();
-        const layout::Devices devices = layout::open_devices(options.device, session, true);
+        const layout::Devices devices =
+            layout::open_devices(config::from_word<config::DeviceChoice>(options.device, "--device"), session, true);
         kernels::Backend& backend = *devices.backend;
         const train::ModelFile file = train::load_model(options.checkpoint, backend, *communicator);
         const auto& model = file.description.model;
@@ -51,7 +52,7 @@ int run(const Options& options) {
                     "the data has a vocabulary of {} tokens, the model's is {}; it was not made for this model",
                     dataset->vocabulary(), model.vocabulary);
         });
-        if (model.position != "none" && length > model.context)
+        if (model.position != config::Position::none && length > model.context)
             throw usage_error("--length {} is more than the {} positions that the model knows (model.context)", length,
                               model.context);
         model::StageOptions stage_options;

@@ -66,7 +66,8 @@ int generate(const Options& options) {
         throw usage_error("--temperature is {}; it must be 0 or more", options.temperature);
     set_threads(cluster::place_alone({}).seat().threads);
     const auto communicator = cluster::make_solo_communicator();
-    const layout::Devices devices = layout::open_device_alone(options.device);
+    const layout::Devices devices =
+        layout::open_device_alone(config::from_word<config::DeviceChoice>(options.device, "--device"));
     const train::ModelFile file = train::load_model(options.checkpoint, *devices.backend, *communicator);
     const auto& model = file.description.model;
     if (file.contents.tokenizer_kind.empty())
@@ -77,7 +78,7 @@ int generate(const Options& options) {
     std::vector<std::int32_t> prompt = tokenizer->encode(options.prompt);
     if (prompt.empty()) prompt.push_back(std::max(0, tokenizer->boundary()));
     const std::int64_t context = static_cast<std::int64_t>(prompt.size()) + options.tokens;
-    if (model.position != "none" && context > model.context)
+    if (model.position != config::Position::none && context > model.context)
         throw usage_error(
             "prompt and text are {} tokens, the positions that the model knows end at {}; ask for fewer with --tokens",
             context, model.context);

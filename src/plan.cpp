@@ -52,6 +52,8 @@ PlanRequest merged(Options options, PlanRequest file) {
         if (options.given.count(of_file[i].path) == 0) continue;
         if (auto* const* text = std::get_if<std::string*>(&of_command[i].value))
             *std::get<std::string*>(of_file[i].value) = **text;
+        else if (const auto* choice = std::get_if<config::Choice>(&of_command[i].value))
+            *std::get<config::Choice>(of_file[i].value).value = *choice->value;
         else
             *std::get<double*>(of_file[i].value) = *std::get<double*>(of_command[i].value);
     }
@@ -123,7 +125,7 @@ void write_run_and_job(const Options& options, const Job& job, const Machine& ha
     script.nodes = (best.devices + per_node - 1) / per_node;
     while (best.devices % script.nodes != 0) ++script.nodes;
     script.ranks_per_node = best.devices / script.nodes;
-    script.gpus = hardware.device.kind == "gpu";
+    script.gpus = hardware.device.kind == config::MachineKind::gpu;
     if (!script.gpus)
         script.cores_per_rank =
             std::max<std::int64_t>(1, static_cast<std::int64_t>(hardware.device.per_node) / script.ranks_per_node);
@@ -145,7 +147,7 @@ int plan_layouts(const Options& options) {
     PlanOutput output;
     output.hardware = read_machine(request.hardware);
     output.job = read_job(options, request);
-    if (output.job.ranks_per_node > 0 && output.hardware.device.kind == "gpu") {
+    if (output.job.ranks_per_node > 0 && output.hardware.device.kind == config::MachineKind::gpu) {
         if (static_cast<double>(output.job.ranks_per_node) > output.hardware.device.per_node)
             throw usage_error("--ranks-per-node = {} is more than the {} GPUs of a node", output.job.ranks_per_node,
                               output.hardware.device.per_node);
@@ -158,12 +160,9 @@ int plan_layouts(const Options& options) {
     if (output.limits.gpu_hours > 0 && output.job.steps <= 0)
         throw usage_error("--budget wants to know how long the run is: set schedule.steps");
     output.limits.memory = request.memory_limit_gib * 1073741824.0;
-    const Order order = request.by == "tokens"      ? Order::tokens
-                        : request.by == "gpu-hours" ? Order::gpu_hours
-                                                    : Order::time;
     check_writing(options, output.job);
     output.counts = device_counts(request, output.job, output.hardware);
-    output.result = search(output.hardware, output.job, request, output.counts, output.limits, order);
+    output.result = search(output.hardware, output.job, request, output.counts, output.limits, request.by);
     output.top = options.top;
     std::fputs(print_plan(output, table_format(options.format)).c_str(), stdout);
     if (output.result.fitting.empty()) throw usage_error("{}", why_none(output));
@@ -245,7 +244,11 @@ void add_plan(CLI::App& program, Action& action) {
     command->add_option("--within", request.within, "The job must end in this time: 12h, 90m, 1d12h");
     command->add_option("--budget", request.budget_gpu_hours, "GPU-hours it may take")->check(above_zero());
     command->add_option("--memory-limit", request.memory_limit_gib, "GiB it may use of a device")->check(above_zero());
-    command->add_option("--by", request.by, "Order: time, tokens (a second) or gpu-hours")
+    command
+        ->add_option_function<std::string>(
+            "--by",
+            [&request](const std::string& word) { request.by = config::from_word<config::PlanOrder>(word, "--by"); },
+            "Order: time, tokens (a second) or gpu-hours")
         ->check(CLI::IsMember({"time", "tokens", "gpu-hours"}));
     for (const auto& [name, target] : {std::pair{"--tensor", &request.tensor},
                                        {"--pipeline", &request.pipeline},

@@ -17,10 +17,16 @@ using Json = nlohmann::ordered_json;
 
 std::vector<Cell> layout_cells(const Candidate& candidate) {
     const Layout& layout = candidate.layout;
-    return {candidate.devices, layout.data,    layout.tensor,
-            layout.pipeline,   layout.context, layout.interleave,
-            layout.micro,      layout.zero,    std::string(layout.sequence ? "yes" : "no"),
-            layout.recompute};
+    return {candidate.devices,
+            layout.data,
+            layout.tensor,
+            layout.pipeline,
+            layout.context,
+            layout.interleave,
+            layout.micro,
+            layout.zero,
+            std::string(layout.sequence ? "yes" : "no"),
+            config::word_of(layout.recompute)};
 }
 
 std::vector<Column> layout_columns() {
@@ -40,7 +46,9 @@ Table layout_table(const PlanOutput& plan, const std::vector<Candidate>& candida
         columns.push_back(column);
     const bool whole = plan.job.steps > 0;
     if (whole) columns.push_back({"hours", "job, h", 2});
-    if (whole) columns.push_back({"gpu_hours", plan.hardware.device.kind == "gpu" ? "GPU-hours" : "rank-hours", 1});
+    if (whole)
+        columns.push_back(
+            {"gpu_hours", plan.hardware.device.kind == config::MachineKind::gpu ? "GPU-hours" : "rank-hours", 1});
     Table table(columns);
     for (std::size_t i = 0; i < std::min(most, candidates.size()); ++i) {
         const Candidate& candidate = candidates[i];
@@ -173,7 +181,7 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
         "{}\nzero "
         "= {}\nsequence = {}\nrecompute = \"{}\"\n",
         layout.micro, layout.data, layout.tensor, layout.pipeline, layout.context, layout.interleave, layout.zero,
-        layout.sequence, layout.recompute);
+        layout.sequence, config::word_of(layout.recompute));
     return text;
 }
 

@@ -10,6 +10,7 @@
 #include "cluster/rank_map_text.hpp"
 #include "cluster/topology.hpp"
 #include "command.hpp"
+#include "config/words.hpp"
 #include "device/gpu.hpp"
 
 namespace lockstep::commands {
@@ -24,9 +25,10 @@ struct Options {
 };
 
 // PCI bus ids of the GPUs that ranks would compute on.
-std::vector<std::string> usable_gpus(const Options& options, const cluster::Hardware& hardware) {
+std::vector<std::string> usable_gpus(const Options& options, config::DeviceChoice device,
+                                     const cluster::Hardware& hardware) {
     std::vector<std::string> buses;
-    if (options.device == "cpu") return buses;
+    if (device == config::DeviceChoice::cpu) return buses;
     std::string why_none = options.xml + " has no NVIDIA GPU";
     if (options.xml.empty()) {
         const Gpus gpus = find_gpus();
@@ -36,7 +38,7 @@ std::vector<std::string> usable_gpus(const Options& options, const cluster::Hard
         for (const cluster::GpuDevice& gpu : hardware.gpus)
             if (gpu.vendor == cluster::GpuVendor::nvidia) buses.push_back(gpu.bus);
     }
-    if (buses.empty() && options.device == "cuda")
+    if (buses.empty() && device == config::DeviceChoice::cuda)
         throw usage_error("the device is to be cuda, but no GPU can be used: {}; choose cpu or auto", why_none);
     return buses;
 }
@@ -98,14 +100,13 @@ std::string printed(TableFormat format, const cluster::Hardware& hardware, const
 
 int run(const Options& options) {
     const TableFormat format = table_format(options.format);
-    if (options.device != "auto" && options.device != "cpu" && options.device != "cuda")
-        throw usage_error("the device {} is unknown; there are auto, cpu and cuda", options.device);
+    const auto device = config::from_word<config::DeviceChoice>(options.device, "--device");
     if (options.xml_given && options.xml.empty())
         throw usage_error("--xml has no file's name; leave it out to see this machine");
     const cluster::Topology topology =
         options.xml.empty() ? cluster::Topology::live() : cluster::Topology::from_xml(options.xml);
     const cluster::Hardware hardware = cluster::read_hardware(topology);
-    const std::vector<std::string> gpus = usable_gpus(options, hardware);
+    const std::vector<std::string> gpus = usable_gpus(options, device, hardware);
     const cluster::CpuSet allowed = topology.process_binding();
     const int ranks = options.ranks > 0 ? options.ranks : default_ranks(hardware, allowed, gpus.size());
     const std::vector<cluster::RankRequest> requests(static_cast<std::size_t>(ranks), {allowed, gpus});

@@ -92,7 +92,7 @@ void describe_traffic(const Measurement& run, ScalingProgram& program, std::vect
             std::clamp(std::ceil(program.gradient_bytes / static_cast<double>(description.parallel.bucket_bytes)), 1.0,
                        static_cast<double>(description.model.layers + 1));
         program.divided_update = description.parallel.zero > 0;
-        program.gather_bytes = parameters * (description.precision.compute == "fp32" ? 4 : 2);
+        program.gather_bytes = parameters * (description.precision.compute == config::Precision::fp32 ? 4 : 2);
     } catch (const Error& problem) {
         remarks.push_back(fmt::format("The description of {} cannot be read ({}): how many bytes are sent is a guess.",
                                       run.name, problem.what()));
@@ -108,7 +108,7 @@ ScalingProgram program_of(const Measurement& run, const config::Machine& hardwar
     program.batch_known = run.batch > 0;
     if (const double micro = run.setting_number("micro_batch"); micro >= 1) program.micro_batch = micro;
     program.places_per_node = hardware.device.per_node;
-    if (hardware.device.kind == "cpu") {
+    if (hardware.device.kind == config::MachineKind::cpu) {
         double threads = 1;
         for (const RankMeasurement& rank : run.rank) threads = std::max(threads, static_cast<double>(rank.threads));
         program.places_per_node = std::max(std::floor(hardware.device.per_node / threads), 1.0);

@@ -114,16 +114,16 @@ void check_schedule(const ScheduleSection& schedule) {
         throw usage_error(
             "schedule.final_lr = {} is more than schedule.peak_lr = {}; the rate falls towards it, so lower it",
             schedule.final_lr, schedule.peak_lr);
-    if (schedule.kind == "constant" && schedule.final_lr != 0 && schedule.final_lr != schedule.peak_lr)
+    if (schedule.kind == ScheduleKind::constant && schedule.final_lr != 0 && schedule.final_lr != schedule.peak_lr)
         throw usage_error(
             "schedule.final_lr = {}: a constant schedule stays at schedule.peak_lr = {}; remove final_lr or choose "
             "another kind",
             schedule.final_lr, schedule.peak_lr);
-    if (schedule.kind != "wsd" && schedule.decay_steps != 0)
+    if (schedule.kind != ScheduleKind::wsd && schedule.decay_steps != 0)
         throw usage_error(
             "schedule.decay_steps = {} belongs to schedule.kind = \"wsd\", but the kind is {}; remove it or change the "
             "kind",
-            schedule.decay_steps, toml_text(schedule.kind));
+            schedule.decay_steps, toml_text(word_of(schedule.kind)));
     if (schedule.steps > 0 && schedule.warmup > schedule.steps)
         throw usage_error("schedule.warmup = {} is more than schedule.steps = {}; shorten the warm-up", schedule.warmup,
                           schedule.steps);
@@ -178,9 +178,9 @@ void check_attention(const ModelDescription& model) {
                 "model.ttt.{} = true belongs to the mixers ttt-linear and ttt-mlp, but model.mixer = \"attention\"; "
                 "remove it or change the mixer",
                 key);
-    if (model.rope_scaling != "none" && model.position != "rope")
+    if (model.rope_scaling != RopeScaling::none && model.position != Position::rope)
         throw usage_error("model.rope_scaling = {} needs model.position = \"rope\", but it is {}; change one of them",
-                          toml_text(model.rope_scaling), toml_text(model.position));
+                          toml_text(word_of(model.rope_scaling)), toml_text(word_of(model.position)));
 }
 
 void check_ttt(const ModelDescription& model) {
@@ -197,15 +197,15 @@ void check_ttt(const ModelDescription& model) {
             "model.kv_heads = {} with model.heads = {}: {} has as many heads of keys and values as of queries; remove "
             "kv_heads",
             model.kv_heads, model.heads, model.mixer);
-    if (model.bias == "qkv")
+    if (model.bias == Bias::qkv)
         throw usage_error(
             "model.bias = \"qkv\": the projections of {} have no biases; set it to \"none\", or to \"all\" for the "
             "MLP's",
             model.mixer);
-    if (model.rope_scaling != "none")
+    if (model.rope_scaling != RopeScaling::none)
         throw usage_error(
             "model.rope_scaling = {}: {} rotates within its mini-batch and has nothing to scale; set it to \"none\"",
-            toml_text(model.rope_scaling), model.mixer);
+            toml_text(word_of(model.rope_scaling)), model.mixer);
 }
 
 }  // namespace
@@ -235,7 +235,7 @@ void check(const ModelDescription& model) {
     if (model.kv_heads > 0 && model.heads % model.kv_heads != 0)
         throw usage_error("model.kv_heads = {} does not divide model.heads = {}; choose a divisor, or 0 for as many",
                           model.kv_heads, model.heads);
-    if ((model.is_ttt() || model.position == "rope") && model.head_width() % 2 != 0)
+    if ((model.is_ttt() || model.position == Position::rope) && model.head_width() % 2 != 0)
         throw usage_error(
             "model.width = {} over model.heads = {} gives heads of width {}, but rotation needs an even one; change "
             "one of them",

@@ -41,7 +41,7 @@ void add_run(std::vector<Key>& keys, RunSection& run) {
                     true});
     keys.push_back({"run.folder", &run.folder, "Where run folders go.", {}});
     keys.push_back({"run.seed", &run.seed, "Decides initial parameters and the order of the data.", {}});
-    keys.push_back({"run.device", &run.device, "What computes.", {"auto", "cpu", "cuda"}});
+    keys.push_back({"run.device", choice_of(run.device), "What computes.", {}});
     keys.push_back({"run.self_test",
                     &run.self_test,
                     "Before the first step, check and measure matrix products, what ranks tell each other, and the "
@@ -76,24 +76,24 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
         {"model.vocabulary", &model.vocabulary, "Number of tokens the model knows; at least the data's.", {}, true});
     keys.push_back({"model.context", &model.context, "Longest sequence the model is made for, tokens.", {}, true});
     keys.push_back(
-        {"model.norm", &model.norm, "Normalisation before each part of a block and at the end.", {"rms", "layer"}});
+        {"model.norm", choice_of(model.norm), "Normalisation before each part of a block and at the end.", {}});
     keys.push_back({"model.norm_epsilon", &model.norm_epsilon, "Added to the variance in these normalisations.", {}});
-    keys.push_back({"model.mlp", &model.mlp, "Activation of the MLP; `swiglu` has a gate.", {"swiglu", "gelu"}});
+    keys.push_back({"model.mlp", choice_of(model.mlp), "Activation of the MLP; `swiglu` has a gate.", {}});
     keys.push_back({"model.position",
-                    &model.position,
+                    choice_of(model.position),
                     "How attention knows positions. TTT mixers rotate within their mini-batch by themselves: there "
                     "`rope` means `none`.",
-                    {"rope", "learned", "none"}});
+                    {}});
     keys.push_back({"model.rope_theta", &model.rope_theta, "Base of the rotary frequencies.", {}});
     keys.push_back({"model.rope_scaling",
-                    &model.rope_scaling,
+                    choice_of(model.rope_scaling),
                     "Scaling of the rotary frequencies for long contexts.",
-                    {"none", "llama3"}});
+                    {}});
     keys.push_back({"model.tied_head", &model.tied_head, "The head uses the embedding's parameters.", {}});
     keys.push_back({"model.bias",
-                    &model.bias,
+                    choice_of(model.bias),
                     "Which linear layers have a bias. The projections of TTT mixers have none: `all` is the MLP there.",
-                    {"none", "qkv", "all"}});
+                    {}});
     keys.push_back({"model.frozen",
                     &model.frozen,
                     "Patterns of names of parameters that are not trained; `*` stands for any text, `/` included.",
@@ -125,7 +125,7 @@ void add_data(std::vector<Key>& keys, DataSection& data) {
                     PathsOrFraction{&data.validation, &data.validation_fraction},
                     "The same for validation, or the fraction of the training windows kept for it.",
                     {}});
-    keys.push_back({"data.order", &data.order, "Order in which windows are seen.", {"random", "sequential"}});
+    keys.push_back({"data.order", choice_of(data.order), "Order in which windows are seen.", {}});
     keys.push_back(
         {"data.tokenizer", &data.tokenizer, "Tokenizer of plain text: `bytes` or a sentencepiece `.model` file.", {}});
 }
@@ -148,9 +148,9 @@ void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, Sched
     keys.push_back(
         {"optimizer.weight_decay", &optimizer.weight_decay, "Decoupled weight decay, times the learning rate.", {}});
     keys.push_back({"optimizer.decay",
-                    &optimizer.decay,
+                    choice_of(optimizer.decay),
                     "What decays: every parameter, or only matrices (no norms, no biases).",
-                    {"all", "matrices"}});
+                    {}});
     keys.push_back({"optimizer.clip",
                     &optimizer.clip,
                     "Largest norm of the whole gradient; more is scaled down. 0: no clipping.",
@@ -159,10 +159,7 @@ void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, Sched
                     &optimizer.skip_limit,
                     "Steps skipped in a row for a loss that is not finite before the run stops.",
                     {}});
-    keys.push_back({"schedule.kind",
-                    &schedule.kind,
-                    "Course of the learning rate after the warm-up.",
-                    {"cosine", "linear", "constant", "wsd"}});
+    keys.push_back({"schedule.kind", choice_of(schedule.kind), "Course of the learning rate after the warm-up.", {}});
     keys.push_back({"schedule.steps", &schedule.steps, "Length of the run in steps. Give this or `epochs`.", {}});
     keys.push_back({"schedule.epochs", &schedule.epochs, "Length of the run in passes over the training data.", {}});
     keys.push_back(
@@ -176,10 +173,7 @@ void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, Sched
 }
 
 void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSection& parallel) {
-    keys.push_back({"precision.compute",
-                    &precision.compute,
-                    "Type of activations and matrix products.",
-                    {"fp32", "bf16", "fp16"}});
+    keys.push_back({"precision.compute", choice_of(precision.compute), "Type of activations and matrix products.", {}});
     keys.push_back({"precision.loss_scale.initial", &precision.loss_scale.initial, "fp16: first loss scale.", {}});
     keys.push_back({"precision.loss_scale.growth_interval",
                     &precision.loss_scale.growth_interval,
@@ -207,10 +201,8 @@ void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSe
                     &parallel.bucket_bytes,
                     "Gradients are reduced in pieces of about this size, each as soon as the backward pass has it.",
                     {}});
-    keys.push_back({"parallel.recompute",
-                    &parallel.recompute,
-                    "Activations computed again in the backward pass.",
-                    {"none", "selective", "full"}});
+    keys.push_back(
+        {"parallel.recompute", choice_of(parallel.recompute), "Activations computed again in the backward pass.", {}});
 }
 
 }  // namespace
@@ -239,8 +231,7 @@ std::vector<Key> keys_of(RunDescription& description) {
                     &description.validation.batches,
                     "Global batches a validation. 0: all the validation data.",
                     {}});
-    keys.push_back(
-        {"trace.detail", &description.trace.detail, "What the trace records.", {"off", "step", "phase", "layer"}});
+    keys.push_back({"trace.detail", choice_of(description.trace.detail), "What the trace records.", {}});
     keys.push_back({"watchdog.seconds",
                     &description.watchdog.seconds,
                     "A rank without any progress for so long ends the run with exit code 5. 0: off.",
@@ -249,10 +240,7 @@ std::vector<Key> keys_of(RunDescription& description) {
                     &description.watchdog.first_step_seconds,
                     "The same until the end of the first step. 0: off.",
                     {}});
-    keys.push_back({"sync.mode",
-                    &description.sync.mode,
-                    "When the host waits for the device.",
-                    {"async", "bounded", "phase", "collective", "launch"}});
+    keys.push_back({"sync.mode", choice_of(description.sync.mode), "When the host waits for the device.", {}});
     return keys;
 }
 
@@ -262,6 +250,7 @@ std::string type_of(const Key& key) {
                                      if (many) return "a preset's name";
                                      return key.words.empty() ? "text" : "one of " + list_of(key.words);
                                  },
+                                 [](const Choice& choice) { return "one of " + list_of(texts_of(choice.words)); },
                                  [](const bool*) -> std::string { return "true or false"; },
                                  [](const std::int64_t*) -> std::string { return "integer"; },
                                  [](const std::uint64_t*) -> std::string { return "integer from 0"; },
@@ -277,6 +266,7 @@ std::string type_of(const Key& key) {
 
 std::string value_of(const Key& key) {
     return std::visit(Overloaded{[](const std::string* text) { return toml_text(*text); },
+                                 [](const Choice& choice) { return toml_text(choice.words[*choice.value]); },
                                  [](const bool* value) -> std::string { return *value ? "true" : "false"; },
                                  [](const std::int64_t* value) { return std::to_string(*value); },
                                  [](const std::uint64_t* value) { return std::to_string(*value); },
@@ -316,9 +306,7 @@ void check_word(const Key& key, const std::string& value, const std::string& pla
         if (word == value) return;
         if (!word.empty()) words.push_back(word);
     }
-    const std::string nearest = nearest_name(value, words);
-    throw usage_error("{}{} = {}: {}the allowed values are {}", place, key.path, toml_text(value),
-                      nearest.empty() ? "" : "did you mean " + toml_text(nearest) + "? ", list_of(words));
+    refuse_word(place + key.path, value, words);
 }
 
 std::vector<KeyHelp> all_keys() {

@@ -22,14 +22,14 @@ struct PathsOrFraction {
 struct CountOrAuto {  // 0 stands for "auto"
     std::int64_t* count;
 };
-using Member = std::variant<std::string*, bool*, std::int64_t*, std::uint64_t*, double*, std::vector<std::string>*,
-                            Paths, PathsOrFraction, CountOrAuto>;
+using Member = std::variant<std::string*, Choice, bool*, std::int64_t*, std::uint64_t*, double*,
+                            std::vector<std::string>*, Paths, PathsOrFraction, CountOrAuto>;
 
 struct Key {
     std::string path;  // "model.ttt.gate"
     Member member;
     std::string meaning;
-    std::vector<std::string> words;  // the allowed ones; empty: any text
+    std::vector<std::string> words;  // the allowed ones of a text; empty: any
     bool required = false;           // has no default of its own
 
     std::string section() const { return path.substr(0, path.rfind('.')); }

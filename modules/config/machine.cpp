@@ -14,7 +14,7 @@ std::vector<Quantity> Machine::quantities() {
     std::vector<Quantity> list = {
         {"name", &name, "what the machine is called", 0, 0, {}, true},
         {"origin", &origin, "where these numbers come from"},
-        {"device.kind", &device.kind, "gpu or cpu", 0, 0, {"gpu", "cpu"}, true},
+        {"device.kind", choice_of(device.kind), "gpu or cpu", 0, 0, {}, true},
         {"device.per_node", &device.per_node, "GPUs of a node, or its processor cores", 1, 1e6, {}, true},
         {"device.memory_gib", &device.memory_gib, "GiB of one GPU, or of a node of processors", 1e-3, 1e6, {}, true},
         {"device.units", &device.units, "multiprocessors of a GPU; 1 for a core", 1, 1e4},

@@ -17,7 +17,7 @@ struct Machine {
     std::string origin;  // where its numbers come from, one sentence
 
     struct Device {
-        std::string kind = "gpu";  // "gpu" | "cpu"
+        MachineKind kind = MachineKind::gpu;
         double per_node = 8;       // GPUs, or processor cores
         double memory_gib = 80;    // of one GPU, or of a node of processors
         double units = 108;        // multiprocessors of a GPU; 1 for a core
@@ -65,8 +65,8 @@ struct Machine {
     double memory_bytes() const { return device.memory_gib * 1073741824.0; }
     double network_bytes_per_second() const { return network.cards_per_node * network.gb_per_second * 1e9; }  // a node
     double bytes_per_second() const { return device.memory_gb_per_second * device.memory_efficiency * 1e9; }
-    double peak_flops(const std::string& precision) const {
-        return (precision == "fp32" ? device.peak_tflops_fp32 : device.peak_tflops) * 1e12;
+    double peak_flops(Precision precision) const {
+        return (precision == Precision::fp32 ? device.peak_tflops_fp32 : device.peak_tflops) * 1e12;
     }
     std::vector<Quantity> quantities();
 };

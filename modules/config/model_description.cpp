@@ -48,11 +48,11 @@ ModelDescription gpt2(const Sizes& sizes) {
     ModelDescription model = sized(sizes, sizes.name);
     model.vocabulary = 50257;
     model.context = 1024;
-    model.norm = "layer";
+    model.norm = NormKind::layer;
     model.norm_epsilon = 1e-5;
-    model.mlp = "gelu";
-    model.position = "learned";
-    model.bias = "all";
+    model.mlp = MlpKind::gelu;
+    model.position = Position::learned;
+    model.bias = Bias::all;
     return model;
 }
 
@@ -61,7 +61,7 @@ ModelDescription ttt(const Sizes& sizes, const std::string& mixer) {
     model.mixer = mixer;
     model.vocabulary = 32000;
     model.context = 2048;
-    model.position = "none";
+    model.position = Position::none;
     return model;
 }
 
@@ -71,7 +71,7 @@ ModelDescription llama(const Sizes& sizes) {
     model.context = 131072;
     model.norm_epsilon = 1e-5;
     model.rope_theta = 500000;
-    model.rope_scaling = "llama3";
+    model.rope_scaling = RopeScaling::llama3;
     model.tied_head = false;
     return model;
 }
@@ -82,7 +82,7 @@ ModelDescription qwen() {
     model.context = 131072;
     model.rope_theta = 1e6;
     model.tied_head = false;
-    model.bias = "qkv";
+    model.bias = Bias::qkv;
     return model;
 }
 
@@ -128,7 +128,8 @@ void resolve(ModelDescription& model) {
     if (model.kv_heads == 0) model.kv_heads = model.heads;
     if (model.mlp_width == 0) model.mlp_width = 4 * model.width;
     if (model.ttt.base_lr == 0 && model.is_ttt()) model.ttt.base_lr = model.base_lr();
-    if (model.is_ttt() && model.position == "rope") model.position = "none";  // the mixer rotates by itself
+    if (model.is_ttt() && model.position == Position::rope)
+        model.position = Position::none;  // the mixer rotates by itself
 }
 
 }  // namespace lockstep::config

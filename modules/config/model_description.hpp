@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "config/words.hpp"
+
 namespace lockstep::config {
 
 struct TttSection {
@@ -22,14 +24,14 @@ struct ModelDescription {
     std::int64_t kv_heads = 0;   // 0: as many as heads
     std::int64_t mlp_width = 0;  // 0: 4 · width
     std::int64_t vocabulary = 0, context = 0;
-    std::string norm = "rms";  // "rms" | "layer"
+    NormKind norm = NormKind::rms;
     double norm_epsilon = 1e-6;
-    std::string mlp = "swiglu";     // "swiglu" | "gelu"
-    std::string position = "rope";  // "rope" | "learned" | "none"
+    MlpKind mlp = MlpKind::swiglu;
+    Position position = Position::rope;
     double rope_theta = 10000;
-    std::string rope_scaling = "none";  // "none" | "llama3"
+    RopeScaling rope_scaling = RopeScaling::none;
     bool tied_head = true;
-    std::string bias = "none";        // "none" | "qkv" | "all"
+    Bias bias = Bias::none;
     std::vector<std::string> frozen;  // parameter-name patterns that are not trained
     TttSection ttt;
 

@@ -99,6 +99,12 @@ struct Assign {
         check_word(key, value, given.place);
         *member = value;
     }
+    void operator()(const Choice& choice) const {
+        const std::string value = text_value(given, key);
+        const auto word = std::find(choice.words.begin(), choice.words.end(), value);
+        if (word == choice.words.end()) refuse_word(given.place + key.path, value, texts_of(choice.words));
+        *choice.value = static_cast<unsigned char>(word - choice.words.begin());
+    }
     void operator()(bool* member) const {
         const auto* value = given.node->as_boolean();
         if (!value) refuse_type(given, key);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -62,6 +63,14 @@ void assign(const Quantity& quantity, const toml::node& node, const std::string&
             throw usage_error("{}{} = {}: the allowed values are {}", place, quantity.path, toml_text(given->get()),
                               fmt::join(quantity.words, ", "));
         **text = given->get();
+        return;
+    }
+    if (const auto* choice = std::get_if<Choice>(&quantity.value)) {
+        const auto* given = node.as_string();
+        if (!given) throw usage_error("{}{}: a text is wanted, in quotation marks", place, quantity.path);
+        const auto word = std::find(choice->words.begin(), choice->words.end(), given->get());
+        if (word == choice->words.end()) refuse_word(place + quantity.path, given->get(), texts_of(choice->words));
+        *choice->value = static_cast<unsigned char>(word - choice->words.begin());
         return;
     }
     const auto given = node.value<double>();
@@ -144,6 +153,8 @@ std::string quantities_to_toml(const std::vector<Quantity>& quantities) {
         std::string value;
         if (auto* const* word = std::get_if<std::string*>(&quantity.value)) {
             value = toml_text(**word);
+        } else if (const auto* choice = std::get_if<Choice>(&quantity.value)) {
+            value = toml_text(std::string(choice->words[*choice->value]));
         } else {
             value = fmt::format("{}", *std::get<double*>(quantity.value));
             if (value.find_first_of(".e") == std::string::npos) value += ".0";

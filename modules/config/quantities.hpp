@@ -6,15 +6,17 @@
 #include <variant>
 #include <vector>
 
+#include "config/words.hpp"
+
 namespace lockstep::config {
 
 struct Quantity {
-    std::string path;                                           // "network.gb_per_second"
-    std::variant<double*, std::string*, std::monostate> value;  // monostate: read elsewhere
-    std::string meaning;                                        // with its unit
-    double least = 0, most = 1e300;                             // of a number, both allowed
-    std::vector<std::string> words = {};                        // allowed texts; empty: any
-    bool required = false;                                      // else the default stays
+    std::string path;                                                   // "network.gb_per_second"
+    std::variant<double*, std::string*, Choice, std::monostate> value;  // monostate: read elsewhere
+    std::string meaning;                                                // with its unit
+    double least = 0, most = 1e300;                                     // of a number, both allowed
+    std::vector<std::string> words = {};                                // allowed texts; empty: any
+    bool required = false;                                              // else the default stays
 };
 
 // Reads the TOML text into the quantities. Unknown and missing keys, wrong types and numbers out of range are usage

@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "config/model_description.hpp"
+#include "config/words.hpp"
 
 namespace lockstep::config {
 
 struct RunSection {
     std::string name, folder = "runs";
     std::uint64_t seed = 1;
-    std::string device = "auto";
+    DeviceChoice device = DeviceChoice::any;
     bool self_test = true;
     bool bind = true;        // to what `lockstep topo` shows
     double peak_tflops = 0;  // of one rank's device; 0: known, or measured
@@ -24,8 +25,8 @@ struct DataSection {
     std::vector<std::string> train;
     std::vector<std::string> validation;  // files or folders …
     double validation_fraction = 0;       // … or the last part of the training windows
-    std::string order = "random";         // "random" | "sequential"
-    std::string tokenizer = "bytes";      // of plain text
+    DataOrder order = DataOrder::random;
+    std::string tokenizer = "bytes";  // of plain text
 };
 
 struct BatchRamp {
@@ -41,13 +42,13 @@ struct BatchSection {
 
 struct OptimizerSection {
     double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
-    std::string decay = "all";     // "all" | "matrices"
+    Decay decay = Decay::all;
     double clip = 1.0;             // 0: no clipping
     std::int64_t skip_limit = 10;  // steps skipped in a row for a loss that is not finite, then the run stops
 };
 
 struct ScheduleSection {
-    std::string kind = "cosine";  // "cosine" | "linear" | "constant" | "wsd"
+    ScheduleKind kind = ScheduleKind::cosine;
     std::int64_t steps = 0;
     double epochs = 0;  // instead of steps
     std::int64_t warmup = 0;
@@ -62,7 +63,7 @@ struct LossScale {
 };
 
 struct PrecisionSection {
-    std::string compute = "fp32";
+    Precision compute = Precision::fp32;
     LossScale loss_scale;
 };
 
@@ -71,7 +72,7 @@ struct ParallelSection {
     std::int64_t tensor = 1, pipeline = 1, context = 1, interleave = 1, zero = 0;
     bool sequence = false;  // the ranks that share a layer divide the rows between layers too
     std::int64_t bucket_bytes = std::int64_t{32} << 20;
-    std::string recompute = "none";
+    Recompute recompute = Recompute::none;
 };
 
 struct CheckpointSection {
@@ -87,7 +88,7 @@ struct ValidationSection {
 };
 
 struct TraceSection {
-    std::string detail = "phase";  // "off" | "step" | "phase" | "layer"
+    TraceDetail detail = TraceDetail::phase;
 };
 
 struct WatchdogSection {
@@ -95,7 +96,7 @@ struct WatchdogSection {
 };
 
 struct SyncSection {
-    std::string mode = "async";
+    SyncMode mode = SyncMode::async;
 };
 
 struct RunDescription {

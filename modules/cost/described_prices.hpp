@@ -12,8 +12,8 @@ namespace lockstep::cost {
 
 class DescribedPrices final : public Prices {
   public:
-    DescribedPrices(const config::Machine& machine, const Layout& layout, std::string precision)
-        : machine_(machine), layout_(layout), precision_(std::move(precision)) {}
+    DescribedPrices(const config::Machine& machine, const Layout& layout, config::Precision precision)
+        : machine_(machine), layout_(layout), precision_(precision) {}
     double seconds(const kernels::Operation& operation, bool of_head) const override;
 
   private:
@@ -21,7 +21,7 @@ class DescribedPrices final : public Prices {
     double message_seconds(const kernels::Operation& message) const;
     const config::Machine& machine_;
     const Layout& layout_;
-    std::string precision_;
+    config::Precision precision_;
 };
 
 // All ranks of a tensor group add up `bytes` each, or gather and scatter them, which moves as much.

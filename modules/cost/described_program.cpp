@@ -75,7 +75,7 @@ class Megatron {
         append(count.forward, scores_forward());
         const double stream = rows_ * width_ * number_, hidden = rows_ * hidden_ * number_;
         const double stream_here = layout_.sequence ? stream / tensor_ : stream;
-        const double hidden_passes = model_.mlp == "swiglu" ? 3 : 2;
+        const double hidden_passes = model_.mlp == config::MlpKind::swiglu ? 3 : 2;
         Operation launch;
         launch.kind = Kind::launch;
         append(count.forward, {moved(program_.stream_passes_forward * stream_here + hidden_passes * hidden),
@@ -86,9 +86,9 @@ class Megatron {
                {moved(program_.stream_passes_backward * stream_here + (hidden_passes + 1) * hidden),
                 times(program_.backward_kernels, launch),
                 moved(load_.block_trained / tensor_ * program_.accumulated_bytes), times(2, all_reduce(stream))});
-        if (layout_.recompute == "full")
+        if (layout_.recompute == config::Recompute::full)
             count.recompute = count.forward;
-        else if (layout_.recompute == "selective")
+        else if (layout_.recompute == config::Recompute::selective)
             count.recompute = scores_forward();
         return count;
     }
@@ -113,7 +113,7 @@ class Megatron {
   private:
     void linears(model::Count& count) const {
         const double trained = load_.block > 0 ? load_.block_trained / load_.block : 0;
-        const double up = model_.mlp == "swiglu" ? 2 : 1;
+        const double up = model_.mlp == config::MlpKind::swiglu ? 2 : 1;
         // Columns and depth of the weights: query, key and value; output; up and gate; down.
         const std::array<std::pair<double, double>, 4> weights = {{{(heads_ + 2 * keys_) * head_width_, width_},
                                                                    {width_, heads_ * head_width_},
@@ -165,13 +165,13 @@ void launch_each(model::Count& count) {
 
 ProgramCount count_own(const config::Machine& machine, const Job& job, const ModelLoad& load, const Layout& layout) {
     model::CountedShape shape;
-    shape.device = machine.device.kind == "gpu" ? DeviceKind::cuda : DeviceKind::cpu;
+    shape.device = machine.device.kind == config::MachineKind::gpu ? DeviceKind::cuda : DeviceKind::cpu;
     shape.type = layout::compute_type(job.run.precision.compute);
     shape.pass = {layout.micro, job.run.batch.length / layout.context};
     shape.tensor = layout.tensor;
     shape.context = layout.context;
     shape.divides_rows = layout.sequence && layout.tensor > 1;
-    shape.recompute = model::recompute_from(layout.recompute);
+    shape.recompute = layout.recompute;
     const auto counted = model::ModelCount::of(load.shape);
     ProgramCount count;
     count.embedding = counted->embedding(shape);
@@ -193,8 +193,8 @@ ProgramCount count_own(const config::Machine& machine, const Job& job, const Mod
 
 }  // namespace
 
-double bytes_of(const std::string& precision) {
-    return precision == "fp32" ? 4 : 2;
+double bytes_of(config::Precision precision) {
+    return precision == config::Precision::fp32 ? 4 : 2;
 }
 
 ProgramCount count_program(const config::Machine& machine, const Job& job, const ModelLoad& load,

@@ -20,6 +20,6 @@ ProgramCount count_program(const config::Machine& machine, const Job& job, const
 // Why the program cannot have this model; "" if it can.
 std::string why_unknown(const Job& job, const ModelLoad& load);
 
-double bytes_of(const std::string& precision);  // a number
+double bytes_of(config::Precision precision);  // a number
 
 }  // namespace lockstep::cost

@@ -114,7 +114,8 @@ std::string layout_text(const Layout& layout) {
     text += fmt::format(", micro-batch {}", layout.micro);
     if (layout.zero > 0) text += fmt::format(", zero {}", layout.zero);
     if (layout.sequence) text += ", rows divided";
-    if (layout.recompute != "none") text += fmt::format(", recompute {}", layout.recompute);
+    if (layout.recompute != config::Recompute::none)
+        text += fmt::format(", recompute {}", config::word_of(layout.recompute));
     return text;
 }
 

@@ -66,7 +66,7 @@ struct Layout {
     std::int64_t micro = 1;  // sequences
     std::int64_t zero = 0;   // 0 to 3
     bool sequence = false;
-    std::string recompute = "none";
+    config::Recompute recompute = config::Recompute::none;
     std::int64_t ranks() const { return data * tensor * pipeline * context; }
 };
 std::string layout_text(

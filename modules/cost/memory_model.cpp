@@ -30,7 +30,7 @@ Kept kept_of_block(const Job& job, const ModelLoad& load, const Layout& layout) 
     const double keys = static_cast<double>(model.is_ttt() ? model.heads : model.kv_heads);
     Kept kept;
     kept.stream = 5 * rows * width * number / (layout.sequence ? t : 1);
-    const double hidden = (model.mlp == "swiglu" ? 3.0 : 2.0) * static_cast<double>(model.mlp_width);
+    const double hidden = (model.mlp == config::MlpKind::swiglu ? 3.0 : 2.0) * static_cast<double>(model.mlp_width);
     kept.inner = rows * number * ((2 * heads + 2 * keys) * head_width + hidden) / t;
     if (job.program.attention_scores && !model.is_ttt())
         kept.scores = 5 * length * length * static_cast<double>(layout.micro) * heads / t;
@@ -62,7 +62,7 @@ MemoryUse memory_use(const config::Machine& machine, const Job& job, const Layou
     const auto t = static_cast<double>(layout.tensor);
     const auto dp = static_cast<double>(layout.data * layout.context);
     const double rows = static_cast<double>(layout.micro * job.run.batch.length) / static_cast<double>(layout.context);
-    const bool mixed = job.run.precision.compute != "fp32";
+    const bool mixed = job.run.precision.compute != config::Precision::fp32;
     const bool some_frozen = std::any_of(job.models.begin(), job.models.end(),
                                          [](const ModelLoad& load) { return !load.shape.frozen.empty(); });
     const double gradient_bytes = mixed ? job.program.gradient_bytes : 4;
@@ -101,8 +101,8 @@ MemoryUse memory_use(const config::Machine& machine, const Job& job, const Layou
             const Kept kept = kept_of_block(job, load, layout);
             const double input = rows * static_cast<double>(load.shape.width) * number / (layout.sequence ? t : 1);
             double stored = input;
-            if (layout.recompute == "none") stored = kept.total();
-            if (layout.recompute == "selective") stored = kept.stream + kept.inner;
+            if (layout.recompute == config::Recompute::none) stored = kept.total();
+            if (layout.recompute == config::Recompute::selective) stored = kept.stream + kept.inner;
             use.stored += flights * here * stored;
             // A block at work has what it keeps, and its gradients.
             double working = 2 * (kept.stream + kept.inner) + kept.scores;
@@ -144,9 +144,10 @@ std::string why_too_large(const config::Machine& machine, const Layout& layout, 
                                      : "the optimizer's state; use more replicas, tensor or pipeline ranks"},
         {use.stored,
          fmt::format("the activations of {} micro-batch{} under way; {}", use.under_way, use.under_way == 1 ? "" : "es",
-                     layout.recompute != "full" ? "parallel.recompute = \"full\" keeps a block's input only"
-                     : layout.micro > 1         ? "lower batch.micro"
-                                                : "use more tensor or pipeline ranks")},
+                     layout.recompute != config::Recompute::full
+                         ? "parallel.recompute = \"full\" keeps a block's input only"
+                     : layout.micro > 1 ? "lower batch.micro"
+                                        : "use more tensor or pipeline ranks")},
         {use.working, layout.micro > 1 ? "the block and the head at work; lower batch.micro"
                                        : "the block and the head at work; use more tensor ranks"},
     };

@@ -55,17 +55,17 @@ const RateOf& rate_of(Kind kind) {
     return table[at];
 }
 
-const config::PrecisionRates& rates_of(const config::Machine& machine, const std::string& precision) {
+const config::PrecisionRates& rates_of(const config::Machine& machine, config::Precision precision) {
     const config::Rates& rates = machine.rates;
     if (!rates.measured())
         throw usage_error(
             "{} has no [rates]: they are measured on the machine itself, by mpirun -np RANKS lockstep bench "
             "--calibrate FILE",
             machine.name);
-    const config::PrecisionRates& found = precision == "fp32" ? rates.fp32 : rates.bf16;
+    const config::PrecisionRates& found = precision == config::Precision::fp32 ? rates.fp32 : rates.bf16;
     if (!found.measured())
         throw usage_error("{} has no rates of {}; calibrate it with --precision all", machine.name,
-                          precision == "fp32" ? "fp32" : "bf16");
+                          precision == config::Precision::fp32 ? "fp32" : "bf16");
     return found;
 }
 
@@ -77,24 +77,24 @@ double team_efficiency(const config::Rates& rates, double threads) {
 
 }  // namespace
 
-std::string precision_on(const config::Machine& machine, const std::string& compute) {
-    if (machine.device.kind == "gpu") return compute;
-    if (compute == "fp16")
+config::Precision precision_on(const config::Machine& machine, config::Precision compute) {
+    if (machine.device.kind == config::MachineKind::gpu) return compute;
+    if (compute == config::Precision::fp16)
         throw usage_error(
             "precision.compute = \"fp16\": {} is a machine of CPUs, which compute in fp32 or bf16; set it to one of "
             "these, or plan for GPUs",
             machine.name);
-    return compute == "bf16" && machine.rates.bf16_is_fp32 > 0 ? "fp32" : compute;
+    return compute == config::Precision::bf16 && machine.rates.bf16_is_fp32 > 0 ? config::Precision::fp32 : compute;
 }
 
 CoreShare share_cores(const config::Machine& machine, std::int64_t ranks_per_node) {
     const auto ranks = static_cast<double>(ranks_per_node);
-    if (machine.device.kind == "gpu") return {1, std::max(1.0, ranks / machine.rates.cores)};
+    if (machine.device.kind == config::MachineKind::gpu) return {1, std::max(1.0, ranks / machine.rates.cores)};
     const double cores = std::max(1.0, machine.rates.cores);
     return {std::max(1.0, std::floor(cores / ranks)), std::max(1.0, ranks / cores)};
 }
 
-OwnPrices::OwnPrices(const config::Machine& machine, const CoreShare& share, const std::string& compute)
+OwnPrices::OwnPrices(const config::Machine& machine, const CoreShare& share, config::Precision compute)
     : rates_(rates_of(machine, precision_on(machine, compute))), element_(&rates_ == &machine.rates.fp32 ? 4 : 2) {
     const config::Rates& rates = machine.rates;
     bandwidth_ = share.threads / std::max(1.0, rates.threads);
@@ -124,7 +124,7 @@ MessagePrices::MessagePrices(const config::Machine& machine, const CoreShare& sh
                              std::int64_t all_ranks, double element)
     : machine_(machine),
       one_node_(all_ranks <= ranks_per_node),
-      turns_(machine.device.kind == "gpu" ? 1 : share.turns),
+      turns_(machine.device.kind == config::MachineKind::gpu ? 1 : share.turns),
       ranks_per_node_(static_cast<double>(ranks_per_node)),
       activations_(element < 4 ? machine.rates.bf16.all_reduce_gb_per_second
                                : machine.rates.fp32.all_reduce_gb_per_second) {}

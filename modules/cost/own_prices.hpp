@@ -20,12 +20,12 @@ CoreShare share_cores(const config::Machine& machine, std::int64_t ranks_per_nod
 
 // What a run with precision.compute = `compute` computes in there, time and memory alike: on a CPU calibrated as having
 // no bf16, fp32 in its stead. Usage error: fp16 on a CPU.
-std::string precision_on(const config::Machine& machine, const std::string& compute);
+config::Precision precision_on(const config::Machine& machine, config::Precision compute);
 
 class OwnPrices {
   public:
     // Usage error: precision_on's, and where the machine has no rates of the type.
-    OwnPrices(const config::Machine& machine, const CoreShare& share, const std::string& compute);
+    OwnPrices(const config::Machine& machine, const CoreShare& share, config::Precision compute);
 
     // of_head: its products are at the head's rates. Not of messages.
     double seconds(const kernels::Operation& operation, bool of_head) const;

@@ -51,7 +51,7 @@ class OwnStep {
           model_(description.model),
           grid_(grid),
           machine_(machine),
-          on_gpu_(machine.device.kind == "gpu"),
+          on_gpu_(machine.device.kind == config::MachineKind::gpu),
           ranks_per_node_(std::min<std::int64_t>(ranks_per_node, grid.ranks())),
           share_(share_cores(machine, ranks_per_node_)),
           prices_(machine, share_, description.precision.compute),
@@ -65,7 +65,7 @@ class OwnStep {
         shape_.tensor = grid.tensor;
         shape_.context = grid.context;
         shape_.divides_rows = description.parallel.sequence && grid.tensor > 1;
-        shape_.recompute = model::recompute_from(description.parallel.recompute);
+        shape_.recompute = description.parallel.recompute;
         price_model();
         const auto rows = static_cast<double>(shape_.pass.rows());
         loading_ = rows / std::max(1e-3, machine.rates.loading_mtokens_per_second) * 1e-6;

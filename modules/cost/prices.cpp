@@ -36,7 +36,7 @@ config::RunDescription run_of(const config::Machine& machine, const Job& job, co
 void price_own_memory(Price& price, const config::Machine& machine, const Job& job, const Layout& layout) {
     const config::RunDescription run = run_of(machine, job, layout);
     const cluster::GridShape grid = grid_of(layout);
-    const bool gpu = machine.device.kind == "gpu";
+    const bool gpu = machine.device.kind == config::MachineKind::gpu;
     const std::int64_t on_node = ranks_on_node(machine, job, layout);
     const int threads = static_cast<int>(std::max<std::int64_t>(
         1, static_cast<std::int64_t>(machine.device.per_node) / std::max<std::int64_t>(1, on_node)));

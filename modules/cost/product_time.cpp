@@ -32,11 +32,11 @@ double computed_elements(double units, const Product& product) {
 
 }  // namespace
 
-bool is_aligned(const std::string& precision, std::int64_t inner) {
-    return inner % (precision == "fp32" ? 4 : 8) == 0;
+bool is_aligned(config::Precision precision, std::int64_t inner) {
+    return inner % (precision == config::Precision::fp32 ? 4 : 8) == 0;
 }
 
-double product_seconds(const config::Machine& machine, const std::string& precision, const Product& product) {
+double product_seconds(const config::Machine& machine, config::Precision precision, const Product& product) {
     const double wanted = 2 * product.rows * product.columns * product.batch * product.depth;
     if (wanted <= 0) return 0;
     const double peak = machine.peak_flops(precision) * machine.products.efficiency;

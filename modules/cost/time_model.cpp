@@ -141,7 +141,8 @@ StepTime described_step_time(const config::Machine& machine, const Job& job, con
     time.idle = (sum - slowest.total()) / static_cast<double>(layout.interleave);
     time.context = all.context + m * slowest.pass.context();
 
-    const bool fp32 = job.run.precision.compute == "fp32";  // has no masters, and gradients of four bytes
+    const bool fp32 =
+        job.run.precision.compute == config::Precision::fp32;  // has no masters, and gradients of four bytes
     const double gradient_bytes = fp32 ? 4 : job.program.gradient_bytes;
     const double owner_bytes = job.program.owner_bytes - (fp32 ? 4 : 0);
     const Held held = most_held(job, layout);

@@ -8,12 +8,10 @@
 #include "kernels/cuda.hpp"
 
 namespace lockstep::layout {
-namespace {
 
-void check_choice(const std::string& choice) {
-    if (choice != "auto" && choice != "cpu" && choice != "cuda")
-        throw usage_error("the device {} is unknown; there are auto, cpu and cuda", choice);
-}
+using config::DeviceChoice;
+
+namespace {
 
 Error no_gpu(const std::string& host, const Gpus& gpus) {
     return usage_error("the device is to be cuda, but no GPU can be used on {}: {}; choose cpu or auto", host,
@@ -44,20 +42,19 @@ std::uint64_t Devices::free_memory() const {
     return gpu ? free_gpu_memory(*gpu) : 0;
 }
 
-Devices open_devices(const std::string& choice, const cluster::Session& session, bool bind) {
-    check_choice(choice);
+Devices open_devices(DeviceChoice choice, const cluster::Session& session, bool bind) {
     Devices devices;
-    const Gpus gpus = choice == "cpu" ? Gpus{} : find_gpus();
+    const Gpus gpus = choice == DeviceChoice::cpu ? Gpus{} : find_gpus();
     const auto world = session.make_world_communicator("devices");
     const bool all_have = world->all_maximum(gpus.list.empty() ? 1 : 0) == 0;
-    if (choice == "cuda" && !all_have) {
+    if (choice == DeviceChoice::cuda && !all_have) {
         // One rank that has none speaks for all.
         const std::int64_t speaker = world->all_maximum(gpus.list.empty() ? session.rank() : -1);
         const std::string sentence = world->broadcast_text(
             gpus.list.empty() ? no_gpu(session.place().host, gpus).what() : "", static_cast<int>(speaker));
         throw Error(ExitCode::usage, sentence);
     }
-    const bool on_gpu = all_have && choice != "cpu";
+    const bool on_gpu = all_have && choice != DeviceChoice::cpu;
     std::vector<std::string> buses;
     if (on_gpu)
         for (const Gpu& gpu : gpus.list) buses.push_back(gpu.bus);
@@ -68,7 +65,8 @@ Devices open_devices(const std::string& choice, const cluster::Session& session,
         devices.backend = kernels::make_cpu_backend();
         devices.communicators = cluster::make_mpi_communicator_source();
         devices.name = processor_name();
-        if (choice == "auto") devices.why_no_gpu = gpus.list.empty() ? gpus.why_none : "another rank has none";
+        if (choice == DeviceChoice::any)
+            devices.why_no_gpu = gpus.list.empty() ? gpus.why_none : "another rank has none";
         make_world(devices, session);
         return devices;
     }
@@ -82,11 +80,10 @@ Devices open_devices(const std::string& choice, const cluster::Session& session,
     return devices;
 }
 
-Devices open_device_alone(const std::string& choice) {
-    check_choice(choice);
+Devices open_device_alone(DeviceChoice choice) {
     Devices devices;
-    const Gpus gpus = choice == "cpu" ? Gpus{} : find_gpus();
-    if (choice == "cuda" && gpus.list.empty()) throw no_gpu("this machine", gpus);
+    const Gpus gpus = choice == DeviceChoice::cpu ? Gpus{} : find_gpus();
+    if (choice == DeviceChoice::cuda && gpus.list.empty()) throw no_gpu("this machine", gpus);
     devices.communicators = cluster::make_mpi_communicator_source();
     devices.communicator = devices.communicators->make({0});
     devices.carrier = "none";

@@ -6,6 +6,7 @@
 
 #include "cluster/placement.hpp"
 #include "cluster/session.hpp"
+#include "config/words.hpp"
 #include "device/gpu.hpp"
 #include "kernels/backend.hpp"
 
@@ -19,18 +20,18 @@ struct Devices {
     std::string carrier;                                         // "MPI", "NCCL 2.28.3", …
     bool on_gpu() const { return backend->device().kind == DeviceKind::cuda; }
     cluster::Placement placement;       // of the ranks of this node; not for a process alone
-    std::string why_no_gpu;             // where the choice was auto and a CPU was taken
+    std::string why_no_gpu;             // where the choice was any and a CPU was taken
     std::uint64_t free_memory() const;  // of the GPU, bytes
     std::shared_ptr<CudaContext> gpu;
 };
 
-// Collective. choice: "cpu", "cuda" (a usage error says what is missing), or "auto": GPUs where every rank has one.
+// Collective. cuda where a rank has no GPU: a usage error says what is missing. any: GPUs where every rank has one.
 // Each rank takes the seat that the map of its node gives it: its GPU, its number of threads and, with `bind`, its
 // cores and memory.
-Devices open_devices(const std::string& choice, const cluster::Session& session, bool bind);
+Devices open_devices(config::DeviceChoice choice, const cluster::Session& session, bool bind);
 
 // For a process that is no rank of anything.
-Devices open_device_alone(const std::string& choice);
+Devices open_device_alone(config::DeviceChoice choice);
 
 // "AMD EPYC 9654, avx2": results repeat bit for bit on the same kind only.
 std::string processor_name();

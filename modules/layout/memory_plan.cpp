@@ -65,7 +65,7 @@ std::size_t scratch_bytes(const config::RunDescription& description, const clust
     const std::int64_t of_thread = model.is_ttt() ? states * inner : 2 * length * head + tile * (7 * head + 2 * tile);
     std::int64_t floats = threads * of_thread + std::min(row_blocks, rows) * 2 * model.width;
     if (model.is_ttt()) floats += 4 * threads * inner;  // gradients that wait for their sum
-    if (description.precision.compute == "bf16" && model.mlp == "gelu")
+    if (description.precision.compute == config::Precision::bf16 && model.mlp == config::MlpKind::gelu)
         floats += std::min(gelu_elements, rows * hidden);
     return static_cast<std::size_t>(floats) * sizeof(float);
 }
@@ -120,7 +120,7 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
         options.range = plan.chunks[chunk];
         options.shape = {batch.micro, description.batch.length / grid.context};
         options.slots = slots[chunk];
-        options.recompute = model::recompute_from(description.parallel.recompute);
+        options.recompute = description.parallel.recompute;
         options.neighbours = &neighbours;
         const StageBytes bytes = bytes_of_chunk(backend, model, type, part, options);
         plan.activations += bytes.activations;
@@ -186,7 +186,7 @@ std::string what_to_change(const MemoryPlan& plan, const config::RunDescription&
     std::vector<std::string> ways;
     if (passing > states) {
         if (plan.micro > 1) ways.push_back(fmt::format("a batch.micro below {}", plan.micro));
-        if (description.parallel.recompute != "full") ways.push_back("parallel.recompute = \"full\"");
+        if (description.parallel.recompute != config::Recompute::full) ways.push_back("parallel.recompute = \"full\"");
         if (plan.under_way > 1 && !has_whole_model(plan)) ways.push_back("fewer stages of parallel.pipeline");
         ways.push_back("a smaller batch.length");
         if (description.model.is_ttt()) ways.push_back("a larger parallel.context");

@@ -15,9 +15,16 @@ constexpr std::int64_t rounds = 4;  // of micro-batches through a pipeline, so t
 
 }  // namespace
 
-Type compute_type(const std::string& name) {
-    if (name == "bf16") return Type::bf16;
-    return name == "fp16" ? Type::fp16 : Type::fp32;
+Type compute_type(config::Precision precision) {
+    switch (precision) {
+        case config::Precision::bf16:
+            return Type::bf16;
+        case config::Precision::fp16:
+            return Type::fp16;
+        case config::Precision::fp32:
+            break;
+    }
+    return Type::fp32;
 }
 
 BatchShare share_of_batch(const config::RunDescription& description, const cluster::GridShape& grid,

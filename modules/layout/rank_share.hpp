@@ -13,7 +13,7 @@
 
 namespace lockstep::layout {
 
-Type compute_type(const std::string& name);  // "fp32", "bf16", "fp16"
+Type compute_type(config::Precision precision);
 
 // Sequences of a forward pass: batch.micro, or one chosen for the kind of device; and how many such passes a step has.
 // Usage error where the batch cannot be divided so.

@@ -33,7 +33,7 @@ class AttentionMixer final : public Mixer {
           key_(parameters, prefix + "mixer/key"),
           value_(parameters, prefix + "mixer/value"),
           output_(parameters, prefix + "mixer/output") {
-        if (model.position == "rope") rotary_.emplace(backend, model, model.context);
+        if (model.position == config::Position::rope) rotary_.emplace(backend, model, model.context);
     }
 
     std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool) const override {

@@ -10,13 +10,6 @@ Tensor kept_or_temporary(Arena& workspace, Tensor kept, Type type, const Shape& 
 
 }  // namespace
 
-Recompute recompute_from(const std::string& name) {
-    if (name == "none") return Recompute::none;
-    if (name == "selective") return Recompute::selective;
-    if (name == "full") return Recompute::full;
-    throw usage_error("parallel.recompute is '{}'; it takes none, selective or full", name);
-}
-
 void Block::Kept::finish() {
     if (mixer) mixer->finish();
     convolution.finish();

@@ -10,13 +10,7 @@
 
 namespace lockstep::model {
 
-// What of a forward pass is not kept for the backward pass but made again there.
-enum class Recompute {
-    none,
-    selective,  // what costs no matrix product: normed rows, activated columns
-    full        // all but the residual stream between blocks
-};
-Recompute recompute_from(const std::string& name);
+using config::Recompute;
 
 class Block {
   public:

@@ -19,7 +19,7 @@ Decoder::Decoder(Backend& backend, ParameterSet& parameters, const config::Model
       table_(parameters.working("embedding/weight")),
       head_(parameters.working(model.tied_head ? "embedding/weight" : "head/weight")),
       final_norm_(parameters, "final_norm", model.norm_epsilon) {
-    if (model.position == "learned") learned_position_ = parameters.working("position/weight");
+    if (model.position == config::Position::learned) learned_position_ = parameters.working("position/weight");
     for (std::int64_t number = 0; number < model.layers; ++number)
         blocks_.emplace_back(backend, parameters, number, model);
     Arena measure(backend.device());

@@ -140,7 +140,7 @@ void move_convolution_history(Backend& backend, Tensor history, Tensor inputs) {
 
 Mlp::Mlp(const ParameterSet& parameters, const std::string& prefix, const config::ModelDescription& model,
          const TensorGroup& group)
-    : swiglu_(model.mlp == "swiglu"),
+    : swiglu_(model.mlp == config::MlpKind::swiglu),
       adds_bias_(group.first()),
       width_(group.part().count(model.mlp_width)),
       type_(parameters.compute_type()),

@@ -18,7 +18,8 @@ class Lister {
 
     void table() { matrix("embedding/weight", {model_.vocabulary, model_.width}, Split::axis0); }
     void position() {
-        if (model_.position == "learned") matrix("position/weight", {model_.context, model_.width}, Split::none);
+        if (model_.position == config::Position::learned)
+            matrix("position/weight", {model_.context, model_.width}, Split::none);
     }
 
     void head() {
@@ -65,7 +66,7 @@ class Lister {
 
     void norm(const std::string& name) {
         exact(name + "/weight", {model_.width}, Initial::one, Split::none).gradient_part = GradientPart::of_the_rows;
-        if (model_.norm == "layer")
+        if (model_.norm == config::NormKind::layer)
             exact(name + "/bias", {model_.width}, Initial::zero, Split::none).gradient_part = GradientPart::of_the_rows;
     }
 
@@ -87,7 +88,7 @@ class Lister {
 
     void attention_mixer() {
         const std::int64_t d = model_.width, key_width = model_.kv_heads * model_.head_width();
-        const bool all = model_.bias == "all", qkv = all || model_.bias == "qkv";
+        const bool all = model_.bias == config::Bias::all, qkv = all || model_.bias == config::Bias::qkv;
         linear("mixer/query", d, d, Split::axis0, qkv);
         linear("mixer/key", key_width, d, Split::axis0, qkv);
         linear("mixer/value", key_width, d, Split::axis0, qkv);
@@ -126,8 +127,8 @@ class Lister {
 
     void mlp() {
         const std::int64_t d = model_.width, hidden = model_.mlp_width;
-        const bool bias = model_.bias == "all";
-        if (model_.mlp == "swiglu") linear("mlp/gate", hidden, d, Split::axis0, bias);
+        const bool bias = model_.bias == config::Bias::all;
+        if (model_.mlp == config::MlpKind::swiglu) linear("mlp/gate", hidden, d, Split::axis0, bias);
         linear("mlp/up", hidden, d, Split::axis0, bias);
         linear("mlp/down", d, hidden, Split::axis1, bias, residual_deviation());
     }

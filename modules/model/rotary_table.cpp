@@ -35,7 +35,7 @@ RotaryTable::RotaryTable(kernels::Backend& backend, const config::ModelDescripti
     for (std::int64_t i = 0; i < half; ++i) {
         double frequency =
             std::pow(model.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(model.head_width()));
-        if (model.rope_scaling == "llama3") frequency = llama3_frequency(frequency);
+        if (model.rope_scaling == config::RopeScaling::llama3) frequency = llama3_frequency(frequency);
         for (std::int64_t position = 0; position < period; ++position) {
             const double angle = static_cast<double>(position) * frequency;
             const auto place = static_cast<std::size_t>(position * half + i);

@@ -29,7 +29,7 @@ Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDesc
     if (range.embedding) {
         table_ = parameters.working("embedding/weight");
         dtable_ = parameters.gradient("embedding/weight");
-        if (model.position == "learned") {
+        if (model.position == config::Position::learned) {
             // The positions of this rank's stretch of the sequence.
             const std::int64_t first = chain_.rank() * options.shape.length;
             const std::int64_t count = chain_.alone() ? model.context : options.shape.length;

@@ -96,7 +96,7 @@ void AdamW::mark_decaying(std::size_t piece) {
     const model::Piece& range = parameters_.owned()[piece];
     std::vector<std::uint32_t> words(static_cast<std::size_t>(decays_[piece].count()));
     for (std::size_t i = 0; i < layout.size(); ++i) {
-        if (settings_.decay != "all" && !layout.descriptions()[i].matrix) continue;
+        if (settings_.decay != config::Decay::all && !layout.descriptions()[i].matrix) continue;
         // Padding is zero in value, gradient and moments, so that it may decay too.
         const std::int64_t first = std::max(range.first, layout.offset(i));
         const std::int64_t last = std::min(range.first + range.count, end_of(layout, i));

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "base/error.hpp"
-
 namespace lockstep::optim {
 
 double learning_rate(const config::ScheduleSection& schedule, std::int64_t steps, std::int64_t step) {
@@ -16,16 +14,20 @@ double learning_rate(const config::ScheduleSection& schedule, std::int64_t steps
             static_cast<double>(step - first) / static_cast<double>(std::max<std::int64_t>(1, steps - first)), 0.0,
             1.0);
     };
-    if (schedule.kind == "constant") return peak;
-    if (schedule.kind == "linear") return peak + (last - peak) * share(schedule.warmup);
-    if (schedule.kind == "cosine")
-        return last + (peak - last) * 0.5 * (1 + std::cos(std::numbers::pi * share(schedule.warmup)));
-    if (schedule.kind == "wsd") {
-        const std::int64_t decay = schedule.decay_steps > 0 ? schedule.decay_steps : steps / 5;
-        const std::int64_t first = std::max(schedule.warmup, steps - decay);
-        return step <= first ? peak : peak + (last - peak) * share(first);
+    switch (schedule.kind) {
+        case config::ScheduleKind::linear:
+            return peak + (last - peak) * share(schedule.warmup);
+        case config::ScheduleKind::cosine:
+            return last + (peak - last) * 0.5 * (1 + std::cos(std::numbers::pi * share(schedule.warmup)));
+        case config::ScheduleKind::wsd: {
+            const std::int64_t decay = schedule.decay_steps > 0 ? schedule.decay_steps : steps / 5;
+            const std::int64_t first = std::max(schedule.warmup, steps - decay);
+            return step <= first ? peak : peak + (last - peak) * share(first);
+        }
+        case config::ScheduleKind::constant:
+            break;
     }
-    throw usage_error("schedule.kind is '{}'; it takes cosine, linear, constant or wsd", schedule.kind);
+    return peak;
 }
 
 double inner_rate_factor(const config::ModelDescription& model, std::int64_t warmup, std::int64_t step) {

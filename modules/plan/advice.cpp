@@ -133,7 +133,7 @@ std::string why_not_on(const SearchResult& result, std::int64_t devices) {
 std::vector<std::string> shape_advice(const config::Machine& hardware, const cost::Job& job, const Candidate& best) {
     std::vector<std::string> sentences;
     const double now = seconds_per_work(hardware, job, best.layout);
-    const std::string& precision = job.run.precision.compute;
+    const config::Precision precision = job.run.precision.compute;
     for (std::size_t index = 0; index < job.models.size(); ++index) {
         const config::ModelDescription& model = job.models[index].shape;
         const std::string of_model = job.models.size() > 1 ? " of " + job.models[index].name : "";
@@ -204,7 +204,7 @@ CountAdvice advise_count(const config::Machine& hardware, const SearchResult& re
     if (advice.best.empty()) return advice;
     const auto per_node = static_cast<std::int64_t>(hardware.device.per_node);
     const auto left = [&](std::int64_t devices) -> std::string {
-        if (hardware.device.kind != "gpu") return "its ranks share the node's cores";
+        if (hardware.device.kind != config::MachineKind::gpu) return "its ranks share the node's cores";
         const std::int64_t free = devices % per_node == 0 ? 0 : per_node - devices % per_node;
         return free == 0
                    ? std::string("whole nodes are taken")

@@ -78,9 +78,9 @@ MeasuredRow measured_row(const CsvTable& table, const CsvRow& line, const Row& r
     model.heads = row.count("heads", required);
     model.vocabulary = row.count("vocabulary", 250880);
     model.context = row.count("sequence", 2048);
-    model.norm = "layer";
-    model.mlp = "gelu";
-    model.position = "none";
+    model.norm = config::NormKind::layer;
+    model.mlp = config::MlpKind::gelu;
+    model.position = config::Position::none;
     config::resolve(model);
     if (model.width % model.heads != 0)
         throw usage_error("{}:{}: heads = {} does not divide hidden = {}", table.path, line.line, model.heads,
@@ -89,7 +89,8 @@ MeasuredRow measured_row(const CsvTable& table, const CsvRow& line, const Row& r
         throw usage_error("{}:{}: layers = {}: at most 10,000 are wanted", table.path, line.line, model.layers);
     run.batch.length = model.context;
     run.batch.global = row.count("global_batch", required);
-    run.precision.compute = row.word("precision", {"fp16", "bf16", "fp32"});
+    run.precision.compute =
+        config::from_word<config::Precision>(row.word("precision", {"fp16", "bf16", "fp32"}), "precision");
     cost::ModelLoad load;
     load.shape = model;
     cost::measure(load);
@@ -103,7 +104,8 @@ MeasuredRow measured_row(const CsvTable& table, const CsvRow& line, const Row& r
     layout.micro = row.count("micro_batch", required);
     const std::string zero = row.word("zero_stage", {"1", "0", "2", "3"});
     layout.zero = zero[0] - '0';
-    layout.recompute = row.word("recompute", {"full", "selective", "none"});
+    layout.recompute =
+        config::from_word<config::Recompute>(row.word("recompute", {"full", "selective", "none"}), "recompute");
     const std::int64_t ranks = row.count("gpus", layout.ranks());
     if (layout.ranks() != ranks)
         log::warning("{}:{}: dp x tp x pp = {} is not gpus = {}; the product is taken", table.path, line.line,

@@ -19,7 +19,7 @@ struct PlanRequest {
     double ranks_per_node = 0;         // 0: as many as a node has devices
     std::string within;                // "12h": time to finish
     double budget_gpu_hours = 0, memory_limit_gib = 0;
-    std::string by = "time";  // "time" | "tokens" | "gpu-hours"
+    config::PlanOrder by = config::PlanOrder::time;
     // What may be taken, "4, 8"; empty: all that is possible.
     std::string tensor, pipeline, context, micro, interleave, zero, sequence, recompute;
     std::vector<config::Quantity> quantities();  // without "plan."

@@ -16,7 +16,7 @@ namespace {
 // What may be taken of every axis.
 struct Choices {
     std::vector<std::int64_t> tensor, pipeline, context, micro, interleave, zero;  // empty: all
-    std::vector<std::string> recompute;
+    std::vector<config::Recompute> recompute;
     std::vector<bool> sequence;
 };
 
@@ -33,11 +33,10 @@ Choices choices_of(const PlanRequest& request, const cost::Job& job) {
             throw usage_error("plan.zero = \"{}\": {} divides by stage {}", request.zero, job.program.name,
                               job.own_program() ? "0 or 1" : "0 to 3");
     if (choices.zero.empty()) choices.zero = {0, 1};
-    choices.recompute = words_of(request.recompute);
-    for (const std::string& word : choices.recompute)
-        if (word != "none" && word != "selective" && word != "full")
-            throw usage_error("plan.recompute = \"{}\": none, selective and full are known", request.recompute);
-    if (choices.recompute.empty()) choices.recompute = {"none", "selective", "full"};
+    for (const std::string& word : words_of(request.recompute))
+        choices.recompute.push_back(config::from_word<config::Recompute>(word, "plan.recompute"));
+    if (choices.recompute.empty())
+        choices.recompute = {config::Recompute::none, config::Recompute::selective, config::Recompute::full};
     for (const std::string& word : words_of(request.sequence)) {
         if (word != "true" && word != "false")
             throw usage_error("plan.sequence = \"{}\": true and false are known", request.sequence);
@@ -175,7 +174,7 @@ class Search {
                 for (const bool sequence : choices_.sequence) {
                     layout.sequence = sequence;
                     if (sequence && layout.tensor == 1) continue;
-                    for (const std::string& recompute : choices_.recompute) {
+                    for (const config::Recompute recompute : choices_.recompute) {
                         layout.recompute = recompute;
                         examine(devices, layout);
                     }
@@ -205,7 +204,7 @@ class Search {
     bool far_too_large(Candidate& candidate) const {
         candidate.price.memory = cost::memory_use(hardware_, job_, candidate.layout).total();
         const double on_node = static_cast<double>(std::min(candidate.devices, cost::ranks_per_node(hardware_, job_)));
-        const double all = hardware_.memory_bytes() / (hardware_.device.kind == "gpu" ? 1 : on_node);
+        const double all = hardware_.memory_bytes() / (hardware_.device.kind == config::MachineKind::gpu ? 1 : on_node);
         return candidate.price.memory > 2 * (limits_.memory > 0 ? std::min(limits_.memory, all) : all);
     }
 

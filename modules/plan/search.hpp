@@ -31,7 +31,7 @@ struct SearchResult {
     std::vector<std::string> remarks;          // counts of devices for which no layout exists, and why
 };
 
-enum class Order { time, tokens, gpu_hours };
+using Order = config::PlanOrder;
 
 // `choice`: what may be taken of each axis; its gpus, nodes and limits are not looked at.
 SearchResult search(const config::Machine& hardware, const cost::Job& job, const PlanRequest& choice,

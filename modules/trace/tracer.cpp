@@ -93,29 +93,7 @@ const char* scatter_rows(const char* from, std::size_t rows, std::size_t rank, s
     return from;
 }
 
-std::string detail_name(Detail detail) {
-    switch (detail) {
-        case Detail::off:
-            return "off";
-        case Detail::step:
-            return "step";
-        case Detail::phase:
-            return "phase";
-        case Detail::layer:
-            return "layer";
-    }
-    return "phase";
-}
-
 }  // namespace
-
-Detail detail_from(const std::string& name) {
-    if (name == "off") return Detail::off;
-    if (name == "step") return Detail::step;
-    if (name == "phase") return Detail::phase;
-    if (name == "layer") return Detail::layer;
-    throw usage_error("trace.detail is \"{}\"; it takes off, step, phase or layer", name);
-}
 
 struct Tracer::Implementation {
     TracerOptions options;
@@ -194,7 +172,7 @@ void Tracer::Implementation::gather_ranks() {
     header.description = options.description;
     header.program_version = version();
     header.commit = commit();
-    header.detail = detail_name(options.detail);
+    header.detail = config::word_of(options.detail);
     header.event_every = options.event_every;
     for (std::size_t i = 0; i < offsets.size(); ++i) {
         RankMessage message;

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "cluster/communicator.hpp"
+#include "config/words.hpp"
 
 namespace lockstep::trace {
 
-enum class Detail { off, step, phase, layer };
-Detail detail_from(const std::string& name);
+using Detail = config::TraceDetail;
 
 using RegionId = int;
 

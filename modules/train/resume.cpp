@@ -137,8 +137,8 @@ void Trainer::restore(const std::string& path) {
     parameters_->refresh_working(*devices_.backend);
     share_parameters();
     optim::AdamW::Progress progress{state_.optimizer_steps, 1, 0, 0};
-    if (description_.precision.compute == "fp16") {
-        const bool was = stored_.precision.compute == "fp16";
+    if (description_.precision.compute == config::Precision::fp16) {
+        const bool was = stored_.precision.compute == config::Precision::fp16;
         progress.loss_scale = was ? state_.loss_scale : description_.precision.loss_scale.initial;
         progress.good_steps = was ? state_.good_steps : 0;
         progress.bad_steps = was ? state_.bad_steps : 0;
@@ -181,7 +181,7 @@ void Trainer::check_same_model() const {
     // not learned.
     before.model.preset = description_.model.preset;
     before.model.frozen = description_.model.frozen;
-    if (description_.model.position != "learned") before.model.context = description_.model.context;
+    if (description_.model.position != config::Position::learned) before.model.context = description_.model.context;
     const std::vector<std::string> list = config::differences(description_, before, "model");
     if (!list.empty())
         throw usage_error("{} is a checkpoint of another model: {}; give the run description it was made with",

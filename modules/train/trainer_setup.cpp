@@ -37,7 +37,7 @@ constexpr std::int64_t timed_steps = 20, few_timed_steps = 4;
 Trainer::Trainer(cluster::Session& session, config::RunDescription description, TrainOptions options)
     : session_(session), description_(std::move(description)), options_(std::move(options)), started_(seconds_now()) {
     control_communicator_ = session.make_world_communicator("control");
-    set_sync_mode(sync_mode_from(description_.sync.mode));
+    set_sync_mode(description_.sync.mode);
     devices_ = layout::open_devices(description_.run.device, session, description_.run.bind);
     choose_precision();
     run_path_ = description_.run.folder + "/" + description_.run.name;
@@ -86,12 +86,14 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
 // CPUs compute in fp32, and in bf16 where all ranks' processors have instructions for it.
 void Trainer::choose_precision() {
     if (devices_.on_gpu()) return;
-    std::string& compute = description_.precision.compute;
-    if (compute == "fp16")
+    config::Precision& compute = description_.precision.compute;
+    if (compute == config::Precision::fp16)
         throw usage_error(
             "precision.compute = \"fp16\": CPUs compute in fp32 or bf16; set it to one of these, or run on GPUs");
-    if (compute != "bf16" || control_communicator_->all_maximum(kernels::cpu_multiplies_bf16() ? 0 : 1) == 0) return;
-    compute = "fp32";
+    if (compute != config::Precision::bf16 ||
+        control_communicator_->all_maximum(kernels::cpu_multiplies_bf16() ? 0 : 1) == 0)
+        return;
+    compute = config::Precision::fp32;
     if (session_.rank() == 0)
         log::warning(
             "precision.compute = \"bf16\": not every rank's processor has instructions for bf16 (AVX512-BF16 or "
@@ -150,7 +152,7 @@ void Trainer::open_data() {
     options.tokenizer = data.tokenizer;
     options.length = description_.batch.length;
     options.seed = description_.run.seed;
-    options.random = data.order == "random";
+    options.random = data.order == config::DataOrder::random;
     training_data_.emplace(options);
     if (!data.validation.empty()) {
         options.paths = data.validation;
@@ -205,7 +207,7 @@ void Trainer::check_same_data() const {
 void Trainer::start_trace() {
     const auto& place = session_.place();
     trace::TracerOptions options;
-    options.detail = trace::detail_from(description_.trace.detail);
+    options.detail = description_.trace.detail;
     options.folder = run_path_;
     options.run_name = description_.run.name;
     options.description = config::to_toml(resolved());
@@ -336,7 +338,7 @@ void Trainer::build() {
     if (!divides_optimizer()) norm.replicas = groups_.replicas.get();
     kernels::LossScaling scaling;
     const config::LossScale& scale = description_.precision.loss_scale;
-    const bool scaled = description_.precision.compute == "fp16";
+    const bool scaled = description_.precision.compute == config::Precision::fp16;
     if (scaled) scaling = {scale.growth_interval, scale.hysteresis, scale.minimum};
     optimizer_ = std::make_unique<optim::AdamW>(backend, *parameters_, description_.optimizer, norm, scaling);
     optimizer_->set_progress({0, scaled ? scale.initial : 1, 0, 0});
@@ -347,13 +349,13 @@ void Trainer::build() {
                                                    session_.make_world_communicator("checkpoint"));
     log::info("lockstep {} ({}), {}: {} rank{} x {} thread{} on {}, computing in {}", version(), commit(),
               devices_.name, session_.size(), session_.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s",
-              session_.place().host, description_.precision.compute);
+              session_.place().host, config::word_of(description_.precision.compute));
     if (!devices_.why_no_gpu.empty()) log::info("no GPU is used: {}", devices_.why_no_gpu);
     cluster::say_placement(devices_.placement, session_, *control_communicator_);
     if (session_.size() > 1)
         log::info("grid: data {} x tensor {} x pipeline {} x context {}; what ranks tell each other travels by {}",
                   grid_.data, grid_.tensor, grid_.pipeline, grid_.context, devices_.carrier);
-    if (sync_mode() != SyncMode::async) log::info("sync mode: {}", sync_mode_name(sync_mode()));
+    if (sync_mode() != SyncMode::async) log::info("sync mode: {}", config::word_of(sync_mode()));
     log::info("model: {}{}, {} parameters, {:.3g} FLOP a token", model.preset.empty() ? "" : model.preset + ", ",
               model.mixer, with_commas(model::parameter_count(model)),
               model::training_flop_per_token(model, description_.batch.length));
@@ -362,7 +364,7 @@ void Trainer::build() {
             "{} of {} parameters are trained; the others are frozen, and kept in {} where only matrix products and "
             "lookups use them",
             with_commas(model::trained_parameter_count(model)), with_commas(model::parameter_count(model)),
-            description_.precision.compute);
+            config::word_of(description_.precision.compute));
 }
 
 void Trainer::make_pipeline() {
@@ -376,9 +378,10 @@ void Trainer::make_pipeline() {
     options.micro = plan_.micro;
     options.length = description_.batch.length;
     options.most_micro_batches = plan_.micro_batches;
-    options.recompute = model::recompute_from(description_.parallel.recompute);
+    options.recompute = description_.parallel.recompute;
     options.neighbours = &neighbours_;
-    options.loss_scale = description_.precision.compute == "fp16" ? optimizer_->loss_scale() : Tensor();
+    options.loss_scale =
+        description_.precision.compute == config::Precision::fp16 ? optimizer_->loss_scale() : Tensor();
     options.tracer = tracer_.get();
     pipeline_ = std::make_unique<Pipeline>(devices_, groups_, *parameters_, description_.model, gradient_plan_, options,
                                            pass_regions_);
@@ -433,7 +436,7 @@ void Trainer::say_rates(double product_flops) {
     const std::int64_t length = description_.batch.length;
     model_flop_per_token_ = model::training_flop_per_token(model, length);
     hardware_flop_per_token_ = model_flop_per_token_;
-    if (description_.parallel.recompute == "full")
+    if (description_.parallel.recompute == config::Recompute::full)
         hardware_flop_per_token_ += model::recomputed_flop_per_token(model, length);
     const calibrate::Peak peak = calibrate::find_peak(devices_, layout::compute_type(description_.precision.compute),
                                                       description_.run.peak_tflops, product_flops);

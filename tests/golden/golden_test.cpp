@@ -77,7 +77,7 @@ config::ModelDescription read_model(const hdf5::File& file) {
     model.heads = file.read_integer("/", "heads");
     model.rope_theta = file.read_number("/", "rope_theta");
     model.tied_head = file.read_integer("/", "tie") != 0;
-    model.position = "none";
+    model.position = config::Position::none;
     model.ttt.mini_batch = file.read_integer("/", "mini_batch");
     model.ttt.base_lr = file.read_number("/", "base_lr");
     model.ttt.gate = file.read_integer("/", "gate") != 0;

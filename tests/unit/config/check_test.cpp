@@ -97,8 +97,8 @@ BOOST_AUTO_TEST_CASE(what_this_version_does_not_do_is_said) {
 
 BOOST_AUTO_TEST_CASE(a_description_made_in_the_program_is_checked_too) {
     RunDescription run = parse_run_description(small_run(), "run.toml", {});
-    run.model.norm = "batch";
-    check_contains(sentence_of([&] { check(run); }), "the allowed values are \"rms\", \"layer\"");
+    run.model.mixer = "ttt-linaer";
+    check_contains(sentence_of([&] { check(run); }), "did you mean \"ttt-linear\"?");
     run = parse_run_description(small_run(), "run.toml", {});
     run.schedule.peak_lr = std::numeric_limits<double>::quiet_NaN();
     check_contains(sentence_of([&] { check(run); }), "schedule.peak_lr = nan: a finite number is wanted");

@@ -126,10 +126,10 @@ BOOST_AUTO_TEST_CASE(what_follows_is_filled_in) {
     RunDescription run = parse(small_run());
     BOOST_TEST(run.model.kv_heads == 2);
     BOOST_TEST(run.model.mlp_width == 256);
-    BOOST_TEST(run.model.position == "none");
+    BOOST_TEST((run.model.position == Position::none));
     BOOST_TEST(run.model.ttt.base_lr == 1.0);
     BOOST_TEST(run.batch.length == 128);
-    BOOST_TEST(parse(small_run(), {"model.mixer=attention"}).model.position == "rope");
+    BOOST_TEST((parse(small_run(), {"model.mixer=attention"}).model.position == Position::rope));
     BOOST_TEST(parse(small_run(), {"model.mixer=ttt-mlp"}).model.ttt.base_lr == 0.1);
 }
 

@@ -8,19 +8,19 @@ namespace {
 // The parameters of a model with these sizes, by the shapes of its tensors.
 std::int64_t parameters(const ModelDescription& m) {
     const std::int64_t d = m.width, H = m.heads, f = m.head_width(), key_width = m.kv_heads * f;
-    const std::int64_t norm = m.norm == "layer" ? 2 * d : d;
+    const std::int64_t norm = m.norm == NormKind::layer ? 2 * d : d;
     std::int64_t mixer = 2 * d * d + 2 * d * key_width;
-    if (m.bias != "none") mixer += d + 2 * key_width;
-    if (m.bias == "all") mixer += d;
+    if (m.bias != Bias::none) mixer += d + 2 * key_width;
+    if (m.bias == Bias::all) mixer += d;
     if (m.is_ttt()) {
         const std::int64_t g = m.mixer == "ttt-mlp" ? 4 * f : f;
         mixer += H * (f * g + g) + (m.mixer == "ttt-mlp" ? H * (g * f + f) : 0);  // the inner model
         mixer += 2 * H * f + H * d + H + m.ttt.mini_batch + 2 * d;                // inner norm, step sizes, outer norm
     }
-    std::int64_t mlp = (m.mlp == "swiglu" ? 3 : 2) * d * m.mlp_width;
-    if (m.bias == "all") mlp += m.mlp_width + d;
+    std::int64_t mlp = (m.mlp == MlpKind::swiglu ? 3 : 2) * d * m.mlp_width;
+    if (m.bias == Bias::all) mlp += m.mlp_width + d;
     const std::int64_t embeddings =
-        m.vocabulary * d * (m.tied_head ? 1 : 2) + (m.position == "learned" ? m.context * d : 0);
+        m.vocabulary * d * (m.tied_head ? 1 : 2) + (m.position == Position::learned ? m.context * d : 0);
     return embeddings + norm + m.layers * (2 * norm + mixer + mlp);
 }
 
@@ -45,7 +45,7 @@ BOOST_AUTO_TEST_CASE(presets_are_found_by_name) {
     for (const std::string& name : preset_names()) BOOST_TEST(preset(name).preset == name);
     BOOST_TEST(preset("ttt-mlp-760m").head_width() == 96);
     BOOST_TEST(preset("ttt-mlp-1b").ttt.base_lr == 0.1);
-    BOOST_TEST(preset("llama-3.1-8b").rope_scaling == "llama3");
+    BOOST_TEST((preset("llama-3.1-8b").rope_scaling == RopeScaling::llama3));
     const std::string sentence = sentence_of([] { preset("lama-3.1-8b"); });
     check_contains(sentence, "did you mean llama-3.1-8b?");
     check_contains(sentence, "qwen2.5-7b");

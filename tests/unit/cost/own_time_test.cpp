@@ -31,8 +31,8 @@ config::RunDescription small() {
     model.mlp_width = 256;
     model.vocabulary = 512;
     model.context = 32;
-    model.mlp = "gelu";
-    model.position = "none";
+    model.mlp = config::MlpKind::gelu;
+    model.position = config::Position::none;
     config::resolve(model);
     description.batch.global = 8;
     description.batch.micro = 1;
@@ -44,7 +44,7 @@ config::RunDescription small() {
 Machine one_millisecond_a_product() {
     Machine hardware;
     hardware.name = "invented";
-    hardware.device.kind = "cpu";
+    hardware.device.kind = config::MachineKind::cpu;
     Rates& rates = hardware.rates;
     rates.ranks = 2;
     rates.threads = 1;
@@ -101,16 +101,16 @@ BOOST_AUTO_TEST_CASE(hardware_without_rates_is_written_without_them_and_refused)
     // A CPU of which only fp32 was measured neither, unless it has no bf16: then runs compute in fp32.
     hardware = one_millisecond_a_product();
     auto description = small();
-    description.precision.compute = "bf16";
+    description.precision.compute = config::Precision::bf16;
     BOOST_CHECK_EXCEPTION(step_of(description, {}, hardware), Error, says("has no rates of bf16"));
     hardware.rates.bf16_is_fp32 = 1;
     BOOST_TEST(step_of(description, {}, hardware).total() == step_of(small(), {}, hardware).total());
-    description.precision.compute = "fp16";
+    description.precision.compute = config::Precision::fp16;
     BOOST_CHECK_EXCEPTION(step_of(description, {}, hardware), Error, says("fp16"));
     // A GPU of which only fp32 was measured is not asked for bf16.
     hardware = one_millisecond_a_product();
-    hardware.device.kind = "gpu";
-    description.precision.compute = "bf16";
+    hardware.device.kind = config::MachineKind::gpu;
+    description.precision.compute = config::Precision::bf16;
     BOOST_CHECK_EXCEPTION(step_of(description, {}, hardware), Error, says("bf16"));
 }
 
@@ -146,10 +146,10 @@ BOOST_AUTO_TEST_CASE(a_step_of_one_rank_is_the_sum_of_its_products) {
 
 BOOST_AUTO_TEST_CASE(recomputation_repeats_all_products_of_a_block_but_the_last) {
     auto description = small();
-    description.parallel.recompute = "full";
+    description.parallel.recompute = config::Precision::full;
     const StepTime time = step_of(description, {}, one_millisecond_a_product());
     BOOST_TEST(time.recomputation == 8 * 4 * (products_a_block - 1) * millisecond / 2, near);
-    description.parallel.recompute = "selective";
+    description.parallel.recompute = config::Precision::selective;
     BOOST_TEST(step_of(description, {}, one_millisecond_a_product()).recomputation == 0);
 }
 
@@ -165,7 +165,7 @@ BOOST_AUTO_TEST_CASE(frozen_parameters_cost_what_the_trainer_does_for_them) {
     BOOST_TEST(time.forward == 8 * 4 * products_a_block * millisecond / 2, near);
     BOOST_TEST(time.backward == 8 * (3 + 11 + 12) * millisecond / 2, near);
     BOOST_TEST(time.loss == 8 * 2 * millisecond / 2, near);
-    description.parallel.recompute = "full";
+    description.parallel.recompute = config::Precision::full;
     BOOST_TEST(step_of(description, {}, hardware).recomputation == 8 * 3 * (products_a_block - 1) * millisecond / 2,
                near);
 
@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_CASE(the_head_goes_in_pieces_of_rows) {
     // In bf16 they fit into one.
     Machine hardware = one_millisecond_a_product();
     hardware.rates.bf16 = hardware.rates.fp32;
-    description.precision.compute = "bf16";
+    description.precision.compute = config::Precision::bf16;
     BOOST_TEST(step_of(description, {}, hardware).loss == 3 * millisecond / 2, near);
 }
 

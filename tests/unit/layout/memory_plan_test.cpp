@@ -63,7 +63,7 @@ MemoryPlan allocated(const config::RunDescription& description, const cluster::G
         options.range = chunks[chunk];
         options.shape = {batch.micro, description.batch.length / grid.context};
         options.slots = slots_of(steps, static_cast<std::int64_t>(chunk));
-        options.recompute = model::recompute_from(description.parallel.recompute);
+        options.recompute = description.parallel.recompute;
         options.neighbours = &neighbours;
         const model::Stage stage(backend, parameters, description.model, options);
         sizes.activations += stage.activation_bytes();
@@ -96,7 +96,7 @@ const std::vector<cluster::GridShape> grids = {{1, 1, 1, 1}, {2, 1, 1, 1}, {1, 2
 
 void compare_layouts(config::RunDescription description, kernels::Backend& backend) {
     for (const cluster::GridShape& grid : grids)
-        for (const char* recompute : {"none", "selective", "full"})
+        for (const auto recompute : {config::Recompute::none, config::Recompute::selective, config::Recompute::full})
             for (const int options : {0, 1, 2, 3}) {
                 description.parallel.recompute = recompute;
                 description.parallel.zero = options % 2;
@@ -106,17 +106,18 @@ void compare_layouts(config::RunDescription description, kernels::Backend& backe
             }
 }
 
-void compare_models(kernels::Backend& backend, const std::vector<const char*>& precisions) {
+void compare_models(kernels::Backend& backend, const std::vector<config::Precision>& precisions) {
     for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp"})
         for (const bool tied : {false, true})
-            for (const char* precision : precisions) {
+            for (const config::Precision precision : precisions) {
                 config::RunDescription description = description_of(mixer);
                 description.precision.compute = precision;
                 description.model.tied_head = tied;
-                description.model.mlp = tied ? "gelu" : "swiglu";
-                description.model.norm = tied ? "layer" : "rms";
-                description.model.bias = tied && !description.model.is_ttt() ? "all" : "none";
-                description.model.position = tied && !description.model.is_ttt() ? "learned" : "rope";
+                description.model.mlp = tied ? config::MlpKind::gelu : config::MlpKind::swiglu;
+                description.model.norm = tied ? config::NormKind::layer : config::NormKind::rms;
+                description.model.bias = tied && !description.model.is_ttt() ? config::Bias::all : config::Bias::none;
+                description.model.position =
+                    tied && !description.model.is_ttt() ? config::Position::learned : config::Position::rope;
                 if (!description.model.is_ttt() && !tied) description.model.kv_heads = 2;
                 description.model.ttt.share_qk = tied;
                 description.model.ttt.pre_conv = !tied;
@@ -129,7 +130,7 @@ void compare_models(kernels::Backend& backend, const std::vector<const char*>& p
 
 BOOST_AUTO_TEST_CASE(what_is_planned_is_what_is_allocated) {
     const auto backend = kernels::make_cpu_backend();
-    compare_models(*backend, {"fp32", "bf16"});
+    compare_models(*backend, {config::Precision::fp32, config::Precision::bf16});
     BOOST_TEST(compared > 1000);
 }
 
@@ -137,7 +138,7 @@ BOOST_AUTO_TEST_CASE(what_is_planned_is_what_is_allocated) {
 BOOST_AUTO_TEST_CASE(gpus_are_planned_without_one) {
     kernels::CountingBackend backend(DeviceKind::cuda);
     compared = 0;
-    compare_models(backend, {"bf16", "fp16"});
+    compare_models(backend, {config::Precision::bf16, config::Precision::fp16});
     BOOST_TEST(compared > 1000);
     const auto of_cpu = kernels::make_cpu_backend();
     const cluster::GridShape grid;
@@ -178,7 +179,7 @@ BOOST_AUTO_TEST_CASE(a_large_model_is_planned_at_once) {
     description.batch.global = 1536;
     description.batch.length = 2048;
     description.parallel.zero = 1;
-    description.precision.compute = "bf16";
+    description.precision.compute = config::Precision::bf16;
     const auto begin = std::chrono::steady_clock::now();
     constexpr int times = 100;
     MemoryPlan plan;
@@ -223,13 +224,14 @@ BOOST_AUTO_TEST_CASE(the_process_takes_what_runs_took) {
         const auto bytes =
             static_cast<double>(process_bytes(description, grid, cluster::grid_place(rank, grid), {}, 1));
         const double error = 100 * (bytes / measured - 1);
-        BOOST_TEST_MESSAGE(description.model.preset << " " << description.precision.compute << ", rank " << rank
-                                                    << " of " << grid.ranks() << ": " << error << " %");
+        BOOST_TEST_MESSAGE(description.model.preset << " " << config::word_of(description.precision.compute)
+                                                    << ", rank " << rank << " of " << grid.ranks() << ": " << error
+                                                    << " %");
         BOOST_TEST(std::abs(error) < 10);
     };
     description.model = config::preset("gpt2-124m");
     within({1, 1, 1, 1}, 0, 3756965888);
-    description.precision.compute = "bf16";
+    description.precision.compute = config::Precision::bf16;
     within({1, 1, 1, 1}, 0, 3907072000);
     within({1, 1, 2, 1}, 0, 3174727680);
     within({2, 1, 1, 1}, 0, 2018631680);
@@ -244,6 +246,6 @@ BOOST_AUTO_TEST_CASE(the_process_takes_what_runs_took) {
     description.parallel.zero = 0;
     description.model = config::preset("ttt-linear-125m");
     within({1, 1, 1, 1}, 0, 3481329664);
-    description.precision.compute = "fp32";
+    description.precision.compute = config::Precision::fp32;
     within({1, 1, 1, 1}, 0, 3355418624);
 }

@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(frozen_parameters_take_no_memory_of_training) {
     config::ModelDescription model = test::small_model("attention");
     const model::ParameterSet whole({}, model::describe_parameters(model, model::whole_model(model)), true);
     model.frozen = {"embedding/*", "*/weight"};
-    model.bias = "all";
+    model.bias = config::Bias::all;
     const model::ParameterSet biases({}, model::describe_parameters(model, model::whole_model(model)), true);
     const model::ParameterLayout& layout = biases.layout();
     bool frozen_before = false;

@@ -7,9 +7,10 @@
 #include "unit/model/small_models.hpp"
 
 using namespace lockstep;
+using config::ScheduleKind;
 
 namespace {
-config::ScheduleSection schedule_of(const std::string& kind) {
+config::ScheduleSection schedule_of(ScheduleKind kind) {
     config::ScheduleSection schedule;
     schedule.kind = kind;
     schedule.warmup = 10;
@@ -23,24 +24,26 @@ bool near(double a, double b) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(learning_rates_rise_hold_and_fall) {
-    for (const char* kind : {"cosine", "linear", "constant", "wsd"}) BOOST_TEST_CONTEXT(kind) {
+    for (const ScheduleKind kind :
+         {ScheduleKind::cosine, ScheduleKind::linear, ScheduleKind::constant, ScheduleKind::wsd})
+        BOOST_TEST_CONTEXT(config::word_of(kind)) {
             const auto rate = [&](std::int64_t step) { return optim::learning_rate(schedule_of(kind), 110, step); };
             BOOST_TEST(near(rate(1), 1e-4));
             BOOST_TEST(near(rate(5), 5e-4));
             BOOST_TEST(near(rate(10), 1e-3));
             for (std::int64_t step = 11; step <= 110; ++step) BOOST_TEST(rate(step) <= rate(step - 1));
         }
-    BOOST_TEST(near(optim::learning_rate(schedule_of("cosine"), 110, 60), (1e-3 + 1e-5) / 2));
-    BOOST_TEST(near(optim::learning_rate(schedule_of("cosine"), 110, 110), 1e-5));
-    BOOST_TEST(near(optim::learning_rate(schedule_of("linear"), 110, 60), (1e-3 + 1e-5) / 2));
-    BOOST_TEST(near(optim::learning_rate(schedule_of("constant"), 110, 110), 1e-3));
-    BOOST_TEST(near(optim::learning_rate(schedule_of("wsd"), 110, 88), 1e-3));
-    BOOST_TEST(near(optim::learning_rate(schedule_of("wsd"), 110, 99), (1e-3 + 1e-5) / 2));
-    BOOST_TEST(near(optim::learning_rate(schedule_of("wsd"), 110, 110), 1e-5));
+    BOOST_TEST(near(optim::learning_rate(schedule_of(ScheduleKind::cosine), 110, 60), (1e-3 + 1e-5) / 2));
+    BOOST_TEST(near(optim::learning_rate(schedule_of(ScheduleKind::cosine), 110, 110), 1e-5));
+    BOOST_TEST(near(optim::learning_rate(schedule_of(ScheduleKind::linear), 110, 60), (1e-3 + 1e-5) / 2));
+    BOOST_TEST(near(optim::learning_rate(schedule_of(ScheduleKind::constant), 110, 110), 1e-3));
+    BOOST_TEST(near(optim::learning_rate(schedule_of(ScheduleKind::wsd), 110, 88), 1e-3));
+    BOOST_TEST(near(optim::learning_rate(schedule_of(ScheduleKind::wsd), 110, 99), (1e-3 + 1e-5) / 2));
+    BOOST_TEST(near(optim::learning_rate(schedule_of(ScheduleKind::wsd), 110, 110), 1e-5));
 }
 
 BOOST_AUTO_TEST_CASE(a_run_of_one_step_has_a_learning_rate) {
-    config::ScheduleSection schedule = schedule_of("cosine");
+    config::ScheduleSection schedule = schedule_of(ScheduleKind::cosine);
     schedule.warmup = 0;
     BOOST_TEST(std::isfinite(optim::learning_rate(schedule, 1, 1)));
     BOOST_TEST(optim::learning_rate(schedule, 1, 1) > 0);
@@ -65,7 +68,8 @@ optim::NormPlan everything(const test::Fixture& fixture) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(decay_spares_vectors_when_asked) {
-    for (const char* decay : {"all", "matrices"}) BOOST_TEST_CONTEXT(decay) {
+    for (const config::Decay decay : {config::Decay::all, config::Decay::matrices})
+        BOOST_TEST_CONTEXT(config::word_of(decay)) {
             test::Fixture fixture(test::small_model("ttt-linear"), {1, 4});
             config::OptimizerSection settings;
             settings.decay = decay;
@@ -75,7 +79,7 @@ BOOST_AUTO_TEST_CASE(decay_spares_vectors_when_asked) {
             const float weight = fixture.parameters.value("blocks/0/mlp/up/weight").fp32()[0];
             double loss = 1;
             optimizer.update(0.1, Tensor(&loss, Type::fp64, {1}));  // zero gradients: only decay moves anything
-            const float expected_norm = std::string(decay) == "all" ? norm * 0.95f : norm;
+            const float expected_norm = decay == config::Decay::all ? norm * 0.95f : norm;
             BOOST_TEST(std::abs(fixture.parameters.value("final_norm/weight").fp32()[0] - expected_norm) < 1e-6f);
             BOOST_TEST(std::abs(fixture.parameters.value("blocks/0/mlp/up/weight").fp32()[0] - weight * 0.95f) < 1e-6f);
         }

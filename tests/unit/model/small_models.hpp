@@ -20,7 +20,7 @@ inline config::ModelDescription small_model(const std::string& mixer) {
     model.mlp_width = 40;
     model.vocabulary = 37;
     model.context = 64;
-    model.position = mixer == "attention" ? "rope" : "none";
+    model.position = mixer == "attention" ? config::Position::rope : config::Position::none;
     config::resolve(model);
     return model;
 }
@@ -40,22 +40,22 @@ inline std::vector<NamedModel> all_kinds() {
         list.push_back({name, model});
     };
     add("gpt2: layer norm, gelu, learned positions, all biases", "attention", [](auto& model) {
-        model.norm = "layer";
-        model.mlp = "gelu";
-        model.position = "learned";
-        model.bias = "all";
+        model.norm = config::NormKind::layer;
+        model.mlp = config::MlpKind::gelu;
+        model.position = config::Position::learned;
+        model.bias = config::Bias::all;
     });
     add("llama: grouped heads, own head, stretched rotation", "attention", [](auto& model) {
         model.width = 64;
         model.heads = 4;
         model.kv_heads = 2;
         model.tied_head = false;
-        model.rope_scaling = "llama3";
+        model.rope_scaling = config::RopeScaling::llama3;
     });
-    add("qwen: query, key and value biases", "attention", [](auto& model) { model.bias = "qkv"; });
+    add("qwen: query, key and value biases", "attention", [](auto& model) { model.bias = config::Bias::qkv; });
     add("attention without positions, swiglu with biases", "attention", [](auto& model) {
-        model.position = "none";
-        model.bias = "all";
+        model.position = config::Position::none;
+        model.bias = config::Bias::all;
     });
     add("ttt-linear", "ttt-linear", [](auto&) {});
     add("ttt-linear: gate, shared query and key, convolution", "ttt-linear",
@@ -63,13 +63,13 @@ inline std::vector<NamedModel> all_kinds() {
     add("ttt-linear: mini-batch 5, own head, gelu, layer norm", "ttt-linear", [](auto& model) {
         model.ttt.mini_batch = 5;
         model.tied_head = false;
-        model.mlp = "gelu";
-        model.norm = "layer";
+        model.mlp = config::MlpKind::gelu;
+        model.norm = config::NormKind::layer;
     });
     add("ttt-mlp", "ttt-mlp", [](auto&) {});
     add("ttt-mlp: gate, shared query and key, convolution", "ttt-mlp",
         [](auto& model) { model.ttt.gate = model.ttt.share_qk = model.ttt.pre_conv = true; });
-    add("ttt-mlp: learned positions", "ttt-mlp", [](auto& model) { model.position = "learned"; });
+    add("ttt-mlp: learned positions", "ttt-mlp", [](auto& model) { model.position = config::Position::learned; });
     return list;
 }
 

@@ -41,12 +41,12 @@ Job small_job(const std::string& program, std::int64_t layers = 8) {
     model.heads = 16;
     model.vocabulary = 1024;
     model.context = 512;
-    model.mlp = "gelu";
-    model.position = "none";
+    model.mlp = config::MlpKind::gelu;
+    model.position = config::Position::none;
     config::resolve(model);
     run.batch.global = 64;
     run.batch.length = 512;
-    run.precision.compute = "bf16";
+    run.precision.compute = config::Precision::bf16;
     Job job = job_of(run);
     job.program = program_named(program);
     return job;
@@ -66,17 +66,18 @@ BOOST_AUTO_TEST_CASE(tiles_and_waves) {
     Machine hardware = arithmetic_only();
     hardware.device.units = 100;
     const auto seconds = [&](double rows, double columns, double depth, std::int64_t inner = 0) {
-        return product_seconds(hardware, "bf16", {rows, columns, depth, 1, inner});
+        return product_seconds(hardware, config::Precision::bf16, {rows, columns, depth, 1, inner});
     };
     const double wave = 2.0 * 256 * 128 * 100 * 4096 / 1e12;  // a hundred tiles at once
     BOOST_TEST(seconds(2560, 1280, 4096) == wave, near);
     BOOST_TEST(seconds(2561, 1280, 4096) > 1.3 * wave);  // a row more begins a wave, of smaller tiles if need be
     hardware.products.unaligned_tflops = 0.01;
-    BOOST_TEST(product_seconds(hardware, "bf16", {2560, 640, 4096, 2, 150}) == 100 * wave, near);  // 300 bytes a row
+    BOOST_TEST(product_seconds(hardware, config::Precision::bf16, {2560, 640, 4096, 2, 150}) == 100 * wave,
+               near);  // 300 bytes a row
     BOOST_TEST(seconds(2560, 1280, 4096, 150) > 2 * seconds(2560, 1280, 4096, 152));
     BOOST_TEST(seconds(2560, 1280, 4096, 152) == wave, near);
-    BOOST_TEST(!is_aligned("bf16", 12));
-    BOOST_TEST(is_aligned("fp32", 12));
+    BOOST_TEST(!is_aligned(config::Precision::bf16, 12));
+    BOOST_TEST(is_aligned(config::Precision::fp32, 12));
 }
 
 BOOST_AUTO_TEST_CASE(a_step_is_its_arithmetic) {
@@ -85,14 +86,14 @@ BOOST_AUTO_TEST_CASE(a_step_is_its_arithmetic) {
     job.program.gradient_bytes = job.program.accumulated_bytes = job.program.owner_bytes = 0;
     Layout layout;
     layout.micro = 4;
-    layout.recompute = "full";
+    layout.recompute = config::Precision::full;
     // A block's products and attention, four times with recomputation; the head three times (6 V d a token).
     const double d = 1024, s = 512, tokens = 64 * s;
     const double block = tokens * (2 * 12 * d * d + 4 * s * d), head = 6 * tokens * 1024 * d;
     // Memory is not free of time altogether: 1e15 bytes/s.
     BOOST_TEST(step_seconds(hardware, job, layout) == (8 * 4 * block + head) / 1e12,
                boost::test_tools::tolerance(1e-3));
-    layout.recompute = "none";
+    layout.recompute = config::Precision::none;
     BOOST_TEST(step_seconds(hardware, job, layout) == (8 * 3 * block + head) / 1e12,
                boost::test_tools::tolerance(1e-3));
 }
@@ -149,7 +150,7 @@ BOOST_AUTO_TEST_CASE(memory_of_a_described_program) {
     // The first of four stages has four micro-batches under way, each with the inputs of two blocks.
     layout = Layout{};
     layout.pipeline = 4;
-    layout.recompute = "full";
+    layout.recompute = config::Precision::full;
     Job headless = job;
     headless.models.front().shape.vocabulary = 1;
     measure(headless.models.front());

@@ -255,7 +255,7 @@ BOOST_AUTO_TEST_CASE(what_comes_after_the_last_step_is_not_lost) {
 BOOST_AUTO_TEST_CASE(without_detail_there_is_no_file) {
     const TemporaryFolder folder("trace-off");
     TracerOptions options = options_for(folder.string());
-    options.detail = detail_from("off");
+    options.detail = Detail::off;
     Tracer tracer(options, cluster::make_solo_communicator());
     const RegionId step = tracer.region("step");
     BOOST_TEST(step == -1);
@@ -267,7 +267,6 @@ BOOST_AUTO_TEST_CASE(without_detail_there_is_no_file) {
     tracer.flush();
     tracer.close();
     BOOST_TEST(std::filesystem::is_empty(folder.string()));
-    BOOST_CHECK_THROW(detail_from("fase"), Error);
 }
 
 BOOST_AUTO_TEST_CASE(many_waiting_rows_ask_for_a_flush) {
