@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster/process_grid.hpp"
 #include "config/run_description.hpp"
 
 namespace lockstep::cost {
@@ -71,6 +72,7 @@ struct Layout {
 };
 std::string layout_text(
     const Layout& layout);  // "data 8 x tensor 4 x pipeline 12, micro-batch 2, zero 1, recompute full"
+cluster::GridShape grid_of(const Layout& layout);
 std::int64_t micro_batches(const Job& job, const Layout& layout);
 config::RunDescription laid_out(const Job& job, const Layout& layout);  // with the layout's keys
 

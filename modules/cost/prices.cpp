@@ -16,11 +16,6 @@
 namespace lockstep::cost {
 namespace {
 
-cluster::GridShape grid_of(const Layout& layout) {
-    return {static_cast<int>(layout.tensor), static_cast<int>(layout.context), static_cast<int>(layout.data),
-            static_cast<int>(layout.pipeline)};
-}
-
 std::int64_t ranks_on_node(const config::Machine& machine, const Job& job, const Layout& layout) {
     return std::min(layout.ranks(), ranks_per_node(machine, job));
 }
