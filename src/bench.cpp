@@ -159,7 +159,7 @@ void check_writable(const std::string& path) {
 }
 
 int measure(const Options& options, cluster::Session& session, TableFormat format) {
-    const auto control = session.make_world_communicator();
+    const auto control = session.make_world_group();
     layout::Devices devices =
         layout::open_devices(config::from_word<config::DeviceChoice>(options.device, "--device"), session, true);
     // A file that cannot be written is known before a minute is spent.

@@ -37,15 +37,15 @@ int run(const Options& options) {
     const TableFormat format = table_format(options.format);
     cluster::Session session(nullptr, nullptr);
     return session.run([&] {
-        const auto communicator = session.make_world_communicator();
+        const auto group = session.make_world_group();
         const layout::Devices devices =
             layout::open_devices(config::from_word<config::DeviceChoice>(options.device, "--device"), session, true);
         kernels::Backend& backend = *devices.backend;
-        const train::ModelFile file = train::load_model(options.checkpoint, backend, *communicator);
+        const train::ModelFile file = train::load_model(options.checkpoint, backend, *group);
         const auto& model = file.description.model;
         const std::int64_t length = options.length > 0 ? options.length : file.description.batch.length;
         std::optional<data::Dataset> dataset;
-        cluster::together(*communicator, [&] {
+        cluster::together(*group, [&] {
             dataset.emplace(dataset_options(options, file));
             if (dataset->vocabulary() > model.vocabulary)
                 throw usage_error(
@@ -63,8 +63,7 @@ int run(const Options& options) {
         model::Stage stage(backend, *file.parameters, model, stage_options);
         stage.set_inner_rate_factor(train::inner_rate_factor(file));
         train::BatchTensors batch(backend.device(), stage_options.shape);
-        const train::Evaluation result =
-            train::evaluate(backend, stage, batch, *dataset, options.windows, *communicator);
+        const train::Evaluation result = train::evaluate(backend, stage, batch, *dataset, options.windows, *group);
         if (session.rank() != 0) return 0;
         Table table({{"checkpoint", "checkpoint"},
                      {"step", "step"},

@@ -65,10 +65,10 @@ int generate(const Options& options) {
     if (!(options.temperature >= 0))
         throw usage_error("--temperature is {}; it must be 0 or more", options.temperature);
     set_threads(cluster::place_alone({}).seat().threads);
-    const auto communicator = cluster::make_solo_communicator();
+    const auto group = cluster::make_solo_group();
     const layout::Devices devices =
         layout::open_device_alone(config::from_word<config::DeviceChoice>(options.device, "--device"));
-    const train::ModelFile file = train::load_model(options.checkpoint, *devices.backend, *communicator);
+    const train::ModelFile file = train::load_model(options.checkpoint, *devices.backend, *group);
     const auto& model = file.description.model;
     if (file.contents.tokenizer_kind.empty())
         throw usage_error(

@@ -133,7 +133,7 @@ inline std::size_t place_of(const std::string& path, const std::string& part) {
 }
 
 inline checkpoint::Writer solo_writer(const std::string& folder, std::int64_t keep = 2) {
-    return {folder, keep, cluster::make_solo_communicator()};
+    return {folder, keep, cluster::make_solo_group()};
 }
 inline std::string in(const std::string& folder, std::int64_t step) {
     return folder + "/" + checkpoint::file_name(step);

@@ -32,7 +32,7 @@ class Rounds {
 
 struct CalibrationRank {
     kernels::Backend& backend;
-    cluster::Communicator& control;     // of all ranks, for host memory
+    cluster::HostGroup& control;        // of all ranks, for host memory
     cluster::Communicator& tensors;     // of all ranks, for memory of the backend
     cluster::Communicator& neighbours;  // likewise, for messages between two ranks
     int ranks_of_node = 1, cores_of_node = 1;

@@ -84,7 +84,8 @@ class GroupTest {
   public:
     GroupTest(const SelfTest& test, RateKind kind, cluster::Communicator& group, Arena& memory)
         : test_(test), kind_(kind), group_(group), backend_(*test.devices.backend) {
-        const auto half = static_cast<std::int64_t>(memory.capacity() / 2 / sizeof(float));
+        slowest_ = memory.allocate(Type::fp64, {1});
+        const auto half = static_cast<std::int64_t>((memory.capacity() - Arena::device_alignment) / 2 / sizeof(float));
         values_ = memory.allocate(Type::fp32, {half});
         received_ = memory.allocate(Type::fp32, {half});
     }
@@ -158,14 +159,19 @@ class GroupTest {
 
     // Seconds of the slowest rank of the group: the same on all of them, so that they go on alike.
     double timed(const std::function<void()>& body) {
-        backend_.synchronize();
-        group_.barrier();
+        static_cast<void>(maximum(0));  // all ranks begin together
         const double start = seconds_now();
         body();
         backend_.synchronize();
-        std::vector<double> seconds = {seconds_now() - start};
-        group_.all_reduce(seconds, cluster::Reduce::maximum);
-        return std::max(seconds[0], 1e-9);
+        return std::max(maximum(seconds_now() - start), 1e-9);
+    }
+
+    // Over the group's ranks.
+    double maximum(double value) {
+        backend_.upload(slowest_, &value);
+        group_.all_reduce(slowest_, cluster::Reduce::maximum);
+        backend_.download(&value, slowest_);
+        return value;
     }
 
     // The best of the rounds of one size: smaller ones stay in caches, larger ones take too long.
@@ -210,7 +216,7 @@ class GroupTest {
     RateKind kind_;
     cluster::Communicator& group_;
     kernels::Backend& backend_;
-    Tensor values_, received_;
+    Tensor values_, received_, slowest_;
 };
 
 // All ranks go through the kinds in this order. The groups of a kind have no rank in common, so none waits in a circle.
@@ -230,7 +236,7 @@ void test_groups(const SelfTest& test, bool check, RankRates& rates, std::option
     const bool any = std::any_of(entries.begin(), entries.end(),
                                  [](const Entry& entry) { return entry.group && entry.group->size() > 1; });
     if (!any) return;
-    Arena memory(test.devices.backend->device(), 2 * bytes, "the self-test");
+    Arena memory(test.devices.backend->device(), 2 * bytes + Arena::device_alignment, "the self-test");
     for (const auto& [kind, group] : entries) {
         if (!group || group->size() == 1) continue;
         memory.release(0);
@@ -295,7 +301,7 @@ std::optional<LaunchRates> rates_before(const SelfTest& test) {
 }  // namespace
 
 FolderTest test_checkpoint_folder(const std::string& folder, const cluster::Session& session,
-                                  cluster::Communicator& control) {
+                                  cluster::HostGroup& control) {
     FolderTest test;
     const double start = seconds_now();
     cluster::together(control, [&] {

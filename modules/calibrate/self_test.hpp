@@ -18,11 +18,11 @@ struct FolderTest {
 // Collective. One rank of every node writes to the folder. A usage error, the same on all ranks, where one cannot; it
 // names the rank and its host.
 FolderTest test_checkpoint_folder(const std::string& folder, const cluster::Session& session,
-                                  cluster::Communicator& control);
+                                  cluster::HostGroup& control);
 
 struct SelfTest {
     const cluster::Session& session;
-    cluster::Communicator& control;
+    cluster::HostGroup& control;
     layout::Devices& devices;
     const cluster::GridShape& grid;
     cluster::ProcessGroups& groups;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/communicator.hpp"
+#include "cluster/host_group.hpp"
 #include "device/tensor.hpp"
 #include "kernels/backend.hpp"
 
@@ -58,9 +58,9 @@ std::string file_name(std::int64_t step);  // "step-00000100.h5"
 
 class Writer {
   public:
-    // Collective; the communicator must be the writer's own. Removes what unfinished writers have left in `folder`
+    // Collective; the group must be the writer's own. Removes what unfinished writers have left in `folder`
     // (step-….h5.tmp): no other run may be writing there. Fewer than 2 to keep count as 2.
-    Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::Communicator> communicator);
+    Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::HostGroup> group);
     ~Writer();  // waits for the writer thread; abandons what is not committed
 
     // Collective. Rank 0 lays out the file and reserves its space, every rank brings together its share of the tensors,
@@ -104,7 +104,7 @@ std::vector<TensorInfo> list_tensors(const std::string& path);
 // checks the checksum of every tensor that a rank names. A tensor that is missing, of another shape, or in the file but
 // named by no rank (where any names others of its group): usage error that names the first ("a checkpoint of another
 // model"). Every rank throws the same error.
-void load(const std::string& path, const std::vector<Entry>& entries, cluster::Communicator& communicator);
+void load(const std::string& path, const std::vector<Entry>& entries, cluster::HostGroup& group);
 
 // Checks every checksum; throws a damaged error that names the first tensor that fails. Returns the bytes checked.
 // `progress` is told the bytes checked and the bytes there are.

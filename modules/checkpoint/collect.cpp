@@ -14,14 +14,14 @@ Rounds::Rounds(const Layout& layout, int ranks, std::int64_t elements) {
 }
 
 Collector::Collector(const Layout& layout, const std::vector<Spread>& spreads, const std::vector<Entry>& entries,
-                     cluster::Communicator& communicator, std::int64_t elements)
+                     cluster::HostGroup& group, std::int64_t elements)
     : layout_(layout),
       spreads_(spreads),
       entries_(entries),
-      communicator_(communicator),
-      rank_(communicator.rank()),
-      rounds_(layout, communicator.size(), elements),
-      share_(share_of_blocks(layout, rank_, communicator.size())) {
+      group_(group),
+      rank_(group.rank()),
+      rounds_(layout, group.size(), elements),
+      share_(share_of_blocks(layout, rank_, group.size())) {
     for (const Spread& spread : spreads_) {
         bool any = false;
         for (const Held& held : spread)
@@ -147,7 +147,7 @@ void Collector::prepare_receives(int round) {
 }
 
 void Collector::prepare_sends(int round) {
-    for (int owner = 0; owner < communicator_.size(); ++owner) {
+    for (int owner = 0; owner < group_.size(); ++owner) {
         if (owner == rank_) continue;
         for (const Span& span : spans_of_round(rounds_.spans[static_cast<std::size_t>(owner)], round)) {
             if (!holds_[span.place]) continue;
@@ -188,18 +188,18 @@ std::optional<cluster::Failure> Collector::collect(Snapshot& blocks) {
                              collected_ = &blocks;
                              copy_own();
                          }),
-                         communicator_);
+                         group_);
     if (failure) return failure;
-    const auto rounds = static_cast<int>(communicator_.all_maximum(foreign_rounds_));
+    const auto rounds = static_cast<int>(group_.all_maximum(foreign_rounds_));
     for (int round = 0; round < rounds; ++round) {
         failure = agree(caught([&] {
                             finish_receives();
                             prepare_receives(round);
                             prepare_sends(round);
                         }),
-                        communicator_);
+                        group_);
         if (failure) return failure;
-        communicator_.exchange(traffic_.receives, traffic_.sends);
+        group_.exchange(traffic_.receives, traffic_.sends);
     }
     finish_receives();
     return std::nullopt;

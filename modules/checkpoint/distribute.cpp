@@ -20,16 +20,16 @@ Part part_of_span(const Piece& piece, const Span& span) {
 
 Distributor::Distributor(const OpenFile& file, const std::string& file_path, const Layout& layout,
                          const std::vector<Spread>& spreads, const std::vector<Entry>& entries,
-                         cluster::Communicator& communicator, std::int64_t elements)
+                         cluster::HostGroup& group, std::int64_t elements)
     : file_(file),
       file_path_(file_path),
       layout_(layout),
       spreads_(spreads),
       entries_(entries),
-      communicator_(communicator),
-      rank_(communicator.rank()),
-      rounds_(layout, communicator.size(), elements),
-      share_(share_of_blocks(layout, rank_, communicator.size())),
+      group_(group),
+      rank_(group.rank()),
+      rounds_(layout, group.size(), elements),
+      share_(share_of_blocks(layout, rank_, group.size())),
       wanted_(spreads.size()) {
     for (std::size_t place = 0; place < spreads_.size(); ++place)
         for (const Held& held : spreads_[place])
@@ -80,7 +80,7 @@ void Distributor::read(int round) {
 }
 
 void Distributor::prepare_receives(int round) {
-    for (int reader = 0; reader < communicator_.size(); ++reader) {
+    for (int reader = 0; reader < group_.size(); ++reader) {
         if (reader == rank_) continue;
         for (const Span& span : spans_of_round(rounds_.spans[static_cast<std::size_t>(reader)], round))
             for (const auto& [held, number] : wanted_[span.place]) {
@@ -104,14 +104,14 @@ void Distributor::finish_receives() {
 
 void Distributor::distribute() {
     for (int round = 0; round < rounds_.count; ++round) {
-        cluster::together(communicator_, [&] {
+        cluster::together(group_, [&] {
             finish_receives();
             read(round);
             prepare_receives(round);
         });
-        communicator_.exchange(traffic_.receives, traffic_.sends);
+        group_.exchange(traffic_.receives, traffic_.sends);
     }
-    cluster::together(communicator_, [&] { finish_receives(); });
+    cluster::together(group_, [&] { finish_receives(); });
 }
 
 }  // namespace lockstep::checkpoint

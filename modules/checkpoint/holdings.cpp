@@ -123,13 +123,13 @@ void copy_in(const Entry& entry, std::int64_t first, std::int64_t count, const f
     entry.device->upload(part, values.get());
 }
 
-std::vector<TensorInfo> union_of_tensors(const std::vector<Entry>& entries, cluster::Communicator& communicator) {
+std::vector<TensorInfo> union_of_tensors(const std::vector<Entry>& entries, cluster::HostGroup& group) {
     // Most ranks name what the first one names, if not all hold the same: only the difference is gathered.
     Shapes known;
-    const std::string first = communicator.broadcast_text(communicator.rank() == 0 ? news(entries, known) : "", 0);
+    const std::string first = group.broadcast_text(group.rank() == 0 ? news(entries, known) : "", 0);
     std::optional<Error> contradiction = cluster::caught([&] { learn(known, first); });
     const std::string more = contradiction ? "" : news(entries, known);
-    const auto all = communicator.all_gather_bytes(more.data(), more.size());
+    const auto all = group.all_gather_bytes(more.data(), more.size());
     if (contradiction) throw *contradiction;
     learn(known, {all.data(), all.size()});
     std::vector<TensorInfo> tensors;
@@ -198,10 +198,10 @@ Holdings holdings_from_bytes(const std::vector<Place>& places, std::string_view 
 }
 
 Holdings gather_holdings(const std::vector<Place>& places, const std::vector<Entry>& entries,
-                         cluster::Communicator& communicator) {
+                         cluster::HostGroup& group) {
     std::string own;
-    cluster::together(communicator, [&] { own = holdings_to_bytes(places, entries); });
-    const auto all = communicator.all_gather_bytes(own.data(), own.size());
+    cluster::together(group, [&] { own = holdings_to_bytes(places, entries); });
+    const auto all = group.all_gather_bytes(own.data(), own.size());
     return holdings_from_bytes(places, {all.data(), all.size()});
 }
 

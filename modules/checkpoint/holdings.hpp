@@ -9,7 +9,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/layout.hpp"
 #include "checkpoint/spread.hpp"
-#include "cluster/communicator.hpp"
+#include "cluster/host_group.hpp"
 
 namespace lockstep::checkpoint {
 
@@ -21,7 +21,7 @@ void copy_out(const Entry& entry, std::int64_t first, std::int64_t count, float*
 void copy_in(const Entry& entry, std::int64_t first, std::int64_t count, const float* from);
 
 // Collective: the tensors that any rank names, by path. Two shapes for one path: fault error on every rank.
-std::vector<TensorInfo> union_of_tensors(const std::vector<Entry>& entries, cluster::Communicator& communicator);
+std::vector<TensorInfo> union_of_tensors(const std::vector<Entry>& entries, cluster::HostGroup& group);
 
 // All ranks' entries, seen from a file's places.
 struct Holdings {
@@ -33,7 +33,7 @@ struct Holdings {
 };
 // Collective; the same on every rank.
 Holdings gather_holdings(const std::vector<Place>& places, const std::vector<Entry>& entries,
-                         cluster::Communicator& communicator);
+                         cluster::HostGroup& group);
 
 // The two halves of it: one rank's entries as bytes, which say where they end, and all ranks' bytes read.
 std::string holdings_to_bytes(const std::vector<Place>& places, const std::vector<Entry>& entries);

@@ -68,15 +68,15 @@ std::vector<TensorInfo> list_tensors(const std::string& path) {
     return tensors;
 }
 
-void load(const std::string& path, const std::vector<Entry>& entries, cluster::Communicator& communicator) {
+void load(const std::string& path, const std::vector<Entry>& entries, cluster::HostGroup& group) {
     std::string text;
-    cluster::on_root(communicator, [&] { text = layout_to_text(read_header(path).layout); });
-    const Layout all = layout_from_text(communicator.broadcast_text(std::move(text), 0));
+    cluster::on_root(group, [&] { text = layout_to_text(read_header(path).layout); });
+    const Layout all = layout_from_text(group.broadcast_text(std::move(text), 0));
     std::vector<Spread> spreads;
-    const Layout layout = selected(path, all, gather_holdings(all.places, entries, communicator), spreads);
+    const Layout layout = selected(path, all, gather_holdings(all.places, entries, group), spreads);
     OpenFile file;
-    cluster::together(communicator, [&] { file = OpenFile::for_reading(path); });
-    Distributor(file, path, layout, spreads, entries, communicator, elements_a_round(communicator.size())).distribute();
+    cluster::together(group, [&] { file = OpenFile::for_reading(path); });
+    Distributor(file, path, layout, spreads, entries, group, elements_a_round(group.size())).distribute();
 }
 
 std::uint64_t verify(const std::string& path, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {

@@ -12,7 +12,7 @@
 #include "checkpoint/snapshot.hpp"
 #include "checkpoint/spread.hpp"
 #include "cluster/agree.hpp"
-#include "cluster/communicator.hpp"
+#include "cluster/host_group.hpp"
 
 namespace lockstep::checkpoint {
 
@@ -25,7 +25,7 @@ struct Rounds {
 
 // The messages of one round, and memory for those that are not sent from or received at the place itself.
 struct Traffic {
-    std::vector<cluster::Communicator::Block> receives, sends;
+    std::vector<cluster::HostMessage> receives, sends;
     std::vector<std::unique_ptr<float[]>> buffers;
 
     float* buffer(std::int64_t count) {
@@ -44,7 +44,7 @@ struct Traffic {
 class Collector {
   public:
     Collector(const Layout& layout, const std::vector<Spread>& spreads, const std::vector<Entry>& entries,
-              cluster::Communicator& communicator, std::int64_t elements);
+              cluster::HostGroup& group, std::int64_t elements);
     // Throws a fault error when no rank holds some element of this rank's share.
     void check_cover();
     // Collective, after check_cover() of every rank: this rank's blocks, in `blocks`.
@@ -64,7 +64,7 @@ class Collector {
     const Layout& layout_;
     const std::vector<Spread>& spreads_;
     const std::vector<Entry>& entries_;
-    cluster::Communicator& communicator_;
+    cluster::HostGroup& group_;
     const int rank_;
     Rounds rounds_;
     std::vector<Block> share_;
@@ -85,8 +85,8 @@ class Collector {
 class Distributor {
   public:
     Distributor(const OpenFile& file, const std::string& file_path, const Layout& layout,
-                const std::vector<Spread>& spreads, const std::vector<Entry>& entries,
-                cluster::Communicator& communicator, std::int64_t elements);
+                const std::vector<Spread>& spreads, const std::vector<Entry>& entries, cluster::HostGroup& group,
+                std::int64_t elements);
     void distribute();  // collective; every rank throws the first failure
 
   private:
@@ -104,7 +104,7 @@ class Distributor {
     const Layout& layout_;
     const std::vector<Spread>& spreads_;
     const std::vector<Entry>& entries_;
-    cluster::Communicator& communicator_;
+    cluster::HostGroup& group_;
     const int rank_;
     Rounds rounds_;
     std::vector<Block> share_;

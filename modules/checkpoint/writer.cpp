@@ -50,7 +50,7 @@ Layout lay_out(const std::string& path, const Contents& contents, const std::vec
 struct Writer::Implementation {
     std::string folder;
     std::int64_t keep;
-    std::unique_ptr<cluster::Communicator> communicator;
+    std::unique_ptr<cluster::HostGroup> group;
 
     std::unique_ptr<Share> share;  // of the checkpoint under way
     std::int64_t step = 0;
@@ -59,14 +59,14 @@ struct Writer::Implementation {
     double begun = 0, left = 0;    // when begin() was called for the last one and when it returned, seconds_now()
     Cost cost;
 
-    bool first() const { return communicator->rank() == 0; }
+    bool first() const { return group->rank() == 0; }
 
     // Nothing stays of the one under way.
     void give_up(const Failure& failure) {
         last_was_written = false;
         if (!first()) return;
         remove_quietly(unfinished_name(path));
-        const std::string where = communicator->size() > 1 ? fmt::format(" on rank {}", failure.rank) : "";
+        const std::string where = group->size() > 1 ? fmt::format(" on rank {}", failure.rank) : "";
         log::warning("the checkpoint of step {} was not written{}: {}; training goes on, and earlier checkpoints stay",
                      step, where, failure.error.what());
     }
@@ -83,13 +83,13 @@ struct Writer::Implementation {
     }
 };
 
-Writer::Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::Communicator> communicator)
+Writer::Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::HostGroup> group)
     : implementation_(std::make_unique<Implementation>()) {
     auto& self = *implementation_;
     self.folder = std::move(folder);
     self.keep = std::max(keep, least_kept);
-    self.communicator = std::move(communicator);
-    cluster::on_root(*self.communicator, [&] {
+    self.group = std::move(group);
+    cluster::on_root(*self.group, [&] {
         for (const auto& path : remove_unfinished(self.folder))
             log::info("removed {}, which an earlier launch did not finish", path);
     });
@@ -106,7 +106,7 @@ bool Writer::begin(const Contents& contents, const std::vector<Entry>& entries) 
     finish();
     auto& self = *implementation_;
     self.begun = seconds_now();
-    const auto tensors = union_of_tensors(entries, *self.communicator);
+    const auto tensors = union_of_tensors(entries, *self.group);
     self.step = contents.state.step;
     self.path = (std::filesystem::path(self.folder) / file_name(self.step)).string();
     std::string text;
@@ -118,18 +118,17 @@ bool Writer::begin(const Contents& contents, const std::vector<Entry>& entries) 
                                  throw fault_error("the folder {} cannot be made: {}", self.folder, error.message());
                              text = layout_to_text(lay_out(unfinished_name(self.path), contents, tensors));
                          }),
-                         *self.communicator);
+                         *self.group);
     if (failure) {
         self.give_up(*failure);
         return false;
     }
-    Layout layout = layout_from_text(self.communicator->broadcast_text(std::move(text), 0));
-    const Holdings holdings = gather_holdings(layout.places, entries, *self.communicator);
-    auto share = std::make_unique<Share>(unfinished_name(self.path), std::move(layout), self.communicator->rank(),
-                                         self.communicator->size());
-    Collector collector(share->layout(), holdings.spreads, entries, *self.communicator,
-                        elements_a_round(self.communicator->size()));
-    failure = agree(caught([&] { collector.check_cover(); }), *self.communicator);
+    Layout layout = layout_from_text(self.group->broadcast_text(std::move(text), 0));
+    const Holdings holdings = gather_holdings(layout.places, entries, *self.group);
+    auto share =
+        std::make_unique<Share>(unfinished_name(self.path), std::move(layout), self.group->rank(), self.group->size());
+    Collector collector(share->layout(), holdings.spreads, entries, *self.group, elements_a_round(self.group->size()));
+    failure = agree(caught([&] { collector.check_cover(); }), *self.group);
     if (failure) {
         if (self.first()) remove_quietly(unfinished_name(self.path));
         throw failure->error;
@@ -156,14 +155,14 @@ bool Writer::commit() {
     self.share->wait();
     const double written = std::max(self.share->ended(), self.left), waited = seconds_now();
     const std::uint64_t bytes = self.share->layout().file_bytes;
-    auto failure = agree(self.share->failure(), *self.communicator);
-    if (!failure) failure = agree(caught([&] { self.share->verify_borders(); }), *self.communicator);
+    auto failure = agree(self.share->failure(), *self.group);
+    if (!failure) failure = agree(caught([&] { self.share->verify_borders(); }), *self.group);
     self.share.reset();
     if (!failure)
         failure = agree(caught([&] {
                             if (self.first()) self.publish();
                         }),
-                        *self.communicator);
+                        *self.group);
     if (failure) {
         self.give_up(*failure);
         return false;
@@ -173,7 +172,7 @@ bool Writer::commit() {
     const double still = self.left - self.begun + now - called;
     // The slowest rank's: the file is whole when all have written.
     std::vector<double> slowest = {written - self.begun + now - waited, still};
-    self.communicator->all_reduce(slowest, cluster::Reduce::maximum);
+    self.group->all_reduce(slowest, cluster::Reduce::maximum);
     self.cost = {bytes, std::max(slowest[0], slowest[1]), slowest[1]};
     if (self.first()) {
         const auto error = caught([&] { remove_older(self.folder, self.step, self.keep); });

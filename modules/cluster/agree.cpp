@@ -19,24 +19,24 @@ std::optional<Error> caught(const std::function<void()>& work) {
     return std::nullopt;
 }
 
-std::optional<Failure> agree(const std::optional<Error>& own, Communicator& communicator) {
-    std::vector<std::int64_t> first = {own ? communicator.rank() : communicator.size()};
-    communicator.all_reduce(first, Reduce::minimum);
+std::optional<Failure> agree(const std::optional<Error>& own, HostGroup& group) {
+    std::vector<std::int64_t> first = {own ? group.rank() : group.size()};
+    group.all_reduce(first, Reduce::minimum);
     const int rank = static_cast<int>(first[0]);
-    if (rank == communicator.size()) return std::nullopt;
+    if (rank == group.size()) return std::nullopt;
     int code = own ? static_cast<int>(own->code()) : 0;
-    communicator.broadcast(&code, sizeof code, rank);
-    const std::string sentence = communicator.broadcast_text(own ? own->what() : "", rank);
+    group.broadcast(&code, sizeof code, rank);
+    const std::string sentence = group.broadcast_text(own ? own->what() : "", rank);
     return Failure{Error(static_cast<ExitCode>(code), sentence), rank};
 }
 
-void on_root(Communicator& communicator, const std::function<void()>& work) {
-    const auto failure = agree(communicator.rank() == 0 ? caught(work) : std::nullopt, communicator);
+void on_root(HostGroup& group, const std::function<void()>& work) {
+    const auto failure = agree(group.rank() == 0 ? caught(work) : std::nullopt, group);
     if (failure) throw failure->error;
 }
 
-void together(Communicator& communicator, const std::function<void()>& work) {
-    const auto failure = agree(caught(work), communicator);
+void together(HostGroup& group, const std::function<void()>& work) {
+    const auto failure = agree(caught(work), group);
     if (failure) throw failure->error;
 }
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/error.hpp"
-#include "cluster/communicator.hpp"
+#include "cluster/host_group.hpp"
 
 namespace lockstep::cluster {
 
@@ -18,12 +18,12 @@ struct Failure {
     int rank;
 };
 // Collective: nothing when no rank has one.
-std::optional<Failure> agree(const std::optional<Error>& own, Communicator& communicator);
+std::optional<Failure> agree(const std::optional<Error>& own, HostGroup& group);
 
 // Collective. Runs `work` on rank 0 only; when it throws, every rank throws the same Error.
-void on_root(Communicator& communicator, const std::function<void()>& work);
+void on_root(HostGroup& group, const std::function<void()>& work);
 
 // Collective. Runs `work` on every rank; when any throws, every rank throws the Error of the lowest rank that did.
-void together(Communicator& communicator, const std::function<void()>& work);
+void together(HostGroup& group, const std::function<void()>& work);
 
 }  // namespace lockstep::cluster

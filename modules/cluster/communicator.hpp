@@ -1,5 +1,5 @@
-// Communication between ranks: one interface, whatever carries it. Every rank of a communicator must make the same
-// calls in the same order.
+// Collectives and messages of a backend's tensors: one interface, whatever carries it. What ranks agree on in host
+// memory goes through a HostGroup. Every rank of a communicator must make the same calls in the same order.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "cluster/host_group.hpp"
 #include "device/tensor.hpp"
 
 namespace lockstep::cluster {
-
-enum class Reduce { sum, maximum, minimum };
 
 // A message between two ranks, under way. Must be waited for before it is destroyed, unless an exception unwinds.
 class Transfer {
@@ -60,31 +59,9 @@ class Communicator {
     // rank's sends for its receives. A fault between a rank and itself.
     virtual std::unique_ptr<Transfer> begin_send(Tensor values, int to, int tag) = 0;
     virtual std::unique_ptr<Transfer> begin_receive(Tensor values, int from, int tag) = 0;
-
-    // Host memory from here on.
-    virtual void all_reduce(std::vector<double>& values, Reduce operation) = 0;
-    virtual void all_reduce(std::vector<std::int64_t>& values, Reduce operation) = 0;
-    virtual void broadcast(void* data, std::size_t bytes, int root) = 0;
-    // Every rank's block of the same size, gathered on `root` in rank order (empty elsewhere).
-    virtual std::vector<char> gather(const void* data, std::size_t bytes, int root) = 0;
-    // Every rank's block of its own size, in rank order.
-    virtual std::vector<char> all_gather_bytes(const void* data, std::size_t bytes) = 0;
-    // All receives are posted before any send, and all are waited for. Messages between the same two ranks, which may
-    // be one rank and itself, match in order; those of 0 bytes are left out on both sides.
-    struct Block {
-        int rank;
-        void* data;
-        std::size_t bytes;
-    };
-    virtual void exchange(const std::vector<Block>& receives, const std::vector<Block>& sends) = 0;
-    virtual void barrier() = 0;
-
-    std::string broadcast_text(std::string text, int root);
-    std::int64_t all_maximum(std::int64_t value);
-    double all_sum(double value);
 };
 
-// One rank alone: every operation is the identity. For commands that run without MPI and for tests.
+// One rank alone: every collective is the identity, messages are faults.
 std::unique_ptr<Communicator> make_solo_communicator();
 
 // What a communicator is made for. Every one can do all collectives; begin_send and begin_receive are faults where it

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 
 #include "base/float16.hpp"
 #include "cluster/mpi_check.hpp"
+#include "cluster/mpi_pieces.hpp"
+#include "cluster/mpi_wait.hpp"
 
 namespace lockstep::cluster {
 namespace {
@@ -76,6 +79,26 @@ MpiReduction mpi_reduction(Type type, Reduce operation) {
             return {MPI_UINT16_T, operation_of<Type::fp16>(operation)};
     }
     throw fault_error("unknown type of a reduction");
+}
+
+std::size_t largest_piece() {
+    static const std::size_t bytes = [] {
+        const char* text = std::getenv("LOCKSTEP_MPI_PIECE_BYTES");
+        const std::size_t given = text ? std::strtoull(text, nullptr, 10) : 0;
+        return given >= sizeof(double) ? given / sizeof(double) * sizeof(double) : std::size_t{1} << 28;
+    }();
+    return bytes;
+}
+
+void all_reduce_by_piece(void* data, std::size_t count, Type type, Reduce operation, MPI_Comm comm) {
+    const MpiReduction reduction = mpi_reduction(type, operation);
+    const auto reduce = [&](char* piece, int elements) {
+        wait_for([&](MPI_Request* request) {
+            LOCKSTEP_MPI(MPI_Iallreduce, MPI_IN_PLACE, piece, elements, reduction.type, reduction.operation, comm,
+                         request);
+        });
+    };
+    for_each_piece(data, count, type_bytes(type), reduce, largest_reduced_piece());
 }
 
 }  // namespace lockstep::cluster

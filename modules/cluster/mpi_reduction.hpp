@@ -13,4 +13,7 @@ struct MpiReduction {
 };
 MpiReduction mpi_reduction(Type type, Reduce operation);
 
+// In place, in pieces that MPI's counts and its buffers can hold; waits.
+void all_reduce_by_piece(void* data, std::size_t count, Type type, Reduce operation, MPI_Comm comm);
+
 }  // namespace lockstep::cluster

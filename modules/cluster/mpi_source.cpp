@@ -7,7 +7,7 @@ class MpiCommunicatorSource final : public CommunicatorSource {
   public:
     std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use use, const std::string& name) override {
         if (ranks.size() == 1) return make_solo_communicator();
-        return std::make_unique<MpiCommunicator>(ranks, use, name);
+        return std::make_unique<MpiCommunicator>(std::make_shared<MpiGroup>(ranks, name), use);
     }
     const std::string& carrier() const override { return carrier_; }
 

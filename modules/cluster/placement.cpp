@@ -144,7 +144,7 @@ void take_seat(Placement& placement, bool on_gpu, bool bind_too) {
     if (bind_too) bind_process(placement.topology, placement.seat(), on_gpu);
 }
 
-void say_placement(const Placement& placement, const Session& session, Communicator& world) {
+void say_placement(const Placement& placement, const Session& session, HostGroup& world) {
     const RankSeat& seat = placement.seat();
     Line own{session.place().host, hardware_text(placement.hardware), seat_text(seat), {}};
     if (placement.threads_given) own.seat += " (OMP_NUM_THREADS)";

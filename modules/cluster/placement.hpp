@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/communicator.hpp"
+#include "cluster/host_group.hpp"
 #include "cluster/rank_map.hpp"
 #include "cluster/session.hpp"
 #include "cluster/topology.hpp"
@@ -33,6 +33,6 @@ Placement place_alone(const std::vector<std::string>& gpus);
 void take_seat(Placement& placement, bool on_gpu, bool bind_too);
 
 // Collective: rank 0 logs the map of the first node and of each that differs from it, and what is unbalanced.
-void say_placement(const Placement& placement, const Session& session, Communicator& world);
+void say_placement(const Placement& placement, const Session& session, HostGroup& world);
 
 }  // namespace lockstep::cluster

@@ -18,7 +18,7 @@
 #include "base/whole_file.hpp"
 #include "cluster/flight_recorder.hpp"
 #include "cluster/mpi_check.hpp"
-#include "cluster/mpi_communicator.hpp"
+#include "cluster/mpi_host_group.hpp"
 
 namespace lockstep::cluster {
 namespace {
@@ -134,8 +134,8 @@ int Session::size() const {
     return size;
 }
 
-std::unique_ptr<Communicator> Session::make_world_communicator(const std::string& name) const {
-    return std::make_unique<MpiCommunicator>(all_ranks(), Use::transfers, name);
+std::unique_ptr<HostGroup> Session::make_world_group(const std::string& name) const {
+    return std::make_unique<MpiHostGroup>(all_ranks(), name);
 }
 
 int Session::run(const std::function<int()>& body) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "cluster/communicator.hpp"
+#include "cluster/host_group.hpp"
 #include "cluster/topology.hpp"
 
 namespace lockstep::cluster {
@@ -36,8 +36,8 @@ class Session {
     // The node's, the same on all its ranks, and what of it this process was allowed when it started.
     const std::shared_ptr<const Topology>& topology() const { return topology_; }
     const CpuSet& allowed() const { return allowed_; }
-    // A communicator of all ranks of its own: its messages meet no other communicator's.
-    std::unique_ptr<Communicator> make_world_communicator(const std::string& name = "world") const;
+    // A group of all ranks whose messages meet no other group's.
+    std::unique_ptr<HostGroup> make_world_group(const std::string& name = "world") const;
 
     // Runs `body` on this rank and returns the program's exit code, the same on every rank: what `body` returned, or
     // the code of the Error it threw. When every rank throws, the sentence is printed once; when only some do, the

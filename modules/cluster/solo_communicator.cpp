@@ -19,6 +19,15 @@ class SoloCommunicator final : public Communicator {
     void finish_collectives() override {}
     std::unique_ptr<Transfer> begin_send(Tensor, int, int) override { throw nobody(); }
     std::unique_ptr<Transfer> begin_receive(Tensor, int, int) override { throw nobody(); }
+
+  private:
+    static Error nobody() { return fault_error("one rank alone has nobody to send to or to receive from"); }
+};
+
+class SoloGroup final : public HostGroup {
+  public:
+    int rank() const override { return 0; }
+    int size() const override { return 1; }
     void all_reduce(std::vector<double>&, Reduce) override {}
     void all_reduce(std::vector<std::int64_t>&, Reduce) override {}
     void broadcast(void*, std::size_t, int) override {}
@@ -27,9 +36,9 @@ class SoloCommunicator final : public Communicator {
         return {first, first + bytes};
     }
     std::vector<char> all_gather_bytes(const void* data, std::size_t bytes) override { return gather(data, bytes, 0); }
-    void exchange(const std::vector<Block>& receives, const std::vector<Block>& sends) override {
+    void exchange(const std::vector<HostMessage>& receives, const std::vector<HostMessage>& sends) override {
         auto send = sends.begin();
-        for (const Block& receive : receives) {
+        for (const HostMessage& receive : receives) {
             if (receive.bytes == 0) continue;
             while (send != sends.end() && send->bytes == 0) ++send;
             LOCKSTEP_ASSERT(receive.rank == 0 && send != sends.end() && send->rank == 0);
@@ -41,12 +50,13 @@ class SoloCommunicator final : public Communicator {
         LOCKSTEP_ASSERT(send == sends.end());
     }
     void barrier() override {}
-
-  private:
-    static Error nobody() { return fault_error("one rank alone has nobody to send to or to receive from"); }
 };
 
 }  // namespace
+
+std::unique_ptr<HostGroup> make_solo_group() {
+    return std::make_unique<SoloGroup>();
+}
 
 std::unique_ptr<Communicator> make_solo_communicator() {
     return std::make_unique<SoloCommunicator>();

@@ -45,7 +45,7 @@ std::uint64_t Devices::free_memory() const {
 Devices open_devices(DeviceChoice choice, const cluster::Session& session, bool bind) {
     Devices devices;
     const Gpus gpus = choice == DeviceChoice::cpu ? Gpus{} : find_gpus();
-    const auto world = session.make_world_communicator("devices");
+    const auto world = session.make_world_group("devices");
     const bool all_have = world->all_maximum(gpus.list.empty() ? 1 : 0) == 0;
     if (choice == DeviceChoice::cuda && !all_have) {
         // One rank that has none speaks for all.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "cluster/communicator.hpp"
 #include "cluster/placement.hpp"
 #include "cluster/session.hpp"
 #include "config/words.hpp"

@@ -36,7 +36,7 @@ void copy_text(char (&to)[size], const std::string& from) {
 struct ClockOffset {
     double offset = 0, error = 0;
 };
-std::vector<ClockOffset> measure_clock_offsets(cluster::Communicator& communicator) {
+std::vector<ClockOffset> measure_clock_offsets(cluster::HostGroup& communicator) {
     constexpr std::size_t rounds = 32;
     std::vector<double> own;
     for (std::size_t round = 0; round < rounds; ++round) {
@@ -97,7 +97,7 @@ const char* scatter_rows(const char* from, std::size_t rows, std::size_t rank, s
 
 struct Tracer::Implementation {
     TracerOptions options;
-    std::unique_ptr<cluster::Communicator> communicator;
+    std::unique_ptr<cluster::HostGroup> communicator;
     bool on = false;      // a file is wanted
     bool sealed = false;  // the first row is closed: no more regions
     bool ended = false;   // all ranks agreed that nothing more is written
@@ -297,7 +297,7 @@ void Tracer::Implementation::add_rest() {
     }
 }
 
-Tracer::Tracer(TracerOptions options, std::unique_ptr<cluster::Communicator> communicator)
+Tracer::Tracer(TracerOptions options, std::unique_ptr<cluster::HostGroup> communicator)
     : implementation_(std::make_unique<Implementation>()) {
     Implementation& own = *implementation_;
     own.options = std::move(options);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/communicator.hpp"
+#include "cluster/host_group.hpp"
 #include "config/words.hpp"
 
 namespace lockstep::trace {
@@ -49,7 +49,7 @@ struct TracerOptions {
 class Tracer {
   public:
     // Collective. The communicator must be the tracer's own.
-    Tracer(TracerOptions options, std::unique_ptr<cluster::Communicator> communicator);
+    Tracer(TracerOptions options, std::unique_ptr<cluster::HostGroup> communicator);
     ~Tracer();
 
     RegionId region(const std::string& path,

@@ -26,7 +26,7 @@ void BatchTensors::upload(kernels::Backend& backend) {
 
 Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::int64_t windows,
                     const EvaluationShare& share, Tensor sum, const EvaluateBatch& evaluate_batch,
-                    cluster::Communicator& communicator) {
+                    cluster::HostGroup& group) {
     const std::int64_t all = windows > 0 ? std::min(windows, data.windows()) : data.windows();
     const std::int64_t first = share.replicas.first(all), last = first + share.replicas.count(all);
     std::vector<double> sums = {0, 0};  // loss, tokens
@@ -44,16 +44,16 @@ Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::i
     }
     backend.download(sums.data(), sum);
     if (!share.counts_losses) sums[0] = 0;
-    communicator.all_reduce(sums, cluster::Reduce::sum);
+    group.all_reduce(sums, cluster::Reduce::sum);
     return {sums[1] > 0 ? sums[0] / sums[1] : 0, static_cast<std::int64_t>(sums[1])};
 }
 
 Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors& batch, const data::Dataset& data,
-                    std::int64_t windows, cluster::Communicator& communicator) {
+                    std::int64_t windows, cluster::HostGroup& group) {
     EvaluationShare share;
     share.micro = stage.shape().batch;
     share.length = stage.shape().length;
-    share.replicas = {communicator.rank(), communicator.size()};
+    share.replicas = {group.rank(), group.size()};
     stage.set_timed(false);
     const auto evaluate_batch = [&](const LoadWindows& load) {
         load(batch.host_ids.data(), batch.host_targets.data());
@@ -62,7 +62,7 @@ Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors
         stage.loss(0, batch.targets, 0, batch.losses);
         backend.sum(batch.sum, batch.losses, kernels::Accumulate::yes);
     };
-    return evaluate(backend, data, windows, share, batch.sum, evaluate_batch, communicator);
+    return evaluate(backend, data, windows, share, batch.sum, evaluate_batch, group);
 }
 
 }  // namespace lockstep::train

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "cluster/communicator.hpp"
+#include "cluster/host_group.hpp"
 #include "data/dataset.hpp"
 #include "model/stage.hpp"
 
@@ -41,9 +41,9 @@ using EvaluateBatch = std::function<void(const LoadWindows& load)>;
 // `evaluate_batch` adds the losses.
 Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::int64_t windows,
                     const EvaluationShare& share, Tensor sum, const EvaluateBatch& evaluate_batch,
-                    cluster::Communicator& communicator);
+                    cluster::HostGroup& group);
 // By a whole model on every rank.
 Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors& batch, const data::Dataset& data,
-                    std::int64_t windows, cluster::Communicator& communicator);
+                    std::int64_t windows, cluster::HostGroup& group);
 
 }  // namespace lockstep::train

@@ -21,16 +21,16 @@ double inner_rate_factor(const ModelFile& file) {
     return optim::inner_rate_factor(file.description.model, file.description.schedule.warmup, file.contents.state.step);
 }
 
-ModelFile load_model(const std::string& checkpoint, kernels::Backend& backend, cluster::Communicator& communicator) {
+ModelFile load_model(const std::string& checkpoint, kernels::Backend& backend, cluster::HostGroup& group) {
     ModelFile file;
-    cluster::together(communicator, [&] {
+    cluster::together(group, [&] {
         file.contents = checkpoint::read_contents(checkpoint);
         file.description = config::parse_run_description(file.contents.run_description, checkpoint, {});
         const auto& model = file.description.model;
         file.parameters = std::make_unique<model::ParameterSet>(
             backend.device(), model::describe_parameters(model, model::whole_model(model)), false);
     });
-    checkpoint::load(checkpoint, parameter_entries(*file.parameters, backend), communicator);
+    checkpoint::load(checkpoint, parameter_entries(*file.parameters, backend), group);
     return file;
 }
 

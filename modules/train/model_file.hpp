@@ -17,7 +17,7 @@ struct ModelFile {
 };
 
 // Collective. The model computes in fp32, whatever it was trained in.
-ModelFile load_model(const std::string& checkpoint, kernels::Backend& backend, cluster::Communicator& communicator);
+ModelFile load_model(const std::string& checkpoint, kernels::Backend& backend, cluster::HostGroup& group);
 
 // The factor on the inner learning rate of TTT at the step of the checkpoint.
 double inner_rate_factor(const ModelFile& file);

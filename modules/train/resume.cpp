@@ -14,7 +14,7 @@
 namespace lockstep::train {
 
 void Trainer::decide_resume() {
-    cluster::on_root(*control_communicator_, [&] {
+    cluster::on_root(*control_group_, [&] {
         const bool any = !checkpoint::list_checkpoints(checkpoint_folder_).empty();
         if (options_.resume.empty()) {
             if (any)
@@ -37,9 +37,9 @@ void Trainer::decide_resume() {
                 checkpoint_folder_);
         if (resume_path_.empty()) log::info("nothing to resume in {}: a fresh start", checkpoint_folder_);
     });
-    resume_path_ = control_communicator_->broadcast_text(resume_path_, 0);
+    resume_path_ = control_group_->broadcast_text(resume_path_, 0);
     if (resume_path_.empty()) return;
-    cluster::together(*control_communicator_, [&] {
+    cluster::together(*control_group_, [&] {
         const checkpoint::Contents contents = checkpoint::read_contents(resume_path_);
         state_ = contents.state;
         stored_ = config::parse_run_description(contents.run_description, resume_path_, {});
@@ -133,7 +133,7 @@ std::vector<checkpoint::Entry> Trainer::entries_of_checkpoint() const {
 }
 
 void Trainer::restore(const std::string& path) {
-    checkpoint::load(path, entries_of_checkpoint(), *control_communicator_);
+    checkpoint::load(path, entries_of_checkpoint(), *control_group_);
     parameters_->refresh_working(*devices_.backend);
     share_parameters();
     optim::AdamW::Progress progress{state_.optimizer_steps, 1, 0, 0};
@@ -146,7 +146,7 @@ void Trainer::restore(const std::string& path) {
     optimizer_->set_progress(progress);
     saved_step_ = state_.step;
     log::info("resumed from {} at step {}", path, state_.step);
-    cluster::on_root(*control_communicator_, [&] {
+    cluster::on_root(*control_group_, [&] {
         for (const auto& moved : checkpoint::set_aside_later(checkpoint_folder_, state_.step))
             log::warning("a checkpoint later than step {} is set aside: {}", state_.step, moved);
     });

@@ -217,7 +217,7 @@ Trainer::Control Trainer::exchange(double seconds) {
                                         static_cast<std::int64_t>(seconds * 1e9)};
     const trace::Scope timed(*tracer_, regions_.communication);
     const trace::Scope within(*tracer_, regions_.communication_control);
-    control_communicator_->all_reduce(values, cluster::Reduce::maximum);
+    control_group_->all_reduce(values, cluster::Reduce::maximum);
     return {values[0],      values[1] != 0, values[2] != 0,
             values[3] != 0, values[4] != 0, static_cast<double>(values[5]) * 1e-9};
 }
@@ -285,7 +285,7 @@ void Trainer::validate(std::int64_t step) {
                                 [&](std::int64_t, std::int32_t* ids, std::int32_t* targets) { load(ids, targets); });
     };
     const Evaluation evaluation = evaluate(*devices_.backend, *validation_data_, windows, share, validation_loss_,
-                                           evaluate_batch, *control_communicator_);
+                                           evaluate_batch, *control_group_);
     log::info("validation at step {}: loss {:.5f}, perplexity {:.3f}, {} tokens", step, evaluation.loss,
               std::exp(evaluation.loss), with_commas(evaluation.tokens));
     if (folder_) folder_->write_validation(step, evaluation.loss);
@@ -357,8 +357,8 @@ void Trainer::compare_replicas(std::int64_t step) {
         }
     }
     const std::uint64_t own = hasher.digest();
-    const std::vector<char> all = control_communicator_->gather(&own, sizeof own, 0);
-    cluster::on_root(*control_communicator_, [&] {
+    const std::vector<char> all = control_group_->gather(&own, sizeof own, 0);
+    cluster::on_root(*control_group_, [&] {
         std::vector<std::uint64_t> sums(static_cast<std::size_t>(session_.size()));
         std::memcpy(sums.data(), all.data(), all.size());
         for (int rank = 0; rank < session_.size(); ++rank) {

@@ -130,7 +130,7 @@ class Trainer {
     cluster::Session& session_;
     config::RunDescription description_;
     TrainOptions options_;
-    std::unique_ptr<cluster::Communicator> control_communicator_;
+    std::unique_ptr<cluster::HostGroup> control_group_;
     std::unique_ptr<watch::NodeFolder> node_folder_;
     std::unique_ptr<watch::Watchdog> watchdog_;
     // Says how a run ends whose rank 0 can say nothing any more: state, exit code, sentence.

@@ -36,7 +36,7 @@ constexpr std::int64_t timed_steps = 20, few_timed_steps = 4;
 
 Trainer::Trainer(cluster::Session& session, config::RunDescription description, TrainOptions options)
     : session_(session), description_(std::move(description)), options_(std::move(options)), started_(seconds_now()) {
-    control_communicator_ = session.make_world_communicator("control");
+    control_group_ = session.make_world_group("control");
     set_sync_mode(description_.sync.mode);
     devices_ = layout::open_devices(description_.run.device, session, description_.run.bind);
     choose_precision();
@@ -44,9 +44,9 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
     checkpoint_folder_ = description_.checkpoint.folder + "/" + description_.run.name;
 
     lay_out();
-    cluster::together(*control_communicator_, [&] { open_data(); });
+    cluster::together(*control_group_, [&] { open_data(); });
     check_same_data();
-    cluster::on_root(*control_communicator_, [&] {
+    cluster::on_root(*control_group_, [&] {
         folder_ = std::make_unique<watch::RunFolder>(run_path_);
         checkpoint_lock_ = std::make_unique<watch::RunLock>(checkpoint_folder_, ".lock");
     });
@@ -56,7 +56,7 @@ Trainer::Trainer(cluster::Session& session, config::RunDescription description, 
     watch::watch_signals();
     start_watching();
     if (description_.run.self_test)
-        folder_test_ = calibrate::test_checkpoint_folder(checkpoint_folder_, session_, *control_communicator_);
+        folder_test_ = calibrate::test_checkpoint_folder(checkpoint_folder_, session_, *control_group_);
     build();
     if (!resume_path_.empty()) {
         restore(resume_path_);
@@ -91,7 +91,7 @@ void Trainer::choose_precision() {
         throw usage_error(
             "precision.compute = \"fp16\": CPUs compute in fp32 or bf16; set it to one of these, or run on GPUs");
     if (compute != config::Precision::bf16 ||
-        control_communicator_->all_maximum(kernels::cpu_multiplies_bf16() ? 0 : 1) == 0)
+        control_group_->all_maximum(kernels::cpu_multiplies_bf16() ? 0 : 1) == 0)
         return;
     compute = config::Precision::fp32;
     if (session_.rank() == 0)
@@ -123,7 +123,7 @@ void Trainer::leave_last_words() {
 void Trainer::start_watching() {
     const auto& place = session_.place();
     cluster::flight_recorder().set_step(state_.step);
-    node_folder_ = std::make_unique<watch::NodeFolder>(*control_communicator_, place);
+    node_folder_ = std::make_unique<watch::NodeFolder>(*control_group_, place);
     leave_last_words();
     watch::WatchOptions options;
     options.seconds = description_.watchdog.seconds;
@@ -135,7 +135,7 @@ void Trainer::start_watching() {
     options.ranks = session_.size();
     options.node = place.node;
     if (folder_) watch::make_watch_folder(run_path_, options.key);
-    control_communicator_->barrier();  // all ranks of the node are in its folder
+    control_group_->barrier();  // all ranks of the node are in its folder
     options.last_words = last_words_;
     // The first in the folder, which in containers may be each rank in its own.
     const auto members = watch::node_members(options.node_folder);
@@ -196,8 +196,8 @@ void Trainer::check_same_data() const {
     const auto checksum = static_cast<std::int64_t>(training_data_->checksum());
     const std::int64_t validation = validation_data_ ? validation_data_->windows() : 0;
     std::vector<std::int64_t> least = {checksum, training_data_->windows(), validation}, most = least;
-    control_communicator_->all_reduce(least, cluster::Reduce::minimum);
-    control_communicator_->all_reduce(most, cluster::Reduce::maximum);
+    control_group_->all_reduce(least, cluster::Reduce::minimum);
+    control_group_->all_reduce(most, cluster::Reduce::maximum);
     if (least != most)
         throw usage_error(
             "the ranks see different data under the same names ([data] train or validation); put the files where every "
@@ -223,7 +223,7 @@ void Trainer::start_trace() {
     options.rank.tensor = groups_.place.tensor;
     options.rank.pipeline = groups_.place.pipeline;
     options.rank.context = groups_.place.context;
-    tracer_ = std::make_unique<trace::Tracer>(std::move(options), session_.make_world_communicator("trace"));
+    tracer_ = std::make_unique<trace::Tracer>(std::move(options), session_.make_world_group("trace"));
     regions_.initialization = tracer_->region("initialization");
     regions_.epoch = tracer_->region("epoch");
     regions_.step = tracer_->region("epoch/step", trace::Detail::step);
@@ -252,7 +252,7 @@ void Trainer::start_trace() {
     double product_flops = 0;
     if (description_.run.self_test)
         product_flops =
-            calibrate::run_self_test({session_, *control_communicator_, devices_, grid_, groups_,
+            calibrate::run_self_test({session_, *control_group_, devices_, grid_, groups_,
                                       layout::compute_type(description_.precision.compute), run_path_, folder_test_});
     make_pipeline();
     check_memory_plan();
@@ -261,9 +261,9 @@ void Trainer::start_trace() {
     if (folder_) folder_->open_metrics(state_.step);
     progress_ = std::make_unique<Progress>(state_.step);
     // Ranks that share a core take turns.
-    const bool share = control_communicator_->all_maximum(devices_.placement.seat().shares_cores ? 1 : 0) != 0;
+    const bool share = control_group_->all_maximum(devices_.placement.seat().shares_cores ? 1 : 0) != 0;
     if (session_.size() > 1 && regions_.communication >= 0 && !share)
-        slow_ranks_.emplace(*control_communicator_, groups_.place.pipeline, place.host,
+        slow_ranks_.emplace(*control_group_, groups_.place.pipeline, place.host,
                             devices_.on_gpu() && sync_mode() != SyncMode::phase ? few_timed_steps : timed_steps);
     tracer_->end(regions_.initialization);
 }
@@ -298,10 +298,10 @@ void Trainer::check_room() const {
     const std::string device = fmt::format("{} {}", place.node, devices_.on_gpu() ? devices_.placement.seat().gpu : "");
     const Need own{hash64(device.data(), device.size()), plan_.planned() + plan_.tables,
                    devices_.on_gpu() ? devices_.free_memory() : available_memory()};
-    const std::vector<char> bytes = control_communicator_->all_gather_bytes(&own, sizeof own);
+    const std::vector<char> bytes = control_group_->all_gather_bytes(&own, sizeof own);
     std::vector<Need> all(static_cast<std::size_t>(session_.size()));
     std::memcpy(all.data(), bytes.data(), bytes.size());
-    cluster::together(*control_communicator_, [&] {
+    cluster::together(*control_group_, [&] {
         std::uint64_t planned = 0, left = own.left;
         int ranks = 0;
         for (const Need& one : all) {
@@ -343,15 +343,15 @@ void Trainer::build() {
     optimizer_ = std::make_unique<optim::AdamW>(backend, *parameters_, description_.optimizer, norm, scaling);
     optimizer_->set_progress({0, scaled ? scale.initial : 1, 0, 0});
     const bool counts = divides_optimizer() || replica == 0;
-    padding_ = std::llround(control_communicator_->all_sum(counts ? static_cast<double>(optimizer_->padding()) : 0));
+    padding_ = std::llround(control_group_->all_sum(counts ? static_cast<double>(optimizer_->padding()) : 0));
 
     writer_ = std::make_unique<checkpoint::Writer>(checkpoint_folder_, description_.checkpoint.keep,
-                                                   session_.make_world_communicator("checkpoint"));
+                                                   session_.make_world_group("checkpoint"));
     log::info("lockstep {} ({}), {}: {} rank{} x {} thread{} on {}, computing in {}", version(), commit(),
               devices_.name, session_.size(), session_.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s",
               session_.place().host, config::word_of(description_.precision.compute));
     if (!devices_.why_no_gpu.empty()) log::info("no GPU is used: {}", devices_.why_no_gpu);
-    cluster::say_placement(devices_.placement, session_, *control_communicator_);
+    cluster::say_placement(devices_.placement, session_, *control_group_);
     if (session_.size() > 1)
         log::info("grid: data {} x tensor {} x pipeline {} x context {}; what ranks tell each other travels by {}",
                   grid_.data, grid_.tensor, grid_.pipeline, grid_.context, devices_.carrier);
@@ -410,7 +410,7 @@ void Trainer::say_memory_plan() const {
     constexpr std::size_t width = 512;
     std::vector<char> line(width);
     std::copy_n(own.data(), std::min(own.size(), width - 1), line.data());
-    const std::vector<char> all = control_communicator_->gather(line.data(), width, 0);
+    const std::vector<char> all = control_group_->gather(line.data(), width, 0);
     if (session_.rank() != 0) return;
     for (int stage = 0; stage < grid_.pipeline; ++stage) {
         cluster::GridPlace place;

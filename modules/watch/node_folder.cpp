@@ -81,7 +81,7 @@ std::vector<NodeMember> node_members(const std::string& folder) {
     return members;
 }
 
-NodeFolder::NodeFolder(cluster::Communicator& world, const cluster::RankPlace& place) {
+NodeFolder::NodeFolder(cluster::HostGroup& world, const cluster::RankPlace& place) {
     const std::string origin = fmt::format("{} {} {}", place.host, ::getpid(), wall_seconds());
     key_ = world.broadcast_text(hash_text(hash64(origin.data(), origin.size())), 0);
     cluster::flight_recorder().set_rank(world.rank(), world.size(), place.host);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/communicator.hpp"
+#include "cluster/host_group.hpp"
 #include "cluster/session.hpp"
 
 namespace lockstep::watch {
@@ -22,7 +22,7 @@ class NodeFolder {
   public:
     // Collective. Puts this rank's recorder and pipe there. Where this node has no place for them, path() is empty and
     // the recorder stays this process's own.
-    NodeFolder(cluster::Communicator& world, const cluster::RankPlace& place);
+    NodeFolder(cluster::HostGroup& world, const cluster::RankPlace& place);
     // Removes what is this rank's. What killed ranks leave is removed by the witness, or by a later launch.
     ~NodeFolder();
     NodeFolder(const NodeFolder&) = delete;

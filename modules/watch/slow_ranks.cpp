@@ -37,10 +37,10 @@ struct Described {
     std::array<char, 64> host;
 };
 
-SlowRankRule gather_rule(cluster::Communicator& communicator, int stage, const std::string& host, std::int64_t window) {
+SlowRankRule gather_rule(cluster::HostGroup& group, int stage, const std::string& host, std::int64_t window) {
     Described own{stage, {}};
     std::memcpy(own.host.data(), host.data(), std::min(host.size(), own.host.size() - 1));
-    const std::vector<char> all = communicator.gather(&own, sizeof own, 0);
+    const std::vector<char> all = group.gather(&own, sizeof own, 0);
     std::vector<int> stages;
     std::vector<std::string> hosts;
     for (std::size_t at = 0; at < all.size(); at += sizeof own) {
@@ -104,8 +104,8 @@ std::vector<SlowRankRule::Remark> SlowRankRule::judge(const std::vector<double>&
     return remarks;
 }
 
-SlowRanks::SlowRanks(cluster::Communicator& communicator, int stage, const std::string& host, std::int64_t window)
-    : communicator_(communicator), rule_(gather_rule(communicator, stage, host, window)), window_(window) {}
+SlowRanks::SlowRanks(cluster::HostGroup& group, int stage, const std::string& host, std::int64_t window)
+    : group_(group), rule_(gather_rule(group, stage, host, window)), window_(window) {}
 
 void SlowRanks::add(std::int64_t step, double worked) {
     worked_ += worked;
@@ -113,8 +113,8 @@ void SlowRanks::add(std::int64_t step, double worked) {
     const double own = worked_ / static_cast<double>(steps_);
     steps_ = 0;
     worked_ = 0;
-    const std::vector<char> all = communicator_.gather(&own, sizeof own, 0);
-    if (communicator_.rank() != 0) return;
+    const std::vector<char> all = group_.gather(&own, sizeof own, 0);
+    if (group_.rank() != 0) return;
     std::vector<double> means(all.size() / sizeof own);
     std::memcpy(means.data(), all.data(), all.size());
     for (const SlowRankRule::Remark& remark : rule_.judge(means, step)) {

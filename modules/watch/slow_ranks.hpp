@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/communicator.hpp"
+#include "cluster/host_group.hpp"
 
 namespace lockstep::watch {
 
@@ -40,14 +40,14 @@ class SlowRankRule {
 
 class SlowRanks {
   public:
-    // Collective. `communicator` outlives this; stage: this rank's; window: steps between two comparisons.
-    SlowRanks(cluster::Communicator& communicator, int stage, const std::string& host, std::int64_t window);
+    // Collective. `group` outlives this; stage: this rank's; window: steps between two comparisons.
+    SlowRanks(cluster::HostGroup& group, int stage, const std::string& host, std::int64_t window);
     // This rank's working seconds of one step. Every rank adds the same steps; every `window` of them it is collective,
     // and rank 0 may warn.
     void add(std::int64_t step, double worked);
 
   private:
-    cluster::Communicator& communicator_;
+    cluster::HostGroup& group_;
     SlowRankRule rule_;
     std::int64_t window_, steps_ = 0;
     double worked_ = 0;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "cluster/communicator.hpp"
 #include "cluster/session.hpp"
 #include "device/memory.hpp"
 #include "device/tensor.hpp"

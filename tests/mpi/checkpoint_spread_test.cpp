@@ -20,15 +20,15 @@ namespace {
 
 cluster::Session* session = nullptr;
 
-std::unique_ptr<cluster::Communicator> world() {
-    return session->make_world_communicator();
+std::unique_ptr<cluster::HostGroup> world() {
+    return session->make_world_group();
 }
 
 std::string shared_folder(const std::string& name) {
-    const auto communicator = world();
-    const std::string own = fmt::format("np{}_spread_{}", communicator->size(), name);
-    if (communicator->rank() == 0) empty_test_folder(own);
-    communicator->barrier();
+    const auto group = world();
+    const std::string own = fmt::format("np{}_spread_{}", group->size(), name);
+    if (group->rank() == 0) empty_test_folder(own);
+    group->barrier();
     return test_folder(own);
 }
 
@@ -182,8 +182,8 @@ bool is_alike_everywhere(const Error& error, ExitCode code, const std::string& w
 
 BOOST_AUTO_TEST_CASE(what_is_written_in_one_spread_is_read_in_another) {
     const std::string folder = shared_folder("pairs");
-    const auto communicator = world();
-    if (communicator->rank() == 0) solo_writer(folder + "/alone").write_now(some_contents(1), whole().entries);
+    const auto group = world();
+    if (group->rank() == 0) solo_writer(folder + "/alone").write_now(some_contents(1), whole().entries);
     auto& held = all_held();
     for (std::size_t from = 0; from < spreads.size(); ++from) {
         const std::string own = fmt::format("{}/{}", folder, from);
@@ -192,28 +192,28 @@ BOOST_AUTO_TEST_CASE(what_is_written_in_one_spread_is_read_in_another) {
         BOOST_TEST(writer.begin(some_contents(1), held[from]->entries), spreads[from].name);
         held[from]->forget();  // the file holds what was there at begin
         BOOST_TEST(writer.commit(), spreads[from].name);
-        communicator->barrier();
-        if (communicator->rank() == 0)
+        group->barrier();
+        if (group->rank() == 0)
             BOOST_TEST((bytes_of(in(own, 1)) == bytes_of(in(folder + "/alone", 1))), spreads[from].name);
         // By five of the spreads, the one it was written in among them.
         for (const std::size_t distance : {0, 1, 3, 4, 8}) {
             const std::size_t to = (from + distance) % spreads.size();
             held[to]->forget();
-            checkpoint::load(in(own, 1), held[to]->entries, *communicator);
+            checkpoint::load(in(own, 1), held[to]->entries, *group);
             BOOST_TEST(held[to]->as_written(), spreads[from].name << ", then " << spreads[to].name);
         }
-        communicator->barrier();
+        group->barrier();
     }
 }
 
 // As large models do: their shares take many rounds.
 BOOST_AUTO_TEST_CASE(a_share_may_take_many_rounds) {
     const std::string folder = shared_folder("rounds");
-    const auto communicator = world();
-    const int rank = communicator->rank(), ranks = communicator->size();
+    const auto group = world();
+    const int rank = group->rank(), ranks = group->size();
     const std::string path = in(folder + "/alone", 1);
     if (rank == 0) solo_writer(folder + "/alone").write_now(some_contents(1), whole().entries);
-    communicator->barrier();
+    group->barrier();
     checkpoint::Layout layout = checkpoint::read_header(path).layout;
     std::erase_if(layout.places,
                   [](const checkpoint::Place& place) { return place.path == checkpoint::tokenizer_model_path; });
@@ -221,8 +221,8 @@ BOOST_AUTO_TEST_CASE(a_share_may_take_many_rounds) {
     for (std::size_t i = 0; i < spreads.size(); ++i)
         for (const std::int64_t elements : {60'013, 1'300'000}) {
             Held& held = *all_held()[i];
-            const auto holdings = checkpoint::gather_holdings(layout.places, held.entries, *communicator);
-            checkpoint::Collector collector(layout, holdings.spreads, held.entries, *communicator, elements);
+            const auto holdings = checkpoint::gather_holdings(layout.places, held.entries, *group);
+            checkpoint::Collector collector(layout, holdings.spreads, held.entries, *group, elements);
             collector.check_cover();
             checkpoint::Snapshot collected;
             BOOST_TEST(!collector.collect(collected).has_value());
@@ -235,15 +235,14 @@ BOOST_AUTO_TEST_CASE(a_share_may_take_many_rounds) {
             }
             BOOST_TEST(same, spreads[i].name << ", " << elements);
             held.forget();
-            checkpoint::Distributor(file, path, layout, holdings.spreads, held.entries, *communicator, elements)
-                .distribute();
+            checkpoint::Distributor(file, path, layout, holdings.spreads, held.entries, *group, elements).distribute();
             BOOST_TEST(held.as_written(), spreads[i].name << ", " << elements);
         }
 }
 
 BOOST_AUTO_TEST_CASE(a_part_that_no_rank_holds_is_named) {
     const std::string folder = shared_folder("hole");
-    const auto communicator = world();
+    const auto group = world();
     checkpoint::Writer writer(folder, 2, world());
     // In the second block of this tensor, and a tensor that is named and held by nobody.
     for (const bool all : {false, true}) {
@@ -253,7 +252,7 @@ BOOST_AUTO_TEST_CASE(a_part_that_no_rank_holds_is_named) {
             if (entry.path != path) continue;
             if (all)
                 entry.value = Tensor();
-            else if (communicator->rank() == communicator->size() - 1)
+            else if (group->rank() == group->size() - 1)
                 entry.value = entry.value.slice(0, entry.value.count() - 2);
         }
         BOOST_CHECK_EXCEPTION(writer.begin(some_contents(1), entries), Error, [&](const Error& error) {
@@ -261,7 +260,7 @@ BOOST_AUTO_TEST_CASE(a_part_that_no_rank_holds_is_named) {
                                        all ? "no rank holds elements 0 to 1 of " + path
                                            : "no rank holds elements 1179907 to 1179909 of " + path);
         });
-        communicator->barrier();
+        group->barrier();
         BOOST_TEST(fs::is_empty(folder));
     }
     BOOST_TEST(writer.write_now(some_contents(1), all_held()[1]->entries));
@@ -269,11 +268,11 @@ BOOST_AUTO_TEST_CASE(a_part_that_no_rank_holds_is_named) {
 
 BOOST_AUTO_TEST_CASE(another_model_is_named_alike_on_every_rank) {
     const std::string folder = shared_folder("another_model");
-    const auto communicator = world();
-    const bool is_last = communicator->rank() == communicator->size() - 1;
+    const auto group = world();
+    const bool is_last = group->rank() == group->size() - 1;
     checkpoint::Writer(folder, 2, world()).write_now(some_contents(1), whole().entries);
     const auto check = [&](const std::vector<Entry>& entries, const std::string& words) {
-        BOOST_CHECK_EXCEPTION(checkpoint::load(in(folder, 1), entries, *communicator), Error,
+        BOOST_CHECK_EXCEPTION(checkpoint::load(in(folder, 1), entries, *group), Error,
                               [&](const Error& error) { return is_alike_everywhere(error, ExitCode::usage, words); });
     };
     const auto& on_different_ranks = all_held()[4]->entries;
@@ -289,30 +288,30 @@ BOOST_AUTO_TEST_CASE(another_model_is_named_alike_on_every_rank) {
     check(entries, "it holds parameters/blocks/1/norm, which this model does not have");
     // It is enough that a rank names it.
     if (is_last) entries.push_back({"parameters/blocks/1/norm", {13}, 0, 0, 13, 0, Tensor(), nullptr});
-    checkpoint::load(in(folder, 1), entries, *communicator);
+    checkpoint::load(in(folder, 1), entries, *group);
     // A group that no rank asks for may be anything.
     std::erase_if(entries, [](const Entry& entry) { return entry.path.starts_with("optimizer/"); });
-    checkpoint::load(in(folder, 1), entries, *communicator);
+    checkpoint::load(in(folder, 1), entries, *group);
 }
 
 BOOST_AUTO_TEST_CASE(a_damaged_block_is_reported_alike_on_every_rank) {
     const std::string folder = shared_folder("damage");
-    const auto communicator = world();
+    const auto group = world();
     checkpoint::Writer(folder, 2, world()).write_now(some_contents(1), whole().entries);
     for (const std::size_t number : {std::size_t{0}, std::size_t{3}}) {
         const Entry& entry = whole().entries[number];
         // Once more, and it is whole again.
         const auto flip = [&] {
-            communicator->barrier();
-            if (communicator->rank() == 0)
+            group->barrier();
+            if (group->rank() == 0)
                 for (const auto& place : checkpoint::read_header(in(folder, 1)).layout.places)
                     if (place.path == entry.path) flip_bit(in(folder, 1), place.offset + place.bytes - 5, 1);
-            communicator->barrier();
+            group->barrier();
         };
         flip();
         for (const auto& held : all_held()) {
             BOOST_CHECK_EXCEPTION(
-                checkpoint::load(in(folder, 1), held->entries, *communicator), Error,
+                checkpoint::load(in(folder, 1), held->entries, *group), Error,
                 [&](const Error& error) { return is_alike_everywhere(error, ExitCode::damaged, entry.path); });
         }
         flip();

@@ -16,16 +16,16 @@ namespace {
 
 cluster::Session* session = nullptr;
 
-std::unique_ptr<cluster::Communicator> world() {
-    return session->make_world_communicator();
+std::unique_ptr<cluster::HostGroup> world() {
+    return session->make_world_group();
 }
 
 // A folder of this rank count's own, made by rank 0.
 std::string shared_folder(const std::string& name) {
-    const auto communicator = world();
-    const std::string own = fmt::format("np{}_{}", communicator->size(), name);
-    if (communicator->rank() == 0) empty_test_folder(own);
-    communicator->barrier();
+    const auto group = world();
+    const std::string own = fmt::format("np{}_{}", group->size(), name);
+    if (group->rank() == 0) empty_test_folder(own);
+    group->barrier();
     return test_folder(own);
 }
 
@@ -43,10 +43,10 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_read_on_every_rank) {
     BOOST_TEST(writer.write_now(some_contents(100), written.entries));
     Tensors read(odd_sizes());
     read.fill(-1);
-    const auto communicator = world();
-    checkpoint::load(in(folder, 100), read.entries, *communicator);
+    const auto group = world();
+    checkpoint::load(in(folder, 100), read.entries, *group);
     BOOST_TEST((read == written));
-    if (communicator->rank() == 0) BOOST_TEST(same(checkpoint::read_contents(in(folder, 100)), some_contents(100)));
+    if (group->rank() == 0) BOOST_TEST(same(checkpoint::read_contents(in(folder, 100)), some_contents(100)));
 }
 
 // So a run on any number of ranks can resume from what any other number wrote.
@@ -56,21 +56,21 @@ BOOST_AUTO_TEST_CASE(the_file_does_not_depend_on_the_number_of_ranks) {
         const Tensors written(tensors);
         checkpoint::Writer writer(folder + "/all", 2, world());
         BOOST_TEST(writer.write_now(some_contents(1), written.entries));
-        const auto communicator = world();
-        if (communicator->rank() == 0) {
+        const auto group = world();
+        if (group->rank() == 0) {
             solo_writer(folder + "/one").write_now(some_contents(1), written.entries);
             BOOST_TEST((bytes_of(in(folder + "/all", 1)) == bytes_of(in(folder + "/one", 1))));
         }
-        communicator->barrier();
+        group->barrier();
         Tensors read(tensors);
         read.fill(-1);
-        checkpoint::load(in(folder + "/one", 1), read.entries, *communicator);
+        checkpoint::load(in(folder + "/one", 1), read.entries, *group);
         BOOST_TEST((read == written));
         read.fill(-1);
-        const auto alone = cluster::make_solo_communicator();
+        const auto alone = cluster::make_solo_group();
         checkpoint::load(in(folder + "/all", 1), read.entries, *alone);
         BOOST_TEST((read == written));
-        communicator->barrier();
+        group->barrier();
     }
 }
 
@@ -78,21 +78,21 @@ BOOST_AUTO_TEST_CASE(the_file_holds_what_was_there_at_begin) {
     const std::string folder = shared_folder("beside");
     Tensors changing(odd_sizes());
     checkpoint::Writer writer(folder, 2, world());
-    const auto communicator = world();
+    const auto group = world();
     for (const int step : {1, 2, 3}) {
         const Tensors start(odd_sizes(), static_cast<float>(step));
         for (std::size_t i = 0; i < start.entries.size(); ++i)
             std::memcpy(changing.entries[i].value.data(), start.entries[i].value.data(),
                         start.entries[i].value.bytes());
         BOOST_TEST(writer.begin(some_contents(step), changing.entries));
-        changing.fill(static_cast<float>(communicator->rank()));
+        changing.fill(static_cast<float>(group->rank()));
         if (step == 2) continue;  // the next begin commits it
         BOOST_TEST(writer.commit());
-        communicator->barrier();
-        checkpoint::load(in(folder, step), changing.entries, *communicator);
+        group->barrier();
+        checkpoint::load(in(folder, step), changing.entries, *group);
         BOOST_TEST((changing == start));
     }
-    communicator->barrier();
+    group->barrier();
     BOOST_TEST(!fs::exists(in(folder, 1)));
     BOOST_TEST(fs::exists(in(folder, 2)));
     BOOST_TEST(fs::exists(in(folder, 3)));
@@ -102,9 +102,9 @@ BOOST_AUTO_TEST_CASE(when_one_rank_cannot_write_all_give_up_together) {
     const std::string folder = shared_folder("one_fails");
     const Tensors written(odd_sizes());
     checkpoint::Writer writer(folder, 2, world());
-    const auto communicator = world();
+    const auto group = world();
     BOOST_TEST(writer.write_now(some_contents(1), written.entries));
-    for (int rank = 0; rank < communicator->size(); ++rank) {
+    for (int rank = 0; rank < group->size(); ++rank) {
         const InjectedFault fault(fmt::format("checkpoint_write:{}:*:enospc", rank));
         BOOST_TEST(writer.begin(some_contents(2), written.entries));
         BOOST_TEST(!writer.commit());
@@ -114,11 +114,11 @@ BOOST_AUTO_TEST_CASE(when_one_rank_cannot_write_all_give_up_together) {
         const InjectedFault fault("checkpoint_reserve:0:*:enospc");
         BOOST_TEST(!writer.begin(some_contents(2), written.entries));
     }
-    communicator->barrier();
+    group->barrier();
     BOOST_TEST(checkpoint::list_checkpoints(folder) == std::vector<std::string>{in(folder, 1)});
     BOOST_TEST(!fs::exists(in(folder, 2) + ".tmp"));
     BOOST_TEST(writer.write_now(some_contents(2), written.entries));
-    communicator->barrier();
+    group->barrier();
     checkpoint::verify(in(folder, 2));
 }
 
@@ -127,21 +127,21 @@ BOOST_AUTO_TEST_CASE(damage_is_reported_alike_on_every_rank) {
     const Tensors written(odd_sizes());
     checkpoint::Writer writer(folder, 2, world());
     BOOST_TEST(writer.write_now(some_contents(1), written.entries));
-    const auto communicator = world();
+    const auto group = world();
     // The last element of the largest tensor: another rank than 0 reads it when there is one.
-    if (communicator->rank() == 0) {
+    if (group->rank() == 0) {
         const auto& head = *std::find_if(written.entries.begin(), written.entries.end(),
                                          [](const Entry& entry) { return entry.path == "parameters/head/weight"; });
         const char* end = static_cast<const char*>(head.value.data()) + head.value.bytes();
         flip_bit(in(folder, 1), place_of(in(folder, 1), std::string(end - 400, end)) + 399, 0);
     }
-    communicator->barrier();
+    group->barrier();
     Tensors read(odd_sizes());
-    BOOST_CHECK_EXCEPTION(checkpoint::load(in(folder, 1), read.entries, *communicator), Error, [](const Error& error) {
+    BOOST_CHECK_EXCEPTION(checkpoint::load(in(folder, 1), read.entries, *group), Error, [](const Error& error) {
         return error.code() == ExitCode::damaged &&
                std::string(error.what()).find("parameters/head/weight") != std::string::npos;
     });
-    BOOST_CHECK_EXCEPTION(checkpoint::load(folder + "/none.h5", read.entries, *communicator), Error,
+    BOOST_CHECK_EXCEPTION(checkpoint::load(folder + "/none.h5", read.entries, *group), Error,
                           [](const Error& error) { return error.code() == ExitCode::usage; });
 }
 

@@ -24,7 +24,7 @@ StepRecord record_of(std::int64_t step) {
     return record;
 }
 
-std::string shared_folder(cluster::Communicator& world, const std::string& name) {
+std::string shared_folder(cluster::HostGroup& world, const std::string& name) {
     const auto own =
         std::filesystem::temp_directory_path() / ("lockstep-mpi-" + name + "-" + std::to_string(::getpid()));
     return world.broadcast_text(own.string(), 0);
@@ -33,7 +33,7 @@ std::string shared_folder(cluster::Communicator& world, const std::string& name)
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(rows_hold_what_every_rank_did) {
-    const auto world = session->make_world_communicator();
+    const auto world = session->make_world_group();
     const std::string folder = shared_folder(*world, "rows");
     const int rank = session->rank(), ranks = session->size();
     TracerOptions options;
@@ -42,7 +42,7 @@ BOOST_AUTO_TEST_CASE(rows_hold_what_every_rank_did) {
     options.event_every = 10;
     options.rank.data = rank;
     options.rank.host = "host" + std::to_string(rank);
-    Tracer tracer(options, session->make_world_communicator());
+    Tracer tracer(options, session->make_world_group());
     const RegionId epoch = tracer.region("epoch"), step = tracer.region("epoch/step"),
                    forward = tracer.region("epoch/step/forward"), data = tracer.region("epoch/step/communication/data");
     tracer.begin(epoch);
@@ -108,12 +108,12 @@ BOOST_AUTO_TEST_CASE(rows_hold_what_every_rank_did) {
 }
 
 BOOST_AUTO_TEST_CASE(trouble_on_rank_0_ends_the_trace_everywhere) {
-    const auto world = session->make_world_communicator();
+    const auto world = session->make_world_group();
     const std::string folder = shared_folder(*world, "trouble");
     TracerOptions options;
     options.folder = folder;
     options.steps_left = 20;
-    Tracer tracer(options, session->make_world_communicator());
+    Tracer tracer(options, session->make_world_group());
     tracer.region("step");
     for (std::int64_t i = 1; i <= 12; ++i) {
         if (i == 5) ::setenv("LOCKSTEP_FAULT", "trace_write:0:*:enospc", 1);
@@ -131,12 +131,12 @@ BOOST_AUTO_TEST_CASE(trouble_on_rank_0_ends_the_trace_everywhere) {
 }
 
 BOOST_AUTO_TEST_CASE(destruction_without_close_waits_for_nobody) {
-    const auto world = session->make_world_communicator();
+    const auto world = session->make_world_group();
     const std::string folder = shared_folder(*world, "unclosed");
     {
         TracerOptions options;
         options.folder = folder;
-        Tracer tracer(options, session->make_world_communicator());
+        Tracer tracer(options, session->make_world_group());
         tracer.region("step");
         tracer.finish_step(record_of(1), 0);
         tracer.flush();

@@ -7,11 +7,12 @@
 
 #include "cluster/cuda/nccl_communicator.hpp"
 #include "cluster/cuda/staged_communicator.hpp"
+#include "cluster/mpi_host_group.hpp"
 
 namespace lockstep::cluster {
 namespace {
 
-bool any_shared(Communicator& world, const std::string& gpu) {
+bool any_shared(HostGroup& world, const std::string& gpu) {
     constexpr std::size_t width = 512;
     std::vector<char> own(width);
     std::memcpy(own.data(), gpu.data(), std::min(gpu.size(), width - 1));
@@ -52,7 +53,7 @@ class StagedSource final : public CommunicatorSource {
         : context_(std::move(context)), carrier_(std::move(carrier)) {}
     std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use use, const std::string& name) override {
         if (ranks.size() == 1) return make_solo_communicator();
-        return std::make_unique<StagedCommunicator>(ranks, use, name, context_);
+        return std::make_unique<StagedCommunicator>(std::make_shared<MpiGroup>(ranks, name), use, context_);
     }
     const std::string& carrier() const override { return carrier_; }
 
@@ -70,7 +71,7 @@ class NcclSource final : public CommunicatorSource {
     }
     std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use use, const std::string& name) override {
         if (ranks.size() == 1) return make_solo_communicator();
-        return std::make_unique<NcclCommunicator>(ranks, use, name, context_, process_);
+        return std::make_unique<NcclCommunicator>(std::make_shared<MpiGroup>(ranks, name), use, context_, process_);
     }
     const std::string& carrier() const override { return carrier_; }
 
@@ -87,7 +88,7 @@ std::unique_ptr<CommunicatorSource> make_gpu_communicator_source(std::shared_ptr
                                                                  const std::string& gpu) {
     const std::vector<int> all = all_ranks();
     if (all.size() == 1) return std::make_unique<NoSource>();
-    MpiCommunicator world(all, Use::collectives, "GPUs");
+    MpiHostGroup world(all, "GPUs");
     std::string why_staged;
     if (any_shared(world, gpu)) why_staged = ", since ranks share a GPU";
 #if defined(LOCKSTEP_NCCL)

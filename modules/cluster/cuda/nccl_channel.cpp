@@ -24,7 +24,7 @@ void NcclProcess::abort_all() {
     static_cast<void>(ncclGroupEnd());
 }
 
-NcclChannel::NcclChannel(Communicator& ranks, std::shared_ptr<NcclProcess> process, const CudaContext& context)
+NcclChannel::NcclChannel(HostGroup& ranks, std::shared_ptr<NcclProcess> process, const CudaContext& context)
     : process_(std::move(process)), stream_(context.make_communication_stream()), rank_(ranks.rank()) {
     ncclUniqueId id{};
     if (rank_ == 0) check(ncclGetUniqueId(&id), "its unique id");

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "cluster/communicator.hpp"
+#include "cluster/host_group.hpp"
 #include "device/cuda/context.hpp"
 
 namespace lockstep::cluster {
@@ -29,7 +29,7 @@ class NcclProcess {
 class NcclChannel {
   public:
     // Collective over `ranks`, which it has the same ranks as.
-    NcclChannel(Communicator& ranks, std::shared_ptr<NcclProcess> process, const CudaContext& context);
+    NcclChannel(HostGroup& ranks, std::shared_ptr<NcclProcess> process, const CudaContext& context);
     NcclChannel(const NcclChannel&) = delete;
     NcclChannel& operator=(const NcclChannel&) = delete;
     ~NcclChannel();

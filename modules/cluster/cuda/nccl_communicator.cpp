@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "cluster/mpi_host_group.hpp"
 #include "cluster/parts.hpp"
 #include "device/sync.hpp"
 
@@ -86,22 +87,21 @@ class NcclTransfer final : public Transfer {
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(const std::vector<int>& ranks, Use use, const std::string& name,
-                                   std::shared_ptr<CudaContext> context, std::shared_ptr<NcclProcess> process)
-    : MpiCommunicator(ranks, use, name),
-      context_(std::move(context)),
-      process_(std::move(process)),
-      collectives_(*this, process_, *context_) {
+NcclCommunicator::NcclCommunicator(std::shared_ptr<MpiGroup> group, Use use, std::shared_ptr<CudaContext> context,
+                                   std::shared_ptr<NcclProcess> process)
+    : group_(std::move(group)), use_(use), context_(std::move(context)), process_(std::move(process)) {
+    MpiHostGroup ranks(group_);
+    collectives_ = std::make_unique<NcclChannel>(ranks, process_, *context_);
     if (use != Use::transfers) return;
     for (int from = 0; from < size(); ++from)
         for (int to = 0; to < size(); ++to)
             if (auto& made = transfers_[place(from, to, size())]; from != to && !made)
-                made = std::make_unique<NcclChannel>(*this, process_, *context_);
+                made = std::make_unique<NcclChannel>(ranks, process_, *context_);
 }
 
 void NcclCommunicator::synchronize() {
     context_->synchronize();
-    check_cuda(cudaStreamSynchronize(collectives_.stream()), "waiting for the collectives issued so far");
+    check_cuda(cudaStreamSynchronize(collectives_->stream()), "waiting for the collectives issued so far");
     process_->check_others();
 }
 
@@ -109,17 +109,17 @@ void NcclCommunicator::begin(FlightKind kind, Tensor values,
                              const std::function<void(ncclComm_t, cudaStream_t)>& issue) {
     const bool waiting = sync_mode() == SyncMode::collective;
     const std::string name = flight_kind_name(kind);
-    static_cast<void>(note(kind, values.bytes(), -1, true));
+    static_cast<void>(group_->note(kind, values.bytes(), -1, true));
     if (waiting) {
         synchronize();
-        meet(("NCCL " + name).c_str(), values.bytes());
+        group_->meet(("NCCL " + name).c_str(), values.bytes());
     }
-    context_->order(context_->compute(), collectives_.stream());
-    issue(collectives_.get(), collectives_.stream());
+    context_->order(context_->compute(), collectives_->stream());
+    issue(collectives_->get(), collectives_->stream());
     any_begun_ = true;
     if (waiting) {
         synchronize();
-        meet(("end of the NCCL " + name).c_str(), values.bytes());
+        group_->meet(("end of the NCCL " + name).c_str(), values.bytes());
     }
 }
 
@@ -130,9 +130,9 @@ void NcclCommunicator::all_reduce(Tensor values, Reduce operation) {
 
 void NcclCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
     begin(FlightKind::all_reduce, values, [&](ncclComm_t nccl, cudaStream_t stream) {
-        collectives_.check(ncclAllReduce(values.data(), values.data(), static_cast<std::size_t>(values.count()),
-                                         nccl_type(values.type()), nccl_operation(operation), nccl, stream),
-                           "an all-reduce");
+        collectives_->check(ncclAllReduce(values.data(), values.data(), static_cast<std::size_t>(values.count()),
+                                          nccl_type(values.type()), nccl_operation(operation), nccl, stream),
+                            "an all-reduce");
     });
 }
 
@@ -140,7 +140,7 @@ void NcclCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std
     const std::vector<Tensor> parts = parts_of(values, cuts, size());
     const ncclDataType_t type = nccl_type(values.type());
     begin(FlightKind::reduce_scatter, values, [&](ncclComm_t nccl, cudaStream_t stream) {
-        const auto check = [&](ncclResult_t result) { collectives_.check(result, "a reduce-scatter"); };
+        const auto check = [&](ncclResult_t result) { collectives_->check(result, "a reduce-scatter"); };
         if (equal(parts)) {
             const Tensor own = parts[static_cast<std::size_t>(rank())];
             if (own.count() > 0)
@@ -158,7 +158,7 @@ void NcclCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std
 void NcclCommunicator::begin_all_gather(Tensor values, const std::vector<std::int64_t>& cuts) {
     const std::vector<Tensor> parts = parts_of(values, cuts, size());
     begin(FlightKind::all_gather, values, [&](ncclComm_t nccl, cudaStream_t stream) {
-        const auto check = [&](ncclResult_t result) { collectives_.check(result, "an all-gather"); };
+        const auto check = [&](ncclResult_t result) { collectives_->check(result, "an all-gather"); };
         if (equal(parts)) {
             const Tensor own = parts[static_cast<std::size_t>(rank())];
             if (own.count() > 0) check(ncclAllGather(own.data(), values.data(), own.bytes(), ncclInt8, nccl, stream));
@@ -174,7 +174,7 @@ void NcclCommunicator::finish_collectives() {
     if (!any_begun_) return;
     any_begun_ = false;
     process_->check_others();
-    context_->order(collectives_.stream(), context_->compute());
+    context_->order(collectives_->stream(), context_->compute());
 }
 
 const NcclChannel& NcclCommunicator::channel(int from, int to) const {
@@ -191,8 +191,8 @@ std::unique_ptr<Transfer> NcclCommunicator::begin_transfer(const NcclChannel& ch
 }
 
 std::unique_ptr<Transfer> NcclCommunicator::begin_send(Tensor values, int to, int tag) {
-    check_transfer(to, tag);
-    static_cast<void>(note(FlightKind::send, values.bytes(), to, true));
+    group_->check_transfer(use_, to, tag);
+    static_cast<void>(group_->note(FlightKind::send, values.bytes(), to, true));
     const NcclChannel& way = channel(rank(), to);
     return begin_transfer(way, [&] {
         if (values.count() > 0)
@@ -201,8 +201,8 @@ std::unique_ptr<Transfer> NcclCommunicator::begin_send(Tensor values, int to, in
 }
 
 std::unique_ptr<Transfer> NcclCommunicator::begin_receive(Tensor values, int from, int tag) {
-    check_transfer(from, tag);
-    static_cast<void>(note(FlightKind::receive, values.bytes(), from, true));
+    group_->check_transfer(use_, from, tag);
+    static_cast<void>(group_->note(FlightKind::receive, values.bytes(), from, true));
     const NcclChannel& way = channel(from, rank());
     return begin_transfer(way, [&] {
         if (values.count() > 0)

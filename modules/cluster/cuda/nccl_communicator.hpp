@@ -8,16 +8,17 @@
 #include <vector>
 
 #include "cluster/cuda/nccl_channel.hpp"
-#include "cluster/mpi_communicator.hpp"
+#include "cluster/mpi_group.hpp"
 
 namespace lockstep::cluster {
 
-class NcclCommunicator final : public MpiCommunicator {
+class NcclCommunicator final : public Communicator {
   public:
-    // Collective over `ranks`.
-    NcclCommunicator(const std::vector<int>& ranks, Use use, const std::string& name,
-                     std::shared_ptr<CudaContext> context, std::shared_ptr<NcclProcess> process);
-    using MpiCommunicator::all_reduce;
+    // Collective over the group, by which the ranks find each other.
+    NcclCommunicator(std::shared_ptr<MpiGroup> group, Use use, std::shared_ptr<CudaContext> context,
+                     std::shared_ptr<NcclProcess> process);
+    int rank() const override { return group_->rank(); }
+    int size() const override { return group_->size(); }
     void all_reduce(Tensor values, Reduce operation) override;
     void begin_all_reduce(Tensor values, Reduce operation) override;
     void begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) override;
@@ -33,9 +34,11 @@ class NcclCommunicator final : public MpiCommunicator {
     const NcclChannel& channel(int from, int to) const;
     std::unique_ptr<Transfer> begin_transfer(const NcclChannel& channel, const std::function<void()>& issue);
 
+    std::shared_ptr<MpiGroup> group_;
+    Use use_;
     std::shared_ptr<CudaContext> context_;
     std::shared_ptr<NcclProcess> process_;
-    NcclChannel collectives_;
+    std::unique_ptr<NcclChannel> collectives_;
     // A channel's messages wait for those begun before. In a ring of ranks a rank's sends are not to wait for its
     // receives, nor messages up the ring for those down: for each direction a channel of the even senders, one of the
     // odd, and one of the last where it and the first are both even.

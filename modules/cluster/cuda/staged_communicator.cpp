@@ -15,9 +15,12 @@ std::size_t buffer_bytes() {
 }
 }  // namespace
 
-StagedCommunicator::StagedCommunicator(const std::vector<int>& ranks, Use use, const std::string& name,
-                                       std::shared_ptr<CudaContext> context)
-    : MpiCommunicator(ranks, use, name), context_(std::move(context)), pool_(std::make_shared<StagingPool>()) {
+StagedCommunicator::StagedCommunicator(std::shared_ptr<MpiGroup> group, Use use, std::shared_ptr<CudaContext> context)
+    : group_(std::move(group)),
+      use_(use),
+      host_(group_, use),
+      context_(std::move(context)),
+      pool_(std::make_shared<StagingPool>()) {
     for (Buffer& buffer : buffers_) buffer.memory = PinnedMemory(buffer_bytes());
 }
 
@@ -37,9 +40,7 @@ void StagedCommunicator::begin(std::function<void()> collective) {
 }
 
 void StagedCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
-    begin([=, this] {
-        pass(values, {true, true}, [&](Tensor piece) { MpiCommunicator::all_reduce(piece, operation); });
-    });
+    begin([=, this] { pass(values, {true, true}, [&](Tensor piece) { host_.all_reduce(piece, operation); }); });
 }
 
 std::vector<std::int64_t> StagedCommunicator::all_to(int owner, std::int64_t count) const {
@@ -52,8 +53,8 @@ void StagedCommunicator::begin_reduce_scatter(Tensor values, const std::vector<s
     begin([this, parts = parts_of(values, cuts, size())] {
         for (int owner = 0; owner < size(); ++owner)
             pass(parts[static_cast<std::size_t>(owner)], {true, owner == rank()}, [&](Tensor piece) {
-                MpiCommunicator::begin_reduce_scatter(piece, all_to(owner, piece.count()));
-                MpiCommunicator::finish_collectives();
+                host_.begin_reduce_scatter(piece, all_to(owner, piece.count()));
+                host_.finish_collectives();
             });
     });
 }
@@ -62,8 +63,8 @@ void StagedCommunicator::begin_all_gather(Tensor values, const std::vector<std::
     begin([this, parts = parts_of(values, cuts, size())] {
         for (int owner = 0; owner < size(); ++owner)
             pass(parts[static_cast<std::size_t>(owner)], {owner == rank(), owner != rank()}, [&](Tensor piece) {
-                MpiCommunicator::begin_all_gather(piece, all_to(owner, piece.count()));
-                MpiCommunicator::finish_collectives();
+                host_.begin_all_gather(piece, all_to(owner, piece.count()));
+                host_.finish_collectives();
             });
     });
 }
@@ -108,7 +109,7 @@ void StagedCommunicator::pass(Tensor values, Copies copies, const std::function<
 }
 
 std::unique_ptr<Transfer> StagedCommunicator::begin_send(Tensor values, int to, int tag) {
-    check_transfer(to, tag);
+    group_->check_transfer(use_, to, tag);
     StagingPool::Buffer buffer = pool_->take(values.bytes());
     const Tensor staged(buffer.memory.data(), values.type(), {values.count()});
     if (values.count() > 0) {
@@ -118,15 +119,15 @@ std::unique_ptr<Transfer> StagedCommunicator::begin_send(Tensor values, int to, 
         buffer.copied.record(context_->compute());
         context_->wait(buffer.copied);
     }
-    auto carrier = MpiCommunicator::begin_send(staged, to, tag);
+    auto carrier = host_.begin_send(staged, to, tag);
     return std::make_unique<StagedTransfer>(context_, pool_, std::move(buffer), std::move(carrier), Tensor());
 }
 
 std::unique_ptr<Transfer> StagedCommunicator::begin_receive(Tensor values, int from, int tag) {
-    check_transfer(from, tag);
+    group_->check_transfer(use_, from, tag);
     StagingPool::Buffer buffer = pool_->take(values.bytes());
     const Tensor staged(buffer.memory.data(), values.type(), {values.count()});
-    auto carrier = MpiCommunicator::begin_receive(staged, from, tag);
+    auto carrier = host_.begin_receive(staged, from, tag);
     return std::make_unique<StagedTransfer>(context_, pool_, std::move(buffer), std::move(carrier), values);
 }
 

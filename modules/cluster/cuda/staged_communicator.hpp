@@ -13,13 +13,12 @@
 
 namespace lockstep::cluster {
 
-class StagedCommunicator final : public MpiCommunicator {
+class StagedCommunicator final : public Communicator {
   public:
-    // Collective over `ranks`.
-    StagedCommunicator(const std::vector<int>& ranks, Use use, const std::string& name,
-                       std::shared_ptr<CudaContext> context);
+    StagedCommunicator(std::shared_ptr<MpiGroup> group, Use use, std::shared_ptr<CudaContext> context);
     ~StagedCommunicator() override;
-    using MpiCommunicator::all_reduce;
+    int rank() const override { return group_->rank(); }
+    int size() const override { return group_->size(); }
     void all_reduce(Tensor values, Reduce operation) override;
     void begin_all_reduce(Tensor values, Reduce operation) override;
     void begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) override;
@@ -41,6 +40,9 @@ class StagedCommunicator final : public MpiCommunicator {
     void pass(Tensor values, Copies copies, const std::function<void(Tensor piece)>& by_mpi);
     std::vector<std::int64_t> all_to(int owner, std::int64_t count) const;  // cuts with one part that is not empty
 
+    std::shared_ptr<MpiGroup> group_;
+    Use use_;
+    MpiCommunicator host_;  // carries what was copied to the host
     std::shared_ptr<CudaContext> context_;
     std::array<Buffer, 2> buffers_;
     std::shared_ptr<StagingPool> pool_;

@@ -30,8 +30,8 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_read) {
     BOOST_TEST(same(checkpoint::read_contents(path), some_contents(100)));
     Tensors read(odd_sizes());
     read.fill(-1);
-    const auto communicator = cluster::make_solo_communicator();
-    checkpoint::load(path, read.entries, *communicator);
+    const auto group = cluster::make_solo_group();
+    checkpoint::load(path, read.entries, *group);
     BOOST_TEST((read == written));
     std::uint64_t bytes = some_contents(100).tokenizer_model.size(), told = 0;
     for (const auto& entry : written.entries) bytes += entry.value.bytes();
@@ -98,8 +98,8 @@ BOOST_AUTO_TEST_CASE(the_file_holds_what_was_there_at_begin) {
     BOOST_TEST(!fs::exists(in(folder, 5)));
     BOOST_TEST(writer.commit());
     BOOST_TEST((writer.progress() == checkpoint::Writer::Progress::idle));
-    const auto communicator = cluster::make_solo_communicator();
-    checkpoint::load(in(folder, 5), changing.entries, *communicator);
+    const auto group = cluster::make_solo_group();
+    checkpoint::load(in(folder, 5), changing.entries, *group);
     BOOST_TEST((changing == Tensors(odd_sizes())));
 }
 
@@ -184,9 +184,9 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_of_another_model_is_named_as_one) {
     const std::string folder = empty_test_folder("another_model");
     const Tensors written(few_small());
     solo_writer(folder).write_now(some_contents(1), written.entries);
-    const auto communicator = cluster::make_solo_communicator();
+    const auto group = cluster::make_solo_group();
     const auto load = [&](std::vector<Tensors::Named> tensors) {
-        checkpoint::load(in(folder, 1), Tensors(tensors).entries, *communicator);
+        checkpoint::load(in(folder, 1), Tensors(tensors).entries, *group);
     };
     load({{"parameters/a/weight", {5, 3}}, {"parameters/b", {1}}});  // only a part: no moments
     const auto usage = [](const std::string& words) { return sentence_has(words, ExitCode::usage); };

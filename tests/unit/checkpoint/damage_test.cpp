@@ -25,14 +25,14 @@ struct Reference {
     }
 
     Outcome read() const {
-        const auto communicator = cluster::make_solo_communicator();
+        const auto group = cluster::make_solo_group();
         try {
             Tensors found(few_small());
             found.fill(-1);
             checkpoint::verify(path);
             const bool equal =
                 same(checkpoint::read_contents(path), contents) && checkpoint::list_tensors(path).size() == 3;
-            checkpoint::load(path, found.entries, *communicator);
+            checkpoint::load(path, found.entries, *group);
             return equal && found == tensors ? Outcome::as_it_was : Outcome::silently_different;
         } catch (const Error& error) {
             if (error.code() == ExitCode::damaged) return Outcome::reported;

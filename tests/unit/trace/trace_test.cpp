@@ -74,7 +74,7 @@ void work() {
 BOOST_AUTO_TEST_CASE(a_run_is_read_back_as_it_was_traced) {
     const TemporaryFolder folder("trace-roundtrip");
     {
-        Tracer tracer(options_for(folder / "run"), cluster::make_solo_communicator());
+        Tracer tracer(options_for(folder / "run"), cluster::make_solo_group());
         const RegionId epoch = tracer.region("epoch"), step = tracer.region("epoch/step"),
                        forward = tracer.region("epoch/step/forward"),
                        layer = tracer.region("epoch/step/forward/block", Detail::layer);
@@ -144,7 +144,7 @@ BOOST_AUTO_TEST_CASE(a_run_is_read_back_as_it_was_traced) {
 BOOST_AUTO_TEST_CASE(closing_leaves_only_real_rows) {
     const TemporaryFolder folder("trace-trim");
     {
-        Tracer tracer(options_for(folder.string(), 100000), cluster::make_solo_communicator());
+        Tracer tracer(options_for(folder.string(), 100000), cluster::make_solo_group());
         const RegionId step = tracer.region("epoch/step");
         for (std::int64_t i = 1; i <= 7; ++i) {
             const Scope scope(tracer, step);
@@ -166,7 +166,7 @@ BOOST_AUTO_TEST_CASE(closing_leaves_only_real_rows) {
 BOOST_AUTO_TEST_CASE(a_region_elsewhere_pauses_what_is_open) {
     const TemporaryFolder folder("trace-elsewhere");
     {
-        Tracer tracer(options_for(folder.string()), cluster::make_solo_communicator());
+        Tracer tracer(options_for(folder.string()), cluster::make_solo_group());
         const RegionId epoch = tracer.region("epoch"), step = tracer.region("epoch/step"),
                        backward = tracer.region("epoch/step/backward"),
                        data = tracer.region("epoch/step/communication/data"), validation = tracer.region("validation");
@@ -210,7 +210,7 @@ BOOST_AUTO_TEST_CASE(a_region_elsewhere_pauses_what_is_open) {
 
 BOOST_AUTO_TEST_CASE(wrong_nesting_breaks_the_contract) {
     const TemporaryFolder folder("trace-nesting");
-    Tracer tracer(options_for(folder.string()), cluster::make_solo_communicator());
+    Tracer tracer(options_for(folder.string()), cluster::make_solo_group());
     const RegionId step = tracer.region("step"), forward = tracer.region("step/forward");
     BOOST_CHECK_THROW(tracer.end(step), Error);
     tracer.begin(step);
@@ -227,7 +227,7 @@ BOOST_AUTO_TEST_CASE(what_comes_after_the_last_step_is_not_lost) {
     const TemporaryFolder folder("trace-rest");
     double seconds = 0;
     {
-        Tracer tracer(options_for(folder.string()), cluster::make_solo_communicator());
+        Tracer tracer(options_for(folder.string()), cluster::make_solo_group());
         const RegionId validation = tracer.region("validation");
         tracer.finish_step(step_record_of(1), 0.25);
         tracer.finish_step(step_record_of(2), 0.125);
@@ -256,7 +256,7 @@ BOOST_AUTO_TEST_CASE(without_detail_there_is_no_file) {
     const TemporaryFolder folder("trace-off");
     TracerOptions options = options_for(folder.string());
     options.detail = Detail::off;
-    Tracer tracer(options, cluster::make_solo_communicator());
+    Tracer tracer(options, cluster::make_solo_group());
     const RegionId step = tracer.region("step");
     BOOST_TEST(step == -1);
     {
@@ -271,7 +271,7 @@ BOOST_AUTO_TEST_CASE(without_detail_there_is_no_file) {
 
 BOOST_AUTO_TEST_CASE(many_waiting_rows_ask_for_a_flush) {
     const TemporaryFolder folder("trace-wants");
-    Tracer tracer(options_for(folder.string()), cluster::make_solo_communicator());
+    Tracer tracer(options_for(folder.string()), cluster::make_solo_group());
     BOOST_TEST(!tracer.wants_flush());
     for (std::int64_t i = 1; i <= 256; ++i) tracer.finish_step(step_record_of(i), 0);
     BOOST_TEST(tracer.wants_flush());
@@ -282,7 +282,7 @@ BOOST_AUTO_TEST_CASE(many_waiting_rows_ask_for_a_flush) {
 BOOST_AUTO_TEST_CASE(a_full_disk_ends_the_trace_and_not_the_run) {
     const TemporaryFolder folder("trace-enospc");
     {
-        Tracer tracer(options_for(folder.string()), cluster::make_solo_communicator());
+        Tracer tracer(options_for(folder.string()), cluster::make_solo_group());
         const RegionId step = tracer.region("step");
         const auto one = [&](std::int64_t number) {
             const Scope scope(tracer, step);

@@ -1,8 +1,8 @@
-#include "cluster/communicator.hpp"
+#include "cluster/host_group.hpp"
 
 namespace lockstep::cluster {
 
-std::string Communicator::broadcast_text(std::string text, int root) {
+std::string HostGroup::broadcast_text(std::string text, int root) {
     std::uint64_t bytes = text.size();
     broadcast(&bytes, sizeof bytes, root);
     text.resize(bytes);
@@ -10,13 +10,13 @@ std::string Communicator::broadcast_text(std::string text, int root) {
     return text;
 }
 
-std::int64_t Communicator::all_maximum(std::int64_t value) {
+std::int64_t HostGroup::all_maximum(std::int64_t value) {
     std::vector<std::int64_t> values = {value};
     all_reduce(values, Reduce::maximum);
     return values[0];
 }
 
-double Communicator::all_sum(double value) {
+double HostGroup::all_sum(double value) {
     std::vector<double> values = {value};
     all_reduce(values, Reduce::sum);
     return values[0];

@@ -1,0 +1,101 @@
+// What ranks agree on in host memory.
+#define BOOST_TEST_MODULE host_group
+#define BOOST_TEST_NO_MAIN
+#include <boost/test/unit_test.hpp>
+#include <cstdlib>
+
+#include "cluster/session.hpp"
+
+using namespace lockstep;
+using cluster::HostMessage;
+using cluster::Reduce;
+
+namespace {
+
+cluster::Session* session = nullptr;
+cluster::HostGroup* everyone = nullptr;
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(reductions_of_numbers) {
+    const int own = session->rank(), ranks = session->size();
+    std::vector<double> doubles = {own + 0.5, -static_cast<double>(own)};
+    everyone->all_reduce(doubles, Reduce::maximum);
+    BOOST_TEST(doubles == (std::vector<double>{ranks - 0.5, 0.0}));
+    std::vector<std::int64_t> integers(300, std::int64_t{1} << 40);  // several pieces
+    everyone->all_reduce(integers, Reduce::sum);
+    BOOST_TEST(integers == std::vector<std::int64_t>(300, ranks * (std::int64_t{1} << 40)));
+    BOOST_TEST(everyone->all_maximum(own) == ranks - 1);
+    BOOST_TEST(everyone->all_sum(own) == ranks * (ranks - 1) / 2.0);
+}
+
+BOOST_AUTO_TEST_CASE(one_rank_tells_the_others) {
+    const int last = session->size() - 1;
+    const std::string text(2500, 'x');
+    BOOST_TEST(everyone->broadcast_text(session->rank() == last ? text : "", last) == text);
+    const char own = static_cast<char>('a' + session->rank());
+    std::string wanted;
+    for (int rank = 0; rank < session->size(); ++rank) wanted += std::string(1500, static_cast<char>('a' + rank));
+    const std::string block(1500, own);
+    const std::vector<char> all = everyone->gather(block.data(), block.size(), last);
+    BOOST_TEST(std::string(all.begin(), all.end()) == (session->rank() == last ? wanted : ""));
+}
+
+BOOST_AUTO_TEST_CASE(solo_group_is_the_identity) {
+    const auto alone = cluster::make_solo_group();
+    BOOST_TEST(alone->size() == 1);
+    BOOST_TEST(alone->all_sum(3.5) == 3.5);
+    int sent = 7, got = 0;
+    alone->exchange({{0, &got, sizeof got}}, {{0, &sent, sizeof sent}});
+    BOOST_TEST(got == 7);
+}
+
+BOOST_AUTO_TEST_CASE(exchange_of_blocks_of_any_size) {
+    const int own = session->rank(), ranks = session->size();
+    // Two blocks from every rank to every rank, itself included; some are empty.
+    const auto size_of = [](int from, int to, int block) { return (from * 5 + to * 3 + block * 211) % 7 * 97; };
+    std::vector<std::vector<std::int32_t>> sent, got;
+    std::vector<HostMessage> sends, receives;
+    const auto block_of = [](std::vector<std::int32_t>& values, int rank) {
+        return HostMessage{rank, values.data(), values.size() * sizeof(std::int32_t)};
+    };
+    sent.reserve(static_cast<std::size_t>(2 * ranks));
+    got.reserve(static_cast<std::size_t>(2 * ranks));
+    for (int block = 0; block < 2; ++block)
+        for (int rank = 0; rank < ranks; ++rank) {
+            sent.emplace_back(size_of(own, rank, block), own * 100 + rank * 10 + block);
+            sends.push_back(block_of(sent.back(), rank));
+            got.emplace_back(size_of(rank, own, block), -1);
+            receives.push_back(block_of(got.back(), rank));
+        }
+    everyone->exchange(receives, sends);
+    for (int block = 0; block < 2; ++block)
+        for (int rank = 0; rank < ranks; ++rank)
+            for (const std::int32_t value : got[static_cast<std::size_t>(block * ranks + rank)])
+                BOOST_TEST(value == rank * 100 + own * 10 + block);
+}
+
+BOOST_AUTO_TEST_CASE(all_gather_of_blocks_of_any_size) {
+    for (const std::size_t step : {std::size_t{0}, std::size_t{3}, std::size_t{5000}}) {
+        std::string wanted;
+        for (int rank = 0; rank < session->size(); ++rank)
+            wanted += std::string(step * static_cast<std::size_t>(rank), static_cast<char>('a' + rank));
+        const std::string own(step * static_cast<std::size_t>(session->rank()),
+                              static_cast<char>('a' + session->rank()));
+        const std::vector<char> got = everyone->all_gather_bytes(own.data(), own.size());
+        BOOST_TEST(std::string(got.begin(), got.end()) == wanted);
+    }
+}
+
+int main(int argc, char** argv) {
+    // Small messages go in pieces, and no send ends before its receive has begun.
+    setenv("LOCKSTEP_MPI_PIECE_BYTES", "1000", 0);
+    setenv("LOCKSTEP_SYNCHRONOUS_SENDS", "1", 0);
+    cluster::Session started(&argc, &argv);
+    session = &started;
+    return started.run([&] {
+        const auto made = started.make_world_group();
+        everyone = made.get();
+        return boost::unit_test::unit_test_main(init_unit_test, argc, argv);
+    });
+}
