@@ -8,6 +8,7 @@
 #include "base/format.hpp"
 #include "cluster/communicator.hpp"
 #include "kernels/counting_backend.hpp"
+#include "kernels/cpu/scratch_size.hpp"
 #include "layout/rank_share.hpp"
 #include "model/frozen.hpp"
 #include "model/parameters.hpp"
@@ -50,24 +51,27 @@ StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescript
     return bytes;
 }
 
-// What kernels of the CPU grow on demand and keep (kernels/cpu/scratch.hpp).
+// What kernels of the CPU grow on demand and keep.
 std::size_t scratch_bytes(const config::RunDescription& description, const cluster::GridShape& grid,
                           const MemoryPlan& plan, int threads) {
+    namespace cpu = kernels::cpu;
     const config::ModelDescription& model = description.model;
+    const Type type = compute_type(description.precision.compute);
     const std::int64_t length = description.batch.length / grid.context, rows = plan.micro * length;
-    const std::int64_t head = model.head_width(), hidden = model.mlp_width / grid.tensor;
-    constexpr std::int64_t tile = 64;                              // queries and keys of an attention at a time
-    constexpr std::int64_t row_blocks = 128;                       // partial sums over rows, at most
-    constexpr std::int64_t gelu_elements = std::int64_t{1} << 21;  // of a product that stays in fp32, at most
-    // A head's gradients of keys and values, tiles of its rows, and of their scores; or states of an inner model.
-    const std::int64_t inner = head * (model.mixer == "ttt-mlp" ? 8 * head : head);
-    constexpr std::int64_t states = 8 + 4;  // between two kept ones, and the gradients of one
-    const std::int64_t of_thread = model.is_ttt() ? states * inner : 2 * length * head + tile * (7 * head + 2 * tile);
-    std::int64_t floats = threads * of_thread + std::min(row_blocks, rows) * 2 * model.width;
-    if (model.is_ttt()) floats += 4 * threads * inner;  // gradients that wait for their sum
-    if (description.precision.compute == config::Precision::bf16 && model.mlp == config::MlpKind::gelu)
-        floats += std::min(gelu_elements, rows * hidden);
-    return static_cast<std::size_t>(floats) * sizeof(float);
+    const std::int64_t heads = model.heads / grid.tensor, head_width = model.head_width();
+    cpu::ScratchSize scratch = cpu::row_sums_scratch(rows, 2 * model.width);
+    if (model.mlp == config::MlpKind::gelu)
+        scratch.grow(cpu::gelu_product_scratch(rows, model.mlp_width / grid.tensor, type));
+    if (model.is_ttt()) {
+        const kernels::TttShape shape{model.mixer == "ttt-mlp", plan.micro, length, heads, head_width,
+                                      model.ttt.mini_batch};
+        scratch.grow(cpu::ttt_scratch(shape, type, true, threads));
+    } else {
+        const kernels::AttentionShape shape{plan.micro, length, length, heads, model.kv_heads / grid.tensor,
+                                            head_width};
+        scratch.grow(cpu::attention_scratch(shape, type, true));
+    }
+    return scratch.bytes(threads);
 }
 
 // What MPICH was seen to touch of the buffers it allocates while gradients are reduced: half of what is reduced at one

@@ -51,17 +51,7 @@ class CountingCommunicator final : public cluster::Communicator {
         return std::make_unique<Arrived>();
     }
 
-    // A model says nothing to the hosts of its ranks.
-    void all_reduce(std::vector<double>&, cluster::Reduce) override { refuse(); }
-    void all_reduce(std::vector<std::int64_t>&, cluster::Reduce) override { refuse(); }
-    void broadcast(void*, std::size_t, int) override { refuse(); }
-    std::vector<char> gather(const void*, std::size_t, int) override { return refuse(); }
-    std::vector<char> all_gather_bytes(const void*, std::size_t) override { return refuse(); }
-    void exchange(const std::vector<Block>&, const std::vector<Block>&) override { refuse(); }
-    void barrier() override { refuse(); }
-
   private:
-    static std::vector<char> refuse() { throw fault_error("messages between hosts are not counted"); }
     void say(OperationKind kind, const Tensor& values) {
         Operation message = kernels::moved_work(kind, values.type(), static_cast<double>(values.bytes()));
         message.group = group_;

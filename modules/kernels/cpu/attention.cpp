@@ -6,6 +6,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/scratch.hpp"
+#include "kernels/cpu/scratch_size.hpp"
 #include "kernels/cpu/vector/elementwise.hpp"
 
 namespace lockstep::kernels::cpu {
@@ -46,7 +47,21 @@ AttentionHead<T> head_at(const AttentionShape& s, const Place& place, const Tens
             1.0f / std::sqrt(static_cast<float>(s.head_width))};
 }
 
+template <class T>
+std::int64_t thread_floats(const AttentionShape& shape, bool backward) {
+    const Attention<T>& attention = *vector_functions().of<T>().attention;
+    if (!backward) return attention.forward_scratch(shape.head_width);
+    return 2 * shape.key_length * shape.head_width + attention.backward_scratch(shape.head_width);
+}
+
 }  // namespace
+
+ScratchSize attention_scratch(const AttentionShape& shape, Type type, bool backward) {
+    ScratchSize scratch;
+    scratch.of_thread =
+        type == Type::fp32 ? thread_floats<float>(shape, backward) : thread_floats<bf16>(shape, backward);
+    return scratch;
+}
 
 void CpuBackend::attention_forward(Tensor y, Tensor log_sum_exp, Tensor q, Tensor k, Tensor v,
                                    const AttentionShape& shape) {
@@ -56,7 +71,7 @@ void CpuBackend::attention_forward(Tensor y, Tensor log_sum_exp, Tensor q, Tenso
     float* sums = log_sum_exp.fp32();
     with_element(q, [&]<class T>(T) {
         const Attention<T>& attention = *vector_.of<T>().attention;
-        scratch_->reserve(attention.forward_scratch(shape.head_width));
+        scratch_->reserve(attention_scratch(shape, q.type(), false).of_thread);
         parallel_for(shape.batch * shape.heads * tiles, 1, [&](std::int64_t first, std::int64_t last, int thread) {
             for (std::int64_t item = first; item < last; ++item) {
                 const std::int64_t row = item % tiles * tile, head = item / tiles % shape.heads;
@@ -80,7 +95,7 @@ void CpuBackend::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy, 
     with_element(q, [&]<class T>(T) {
         const Attention<T>& attention = *vector_.of<T>().attention;
         const Elementwise<T>& elementwise = *vector_.of<T>().elementwise;
-        scratch_->reserve(2 * head_count + attention.backward_scratch(width));
+        scratch_->reserve(attention_scratch(shape, q.type(), true).of_thread);
         // One thread owns a key head: the heads of its group add to the same dk and dv, in order and in fp32.
         parallel_for(shape.batch * shape.key_heads, 1, [&](std::int64_t first, std::int64_t last, int thread) {
             float *dkeys = scratch_->of(thread), *dvalues = dkeys + head_count, *rest = dvalues + head_count;

@@ -10,7 +10,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/scratch.hpp"
-#include "kernels/cpu/ttt_saved.hpp"
+#include "kernels/cpu/scratch_size.hpp"
 
 namespace lockstep::kernels::cpu {
 namespace {
@@ -39,6 +39,20 @@ TttGeometry geometry_of(const TttShape& shape) {
 std::int64_t saved_states(const TttGeometry& g) {
     const std::int64_t mini_batches = (g.length + g.mini_batch - 1) / g.mini_batch;
     return (mini_batches - 1) / ttt_group;
+}
+
+// Of a sequence's head: the gradients that wait for their sum over sequences, and how many sequences at once.
+std::int64_t part_floats(const TttGeometry& g) {
+    return whole_blocks(g.state_count) + 2 * g.padded_width + g.padded_batch;
+}
+std::int64_t wave_of(const TttShape& shape, int threads) {
+    return std::min(shape.batch, (4 * threads + shape.heads - 1) / shape.heads);
+}
+
+template <class T>
+std::int64_t thread_floats(const TttGeometry& g, bool backward) {
+    const Ttt<T>& ttt = *vector_functions().of<T>().ttt;
+    return whole_blocks(g.state_count) + (backward ? ttt.backward_scratch(g) : ttt.forward_scratch(g));
 }
 
 // The tensors of inner models side by side: one of each head, or one of each sequence and head.
@@ -138,6 +152,14 @@ void CpuBackend::token_scale_backward(Tensor ddelta, Tensor dtoken_scale, Tensor
         if (!(1.0f / static_cast<float>(i + 1) + in[i] < 0.0f)) out[i] += gradient[i];
 }
 
+ScratchSize ttt_scratch(const TttShape& shape, Type type, bool backward, int threads) {
+    const TttGeometry g = geometry_of(shape);
+    ScratchSize scratch;
+    scratch.of_thread = type == Type::fp32 ? thread_floats<float>(g, backward) : thread_floats<bf16>(g, backward);
+    if (backward) scratch.shared = wave_of(shape, threads) * g.heads * part_floats(g);
+    return scratch;
+}
+
 std::int64_t ttt_saved_count(const TttShape& shape) {
     const TttGeometry g = geometry_of(shape);
     // Never 0: an empty tensor says that no backward follows.
@@ -167,7 +189,7 @@ void CpuBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor 
     const TttCarry start = initial.empty() ? models_of(inner) : initial;
     with_element(q, [&]<class T>(T) {
         const Ttt<T>& ttt = *vector_.of<T>().ttt;
-        scratch_->reserve(whole_blocks(g.state_count) + ttt.forward_scratch(g));
+        scratch_->reserve(ttt_scratch(shape, q.type(), false, threads()).of_thread);
         parallel_for(shape.batch * g.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
             float* state = scratch_->of(thread);
             for (std::int64_t pair = begin; pair < end; ++pair) {
@@ -221,13 +243,13 @@ void CpuBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size
     with_element(q, [&]<class T>(T) {
         const Ttt<T>& ttt = *vector_.of<T>().ttt;
         const std::int64_t state_room = whole_blocks(g.state_count);
-        scratch_->reserve(state_room + ttt.backward_scratch(g));
+        const ScratchSize scratch = ttt_scratch(shape, q.type(), true, threads());
+        scratch_->reserve(scratch.of_thread);
 
         // Sequences go in waves, so that the parts that wait for their sum stay few; the order of the sums is always
         // the same.
-        const std::int64_t part_count = state_room + 2 * g.padded_width + g.padded_batch;
-        const std::int64_t wave = std::min(shape.batch, (4 * threads() + g.heads - 1) / g.heads);
-        float* const parts = scratch_->shared(wave * g.heads * part_count);
+        const std::int64_t part_count = part_floats(g), wave = wave_of(shape, threads());
+        float* const parts = scratch_->shared(scratch.shared);
         for (std::int64_t first_sequence = 0; first_sequence < shape.batch; first_sequence += wave) {
             const std::int64_t sequences = std::min(wave, shape.batch - first_sequence);
             parallel_for(sequences * g.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
