@@ -185,6 +185,9 @@ ProgramCount count_own(const config::Machine& machine, const Job& job, const Mod
         count.block_of.push_back(count.blocks.size());
         count.blocks.push_back(counted->block(number, shape));
     }
+    if (load.shape.vocabulary % layout.tensor != 0)  // parts differ by a row: one of them is not aligned
+        for (Operation& operation : count.head.loss)
+            if (operation.is_product()) operation.row_length = 1;
     launch_each(count.embedding);
     launch_each(count.head);
     for (model::Count& block : count.blocks) launch_each(block);

@@ -146,10 +146,10 @@ BOOST_AUTO_TEST_CASE(a_step_of_one_rank_is_the_sum_of_its_products) {
 
 BOOST_AUTO_TEST_CASE(recomputation_repeats_all_products_of_a_block_but_the_last) {
     auto description = small();
-    description.parallel.recompute = config::Precision::full;
+    description.parallel.recompute = config::Recompute::full;
     const StepTime time = step_of(description, {}, one_millisecond_a_product());
     BOOST_TEST(time.recomputation == 8 * 4 * (products_a_block - 1) * millisecond / 2, near);
-    description.parallel.recompute = config::Precision::selective;
+    description.parallel.recompute = config::Recompute::selective;
     BOOST_TEST(step_of(description, {}, one_millisecond_a_product()).recomputation == 0);
 }
 
@@ -165,7 +165,7 @@ BOOST_AUTO_TEST_CASE(frozen_parameters_cost_what_the_trainer_does_for_them) {
     BOOST_TEST(time.forward == 8 * 4 * products_a_block * millisecond / 2, near);
     BOOST_TEST(time.backward == 8 * (3 + 11 + 12) * millisecond / 2, near);
     BOOST_TEST(time.loss == 8 * 2 * millisecond / 2, near);
-    description.parallel.recompute = config::Precision::full;
+    description.parallel.recompute = config::Recompute::full;
     BOOST_TEST(step_of(description, {}, hardware).recomputation == 8 * 3 * (products_a_block - 1) * millisecond / 2,
                near);
 

@@ -86,14 +86,14 @@ BOOST_AUTO_TEST_CASE(a_step_is_its_arithmetic) {
     job.program.gradient_bytes = job.program.accumulated_bytes = job.program.owner_bytes = 0;
     Layout layout;
     layout.micro = 4;
-    layout.recompute = config::Precision::full;
+    layout.recompute = config::Recompute::full;
     // A block's products and attention, four times with recomputation; the head three times (6 V d a token).
     const double d = 1024, s = 512, tokens = 64 * s;
     const double block = tokens * (2 * 12 * d * d + 4 * s * d), head = 6 * tokens * 1024 * d;
     // Memory is not free of time altogether: 1e15 bytes/s.
     BOOST_TEST(step_seconds(hardware, job, layout) == (8 * 4 * block + head) / 1e12,
                boost::test_tools::tolerance(1e-3));
-    layout.recompute = config::Precision::none;
+    layout.recompute = config::Recompute::none;
     BOOST_TEST(step_seconds(hardware, job, layout) == (8 * 3 * block + head) / 1e12,
                boost::test_tools::tolerance(1e-3));
 }
@@ -150,7 +150,7 @@ BOOST_AUTO_TEST_CASE(memory_of_a_described_program) {
     // The first of four stages has four micro-batches under way, each with the inputs of two blocks.
     layout = Layout{};
     layout.pipeline = 4;
-    layout.recompute = config::Precision::full;
+    layout.recompute = config::Recompute::full;
     Job headless = job;
     headless.models.front().shape.vocabulary = 1;
     measure(headless.models.front());
