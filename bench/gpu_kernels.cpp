@@ -317,8 +317,9 @@ void Suite::optimizer(std::int64_t count, Type type) {
     add("adamw", shape, type, (28 + size_of(type)) * all, 0, [=, this](Arena& arena) -> Run {
         std::vector<Tensor> t;
         for (int i = 0; i < 4; ++i) t.push_back(make(arena, Type::fp32, {count}, 0.1));
-        const Tensor working = make(arena, type, {count}), decays = make_ids(arena, count / 512 + 1, 1 << 30);
-        const Tensor decision = arena.allocate(Type::fp64, {8});
+        const Tensor working = make(arena, type, {count});
+        const Tensor decays = make_ids(arena, kernels::DecayBits::words_for(count), 1 << 30);
+        const Tensor decision = arena.allocate(Type::fp64, {kernels::Decision::places});
         if (!arena.measuring()) backend_->fill(decision, 1);
         return [=, this] {
             backend_->adamw(t[0], working, t[1], t[2], t[3], decays, decision, {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f});

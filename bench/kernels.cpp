@@ -210,8 +210,8 @@ void Suite::elementwise() {
         std::vector<Tensor> t;
         for (int i = 0; i < 4; ++i) t.push_back(make(arena, {parameters}, 0.5, 0.25));
         const Tensor working = keeps_a_copy ? make(arena, type_, {parameters}) : Tensor();
-        const Tensor decays = arena.allocate(Type::int32, {parameters / 512 + 1});
-        const Tensor decision = arena.allocate(Type::fp64, {8});
+        const Tensor decays = arena.allocate(Type::int32, {kernels::DecayBits::words_for(parameters)});
+        const Tensor decision = arena.allocate(Type::fp64, {kernels::Decision::places});
         if (!arena.measuring()) {
             backend().fill(decays, -1);
             backend().fill(decision, 1);

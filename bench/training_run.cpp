@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/plural.hpp"
 #include "base/random.hpp"
 #include "command_run.hpp"
 #include "trace/reader.hpp"
@@ -94,7 +95,7 @@ double bytes_of_checkpoints(const fs::path& folder) {
 std::string name_of(const TrainingCase& training) {
     const std::string more = training.settings.empty() ? "" : fmt::format(" ({})", fmt::join(training.settings, ", "));
     return fmt::format("{} {}x{} {}, {} rank{}{}", training.preset, training.batch, training.length, training.precision,
-                       training.ranks, training.ranks == 1 ? "" : "s", more);
+                       training.ranks, plural(training.ranks), more);
 }
 
 std::vector<std::string> settings_of(const TrainingCase& training) {

@@ -1,7 +1,9 @@
-# lockstep_module(NAME SOURCES a.cpp … DEPENDS base … LIBRARIES PkgConfig::X …)
-# makes the library target lockstep::NAME. DEPENDS names modules below this one.
+# lockstep_module(NAME SOURCES a.cpp … DEPENDS base … LIBRARIES PkgConfig::X … REGISTERS symbol …)
+# makes the library target lockstep::NAME. DEPENDS names modules below this one. REGISTERS names a symbol in each source
+# that registers something by a static object: nothing refers to such a source, so that the linker would leave it out of
+# every program.
 function(lockstep_module name)
-    cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+    cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES;REGISTERS" ${ARGN})
     add_library(lockstep_${name} STATIC ${ARG_SOURCES})
     add_library(lockstep::${name} ALIAS lockstep_${name})
     target_link_libraries(lockstep_${name} PUBLIC lockstep_options)
@@ -9,6 +11,9 @@ function(lockstep_module name)
         target_link_libraries(lockstep_${name} PUBLIC lockstep::${dependency})
     endforeach()
     target_link_libraries(lockstep_${name} PRIVATE ${ARG_LIBRARIES})
+    foreach(symbol IN LISTS ARG_REGISTERS)
+        target_link_options(lockstep_${name} INTERFACE "LINKER:-u,${symbol}")
+    endforeach()
 endfunction()
 
 # lockstep_vector_sources(TARGET a.cpp …): compiles each file once per instruction set, with LOCKSTEP_ISA naming the

@@ -13,6 +13,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/plural.hpp"
 #include "base/table.hpp"
 #include "base/version.hpp"
 #include "base/whole_file.hpp"
@@ -88,9 +89,9 @@ void measure_team(const cluster::Session& session, layout::Devices& devices, con
 }
 
 std::string origin_of(const config::Rates& rates, const cluster::Session& session) {
-    std::string text = fmt::format("measured {} on {} by {} rank{} x {} thread{} of lockstep {} ({})", utc_now(),
-                                   session.place().host, session.size(), session.size() == 1 ? "" : "s", rates.threads,
-                                   rates.threads == 1 ? "" : "s", version(), commit());
+    std::string text =
+        fmt::format("measured {} on {} by {} rank{} x {} thread{} of lockstep {} ({})", utc_now(), session.place().host,
+                    session.size(), plural(session.size()), rates.threads, plural(rates.threads), version(), commit());
     if (session.size() == 1) text += "; one rank alone: its links are not measured";
     if (session.size() == session.place().local_ranks) text += "; one node alone: its network is not measured";
     return text;

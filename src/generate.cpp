@@ -7,6 +7,7 @@
 
 #include "base/log.hpp"
 #include "base/random.hpp"
+#include "base/utf8.hpp"
 #include "cluster/placement.hpp"
 #include "command.hpp"
 #include "data/tokenizer.hpp"
@@ -48,17 +49,6 @@ std::int32_t draw(const float* logits, std::int64_t vocabulary, const Options& o
         if (left < 0) return order[i];
     }
     return order[static_cast<std::size_t>(kept - 1)];
-}
-
-// How many bytes of `text` are whole UTF-8 characters, so that a character is printed when its last byte has come.
-std::size_t whole_characters(const std::string& text) {
-    for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
-        const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-        if ((byte & 0xC0) == 0x80) continue;
-        const std::size_t needed = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
-        return needed > back ? text.size() - back : text.size();
-    }
-    return text.size();
 }
 
 int generate(const Options& options) {

@@ -1,5 +1,6 @@
 // lockstep inspect: what a checkpoint, trace, token file or model holds
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -9,9 +10,11 @@
 #include "command.hpp"
 #include "config/run_description.hpp"
 #include "hdf5/hdf5.hpp"
+#include "inspect_run.hpp"
 #include "model/count.hpp"
 #include "model/frozen.hpp"
 #include "model/parameters.hpp"
+#include "optim/registry.hpp"
 
 namespace lockstep::commands {
 namespace {
@@ -20,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
     std::string file, preset, format = "text";
-    std::vector<std::string> settings;
+    std::vector<std::string> settings, keys;
 };
 
 const char* split_word(model::Split split) {
@@ -35,9 +38,6 @@ const char* split_word(model::Split split) {
     return "?";
 }
 
-// Value, gradient and the two moments of AdamW, all fp32; of a frozen parameter the value.
-constexpr double training_bytes_per_parameter = 16, frozen_bytes_per_parameter = 4;
-
 int inspect_model(const Options& options) {
     std::vector<std::string> settings = options.settings;
     if (!options.preset.empty()) settings.insert(settings.begin(), "model.preset=\"" + options.preset + "\"");
@@ -47,8 +47,10 @@ int inspect_model(const Options& options) {
     const auto parameters = model::describe_parameters(model, model::whole_model(model));
     model::check_frozen(model);
     const std::int64_t count = model::parameter_count(model), trained = model::trained_parameter_count(model);
-    const double bytes = static_cast<double>(trained) * training_bytes_per_parameter +
-                         static_cast<double>(count - trained) * frozen_bytes_per_parameter;
+    // Values, gradients and the optimizer's state, all fp32; of a frozen parameter the value.
+    const optim::OptimizerType& optimizer = optim::optimizer_of(description.optimizer);
+    const std::int64_t state = optim::state_count(optimizer, parameters);
+    const double bytes = static_cast<double>(count + trained + state) * sizeof(float);
     const TableFormat format = table_format(options.format);
 
     Table table({{"name", "tensor"},
@@ -72,6 +74,8 @@ int inspect_model(const Options& options) {
                      {"parameters", count},
                      {"trained_parameters", trained},
                      {"training_flop_per_token", model::training_flop_per_token(model, model.context)},
+                     {"optimizer", optimizer.name()},
+                     {"optimizer_state", state},
                      {"training_bytes_without_activations", bytes}};
         Json tensors = Json::array();
         for (const auto& parameter : parameters)
@@ -87,11 +91,11 @@ int inspect_model(const Options& options) {
     std::fputs(table.print(format).c_str(), stdout);
     if (format == TableFormat::csv) return 0;
     fmt::print(
-        "\n{} parameters in {} tensors{}; {} to train without activations (fp32 values, gradients, two moments); "
+        "\n{} parameters in {} tensors{}; {} to train without activations (fp32 values, gradients, state of {}); "
         "{:.3g} FLOP a token of training at length {}\n",
         with_commas(count), parameters.size(),
         trained < count ? fmt::format(", {} of them trained", with_commas(trained)) : "", human_bytes(bytes),
-        model::training_flop_per_token(model, model.context), model.context);
+        optimizer.name(), model::training_flop_per_token(model, model.context), model.context);
     return 0;
 }
 
@@ -104,6 +108,17 @@ std::int64_t count_parameters(const hdf5::File& file) {
         count += elements;
     }
     return count;
+}
+
+// What a checkpoint keeps of its optimizer: the elements of every state.
+std::map<std::string, std::int64_t> optimizer_states(const std::string& path) {
+    std::map<std::string, std::int64_t> states;
+    const std::string group = "optimizer/";
+    for (const auto& tensor : checkpoint::list_tensors(path))
+        if (tensor.path.starts_with(group))
+            states[tensor.path.substr(group.size(), tensor.path.find('/', group.size()) - group.size())] +=
+                element_count(tensor.shape);
+    return states;
 }
 
 // Attributes and datasets of any file of this program.
@@ -134,9 +149,19 @@ int inspect_file(const Options& options) {
         datasets.push_back({{"name", path}, {"shape", shape}, {"type", info.type_name}, {"bytes", info.bytes}});
     }
     const std::int64_t parameters = count_parameters(file);
+    std::string optimizer;
+    std::map<std::string, std::int64_t> states;
+    if (file.exists("optimizer")) {
+        optimizer = checkpoint::read_contents(options.file).state.optimizer;
+        states = optimizer_states(options.file);
+    }
     if (format == TableFormat::json) {
         Json json = {{"file", options.file}, {"format", kind}};
         if (parameters > 0) json["parameters"] = parameters;
+        if (!optimizer.empty()) {
+            json["optimizer"] = optimizer;
+            json["optimizer_state"] = states;
+        }
         json["attributes"] = std::move(attributes);
         json["datasets"] = std::move(datasets);
         fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
@@ -144,20 +169,32 @@ int inspect_file(const Options& options) {
     }
     if (format != TableFormat::csv) fmt::print("{}\n", text);
     std::fputs(table.print(format).c_str(), stdout);
-    if (format != TableFormat::csv && parameters > 0) fmt::print("\n{} parameters\n", with_commas(parameters));
+    if (format == TableFormat::csv || parameters == 0) return 0;
+    std::string kept;
+    for (const auto& [name, count] : states)
+        kept += fmt::format("{}{} ({} elements)", kept.empty() ? "" : ", ", name, with_commas(count));
+    fmt::print("\n{} parameters{}\n", with_commas(parameters),
+               optimizer.empty() ? "" : fmt::format("; state of the optimizer {}: {}", optimizer, kept));
     return 0;
 }
 
 }  // namespace
 
 void add_inspect(CLI::App& program, Action& action) {
-    auto* command = program.add_subcommand("inspect", "What a checkpoint, trace, token file or model holds");
+    auto* command = program.add_subcommand(
+        "inspect", "What a run description, run folder, checkpoint, trace, token file or model holds");
     const auto options = std::make_shared<Options>();
-    command->add_option("FILE", options->file, "A checkpoint, trace or token file");
+    command->add_option("FILE", options->file,
+                        "A run description (TOML), a run's folder, a checkpoint, trace or token file");
     command->add_option("--preset", options->preset, "A model by name: its tensors, shapes, parameters and memory");
     command
         ->add_option("--set", options->settings,
-                     "Change one key of the model: --set model.vocabulary=50257 (may be repeated)")
+                     "Change one key of the description or model: --set model.vocabulary=50257 (may be repeated)")
+        ->allow_extra_args(false);
+    command
+        ->add_option("--print", options->keys,
+                     "Print only the value of this key of the run description, such as run.name, or of the folder's "
+                     "status.json, such as state (may be repeated, one line each)")
         ->allow_extra_args(false);
     command->add_option("--format", options->format, "text, markdown, csv or json");
     std::string names;
@@ -165,8 +202,20 @@ void add_inspect(CLI::App& program, Action& action) {
     command->footer("Presets: " + names);
     command->callback([options, &action] {
         action = [options] {
+            const FileKind kind = kind_of(options->file, !options->keys.empty());
+            if (kind == FileKind::description) {
+                if (!options->preset.empty())
+                    throw usage_error("--preset with a run description: write --set model.preset={}", options->preset);
+                return inspect_description(options->file, options->settings, options->keys,
+                                           table_format(options->format));
+            }
             if (options->file.empty() == (options->preset.empty() && options->settings.empty()))
                 throw usage_error("inspect takes either a FILE or --preset NAME");
+            if (kind == FileKind::run_folder)
+                return inspect_run_folder(options->file, options->keys, table_format(options->format));
+            if (!options->keys.empty())
+                throw usage_error("--print is for run descriptions and run folders, not for {}",
+                                  options->file.empty() ? "--preset" : options->file);
             return options->file.empty() ? inspect_model(*options) : inspect_file(*options);
         };
     });

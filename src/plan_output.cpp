@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::commands {
 namespace {
@@ -95,8 +96,7 @@ Words words_of(const PlanOutput& plan) {
     const SearchResult& result = plan.result;
     if (result.fitting.empty()) return words;
     const Candidate chosen = plan.chosen();
-    words.winner =
-        fmt::format("{} on {} device{}", layout_text(chosen.layout), chosen.devices, chosen.devices == 1 ? "" : "s");
+    words.winner = fmt::format("{} on {} device{}", layout_text(chosen.layout), chosen.devices, plural(chosen.devices));
     words.parts = time_parts_text(chosen.price.time);
     words.job = job_parts_text(chosen.job);
     const auto next = std::find_if(result.fitting.begin(), result.fitting.end(), [&](const Candidate& other) {

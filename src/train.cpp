@@ -15,7 +15,7 @@ namespace {
 struct Options {
     std::string description;
     std::vector<std::string> settings;
-    std::string device, sync;
+    std::string device, sync, resume;
     train::TrainOptions train;
 };
 
@@ -35,9 +35,10 @@ int run(const Options& options) {
         const auto description = config::read_run_description(options.description, settings);
         config::check(description);
         train::TrainOptions train_options = options.train;
+        train_options.resume_newest = options.resume == "auto";
+        if (!train_options.resume_newest) train_options.resume_file = options.resume;
         train_options.witness_program = "/proc/self/exe";
-        train::Trainer trainer(session, description, train_options);
-        return static_cast<int>(trainer.run());
+        return static_cast<int>(train::train(session, description, train_options));
     });
 }
 
@@ -56,7 +57,7 @@ void add_train(CLI::App& program, Action& action) {
     command->add_option("--sync", options->sync,
                         "async, bounded, phase, collective or launch: when the host waits for the GPU (default: the "
                         "variable LOCKSTEP_SYNC, then sync.mode); docs/sync-modes.md");
-    command->add_option("--resume", options->train.resume,
+    command->add_option("--resume", options->resume,
                         "Continue from a checkpoint: 'auto' (the newest whole one) or a file");
     command->add_option("--stop-at", options->train.stop_at, "Stop with a checkpoint after this step (exit code 4)")
         ->check(CLI::PositiveNumber);

@@ -95,9 +95,9 @@ inline Contents some_contents(std::int64_t step) {
 
 inline bool same(const Contents& a, const Contents& b) {
     const auto fields = [](const checkpoint::State& s) {
-        return std::tuple(s.step, s.tokens, s.samples, s.optimizer_steps, s.seed, s.data_cursor, s.loss_scale,
-                          s.good_steps, s.bad_steps, s.skipped_steps, s.ranks, s.threads, s.processor, s.commit,
-                          s.finished);
+        return std::tuple(s.optimizer, s.step, s.tokens, s.samples, s.optimizer_steps, s.seed, s.data_cursor,
+                          s.loss_scale, s.good_steps, s.bad_steps, s.skipped_steps, s.ranks, s.threads, s.processor,
+                          s.commit, s.finished);
     };
     return fields(a.state) == fields(b.state) && a.run_description == b.run_description &&
            a.tokenizer_kind == b.tokenizer_kind && a.tokenizer_model == b.tokenizer_model;

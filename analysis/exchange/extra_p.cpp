@@ -7,7 +7,7 @@
 #include <string>
 
 #include "analysis/exchange/formats.hpp"
-#include "analysis/scaling/series.hpp"
+#include "analysis/load/series.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 

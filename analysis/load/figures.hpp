@@ -1,6 +1,6 @@
-// The figures of one run, computed in one pass over its rows: memory grows with steps + ranks, not with their product,
-// except for the forward latencies (8 bytes a step and rank, for the medians) and where each rank of each span is asked
-// for.
+// What all steps of a run took, warm-up included, by rank, launch, epoch and step: what summary prints. Memory grows
+// with steps + ranks, not with their product, except for the forward latencies (8 bytes a step and rank, for the
+// medians) and where each rank of each span is asked for.
 #pragma once
 
 #include <array>
@@ -10,7 +10,6 @@
 
 #include "analysis/load/phases.hpp"
 #include "base/table.hpp"
-#include "trace/reader.hpp"
 
 namespace lockstep::analysis {
 
@@ -79,8 +78,6 @@ struct RunFigures {
     double overhead_share = 0;       // seconds spent tracing ÷ seconds in all regions
     std::vector<std::string> notes;  // what a reader must know to believe the figures
 };
-
-RunFigures figures_of(const trace::Run& run, const FigureOptions& options);
 
 // Each 0 where nothing was measured.
 double per_second(double amount, double seconds);

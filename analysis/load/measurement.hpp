@@ -1,13 +1,16 @@
-// What one run measured, without its warm-up: what scaling, sweep, compare and report compute with. Made in one pass
-// over the rows; memory grows with steps + ranks. Where something was not measured the number is NaN.
+// What one run measured: what all commands compute with. One pass over the rows of its source, a trace or an imported
+// table, makes it; memory grows with steps + ranks. Where something was not measured the number is NaN.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "analysis/load/figures.hpp"
+#include "analysis/load/heat_map.hpp"
 #include "analysis/load/phases.hpp"
 #include "analysis/load/settings.hpp"
 #include "analysis/metrics/statistics.hpp"
@@ -15,10 +18,14 @@
 
 namespace lockstep::analysis {
 
+// Fewer steps with timed phases say nothing of compute and communication.
+inline constexpr std::int64_t fewest_timed_steps = 6;
+
 struct MeasureOptions {
     // Steps left out at the beginning of each launch; -1: 9, but at most a fifth of that launch's steps. (The 10th is
     // the first whose phases are timed on a GPU.)
     std::int64_t warm_up = -1;
+    std::optional<FigureOptions> figures;  // set: the figures of all steps, too
 };
 
 // One step that counts.
@@ -44,13 +51,6 @@ struct RankMeasurement {
     std::int64_t threads = 0;
 };
 
-// Compute seconds of ranks over time, in at most 128 × 128 cells, each the most of what falls into it.
-struct HeatMap {
-    std::vector<std::int64_t> first_step;  // of each column
-    std::vector<std::int64_t> first_rank;  // of each row
-    std::vector<double> seconds;           // [rows, columns], of a step; NaN where nothing was measured
-};
-
 struct Measurement {
     std::string path, name;
     double started = unknown;  // the first launch, seconds since 1970
@@ -60,8 +60,9 @@ struct Measurement {
     std::string description;  // the resolved run description (TOML)
     Settings settings;        // with accumulation and micro_batch, where they can be known
     std::int64_t ranks = 0, hosts = 0;
-    std::int64_t batch = 0;         // sequences a step; 0: unknown
-    std::int64_t accumulation = 0;  // micro-batches a step on each rank; 0: unknown
+    std::int64_t batch = 0;               // sequences a step; 0: unknown
+    std::int64_t accumulation = 0;        // micro-batches a step on each rank; 0: unknown
+    std::int64_t trained_parameters = 0;  // of the whole model; 0: unknown
 
     std::vector<StepSample> steps;  // those that count
     std::int64_t disturbed = 0;     // steps left out since a checkpoint or a validation had just ended
@@ -77,9 +78,11 @@ struct Measurement {
     double all_tokens = 0, all_step_seconds = 0;
     // Rates given by an imported table: together, or unknown.
     double imported_tokens_per_second = unknown;
-    std::vector<std::string> remarks;  // what a reader must know to believe the figures
+    std::vector<std::string> remarks;   // what a reader must know to believe the figures
+    std::optional<RunFigures> figures;  // of all steps, warm-up too; where asked for
 
-    double step_seconds() const;  // median of the slowest rank's
+    std::vector<double> slowest_seconds() const;  // of the slowest rank in each step that counts
+    double step_seconds() const;                  // median of the slowest rank's
     // What averaging over ranks would say: the above times mean ÷ largest of the ranks' own times, unknown unless each
     // rank has one.
     double average_step_seconds() const;

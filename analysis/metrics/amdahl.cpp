@@ -1,19 +1,16 @@
 // Amdahl's law: the same work on more ranks, a share of which no rank can take from another.
 #include "analysis/metrics/law.hpp"
+#include "base/least_squares.hpp"
 
 namespace lockstep::analysis {
 namespace {
 
-// T(p) = a + b/p with a = T(1)·s and b = T(1)·(1 − s): linear, and s in [0, 1] where neither is negative. Rows are
-// divided by the measured seconds, so that errors are relative.
+// T(p) = a + b/p with a = T(1)·s and b = T(1)·(1 − s): linear, and s in [0, 1] where neither is negative.
 std::vector<double> solve_amdahl(const FitData& data) {
-    std::vector<double> constant, inverse;
-    for (std::size_t i = 0; i < data.ranks.size(); ++i) {
-        constant.push_back(1 / data.values[i]);
-        inverse.push_back(1 / (data.values[i] * data.ranks[i]));
-    }
-    const std::vector<double> solved =
-        least_squares_not_negative({constant, inverse}, std::vector<double>(constant.size(), 1.0));
+    std::vector<double> inverse;
+    for (const double ranks : data.ranks) inverse.push_back(1 / ranks);
+    const std::vector<double> ones(data.ranks.size(), 1.0);
+    const std::vector<double> solved = least_squares(relative_fit({ones, inverse}, data.values));
     if (solved.empty()) return {};
     const double one_rank = solved[0] + solved[1];
     return {solved[0] / one_rank, one_rank};

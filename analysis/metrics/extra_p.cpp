@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "analysis/metrics/law.hpp"
+#include "base/least_squares.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -29,33 +30,12 @@ double term(const Exponents& exponents, double p) {
     return std::pow(p, exponents.power) * std::pow(std::log2(p), exponents.logarithm);
 }
 
-// T = c₀ + c₁·g, neither negative, the least relative errors; from sums, without memory of their own: done for some 60
-// hypotheses, without each point in turn, of each resample.
-struct Sums {
-    double one_one = 0, one_g = 0, g_g = 0, one = 0, g = 0;  // of 1/T and g/T, and their products
-    void add(double term_value, double seconds) {
-        const double inverse = 1 / seconds, relative = term_value / seconds;
-        one_one += inverse * inverse;
-        one_g += inverse * relative;
-        g_g += relative * relative;
-        one += inverse;
-        g += relative;
-    }
-    struct Coefficients {
-        double constant = unknown, slope = unknown;
-    };
-    Coefficients solve(bool with_term) const {
-        const Coefficients flat = {one / one_one, 0};
-        if (!with_term) return flat;
-        const double determinant = one_one * g_g - one_g * one_g;
-        if (!(determinant > 1e-10 * one_one * g_g)) return {};
-        const double constant = (one * g_g - g * one_g) / determinant;
-        const double slope = (g * one_one - one * one_g) / determinant;
-        if (slope < 0) return flat;
-        if (constant < 0) return {0, g / g_g};
-        return {constant, slope};
-    }
-};
+// T = c₀ + c₁·g, neither negative, with the least relative errors; the constant alone without the term.
+LinearFit fit_of(const std::vector<double>& terms, const FitData& data, bool with_term) {
+    std::vector<std::vector<double>> columns = {std::vector<double>(terms.size(), 1.0)};
+    if (with_term) columns.push_back(terms);
+    return relative_fit(std::move(columns), data.values);
+}
 
 class Terms {
   public:
@@ -72,18 +52,18 @@ class Terms {
     std::vector<std::vector<double>> values_;
 };
 
-// The sum of squared relative errors at each number of ranks, of the fit to all others.
+// The sum of squared relative errors at each number of ranks, of the fit to all others; NaN where there is no fit.
 double left_out_error(const std::vector<double>& terms, const FitData& data, bool with_term) {
+    LinearFit fit = fit_of(terms, data, with_term);
+    const std::vector<double> weights = fit.weights;
     double error = 0;
     for (std::size_t first = 0, end = 0; first < terms.size(); first = end) {
-        while (end < terms.size() && data.ranks[end] == data.ranks[first]) ++end;
-        // Added up anew: taken out of the sum of all, the largest point would leave nothing but roundings.
-        Sums others;
-        for (std::size_t i = 0; i < terms.size(); ++i)
-            if (i < first || i >= end) others.add(terms[i], data.values[i]);
-        const Sums::Coefficients fitted = others.solve(with_term);
+        while (end < terms.size() && data.ranks[end] == data.ranks[first]) fit.weights[end++] = 0;
+        const std::vector<double> fitted = least_squares(fit);
+        if (fitted.empty()) return unknown;
         for (std::size_t i = first; i < end; ++i) {
-            const double relative = (fitted.constant + fitted.slope * terms[i]) / data.values[i] - 1;
+            fit.weights[i] = weights[i];
+            const double relative = (fitted[0] + (with_term ? fitted[1] * terms[i] : 0)) / data.values[i] - 1;
             error += relative * relative;
         }
     }
@@ -92,11 +72,9 @@ double left_out_error(const std::vector<double>& terms, const FitData& data, boo
 
 std::vector<double> coefficients_of(const std::vector<double>& terms, const FitData& data, const Exponents& exponents) {
     const bool with_term = exponents.power != 0 || exponents.logarithm != 0;
-    Sums all;
-    for (std::size_t i = 0; i < terms.size(); ++i) all.add(terms[i], data.values[i]);
-    const Sums::Coefficients fitted = all.solve(with_term);
-    if (!std::isfinite(fitted.constant)) return {};
-    return {fitted.constant, fitted.slope, exponents.power, exponents.logarithm};
+    const std::vector<double> fitted = least_squares(fit_of(terms, data, with_term));
+    if (fitted.empty()) return {};
+    return {fitted[0], with_term ? fitted[1] : 0, exponents.power, exponents.logarithm};
 }
 
 std::vector<double> select(const Terms& terms, const FitData& data) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/error.hpp"
 
@@ -15,10 +14,6 @@ constexpr std::uint64_t seed = 1;  // the same data give the same intervals
 
 bool is_positive(double value) {
     return std::isfinite(value) && value > 0;
-}
-
-double dot(const std::vector<double>& a, const std::vector<double>& b) {
-    return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
 double mean_relative_error(const Law& law, const FitData& data, const std::vector<double>& parameters) {
@@ -140,68 +135,6 @@ void fit_law(Fit& fit, const Law& law, const std::vector<FitPoint>& points, cons
     for (const double ranks : predictable(fit, law, data, predict_at))
         fit.predictions.push_back({ranks, law.evaluate(solved, ranks), {}});
     add_intervals(fit, law, usable, data, solved);
-}
-
-std::vector<double> least_squares(std::vector<std::vector<double>> columns, std::vector<double> target) {
-    const std::size_t count = columns.size();
-    if (count == 0 || target.size() < count) return {};
-    std::vector<std::vector<double>> upper(count, std::vector<double>(count));
-    std::vector<double> projected(count);
-    for (std::size_t c = 0; c < count; ++c) {
-        const double length = std::sqrt(dot(columns[c], columns[c]));
-        for (std::size_t b = 0; b < c; ++b) {
-            upper[b][c] = dot(columns[b], columns[c]);
-            for (std::size_t i = 0; i < target.size(); ++i) columns[c][i] -= upper[b][c] * columns[b][i];
-        }
-        upper[c][c] = std::sqrt(dot(columns[c], columns[c]));
-        // What is left of a column that depends on others is rounding.
-        if (!(upper[c][c] > 1e-10 * length) || !std::isfinite(upper[c][c])) return {};
-        for (double& element : columns[c]) element /= upper[c][c];
-        projected[c] = dot(columns[c], target);
-        for (std::size_t i = 0; i < target.size(); ++i) target[i] -= projected[c] * columns[c][i];
-    }
-    for (std::size_t c = count; c-- > 0;) {
-        for (std::size_t b = c + 1; b < count; ++b) projected[c] -= upper[c][b] * projected[b];
-        projected[c] /= upper[c][c];
-    }
-    return projected;
-}
-
-double squared_error(const std::vector<std::vector<double>>& columns, const std::vector<double>& target,
-                     const std::vector<double>& coefficients) {
-    double error = 0;
-    for (std::size_t i = 0; i < target.size(); ++i) {
-        double residual = -target[i];
-        for (std::size_t c = 0; c < columns.size(); ++c) residual += columns[c][i] * coefficients[c];
-        error += residual * residual;
-    }
-    return error;
-}
-
-std::vector<double> least_squares_not_negative(const std::vector<std::vector<double>>& columns,
-                                               const std::vector<double>& target) {
-    // The problem is convex: its solution is the unbounded one of the columns that it uses. All of them come last, so
-    // that of equals the one with fewer columns stays.
-    std::vector<double> best;
-    double least = 0;
-    for (unsigned used = 1; used < 1U << columns.size(); ++used) {
-        std::vector<std::vector<double>> chosen;
-        std::vector<std::size_t> places;
-        for (std::size_t c = 0; c < columns.size(); ++c) {
-            if ((used >> c & 1U) == 0) continue;
-            chosen.push_back(columns[c]);
-            places.push_back(c);
-        }
-        const std::vector<double> solved = least_squares(std::move(chosen), target);
-        if (solved.empty() || *std::min_element(solved.begin(), solved.end()) < 0) continue;
-        std::vector<double> coefficients(columns.size(), 0.0);
-        for (std::size_t c = 0; c < places.size(); ++c) coefficients[places[c]] = solved[c];
-        const double error = squared_error(columns, target, coefficients);
-        if (!best.empty() && !(error < least)) continue;
-        best = coefficients;
-        least = error;
-    }
-    return best;
 }
 
 }  // namespace lockstep::analysis

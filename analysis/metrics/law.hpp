@@ -1,4 +1,4 @@
-// What all fits share: which points count, least squares within bounds, intervals, predictions.
+// What all fits share: which points count, intervals, predictions.
 #pragma once
 
 #include <cstddef>
@@ -36,16 +36,5 @@ void fit_law(Fit& fit, const Law& law, const std::vector<FitPoint>& points, cons
 // The points that count, by ranks; those of the same ranks in the order given.
 std::vector<FitPoint> usable_points(const std::vector<FitPoint>& points);
 FitData fit_data(const std::vector<FitPoint>& points);
-
-// The coefficients that make Σ (Σ columns[c][i]·x[c] − target[i])² least; none where the columns depend on each other
-// or there are fewer rows than columns. By orthogonalisation, which keeps twice the digits of normal equations.
-std::vector<double> least_squares(std::vector<std::vector<double>> columns, std::vector<double> target);
-double squared_error(const std::vector<std::vector<double>>& columns, const std::vector<double>& target,
-                     const std::vector<double>& coefficients);
-
-// The same with coefficients that are not negative: the best of all choices of coefficients held at zero. At most a
-// handful of columns.
-std::vector<double> least_squares_not_negative(const std::vector<std::vector<double>>& columns,
-                                               const std::vector<double>& target);
 
 }  // namespace lockstep::analysis

@@ -1,8 +1,8 @@
 #include "analysis/metrics/statistics.hpp"
 
 #include <algorithm>
+#include <boost/math/distributions/binomial.hpp>
 #include <cmath>
-#include <string>
 
 #include "base/error.hpp"
 #include "base/random.hpp"
@@ -68,6 +68,20 @@ double mean(const std::vector<double>& samples) {
     return count > 0 ? sum / count : unknown;
 }
 
+double smallest_of(const std::vector<double>& samples) {
+    double least = unknown;
+    for (const double sample : samples)
+        if (std::isfinite(sample) && !(sample >= least)) least = sample;
+    return least;
+}
+
+double largest_of(const std::vector<double>& samples) {
+    double most = unknown;
+    for (const double sample : samples)
+        if (std::isfinite(sample) && !(sample <= most)) most = sample;
+    return most;
+}
+
 double harmonic_mean(const std::vector<double>& rates) {
     double inverses = 0, count = 0;
     for (const double rate : rates) {
@@ -95,18 +109,13 @@ Interval median_interval(std::vector<double> samples) {
     keep_finite(samples);
     if (samples.size() < fewest_samples) return {};
     std::sort(samples.begin(), samples.end());
-    const auto n = static_cast<double>(samples.size());
-    // The k-th smallest and k-th largest hold the median unless fewer than k samples lie on one side of it, which has
-    // the probability 2·P(Binomial(n, 1/2) ≤ k − 1).
-    double below = 0;
-    std::size_t rank = 0;
-    for (std::size_t k = 1; 2 * k <= samples.size(); ++k) {
-        const auto successes = static_cast<double>(k - 1);
-        below += std::exp(std::lgamma(n + 1) - std::lgamma(successes + 1) - std::lgamma(n - successes + 1) -
-                          n * std::log(2.0));
-        if (1 - 2 * below < confidence) break;
-        rank = k;
-    }
+    // The k-th smallest and the k-th largest enclose the median unless fewer than k samples lie on one side of it,
+    // which has the probability 2·P(Binomial(n, 1/2) ≤ k − 1).
+    using boost::math::policies::discrete_quantile;
+    using boost::math::policies::integer_round_down;
+    using Policy = boost::math::policies::policy<discrete_quantile<integer_round_down>>;
+    const boost::math::binomial_distribution<double, Policy> below(static_cast<double>(samples.size()), 0.5);
+    const auto rank = static_cast<std::size_t>(quantile(below, (1 - confidence) / 2)) + 1;
     return {samples[rank - 1], samples[samples.size() - rank]};
 }
 

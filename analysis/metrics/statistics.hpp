@@ -20,6 +20,8 @@ struct Interval {
 // Each ignores samples that are not finite, and is unknown (NaN) where none is left.
 double median(std::vector<double> samples);
 double mean(const std::vector<double>& samples);
+double smallest_of(const std::vector<double>& samples);
+double largest_of(const std::vector<double>& samples);
 // The mean of rates over equal amounts of work. Unknown where a rate is not positive.
 double harmonic_mean(const std::vector<double>& rates);
 // q from 0 to 1, linear between the two nearest samples.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "analysis/metrics/law.hpp"
+#include "base/least_squares.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -11,16 +12,18 @@ namespace {
 enum : std::size_t { rate, contention, coherence };
 
 // p/X = (1 + σ·(p − 1) + κ·p·(p − 1))/λ = a + b·p + c·p·(p − 1) with σ = b/(a + b), λ = 1/(a + b), κ = c/(a + b):
-// linear, and all three within their bounds where none of a, b, c is negative. Rows are divided by the measured p/X.
+// linear, and all three within their bounds where none of a, b, c is negative.
 std::vector<double> solve_law(const FitData& data) {
     std::vector<std::vector<double>> columns(3);
+    std::vector<double> inverse_rate_of_a_rank;
     for (std::size_t i = 0; i < data.ranks.size(); ++i) {
-        const double p = data.ranks[i], weight = data.values[i] / p;
-        columns[0].push_back(weight);
-        columns[1].push_back(weight * p);
-        columns[2].push_back(weight * p * (p - 1));
+        const double p = data.ranks[i];
+        columns[0].push_back(1);
+        columns[1].push_back(p);
+        columns[2].push_back(p * (p - 1));
+        inverse_rate_of_a_rank.push_back(p / data.values[i]);
     }
-    const std::vector<double> solved = least_squares_not_negative(columns, std::vector<double>(data.ranks.size(), 1.0));
+    const std::vector<double> solved = least_squares(relative_fit(columns, inverse_rate_of_a_rank));
     // Without a and b nothing is done on one rank: X falls as fast as the ranks grow.
     if (solved.empty() || !(solved[0] + solved[1] > 0)) return {};
     const double one_rank = solved[0] + solved[1];

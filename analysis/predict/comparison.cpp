@@ -5,10 +5,11 @@
 #include <cmath>
 #include <map>
 
+#include "analysis/load/series.hpp"
 #include "analysis/predict/observations.hpp"
 #include "analysis/predict/prediction.hpp"
-#include "analysis/scaling/series.hpp"
 #include "base/format.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -148,8 +149,7 @@ PredictionComparison compare_prediction(const PredictionFile& prediction, const 
             result.remarks.push_back(fmt::format(
                 "{} is not compared with the prediction: with {} sequences a step on {} rank{} it lies on none of its "
                 "curves.",
-                same_program[i]->name, same_program[i]->batch, same_program[i]->ranks,
-                same_program[i]->ranks == 1 ? "" : "s"));
+                same_program[i]->name, same_program[i]->batch, same_program[i]->ranks, plural(same_program[i]->ranks)));
     return result;
 }
 

@@ -7,10 +7,10 @@
 #include <map>
 #include <set>
 
-#include "analysis/scaling/series.hpp"
+#include "analysis/load/series.hpp"
 #include "base/error.hpp"
+#include "base/plural.hpp"
 #include "config/run_description.hpp"
-#include "model/parameter_description.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -38,10 +38,9 @@ Group one_program(const std::vector<Measurement>& all, const PredictOptions& opt
     for (const Measurement& run : all) counts.insert(run.ranks);
     if (counts.size() == 1)
         throw usage_error(
-            "all runs have {} rank{}: a prediction needs two numbers of ranks or more, better three, since one alone "
-            "does not say what does not shrink with a rank's share, what ranks wait for, nor what is hidden beneath "
-            "the backward pass",
-            *counts.begin(), *counts.begin() == 1 ? "" : "s");
+            "all runs have {} rank{}: a prediction needs at least two different numbers of ranks, better three, to tell "
+            "what does not shrink with a rank's share, how long ranks wait, and what the backward pass hides",
+            *counts.begin(), plural(*counts.begin()));
     const bool imported = std::any_of(all.begin(), all.end(), [](const Measurement& run) { return run.imported; });
     std::vector<std::string> ignored = options.ignored;
     if (!imported) ignored.emplace_back("batch.global");
@@ -73,20 +72,23 @@ Group one_program(const std::vector<Measurement>& all, const PredictOptions& opt
     return groups.front();
 }
 
-// What of the description says how large the messages are; 0 where it does not.
+// The sizes of the messages; 0 where the run does not say.
 void describe_traffic(const Measurement& run, ScalingProgram& program, std::vector<std::string>& remarks) {
     if (run.imported) {
-        remarks.emplace_back("Imported times do not say how many bytes are sent: a guess stands in their place.");
+        remarks.emplace_back("Imported times do not say how many bytes are sent: the bytes sent are a guess.");
         return;
     }
     try {
-        const auto description = config::parse_run_description(run.description, run.path, {});
+        const auto description = config::parse_foreign_description(run.description, run.path);
         config::check(description);
-        if (!description.model.frozen.empty()) {
-            remarks.emplace_back("Parts of the model are frozen: how many bytes are sent is a guess.");
+        if (run.trained_parameters <= 0) {
+            remarks.push_back(fmt::format(
+                "The trace of {} does not say how many parameters are trained (an earlier version wrote it): the bytes "
+                "sent are a guess.",
+                run.name));
             return;
         }
-        const double parameters = static_cast<double>(model::parameter_count(description.model)) / program.shards;
+        const double parameters = static_cast<double>(run.trained_parameters) / program.shards;
         program.gradient_bytes = parameters * gradient_element;
         program.buckets =
             std::clamp(std::ceil(program.gradient_bytes / static_cast<double>(description.parallel.bucket_bytes)), 1.0,
@@ -94,7 +96,7 @@ void describe_traffic(const Measurement& run, ScalingProgram& program, std::vect
         program.divided_update = description.parallel.zero > 0;
         program.gather_bytes = parameters * (description.precision.compute == config::Precision::fp32 ? 4 : 2);
     } catch (const Error& problem) {
-        remarks.push_back(fmt::format("The description of {} cannot be read ({}): how many bytes are sent is a guess.",
+        remarks.push_back(fmt::format("The description of {} cannot be read ({}): the bytes sent are a guess.",
                                       run.name, problem.what()));
     }
 }
@@ -124,7 +126,7 @@ struct Named {
     double wait = unknown, exchange = unknown;
 };
 
-// Mean over the steps whose phases were timed, as parts of the median step.
+// Means over the steps whose phases were timed, scaled to the median step.
 Named parts_of(const Measurement& run) {
     Named parts;
     const double compute = run.compute_seconds(), communication = run.communication_seconds();
@@ -156,7 +158,7 @@ Named parts_of(const Measurement& run) {
         add("backward", of(Phase::backward), WorkTerm::Follows::share, 1);
         add("optimizer", of(Phase::optimizer), WorkTerm::Follows::update);
     }
-    // The backward pass is about two thirds of what is not told apart.
+    // Where phases are unknown, the backward pass is about two thirds.
     add(phased ? "other" : "compute", std::max(rest, 0.0), WorkTerm::Follows::share, phased ? 0 : 2.0 / 3);
     for (const char* kind : {"tensor", "pipeline", "context"}) {
         const auto found = run.communication_kinds.find(kind);
@@ -194,7 +196,7 @@ void observe_steps(const std::vector<Measurement>& all, const Group& group, Obse
                               result.unit);
         parts.push_back(parts_of(run));
         for (const auto& [term, seconds] : parts.back().work) {
-            // What is never worth mentioning is no term.
+            // Negligible in all runs: no term.
             if (seconds < seen * run.step_seconds() || order.count(term.name) != 0) continue;
             order[term.name] = result.terms.size();
             result.terms.push_back(term);
@@ -203,8 +205,8 @@ void observe_steps(const std::vector<Measurement>& all, const Group& group, Obse
     if (result.terms.empty()) {
         result.terms.push_back({whole_step, WorkTerm::Follows::share, false, 2.0 / 3});
         result.remarks.emplace_back(
-            "No run has compute and communication apart: what ranks wait for and exchange is a guess, held together "
-            "by the whole times.");
+            "No run tells compute from communication: waits and exchanges are guesses, constrained by the total times "
+            "only.");
     }
     for (std::size_t i = 0; i < group.runs.size(); ++i) {
         const Measurement& run = all[group.runs[i]];
@@ -230,7 +232,7 @@ void observe_steps(const std::vector<Measurement>& all, const Group& group, Obse
     }
 }
 
-// What was measured on two numbers of ranks or more; where nothing was, the largest.
+// Values measured on at least two numbers of ranks; the largest if there are none.
 std::vector<double> well_measured(const std::map<double, std::set<double>>& counts_of) {
     std::vector<double> values;
     for (const auto& [value, counts] : counts_of)
@@ -253,7 +255,7 @@ std::vector<double> ranks_of(const CurveRequest& curve, const Observations& resu
         ranks.insert(last);
     if (curve.kind == CurveKind::strong && result.program.batch_known) {
         const double batch = curve.batch;
-        // Where it ends, and what halves of it there are: powers of two need not divide it.
+        // The last possible number of ranks and its halves: powers of two need not divide the batch.
         for (double replicas = batch; replicas >= 1; replicas /= 2) {
             if (replicas != std::floor(replicas)) break;
             if (replicas * together <= options.to && replicas * together >= curve.base_ranks)

@@ -13,6 +13,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/plural.hpp"
 #include "base/version.hpp"
 #include "base/whole_file.hpp"
 
@@ -78,9 +79,9 @@ std::string page_of(const PredictionFile& prediction, TableFormat format) {
     for (const auto& curve : prediction.scaling.curves) {
         page.heading(curve_title(curve, prediction.model_ranks) + ", predicted", true);
         page.sentence(fmt::format("Base case: {:g} rank{}, {:.4g} s a {}. {:g} rank{} a node of {}.",
-                                  curve.request.base_ranks, curve.request.base_ranks == 1 ? "" : "s",
+                                  curve.request.base_ranks, plural(curve.request.base_ranks),
                                   curve.request.base_seconds, prediction.unit, prediction.ranks_per_node,
-                                  prediction.ranks_per_node == 1 ? "" : "s", prediction.hardware));
+                                  plural(prediction.ranks_per_node), prediction.hardware));
         page.table(prediction_table(curve, prediction.unit));
         for (const std::string& remark : curve.remarks) page.sentence(remark);
         page.heading("What it is made of");

@@ -3,47 +3,37 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <set>
 
+#include "analysis/metrics/statistics.hpp"
 #include "analysis/predict/randomized_fit.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
 
 constexpr std::size_t draw_count = 300;
 constexpr std::uint64_t seed = 1;
-// How far a measurement may lie off the equations, as a share of itself and of the step: one launch differs from the
-// next, and the equations are simpler than the machine.
+// Standard deviations of measurements from the model, as shares of the measurement and of the step: launches differ,
+// and the model is simpler than the machine.
 constexpr double step_deviation = 0.01, work_deviation = 0.02, work_floor = 0.001, wait_deviation = 0.25,
                  exchange_deviation = 0.1, communication_floor = 0.003;
 constexpr double least_left_out_error = 0.01;
 constexpr double negligible = 1e-9;  // seconds of a term that was not seen
 
-double quantile(std::vector<double> values, double q) {
-    std::sort(values.begin(), values.end());
-    const double place = q * static_cast<double>(values.size() - 1);
-    const auto below = static_cast<std::size_t>(place);
-    if (below + 1 >= values.size()) return values.back();
-    return values[below] + (place - static_cast<double>(below)) * (values[below + 1] - values[below]);
-}
-
-Range range_of(std::vector<double> values) {
-    values.erase(std::remove_if(values.begin(), values.end(), [](double value) { return !std::isfinite(value); }),
-                 values.end());
-    if (values.empty()) return {NAN, NAN, NAN};
+Range range_of(const std::vector<double>& values) {
     return {quantile(values, (1 - prediction_level) / 2), quantile(values, 0.5),
             quantile(values, (1 + prediction_level) / 2)};
 }
 
-// The 95 % quantile of Student's t: what a root mean square of so few errors must be multiplied by.
+// What a root mean square of so few errors must be multiplied by: the 95 % quantile of Student's t.
 double student(std::size_t freedom) {
-    constexpr std::array<double, 10> table = {6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812};
-    if (freedom == 0) return table.front();
-    return freedom <= table.size() ? table[freedom - 1] : 1.645 + 1.6 / static_cast<double>(freedom);
+    const boost::math::students_t distribution(static_cast<double>(std::max<std::size_t>(freedom, 1)));
+    return boost::math::quantile(distribution, (1 + prediction_level) / 2);
 }
 
 class Predictor {
@@ -57,10 +47,10 @@ class Predictor {
         }
         if (counts_.size() < 2)
             throw usage_error(
-                "a prediction needs runs on two numbers of ranks or more, better three; runs on {} rank{} alone do not "
-                "say what does not shrink with a rank's share, what ranks wait for, nor what is hidden beneath the "
-                "backward pass",
-                runs_.empty() ? 0.0 : runs_.front().ranks, !runs_.empty() && runs_.front().ranks == 1 ? "" : "s");
+                "a prediction needs runs on at least two different numbers of ranks, better three; runs on {} rank{} "
+                "alone do not tell what does not shrink with a rank's share, how long ranks wait, and what the backward "
+                "pass hides",
+                runs_.empty() ? 0.0 : runs_.front().ranks, plural(runs_.empty() ? 0 : runs_.front().ranks));
         believe(hardware);
     }
 
@@ -279,7 +269,7 @@ class Predictor {
         if (beyond > 0)
             curve.remarks.push_back(fmt::format(
                 "Strong scaling with {} sequences a step ends at {} ranks: beyond, ranks have no sequence of their "
-                "own. {} ranks want a batch of {} or more, or more ranks that share a replica.",
+                "own. {} ranks need a batch of {} or more, or more ranks per replica.",
                 with_commas(std::llround(request.batch)), with_commas(std::llround(curve.most_ranks)),
                 with_commas(std::llround(beyond)),
                 with_commas(std::llround(std::ceil(beyond / program.model_ranks())))));

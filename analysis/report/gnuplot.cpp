@@ -19,7 +19,7 @@
 namespace lockstep::analysis {
 namespace {
 
-// A file without a name, in memory: no pipe can fill up, nothing is left behind.
+// An anonymous file in memory: unlike a pipe it cannot fill up, and nothing is left behind.
 class MemoryFile {
   public:
     MemoryFile() : descriptor_(::memfd_create("lockstep-analyze", MFD_CLOEXEC)) {
@@ -86,7 +86,7 @@ std::string run_gnuplot(const std::string& script, const std::string& plot) {
     actions.connect(input, STDIN_FILENO);
     actions.connect(output, STDOUT_FILENO);
     actions.connect(errors, STDERR_FILENO);
-    // Without the user's own settings (-d): the report looks the same everywhere.
+    // Ignore the user's settings (-d), so that the report looks the same everywhere.
     std::string name = "gnuplot", defaults = "-d";
     char* arguments[] = {name.data(), defaults.data(), nullptr};
     pid_t process = 0;
@@ -129,7 +129,7 @@ void remove_elements(std::string& text, const std::string& name) {
     }
 }
 
-// gnuplot defines all the shapes of points and two filters; what nothing refers to goes.
+// gnuplot defines every point shape and two filters; drop those that are not used.
 void remove_unused_definitions(std::string& svg, const std::string& body, const std::string& prefix) {
     for (const std::string name : {"textbox", "greybox"}) {
         if (body.find("#" + prefix + name) != std::string::npos) continue;

@@ -30,7 +30,7 @@ bool reads_as_number(const Cell& cell) {
     return words->size() < 24 && first < words->size() && (*words)[first] >= '0' && (*words)[first] <= '9';
 }
 
-// Of the first column, which may be made of names such as 2026-run.
+// The first column may hold names such as 2026-run.
 bool is_words(const Cell& cell) {
     return std::holds_alternative<std::string>(cell);
 }
@@ -92,7 +92,7 @@ void Html::definitions(const std::vector<std::pair<std::string, std::string>>& t
 }
 
 std::string html_page(std::string_view title, const std::string& body) {
-    // The policy forbids whatever a browser could load or run: the page is all there is.
+    // The policy forbids loading or running anything: the page is self-contained.
     return fmt::format(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src &#39;none&#39;; style-src "

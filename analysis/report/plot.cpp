@@ -66,7 +66,7 @@ std::string axes(const std::string& x, const std::string& y) {
 
 std::string rank_tics(const std::vector<double>& ranks) {
     std::string tics;
-    // At most a tic each 0.3 of a doubling, so that the numbers do not run into one another.
+    // At most one tic per 0.3 doublings, so that labels do not overlap.
     double last = 0;
     const double apart = std::max(0.3, std::log2(ranks.back() / ranks.front()) / 12);
     for (const double rank : ranks) {

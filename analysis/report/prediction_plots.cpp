@@ -7,6 +7,7 @@
 
 #include "analysis/report/plots.hpp"
 #include "analysis/report/text.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -94,7 +95,7 @@ std::vector<Plot> prediction_plots(const PredictedCurve& curve, const ComparedCu
     efficiency.title = "Efficiency predicted and measured, " + compared.title;
     efficiency.axis = efficiency.column = "efficiency";
     efficiency.caption = fmt::format("Speedup over the {:g} rank{} of the base case, over the ideal speedup.",
-                                     curve.request.base_ranks, curve.request.base_ranks == 1 ? "" : "s");
+                                     curve.request.base_ranks, plural(curve.request.base_ranks));
     const double base = curve.request.base_seconds;
     double highest = 1;
     for (const CurvePoint& point : curve.points) {

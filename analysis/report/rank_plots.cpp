@@ -11,12 +11,12 @@
 namespace lockstep::analysis {
 namespace {
 
-// Beyond so many ranks bars become lines.
+// More ranks than this are drawn as lines, not bars.
 constexpr std::size_t most_bars = 16;
-// Beyond so many a line is thinned.
+// Lines with more points are thinned.
 constexpr std::size_t most_points = 512;
 
-// Tics at cells of a map, named by what the cell begins with; at most so many.
+// Tics of a heat map, labelled by the first rank or step of a cell.
 std::string cell_tics(const std::vector<std::int64_t>& first, std::size_t most) {
     const std::size_t every = (first.size() + most - 1) / most;
     std::string tics;
@@ -47,14 +47,14 @@ Plot heat_plot(const Measurement& measurement, const std::string& label, const s
     for (const double seconds : heat.seconds)
         if (std::isfinite(seconds)) known.push_back(seconds);
     if (measurement.ranks < 2) plot.missing = "the run has one rank only.";
-    // A map of one column would be a picture of one step, which the tables say better.
+    // A map of one column would show a single step, which the tables do better.
     else if (known.empty() || heat.first_step.size() < 2)
         plot.missing = "the computation of its ranks was not timed step by step.";
     if (!plot.missing.empty()) return plot;
     const std::size_t columns = heat.first_step.size(), rows = heat.first_rank.size();
     Block block{"seconds of computation a step; a row is a rank or several, a column a step or several", {}, {}};
     for (const std::int64_t step : heat.first_step) block.columns.push_back(fmt::format("step_{}", step));
-    // One step out of line would leave all the others in one colour: the scale ends at the 95th percentile.
+    // A single outlier would leave everything else in one colour: the scale ends at the 95th percentile.
     const double lowest = quantile(known, 0), highest = quantile(known, 0.95), most = quantile(known, 1);
     const bool milliseconds = most < 1;
     const double unit = milliseconds ? 1e-3 : 1;
@@ -86,7 +86,7 @@ Plot heat_plot(const Measurement& measurement, const std::string& label, const s
     const double height = plot.height;
     plot.script = fmt::format(
         "set border lc rgb '#555555'\nunset key\nset tics nomirror out scale 0.5 textcolor rgb '#222222'\n"
-        // From dark to light in evenly growing lightness, readable with every kind of colour-blindness and in grey.
+        // Lightness grows evenly from dark to light: readable in grey and with any colour blindness.
         "set palette defined (0 '#00224e', 1 '#35456c', 2 '#666970', 3 '#948e77', 4 '#c8b866', 5 '#fee838')\n"
         "set cbrange [{:.9g}:{:.9g}]\nset cbtics ({})\n"
         "set colorbox horizontal user origin graph 0, screen {:.4f} size graph 1, screen {:.4f}\n"

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/plural.hpp"
 #include "base/whole_file.hpp"
 
 namespace lockstep::analysis {
@@ -24,7 +25,7 @@ struct Options {
     std::string out = "report.html", plots, title = "How the runs scale", prediction;
 };
 
-// As it can be typed again.
+// Quoted for a shell.
 std::string quoted(const std::string& word) {
     const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
     if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
@@ -73,8 +74,7 @@ int run_report(const Options& options) {
     if (!write_whole_file(options.out, page))
         throw usage_error("the report {} cannot be written: {}", options.out, system_error_text());
     if (!draw) log::warning("gnuplot was not found: {} has no plots; install gnuplot and make it again", options.out);
-    fmt::print("{}: {} plot{}, {}\n", options.out, drawn, drawn == 1 ? "" : "s",
-               human_bytes(static_cast<double>(page.size())));
+    fmt::print("{}: {} plot{}, {}\n", options.out, drawn, plural(drawn), human_bytes(static_cast<double>(page.size())));
     if (!options.plots.empty() && drawn > 0)
         fmt::print("{}: each plot as .svg, with its data (.dat) and its gnuplot script (.gp)\n", options.plots);
     return 0;

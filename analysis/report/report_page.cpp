@@ -1,4 +1,4 @@
-// The report's sections, in the order in which a reader asks.
+// The report's sections, in reading order.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "analysis/report/text.hpp"
 #include "analysis/scaling/scaling_tables.hpp"
 #include "base/clock.hpp"
+#include "base/plural.hpp"
 #include "base/version.hpp"
 
 namespace lockstep::analysis {
@@ -58,9 +59,9 @@ class Writer {
             if (one.started > 0) first = first > 0 ? std::min(first, one.started) : one.started;
             last = std::max(last, one.started);
         }
-        std::string words = fmt::format("{} run{}", all_.size(), all_.size() == 1 ? "" : "s");
+        std::string words = fmt::format("{} run{}", all_.size(), plural(all_.size()));
         if (!ranks.empty())
-            words += ranks.size() == 1 ? fmt::format(" on {} rank{}", *ranks.begin(), *ranks.begin() == 1 ? "" : "s")
+            words += ranks.size() == 1 ? fmt::format(" on {} rank{}", *ranks.begin(), plural(*ranks.begin()))
                                        : fmt::format(" on {} to {} ranks", *ranks.begin(), *ranks.rbegin());
         if (hosts.size() == 1) words += ", host " + *hosts.begin();
         if (hosts.size() > 1)
@@ -203,7 +204,7 @@ class Writer {
                         escape_markup(report_.command_line)));
     }
 
-    // Those with data side by side where there is room; then why the others are left out.
+    // Plots with data, side by side where there is room; then why the others are missing.
     void figures(const std::vector<Plot>& plots) {
         std::string drawn;
         for (const Plot& plot : plots) {

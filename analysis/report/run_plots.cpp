@@ -9,13 +9,14 @@
 #include "analysis/report/plots.hpp"
 #include "analysis/report/text.hpp"
 #include "base/format.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
 
 constexpr std::size_t points_a_curve = 600;
 
-// From dark to light and back, so that neighbours differ in grey too.
+// From dark to light and back, so that neighbours differ in grey as well.
 struct Fill {
     Phase phase;
     const char* colour;
@@ -29,14 +30,14 @@ const std::vector<Fill> fills = {
 };
 
 std::string ranks_in_words(std::int64_t ranks) {
-    return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
+    return fmt::format("{} rank{}", ranks, plural(ranks));
 }
 
 std::string curve_title(const std::string& label, const Measurement& measurement) {
     return shorten(label, 26) + ", " + ranks_in_words(measurement.ranks);
 }
 
-// The first most_curves of those that have something to draw, and a sentence that names the others.
+// The first most_curves runs with data, and a sentence that names the others.
 struct Chosen {
     std::vector<std::size_t> runs;
     std::string left_out;
@@ -48,8 +49,8 @@ Chosen choose(const std::vector<std::size_t>& candidates, const Labels& labels) 
     for (std::size_t i = chosen.runs.size(); i < candidates.size(); ++i)
         chosen.left_out += (chosen.left_out.empty() ? "" : ", ") + clean_text(labels[candidates[i]]);
     if (!chosen.left_out.empty())
-        chosen.left_out =
-            fmt::format(" Not drawn, since more than {} cannot be told apart: {}.", most_curves, chosen.left_out);
+        chosen.left_out = fmt::format(" Not drawn, because more than {} curves are indistinguishable: {}.", most_curves,
+                                      chosen.left_out);
     return chosen;
 }
 
@@ -227,7 +228,7 @@ Plot distribution_plot(const std::vector<Measurement>& measurements, const Label
         Block block{labels[run], {"time_over_median", "share_of_steps"}, {}};
         const std::size_t count = std::min(times.size(), points_a_curve);
         thinned = thinned || count < times.size();
-        // Even over the sorted times; the shortest and the longest are always among them.
+        // Evenly spaced over the sorted times, the shortest and the longest included.
         for (std::size_t i = 0; i < count; ++i) {
             const std::size_t at = i * (times.size() - 1) / (count - 1);
             block.rows.push_back({times[at] / middle, static_cast<double>(at + 1) / static_cast<double>(times.size())});

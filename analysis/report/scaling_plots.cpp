@@ -7,6 +7,7 @@
 
 #include "analysis/report/plots.hpp"
 #include "analysis/report/text.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -18,7 +19,7 @@ bool is_timed(const ScalingSeries& series) {
     return std::isfinite(series.points[series.base].seconds_slowest);
 }
 
-// One that is worth a curve.
+// A series worth a curve.
 bool is_law(const Fit& fit) {
     return fit.refusal.empty() && fit.at && fit.relative_error <= does_not_fit;
 }
@@ -53,14 +54,14 @@ Block block_of(const ScalingSeries& series, const std::string& title, const std:
     return block;
 }
 
-// 60 numbers of ranks, even in their logarithm.
+// 60 numbers of ranks, evenly spaced in their logarithm.
 std::vector<double> along(double first, double last) {
     std::vector<double> ranks;
     for (int i = 0; i < 60; ++i) ranks.push_back(first * std::pow(last / first, i / 59.0));
     return ranks;
 }
 
-// The reason why a series has no curve, "" where it has one.
+// Why a series has no curve; "" if it has one.
 std::string too_few(const ScalingSeries& series, const Reading& reading) {
     std::size_t known = 0;
     for (const ScalingPoint& point : series.points) known += std::isfinite(reading(point)) ? 1 : 0;
@@ -159,7 +160,7 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
     for (const Fit& fit : series.fits) {
         if (!is_law(fit)) continue;
         Block law{fit.title, {"ranks", "speedup"}, {}};
-        // Beyond what was measured only where it predicts.
+        // Extrapolated only where the law predicts.
         double end = static_cast<double>(series.points.back().ranks);
         for (const Prediction& prediction : fit.predictions) end = std::max(end, prediction.ranks);
         for (const double at : along(first, std::min(last, end))) {
@@ -174,13 +175,12 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
         ++laws;
     }
     curves.plot.caption = fmt::format(
-        "How many times as much work a second as on {} rank{}, over the number of ranks.{}{}", base,
-        base == 1 ? "" : "s",
+        "How many times as much work a second as on {} rank{}, over the number of ranks.{}{}", base, plural(base),
         last > largest ? fmt::format(" Beyond {} ranks nothing was measured: there the fitted laws predict.", largest)
                        : "",
         laws > 0 ? " The laws are fitted to all points, so they need not meet the base." : "");
     std::string before = axes("ranks", "speedup");
-    // The ideal is a straight line either way; where there is room for it, even steps show best what is lost.
+    // The ideal is a straight line on both scales; a linear one shows the loss best where there is room.
     if (last / first > 16)
         before += rank_tics(ranks) + fmt::format("set logscale y 2\nset format y '%g'\nset yrange [{:g}:{:g}]\n",
                                                  lowest / 1.2, highest * 1.2);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/format.hpp"
+#include "base/utf8.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -15,49 +16,28 @@ constexpr const char* replacement = "\xEF\xBF\xBD";
 constexpr const char* dash = "\xE2\x80\x93";
 constexpr const char* ellipsis = "\xE2\x80\xA6";
 
-// Bytes of the character at the beginning; 0 where there is none. Overlong forms, surrogates, what is beyond U+10FFFF
-// and what XML does not allow (U+FFFE, U+FFFF) are none.
-std::size_t character_bytes(std::string_view text) {
-    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-    const std::size_t bytes = byte(0) < 0x80 ? 1 : byte(0) >> 5 == 6 ? 2 : byte(0) >> 4 == 14 ? 3 : 4;
-    if (bytes == 1) return 1;
-    if (bytes == 4 && byte(0) >> 3 != 30) return 0;
-    if (text.size() < bytes) return 0;
-    std::uint32_t code = byte(0) & (0x7fu >> bytes);
-    for (std::size_t i = 1; i < bytes; ++i) {
-        if (byte(i) >> 6 != 2) return 0;
-        code = code << 6 | (byte(i) & 0x3fu);
-    }
-    constexpr std::uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    if (code < smallest[bytes] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return 0;
-    if (code == 0xfffe || code == 0xffff) return 0;
-    return bytes;
+// XML does not allow the last two.
+bool is_allowed(const Character& character) {
+    return character.bytes > 0 && character.code != 0xfffe && character.code != 0xffff;
 }
 
-// Characters that reorder or hide what stands beside them on the line: C1 controls, separators, directions.
-bool is_control(std::string_view character) {
-    const auto first = static_cast<unsigned char>(character[0]);
-    if (character.size() == 1) return first < 0x20 || first == 0x7f;
-    if (character.size() == 2) return first == 0xc2 && static_cast<unsigned char>(character[1]) < 0xa0;
-    if (character.substr(0, 2) == "\xE2\x80") {
-        const auto last = static_cast<unsigned char>(character[2]);
-        return last >= 0xa8 && last <= 0xae;  // U+2028 to U+202E
-    }
-    return character.substr(0, 2) == "\xE2\x81" && static_cast<unsigned char>(character[2]) >= 0xa6 &&
-           static_cast<unsigned char>(character[2]) <= 0xa9;  // U+2066 to U+2069
+// Characters that reorder or hide what stands beside them on the line: controls, separators, directions.
+bool is_control(std::uint32_t code) {
+    return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
+           (code >= 0x2066 && code <= 0x2069);
 }
 
 std::vector<std::string> characters_of(std::string_view text) {
     std::vector<std::string> characters;
     while (!text.empty()) {
-        const std::size_t bytes = character_bytes(text);
-        if (bytes == 0)
+        const Character character = first_character(text);
+        if (!is_allowed(character))
             characters.emplace_back(replacement);
-        else if (is_control(text.substr(0, bytes)))
+        else if (is_control(character.code))
             characters.emplace_back(" ");
         else
-            characters.emplace_back(text.substr(0, bytes));
-        text.remove_prefix(bytes == 0 ? 1 : bytes);
+            characters.emplace_back(text.substr(0, character.bytes));
+        text.remove_prefix(is_allowed(character) ? character.bytes : 1);
     }
     return characters;
 }

@@ -1,4 +1,4 @@
-// What the report says in sentences.
+// The report's sentences.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 
 #include "analysis/report/report.hpp"
 #include "analysis/report/text.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -16,7 +17,7 @@ constexpr double limits_too = 0.9;          // one below it is named, though ano
 constexpr double claims_differ_by = 0.025;  // readings closer than this are not told apart in a sentence
 
 std::string ranks_in_words(std::int64_t ranks) {
-    return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
+    return fmt::format("{} rank{}", ranks, plural(ranks));
 }
 
 std::string limit_in_words(const ScalingPoint& point) {
@@ -36,7 +37,7 @@ std::string limit_in_words(const ScalingPoint& point) {
          fmt::format("computation scaling, {:.2f}: the ranks together compute {:.2f} times as long as the base case "
                      "for the same work",
                      point.computation_scaling, 1 / point.computation_scaling)}};
-    // Where ranks are not known one by one, the two are known together.
+    // Without figures of each rank the two factors are known as a product only.
     if (!std::isfinite(point.communication_efficiency) && std::isfinite(point.parallel_efficiency))
         all = {{point.parallel_efficiency, "communication and imbalance together", "Communication and imbalance",
                 fmt::format(
@@ -52,7 +53,7 @@ std::string limit_in_words(const ScalingPoint& point) {
         if (std::isfinite(factor.value) && (!least || factor.value < least->value)) least = &factor;
     }
     if (point.efficiency > hardly_limits) return "Hardly anything limits it.";
-    if (!least) return "What limits it cannot be said: neither computation nor communication was timed by rank.";
+    if (!least) return "What limits it is unknown: neither computation nor communication was timed by rank.";
     if (least->value > hardly_limits && unmeasured.empty())
         return fmt::format("None of the factors that make up the efficiency is below {:.2f}.", least->value);
     if (least->value > hardly_limits)
@@ -61,7 +62,7 @@ std::string limit_in_words(const ScalingPoint& point) {
     std::string words = "What limits it most is " + least->words + ".";
     for (const Factor& factor : all)
         if (&factor != least && factor.value < limits_too)
-            words += fmt::format(" {} ({:.2f}) limits it, too.", factor.title, factor.value);
+            words += fmt::format(" {} ({:.2f}) limits it as well.", factor.title, factor.value);
     if (!unmeasured.empty())
         words = fmt::format("What limits it, as far as it was measured, is {}. Not measured: {}.", least->words,
                             unmeasured);
@@ -84,7 +85,7 @@ std::vector<std::string> series_in_short(const ScalingSeries& series) {
                             short_seconds(last.seconds_slowest), short_seconds(base.seconds_slowest),
                             ranks_in_words(base.ranks));
     else
-        words = fmt::format("On {} {} tokens a second come together instead of {} on {}", ranks_in_words(last.ranks),
+        words = fmt::format("On {} the rate is {} tokens/s instead of {} on {}", ranks_in_words(last.ranks),
                             short_number(last.tokens_per_second), short_number(base.tokens_per_second),
                             ranks_in_words(base.ranks));
     if (series.kind == Kind::weak && timed) words += ", for work that grows with the ranks";
@@ -107,7 +108,7 @@ std::vector<Html::Item> remarks_of(const Scaling& scaling) {
     const bool several = scaling.series.size() > 1;
     std::set<std::size_t> in_series;
     for (const ScalingSeries& series : scaling.series) {
-        // What is said of several numbers of ranks alike is said once.
+        // A remark on several numbers of ranks is printed once.
         std::vector<std::pair<std::string, std::string>> remarks;
         for (const ScalingPoint& point : series.points) {
             in_series.insert(point.runs.begin(), point.runs.end());

@@ -8,32 +8,20 @@
 #include <set>
 
 #include "analysis/scaling/scaling_laws.hpp"
+#include "analysis/scaling/scaling_remarks.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "cluster/cpu_set.hpp"
 
 namespace lockstep::analysis {
 namespace {
 
-constexpr double superlinear = 1.005;     // an efficiency above it is remarked upon
-constexpr double noisy = 0.1;             // so much more is the mean than the median of steps that are
-constexpr double out_of_balance = 0.9;    // and a load balance below it
-constexpr double same_work_share = 0.98;  // a rank with less than this of an equal share of the base's time
-
-// Of every rank, or nothing: what some of the ranks did says nothing of all.
+// The values of all ranks, or none: a part of the ranks does not represent all.
 std::vector<double> of_ranks(const Measurement& run, double RankMeasurement::*member) {
     std::vector<double> values;
     for (const RankMeasurement& rank : run.rank)
         if (rank.present && std::isfinite(rank.*member) && rank.*member > 0) values.push_back(rank.*member);
     if (values.size() != run.rank.size() || run.whole) values.clear();
     return values;
-}
-
-double largest(const std::vector<double>& values) {
-    return values.empty() ? unknown : *std::max_element(values.begin(), values.end());
-}
-double smallest(const std::vector<double>& values) {
-    return values.empty() ? unknown : *std::min_element(values.begin(), values.end());
 }
 
 // Unknown unless both are known and the divisor is not 0.
@@ -43,11 +31,6 @@ double ratio(double part, double whole) {
 
 bool only_rates(const Measurement& run) {
     return !std::isfinite(run.step_seconds());
-}
-
-std::string seconds_words(double seconds) {
-    if (seconds < 1) return fmt::format("{:.3f} ms", 1e3 * seconds);
-    return fmt::format("{:.2f} s", seconds);
 }
 
 // What one run says by itself.
@@ -65,19 +48,19 @@ ScalingPoint point_of(const Measurement& run, std::size_t index) {
                               compute = of_ranks(run, &RankMeasurement::compute),
                               rates = of_ranks(run, &RankMeasurement::tokens_per_second);
     if (!rates.empty() && only_rates(run))
-        point.tokens_per_second_slowest = static_cast<double>(run.ranks) * smallest(rates);
-    if (run.imported && !seconds.empty()) point.load_balance_time = mean(seconds) / largest(seconds);
+        point.tokens_per_second_slowest = static_cast<double>(run.ranks) * smallest_of(rates);
+    if (run.imported && !seconds.empty()) point.load_balance_time = mean(seconds) / largest_of(seconds);
     if (!compute.empty() && std::isfinite(point.compute_seconds)) {
-        point.load_balance = mean(compute) / largest(compute);
+        point.load_balance = mean(compute) / largest_of(compute);
         point.load_balance_by = "compute";
     } else if (std::isfinite(point.load_balance_time)) {
         point.load_balance = point.load_balance_time;
         point.load_balance_by = "time";
     } else if (!rates.empty() && only_rates(run)) {
-        point.load_balance = smallest(rates) / harmonic_mean(rates);
+        point.load_balance = smallest_of(rates) / harmonic_mean(rates);
         point.load_balance_by = "rate";
     }
-    // Of an imported run the whole is the slowest rank's time, of steps what compute and communication come to.
+    // Imported: the whole is the slowest rank's time; traced steps: the sum of compute and communication.
     if (std::isfinite(point.communication_seconds) && std::isfinite(point.compute_seconds)) {
         const double whole = run.imported ? point.seconds_slowest : point.compute_seconds + point.communication_seconds;
         point.parallel_efficiency = ratio(point.compute_seconds, whole);
@@ -90,7 +73,7 @@ ScalingPoint point_of(const Measurement& run, std::size_t index) {
     return point;
 }
 
-// The median over the runs of one number of ranks.
+// The median over runs on the same number of ranks.
 ScalingPoint merge(const std::vector<ScalingPoint>& points) {
     if (points.size() == 1) return points.front();
     ScalingPoint merged = points.front();
@@ -106,13 +89,13 @@ ScalingPoint merge(const std::vector<ScalingPoint>& points) {
         for (const ScalingPoint& point : points) values.push_back(point.*member);
         merged.*member = median(values);
     }
-    // Runs differ by more than the steps within one do: the interval is of their medians.
+    // Runs differ more than the steps within one: the interval is that of their medians.
     std::vector<double> medians;
     for (const ScalingPoint& point : points) medians.push_back(point.seconds_slowest);
     merged.seconds_interval = median_interval(medians);
-    if (smallest(medians) > 0)
+    if (smallest_of(medians) > 0)
         merged.remarks.push_back(fmt::format("The {} runs take {} to {}.", points.size(),
-                                             seconds_words(smallest(medians)), seconds_words(largest(medians))));
+                                             seconds_words(smallest_of(medians)), seconds_words(largest_of(medians))));
     return merged;
 }
 
@@ -121,7 +104,7 @@ void compare_with_base(ScalingPoint& point, const ScalingPoint& base, Kind kind,
     const bool timed = std::isfinite(point.seconds_slowest) && std::isfinite(base.seconds_slowest);
     if (timed) {
         point.speedup_slowest = work * ratio(base.seconds_slowest, point.seconds_slowest);
-        // What a table gives of a whole run is both readings.
+        // A table's time of a whole run stands for both readings.
         const auto average = [](const ScalingPoint& one) {
             return std::isfinite(one.seconds_average) ? one.seconds_average : one.seconds_slowest;
         };
@@ -145,175 +128,12 @@ void compare_with_base(ScalingPoint& point, const ScalingPoint& base, Kind kind,
         point.karp_flatt = (1 / speedup - 1 / ranks) / (1 - 1 / ranks);
 }
 
-std::vector<double> slowest_of_steps(const Measurement& run) {
-    std::vector<double> values;
-    for (const StepSample& step : run.steps) values.push_back(step.slowest);
-    return values;
-}
-
 // Of work · T(base) ÷ T, by resampling the steps of both.
 Interval speedup_interval(const Measurement& base, const Measurement& run, double work) {
     constexpr std::uint64_t seed = 1;
     return bootstrap_interval(
-        {slowest_of_steps(base), slowest_of_steps(run)},
+        {base.slowest_seconds(), run.slowest_seconds()},
         [work](const auto& groups) { return work * median(groups[0]) / median(groups[1]); }, seed, Resample::blocks);
-}
-
-// "rank 0 took 706.41 s, the others 415.71 s to 418.27 s"
-std::string spread_words(const Measurement& run) {
-    std::size_t slow = 0;
-    for (std::size_t r = 0; r < run.rank.size(); ++r)
-        if (run.rank[r].seconds > run.rank[slow].seconds || !std::isfinite(run.rank[slow].seconds)) slow = r;
-    std::vector<double> others;
-    for (std::size_t r = 0; r < run.rank.size(); ++r)
-        if (r != slow && std::isfinite(run.rank[r].seconds)) others.push_back(run.rank[r].seconds);
-    std::string words = fmt::format("rank {} took {}", slow, seconds_words(run.rank[slow].seconds));
-    if (others.size() == 1) words += fmt::format(", the other {}", seconds_words(others.front()));
-    if (others.size() > 1)
-        words += fmt::format(", the others {} to {}", seconds_words(smallest(others)), seconds_words(largest(others)));
-    return words;
-}
-
-// "8 threads on 4 cores": of the host with most threads a core; empty where each thread has a core, or nothing is
-// known.
-std::string crowd_words(const Measurement& run) {
-    struct Host {
-        std::int64_t threads = 0;
-        cluster::CpuSet cores;
-    };
-    std::map<std::string, Host> hosts;
-    for (const RankMeasurement& rank : run.rank) {
-        Host& host = hosts[rank.host];
-        host.threads += std::max<std::int64_t>(rank.threads, 1);
-        try {
-            host.cores = host.cores | cluster::CpuSet::parse(rank.cores);
-        } catch (const Error&) {
-            return "";  // a list that the recorder cut, or none
-        }
-    }
-    std::string words;
-    double most = 1;
-    for (const auto& [name, host] : hosts) {
-        const auto cores = static_cast<std::int64_t>(host.cores.size());
-        if (cores == 0 || static_cast<double>(host.threads) <= most * static_cast<double>(cores)) continue;
-        most = static_cast<double>(host.threads) / static_cast<double>(cores);
-        words = fmt::format("{} threads on {} cores", host.threads, cores);
-    }
-    return words;
-}
-
-// "Rank 3", "Ranks 1, 2, 3", the first few of many.
-std::string ranks_words(const std::vector<std::size_t>& ranks) {
-    constexpr std::size_t shown = 8;
-    const std::vector<std::size_t> first(ranks.begin(),
-                                         ranks.begin() + static_cast<std::ptrdiff_t>(std::min(shown, ranks.size())));
-    std::string words = fmt::format("{} {}", ranks.size() == 1 ? "Rank" : "Ranks", fmt::join(first, ", "));
-    if (ranks.size() > shown) words += fmt::format(" and {} more", ranks.size() - shown);
-    return words;
-}
-
-// How many threads all ranks of a run have.
-double threads_of(const Measurement& run) {
-    double threads = 0;
-    for (const RankMeasurement& rank : run.rank)
-        threads += static_cast<double>(std::max<std::int64_t>(rank.threads, 1));
-    return threads;
-}
-
-// What is odd about the balance of a point's ranks; `ranks`: over those of the base.
-void remark_on_balance(ScalingPoint& point, const Measurement& run, const std::string& unit, double ranks) {
-    if (point.efficiency_average > superlinear && point.efficiency <= superlinear && ranks > 1 &&
-        std::isfinite(point.seconds_slowest)) {
-        point.remarks.push_back(fmt::format(
-            "Averaging over the ranks would claim a speedup of {:.2f} on {:g} times the ranks, more than linear. It is "
-            "not real: {}, and a {} ends with its slowest rank, so the speedup is {:.2f}.",
-            point.speedup_average, ranks, spread_words(run), unit, point.speedup_slowest));
-    } else if (run.imported && point.load_balance_time < out_of_balance) {
-        point.remarks.push_back(fmt::format(
-            "The ranks are out of balance: {}; averaging over them would claim a speedup of {:.2f} instead of {:.2f}.",
-            spread_words(run), point.speedup_average, point.speedup_slowest));
-    } else if (point.load_balance < out_of_balance) {
-        point.remarks.push_back(fmt::format("The ranks are out of balance (load balance {:.2f} by {}).",
-                                            point.load_balance, point.load_balance_by));
-    }
-}
-
-void remark_on_superlinear(ScalingPoint& point, Kind kind, double ranks) {
-    if (!(point.efficiency > superlinear) || ranks <= 1 || !std::isfinite(point.seconds_slowest)) return;
-    if (point.speedup_interval.known() && point.speedup_interval.low <= ranks) {
-        point.remarks.push_back(
-            fmt::format("The speedup of {:.2f} on {:g} times the ranks is more than linear, but within "
-                        "the noise ({:.2f} to {:.2f}).",
-                        point.speedup_slowest, ranks, point.speedup_interval.low, point.speedup_interval.high));
-        return;
-    }
-    std::string cause =
-        "the base case may be slow for a reason of its own (memory, cores shared with others, a cold cache)";
-    if (point.computation_scaling > superlinear && kind == Kind::strong)
-        cause = fmt::format(
-            "all ranks together computed {:.0f} % less than the base case, so its parts were too large for caches or "
-            "memory, or it had fewer or busier cores for the work",
-            100 * (1 - 1 / point.computation_scaling));
-    if (point.computation_scaling > superlinear && kind == Kind::weak)
-        cause = fmt::format(
-            "each rank computed its equal part in {:.0f} % less time than in the base case, which was "
-            "slow for a reason of its own (busier cores, memory, a cold cache)",
-            100 * (1 - 1 / point.computation_scaling));
-    point.remarks.push_back(
-        fmt::format("The speedup of {:.2f} on {:g} times the ranks is more than linear: {}. A base "
-                    "case on more ranks is the more honest one.",
-                    point.speedup_slowest, ranks, cause));
-}
-
-// A mean far above the median: a few steps took very long, and what is done in an hour follows the mean.
-void remark_on_noise(ScalingPoint& point, const Measurement& run) {
-    if (run.imported || run.steps.empty()) return;
-    const double excess = mean(slowest_of_steps(run)) / point.seconds_slowest - 1;
-    if (excess > noisy)
-        point.remarks.push_back(
-            fmt::format("The mean step is {:.0f} % longer than the median: some steps were disturbed; over the whole "
-                        "run {} tokens/s "
-                        "came.",
-                        100 * excess, with_commas(std::llround(std::min(run.tokens_per_second(), 1e15)))));
-}
-
-void remark_on(ScalingPoint& point, const ScalingPoint& base, const Scaling& scaling, const ScalingSeries& series,
-               double work) {
-    const Measurement& run = scaling.measurements[point.runs.front()];
-    const Measurement& first = scaling.measurements[base.runs.front()];
-    auto& remarks = point.remarks;
-    const double ranks = static_cast<double>(point.ranks) / static_cast<double>(base.ranks);
-    remark_on_balance(point, run, series.unit, ranks);
-    remark_on_superlinear(point, series.kind, ranks);
-    remark_on_noise(point, run);
-    // Ranks that took less than an equal share of the base's time did less work, or the base is slow.
-    if (ranks > 1 && run.imported && series.kind == Kind::strong && point.load_balance_time < 1) {
-        const double share = work * base.seconds_slowest / ranks;
-        std::vector<std::size_t> fast;
-        for (std::size_t r = 0; r < run.rank.size(); ++r)
-            if (run.rank[r].seconds < same_work_share * share) fast.push_back(r);
-        if (!fast.empty() && fast.size() < run.rank.size())
-            remarks.push_back(
-                fmt::format("{} took less than an equal share of the base case ({}): the ranks did not do equal work, "
-                            "or the base case is slow.",
-                            ranks_words(fast), seconds_words(share)));
-    }
-    if (std::isfinite(point.efficiency_slowest_rate))
-        remarks.push_back(fmt::format(
-            "Only rates are known. If all wait for the slowest rank, {:.0f} tokens/s come together, an efficiency of "
-            "{:.1f} %.",
-            point.tokens_per_second_slowest, 100 * point.efficiency_slowest_rate));
-    const double threads = threads_of(run) / threads_of(first);
-    if (!run.imported && threads != ranks)
-        remarks.push_back(
-            fmt::format("{:g} times the ranks had {:g} times the threads: by threads the efficiency is "
-                        "{:.1f} %.",
-                        ranks, threads, 100 * point.speedup_slowest / threads));
-    if (const std::string crowd = crowd_words(run); !crowd.empty())
-        remarks.push_back(fmt::format("The ranks shared cores ({}): more ranks were not more hardware.", crowd));
-    for (const std::size_t index : point.runs)
-        for (const std::string& remark : scaling.measurements[index].remarks)
-            remarks.push_back(fmt::format("{}: {}", scaling.measurements[index].name, remark));
 }
 
 // The runs of one number of ranks that had the same threads and the same micro-batch as most of them.
@@ -337,7 +157,7 @@ std::vector<std::size_t> alike(const std::vector<Measurement>& all, const std::v
     for (const auto& [words, members] : setups)
         if (words != *most)
             for (const std::size_t run : members)
-                remarks.push_back(fmt::format("{} on {} ranks is left out: it is no repetition of {} ({}; {}).",
+                remarks.push_back(fmt::format("{} on {} ranks is left out: it does not repeat {} ({}; {}).",
                                               all[run].name, all[run].ranks, all[setups[*most].front()].name, words,
                                               *most));
     return setups[*most];
@@ -360,7 +180,7 @@ ScalingSeries series_of(const Group& group, const Scaling& scaling, const Scalin
         series.points.push_back(merge(points));
         timed += std::isfinite(series.points.back().seconds_slowest) ? 1 : 0;
     }
-    // Times and rates do not mix in one series.
+    // A series has either times or rates.
     series.timed = 2 * timed >= series.points.size();
     for (auto point = series.points.begin(); point != series.points.end();) {
         if (std::isfinite(series.timed ? point->seconds_slowest : point->tokens_per_second)) {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "analysis/load/measurement.hpp"
+#include "analysis/load/series.hpp"
 #include "analysis/metrics/fits.hpp"
-#include "analysis/scaling/series.hpp"
 
 namespace lockstep::analysis {
 

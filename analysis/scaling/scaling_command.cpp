@@ -24,7 +24,7 @@ struct Options {
     std::string format = "text", prediction;
 };
 
-// Some sentences name their law, others do not.
+// Prefixes the law's name unless the sentence has it.
 std::string of_law(const Fit& fit, const std::string& sentence) {
     return sentence.find(fit.title) != std::string::npos ? sentence : fit.title + ": " + sentence;
 }
@@ -88,7 +88,7 @@ int run_scaling(const Options& options) {
     const TableFormat format = table_format(options.format);
     std::optional<PredictionFile> prediction;
     if (!options.prediction.empty()) prediction = read_prediction(options.prediction);
-    // One run forms no series, but may have been predicted.
+    // A single run is no series but can be compared with a prediction.
     std::vector<Measurement> measurements = load_measurements(options.load);
     const Scaling scaling = prediction ? scaling_or_none(std::move(measurements), options.scaling)
                                        : scaling_of(std::move(measurements), options.scaling);
@@ -102,7 +102,7 @@ int run_scaling(const Options& options) {
     } else if (format == TableFormat::csv) {
         text = scaling_rows(scaling).print(format);
         if (prediction) log::warning("csv has no place for the prediction: --format json has its errors");
-        // What has no row there.
+        // Remarks have no row in CSV.
         for (const std::string& remark : scaling.remarks) log::warning("{}", remark);
         for (const ScalingSeries& series : scaling.series)
             for (const std::string& remark : series.remarks) log::warning("{}: {}", series.title, remark);
@@ -171,7 +171,7 @@ void add_scaling(CLI::App& program, Action& action) {
         ->capture_default_str();
     command->footer(
         "Runs that differ only in the number of ranks form a series. A step takes as long as its slowest rank;\n"
-        "beside it stands what averaging over ranks would claim. docs/analysis.md has every equation.\n"
+        "what averaging over ranks would claim is printed beside it. docs/analysis.md has every equation.\n"
         "  lockstep-analyze scaling runs/g1 runs/g2 runs/g4 runs/g8");
     command->callback([options, &action] { action = [options] { return run_scaling(*options); }; });
 }

@@ -25,7 +25,7 @@ std::string count_of(std::int64_t count, const char* one, const char* more) {
     return fmt::format("{} {}", with_commas(count), count == 1 ? one : more);
 }
 
-// As many as four figures of the smallest need, no more than a thousandth.
+// Enough decimals for four digits of the smallest value, at most three.
 int decimals_for(const ScalingSeries& series, double factor) {
     double least = unknown;
     for (const ScalingPoint& point : series.points)
@@ -118,7 +118,7 @@ Table time_table(const ScalingSeries& series) {
         cells.push_back(known(point.efficiency, 100));
         cells.push_back(known(timed ? point.speedup_average : point.speedup_slowest));
         cells.push_back(known(timed ? point.efficiency_average : point.efficiency_slowest_rate, 100));
-        // A share; what lies outside of 0 to 1 is no share, but a base case that does not fit.
+        // A share outside of 0 to 1 comes from a base case that does not fit.
         const bool share = point.karp_flatt >= 0 && point.karp_flatt <= 1;
         if (any(series, &ScalingPoint::karp_flatt)) cells.push_back(share ? known(point.karp_flatt, 100) : Cell());
         table.add_row(std::move(cells));

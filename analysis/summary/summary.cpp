@@ -29,20 +29,21 @@ Summary summarise(const std::string& path, const Options& options) {
     std::size_t ranks = 0;
     for (const auto& part : run.parts) ranks = std::max(ranks, part.file.ranks());
     const bool every_rank = options.ranks == "all" || (options.ranks == "auto" && ranks <= few_ranks);
-    FigureOptions wanted;
-    wanted.ranks_of_epochs = every_rank;
-    wanted.ranks_of_steps = every_rank && options.per == "step";
-    return {configuration_of(run), launches_of(run), status_of(run), path,
-            reading(path, Reading::rows, [&] { return figures_of(run, wanted); })};
+    MeasureOptions wanted;
+    wanted.figures.emplace();
+    wanted.figures->ranks_of_epochs = every_rank;
+    wanted.figures->ranks_of_steps = every_rank && options.per == "step";
+    Measurement measurement = reading(path, Reading::rows, [&] { return measure(run, wanted); });
+    return {configuration_of(run), launches_of(run), status_of(run), path, std::move(*measurement.figures)};
 }
 
-// Whole where it is whole: a mean over ranks may not be.
+// An integer where possible: a mean over ranks may be fractional.
 Cell calls_cell(double calls) {
     if (calls == std::floor(calls)) return static_cast<std::int64_t>(calls);
     return calls;
 }
 
-// Nothing where no tokens are known.
+// Empty if tokens are unknown.
 Cell rate_cell(double rate) {
     return rate > 0 ? known_whole(rate) : Cell();
 }
@@ -205,7 +206,7 @@ void share_table(Page& page, const RunFigures& figures) {
     page.table(table);
 }
 
-// Where ranks waited. The pipeline's is what a stage stood idle, and the transfers.
+// Where ranks waited: the pipeline's time is idle stages and transfers.
 void communication_table(Page& page, const RunFigures& figures) {
     double sum = 0;
     for (const CommunicationKind& kind : figures.communication) sum += kind.mean;
@@ -293,7 +294,7 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
     Table configuration({{"key", "setting"}, {"value", "value"}});
     for (const Setting& setting : summary.configuration) {
         if (std::holds_alternative<std::monostate>(setting.value) || setting.value == Cell(std::string())) continue;
-        // As words: a column of mixed numbers and names reads best flush left, and without separators in a year.
+        // As text: a column of mixed numbers and names reads best left-aligned, and a year without separators.
         const auto* whole = std::get_if<std::int64_t>(&setting.value);
         std::vector<Cell> cells = {setting.title, setting.value};
         if (whole) cells[1] = std::to_string(*whole);
@@ -321,7 +322,8 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
                                   1e3 * mean_per_call(figures.all.mean, forward), 1e3 * figures.forward_median));
     page.sentence(fmt::format("Skipped steps: {}. Tracing took {:.3f} % of the traced time.", all.skipped,
                               100 * figures.overhead_share));
-    if (all.steps > 1) page.sentence("All steps count here, the warm-up too; scaling, sweep and compare leave it out.");
+    if (all.steps > 1)
+        page.sentence("All steps count here, warm-up included; scaling, sweep and compare leave it out.");
     for (const std::string& note : figures.notes) page.sentence(note);
     status_sentences(page, summary);
 }
@@ -334,7 +336,7 @@ int run_summary(const Options& options) {
     if (format == TableFormat::json) {
         auto all = nlohmann::ordered_json::array();
         for (const Summary& summary : summaries) all.push_back(json_of(summary));
-        // A name in a damaged description may not be UTF-8; that is no reason to print nothing.
+        // Names in a damaged description may not be UTF-8; print them nevertheless.
         out = (summaries.size() == 1 ? all[0] : all)
                   .dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
               "\n";

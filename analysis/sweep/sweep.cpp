@@ -25,7 +25,7 @@ std::optional<double> as_number(const std::string& value) {
     return number;
 }
 
-// Numbers by size, then words, then what is not given.
+// Numbers by value, then words, then missing values.
 bool comes_before(const std::string& a, const std::string& b) {
     const auto first = as_number(a), second = as_number(b);
     if (first && second && *first != *second) return *first < *second;
@@ -38,7 +38,7 @@ std::string last_part(const std::string& key) {
     return key.substr(key.rfind('.') + 1);
 }
 
-// Names that are not the last part of one setting alone.
+// Short names that are ambiguous.
 const std::map<std::string, std::string>& short_names() {
     static const std::map<std::string, std::string> names = {{"batch", "batch.global"},
                                                              {"context", "parallel.context"},
@@ -91,12 +91,12 @@ double of_phases(const PhaseSums& sums, double unknown_where_nothing) {
 SweepPhase phase_of(const Measurement& run, Phase phase) {
     const auto p = static_cast<std::size_t>(phase);
     if (!(run.whole_run.calls[p] > 0)) return {};
-    // An imported time counts as one call; of how many it is the sum, its table does not say.
+    // An imported time counts as one call: the table does not say how many it sums.
     const double mean_per_call = run.imported ? unknown : run.whole_run.seconds[p] / run.whole_run.calls[p];
     return {run.whole_run.seconds[p], mean_per_call};
 }
 
-// Whether the sums of forward, loss and backward are of some steps only: on a GPU most are not timed phase by phase.
+// Whether forward, loss and backward were timed in some steps only: on a GPU phases overlap in most.
 bool partly_timed(const Measurement& run) {
     return !run.imported && run.timed_steps < static_cast<std::int64_t>(run.steps.size());
 }
@@ -108,7 +108,7 @@ double positive(double value) {
 SweepRow row_of(const Measurement& run) {
     SweepRow row;
     row.total = positive(run.total_seconds);
-    // An imported table says nothing of the time in steps, unless it says what else there was.
+    // The time in steps of an imported run is known only if the table lists everything else.
     const bool divided = !run.imported || run.whole_run.calls[static_cast<std::size_t>(Phase::validation)] > 0;
     if (!run.imported) row.train = positive(run.all_step_seconds);
     if (divided) row.epoch = of_phases(run.whole_run, unknown);
@@ -147,7 +147,7 @@ SweepRow median_row(const std::vector<SweepRow>& rows) {
         row.*member = phase(member);
     std::vector<double> medians;
     for (const SweepRow& one : rows) medians.push_back(one.step_seconds);
-    // Steps of one run say nothing of how runs differ.
+    // The spread of one run's steps is not the spread between runs.
     row.step_interval = median_interval(std::move(medians));
     return row;
 }
@@ -171,7 +171,7 @@ void make_rows(Sweep& sweep, const std::vector<Measurement>& all, const std::arr
     }
 }
 
-// Seconds for as many tokens as the row with most of them, where all numbers are known.
+// Seconds scaled to the largest number of tokens of any row, if all are known.
 void compare_work(Sweep& sweep) {
     double least = unknown, most = unknown;
     for (const SweepRow& row : sweep.rows) {
@@ -182,7 +182,7 @@ void compare_work(Sweep& sweep) {
     sweep.by_equal_work = most > least * (1 + unequal);
     std::size_t undivided = 0;
     for (SweepRow& row : sweep.rows) {
-        // What a run does once, such as its initialization, it does not do again for more tokens.
+        // One-time work such as initialization does not grow with tokens.
         const double in_steps = row.train > 0 ? std::min(row.train, row.total) : row.total;
         row.equal_work = in_steps * (most / row.tokens) + (row.total - in_steps);
         if (!(row.train > 0)) ++undivided;
@@ -246,7 +246,7 @@ std::string work_words(const SweepRow& row) {
                        whole_words(row.tokens_per_second), whole_words(row.total * row.tokens_per_second));
 }
 
-// Time × rate is the work, where both are of the same: the rows with least and most of it.
+// Time × rate is the work: the rows with the least and the most.
 void explain(Sweep& sweep) {
     const SweepRow *least = nullptr, *most = nullptr;
     const auto work = [](const SweepRow& row) { return row.total * row.tokens_per_second; };
@@ -256,7 +256,7 @@ void explain(Sweep& sweep) {
         if (!most || work(row) > work(*most)) most = &row;
     }
     const bool differs = least && work(*most) > work(*least) * (1 + unequal);
-    // Where steps and tokens were counted, what lies outside the steps is known, and time × rate need not be the work.
+    // With steps and tokens counted, time outside steps is known, and time × rate need not be the work.
     const bool measured = std::all_of(sweep.rows.begin(), sweep.rows.end(),
                                       [](const SweepRow& row) { return row.tokens > 0 && row.train > 0; });
     const bool two_best =
@@ -307,7 +307,7 @@ void remark_differences(Sweep& sweep, const std::vector<Measurement>& all, const
         sweep.remarks.push_back(
             fmt::format("The runs differ in {}, too: {}.", difference.key, fmt::join(values, "; ")));
     }
-    // What is said of several runs stands once.
+    // A remark on several runs is printed once.
     std::vector<std::pair<std::string, std::string>> said;
     const auto say = [&](const std::string& name, const std::string& remark) {
         const auto found = std::find_if(said.begin(), said.end(), [&](const auto& one) { return one.first == remark; });

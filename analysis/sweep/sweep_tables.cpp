@@ -23,7 +23,7 @@ Cell value_cell(const std::string& value) {
     return value;
 }
 
-// For reading: a fraction as the run gives it, for a column's decimals would make 0.000 of a learning rate of 3e-4.
+// Fractions as the run gives them: rounded to the column's decimals a learning rate of 3e-4 would read 0.000.
 Cell shown_value(const std::string& value) {
     Cell cell = value_cell(value);
     if (std::holds_alternative<double>(cell)) return value;
@@ -93,7 +93,7 @@ Table sweep_phases(const Sweep& sweep) {
     std::vector<Column> columns = {{sweep.keys[0], sweep.keys[0]}, {sweep.keys[1], sweep.keys[1]}};
     for (const auto& [name, member] : phases) {
         const auto summed = [member = member](const SweepRow& row) { return std::isfinite((row.*member).sum); };
-        // A column without the sum beside it says itself of which phase it is.
+        // Without the column of sums beside it the title names the phase.
         const bool beside = std::any_of(sweep.rows.begin(), sweep.rows.end(), summed);
         columns.push_back({name, name + ", s", 2});
         columns.push_back({name + "_mean", (beside ? "" : name + ", ") + "a call, ms", 2});

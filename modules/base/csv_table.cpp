@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/utf8.hpp"
 
 namespace lockstep {
 namespace {
@@ -22,29 +23,11 @@ std::string trimmed(const std::string& text) {
     return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
-// Bytes of the UTF-8 sequence that begins at `at`; 0 where none does.
-std::size_t sequence_bytes(const std::string& text, std::size_t at) {
-    const auto lead = static_cast<unsigned char>(text[at]);
-    if (lead < 0x80) return 1;
-    const std::size_t bytes = lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3 : 4;
-    if (lead < 0xc2 || lead > 0xf4 || at + bytes > text.size()) return 0;
-    for (std::size_t i = 1; i < bytes; ++i)
-        if ((static_cast<unsigned char>(text[at + i]) & 0xc0) != 0x80) return 0;
-    const auto second = static_cast<unsigned char>(text[at + 1]);
-    const bool overlong = (lead == 0xe0 && second < 0xa0) || (lead == 0xf0 && second < 0x90);
-    const bool no_character = (lead == 0xed && second >= 0xa0) || (lead == 0xf4 && second >= 0x90);
-    return overlong || no_character ? 0 : bytes;
-}
-
 void check_text(const std::string& path, const std::string& text) {
-    std::size_t line = 1;
-    for (std::size_t at = 0; at < text.size();) {
-        const std::size_t bytes = text[at] == '\0' ? 0 : sequence_bytes(text, at);
-        if (bytes == 0)
-            throw usage_error("{} line {}: this is not text in UTF-8; save the table as CSV in UTF-8", path, line);
-        if (text[at] == '\n') ++line;
-        at += bytes;
-    }
+    const std::size_t damage = std::min(first_damage(text), text.find('\0'));
+    if (damage == std::string::npos) return;
+    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(damage), '\n');
+    throw usage_error("{} line {}: this is not text in UTF-8; save the table as CSV in UTF-8", path, line);
 }
 
 std::string read_text(const std::string& path) {
@@ -167,7 +150,7 @@ std::string printable(const std::string& cell) {
     std::string out;
     for (std::size_t at = 0; at < cell.size();) {
         if (out.size() >= most) return out + "…";
-        const std::size_t bytes = std::max<std::size_t>(sequence_bytes(cell, at), 1);
+        const std::size_t bytes = std::max<std::size_t>(first_character(std::string_view(cell).substr(at)).bytes, 1);
         const auto letter = static_cast<unsigned char>(cell[at]);
         out += letter < 0x20 || letter == 0x7f ? " " : cell.substr(at, bytes);
         at += bytes;

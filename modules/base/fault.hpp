@@ -11,5 +11,8 @@ namespace lockstep::fault {
 void set_position(int rank, long step);  // where this rank is; called by the training loop
 // Carries out kill, stop, hang and throw; returns any other action's word, "" when nothing is injected here.
 std::string at(std::string_view point);
+inline bool asks(std::string_view point, std::string_view word) {
+    return at(point) == word;
+}
 
 }  // namespace lockstep::fault

@@ -61,4 +61,11 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
     return best;
 }
 
+std::string joined(const std::vector<std::string>& items, const std::string& word) {
+    std::string text;
+    for (std::size_t i = 0; i < items.size(); ++i)
+        text += (i == 0 ? "" : i + 1 == items.size() ? " " + word + " " : ", ") + items[i];
+    return text;
+}
+
 }  // namespace lockstep

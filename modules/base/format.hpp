@@ -15,4 +15,7 @@ std::string human_rate(double per_second, std::string_view unit);  // 12.3 GFLOP
 // The known name nearest to `name` by edit distance, or "" when none is near.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
 
+// "a, b and c" with `word` before the last.
+std::string joined(const std::vector<std::string>& items, const std::string& word);
+
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/utf8.hpp"
 
 namespace lockstep {
 namespace {
@@ -28,12 +29,6 @@ std::string csv_cell(const Cell& cell) {
     return "";
 }
 
-// Signs, not bytes, as far as each is one column wide: fmt fills up to widths counted so.
-std::size_t width_of(const std::string& text) {
-    const auto begins_a_sign = [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; };
-    return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_a_sign));
-}
-
 bool is_number(const Cell& cell) {
     return std::holds_alternative<std::int64_t>(cell) || std::holds_alternative<double>(cell);
 }
@@ -43,10 +38,10 @@ std::string print_aligned(const std::vector<Column>& columns, const std::vector<
     std::vector<std::size_t> widths;
     std::vector<bool> right;
     for (std::size_t c = 0; c < columns.size(); ++c) {
-        std::size_t width = width_of(columns[c].title);
+        std::size_t width = character_count(columns[c].title);
         bool numeric = !rows.empty();
         for (const auto& row : rows) {
-            width = std::max(width, width_of(readable(row[c], columns[c].decimals)));
+            width = std::max(width, character_count(readable(row[c], columns[c].decimals)));
             numeric = numeric && (is_number(row[c]) || std::holds_alternative<std::monostate>(row[c]));
         }
         widths.push_back(width);

@@ -395,7 +395,6 @@ class KernelCalibration {
     }
 
     void optimizer(config::PrecisionRates::Memory& memory) {
-        constexpr std::int64_t elements_a_word = 512;
         const std::int64_t count = sizes_.parameters / 2;
         const bool copies = type_ != Type::fp32;
         Arena arena(backend_.device(), static_cast<std::size_t>(count) * 18 + (std::size_t{1} << 20), "a calibration");
@@ -406,8 +405,8 @@ class KernelCalibration {
         }
         const Tensor working = copies ? arena.allocate(type_, {count}) : Tensor();
         if (copies) backend_.fill(working, 0);
-        const Tensor decays = arena.allocate(Type::int32, {count / elements_a_word + 1});
-        const Tensor decision = arena.allocate(Type::fp64, {8});
+        const Tensor decays = arena.allocate(Type::int32, {kernels::DecayBits::words_for(count)});
+        const Tensor decision = arena.allocate(Type::fp64, {kernels::Decision::places});
         backend_.fill(decays, -1);
         backend_.fill(decision, 1);
         memory.adamw = rate([&](kernels::Backend& backend, int) {

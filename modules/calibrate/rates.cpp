@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::calibrate {
 namespace {
@@ -65,8 +66,8 @@ std::string who(const MeasuredGroup& group, const RateTable& table) {
     std::vector<std::string> hosts;
     for (const int rank : group.ranks) hosts.push_back(table.hosts[static_cast<std::size_t>(rank)]);
     hosts = each_once(hosts);
-    return fmt::format("rank{} {} (host{} {})", group.ranks.size() == 1 ? "" : "s", some_of(group.ranks),
-                       hosts.size() == 1 ? "" : "s", some_of(hosts));
+    return fmt::format("rank{} {} (host{} {})", plural(group.ranks.size()), some_of(group.ranks), plural(hosts.size()),
+                       some_of(hosts));
 }
 
 }  // namespace

@@ -15,8 +15,12 @@
 
 namespace lockstep::checkpoint {
 
+// The optimizer of checkpoints that name none: the only one there was.
+constexpr const char* first_optimizer = "adamw";
+
 // The state of a run beside its tensors.
 struct State {
+    std::string optimizer = first_optimizer;  // whose state /optimizer holds
     std::int64_t step = 0, tokens = 0, samples = 0;
     std::int64_t optimizer_steps = 0;  // steps that made an update
     std::uint64_t seed = 0;

@@ -23,6 +23,7 @@ std::uint64_t blocks_of(std::uint64_t bytes, std::uint64_t block_bytes) {
 // The fields of State by name: one list for writing and reading.
 template <class StateType, class Field>
 void for_each_field(StateType& state, Field&& field) {
+    field("optimizer", state.optimizer);
     field("step", state.step);
     field("tokens", state.tokens);
     field("samples", state.samples);
@@ -54,11 +55,15 @@ struct StateWriter {
 
 struct StateReader {
     const hdf5::File& file;
+    const State& state;
     void operator()(const char* name, std::int64_t& value) { value = file.read_integer("state", name); }
     void operator()(const char* name, std::uint64_t& value) { value = file.read_unsigned("state", name); }
     void operator()(const char* name, double& value) { value = file.read_number("state", name); }
     void operator()(const char* name, bool& value) { value = file.read_integer("state", name) != 0; }
-    void operator()(const char* name, std::string& value) { value = file.read_string("state", name); }
+    // Version 1 had no optimizer's name at first.
+    void operator()(const char* name, std::string& value) {
+        if (&value != &state.optimizer || file.has_attribute("state", name)) value = file.read_string("state", name);
+    }
 };
 
 // A checksum over what blocks do not cover: every attribute, and every dataset's name, type and shape. HDF5 checks most
@@ -123,11 +128,11 @@ void check_format(const hdf5::File& file) {
         throw usage_error("{} is an HDF5 file but not a checkpoint: its format is {}", path,
                           format.empty() ? "not given" : "'" + format + "'");
     const std::int64_t version = file.read_integer("/", "format_version");
-    if (version > format_version)
+    if (version > newest_format_version)
         throw usage_error(
             "{} is a checkpoint of format version {}, written by lockstep {}; this is lockstep {}, which reads up to "
             "version {}: use the newer program",
-            path, version, file.read_string("/", "program_version"), lockstep::version(), format_version);
+            path, version, file.read_string("/", "program_version"), lockstep::version(), newest_format_version);
     if (version < 1) throw damaged_error("{}: {} is no format version", path, version);
 }
 
@@ -180,7 +185,8 @@ void read_block(const OpenFile& file, const std::string& file_path, const Layout
 Layout write_header(const std::string& path, const Contents& contents, const std::vector<TensorInfo>& tensors) {
     hdf5::File file = hdf5::File::create(path);
     file.write_attribute("/", "format", format_name);
-    file.write_attribute("/", "format_version", format_version);
+    file.write_attribute("/", "format_version",
+                         contents.state.optimizer == first_optimizer ? first_format_version : newest_format_version);
     file.write_attribute("/", "program_version", std::string(lockstep::version()));
     file.write_attribute("/", "commit", std::string(lockstep::commit()));
     file.write_attribute("/", "run_description", contents.run_description);
@@ -233,7 +239,7 @@ Header read_header(const std::string& path) {
     header.layout = layout_of(file, static_cast<std::uint64_t>(block_bytes), file_bytes(path));
     header.contents.run_description = file.read_string("/", "run_description");
     header.contents.tokenizer_kind = file.read_string("/", "tokenizer_kind");
-    StateReader reader{file};
+    StateReader reader{file, header.contents.state};
     for_each_field(header.contents.state, reader);
     return header;
 }

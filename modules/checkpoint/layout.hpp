@@ -11,7 +11,8 @@
 
 namespace lockstep::checkpoint {
 
-constexpr std::int64_t format_version = 1;
+// 1: what readers of the first format can resume; 2: the state of another optimizer than the first.
+constexpr std::int64_t first_format_version = 1, newest_format_version = 2;
 constexpr const char* tokenizer_model_path = "tokenizer_model";
 constexpr std::uint64_t standard_block_bytes = std::uint64_t{4} << 20;
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include "base/plural.hpp"
 
 namespace lockstep::cluster {
 namespace {
@@ -18,7 +19,7 @@ std::string nodes_text(const std::vector<int>& nodes) {
     return (nodes.size() == 1 ? "NUMA node " : "NUMA nodes ") + list_text(nodes);
 }
 std::string cores_text(std::size_t count) {
-    return fmt::format("{} core{}", count, count == 1 ? "" : "s");
+    return fmt::format("{} core{}", count, plural(count));
 }
 
 // What several remarks look at.
@@ -154,7 +155,7 @@ void on_what_is_idle(const View& view, std::vector<std::string>& remarks) {
         }
     if (count > 0)
         remarks.push_back(
-            fmt::format("{} GPU{} {} left idle: {}", count, count == 1 ? "" : "s", count == 1 ? "is" : "are", idle));
+            fmt::format("{} GPU{} {} left idle: {}", count, plural(count), count == 1 ? "is" : "are", idle));
 
     std::size_t left = 0;
     for (const Core& core : view.hardware.cores) {
@@ -175,7 +176,7 @@ void on_devices(const View& view, std::vector<std::string>& remarks) {
         if (visible.count(gpu.bus) == 0 && gpu.vendor != GpuVendor::nvidia) ++unused[gpu.vendor];
     for (const auto& [vendor, count] : unused)
         remarks.push_back(fmt::format("{} {} GPU{} {} seen but not used: lockstep computes on NVIDIA GPUs and on CPUs",
-                                      count, vendor_name(vendor), count == 1 ? "" : "s", count == 1 ? "is" : "are"));
+                                      count, vendor_name(vendor), plural(count), count == 1 ? "is" : "are"));
     for (const RankSeat& seat : view.seats) {
         if (seat.gpu.empty() || (view.gpu(seat.gpu) && !view.gpu(seat.gpu)->near.empty())) continue;
         remarks.emplace_back("the system does not say which cores are near the GPUs");

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/format.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::cluster {
 namespace {
@@ -18,8 +19,8 @@ std::string joined(const std::vector<std::string>& items) {
     return text;
 }
 
-std::string plural(std::size_t count, const char* what) {
-    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+std::string counted(std::size_t count, const char* what) {
+    return fmt::format("{} {}{}", count, what, plural(count));
 }
 
 CpuSet first_units(const Hardware& hardware, const std::vector<Index>& cores) {
@@ -153,8 +154,8 @@ std::string seat_text(const RankSeat& seat) {
     std::string text = fmt::format("{} {}", seat.cores.size() == 1 ? "core" : "cores", seat.cores.text());
     if (seat.shares_cores) text += " shared with other ranks";
     if (!seat.numa_nodes.empty())
-        text += fmt::format(" (NUMA node{} {})", seat.numa_nodes.size() == 1 ? "" : "s", list_text(seat.numa_nodes));
-    text += fmt::format(", {} thread{}", seat.threads, seat.threads == 1 ? "" : "s");
+        text += fmt::format(" (NUMA node{} {})", plural(seat.numa_nodes.size()), list_text(seat.numa_nodes));
+    text += fmt::format(", {} thread{}", seat.threads, plural(seat.threads));
     if (seat.helpers != seat.cores) text += ", helpers on " + seat.helpers.text();
     if (!seat.gpu.empty()) text += fmt::format(", GPU {}{}", seat.gpu, seat.shares_gpu ? " shared" : "");
     if (!seat.network.empty()) text += ", network " + joined(seat.network);
@@ -167,11 +168,11 @@ std::string hardware_text(const Hardware& hardware) {
     const auto nodes =
         static_cast<std::size_t>(std::count_if(hardware.numa_nodes.begin(), hardware.numa_nodes.end(),
                                                [](const NumaNode& node) { return !node.units.empty(); }));
-    std::string text = fmt::format("{}, {}, {}", plural(static_cast<std::size_t>(hardware.packages), "package"),
-                                   plural(nodes, "NUMA node"), plural(hardware.cores.size(), "core"));
+    std::string text = fmt::format("{}, {}, {}", counted(static_cast<std::size_t>(hardware.packages), "package"),
+                                   counted(nodes, "NUMA node"), counted(hardware.cores.size(), "core"));
     if (units != hardware.cores.size()) text += fmt::format(" ({} hardware threads)", units);
-    text += fmt::format(", {}", plural(hardware.gpus.size(), "GPU"));
-    return text + fmt::format(", {}", plural(hardware.network.size(), "network card"));
+    text += fmt::format(", {}", counted(hardware.gpus.size(), "GPU"));
+    return text + fmt::format(", {}", counted(hardware.network.size(), "network card"));
 }
 
 }  // namespace lockstep::cluster

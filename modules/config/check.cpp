@@ -2,6 +2,7 @@
 #include <initializer_list>
 
 #include "base/error.hpp"
+#include "base/format.hpp"
 #include "config/keys.hpp"
 
 namespace lockstep::config {
@@ -29,12 +30,18 @@ void check_given(const char* key, bool given, const char* how) {
     if (!given) throw usage_error("{} is missing; {}", key, how);
 }
 
-void check_numbers_and_words(const RunDescription& description) {
+// `section`: of keys below it only ("model."), "" for all.
+void check_numbers_and_words(const RunDescription& description, const std::string& section) {
     RunDescription copy = description;
     for (const Key& key : keys_of(copy)) {
+        if (!key.path.starts_with(section)) continue;
         if (const auto* text = std::get_if<std::string*>(&key.member)) check_word(key, **text, "");
         if (const auto* number = std::get_if<double*>(&key.member); number && !std::isfinite(**number))
             throw usage_error("{} = {}: a finite number is wanted", key.path, **number);
+        if (!key.given) continue;
+        if (const auto* number = std::get_if<double*>(&key.member)) check_range(key, **number, "");
+        if (const auto* number = std::get_if<std::int64_t*>(&key.member))
+            check_range(key, static_cast<double>(**number), "");
     }
 }
 
@@ -170,42 +177,19 @@ void check_files(const CheckpointSection& checkpoint, const ValidationSection& v
             validation.every);
 }
 
-void check_attention(const ModelDescription& model) {
-    for (const auto& [key, on] : {std::pair{"gate", model.ttt.gate}, std::pair{"share_qk", model.ttt.share_qk},
-                                  std::pair{"pre_conv", model.ttt.pre_conv}})
-        if (on)
+// A feature that is switched on in another mixer's section would have no effect.
+void check_other_mixers(const ModelDescription& model) {
+    const Kind* chosen = find_kind(Family::mixer, model.mixer);
+    for (const std::string& section : kind_sections(Family::mixer)) {
+        if (chosen && chosen->section == section) continue;
+        const Options options = model.options.at(section);
+        for (const Options::Value& option : options.values()) {
+            if (option.value != OptionValue(true)) continue;
             throw usage_error(
-                "model.ttt.{} = true belongs to the mixers ttt-linear and ttt-mlp, but model.mixer = \"attention\"; "
-                "remove it or change the mixer",
-                key);
-    if (model.rope_scaling != RopeScaling::none && model.position != Position::rope)
-        throw usage_error("model.rope_scaling = {} needs model.position = \"rope\", but it is {}; change one of them",
-                          toml_text(word_of(model.rope_scaling)), toml_text(word_of(model.position)));
-}
-
-void check_ttt(const ModelDescription& model) {
-    check_at_least(1, {{"model.ttt.mini_batch", model.ttt.mini_batch}});
-    check_not_negative(
-        {{"model.ttt.base_lr", model.ttt.base_lr}, {"model.ttt.base_lr_warmup", model.ttt.base_lr_warmup}});
-    if (model.ttt.base_lr_warmup > model.base_lr())
-        throw usage_error(
-            "model.ttt.base_lr_warmup = {} is more than model.ttt.base_lr = {}; the inner rate rises from the one to "
-            "the other",
-            model.ttt.base_lr_warmup, model.base_lr());
-    if (model.kv_heads != 0 && model.kv_heads != model.heads)
-        throw usage_error(
-            "model.kv_heads = {} with model.heads = {}: {} has as many heads of keys and values as of queries; remove "
-            "kv_heads",
-            model.kv_heads, model.heads, model.mixer);
-    if (model.bias == Bias::qkv)
-        throw usage_error(
-            "model.bias = \"qkv\": the projections of {} have no biases; set it to \"none\", or to \"all\" for the "
-            "MLP's",
-            model.mixer);
-    if (model.rope_scaling != RopeScaling::none)
-        throw usage_error(
-            "model.rope_scaling = {}: {} rotates within its mini-batch and has nothing to scale; set it to \"none\"",
-            toml_text(word_of(model.rope_scaling)), model.mixer);
+                "model.{}.{} = true belongs to the mixers {}, but model.mixer = {}; remove it or change the mixer",
+                section, option.name, joined(names_of_section(Family::mixer, section), "and"), toml_text(model.mixer));
+        }
+    }
 }
 
 }  // namespace
@@ -213,7 +197,7 @@ void check_ttt(const ModelDescription& model) {
 void check(const ModelDescription& model) {
     RunDescription whole;
     whole.model = model;
-    check_numbers_and_words(whole);
+    check_numbers_and_words(whole, "model.");
     const std::string how = "give it or a model.preset";
     for (const auto& [key, value] :
          {Named{"model.width", model.width}, Named{"model.layers", model.layers}, Named{"model.heads", model.heads},
@@ -235,19 +219,12 @@ void check(const ModelDescription& model) {
     if (model.kv_heads > 0 && model.heads % model.kv_heads != 0)
         throw usage_error("model.kv_heads = {} does not divide model.heads = {}; choose a divisor, or 0 for as many",
                           model.kv_heads, model.heads);
-    if ((model.is_ttt() || model.position == Position::rope) && model.head_width() % 2 != 0)
-        throw usage_error(
-            "model.width = {} over model.heads = {} gives heads of width {}, but rotation needs an even one; change "
-            "one of them",
-            model.width, model.heads, model.head_width());
-    if (model.is_ttt())
-        check_ttt(model);
-    else
-        check_attention(model);
+    check_other_mixers(model);
+    if (const Kind* mixer = find_kind(Family::mixer, model.mixer); mixer && mixer->check) mixer->check(model);
 }
 
 void check(const RunDescription& description) {
-    check_numbers_and_words(description);
+    check_numbers_and_words(description, "");
     check_run(description.run);
     check(description.model);
     check_data(description.data);

@@ -57,13 +57,30 @@ void add_run(std::vector<Key>& keys, RunSection& run) {
          {}});
 }
 
+// The keys that kinds of a family registered, with pointers into `sections`.
+void add_sections(std::vector<Key>& keys, Family family, const std::string& prefix, OptionSections& sections) {
+    for (const std::string& section : kind_sections(family)) {
+        Options& options = sections.change(section);
+        const std::vector<OptionKey> registered = section_keys(family, section);
+        for (std::size_t i = 0; i < registered.size(); ++i) {
+            const OptionKey& option = registered[i];
+            Options::Value& value = options.values().at(i);
+            Key key{prefix + section + "." + option.name,
+                    std::visit([](auto& held) { return Member(&held); }, value.value), option.meaning, option.words};
+            key.least = option.least;
+            key.most = option.most;
+            key.given = &value.given;
+            keys.push_back(key);
+        }
+    }
+}
+
 void add_model(std::vector<Key>& keys, ModelDescription& model) {
     std::vector<std::string> presets = preset_names();
     presets.insert(presets.begin(), "");
     keys.push_back(
         {"model.preset", &model.preset, "A named model; keys given beside it override its values.", presets});
-    keys.push_back(
-        {"model.mixer", &model.mixer, "What mixes the tokens of a sequence.", {"attention", "ttt-linear", "ttt-mlp"}});
+    keys.push_back({"model.mixer", &model.mixer, "What mixes the tokens of a sequence.", mixer_names()});
     keys.push_back({"model.width", &model.width, "Width of the residual stream.", {}, true});
     keys.push_back({"model.layers", &model.layers, "Number of blocks.", {}, true});
     keys.push_back({"model.heads", &model.heads, "Heads of the mixer; divides the width.", {}, true});
@@ -98,21 +115,7 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
                     &model.frozen,
                     "Patterns of names of parameters that are not trained; `*` stands for any text, `/` included.",
                     {}});
-    keys.push_back({"model.ttt.mini_batch", &model.ttt.mini_batch, "Tokens of one inner step.", {}});
-    keys.push_back({"model.ttt.base_lr",
-                    &model.ttt.base_lr,
-                    "Inner learning rate. 0: 1.0 for `ttt-linear`, 0.1 for `ttt-mlp`.",
-                    {}});
-    keys.push_back({"model.ttt.base_lr_warmup",
-                    &model.ttt.base_lr_warmup,
-                    "Where the inner learning rate starts; it reaches `base_lr` over `schedule.warmup`. 0: no warm-up.",
-                    {}});
-    keys.push_back({"model.ttt.gate", &model.ttt.gate, "Gate the mixer's output.", {}});
-    keys.push_back({"model.ttt.share_qk",
-                    &model.ttt.share_qk,
-                    "Queries and keys share a projection and have a convolution each.",
-                    {}});
-    keys.push_back({"model.ttt.pre_conv", &model.ttt.pre_conv, "A causal convolution before each mixer.", {}});
+    add_sections(keys, Family::mixer, "model.", model.options);
 }
 
 void add_data(std::vector<Key>& keys, DataSection& data) {
@@ -142,6 +145,7 @@ void add_batch(std::vector<Key>& keys, BatchSection& batch) {
 }
 
 void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, ScheduleSection& schedule) {
+    keys.push_back({"optimizer.kind", &optimizer.kind, "What updates the parameters.", optimizer_names()});
     keys.push_back({"optimizer.beta1", &optimizer.beta1, "AdamW: decay of the first moment.", {}});
     keys.push_back({"optimizer.beta2", &optimizer.beta2, "AdamW: decay of the second moment.", {}});
     keys.push_back({"optimizer.epsilon", &optimizer.epsilon, "AdamW: added to the root of the second moment.", {}});
@@ -159,6 +163,7 @@ void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, Sched
                     &optimizer.skip_limit,
                     "Steps skipped in a row for a loss that is not finite before the run stops.",
                     {}});
+    add_sections(keys, Family::optimizer, "optimizer.", optimizer.options);
     keys.push_back({"schedule.kind", choice_of(schedule.kind), "Course of the learning rate after the warm-up.", {}});
     keys.push_back({"schedule.steps", &schedule.steps, "Length of the run in steps. Give this or `epochs`.", {}});
     keys.push_back({"schedule.epochs", &schedule.epochs, "Length of the run in passes over the training data.", {}});
@@ -251,6 +256,7 @@ std::string type_of(const Key& key) {
                                      return key.words.empty() ? "text" : "one of " + list_of(key.words);
                                  },
                                  [](const Choice& choice) { return "one of " + list_of(texts_of(choice.words)); },
+                                 [](std::monostate) -> std::string { return "a section"; },
                                  [](const bool*) -> std::string { return "true or false"; },
                                  [](const std::int64_t*) -> std::string { return "integer"; },
                                  [](const std::uint64_t*) -> std::string { return "integer from 0"; },
@@ -267,6 +273,7 @@ std::string type_of(const Key& key) {
 std::string value_of(const Key& key) {
     return std::visit(Overloaded{[](const std::string* text) { return toml_text(*text); },
                                  [](const Choice& choice) { return toml_text(choice.words[*choice.value]); },
+                                 [](std::monostate) { return std::string(); },
                                  [](const bool* value) -> std::string { return *value ? "true" : "false"; },
                                  [](const std::int64_t* value) { return std::to_string(*value); },
                                  [](const std::uint64_t* value) { return std::to_string(*value); },
@@ -297,6 +304,12 @@ std::string toml_text(std::string_view text) {
         }
     }
     return result + "\"";
+}
+
+void check_range(const Key& key, double value, const std::string& place) {
+    if (value < 0 && key.least == 0) throw usage_error("{}{} = {}: it must not be negative", place, key.path, value);
+    if (value < key.least) throw usage_error("{}{} = {}: it must be at least {}", place, key.path, value, key.least);
+    if (value > key.most) throw usage_error("{}{} = {}: it must be at most {}", place, key.path, value, key.most);
 }
 
 void check_word(const Key& key, const std::string& value, const std::string& place) {

@@ -127,9 +127,7 @@ ModelDescription preset(const std::string& name) {
 void resolve(ModelDescription& model) {
     if (model.kv_heads == 0) model.kv_heads = model.heads;
     if (model.mlp_width == 0) model.mlp_width = 4 * model.width;
-    if (model.ttt.base_lr == 0 && model.is_ttt()) model.ttt.base_lr = model.base_lr();
-    if (model.is_ttt() && model.position == Position::rope)
-        model.position = Position::none;  // the mixer rotates by itself
+    if (const Kind* mixer = find_kind(Family::mixer, model.mixer); mixer && mixer->resolve) mixer->resolve(model);
 }
 
 }  // namespace lockstep::config

@@ -1,19 +1,49 @@
+#include <fmt/format.h>
+
 #include "config/keys.hpp"
 
 namespace lockstep::config {
 
-std::string to_toml(const RunDescription& description) {
-    RunDescription copy = description;
+namespace {
+
+// The sections of registered kinds of which something would be lost: the chosen kind's, and those with other values
+// than the defaults.
+bool is_wanted(const Key& key, const std::vector<Key>& keys, const std::vector<Key>& defaults,
+               const RunDescription& description) {
+    if (!key.given) return true;
+    const std::string section = key.section();
+    if (const Kind* mixer = find_kind(Family::mixer, description.model.mixer))
+        if (section == "model." + mixer->section) return true;
+    if (const Kind* optimizer = find_kind(Family::optimizer, description.optimizer.kind))
+        if (section == "optimizer." + optimizer->section) return true;
+    for (std::size_t i = 0; i < keys.size(); ++i)
+        if (keys[i].section() == section && value_of(keys[i]) != value_of(defaults[i])) return true;
+    return false;
+}
+
+}  // namespace
+
+std::string print_keys(const std::vector<Key>& keys, bool meanings) {
     std::string text, section;
-    for (const Key& key : keys_of(copy)) {
-        if (key.section() == "batch.ramp" && !description.batch.ramp) continue;
+    for (const Key& key : keys) {
+        if (std::holds_alternative<std::monostate>(key.member)) continue;
         if (key.section() != section) {
-            text += (section.empty() ? "[" : "\n[") + key.section() + "]\n";
             section = key.section();
+            text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
         }
-        text += key.last_part() + " = " + value_of(key) + "\n";
+        text += fmt::format("{} = {}{}\n", key.last_part(), value_of(key), meanings ? "  # " + key.meaning : "");
     }
     return text;
+}
+
+std::string to_toml(const RunDescription& description) {
+    RunDescription copy = description, plain;
+    const std::vector<Key> keys = keys_of(copy), defaults = keys_of(plain);
+    std::vector<Key> printed;
+    for (const Key& key : keys)
+        if (is_wanted(key, keys, defaults, description) && (key.section() != "batch.ramp" || description.batch.ramp))
+            printed.push_back(key);
+    return print_keys(printed, false);
 }
 
 std::vector<std::string> differences(const RunDescription& now, const RunDescription& before,

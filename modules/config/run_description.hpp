@@ -41,10 +41,12 @@ struct BatchSection {
 };
 
 struct OptimizerSection {
+    std::string kind = "adamw";  // a registered one
     double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
     Decay decay = Decay::all;
     double clip = 1.0;             // 0: no clipping
     std::int64_t skip_limit = 10;  // steps skipped in a row for a loss that is not finite, then the run stops
+    OptionSections options{Family::optimizer};  // [optimizer.NAME]
 };
 
 struct ScheduleSection {
@@ -122,6 +124,9 @@ RunDescription read_run_description(const std::string& path, const std::vector<s
 // The same from TOML text; `origin` names it in errors.
 RunDescription parse_run_description(const std::string& toml, const std::string& origin,
                                      const std::vector<std::string>& settings);
+// The same for a description that another program may have written: mixers and optimizers that are not registered here
+// pass, their sections are skipped.
+RunDescription parse_foreign_description(const std::string& toml, const std::string& origin);
 
 // Values that fit together on their own (ranks and data are checked where they are known). Throws usage errors.
 void check(const RunDescription& description);

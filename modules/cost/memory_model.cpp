@@ -6,7 +6,9 @@
 #include <cmath>
 
 #include "base/format.hpp"
+#include "base/plural.hpp"
 #include "cost/described_program.hpp"
+#include "model/mixers/registry.hpp"
 #include "model/stage.hpp"
 
 namespace lockstep::cost {
@@ -27,12 +29,12 @@ Kept kept_of_block(const Job& job, const ModelLoad& load, const Layout& layout) 
     const double rows = length * static_cast<double>(layout.micro);
     const auto width = static_cast<double>(model.width), heads = static_cast<double>(model.heads);
     const auto head_width = static_cast<double>(model.head_width());
-    const double keys = static_cast<double>(model.is_ttt() ? model.heads : model.kv_heads);
+    const double keys = static_cast<double>(model.kv_heads);
     Kept kept;
     kept.stream = 5 * rows * width * number / (layout.sequence ? t : 1);
     const double hidden = (model.mlp == config::MlpKind::swiglu ? 3.0 : 2.0) * static_cast<double>(model.mlp_width);
     kept.inner = rows * number * ((2 * heads + 2 * keys) * head_width + hidden) / t;
-    if (job.program.attention_scores && !model.is_ttt())
+    if (job.program.attention_scores && model::mixer_type(model).scores_pairs())
         kept.scores = 5 * length * length * static_cast<double>(layout.micro) * heads / t;
     return kept;
 }
@@ -143,7 +145,7 @@ std::string why_too_large(const config::Machine& machine, const Layout& layout, 
         {use.owner, layout.zero == 0 ? "the optimizer's state; parallel.zero = 1 divides it by the replicas"
                                      : "the optimizer's state; use more replicas, tensor or pipeline ranks"},
         {use.stored,
-         fmt::format("the activations of {} micro-batch{} under way; {}", use.under_way, use.under_way == 1 ? "" : "es",
+         fmt::format("the activations of {} micro-batch{} under way; {}", use.under_way, plural(use.under_way, "es"),
                      layout.recompute != config::Recompute::full
                          ? "parallel.recompute = \"full\" keeps a block's input only"
                      : layout.micro > 1 ? "lower batch.micro"

@@ -10,6 +10,7 @@
 #include "layout/run_layout.hpp"
 #include "model/count.hpp"
 #include "model/frozen.hpp"
+#include "optim/registry.hpp"
 
 namespace lockstep::cost {
 namespace {
@@ -104,6 +105,11 @@ class OwnStep {
         embedding_parameters_ = trained_parameters(model_, {0, 0, true, false}, grid_.tensor);
         head_parameters_ = trained_parameters(model_, {0, 0, false, true}, grid_.tensor);
         trains_table_ = !model::is_frozen(model_, "embedding/weight");
+        for (const auto& parameter : model::describe_parameters(model_, model::whole_model(model_))) {
+            if (!parameter.trained) continue;
+            updated_ += static_cast<double>(element_count(parameter.shape));
+            bytes_updated_ += optimizer_.bytes_moved(parameter);
+        }
     }
 
     void cut() {
@@ -238,10 +244,12 @@ class OwnStep {
         const config::Rates& rates = machine_.rates;
         const double part = description_.parallel.zero == 1 ? 1.0 / grid_.replicas() : 1;
         const double element = prices_.element();
-        const double moved = element < 4 ? 28 + element : 28;  // gradient read; value and moments read and written
-        time.optimizer += share_.turns * (prices_.moved(parameters * sizeof(float), rates.fill_gb_per_second) +
-                                          prices_.moved(part * parameters * sizeof(float), rates.norm_gb_per_second) +
-                                          prices_.moved(part * parameters * moved, prices_.memory().adamw));
+        const double copied = element < sizeof(float) ? element : 0;  // the working copy
+        time.optimizer +=
+            share_.turns * (prices_.moved(parameters * sizeof(float), rates.fill_gb_per_second) +
+                            prices_.moved(part * parameters * sizeof(float), rates.norm_gb_per_second) +
+                            prices_.moved(part * parameters * (bytes_updated_ / std::max(1.0, updated_) + copied),
+                                          prices_.memory().adamw));
     }
 
     // The loss, the norm, its agreement among replicas, and what ranks agree on behind every step: a few bytes each.
@@ -252,6 +260,7 @@ class OwnStep {
 
     const config::RunDescription& description_;
     const config::ModelDescription& model_;
+    const optim::OptimizerType& optimizer_ = optim::optimizer_of(description_.optimizer);
     cluster::GridShape grid_;
     const config::Machine& machine_;
     bool on_gpu_;
@@ -266,6 +275,7 @@ class OwnStep {
     PassTime embedding_, head_;
     double embedding_parameters_ = 0, head_parameters_ = 0;  // trained ones
     bool trains_table_ = true;
+    double updated_ = 0, bytes_updated_ = 0;  // parameters of each kind of block, and what the optimizer moves for them
     double loading_ = 0, table_ = 0;
     std::vector<std::vector<Piece>> pieces_;  // [stage][chunk]
     std::vector<double> parameters_;          // trained ones of a rank of each stage
@@ -280,9 +290,8 @@ StepTime own_step_time(const config::RunDescription& description, const cluster:
 
 double own_checkpoint_seconds(const config::RunDescription& description, std::int64_t nodes,
                               const config::Machine& machine) {
-    // Values of all parameters, two moments of those that are trained.
-    const double bytes = sizeof(float) * static_cast<double>(model::parameter_count(description.model) +
-                                                             2 * model::trained_parameter_count(description.model));
+    const auto bytes =
+        static_cast<double>(optim::checkpoint_bytes(optim::optimizer_of(description.optimizer), description.model));
     const double rate = machine.rates.checkpoint_gb_per_second * 1e9;
     if (rate <= 0) throw usage_error("{} has no rate of writing checkpoints", machine.name);
     return bytes / (rate * static_cast<double>(nodes));

@@ -16,7 +16,7 @@ namespace lockstep::cost {
 StepTime own_step_time(const config::RunDescription& description, const cluster::GridShape& grid,
                        std::int64_t ranks_per_node, const config::Machine& machine);
 
-// Seconds until a checkpoint of values and moments is on the disk, written by `nodes` nodes beside training.
+// Seconds until a checkpoint of values and optimizer state is on the disk, written by `nodes` nodes beside training.
 double own_checkpoint_seconds(const config::RunDescription& description, std::int64_t nodes,
                               const config::Machine& machine);
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/utf8.hpp"
 #include "data/encode.hpp"
 
 namespace lockstep::data {
@@ -110,10 +111,7 @@ class SampledLines final : public sentencepiece::SentenceIterator {
     void take_line() {
         std::size_t end = std::min(rest_.find('\n'), rest_.size());
         const bool whole = end <= longest_sentence;
-        if (!whole) {
-            end = longest_sentence;
-            for (int back = 0; back < 3 && (static_cast<unsigned char>(rest_[end]) & 0xC0) == 0x80; ++back) --end;
-        }
+        if (!whole) end = whole_characters(rest_.substr(0, longest_sentence));
         line_.assign(rest_.substr(0, end));
         rest_.remove_prefix(std::min(rest_.size(), whole ? end + 1 : end));
     }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/utf8.hpp"
 
 namespace lockstep::data {
 namespace {
@@ -167,9 +168,8 @@ void TextReader::cut_pieces(TextBatch& batch) {
             if (newline) {
                 piece_end = static_cast<std::size_t>(static_cast<const char*>(newline) - bytes);
             } else {
-                // No newline: not inside a UTF-8 letter, which has at most three bytes after its first.
-                for (int back = 0; back < 3 && (static_cast<unsigned char>(bytes[piece_end]) & 0xC0) == 0x80; ++back)
-                    --piece_end;
+                // No newline: between two characters.
+                piece_end = piece_begin_ + whole_characters({bytes + piece_begin_, longest_piece});
             }
         } else if (!document_complete_) {
             break;

@@ -62,8 +62,9 @@ struct TttState {
     Tensor weight1_sum, bias1_sum, weight2_sum, bias2_sum;  // Σ λ ∇ since then
 };
 
-// The places of a decision about an update, fp64 [8].
+// The places of a decision about an update, fp64 [places].
 struct Decision {
+    static constexpr int places = 8;
     static constexpr int proceed = 0, factor = 1, gradient_norm = 2, updates = 3, loss_scale = 4, good_steps = 5,
                          bad_steps = 6, zeros = 7;
 };
@@ -88,6 +89,15 @@ class Recording {
   public:
     virtual ~Recording() = default;
     virtual void run() = 0;
+};
+
+// Which weights decay, told to adamw: int32 words, one bit for so many neighbouring elements.
+struct DecayBits {
+    static constexpr std::int64_t elements = 16, bits = 32;  // elements a bit, bits a word
+    static constexpr std::int64_t elements_a_word = elements * bits;
+    static constexpr std::int64_t words_for(std::int64_t count) {
+        return (count + elements_a_word - 1) / elements_a_word;
+    }
 };
 
 // What AdamW is run with.

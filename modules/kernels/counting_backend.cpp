@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "kernels/cpu/scratch_size.hpp"
+#include "kernels/cpu/scratch_sizes.hpp"
 #include "kernels/ttt_gpu_saved.hpp"
 
 namespace lockstep::kernels {

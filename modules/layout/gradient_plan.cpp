@@ -1,6 +1,9 @@
 #include "layout/gradient_plan.hpp"
 
 #include <algorithm>
+#include <numeric>
+
+#include "layout/even_cuts.hpp"
 
 namespace lockstep::layout {
 namespace {
@@ -13,10 +16,7 @@ class Planner {
     std::size_t add_bucket(std::int64_t begin, std::int64_t end) {
         Bucket bucket;
         bucket.range = {begin, end - begin};
-        // Cuts at multiples of the alignment, so that every part can be updated by itself.
-        const std::int64_t units = (end - begin) / model::ParameterLayout::alignment;
-        for (std::int64_t replica = 0; replica <= options_.replicas; ++replica)
-            bucket.cuts.push_back(units * replica / options_.replicas * model::ParameterLayout::alignment);
+        bucket.cuts = even_cuts(stretches(begin, end), options_.replicas);
         if (options_.shared_layers)
             for (std::size_t i = 0; i < layout_.size() && layout_.offset(i) < end; ++i) {
                 const auto part = layout_.descriptions()[i].gradient_part;
@@ -60,6 +60,28 @@ class Planner {
     GradientPlan plan;
 
   private:
+    // What the optimizer lets be cut of [begin, end): a stretch for each parameter that it does not take anywhere. Cuts
+    // are at multiples of the alignment, so that every part can be updated by itself.
+    std::vector<Stretch> stretches(std::int64_t begin, std::int64_t end) const {
+        using Unit = optim::Granularity::Unit;
+        constexpr std::int64_t alignment = model::ParameterLayout::alignment;
+        std::vector<Stretch> list;
+        for (std::size_t i = layout_.at(begin); i < layout_.size() && layout_.offset(i) < end; ++i) {
+            const std::int64_t last = i + 1 < layout_.size() ? std::min(end, layout_.offset(i + 1)) : end;
+            if (last == layout_.offset(i)) continue;
+            optim::Granularity granularity;
+            if (options_.optimizer != nullptr) granularity = options_.optimizer->granularity(layout_.descriptions()[i]);
+            std::int64_t unit = alignment;
+            if (granularity.unit == Unit::matrix) unit = last - layout_.offset(i);
+            if (granularity.unit == Unit::block) unit = std::lcm(granularity.block, alignment);
+            if (unit == alignment && !list.empty() && list.back().unit == alignment)
+                list.back().count += last - layout_.offset(i);
+            else
+                list.push_back({last - layout_.offset(i), unit});
+        }
+        return list;
+    }
+
     const model::ParameterLayout& layout_;
     const GradientPlanOptions& options_;
 };

@@ -1,6 +1,7 @@
 // The flat gradients of a rank, cut into buckets that are worth a message of their own, and when in the backward pass
 // each is whole. Where replicas divide the optimizer (ZeRO stage 1; Rajbhandari et al. 2020, arXiv:1910.02054), each
-// bucket is cut once more, into a part for every replica.
+// bucket is cut once more, into a part for every replica: where the optimizer can be divided, and as evenly as that
+// allows.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "model/parameters.hpp"
+#include "optim/optimizer_type.hpp"
 
 namespace lockstep::layout {
 
@@ -37,9 +39,10 @@ struct GradientPlan {
 struct GradientPlanOptions {
     std::int64_t bucket_bytes = 0;
     std::int64_t replicas = 1;
-    bool tied_ends = false;      // a tied table lies on two stages
-    bool divided_rows = false;   // of the tensor group: norms see some rows only
-    bool shared_layers = false;  // by a tensor group of several ranks
+    bool tied_ends = false;                           // a tied table lies on two stages
+    bool divided_rows = false;                        // of the tensor group: norms see some rows only
+    bool shared_layers = false;                       // by a tensor group of several ranks
+    const optim::OptimizerType* optimizer = nullptr;  // what the replicas divide; null: anything, anywhere
 };
 
 // chunks: the pieces of the model that this rank has.

@@ -4,16 +4,20 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 #include "base/format.hpp"
+#include "base/plural.hpp"
 #include "cluster/communicator.hpp"
 #include "kernels/counting_backend.hpp"
-#include "kernels/cpu/scratch_size.hpp"
+#include "kernels/cpu/scratch_sizes.hpp"
 #include "layout/rank_share.hpp"
 #include "model/frozen.hpp"
+#include "model/mixers/registry.hpp"
 #include "model/parameters.hpp"
 #include "model/stage.hpp"
-#include "optim/adamw.hpp"
+#include "optim/optimizer.hpp"
+#include "optim/registry.hpp"
 
 namespace lockstep::layout {
 namespace {
@@ -57,21 +61,14 @@ std::size_t scratch_bytes(const config::RunDescription& description, const clust
     namespace cpu = kernels::cpu;
     const config::ModelDescription& model = description.model;
     const Type type = compute_type(description.precision.compute);
-    const std::int64_t length = description.batch.length / grid.context, rows = plan.micro * length;
-    const std::int64_t heads = model.heads / grid.tensor, head_width = model.head_width();
-    cpu::ScratchSize scratch = cpu::row_sums_scratch(rows, 2 * model.width);
-    if (model.mlp == config::MlpKind::gelu)
-        scratch.grow(cpu::gelu_product_scratch(rows, model.mlp_width / grid.tensor, type));
-    if (model.is_ttt()) {
-        const kernels::TttShape shape{model.mixer == "ttt-mlp", plan.micro, length, heads, head_width,
-                                      model.ttt.mini_batch};
-        scratch.grow(cpu::ttt_scratch(shape, type, true, threads));
-    } else {
-        const kernels::AttentionShape shape{plan.micro, length, length, heads, model.kv_heads / grid.tensor,
-                                            head_width};
-        scratch.grow(cpu::attention_scratch(shape, type, true));
-    }
-    return scratch.bytes(threads);
+    const model::PassShape shape{plan.micro, description.batch.length / grid.context};
+    return static_cast<std::size_t>(
+               model::mixer_type(model).scratch_floats(model, grid.tensor, shape, type, threads) +
+               kernels::cpu::row_sums_scratch_floats(shape.rows(), 2 * model.width) +
+               (model.mlp == config::MlpKind::gelu
+                    ? kernels::cpu::gelu_product_scratch_floats(shape.rows(), model.mlp_width / grid.tensor, type)
+                    : 0)) *
+           sizeof(float);
 }
 
 // What MPICH was seen to touch of the buffers it allocates while gradients are reduced: half of what is reduced at one
@@ -110,10 +107,11 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
     std::vector<model::Piece> owned;
     if (divides_optimizer(description, grid))
         owned = plan_gradients(description, grid, place, layout, plan.chunks).owned(place.replica(grid));
-    const model::ParameterSet parameters(backend.device(), layout, true, type, owned);
+    model::ParameterSet parameters(backend.device(), layout, true, type, owned);
     plan.parameters = parameters.value_bytes();
     plan.gradients = parameters.gradient_bytes();
-    plan.moments = optim::AdamW::planned_bytes(backend.device(), parameters.owned());
+    const optim::OptimizerType& optimizer = optim::optimizer_of(description.optimizer);
+    plan.optimizer_state = optim::optimizer_bytes(optimizer, {backend, parameters, description.optimizer});
 
     const model::TensorGroup group(part, description.parallel.sequence);
     const model::ContextChain chain(place.context, grid.context);
@@ -143,10 +141,9 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
         plan.communication = std::min(plan.gradients, cluster::most_reduced_at_once);
         if (divides_optimizer(description, grid)) plan.communication *= 2;
     }
-    // Values and two moments, fp32, divided among all ranks.
+    // Values and the optimizer's state, fp32, divided among all ranks.
     plan.checkpoint =
-        static_cast<std::size_t>(model::parameter_count(model) + 2 * model::trained_parameter_count(model)) *
-        sizeof(float) / static_cast<std::size_t>(grid.ranks());
+        static_cast<std::size_t>(optim::checkpoint_bytes(optimizer, model)) / static_cast<std::size_t>(grid.ranks());
     return plan;
 }
 
@@ -174,43 +171,41 @@ std::string memory_text(const MemoryPlan& plan) {
         blocks += fmt::format("{}{} to {}", blocks.empty() ? "" : ", ", chunk.first_block, chunk.last_block - 1);
     const std::string of_mpi =
         plan.communication > 0
-            ? fmt::format(", and up to {} of MPI's while gradients are on their way", bytes_text(plan.communication))
+            ? fmt::format(", plus up to {} for MPI while gradients are reduced", bytes_text(plan.communication))
             : "";
     return fmt::format(
-        "blocks {}; parameters {}, gradients {}, moments {}, activations {} ({} micro-batch{} under way), workspace "
+        "blocks {}; parameters {}, gradients {}, optimizer state {}, activations {} ({} micro-batch{} in flight), workspace "
         "{}, together {}{}",
-        blocks, bytes_text(plan.parameters), bytes_text(plan.gradients), bytes_text(plan.moments),
-        bytes_text(plan.activations), plan.under_way, plan.under_way == 1 ? "" : "es", bytes_text(plan.workspace),
+        blocks, bytes_text(plan.parameters), bytes_text(plan.gradients), bytes_text(plan.optimizer_state),
+        bytes_text(plan.activations), plan.under_way, plural(plan.under_way, "es"), bytes_text(plan.workspace),
         bytes_text(plan.planned()), of_mpi);
 }
 
 std::string what_to_change(const MemoryPlan& plan, const config::RunDescription& description) {
-    const std::size_t states = plan.parameters + plan.gradients + plan.moments;
+    const std::size_t states = plan.parameters + plan.gradients + plan.optimizer_state;
     const std::size_t passing = plan.activations + plan.workspace;
     std::vector<std::string> ways;
     if (passing > states) {
-        if (plan.micro > 1) ways.push_back(fmt::format("a batch.micro below {}", plan.micro));
+        if (plan.micro > 1) ways.push_back(fmt::format("batch.micro below {}", plan.micro));
         if (description.parallel.recompute != config::Recompute::full) ways.push_back("parallel.recompute = \"full\"");
         if (plan.under_way > 1 && !has_whole_model(plan)) ways.push_back("fewer stages of parallel.pipeline");
         ways.push_back("a smaller batch.length");
-        if (description.model.is_ttt()) ways.push_back("a larger parallel.context");
+        if (model::mixer_type(description.model).hands_over()) ways.push_back("a larger parallel.context");
     } else {
         if (description.parallel.zero == 0) ways.push_back("parallel.zero = 1 with several replicas");
         ways.push_back("a larger parallel.pipeline or parallel.tensor");
         ways.push_back("a smaller model");
     }
-    std::string list;
-    for (std::size_t i = 0; i < ways.size(); ++i)
-        list += (i == 0 ? "" : i + 1 == ways.size() ? " or " : ", ") + ways[i];
     const std::array<std::pair<const char*, std::size_t>, 5> parts = {{{"parameters", plan.parameters},
                                                                        {"gradients", plan.gradients},
-                                                                       {"moments", plan.moments},
+                                                                       {"optimizer state", plan.optimizer_state},
                                                                        {"activations", plan.activations},
                                                                        {"workspace", plan.workspace}}};
     const auto largest =
         std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    return fmt::format("the largest part are {} of {}; what helps: {}", bytes_text(largest->second), largest->first,
-                       list);
+    const bool plural = std::string_view(largest->first).ends_with('s');
+    return fmt::format("{} {} the largest part ({}); try: {}", largest->first, plural ? "are" : "is",
+                       bytes_text(largest->second), joined(ways, "or"));
 }
 
 }  // namespace lockstep::layout

@@ -16,7 +16,7 @@ namespace lockstep::layout {
 // Bytes of the device, unless said otherwise.
 struct MemoryPlan {
     std::size_t parameters = 0;  // fp32 values and working copies
-    std::size_t gradients = 0, moments = 0;
+    std::size_t gradients = 0, optimizer_state = 0;
     std::size_t activations = 0;  // of all micro-batches under way
     std::size_t workspace = 0;
     std::size_t tables = 0;                     // beside the plan that is printed: rotary positions, tokens, losses
@@ -25,7 +25,7 @@ struct MemoryPlan {
     std::int64_t under_way = 0;                 // micro-batches whose activations are kept at one time, over all chunks
     std::int64_t micro = 0, micro_batches = 0;  // sequences of one, and how many a step has
     std::vector<model::StageRange> chunks;      // of the model
-    std::size_t planned() const { return parameters + gradients + moments + activations + workspace; }
+    std::size_t planned() const { return parameters + gradients + optimizer_state + activations + workspace; }
 };
 
 // Exact, for the program's own trainer in precision.compute on `device` (which need not be there). Usage error where

@@ -5,6 +5,7 @@
 #include "layout/batch_plan.hpp"
 #include "layout/pipeline_schedule.hpp"
 #include "layout/run_layout.hpp"
+#include "optim/registry.hpp"
 
 namespace lockstep::layout {
 namespace {
@@ -75,6 +76,7 @@ GradientPlan plan_gradients(const config::RunDescription& description, const clu
     options.tied_ends = grid.pipeline > 1 && description.model.tied_head && at_an_end;
     options.shared_layers = grid.tensor > 1;
     options.divided_rows = description.parallel.sequence;
+    options.optimizer = &optim::optimizer_of(description.optimizer);
     return plan_gradients(layout, chunks, options);
 }
 

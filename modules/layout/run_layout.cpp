@@ -7,14 +7,15 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/plural.hpp"
 #include "layout/batch_plan.hpp"
 #include "model/count.hpp"
+#include "model/mixers/registry.hpp"
 
 namespace lockstep::layout {
 namespace {
 
-constexpr std::size_t names_at_most = 3;          // grids named in an error
-constexpr std::int64_t least_context_tokens = 3;  // what a convolution looks back
+constexpr std::size_t names_at_most = 3;  // grids named in an error
 
 // A machine that does so many operations while it moves a byte.
 constexpr double operations_a_byte = 20;
@@ -61,46 +62,30 @@ std::vector<std::int64_t> divisors(std::int64_t number) {
     return list;
 }
 
-std::string why_impossible(const config::RunDescription& description, const cluster::GridShape& grid) {
-    const auto& model = description.model;
-    const auto& parallel = description.parallel;
-    const auto divides = [](std::int64_t part, std::int64_t whole) { return whole % part == 0; };
-    if (!divides(grid.tensor, model.heads))
-        return fmt::format("parallel.tensor = {} does not divide model.heads = {}", grid.tensor, model.heads);
-    if (!model.is_ttt() && !divides(grid.tensor, model.kv_heads))
-        return fmt::format(
-            "parallel.tensor = {} does not divide model.kv_heads = {}: heads of keys and values are divided, never "
-            "copied",
-            grid.tensor, model.kv_heads);
-    if (!divides(grid.tensor, model.mlp_width))
-        return fmt::format("parallel.tensor = {} does not divide model.mlp_width = {}", grid.tensor, model.mlp_width);
-    if (grid.tensor > model.vocabulary)
-        return fmt::format("parallel.tensor = {} is more than model.vocabulary = {}", grid.tensor, model.vocabulary);
-    if (parallel.sequence && grid.tensor > 1 && model.is_ttt() && model.ttt.pre_conv)
-        return "parallel.sequence = true divides rows that the convolution of model.ttt.pre_conv = true needs together";
-    if (grid.pipeline * parallel.interleave > model.layers)
+std::string why_not_divided(const config::ModelDescription& model, const ModelDivision& division) {
+    const model::MixerLayout of_mixer{division.tensor, division.context, division.sequence, division.length};
+    if (const std::string why = model::mixer_type(model).why_impossible(model, of_mixer); !why.empty()) return why;
+    if (model.mlp_width % division.tensor != 0)
+        return fmt::format("parallel.tensor = {} does not divide model.mlp_width = {}", division.tensor,
+                           model.mlp_width);
+    if (division.tensor > model.vocabulary)
+        return fmt::format("parallel.tensor = {} is more than model.vocabulary = {}", division.tensor,
+                           model.vocabulary);
+    if (division.pipeline * division.interleave > model.layers)
         return fmt::format(
             "{} pieces (parallel.pipeline x parallel.interleave) of model.layers = {} would leave some "
             "without a block",
-            grid.pipeline * parallel.interleave, model.layers);
-    if (parallel.interleave > 1 && grid.pipeline == 1)
-        return fmt::format("parallel.interleave = {} needs parallel.pipeline > 1", parallel.interleave);
-    if (grid.context > 1) {
-        if (!model.is_ttt())
-            return fmt::format(
-                "parallel.context = {} divides sequences for ttt-linear and ttt-mlp only; attention looks at all "
-                "tokens at once",
-                grid.context);
-        const std::int64_t unit = grid.context * model.ttt.mini_batch;
-        if (!divides(unit, description.batch.length))
-            return fmt::format(
-                "batch.length = {} is not a multiple of parallel.context x model.ttt.mini_batch = {}: a stretch of a "
-                "sequence is whole mini-batches",
-                description.batch.length, unit);
-        if (description.batch.length / grid.context < least_context_tokens)
-            return fmt::format("batch.length = {} leaves {} ranks fewer than {} tokens each", description.batch.length,
-                               grid.context, least_context_tokens);
-    }
+            division.pipeline * division.interleave, model.layers);
+    if (division.interleave > 1 && division.pipeline == 1)
+        return fmt::format("parallel.interleave = {} needs parallel.pipeline > 1", division.interleave);
+    return "";
+}
+
+std::string why_impossible(const config::RunDescription& description, const cluster::GridShape& grid) {
+    const auto& parallel = description.parallel;
+    const ModelDivision division{grid.tensor,         grid.context,      grid.pipeline,
+                                 parallel.interleave, parallel.sequence, description.batch.length};
+    if (const std::string why = why_not_divided(description.model, division); !why.empty()) return why;
     try {
         micro_batch_size(description.batch, grid.data, parallel.interleave > 1 ? grid.pipeline : 1, 1);
     } catch (const Error& error) {
@@ -115,8 +100,7 @@ cluster::GridShape choose_grid(const config::RunDescription& description, std::i
          {std::pair{"parallel.tensor", parallel.tensor}, std::pair{"parallel.pipeline", parallel.pipeline},
           std::pair{"parallel.context", parallel.context}, std::pair{"parallel.data", parallel.data}})
         if (count > ranks)
-            throw usage_error("{} = {} is more than the {} rank{} that were started", key, count, ranks,
-                              ranks == 1 ? "" : "s");
+            throw usage_error("{} = {} is more than the {} rank{} that were started", key, count, ranks, plural(ranks));
     const std::int64_t fixed = parallel.tensor * parallel.context * parallel.pipeline;
     cluster::GridShape wanted{
         static_cast<int>(parallel.tensor), static_cast<int>(parallel.context),

@@ -15,6 +15,15 @@ namespace lockstep::layout {
 // not possible is a usage error that says why and names the nearest possible ones.
 cluster::GridShape choose_grid(const config::RunDescription& description, std::int64_t ranks);
 
+// How a model is divided, apart from replicas.
+struct ModelDivision {
+    std::int64_t tensor = 1, context = 1, pipeline = 1, interleave = 1;
+    bool sequence = false;    // rows between layers too
+    std::int64_t length = 0;  // tokens of a sequence
+};
+// Why a model cannot be divided so; "" if it can. The one rule for runs and for what a plan searches.
+std::string why_not_divided(const config::ModelDescription& model, const ModelDivision& division);
+
 // Why this model and batch cannot be laid out so; "" if they can.
 std::string why_impossible(const config::RunDescription& description, const cluster::GridShape& grid);
 

@@ -1,5 +1,7 @@
 #include "model/block.hpp"
 
+#include "model/mixers/registry.hpp"
+
 namespace lockstep::model {
 namespace {
 
@@ -29,17 +31,15 @@ Block::Block(Backend& backend, const ParameterSet& parameters, std::int64_t numb
              const config::ModelDescription& model, const Neighbours& neighbours)
     : number_(number),
       width_(model.width),
-      heads_(neighbours.group.part().count(model.heads)),
-      head_width_(model.head_width()),
       trained_(trained_of(parameters, block_prefix(number))),
       type_(parameters.compute_type()),
       group_(neighbours.group),
       chain_(neighbours.chain),
       mixer_norm_(parameters, block_prefix(number) + "mixer_norm", model.norm_epsilon),
       mlp_norm_(parameters, block_prefix(number) + "mlp_norm", model.norm_epsilon),
-      mixer_(make_mixer(backend, parameters, number, model, neighbours)),
+      mixer_(mixer_type(model).make(backend, parameters, number, model, neighbours)),
       mlp_(parameters, block_prefix(number), model, neighbours.group) {
-    if (!model.is_ttt() || !model.ttt.pre_conv) return;
+    if (!mixer_type(model).convolves_before(model)) return;
     convolution_norm_.emplace(parameters, block_prefix(number) + "pre_convolution_norm", model.norm_epsilon);
     convolution_.emplace(parameters, block_prefix(number) + "pre_convolution");
 }
@@ -78,29 +78,51 @@ Block::Kept Block::plan_kept(Arena& arena, const PassShape& shape, Tensor output
     return kept;
 }
 
-// The largest sum of temporaries that live at one time.
-void Block::plan_workspace(Arena& arena, const PassShape& shape, bool training) const {
-    constexpr std::int64_t history_rows = 3;
+// As pass() and backward() allocate.
+void Block::plan_workspace(Arena& arena, const PassShape& shape, Recompute recompute, Direction direction,
+                           bool to_below) const {
     const std::int64_t rows = shape.rows();
-    const std::int64_t inner = heads_ * head_width_;
-    const auto cut = [&](std::int64_t columns) { arena.allocate(type_, {rows, columns}); };
+    const bool selective = recompute == Recompute::selective;
     const std::size_t mark = arena.mark();
-    if (training) cut(width_);  // the gradient of a normed tensor
-    cut(width_);                // a normed tensor made again
-    if (group_.divides_rows())
-        for (int i = 0; i < 3; ++i) cut(width_);  // a layer's rows, gathered, and its partial sums
-    const std::size_t layer = arena.mark();
-    for (int i = 0; i < (training ? 4 : 1); ++i) cut(mlp_.width());
-    arena.release(layer);
-    if (training) {
-        for (int i = 0; i < 6; ++i) cut(inner);  // the mixer's
-        cut(heads_);
-        arena.allocate(Type::fp32, {rows, heads_});
-        arena.allocate(Type::fp32, {rows});  // a mini-batch's token scales
-        if (!chain_.alone())
-            for (int i = 0; i < 3; ++i)  // a convolution's, with its history
-                arena.allocate(type_, {shape.batch * (shape.length + history_rows), width_});
+    const auto of_stream = [&] { plan_output(arena, shape); };
+    const auto gathered = [&] {
+        if (group_.divides_rows()) arena.allocate(type_, {rows, width_});
+    };
+    if (direction == Direction::forward) {
+        if (selective) of_stream();  // each layer's normed rows
+        const std::size_t layer = arena.mark();
+        gathered();  // a layer's input and its partial sums
+        gathered();
+        mixer_->plan_workspace(arena, shape, direction);
+        arena.release(layer);
+        gathered();
+        if (selective) mlp_.plan_activated(arena, rows);
+        gathered();
+        arena.release(mark);
+        return;
     }
+    const Passed pass = passed(to_below);
+    of_stream();                 // the gradient of normed rows
+    if (selective) of_stream();  // normed rows
+    const std::size_t layer = arena.mark();
+    const auto gathered_for = [&](bool input) {
+        gathered();
+        gathered();
+        if (input) gathered();
+    };
+    if (pass.mlp) {
+        gathered_for(pass.mlp_input);
+        if (selective) mlp_.plan_activated(arena, rows);
+        mlp_.plan_workspace(arena, rows);
+        arena.release(layer);
+    }
+    if (pass.mixer) {
+        gathered_for(pass.mixer_input);
+        mixer_->plan_workspace(arena, shape, direction);
+        arena.release(layer);
+    }
+    if (pass.convolution && !chain_.alone())
+        convolution_->plan_workspace(arena, type_, shape.batch, shape.length, chain_);
     arena.release(mark);
 }
 
@@ -108,20 +130,19 @@ void Block::forward(Backend& backend, Arena& workspace, Saved& saved, Kept& kept
     pass(backend, workspace, saved, kept, h, shape, false);
 }
 
-void Block::forward_again(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h,
-                          const PassShape& shape) {
+void Block::recompute(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h, const PassShape& shape) {
     pass(backend, workspace, saved, kept, h, shape, true);
 }
 
 void Block::pass(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h, const PassShape& shape,
-                 bool again) {
+                 bool recompute) {
     const std::size_t mark = workspace.mark();
     const std::int64_t rows = shape.rows();
     Tensor input = h;
     if (convolution_) {
         const Tensor normed = kept_or_temporary(workspace, saved.convolution_normed, type_, h.shape());
         convolution_norm_->forward(backend, normed, saved.convolution_statistics, h);
-        if (!chain_.alone()) convolution_->hand_over(backend, kept.convolution, normed, shape.length, again);
+        if (!chain_.alone()) convolution_->hand_over(backend, kept.convolution, normed, shape.length, recompute);
         convolution_->forward(backend, saved.after_convolution, normed, kept.convolution.incoming(), shape.length);
         backend.add(saved.after_convolution, h);
         input = saved.after_convolution;
@@ -132,7 +153,7 @@ void Block::pass(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, T
         mixer_norm_.forward(backend, normed, saved.mixer_statistics, input);
         const Tensor x = group_.gathered(workspace, backend, normed, rows);
         const Tensor y = group_.partial_for(workspace, saved.after_mixer, rows);
-        mixer_->forward(backend, workspace, y, *saved.mixer, kept.mixer.get(), x, shape, again);
+        mixer_->forward(backend, workspace, y, *saved.mixer, kept.mixer.get(), x, shape, recompute);
         group_.add_up(backend, saved.after_mixer, y);
         workspace.release(mark);
     }
@@ -141,9 +162,9 @@ void Block::pass(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, T
     mlp_norm_.forward(backend, normed, saved.mlp_statistics, saved.after_mixer, input);
     const Tensor x = group_.gathered(workspace, backend, normed, rows);
     Mlp::Saved mlp = saved.mlp;
-    if (mlp.activated.axes() == 0) mlp_.plan_activated(workspace, mlp, rows);
+    if (mlp.activated.axes() == 0) mlp.activated = mlp_.plan_activated(workspace, rows);
     mlp_.widen(backend, mlp, x);
-    if (!again) {
+    if (!recompute) {
         const bool adds_here = group_.first() && !group_.divides_rows();
         const Tensor y = group_.partial_for(workspace, kept.output, rows);
         mlp_.narrow(backend, y, adds_here ? saved.after_mixer : Tensor(), mlp);
@@ -153,34 +174,42 @@ void Block::pass(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, T
     workspace.release(mark);
 }
 
-Tensor Block::normed_again(Backend& backend, Arena& workspace, const Norm& norm, Tensor normed,
-                           const Norm::Statistics& statistics, Tensor x) const {
+Tensor Block::kept_or_recomputed(Backend& backend, Arena& workspace, const Norm& norm, Tensor normed,
+                                 const Norm::Statistics& statistics, Tensor x) const {
     if (normed.axes() > 0) return normed;
     const Tensor made = workspace.allocate(type_, x.shape());
     norm.forward(backend, made, statistics, x);
     return made;
 }
 
+// A layer is passed where it or something below it is trained, and up to its input where its norm or something below
+// is.
+Block::Passed Block::passed(bool to_below) const {
+    Passed pass{};
+    pass.convolution = convolution_ && (to_below || trained_.convolution_norm || trained_.convolution);
+    pass.mixer_input = to_below || pass.convolution || trained_.mixer_norm;
+    pass.mixer = pass.mixer_input || trained_.mixer;
+    pass.mlp_input = pass.mixer || trained_.mlp_norm;
+    pass.mlp = pass.mlp_input || trained_.mlp;
+    return pass;
+}
+
 void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved, Kept& kept, Tensor h,
                      const PassShape& shape, bool to_below) {
-    // A layer is passed where it or something below it is trained, and up to its input where its norm or something
-    // below is.
-    const bool convolution = convolution_ && (to_below || trained_.convolution_norm || trained_.convolution);
-    const bool mixer_input = to_below || convolution || trained_.mixer_norm, mixer = mixer_input || trained_.mixer;
-    const bool mlp_input = mixer || trained_.mlp_norm, mlp = mlp_input || trained_.mlp;
+    const auto [convolution, mixer_input, mixer, mlp_input, mlp] = passed(to_below);
     const std::size_t mark = workspace.mark();
     const std::int64_t rows = shape.rows();
     const Tensor dnormed = workspace.allocate(type_, dh.shape());
     const std::size_t part = workspace.mark();
     if (mlp) {
-        const Tensor normed =
-            normed_again(backend, workspace, mlp_norm_, saved.mlp_normed, saved.mlp_statistics, saved.after_mixer);
+        const Tensor normed = kept_or_recomputed(backend, workspace, mlp_norm_, saved.mlp_normed, saved.mlp_statistics,
+                                                 saved.after_mixer);
         const Tensor x = group_.gathered(workspace, backend, normed, rows);
         const Tensor dy = group_.gathered(workspace, backend, dh, rows);
         const Tensor dx = mlp_input ? group_.partial_for(workspace, dnormed, rows) : Tensor();
         Mlp::Saved of_mlp = saved.mlp;
         if (of_mlp.activated.axes() == 0) {
-            mlp_.plan_activated(workspace, of_mlp, rows);
+            of_mlp.activated = mlp_.plan_activated(workspace, rows);
             mlp_.activate(backend, of_mlp);
         }
         mlp_.backward(backend, workspace, dx, dy, of_mlp, x);
@@ -192,7 +221,7 @@ void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved
     const Tensor input = convolution_ ? saved.after_convolution : h;
     if (mixer) {
         const Tensor normed =
-            normed_again(backend, workspace, mixer_norm_, saved.mixer_normed, saved.mixer_statistics, input);
+            kept_or_recomputed(backend, workspace, mixer_norm_, saved.mixer_normed, saved.mixer_statistics, input);
         const Tensor x = group_.gathered(workspace, backend, normed, rows);
         const Tensor dy = group_.gathered(workspace, backend, dh, rows);
         const Tensor dx = mixer_input ? group_.partial_for(workspace, dnormed, rows) : Tensor();
@@ -203,8 +232,8 @@ void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved
     if (mixer_input) mixer_norm_.backward(backend, dh, dnormed, input, saved.mixer_statistics);
 
     if (convolution) {
-        const Tensor normed = normed_again(backend, workspace, *convolution_norm_, saved.convolution_normed,
-                                           saved.convolution_statistics, h);
+        const Tensor normed = kept_or_recomputed(backend, workspace, *convolution_norm_, saved.convolution_normed,
+                                                 saved.convolution_statistics, h);
         if (chain_.alone()) {
             convolution_->backward(backend, dnormed, dh, normed, shape.length);
         } else {
@@ -229,6 +258,19 @@ Block::State Block::plan_state(Arena& arena, std::int64_t context) const {
     state.mixer = mixer_->plan_state(arena, context);
     if (convolution_) state.history = arena.allocate(type_, {1, convolution_->kernel() - 1, width_});
     return state;
+}
+
+// As decode() allocates.
+void Block::plan_decoding(Arena& arena, std::int64_t tokens) const {
+    const std::size_t mark = arena.mark();
+    arena.allocate(type_, {tokens, width_});
+    arena.allocate(type_, {tokens, width_});
+    Norm::Statistics statistics;
+    statistics.plan(arena, tokens, true);
+    mixer_->plan_decoding(arena, tokens);
+    Mlp::Saved saved;
+    mlp_.plan(arena, saved, tokens);
+    arena.release(mark);
 }
 
 void Block::start_sequence(Backend& backend, State& state) const {

@@ -15,7 +15,7 @@ using config::Recompute;
 class Block {
   public:
     // N rows of all, of which this rank keeps n of the residual stream: N too, or its part where rows are divided.
-    // What one forward pass keeps, and full recomputation makes again.
+    // What one forward pass keeps, and full recomputation refills.
     struct Saved {
         Tensor convolution_normed, after_convolution, mixer_normed, after_mixer, mlp_normed;  // [n, d]
         Norm::Statistics convolution_statistics, mixer_statistics, mlp_statistics;
@@ -40,18 +40,20 @@ class Block {
     // `output`: where it is to lie; none given: memory of its own.
     Kept plan_kept(Arena& arena, const PassShape& shape, Tensor output = {}) const;
     Tensor plan_output(Arena& arena, const PassShape& shape) const;
-    // The temporaries of either direction.
-    void plan_workspace(Arena& arena, const PassShape& shape, bool training) const;
+    // Allocates and releases the temporaries of a pass; to_below: as for backward.
+    void plan_workspace(Arena& arena, const PassShape& shape, Recompute recompute, Direction direction,
+                        bool to_below = true) const;
 
     void forward(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h, const PassShape& shape);
-    // As before, to have `saved` once more.
-    void forward_again(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h, const PassShape& shape);
+    // Refills `saved`; no communication along the sequence.
+    void recompute(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h, const PassShape& shape);
     // dh [n, d]: in, the gradient of `output`; out, that of h. Where nobody below needs that (`to_below` = false), the
-    // pass ends at the lowest layer that is trained, and dh is of no use.
+    // pass ends at the lowest layer that is trained, and dh is undefined.
     void backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved, Kept& kept, Tensor h,
                   const PassShape& shape, bool to_below = true);
 
     State plan_state(Arena& arena, std::int64_t context) const;
+    void plan_decoding(Arena& arena, std::int64_t tokens) const;  // the temporaries of decode
     void start_sequence(Backend& backend, State& state) const;
     void decode(Backend& backend, Arena& workspace, Tensor h, State& state, std::int64_t position);  // h in place
 
@@ -64,11 +66,16 @@ class Block {
         bool convolution_norm, convolution, mixer_norm, mixer, mlp_norm, mlp;
     };
     static Trained trained_of(const ParameterSet& parameters, const std::string& prefix);
+    // Layers that a backward pass goes through, and inputs of layers that it goes on to.
+    struct Passed {
+        bool convolution, mixer_input, mixer, mlp_input, mlp;
+    };
+    Passed passed(bool to_below) const;
     void pass(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, Tensor h, const PassShape& shape,
-              bool again);
-    Tensor normed_again(Backend& backend, Arena& workspace, const Norm& norm, Tensor normed,
-                        const Norm::Statistics& statistics, Tensor x) const;
-    std::int64_t number_, width_, heads_, head_width_;
+              bool recompute);
+    Tensor kept_or_recomputed(Backend& backend, Arena& workspace, const Norm& norm, Tensor normed,
+                              const Norm::Statistics& statistics, Tensor x) const;
+    std::int64_t number_, width_;
     Trained trained_;
     Type type_;
     const TensorGroup& group_;

@@ -220,7 +220,7 @@ Count ModelCount::count_block(std::int64_t number, const CountedShape& shape) co
     block.forward(backend, workspace, saved, kept, h, shape.pass);
     count.forward = backend.take();
     if (again) {
-        block.forward_again(backend, workspace, saved, kept, h, shape.pass);
+        block.recompute(backend, workspace, saved, kept, h, shape.pass);
         count.recompute = backend.take();
     }
     if (goes_back) {

@@ -26,11 +26,9 @@ Decoder::Decoder(Backend& backend, ParameterSet& parameters, const config::Model
     plan_states(measure);
     memory_ = Arena(backend.device(), measure.peak(), "decoding state");
     plan_states(memory_);
-    // Temporaries of one piece: the residual stream, its norm, and a mixer's or an MLP's set.
-    const std::int64_t columns = 16 * model.width + 3 * model.mlp_width + 4 * model.heads + 64;
-    const auto bytes =
-        static_cast<std::size_t>(std::min(piece, context) * columns) * sizeof(float) + (std::size_t{1} << 18);
-    workspace_ = Arena(backend.device(), bytes, "workspace");
+    Arena workspace(backend.device());
+    plan_workspace(workspace);
+    workspace_ = Arena(backend.device(), workspace.peak(), "workspace");
     start_sequence();
 }
 
@@ -38,6 +36,17 @@ void Decoder::plan_states(Arena& arena) {
     states_.clear();
     for (const Block& block : blocks_) states_.push_back(block.plan_state(arena, context_));
     logits_ = arena.allocate(Type::fp32, {1, model_.vocabulary});
+}
+
+// As feed_piece allocates.
+void Decoder::plan_workspace(Arena& arena) const {
+    const std::int64_t count = std::min(piece, context_);
+    arena.allocate(Type::int32, {count});
+    arena.allocate(type_, {count, model_.width});
+    for (const Block& block : blocks_) block.plan_decoding(arena, count);
+    arena.allocate(type_, {1, model_.width});
+    Norm::Statistics statistics;
+    statistics.plan(arena, 1, true);
 }
 
 void Decoder::start_sequence() {

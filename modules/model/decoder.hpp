@@ -23,6 +23,7 @@ class Decoder {
 
   private:
     void plan_states(Arena& arena);
+    void plan_workspace(Arena& arena) const;
     void feed_piece(const std::int32_t* tokens, std::int64_t count);
 
     Backend& backend_;

@@ -77,8 +77,8 @@ void Convolution::plan_handover(Arena& arena, Handover& history, Type type, std:
     history = Handover(arena, type, {batch, kernel() - 1, width()}, chain, tag);
 }
 
-void Convolution::hand_over(Backend& backend, Handover& history, Tensor x, std::int64_t length, bool again) const {
-    if (again) return;
+void Convolution::hand_over(Backend& backend, Handover& history, Tensor x, std::int64_t length, bool recompute) const {
+    if (recompute) return;
     const Tensor last = history.outgoing();
     const std::int64_t kept = kernel() - 1;
     if (!last.empty())
@@ -86,6 +86,20 @@ void Convolution::hand_over(Backend& backend, Handover& history, Tensor x, std::
             backend.copy(last.slice(sequence, 1), x.slice((sequence + 1) * length - kept, kept));
     history.send();
     history.receive();
+}
+
+Convolution::Longer Convolution::allocate_longer(Arena& arena, Type type, std::int64_t batch,
+                                                 std::int64_t length) const {
+    const Shape shape = {batch * (kernel() - 1 + length), width()};
+    return {arena.allocate(type, shape), arena.allocate(type, shape), arena.allocate(type, shape)};
+}
+
+void Convolution::plan_workspace(Arena& arena, Type type, std::int64_t batch, std::int64_t length,
+                                 const ContextChain& chain) const {
+    if (chain.first()) return;
+    const std::size_t mark = arena.mark();
+    allocate_longer(arena, type, batch, length);
+    arena.release(mark);
 }
 
 // The kernel knows sequences that begin with zeros, so each is made longer by its history: the gradient of the history
@@ -96,9 +110,8 @@ void Convolution::backward_part(Backend& backend, Arena& workspace, Tensor dx, T
     if (before.empty()) return backward(backend, dx, dy, x, length);
     const std::int64_t kept = kernel() - 1, batch = x.rows() / length;
     const std::size_t mark = workspace.mark();
-    const Shape longer = {batch * (kept + length), width()};
-    const Tensor long_x = workspace.allocate(x.type(), longer), long_dy = workspace.allocate(x.type(), longer);
-    const Tensor long_dx = workspace.allocate(x.type(), longer), dbefore = history.incoming_gradient();
+    const auto [long_x, long_dy, long_dx] = allocate_longer(workspace, x.type(), batch, length);
+    const Tensor dbefore = history.incoming_gradient();
     const auto begin = [&](std::int64_t sequence) { return sequence * (kept + length); };
     backend.fill(long_dy, 0);
     for (std::int64_t sequence = 0; sequence < batch; ++sequence) {
@@ -152,11 +165,11 @@ Mlp::Mlp(const ParameterSet& parameters, const std::string& prefix, const config
 void Mlp::plan(Arena& arena, Saved& saved, std::int64_t rows, bool with_activated) const {
     if (swiglu_) saved.gate = arena.allocate(type_, {rows, width_});
     saved.up = arena.allocate(type_, {rows, width_});
-    if (with_activated) plan_activated(arena, saved, rows);
+    if (with_activated) saved.activated = plan_activated(arena, rows);
 }
 
-void Mlp::plan_activated(Arena& arena, Saved& saved, std::int64_t rows) const {
-    saved.activated = arena.allocate(type_, {rows, width_});
+Tensor Mlp::plan_activated(Arena& arena, std::int64_t rows) const {
+    return arena.allocate(type_, {rows, width_});
 }
 
 void Mlp::widen(Backend& backend, const Saved& saved, Tensor x) const {
@@ -180,12 +193,26 @@ void Mlp::narrow(Backend& backend, Tensor y, Tensor residual, const Saved& saved
     down_.forward_part(backend, y, saved.activated, residual, adds_bias_);
 }
 
+Mlp::Gradients Mlp::allocate_gradients(Arena& arena, std::int64_t rows) const {
+    const auto make = [&] { return arena.allocate(type_, {rows, width_}); };
+    Gradients made;
+    made.dup = make();
+    if (!swiglu_) return made;
+    made.dactivated = make();
+    made.dgate = make();
+    return made;
+}
+
+void Mlp::plan_workspace(Arena& arena, std::int64_t rows) const {
+    const std::size_t mark = arena.mark();
+    allocate_gradients(arena, rows);
+    arena.release(mark);
+}
+
 void Mlp::backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dh, const Saved& saved, Tensor x) const {
     const std::size_t mark = workspace.mark();
-    const Shape shape = saved.up.shape();
-    const Tensor dup = workspace.allocate(type_, shape);
+    const auto [dup, dactivated, dgate] = allocate_gradients(workspace, saved.up.rows());
     if (swiglu_) {
-        const Tensor dactivated = workspace.allocate(type_, shape), dgate = workspace.allocate(type_, shape);
         down_.backward(backend, dactivated, dh, saved.activated, Accumulate::no);
         backend.swiglu_backward(dgate, dup, dactivated, saved.gate, saved.up);
         gate_[0].backward(backend, dx, dgate, x, Accumulate::no);

@@ -65,14 +65,23 @@ class Convolution {
     // Where a sequence goes on from another rank: `history` hands over the last inputs [B, k-1, d] of every sequence.
     void plan_handover(Arena& arena, Handover& history, Type type, std::int64_t batch, const ContextChain& chain,
                        int tag) const;
-    void hand_over(Backend& backend, Handover& history, Tensor x, std::int64_t length, bool again) const;
+    // recompute: nothing is handed over, `history` still has it
+    void hand_over(Backend& backend, Handover& history, Tensor x, std::int64_t length, bool recompute) const;
     // Backward in parts, between history.receive_gradient() and history.send_gradient(): dx (overwritten) without what
     // comes from behind, and the gradient of the history, overwritten or added to; then what comes from behind.
     void backward_part(Backend& backend, Arena& workspace, Tensor dx, Tensor dy, Tensor x, Handover& history,
                        Accumulate accumulate, std::int64_t length) const;
+    // The temporaries of backward_part.
+    void plan_workspace(Arena& arena, Type type, std::int64_t batch, std::int64_t length,
+                        const ContextChain& chain) const;
     void add_from_behind(Backend& backend, Tensor dx, const Handover& history, std::int64_t length) const;
 
   private:
+    // Sequences with their histories in front.
+    struct Longer {
+        Tensor x, dy, dx;
+    };
+    Longer allocate_longer(Arena& arena, Type type, std::int64_t batch, std::int64_t length) const;
     Tensor weight_, bias_, dweight_, dbias_;
 };
 
@@ -88,10 +97,10 @@ class Mlp {
     Mlp(const ParameterSet& parameters, const std::string& prefix, const config::ModelDescription& model,
         const TensorGroup& group);
     void plan(Arena& arena, Saved& saved, std::int64_t rows, bool with_activated = true) const;
-    void plan_activated(Arena& arena, Saved& saved, std::int64_t rows) const;
-    // saved from x, in two steps of which the second can be made again
-    void widen(Backend& backend, const Saved& saved, Tensor x) const;
-    void activate(Backend& backend, const Saved& saved) const;  // again, from gate and up
+    Tensor plan_activated(Arena& arena, std::int64_t rows) const;
+    void plan_workspace(Arena& arena, std::int64_t rows) const;        // the temporaries of backward
+    void widen(Backend& backend, const Saved& saved, Tensor x) const;  // all of saved
+    void activate(Backend& backend, const Saved& saved) const;         // recomputes saved.activated from the others
     // y = residual + this rank's part of mlp(x); the residual may be empty, or y
     void narrow(Backend& backend, Tensor y, Tensor residual, const Saved& saved) const;
     void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dh, const Saved& saved,
@@ -99,6 +108,10 @@ class Mlp {
     std::int64_t width() const { return width_; }
 
   private:
+    struct Gradients {
+        Tensor dup, dactivated, dgate;  // the last two of swiglu only
+    };
+    Gradients allocate_gradients(Arena& arena, std::int64_t rows) const;
     bool swiglu_, adds_bias_;
     std::int64_t width_;
     Type type_;

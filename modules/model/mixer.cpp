@@ -9,14 +9,16 @@ const Neighbours& no_neighbours() {
     return none;
 }
 
+std::unique_ptr<MixerCarry> Mixer::plan_carry(Arena&, const PassShape&) const {
+    return nullptr;
+}
+
 std::string block_prefix(std::int64_t number) {
     return "blocks/" + std::to_string(number) + "/";
 }
 
-std::unique_ptr<Mixer> make_mixer(Backend& backend, const ParameterSet& parameters, std::int64_t number,
-                                  const config::ModelDescription& model, const Neighbours& neighbours) {
-    return model.is_ttt() ? make_ttt_mixer(backend, parameters, number, model, neighbours)
-                          : make_attention_mixer(backend, parameters, number, model, neighbours);
+std::string mixer_prefix(std::int64_t number) {
+    return block_prefix(number) + "mixer/";
 }
 
 }  // namespace lockstep::model

@@ -1,142 +1,47 @@
 #include "model/parameter_description.hpp"
 
 #include <algorithm>
-#include <cmath>
 
-#include "model/frozen.hpp"
+#include "model/mixer.hpp"
+#include "model/mixers/registry.hpp"
+#include "model/parameter_lister.hpp"
 
 namespace lockstep::model {
 namespace {
 
-constexpr std::int64_t convolution_kernel = 4;
-constexpr double deviation = 0.02;
+void list_table(const config::ModelDescription& model, ParameterLister& lister) {
+    lister.matrix("embedding/weight", {model.vocabulary, model.width}, Split::axis0);
+}
 
-class Lister {
-  public:
-    Lister(const config::ModelDescription& model, std::vector<ParameterDescription>& list)
-        : model_(model), list_(list) {}
+void list_positions(const config::ModelDescription& model, ParameterLister& lister) {
+    if (model.position == config::Position::learned) lister.matrix("position/weight", {model.context, model.width}, Split::none);
+}
 
-    void table() { matrix("embedding/weight", {model_.vocabulary, model_.width}, Split::axis0); }
-    void position() {
-        if (model_.position == config::Position::learned)
-            matrix("position/weight", {model_.context, model_.width}, Split::none);
-    }
+void list_head(const config::ModelDescription& model, ParameterLister& lister) {
+    lister.norm("final_norm");
+    if (!model.tied_head) lister.matrix("head/weight", {model.vocabulary, model.width}, Split::axis0);
+}
 
-    void head() {
-        norm("final_norm");
-        if (!model_.tied_head) matrix("head/weight", {model_.vocabulary, model_.width}, Split::axis0);
-    }
+void list_mlp(const config::ModelDescription& model, ParameterLister& lister) {
+    const std::int64_t d = model.width, hidden = model.mlp_width;
+    const bool bias = model.bias == config::Bias::all;
+    if (model.mlp == config::MlpKind::swiglu) lister.linear("mlp/gate", hidden, d, Split::axis0, bias);
+    lister.linear("mlp/up", hidden, d, Split::axis0, bias);
+    lister.linear("mlp/down", d, hidden, Split::axis1, bias, lister.residual_deviation());
+}
 
-    void block(std::int64_t number) {
-        prefix_ = "blocks/" + std::to_string(number) + "/";
-        if (model_.is_ttt() && model_.ttt.pre_conv) {
-            norm("pre_convolution_norm");
-            convolution("pre_convolution", Split::none);
-        }
-        norm("mixer_norm");
-        model_.is_ttt() ? ttt_mixer() : attention_mixer();
-        norm("mlp_norm");
-        mlp();
-        prefix_.clear();
+void list_block(const config::ModelDescription& model, std::vector<ParameterDescription>& list, std::int64_t number) {
+    ParameterLister lister(model, list, block_prefix(number)), of_mixer(model, list, mixer_prefix(number));
+    const MixerType& mixer = mixer_type(model);
+    if (mixer.convolves_before(model)) {
+        lister.norm("pre_convolution_norm");
+        lister.convolution("pre_convolution", Split::none);
     }
-
-  private:
-    ParameterDescription& add(const std::string& name, const Shape& shape, Initial initial, Split split) {
-        ParameterDescription parameter;
-        parameter.name = prefix_ + name;
-        parameter.trained = !is_frozen(model_, parameter.name);
-        parameter.shape = shape;
-        parameter.initial = initial;
-        parameter.split = split;
-        list_.push_back(std::move(parameter));
-        return list_.back();
-    }
-    ParameterDescription& matrix(const std::string& name, const Shape& shape, Split split, double width = deviation) {
-        ParameterDescription& added = add(name, shape, Initial::normal, split);
-        added.deviation = width;
-        added.matrix = true;
-        return added;
-    }
-    // Vectors that kernels take in fp32.
-    ParameterDescription& exact(const std::string& name, const Shape& shape, Initial initial, Split split) {
-        ParameterDescription& added = add(name, shape, initial, split);
-        added.exact = true;
-        return added;
-    }
-
-    void norm(const std::string& name) {
-        exact(name + "/weight", {model_.width}, Initial::one, Split::none).gradient_part = GradientPart::of_the_rows;
-        if (model_.norm == config::NormKind::layer)
-            exact(name + "/bias", {model_.width}, Initial::zero, Split::none).gradient_part = GradientPart::of_the_rows;
-    }
-
-    void convolution(const std::string& name, Split split) {
-        exact(name + "/weight", {model_.width, 1, convolution_kernel}, Initial::convolution, split);
-        exact(name + "/bias", {model_.width}, Initial::convolution, split);
-    }
-
-    void linear(const std::string& name, std::int64_t out, std::int64_t in, Split split, bool bias,
-                double width = deviation) {
-        matrix(name + "/weight", {out, in}, split, width);
-        if (bias) add(name + "/bias", {out}, Initial::zero, split == Split::axis0 ? Split::axis0 : Split::none);
-    }
-
-    // GPT-2's scaling of the projections that write to the residual stream; the TTT papers' models do without.
-    double residual_deviation() const {
-        return model_.is_ttt() ? deviation : deviation / std::sqrt(2.0 * static_cast<double>(model_.layers));
-    }
-
-    void attention_mixer() {
-        const std::int64_t d = model_.width, key_width = model_.kv_heads * model_.head_width();
-        const bool all = model_.bias == config::Bias::all, qkv = all || model_.bias == config::Bias::qkv;
-        linear("mixer/query", d, d, Split::axis0, qkv);
-        linear("mixer/key", key_width, d, Split::axis0, qkv);
-        linear("mixer/value", key_width, d, Split::axis0, qkv);
-        linear("mixer/output", d, d, Split::axis1, all, residual_deviation());
-    }
-
-    void ttt_mixer() {
-        const std::int64_t d = model_.width, heads = model_.heads, f = model_.head_width();
-        const bool mlp_inner = model_.mixer == "ttt-mlp";
-        const std::int64_t g = mlp_inner ? 4 * f : f;
-        linear("mixer/query", d, d, Split::axis0, false);
-        if (model_.ttt.share_qk) {
-            convolution("mixer/query_convolution", Split::axis0);
-            convolution("mixer/key_convolution", Split::axis0);
-        } else {
-            linear("mixer/key", d, d, Split::axis0, false);
-        }
-        linear("mixer/value", d, d, Split::axis0, false);
-        if (model_.ttt.gate) linear("mixer/gate", d, d, Split::axis0, false);
-        linear("mixer/output", d, d, Split::axis1, false, residual_deviation());
-        matrix("mixer/inner/weight1", {heads, f, g}, Split::axis0).exact = true;
-        exact("mixer/inner/bias1", {heads, 1, g}, Initial::zero, Split::axis0);
-        if (mlp_inner) {
-            matrix("mixer/inner/weight2", {heads, g, f}, Split::axis0).exact = true;
-            exact("mixer/inner/bias2", {heads, 1, f}, Initial::zero, Split::axis0);
-        }
-        exact("mixer/inner_norm/weight", {heads, f}, Initial::one, Split::axis0);
-        exact("mixer/inner_norm/bias", {heads, f}, Initial::zero, Split::axis0);
-        matrix("mixer/step_size/weight", {heads, 1, d}, Split::axis0);
-        exact("mixer/step_size/bias", {heads, 1}, Initial::zero, Split::axis0);
-        exact("mixer/token_step", {model_.ttt.mini_batch}, Initial::zero, Split::none).gradient_part =
-            GradientPart::of_heads;
-        exact("mixer/post_norm/weight", {d}, Initial::one, Split::axis0);
-        exact("mixer/post_norm/bias", {d}, Initial::zero, Split::axis0);
-    }
-
-    void mlp() {
-        const std::int64_t d = model_.width, hidden = model_.mlp_width;
-        const bool bias = model_.bias == config::Bias::all;
-        if (model_.mlp == config::MlpKind::swiglu) linear("mlp/gate", hidden, d, Split::axis0, bias);
-        linear("mlp/up", hidden, d, Split::axis0, bias);
-        linear("mlp/down", d, hidden, Split::axis1, bias, residual_deviation());
-    }
-
-    const config::ModelDescription& model_;
-    std::vector<ParameterDescription>& list_;
-    std::string prefix_;
-};
+    lister.norm("mixer_norm");
+    mixer.describe(model, of_mixer);
+    lister.norm("mlp_norm");
+    list_mlp(model, lister);
+}
 
 }  // namespace
 
@@ -151,12 +56,13 @@ std::vector<ParameterDescription> describe_parameters(const config::ModelDescrip
     };
     const bool embedding = any(&StageRange::embedding), head = any(&StageRange::head);
     std::vector<ParameterDescription> list;
-    Lister lister(model, list);
-    if (embedding || (head && model.tied_head)) lister.table();
-    if (embedding) lister.position();
+    ParameterLister lister(model, list);
+    if (embedding || (head && model.tied_head)) list_table(model, lister);
+    if (embedding) list_positions(model, lister);
     for (const StageRange& range : ranges)
-        for (std::int64_t number = range.first_block; number < range.last_block; ++number) lister.block(number);
-    if (head) lister.head();
+        for (std::int64_t number = range.first_block; number < range.last_block; ++number)
+            list_block(model, list, number);
+    if (head) list_head(model, lister);
     return list;
 }
 

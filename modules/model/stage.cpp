@@ -95,7 +95,7 @@ void Stage::plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Sa
         }
         slots.push_back(std::move(slot));
     }
-    // All blocks are alike.
+    // One set for all blocks, which have the same shapes.
     const bool passed = lowest_ < blocks_.size();
     if (!blocks_.empty() && (remake || lowest_ > 0))
         remade = blocks_.front().plan(arena, options_.shape, remake && passed, options_.recompute);
@@ -107,7 +107,13 @@ Block::Saved& Stage::saved(Slot& slot, std::size_t block) {
 
 void Stage::plan_workspace(Arena& arena) const {
     const std::int64_t rows = options_.shape.rows(), d = model_.width;
-    if (!blocks_.empty()) blocks_.front().plan_workspace(arena, options_.shape, options_.training);
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+        const auto plan = [&](Direction direction) {
+            blocks_[i].plan_workspace(arena, options_.shape, options_.recompute, direction, passes_below(i));
+        };
+        plan(Direction::forward);
+        if (options_.training && i >= lowest_) plan(Direction::backward);
+    }
     const std::size_t mark = arena.mark();
     for (int i = 0; i < (group_.divides_rows() ? 3 : 1); ++i) arena.allocate(type_, {rows, d});
     if (dposition_.axes() > 0 && dtable_.axes() == 0) arena.allocate(Type::fp32, {1, d});
@@ -224,9 +230,9 @@ void Stage::backward_blocks(int slot, std::size_t first, std::size_t last) {
                                          options_.tracer ? backward_regions_[i] : -1);
         cluster::flight_recorder().beat();
         const Tensor h = i == 0 ? at.input : at.kept[i - 1].output;
-        if (at.saved.empty()) blocks_[i].forward_again(backend_, workspace_, *remade_, at.kept[i], h, options_.shape);
+        if (at.saved.empty()) blocks_[i].recompute(backend_, workspace_, *remade_, at.kept[i], h, options_.shape);
         blocks_[i].backward(backend_, workspace_, at.gradient, saved(at, i), at.kept[i], h, options_.shape,
-                            trains_before_ || i > lowest_);
+                            passes_below(i));
     }
 }
 

@@ -79,6 +79,8 @@ class Stage {
     bool goes_back_to_blocks() const;
     void plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Saved>& remade) const;
     void plan_workspace(Arena& arena) const;
+    // Whether block `i` gives a gradient to what is below it.
+    bool passes_below(std::size_t i) const { return trains_before_ || i > lowest_; }
     std::int64_t head_rows() const;  // rows of logits made at a time
     Block::Saved& saved(Slot& slot, std::size_t block);
     void cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "model/mixers/registry.hpp"
+
 namespace lockstep::optim {
 
 double learning_rate(const config::ScheduleSection& schedule, std::int64_t steps, std::int64_t step) {
@@ -31,8 +33,8 @@ double learning_rate(const config::ScheduleSection& schedule, std::int64_t steps
 }
 
 double inner_rate_factor(const config::ModelDescription& model, std::int64_t warmup, std::int64_t step) {
-    if (!model.is_ttt() || model.ttt.base_lr_warmup <= 0 || step >= warmup) return 1;
-    const double start = model.ttt.base_lr_warmup / model.base_lr();
+    if (step >= warmup) return 1;
+    const double start = model::mixer_type(model).initial_inner_rate(model);
     return start + (1 - start) * static_cast<double>(step) / static_cast<double>(warmup);
 }
 

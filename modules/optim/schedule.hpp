@@ -11,7 +11,8 @@ namespace lockstep::optim {
 // step, "constant", or "wsd": constant, and linear to final_lr over the last decay_steps (a fifth when not given).
 double learning_rate(const config::ScheduleSection& schedule, std::int64_t steps, std::int64_t step);
 
-// What the inner learning rate of TTT is multiplied by: base_lr_warmup / base_lr at first, 1 from step `warmup` on.
+// The factor on the inner learning rate of a mixer that warms up (TTT: base_lr_warmup / base_lr at first); linear, 1
+// from step `warmup` on, 1 throughout for other mixers.
 double inner_rate_factor(const config::ModelDescription& model, std::int64_t warmup, std::int64_t step);
 
 }  // namespace lockstep::optim

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/format.hpp"
+#include "base/plural.hpp"
 #include "cost/product_time.hpp"
 
 namespace lockstep::plan {
@@ -126,7 +127,7 @@ std::string why_not_on(const SearchResult& result, std::int64_t devices) {
         if (!nearest || far(other) < far(*nearest)) nearest = &other;
     }
     if (!nearest) return "";
-    return fmt::format("no layout works on {} device{}; the nearest, {}: {}", devices, devices == 1 ? "" : "s",
+    return fmt::format("no layout works on {} device{}; the nearest, {}: {}", devices, plural(devices),
                        cost::layout_text(nearest->layout), nearest->why_not);
 }
 
@@ -214,7 +215,7 @@ CountAdvice advise_count(const config::Machine& hardware, const SearchResult& re
         const Candidate& smallest = advice.best.front();
         advice.why = fmt::format(
             "{} device{}: the smallest count that {}; {}, {:.1f} GPU-hours, {}", smallest.devices,
-            smallest.devices == 1 ? "" : "s",
+            plural(smallest.devices),
             limits.seconds > 0 ? fmt::format("ends within {}", human_seconds(limits.seconds)) : "stays in the budget",
             human_seconds(smallest.job.total()), smallest.gpu_hours, left(smallest.devices));
         return advice;
@@ -227,7 +228,7 @@ CountAdvice advise_count(const config::Machine& hardware, const SearchResult& re
     }
     const Candidate& chosen = advice.best[advice.recommended];
     advice.why = fmt::format("{} device{}: the largest count of which each does at least {:.0f} % of what {} does; {}",
-                             chosen.devices, chosen.devices == 1 ? "" : "s", 100 * good_use,
+                             chosen.devices, plural(chosen.devices), 100 * good_use,
                              smallest.devices == 1 ? "one alone" : fmt::format("one of {}", smallest.devices),
                              left(chosen.devices));
     return advice;

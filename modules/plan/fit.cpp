@@ -1,13 +1,11 @@
 #include "plan/fit.hpp"
 
-#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 #include <string>
-#include <unsupported/Eigen/NonLinearOptimization>
-#include <unsupported/Eigen/NumericalDiff>
 
 #include "base/error.hpp"
+#include "base/least_squares.hpp"
 
 namespace lockstep::plan {
 namespace {
@@ -46,69 +44,50 @@ config::Quantity& find(std::vector<config::Quantity>& quantities, const std::str
     return *found;
 }
 
-class Residuals {
+// The quantities of a machine that are fitted, in terms without limits.
+class Unknowns {
   public:
-    using Scalar = double;
-    using InputType = Eigen::VectorXd;
-    using ValueType = Eigen::VectorXd;
-    using JacobianType = Eigen::MatrixXd;
-    enum { InputsAtCompileTime = Eigen::Dynamic, ValuesAtCompileTime = Eigen::Dynamic };
-
-    Residuals(const config::Machine& start, const std::vector<const MeasuredRow*>& rows,
-              const std::vector<std::string>& paths, bool of_memory)
-        : start_(start), rows_(rows), of_memory_(of_memory) {
+    Unknowns(const config::Machine& start, const std::vector<std::string>& paths) : start_(start) {
         config::Machine copy = start;
         auto quantities = copy.quantities();
-        first_.resize(static_cast<Eigen::Index>(paths.size()));
         for (const std::string& path : paths) {
             const config::Quantity& quantity = find(quantities, path);
             unknowns_.push_back({path, quantity.least, quantity.most});
-            first_[static_cast<Eigen::Index>(unknowns_.size() - 1)] =
-                unknowns_.back().free_of(*std::get<double*>(quantity.value));
+            first_.push_back(unknowns_.back().free_of(*std::get<double*>(quantity.value)));
         }
     }
-    int inputs() const { return static_cast<int>(unknowns_.size()); }
-    int values() const { return static_cast<int>(rows_.size() + unknowns_.size()); }
-    const Eigen::VectorXd& first() const { return first_; }
+    const std::vector<double>& first() const { return first_; }
 
-    config::Machine hardware(const Eigen::VectorXd& at) const {
-        config::Machine hardware = start_;
-        auto quantities = hardware.quantities();
+    config::Machine machine(const std::vector<double>& at) const {
+        config::Machine machine = start_;
+        auto quantities = machine.quantities();
         for (std::size_t i = 0; i < unknowns_.size(); ++i)
-            *std::get<double*>(find(quantities, unknowns_[i].path).value) =
-                unknowns_[i].value_of(at[static_cast<Eigen::Index>(i)]);
-        return hardware;
-    }
-
-    int operator()(const Eigen::VectorXd& at, Eigen::VectorXd& residuals) const {
-        const config::Machine machine = hardware(at);
-        Eigen::Index index = 0;
-        for (const MeasuredRow* row : rows_) {
-            const Prediction prediction = predict(machine, *row);
-            residuals[index++] = of_memory_ ? softened(std::log(prediction.memory_gb / *row->memory_gb), memory_outlier)
-                                            : std::log(prediction.seconds / *row->seconds);
-        }
-        for (Eigen::Index i = 0; i < at.size(); ++i) residuals[index++] = pull_to_start * (at[i] - first_[i]);
-        return 0;
+            *std::get<double*>(find(quantities, unknowns_[i].path).value) = unknowns_[i].value_of(at[i]);
+        return machine;
     }
 
   private:
-    config::Machine start_;
-    std::vector<const MeasuredRow*> rows_;
-    bool of_memory_;
+    const config::Machine& start_;
     std::vector<Unknown> unknowns_;
-    Eigen::VectorXd first_;
+    std::vector<double> first_;
 };
 
-config::Machine least_squares(const config::Machine& start, const std::vector<const MeasuredRow*>& rows,
-                              const std::vector<std::string>& paths, bool of_memory) {
-    const Residuals residuals(start, rows, paths, of_memory);
-    Eigen::NumericalDiff<Residuals> differences(residuals, 1e-10);
-    Eigen::LevenbergMarquardt<Eigen::NumericalDiff<Residuals>> method(differences);
-    method.parameters.maxfev = 20000;
-    Eigen::VectorXd at = residuals.first();
-    method.minimize(at);
-    config::Machine machine = residuals.hardware(at);
+config::Machine fit_quantities(const config::Machine& start, const std::vector<const MeasuredRow*>& rows,
+                               const std::vector<std::string>& paths, bool of_memory) {
+    const Unknowns unknowns(start, paths);
+    const std::vector<double>& first = unknowns.first();
+    const Residuals residuals = [&](const std::vector<double>& at) {
+        const config::Machine machine = unknowns.machine(at);
+        std::vector<double> all;
+        for (const MeasuredRow* row : rows) {
+            const Prediction prediction = predict(machine, *row);
+            all.push_back(of_memory ? softened(std::log(prediction.memory_gb / *row->memory_gb), memory_outlier)
+                                    : std::log(prediction.seconds / *row->seconds));
+        }
+        for (std::size_t i = 0; i < at.size(); ++i) all.push_back(pull_to_start * (at[i] - first[i]));
+        return all;
+    };
+    config::Machine machine = unknowns.machine(least_squares(residuals, first));
     auto quantities = machine.quantities();
     for (const std::string& path : paths) {  // more digits than the rows can tell would only pretend
         double& value = *std::get<double*>(find(quantities, path).value);
@@ -130,8 +109,8 @@ config::Machine fit_to(const config::Machine& start, const std::vector<const Mea
     LOCKSTEP_ASSERT(timed.size() >= paths.size());
     config::Machine machine = start;
     if (sized.size() >= fitted_memory_quantities().size())
-        machine = least_squares(machine, sized, fitted_memory_quantities(), true);
-    return least_squares(machine, timed, paths, false);
+        machine = fit_quantities(machine, sized, fitted_memory_quantities(), true);
+    return fit_quantities(machine, timed, paths, false);
 }
 
 // Each of the folds must leave enough rows.

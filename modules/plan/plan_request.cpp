@@ -59,7 +59,7 @@ std::vector<cost::ModelLoad> read_plan_models(const std::string& path) {
         std::vector<config::Quantity> quantities = {
             {"name", &load.name, "what the model is called", 0, 0, {}, true},
             {"preset", &preset, "a named model"},
-            {"mixer", &model.mixer, "what mixes tokens", 0, 0, {"attention", "ttt-linear", "ttt-mlp"}},
+            {"mixer", &model.mixer, "what mixes tokens", 0, 0, config::mixer_names()},
             {"mlp", config::choice_of(model.mlp), "activation of the MLP"},
             {"width", &sizes.width, "width of the residual stream", 1, 1e7},
             {"layers", &sizes.layers, "blocks", 1, 1e5},

@@ -9,6 +9,7 @@
 #include "base/format.hpp"
 #include "cost/memory_model.hpp"
 #include "layout/run_layout.hpp"
+#include "model/mixers/registry.hpp"
 
 namespace lockstep::plan {
 namespace {
@@ -58,6 +59,9 @@ class Search {
             runs_.push_back(job.run);
             runs_.back().model = load.shape;
         }
+        hands_over_ = std::all_of(job.models.begin(), job.models.end(), [](const cost::ModelLoad& load) {
+            return model::mixer_type(load.shape).hands_over();
+        });
     }
 
     void count(std::int64_t devices) {
@@ -67,8 +71,7 @@ class Search {
         for (const std::int64_t tensor : layout::divisors(devices)) {
             if (!allowed(choices_.tensor, tensor) || (choices_.tensor.empty() && tensor > per_node)) continue;
             for (const std::int64_t context : layout::divisors(devices / tensor)) {
-                if (!allowed(choices_.context, context) || (context > 1 && !job_.models.front().shape.is_ttt()))
-                    continue;
+                if (!allowed(choices_.context, context) || (context > 1 && !hands_over_)) continue;
                 for (const std::int64_t pipeline : layout::divisors(devices / tensor / context))
                     if (allowed(choices_.pipeline, pipeline)) grid(devices, tensor, context, pipeline);
             }
@@ -219,6 +222,7 @@ class Search {
     const cost::Job& job_;
     const Choices& choices_;
     const Limits& limits_;
+    bool hands_over_;  // every mixer, along a divided sequence
     SearchResult result_;
     std::vector<config::RunDescription> runs_;  // of each model
     std::vector<Candidate> timed_;

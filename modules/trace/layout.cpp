@@ -189,6 +189,7 @@ Offsets lay_out(const std::string& path, const Header& header, std::uint64_t row
     file.write_attribute("run", "detail", header.detail);
     file.write_attribute("run", "event_every", header.event_every);
     file.write_attribute("run", "part", header.part);
+    if (header.trained_parameters > 0) file.write_attribute("run", "trained_parameters", header.trained_parameters);
     write_ranks(file, header.ranks);
     write_regions(file, header.regions);
     file.create_dataset("steps", step_record(), {rows});
@@ -228,6 +229,9 @@ Header read_header(const hdf5::File& file) {
     header.detail = file.read_string("run", "detail");
     header.event_every = file.read_integer("run", "event_every");
     header.part = file.read_integer("run", "part");
+    // Traces of imported runs and of earlier versions do not have it.
+    if (file.has_attribute("run", "trained_parameters"))
+        header.trained_parameters = file.read_integer("run", "trained_parameters");
     {
         const RankTable table(widest_text);
         const std::size_t bytes = table.record.type().bytes;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hdf5/hdf5.hpp"
-#include "trace/tracer.hpp"
+#include "trace/records.hpp"
 
 namespace lockstep::trace {
 
@@ -43,7 +43,8 @@ struct Header {
     std::string detail = "phase";
     double start_time = 0;  // seconds since 1970 at rank 0's clock zero
     std::int64_t event_every = 0;
-    std::int64_t part = 0;  // of this launch: 0 for its first file
+    std::int64_t part = 0;                // of this launch: 0 for its first file
+    std::int64_t trained_parameters = 0;  // of the whole model; 0: unknown
     std::vector<RankRow> ranks;
     std::vector<RegionRow> regions;
 };

@@ -174,6 +174,7 @@ void Tracer::Implementation::gather_ranks() {
     header.commit = commit();
     header.detail = config::word_of(options.detail);
     header.event_every = options.event_every;
+    header.trained_parameters = options.trained_parameters;
     for (std::size_t i = 0; i < offsets.size(); ++i) {
         RankMessage message;
         std::memcpy(&message, all.data() + i * sizeof message, sizeof message);
@@ -346,7 +347,7 @@ void Tracer::memory(std::uint64_t allocated, std::uint64_t reserved, std::uint64
     implementation_->memory_now[2] = peak;
 }
 
-void Tracer::finish_step(const StepRecord& record, double rank_loss) {
+void Tracer::finish_step(const StepNumbers& numbers) {
     Implementation& own = *implementation_;
     if (!own.on || own.closed) return;
     const double start = seconds_now();
@@ -354,16 +355,16 @@ void Tracer::finish_step(const StepRecord& record, double rank_loss) {
     own.spend(own.pair_cost * static_cast<double>(own.clock.calls_in_row()));
     own.clock.take_row(own.times, own.calls);
     for (Stretch& stretch : own.clock.take_stretches()) {
-        stretch.step = record.step;
+        stretch.step = numbers.step;
         own.stretches.push_back(stretch);
     }
     const std::int64_t every = own.options.event_every;
-    own.clock.record_stretches(every > 0 && (record.step + 1) % every == 0);
+    own.clock.record_stretches(every > 0 && (numbers.step + 1) % every == 0);
     if (own.rows.empty()) own.oldest_row = start;
     own.rows.emplace_back();
-    static_cast<StepRecord&>(own.rows.back()) = record;
+    static_cast<StepRecord&>(own.rows.back()) = numbers;
     own.rows.back().wall_time = wall_seconds();
-    own.rank_loss.push_back(rank_loss);
+    own.rank_loss.push_back(numbers.rank_loss);
     own.memory.insert(own.memory.end(), own.memory_now, own.memory_now + 3);
     std::fill(own.memory_now, own.memory_now + 3, std::uint64_t{0});
     own.overhead.push_back(own.overhead_row);

@@ -10,6 +10,7 @@
 
 #include "cluster/host_group.hpp"
 #include "config/words.hpp"
+#include "trace/records.hpp"
 
 namespace lockstep::trace {
 
@@ -17,31 +18,12 @@ using Detail = config::TraceDetail;
 
 using RegionId = int;
 
-// What all ranks agree on about one step.
-struct StepRecord {
-    std::int64_t step = 0;  // counts from 1
-    std::int64_t epoch = 0;
-    double loss = 0, learning_rate = 0, gradient_norm = 0;
-    std::int64_t tokens = 0, batch = 0;  // of this step, all ranks
-    double loss_scale = 1;
-    std::int64_t skipped = 0;                  // 1 when no update was made
-    double seconds = 0;                        // the slowest rank's
-    double model_flop = 0, hardware_flop = 0;  // of this step, all ranks
-};
-
-// Where a rank runs.
-struct RankRecord {
-    std::string host, cores, gpu, network;  // cores "0-3,8"; network cards "mlx5_0, mlx5_1"
-    std::int64_t numa_node = -1;
-    std::int64_t data = 0, tensor = 0, pipeline = 0, context = 0;
-    std::int64_t threads = 1;
-};
-
 struct TracerOptions {
     Detail detail = Detail::phase;
-    std::string folder;                 // runs/NAME
-    std::string run_name, description;  // the resolved run description (TOML)
-    std::int64_t steps_left = 0;        // steps this launch may make: how large a file is laid out
+    std::string folder;                   // runs/NAME
+    std::string run_name, description;    // the resolved run description (TOML)
+    std::int64_t trained_parameters = 0;  // of the whole model; 0: unknown
+    std::int64_t steps_left = 0;          // steps this launch may make: how large a file is laid out
     RankRecord rank;
     std::int64_t event_every = 100;  // every so many steps each region's start and end are kept too
 };
@@ -59,7 +41,7 @@ class Tracer {
     void memory(std::uint64_t allocated, std::uint64_t reserved, std::uint64_t peak);  // bytes, of this step
 
     // Closes the row of this step: all region times since the last row belong to it. Local and cheap.
-    void finish_step(const StepRecord& record, double rank_loss);
+    void finish_step(const StepNumbers& numbers);
     // Collective: rank 0 gathers the finished rows and writes them; after it they survive a crash.
     void flush();
     bool wants_flush() const;  // rank 0: rows are waiting for longer than two seconds, or many are

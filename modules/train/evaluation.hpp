@@ -21,19 +21,19 @@ struct BatchTensors {
     Arena memory;
     Tensor ids, targets, losses;                       // [N]; fp32 losses
     Tensor sum;                                        // fp64 [1]: of the losses
-    std::vector<std::int32_t> host_ids, host_targets;  // where they are made
+    std::vector<std::int32_t> host_ids, host_targets;  // filled here, then uploaded
     void upload(kernels::Backend& backend);            // ids and targets
 };
 
-// How a data set is divided: sequences of a forward pass and their tokens; which of the replicas that divide the
-// windows this rank belongs to; and whether its losses and its tokens count, since ranks of one replica look at the
-// same ones.
+// This rank's share of a data set: sequences per forward pass and tokens per sequence; its place among the replicas
+// that divide the windows; and whether it contributes losses and token counts, since the ranks of one replica see the
+// same windows.
 struct EvaluationShare {
     std::int64_t micro = 1, length = 1;
     model::Part replicas;
     bool counts_losses = true, counts_tokens = true;
 };
-// Runs one micro-batch, which `load` fills (ids and targets [micro, length]), adding its losses to a sum.
+// Runs one micro-batch, filled by `load` (ids and targets [micro, length]), and adds its losses to a sum.
 using LoadWindows = std::function<void(std::int32_t* ids, std::int32_t* targets)>;
 using EvaluateBatch = std::function<void(const LoadWindows& load)>;
 
@@ -42,7 +42,7 @@ using EvaluateBatch = std::function<void(const LoadWindows& load)>;
 Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::int64_t windows,
                     const EvaluationShare& share, Tensor sum, const EvaluateBatch& evaluate_batch,
                     cluster::HostGroup& group);
-// By a whole model on every rank.
+// With the whole model on every rank.
 Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors& batch, const data::Dataset& data,
                     std::int64_t windows, cluster::HostGroup& group);
 

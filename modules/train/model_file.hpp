@@ -1,4 +1,4 @@
-// A model out of a checkpoint, for evaluation and generation.
+// A model read from a checkpoint, for evaluation and generation.
 #pragma once
 
 #include <memory>

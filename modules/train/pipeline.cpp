@@ -29,7 +29,7 @@ struct Pipeline::Step {
 Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, model::ParameterSet& parameters,
                    const config::ModelDescription& model, const layout::GradientPlan& plan,
                    const PipelineOptions& options, const Regions& regions)
-    : devices_(devices), groups_(groups), options_(options), regions_(regions) {
+    : devices_(devices), groups_(groups), options_(options), regions_(regions), timer_{options.tracer, devices} {
     const auto chunks = static_cast<std::int64_t>(options.chunks.size());
     const model::ContextChain& chain = options.neighbours->chain;
     shape_ = {options.micro, options.length / chain.size()};
@@ -66,27 +66,18 @@ Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, mod
     }
 }
 
-template <class Body>
-void Pipeline::phase(bool exact, trace::RegionId region, const char* name, Body&& body) {
-    const NamedRange range(name);
-    if (!exact || !options_.tracer) return body();
-    const trace::Scope timed(*options_.tracer, region);
-    body();
-    if (devices_.on_gpu()) devices_.backend->synchronize();
-}
-
 int Pipeline::tag(std::int64_t chunk, std::int64_t micro_batch) const {
     return static_cast<int>(chunk * tagged_micro_batches + micro_batch % tagged_micro_batches);
 }
 
 void Pipeline::receive(cluster::Communicator& neighbours, Tensor values, int from, int tag, bool timed) {
-    const trace::OptionalScope scope(timed ? options_.tracer : nullptr, regions_.transfer);
+    const auto scope = timer_.scope(timed, regions_.communication.pipeline);
     neighbours.begin_receive(values, from, tag)->wait();
 }
 
 void Pipeline::wait(std::unique_ptr<cluster::Transfer>& sent, bool timed) {
     if (!sent) return;
-    const trace::OptionalScope scope(timed ? options_.tracer : nullptr, regions_.transfer);
+    const auto scope = timer_.scope(timed, regions_.communication.pipeline);
     sent->wait();
     sent.reset();
 }
@@ -104,7 +95,7 @@ void Pipeline::fill_batch(Chunk& chunk, int slot, std::int64_t micro_batch, cons
     if (chunk.batches.empty()) return;
     BatchTensors& tensors = batch(chunk, slot);
     {
-        const trace::OptionalScope scope(timed ? options_.tracer : nullptr, regions_.data_loading);
+        const auto scope = timer_.scope(timed, regions_.pass.data_loading);
         const model::ContextChain& chain = options_.neighbours->chain;
         if (chain.alone()) {
             load(micro_batch, tensors.host_ids.data(), tensors.host_targets.data());
@@ -118,13 +109,13 @@ void Pipeline::fill_batch(Chunk& chunk, int slot, std::int64_t micro_batch, cons
             }
         }
     }
-    phase(exact, regions_.data_movement, "data_movement", [&] { tensors.upload(*devices_.backend); });
+    timer_.phase(exact, regions_.pass.data_movement, "data_movement", [&] { tensors.upload(*devices_.backend); });
 }
 
 void Pipeline::forward_work(const Step& step, Chunk& chunk, int slot) {
-    phase(step.exact, regions_.forward, "forward", [&] { chunk.stage->forward(slot, ids(chunk, slot)); });
+    timer_.phase(step.exact, regions_.pass.forward, "forward", [&] { chunk.stage->forward(slot, ids(chunk, slot)); });
     if (!chunk.last) return;
-    phase(step.exact, regions_.loss, "loss", [&] {
+    timer_.phase(step.exact, regions_.pass.loss, "loss", [&] {
         BatchTensors& tensors = batch(chunk, slot);
         chunk.stage->loss(slot, tensors.targets, step.gradient_scale, tensors.losses);
         devices_.backend->sum(step.loss_sum, tensors.losses, kernels::Accumulate::yes);
@@ -160,7 +151,7 @@ void Pipeline::backward(const Step& step, const layout::PipelineStep& pass) {
     if (!chunk.last)
         receive(*groups_.gradients, chunk.stage->hidden_gradient(pass.slot), (here + 1) % stages,
                 tag(here + 1 == stages ? pass.chunk + 1 : pass.chunk, pass.micro_batch), step.exact);
-    phase(step.exact, regions_.backward, "backward", [&] {
+    timer_.phase(step.exact, regions_.pass.backward, "backward", [&] {
         for (const layout::Segment& segment : chunk.segments) {
             segment_work(chunk, segment, pass.slot);
             if (whole && segment.bucket) step.reduce(*segment.bucket);
@@ -256,12 +247,6 @@ std::size_t Pipeline::activation_bytes() const {
     std::size_t bytes = 0;
     for (const Chunk& chunk : chunks_) bytes += chunk.stage->activation_bytes();
     return bytes;
-}
-
-std::size_t Pipeline::under_way() const {
-    std::size_t count = 0;
-    for (const Chunk& chunk : chunks_) count += chunk.sent_activation.size();  // one for each slot
-    return count;
 }
 
 std::size_t Pipeline::workspace_bytes() const {

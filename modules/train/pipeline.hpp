@@ -1,5 +1,5 @@
-// A rank's part of the forward and backward passes of a step: its pieces of the model, in the order of the pipeline's
-// schedule, with what comes from its neighbours and goes to them.
+// This rank's share of a step's forward and backward passes: its chunks of the model in the order of the pipeline
+// schedule, with the activations and gradients exchanged with neighbouring stages.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "layout/pipeline_schedule.hpp"
 #include "model/stage.hpp"
 #include "train/evaluation.hpp"
+#include "train/regions.hpp"
 
 namespace lockstep::train {
 
@@ -29,20 +30,17 @@ struct PipelineOptions {
 
 class Pipeline {
   public:
-    struct Regions {
-        trace::RegionId data_loading = -1, data_movement = -1, forward = -1, loss = -1, backward = -1, transfer = -1;
-    };
     // Fills the ids and targets [micro, length] of a micro-batch.
     using Load = std::function<void(std::int64_t micro_batch, std::int32_t* ids, std::int32_t* targets)>;
-    // The bucket's gradients are whole.
+    // Called when this rank's backward pass has completed the bucket's gradients.
     using Reduce = std::function<void(std::size_t bucket)>;
 
     Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, model::ParameterSet& parameters,
              const config::ModelDescription& model, const layout::GradientPlan& plan, const PipelineOptions& options,
              const Regions& regions);
 
-    // One step. exact: every phase is timed by itself. loss_sum (fp64 [1]) += the losses of this rank's rows, on ranks
-    // with the head; each weighs gradient_scale in the gradients.
+    // One step. exact: every phase is timed on its own. loss_sum (fp64 [1]) += the losses of this rank's tokens, on
+    // ranks with the head; gradients are those of loss x gradient_scale.
     void run(std::int64_t micro_batches, bool exact, double gradient_scale, Tensor loss_sum, const Load& load,
              const Reduce& reduce);
     // One micro-batch forward; loss_sum as above.
@@ -51,7 +49,6 @@ class Pipeline {
     void set_inner_rate_factor(double factor);
     bool has_head() const { return has_head_; }
     std::size_t activation_bytes() const;
-    std::size_t under_way() const;  // micro-batches whose activations are kept at one time, over all chunks
     std::size_t workspace_bytes() const;
 
   private:
@@ -64,7 +61,7 @@ class Pipeline {
         bool first = false, last = false;                                                // piece of the whole model
         std::int64_t backward_left = 0;                                                  // micro-batches of this step
     };
-    struct Step;  // what run() was given
+    struct Step;  // the arguments of run()
 
     void forward(const Step& step, const layout::PipelineStep& pass);
     void backward(const Step& step, const layout::PipelineStep& pass);
@@ -78,17 +75,16 @@ class Pipeline {
     void wait(std::unique_ptr<cluster::Transfer>& sent, bool timed);
     void forget_recordings();
     int tag(std::int64_t chunk, std::int64_t micro_batch) const;
-    template <class Body>
-    void phase(bool exact, trace::RegionId region, const char* name, Body&& body);
 
     layout::Devices& devices_;
     cluster::ProcessGroups& groups_;
     PipelineOptions options_;
     Regions regions_;
+    PhaseTimer timer_;
     model::PassShape shape_;  // of this rank's stretch
     std::vector<Chunk> chunks_;
     bool has_head_ = false;
-    bool recordable_ = false;                     // what this rank does is computing alone
+    bool recordable_ = false;                     // no communication between its kernels
     std::vector<layout::PipelineStep> schedule_;  // of so many micro-batches
     std::int64_t scheduled_ = 0;
     std::int64_t runs_ = 0;  // micro-batches since the work last changed

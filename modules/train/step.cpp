@@ -1,8 +1,5 @@
-// One training step: what is issued to the device, and what is read back from it later.
-//
-// On a GPU the host runs ahead: the losses, the norm and the decision about the update stay on the device and are read
-// when the host has issued the next step (or more, in the sync mode `bounded`). Phases cannot be told apart in that
-// flow, so every so many steps one is run by itself, phase by phase.
+#include "train/step.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -12,11 +9,9 @@
 #include "base/clock.hpp"
 #include "base/fault.hpp"
 #include "cluster/flight_recorder.hpp"
-#include "device/gpu.hpp"
 #include "device/sync.hpp"
 #include "layout/batch_plan.hpp"
 #include "optim/schedule.hpp"
-#include "train/trainer.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -25,146 +20,156 @@ constexpr std::int64_t exact_every = 100, first_exact = 10;  // steps whose phas
 
 }  // namespace
 
-bool Trainer::wants_exact_times(std::int64_t step) const {
-    if (!devices_.on_gpu() || sync_mode() == SyncMode::phase) return true;
+StepRunner::StepRunner(const StepParts& parts, const FlopRates& rates)
+    : parts_(parts),
+      rates_(rates),
+      timer_{&parts.tracer, parts.launch.devices},
+      memory_(parts.launch.devices.backend->device(), Arena::device_alignment, "the losses of a step"),
+      losses_(memory_.allocate(Type::fp64, {2})) {
+    rank_loss_ = losses_.slice(0, 1);
+    total_loss_ = losses_.slice(1, 1);
+}
+
+bool StepRunner::wants_exact_times(std::int64_t step) const {
+    if (!parts_.launch.devices.on_gpu() || sync_mode() == SyncMode::phase) return true;
     return step % exact_every == 0 || step == first_exact;
 }
 
-template <class Body>
-void Trainer::phase(trace::RegionId region, const char* name, Body&& body) {
-    const NamedRange range(name);
-    const trace::OptionalScope timed(exact_ ? tracer_.get() : nullptr, region);
-    body();
-    if (exact_ && devices_.on_gpu()) devices_.backend->synchronize();
+std::size_t StepRunner::in_flight_limit() const {
+    if (!parts_.launch.devices.on_gpu()) return 0;
+    if (sync_mode() == SyncMode::async) return 1;
+    return sync_mode() == SyncMode::bounded ? bounded_steps : 0;
 }
 
-// A bucket's gradients are whole on this rank: they set out to be added up over the replicas.
-void Trainer::reduce(std::size_t number) {
-    const layout::Bucket& bucket = gradient_plan_.buckets[number];
-    const Tensor gradients = parameters_->all_gradients();
-    for (const std::size_t index : bucket.partial) tensor_group_.sum(parameters_->part(gradients, index));
-    if (groups_.replicas->size() == 1) return;
-    const Tensor range = gradients.slice(bucket.range.first, bucket.range.count);
-    if (divides_optimizer())
-        groups_.replicas->begin_reduce_scatter(range, bucket.cuts);
-    else
-        groups_.replicas->begin_all_reduce(range, cluster::Reduce::sum);
+std::int64_t StepRunner::samples_in_flight() const {
+    std::int64_t samples = 0;
+    for (const Issued& issued : in_flight_) samples += issued.numbers.batch;
+    return samples;
 }
 
-// A tied table has gradients on both ends of the pipeline; both add them up, and update their copies alike.
-void Trainer::finish_reductions() {
-    if (gradient_plan_.tied) {
-        const layout::Bucket& bucket = gradient_plan_.buckets[*gradient_plan_.tied];
-        groups_.ends->all_reduce(parameters_->all_gradients().slice(bucket.range.first, bucket.range.count),
-                                 cluster::Reduce::sum);
-        reduce(*gradient_plan_.tied);
-    }
-    const bool speaks = pipeline_->has_head() && tensor_group_.first();
-    if (speaks) devices_.backend->copy(losses_.slice(1, 1), losses_.slice(0, 1));
-    devices_.communicator->begin_all_reduce(losses_.slice(1, 1), cluster::Reduce::sum);
-    devices_.communicator->finish_collectives();
-    groups_.replicas->finish_collectives();
-}
-
-// What each replica has updated becomes all replicas'.
-void Trainer::share_parameters() {
-    if (!divides_optimizer()) return;
-    for (const layout::Bucket& bucket : gradient_plan_.buckets)
-        for (const auto& shared : parameters_->shared(bucket.range, bucket.cuts))
-            groups_.replicas->begin_all_gather(shared.tensor, shared.cuts);
-    groups_.replicas->finish_collectives();
-}
-
-std::int64_t Trainer::next_batch() const {
-    return layout::batch_after(description_.batch, state_.samples + samples_in_flight_);
-}
-
-void Trainer::issue(std::int64_t step, std::int64_t epoch, double start) {
-    kernels::Backend& backend = *devices_.backend;
-    pipeline_->set_inner_rate_factor(optim::inner_rate_factor(description_.model, description_.schedule.warmup, step));
-    tensor_group_.set_timed(exact_);
-    context_chain_.set_timed(exact_);
-    const bool trains_here = !parameters_->all_gradients().empty();  // a stage may be frozen
-    phase(regions_.optimizer, "optimizer", [&] {
-        if (trains_here) backend.fill(parameters_->all_gradients(), 0);
-        backend.fill(losses_, 0);
-        if (fault::at("step_work") == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(40));
-    });
-    if (fault::at("gradient") == "inf" && trains_here)
-        backend.fill(parameters_->all_gradients(), std::numeric_limits<float>::infinity());
-    const std::int64_t batch = next_batch(), length = description_.batch.length;
-    const std::int64_t micro_batches = batch / grid_.data / plan_.micro;
-    const std::int64_t first =
-        state_.data_cursor + samples_in_flight_ + groups_.place.data * micro_batches * plan_.micro;
-    const auto load = [&](std::int64_t micro_batch, std::int32_t* ids, std::int32_t* targets) {
-        for (std::int64_t i = 0; i < plan_.micro; ++i)
-            training_data_->fetch(first + micro_batch * plan_.micro + i, ids + i * length, targets + i * length);
-    };
-    pipeline_->run(micro_batches, exact_, 1.0 / static_cast<double>(batch * length), losses_.slice(0, 1), load,
-                   [&](std::size_t bucket) { reduce(bucket); });
-    if (fault::at("loss") == "nan") backend.fill(losses_, std::nanf(""));
-    {
-        const trace::OptionalScope timed(exact_ ? tracer_.get() : nullptr, regions_.communication);
-        phase(regions_.communication_data, "communication", [&] { finish_reductions(); });
-    }
+void StepRunner::issue(std::int64_t step, std::int64_t epoch, bool exact) {
+    const config::RunDescription& description = parts_.launch.description;
+    kernels::Backend& backend = *parts_.launch.devices.backend;
     Issued issued;
-    issued.step = step;
-    issued.epoch = epoch;
-    issued.batch = batch;
-    issued.start = start;
-    issued.loss_scale = backend.read_later(optimizer_->loss_scale());
-    phase(regions_.optimizer, "optimizer",
-          [&] { optimizer_->update(optim::learning_rate(description_.schedule, steps_, step), losses_.slice(1, 1)); });
-    if (divides_optimizer()) {
-        const trace::OptionalScope timed(exact_ ? tracer_.get() : nullptr, regions_.communication);
-        phase(regions_.communication_data, "communication", [&] { share_parameters(); });
-    }
+    issued.exact = exact;
+    issued.start = seconds_now();
+    trace::StepNumbers& numbers = issued.numbers;
+    numbers.step = step;
+    numbers.epoch = epoch;
+    numbers.batch = layout::batch_after(description.batch, parts_.state.counters.samples + samples_in_flight());
+    numbers.tokens = numbers.batch * description.batch.length;
+    numbers.learning_rate = optim::learning_rate(description.schedule, parts_.launch.data.steps, step);
+    numbers.model_flop = rates_.model_per_token * static_cast<double>(numbers.tokens);
+    numbers.hardware_flop = rates_.hardware_per_token * static_cast<double>(numbers.tokens);
+
+    parts_.pipeline.set_inner_rate_factor(
+        optim::inner_rate_factor(description.model, description.schedule.warmup, step));
+    parts_.layers.set_timed(exact);
+    clear(exact);
+    run_passes(numbers.batch, exact);
+    exchange_gradients(exact);
+    issued.loss_scale = backend.read_later(parts_.state.optimizer->loss_scale());
+    update(numbers.learning_rate, exact);
     issued.communications = cluster::flight_recorder().newest();
     issued.losses = backend.read_later(losses_);
-    issued.decision = backend.read_later(optimizer_->decision());
+    issued.decision = backend.read_later(parts_.state.optimizer->decision());
     in_flight_.push_back(std::move(issued));
-    samples_in_flight_ += batch;
 }
 
-Trainer::Finished Trainer::finish(Issued issued) {
-    using kernels::Decision;
+void StepRunner::clear(bool exact) {
+    kernels::Backend& backend = *parts_.launch.devices.backend;
+    const Tensor gradients = parts_.state.parameters->all_gradients();  // none on a stage that is frozen
+    timer_.phase(exact, parts_.regions.optimizer, "optimizer", [&] {
+        if (!gradients.empty()) backend.fill(gradients, 0);
+        backend.fill(losses_, 0);
+        if (fault::asks("step_work", "slow")) std::this_thread::sleep_for(std::chrono::milliseconds(40));
+    });
+    if (fault::asks("gradient", "inf") && !gradients.empty())
+        backend.fill(gradients, std::numeric_limits<float>::infinity());
+}
+
+void StepRunner::run_passes(std::int64_t batch, bool exact) {
+    const Launch& launch = parts_.launch;
+    const std::int64_t micro = launch.plan.micro, length = launch.description.batch.length;
+    const std::int64_t micro_batches = batch / launch.grid.data / micro;
+    const std::int64_t first = next_sample() + launch.groups.place.data * micro_batches * micro;
+    const auto load = [&](std::int64_t micro_batch, std::int32_t* ids, std::int32_t* targets) {
+        for (std::int64_t i = 0; i < micro; ++i)
+            launch.data.training->fetch(first + micro_batch * micro + i, ids + i * length, targets + i * length);
+    };
+    parts_.pipeline.run(micro_batches, exact, 1.0 / static_cast<double>(batch * length), rank_loss_, load,
+                        [&](std::size_t bucket) { parts_.exchange.begin(bucket); });
+    if (fault::asks("loss", "nan")) launch.devices.backend->fill(losses_, std::nanf(""));
+}
+
+void StepRunner::exchange_gradients(bool exact) {
+    const auto timed = timer_.scope(exact, parts_.regions.communication.all);
+    timer_.phase(exact, parts_.regions.communication.data, "communication", [&] {
+        // Tensor ranks have the same loss: the first one counts.
+        if (parts_.pipeline.has_head() && parts_.layers.tensor.first())
+            parts_.launch.devices.backend->copy(total_loss_, rank_loss_);
+        parts_.exchange.finish(total_loss_);
+    });
+}
+
+void StepRunner::update(double learning_rate, bool exact) {
+    timer_.phase(exact, parts_.regions.optimizer, "optimizer",
+                 [&] { parts_.state.optimizer->update(learning_rate, total_loss_); });
+    if (!parts_.state.divided) return;
+    const auto timed = timer_.scope(exact, parts_.regions.communication.all);
+    timer_.phase(exact, parts_.regions.communication.data, "communication",
+                 [&] { gather_parameters(parts_.state, parts_.launch.groups); });
+}
+
+trace::StepNumbers StepRunner::finish() {
+    Issued issued = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    finished_exact_ = issued.exact;
+    trace::StepNumbers numbers = issued.numbers;
     const std::vector<double> losses = issued.losses->get();
     const std::vector<double>& decision = issued.decision->get();
     cluster::flight_recorder().device_reached(issued.communications);
-    watchdog_->step_done();
-    const std::int64_t sequences = issued.batch;
-    const auto tokens = static_cast<double>(sequences * description_.batch.length);
-    const double now = seconds_now();
-    Finished finished;
-    finished.step = issued.step;
-    finished.epoch = issued.epoch;
-    finished.batch = sequences;
-    finished.loss = losses[1] / tokens;
-    // Stages without the head see no loss of their own.
-    finished.rank_loss = pipeline_->has_head() ? losses[0] * grid_.replicas() / tokens : finished.loss;
-    finished.gradient_norm = decision[Decision::gradient_norm];
-    finished.loss_scale = issued.loss_scale->get()[0];
-    finished.zero_gradients = std::llround(decision[Decision::zeros]) - padding_;
-    finished.skipped = decision[Decision::proceed] == 0;
-    // While steps overlap, each takes from the end of the one before to its own.
-    finished.seconds = now - std::max(issued.start, last_finish_);
-    last_finish_ = now;
+    parts_.launch.supervision->finish_step();
 
-    samples_in_flight_ -= sequences;
-    state_.step = issued.step;
-    state_.samples += sequences;
-    state_.data_cursor += sequences;
-    state_.tokens += sequences * description_.batch.length;
-    state_.optimizer_steps = static_cast<std::int64_t>(decision[Decision::updates]);
-    state_.loss_scale = decision[Decision::loss_scale];
-    state_.good_steps = static_cast<std::int64_t>(decision[Decision::good_steps]);
-    state_.bad_steps = static_cast<std::int64_t>(decision[Decision::bad_steps]);
-    state_.skipped_steps += finished.skipped ? 1 : 0;
-    state_.skipped_in_a_row = finished.skipped ? state_.skipped_in_a_row + 1 : 0;
-    not_finite_ += std::isfinite(finished.loss) ? 0 : 1;
-    if (state_.skipped_in_a_row >= description_.optimizer.skip_limit) skipped_to_the_limit_ = state_.skipped_in_a_row;
+    const double now = seconds_now();
+    // While steps overlap, each lasts from the end of the one before to its own.
+    numbers.seconds = now - std::max(issued.start, last_finish_);
+    last_finish_ = now;
+    const auto tokens = static_cast<double>(numbers.tokens);
+    numbers.loss = losses[1] / tokens;
+    // Stages without the head have no loss of their own.
+    numbers.rank_loss = parts_.pipeline.has_head() ? losses[0] * parts_.launch.grid.replicas() / tokens : numbers.loss;
+    numbers.loss_scale = issued.loss_scale->get()[0];
+    count(numbers, decision);
     fault::at("step_end");
-    return finished;
+    return numbers;
+}
+
+void StepRunner::count(trace::StepNumbers& numbers, const std::vector<double>& decision) {
+    using kernels::Decision;
+    numbers.gradient_norm = decision[Decision::gradient_norm];
+    numbers.zero_gradients = std::llround(decision[Decision::zeros]) - parts_.state.padding;
+    numbers.skipped = decision[Decision::proceed] == 0 ? 1 : 0;
+
+    checkpoint::State& counters = parts_.state.counters;
+    counters.step = numbers.step;
+    counters.samples += numbers.batch;
+    counters.data_cursor += numbers.batch;
+    counters.tokens += numbers.tokens;
+    counters.optimizer_steps = static_cast<std::int64_t>(decision[Decision::updates]);
+    counters.loss_scale = decision[Decision::loss_scale];
+    counters.good_steps = static_cast<std::int64_t>(decision[Decision::good_steps]);
+    counters.bad_steps = static_cast<std::int64_t>(decision[Decision::bad_steps]);
+    counters.skipped_steps += numbers.skipped;
+    counters.skipped_in_a_row = numbers.skipped != 0 ? counters.skipped_in_a_row + 1 : 0;
+    if (counters.skipped_in_a_row >= parts_.launch.description.optimizer.skip_limit)
+        skipped_to_limit_ = counters.skipped_in_a_row;
+    not_finite_ += std::isfinite(numbers.loss) ? 0 : 1;
+
+    numbers.run_samples = counters.samples;
+    numbers.run_tokens = counters.tokens;
+    numbers.run_skipped = counters.skipped_steps;
+    numbers.launch_not_finite = not_finite_;
 }
 
 }  // namespace lockstep::train

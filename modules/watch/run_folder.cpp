@@ -48,7 +48,7 @@ void RunFolder::write_status(const std::string& folder, const std::string& state
     try {
         write_whole(folder + "/status.json", status.dump(2) + "\n");
     } catch (const Error& error) {
-        log::warning("{}", error.what());  // how a run ends is not decided by this file
+        log::warning("{}", error.what());  // this file does not decide how a run ends
     }
 }
 
@@ -61,7 +61,7 @@ void RunFolder::write_rates(const std::string& folder, const std::string& json) 
     try {
         write_whole(folder + "/rates.json", json);
     } catch (const Error& error) {
-        log::warning("{}; the next launch has nothing to compare its rates with", error.what());
+        log::warning("{}; the next launch cannot compare its rates", error.what());
     }
 }
 
@@ -87,27 +87,27 @@ void RunFolder::write_metrics_line(const std::string& line) {
     const auto written = write(metrics_, text.data(), text.size());
     const bool whole = written == static_cast<ssize_t>(text.size());
     if (!whole && metrics_writable_)
-        log::warning("{}/metrics.jsonl cannot be written ({}): lines are lost, training goes on", path_,
+        log::warning("{}/metrics.jsonl cannot be written ({}): lines are lost, training continues", path_,
                      system_error_text());
     // Half a line would spoil the next one.
     if (!whole && written > 0 && ftruncate(metrics_, before) != 0)
-        log::warning("{}/metrics.jsonl has half a line", path_);
+        log::warning("{}/metrics.jsonl ends with a truncated line", path_);
     metrics_writable_ = whole;
 }
 
-void RunFolder::write_step(const StepMetrics& metrics) {
-    Json line = {{"step", metrics.step},
-                 {"loss", number(metrics.loss)},
-                 {"learning_rate", metrics.learning_rate},
-                 {"gradient_norm", number(metrics.gradient_norm)},
-                 {"tokens", metrics.tokens},
-                 {"seconds", metrics.seconds},
-                 {"tokens_per_second", metrics.tokens_per_second},
-                 {"flop_per_second", metrics.flop_per_second},
-                 {"batch", metrics.batch},
-                 {"loss_scale", metrics.loss_scale},
-                 {"zero_gradients", metrics.zero_gradients}};
-    if (metrics.skipped) line["skipped"] = true;
+void RunFolder::write_step(const trace::StepNumbers& numbers) {
+    Json line = {{"step", numbers.step},
+                 {"loss", number(numbers.loss)},
+                 {"learning_rate", numbers.learning_rate},
+                 {"gradient_norm", number(numbers.gradient_norm)},
+                 {"tokens", numbers.tokens},
+                 {"seconds", numbers.seconds},
+                 {"tokens_per_second", numbers.per_second(static_cast<double>(numbers.tokens))},
+                 {"flop_per_second", numbers.per_second(numbers.model_flop)},
+                 {"batch", numbers.batch},
+                 {"loss_scale", numbers.loss_scale},
+                 {"zero_gradients", numbers.zero_gradients}};
+    if (numbers.skipped != 0) line["skipped"] = true;
     write_metrics_line(line.dump());
 }
 

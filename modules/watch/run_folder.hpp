@@ -1,27 +1,18 @@
-// runs/NAME/: run.toml (the resolved description), status.json (how it ended), log.txt, metrics.jsonl, traces. Rank 0's
-// alone.
+// runs/NAME/: run.toml (the resolved description), status.json (state and exit code), log.txt, metrics.jsonl, traces.
+// Only rank 0 has one.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "trace/records.hpp"
 #include "watch/run_lock.hpp"
 
 namespace lockstep::watch {
 
-struct StepMetrics {
-    std::int64_t step = 0;
-    double loss = 0, learning_rate = 0, gradient_norm = 0;
-    std::int64_t tokens = 0;  // of this step
-    double seconds = 0, tokens_per_second = 0, flop_per_second = 0;
-    std::int64_t batch = 0, zero_gradients = 0;
-    double loss_scale = 1;
-    bool skipped = false;
-};
-
 class RunFolder {
   public:
-    // Makes the folder and takes its lock; a second launch of the same run is a usage error that names the first.
+    // Creates the folder and locks it; a second launch of the same run is a usage error that names the first.
     explicit RunFolder(const std::string& path);
     ~RunFolder();
     RunFolder(const RunFolder&) = delete;
@@ -33,14 +24,14 @@ class RunFolder {
     // A failure to write it is a warning. Static: a rank that fails alone writes it for rank 0.
     static void write_status(const std::string& folder, const std::string& state, std::int64_t step, int exit_code,
                              const std::string& reason);
-    // rates.json, what the self-test has measured: "" where there is none; a failure to write it is a warning.
+    // rates.json, what the self-test measured: "" where there is none; a failure to write it is a warning.
     static std::string read_rates(const std::string& folder);
     static void write_rates(const std::string& folder, const std::string& json);
-    // Drops the lines after `step` (a run that resumes there will write them again) and opens the file for more.
+    // Drops the lines after `step`, which a run resumed there writes again, and opens the file for appending.
     void open_metrics(std::int64_t step);
-    void write_step(const StepMetrics& metrics);
+    void write_step(const trace::StepNumbers& numbers);
     void write_validation(std::int64_t step, double validation_loss);
-    bool stop_file_exists() const;  // a file named "stop" asks for a checkpoint and an end
+    bool stop_file_exists() const;  // a file named "stop" requests a checkpoint and an orderly end
     void remove_stop_file() const;
 
   private:

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/plural.hpp"
 #include "base/table.hpp"
 #include "cluster/rank_list.hpp"
 
@@ -281,7 +282,7 @@ std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::v
                                 found->second->flight.host, found->second->flight.process, condition(*found->second));
         if (!laggard.missing.empty() && laggard.waiting.empty()) text += ", and has not begun " + laggard.missing;
         if (!laggard.waiting.empty())
-            text += fmt::format(", and rank{} {} wait{} for it at {}", laggard.waiting.size() == 1 ? "" : "s",
+            text += fmt::format(", and rank{} {} wait{} for it at {}", plural(laggard.waiting.size()),
                                 cluster::rank_list_text(laggard.waiting), laggard.waiting.size() == 1 ? "s" : "",
                                 laggard.missing);
     }
@@ -337,8 +338,8 @@ std::string watch_report_text(const std::string& title, const std::string& sente
     }
     text += table.print(TableFormat::text);
     if (!silent.empty())
-        text += fmt::format("\nNothing was heard of rank{} {}.\n", silent.size() == 1 ? "" : "s",
-                            cluster::rank_list_text(silent));
+        text +=
+            fmt::format("\nNothing was heard of rank{} {}.\n", plural(silent.size()), cluster::rank_list_text(silent));
     for (const auto& [rank, report] : known)
         text += fmt::format("\nThe last communications of rank {}, oldest first:\n{}", rank,
                             operations_text(report->flight));

@@ -179,7 +179,12 @@ BOOST_AUTO_TEST_CASE(checkpoints_that_are_wrong) {
     alone("generate --checkpoint nowhere.h5 --prompt a", 2, "nowhere.h5");
     alone("generate --checkpoint flipped.h5 --prompt a", 3, "flipped.h5");
     alone("inspect nowhere.h5", 2, "nowhere.h5");
-    alone("inspect run.toml", 3, "run.toml");
+    alone("inspect flipped.h5 --print state", 2, "--print is for run descriptions");
+    alone("inspect nowhere.toml", 2, "nowhere.toml");
+    alone("inspect run.toml --print run.nam", 2, "did you mean run.name?");
+    alone("inspect run.toml --set batch.micro=-1", 2, "batch.micro");
+    alone("inspect text --print state", 2, "status.json");
+    alone("inspect " + run_folder(folder).string() + " --print sate", 2, "did you mean state?");
     alone("inspect --preset gpt3", 2, "gpt3");
     for (const std::string name : {"short.h5", "flipped.h5"}) {
         const Result verified = run("verify " + name + " " + newest.string(), folder);

@@ -288,7 +288,7 @@ BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(memory_plan)
 
 // What a rank's memory grows by from a small model to a large one is what the plans say, on both stages; MPI may add
-// what it keeps while gradients are on their way.
+// what it keeps while gradients are reduced.
 BOOST_AUTO_TEST_CASE(ranks_take_what_was_planned) {
     const Workplace place;
     constexpr int ranks = 4, stages = 2;
@@ -303,8 +303,8 @@ BOOST_AUTO_TEST_CASE(ranks_take_what_was_planned) {
                                   place.path(), ranks, environment);
         check_exit(result, 0);
         for (const char* stage : {"1", "2"})
-            BOOST_TEST(contains(result.error, "memory a rank, stage " + std::string(stage) + " of 2: blocks "));
-        BOOST_TEST(contains(result.error, "of MPI's while gradients are on their way"));
+            BOOST_TEST(contains(result.error, "memory per rank, stage " + std::string(stage) + " of 2: blocks "));
+        BOOST_TEST(contains(result.error, "for MPI while gradients are reduced"));
         const lockstep::hdf5::File trace =
             lockstep::hdf5::File::open((run_folder(place.path(), name) / "trace-001.h5").string());
         std::vector<std::uint64_t> memory(trace.info("memory").bytes / sizeof(std::uint64_t));

@@ -188,6 +188,20 @@ BOOST_AUTO_TEST_CASE(a_run_its_files_and_its_summary) {
     BOOST_TEST(model["format"] == "lockstep-checkpoint");
     BOOST_TEST(json_of(run("inspect --format json tokens.h5", folder))["format"] == "lockstep-tokens");
 
+    // The run: what it will be, as a description that says the same again, and how it went.
+    const Result resolved = run("inspect run.toml --set data.train=tokens.h5", folder);
+    check_exit(resolved, 0);
+    BOOST_TEST(contains(resolved.out, "\n# run folder: runs/small\n# checkpoints: checkpoints/small\n"), resolved);
+    std::ofstream(folder / "resolved.toml") << resolved.out;
+    BOOST_TEST(run("inspect resolved.toml", folder).out == resolved.out);
+    BOOST_TEST(json_of(run("inspect run.toml --format json", folder))["parameters"] == parameters);
+    BOOST_TEST(run("inspect run.toml --set run.seed=7 --print run.name --print run.seed --print data.validation "
+                   "--print precision.compute",
+                   folder)
+                   .out == "small\n7\n\nfp32\n");
+    BOOST_TEST(run("inspect run.toml --print data.validation", folder).out.empty());
+    BOOST_TEST(run("inspect runs/small --print state --print step", folder).out == "finished\n12\n");
+
     // The trace of the second launch counts on from the first's.
     std::vector<std::string> traces;
     for (const auto& name : names_in(run_folder(folder)))

@@ -78,11 +78,12 @@ config::ModelDescription read_model(const hdf5::File& file) {
     model.rope_theta = file.read_number("/", "rope_theta");
     model.tied_head = file.read_integer("/", "tie") != 0;
     model.position = config::Position::none;
-    model.ttt.mini_batch = file.read_integer("/", "mini_batch");
-    model.ttt.base_lr = file.read_number("/", "base_lr");
-    model.ttt.gate = file.read_integer("/", "gate") != 0;
-    model.ttt.share_qk = file.read_integer("/", "share_qk") != 0;
-    model.ttt.pre_conv = file.read_integer("/", "pre_conv") != 0;
+    config::Options& ttt = model.options.change("ttt");
+    ttt.set("mini_batch", file.read_integer("/", "mini_batch"));
+    ttt.set("base_lr", file.read_number("/", "base_lr"));
+    ttt.set("gate", file.read_integer("/", "gate") != 0);
+    ttt.set("share_qk", file.read_integer("/", "share_qk") != 0);
+    ttt.set("pre_conv", file.read_integer("/", "pre_conv") != 0);
     model.context = 4096;
     config::resolve(model);
     return model;

@@ -15,13 +15,14 @@ namespace {
 
 cluster::Session* session = nullptr;
 
-StepRecord record_of(std::int64_t step) {
-    StepRecord record;
-    record.step = step;
-    record.epoch = step / 8;
-    record.tokens = 64 * step;
-    record.loss = 1.0 / static_cast<double>(step);
-    return record;
+StepNumbers numbers_of(std::int64_t step, double rank_loss = 0) {
+    StepNumbers numbers;
+    numbers.step = step;
+    numbers.epoch = step / 8;
+    numbers.tokens = 64 * step;
+    numbers.loss = 1.0 / static_cast<double>(step);
+    numbers.rank_loss = rank_loss;
+    return numbers;
 }
 
 std::string shared_folder(cluster::HostGroup& world, const std::string& name) {
@@ -54,7 +55,7 @@ BOOST_AUTO_TEST_CASE(rows_hold_what_every_rank_did) {
             const Scope in_data(tracer, data);
             tracer.memory(static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(i), 9);
         }
-        tracer.finish_step(record_of(i), static_cast<double>(i) + 0.1 * rank);
+        tracer.finish_step(numbers_of(i, static_cast<double>(i) + 0.1 * rank));
         if (i % 7 == 0) tracer.flush();
     }
     tracer.end(epoch);
@@ -117,7 +118,7 @@ BOOST_AUTO_TEST_CASE(trouble_on_rank_0_ends_the_trace_everywhere) {
     tracer.region("step");
     for (std::int64_t i = 1; i <= 12; ++i) {
         if (i == 5) ::setenv("LOCKSTEP_FAULT", "trace_write:0:*:enospc", 1);
-        tracer.finish_step(record_of(i), 0);
+        tracer.finish_step(numbers_of(i));
         tracer.flush();
     }
     tracer.close();  // and nobody waits for ever
@@ -138,9 +139,9 @@ BOOST_AUTO_TEST_CASE(destruction_without_close_waits_for_nobody) {
         options.folder = folder;
         Tracer tracer(options, session->make_world_group());
         tracer.region("step");
-        tracer.finish_step(record_of(1), 0);
+        tracer.finish_step(numbers_of(1));
         tracer.flush();
-        tracer.finish_step(record_of(2), 0);
+        tracer.finish_step(numbers_of(2));
         if (session->rank() != 0) world->barrier();  // rank 0 destroys its tracer while the others still hold theirs
     }
     if (session->rank() == 0) world->barrier();

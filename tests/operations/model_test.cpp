@@ -52,7 +52,7 @@ DeviceStep step_on_device(test::Fixture& cpu, const config::ModelDescription& de
     for (const auto& parameter : parameters.descriptions())
         result.gradients.push_back(parameter.trained ? fetch(parameters.gradient(parameter.name))
                                                      : std::vector<float>());
-    optim::AdamW optimizer(backend, parameters, {}, {parameters.owned(), nullptr});
+    optim::AdamW optimizer({backend, parameters, {}, {parameters.owned()}});
     optimizer.update(1e-2, sum);
     for (const auto& parameter : parameters.descriptions())
         result.updated.push_back(parameter.trained ? fetch(parameters.value(parameter.name)) : std::vector<float>());
@@ -87,7 +87,7 @@ void compare(const config::ModelDescription& description, const model::PassShape
     }
     if (compute != Type::fp32) return;
     double sum = 1;
-    optim::AdamW optimizer(*cpu.backend, cpu.parameters, {}, {cpu.parameters.owned(), nullptr});
+    optim::AdamW optimizer({*cpu.backend, cpu.parameters, {}, {cpu.parameters.owned()}});
     optimizer.update(1e-2, Tensor(&sum, Type::fp64, {1}));
     for (std::size_t i = 0; i < device.updated.size(); ++i) {
         const std::string& name = cpu.parameters.descriptions()[i].name;
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(a_step_with_frozen_parameters_is_that_of_the_cpu) {
     for (const auto& [name, kind] : test::all_kinds()) BOOST_TEST_CONTEXT(name) {
             config::ModelDescription model = kind;
             model.frozen = {"embedding/*", "blocks/0/m*_norm/*", "blocks/1/mixer/*", "blocks/0/mlp/*"};
-            if (kind.ttt.pre_conv) model.frozen.push_back("blocks/1/pre_convolution*");
+            if (kind.options.at("ttt").flag("pre_conv")) model.frozen.push_back("blocks/1/pre_convolution*");
             compare(model, {2, 21}, Type::bf16, 5e-2);
 #if !defined(LOCKSTEP_TEST_CPU)
             compare(model, {2, 21}, Type::fp32, 2e-5);

@@ -10,7 +10,7 @@
 namespace lockstep::kernels::cpu {
 
 void CpuBackend::decide_update(Tensor decision, Tensor loss, Tensor totals, double clip, const LossScaling& scaling) {
-    LOCKSTEP_ASSERT(decision.count() == 8 && totals.count() == 2);
+    LOCKSTEP_ASSERT(decision.count() == Decision::places && totals.count() == 2);
     double* out = decision.fp64();
     const bool scaled = scaling.growth_interval > 0;
     const double inverse_scale = scaled ? 1 / out[Decision::loss_scale] : 1;
@@ -37,8 +37,8 @@ void CpuBackend::adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor
                        Tensor decays, Tensor decision, const AdamWSettings& settings) {
     const std::int64_t count = parameter.count();
     LOCKSTEP_ASSERT(gradient.count() == count && first_moment.count() == count && second_moment.count() == count);
-    LOCKSTEP_ASSERT((working.empty() || working.count() == count) && decays.count() * 512 >= count &&
-                    decision.count() == 8);
+    LOCKSTEP_ASSERT((working.empty() || working.count() == count) && decays.count() >= DecayBits::words_for(count) &&
+                    decision.count() == Decision::places);
     const double* decided = decision.fp64();
     if (decided[Decision::proceed] == 0) return;
     LOCKSTEP_ASSERT(decided[Decision::updates] >= 1);
@@ -58,7 +58,8 @@ void CpuBackend::adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor
     const float* g = gradient.fp32();
     const std::int32_t* words = decays.as<std::int32_t>();
     const auto decays_at = [&](std::int64_t element) {
-        return ((static_cast<std::uint32_t>(words[element / 512]) >> (element / 16 % 32)) & 1u) != 0;
+        const auto word = static_cast<std::uint32_t>(words[element / DecayBits::elements_a_word]);
+        return ((word >> (element / DecayBits::elements % DecayBits::bits)) & 1u) != 0;
     };
     // Without a working copy the parameter itself is what the next step computes with.
     with_element(working.empty() ? parameter : working, [&]<class T>(T) {
@@ -67,7 +68,7 @@ void CpuBackend::adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor
             for (std::int64_t begin = first; begin < last;) {  // as far as the elements decay alike
                 const bool decay = decays_at(begin);
                 std::int64_t end = begin;
-                while (end < last && decays_at(end) == decay) end += 16;
+                while (end < last && decays_at(end) == decay) end += DecayBits::elements;
                 end = std::min(end, last);
                 vector_.of<T>().elementwise->adamw(p + begin, rounded ? rounded + begin : nullptr, g + begin, m + begin,
                                                    v + begin, decay ? decaying : plain, end - begin);

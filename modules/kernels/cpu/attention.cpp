@@ -6,7 +6,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/scratch.hpp"
-#include "kernels/cpu/scratch_size.hpp"
+#include "kernels/cpu/scratch_sizes.hpp"
 #include "kernels/cpu/vector/elementwise.hpp"
 
 namespace lockstep::kernels::cpu {
@@ -47,20 +47,20 @@ AttentionHead<T> head_at(const AttentionShape& s, const Place& place, const Tens
             1.0f / std::sqrt(static_cast<float>(s.head_width))};
 }
 
+// Of a thread: the gradients of a head's keys and values, and what the tiles need.
 template <class T>
-std::int64_t thread_floats(const AttentionShape& shape, bool backward) {
-    const Attention<T>& attention = *vector_functions().of<T>().attention;
-    if (!backward) return attention.forward_scratch(shape.head_width);
+std::int64_t backward_floats(const Attention<T>& attention, const AttentionShape& shape) {
     return 2 * shape.key_length * shape.head_width + attention.backward_scratch(shape.head_width);
 }
 
 }  // namespace
 
-ScratchSize attention_scratch(const AttentionShape& shape, Type type, bool backward) {
-    ScratchSize scratch;
-    scratch.of_thread =
-        type == Type::fp32 ? thread_floats<float>(shape, backward) : thread_floats<bf16>(shape, backward);
-    return scratch;
+std::int64_t attention_scratch_floats(const AttentionShape& shape, Type type, int threads) {
+    const auto of_thread = [&]<class T>(T) {
+        const Attention<T>& attention = *vector_functions().of<T>().attention;
+        return std::max(attention.forward_scratch(shape.head_width), backward_floats(attention, shape));
+    };
+    return threads * (type == Type::fp32 ? of_thread(float{}) : of_thread(bf16{}));
 }
 
 void CpuBackend::attention_forward(Tensor y, Tensor log_sum_exp, Tensor q, Tensor k, Tensor v,
@@ -71,7 +71,7 @@ void CpuBackend::attention_forward(Tensor y, Tensor log_sum_exp, Tensor q, Tenso
     float* sums = log_sum_exp.fp32();
     with_element(q, [&]<class T>(T) {
         const Attention<T>& attention = *vector_.of<T>().attention;
-        scratch_->reserve(attention_scratch(shape, q.type(), false).of_thread);
+        scratch_->reserve(attention.forward_scratch(shape.head_width));
         parallel_for(shape.batch * shape.heads * tiles, 1, [&](std::int64_t first, std::int64_t last, int thread) {
             for (std::int64_t item = first; item < last; ++item) {
                 const std::int64_t row = item % tiles * tile, head = item / tiles % shape.heads;
@@ -95,7 +95,7 @@ void CpuBackend::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy, 
     with_element(q, [&]<class T>(T) {
         const Attention<T>& attention = *vector_.of<T>().attention;
         const Elementwise<T>& elementwise = *vector_.of<T>().elementwise;
-        scratch_->reserve(attention_scratch(shape, q.type(), true).of_thread);
+        scratch_->reserve(backward_floats(attention, shape));
         // One thread owns a key head: the heads of its group add to the same dk and dv, in order and in fp32.
         parallel_for(shape.batch * shape.key_heads, 1, [&](std::int64_t first, std::int64_t last, int thread) {
             float *dkeys = scratch_->of(thread), *dvalues = dkeys + head_count, *rest = dvalues + head_count;

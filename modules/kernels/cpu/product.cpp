@@ -6,7 +6,7 @@
 #include "kernels/cpu/products.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/scratch.hpp"
-#include "kernels/cpu/scratch_size.hpp"
+#include "kernels/cpu/scratch_sizes.hpp"
 #include "kernels/cpu/vector/elementwise.hpp"
 
 namespace lockstep::kernels {
@@ -166,10 +166,8 @@ static std::int64_t gelu_rows(std::int64_t rows, std::int64_t width) {
     return (rows + pieces - 1) / pieces;
 }
 
-ScratchSize gelu_product_scratch(std::int64_t rows, std::int64_t width, Type type) {
-    ScratchSize scratch;
-    if (type != Type::fp32) scratch.kept = gelu_rows(rows, width) * width;
-    return scratch;
+std::int64_t gelu_product_scratch_floats(std::int64_t rows, std::int64_t width, Type type) {
+    return type == Type::fp32 ? 0 : gelu_rows(rows, width) * width;
 }
 
 void CpuBackend::linear_gelu_backward(Tensor dbefore, Tensor dy, Tensor weight, Tensor before) {
@@ -180,7 +178,7 @@ void CpuBackend::linear_gelu_backward(Tensor dbefore, Tensor dy, Tensor weight, 
     }
     // The product stays in fp32 until it is multiplied, so that the result is rounded once: some rows at a time.
     const std::int64_t rows = dy.rows(), width = weight.size(-1), in = dy.size(-1), step = gelu_rows(rows, width);
-    float* exact = scratch_->kept(gelu_product_scratch(rows, width, dy.type()).kept);
+    float* exact = scratch_->kept(gelu_product_scratch_floats(rows, width, dy.type()));
     const auto multiply_gelu = vector_.of<bf16>().elementwise->gelu_backward_fp32;
     for (std::int64_t first = 0; first < rows; first += step) {
         const std::int64_t count = std::min(step, rows - first);

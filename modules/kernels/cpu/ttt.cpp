@@ -10,7 +10,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/scratch.hpp"
-#include "kernels/cpu/scratch_size.hpp"
+#include "kernels/cpu/scratch_sizes.hpp"
 
 namespace lockstep::kernels::cpu {
 namespace {
@@ -39,20 +39,6 @@ TttGeometry geometry_of(const TttShape& shape) {
 std::int64_t saved_states(const TttGeometry& g) {
     const std::int64_t mini_batches = (g.length + g.mini_batch - 1) / g.mini_batch;
     return (mini_batches - 1) / ttt_group;
-}
-
-// Of a sequence's head: the gradients that wait for their sum over sequences, and how many sequences at once.
-std::int64_t part_floats(const TttGeometry& g) {
-    return whole_blocks(g.state_count) + 2 * g.padded_width + g.padded_batch;
-}
-std::int64_t wave_of(const TttShape& shape, int threads) {
-    return std::min(shape.batch, (4 * threads + shape.heads - 1) / shape.heads);
-}
-
-template <class T>
-std::int64_t thread_floats(const TttGeometry& g, bool backward) {
-    const Ttt<T>& ttt = *vector_functions().of<T>().ttt;
-    return whole_blocks(g.state_count) + (backward ? ttt.backward_scratch(g) : ttt.forward_scratch(g));
 }
 
 // The tensors of inner models side by side: one of each head, or one of each sequence and head.
@@ -110,6 +96,17 @@ void store_state(const TttGeometry& g, const TttCarry& models, std::int64_t mode
     });
 }
 
+// Floats of the gradients of one sequence's inner model.
+std::int64_t gradient_part(const TttGeometry& g) {
+    return whole_blocks(g.state_count) + 2 * g.padded_width + g.padded_batch;
+}
+
+// The backward pass takes sequences in waves, so that the parts that wait for their sum stay few; the order of the
+// sums is always the same.
+std::int64_t sequences_of_wave(const TttShape& shape, int threads) {
+    return std::min(shape.batch, (4 * threads + shape.heads - 1) / shape.heads);
+}
+
 }  // namespace
 
 void CpuBackend::step_size_forward(Tensor step_size, Tensor logit, float scale) {
@@ -152,12 +149,8 @@ void CpuBackend::token_scale_backward(Tensor ddelta, Tensor dtoken_scale, Tensor
         if (!(1.0f / static_cast<float>(i + 1) + in[i] < 0.0f)) out[i] += gradient[i];
 }
 
-ScratchSize ttt_scratch(const TttShape& shape, Type type, bool backward, int threads) {
-    const TttGeometry g = geometry_of(shape);
-    ScratchSize scratch;
-    scratch.of_thread = type == Type::fp32 ? thread_floats<float>(g, backward) : thread_floats<bf16>(g, backward);
-    if (backward) scratch.shared = wave_of(shape, threads) * g.heads * part_floats(g);
-    return scratch;
+std::int64_t CpuBackend::ttt_saved_count(const TttShape& shape) const {
+    return cpu::ttt_saved_count(shape);
 }
 
 std::int64_t ttt_saved_count(const TttShape& shape) {
@@ -166,8 +159,14 @@ std::int64_t ttt_saved_count(const TttShape& shape) {
     return std::max<std::int64_t>(shape.batch * shape.heads * saved_states(g) * g.state_count, 1);
 }
 
-std::int64_t CpuBackend::ttt_saved_count(const TttShape& shape) const {
-    return cpu::ttt_saved_count(shape);
+std::int64_t ttt_scratch_floats(const TttShape& shape, Type type, int threads) {
+    const TttGeometry g = geometry_of(shape);
+    const auto of_thread = [&]<class T>(T) {
+        const Ttt<T>& ttt = *vector_functions().of<T>().ttt;
+        return whole_blocks(g.state_count) + std::max(ttt.forward_scratch(g), ttt.backward_scratch(g));
+    };
+    return threads * (type == Type::fp32 ? of_thread(float{}) : of_thread(bf16{})) +
+           sequences_of_wave(shape, threads) * g.heads * gradient_part(g);
 }
 
 void CpuBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size, Tensor token_scale,
@@ -189,7 +188,7 @@ void CpuBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor 
     const TttCarry start = initial.empty() ? models_of(inner) : initial;
     with_element(q, [&]<class T>(T) {
         const Ttt<T>& ttt = *vector_.of<T>().ttt;
-        scratch_->reserve(ttt_scratch(shape, q.type(), false, threads()).of_thread);
+        scratch_->reserve(whole_blocks(g.state_count) + ttt.forward_scratch(g));
         parallel_for(shape.batch * g.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
             float* state = scratch_->of(thread);
             for (std::int64_t pair = begin; pair < end; ++pair) {
@@ -243,13 +242,10 @@ void CpuBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size
     with_element(q, [&]<class T>(T) {
         const Ttt<T>& ttt = *vector_.of<T>().ttt;
         const std::int64_t state_room = whole_blocks(g.state_count);
-        const ScratchSize scratch = ttt_scratch(shape, q.type(), true, threads());
-        scratch_->reserve(scratch.of_thread);
+        scratch_->reserve(state_room + ttt.backward_scratch(g));
 
-        // Sequences go in waves, so that the parts that wait for their sum stay few; the order of the sums is always
-        // the same.
-        const std::int64_t part_count = part_floats(g), wave = wave_of(shape, threads());
-        float* const parts = scratch_->shared(scratch.shared);
+        const std::int64_t part_count = gradient_part(g), wave = sequences_of_wave(shape, threads());
+        float* const parts = scratch_->shared(wave * g.heads * part_count);
         for (std::int64_t first_sequence = 0; first_sequence < shape.batch; first_sequence += wave) {
             const std::int64_t sequences = std::min(wave, shape.batch - first_sequence);
             parallel_for(sequences * g.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {

@@ -50,7 +50,7 @@ struct Factors {
 
 constexpr unsigned threads = 256, resident_blocks = 5;  // of a multiprocessor
 constexpr int width = 4;  // elements that a thread takes at once; all of them decay or none does
-static_assert(16 % width == 0);
+static_assert(DecayBits::elements % width == 0);
 
 struct Arguments {
     float *parameter, *first_moment, *second_moment;
@@ -88,7 +88,10 @@ __global__ void __launch_bounds__(threads, resident_blocks) adamw_kernel(Argumen
     __syncthreads();
     const Factors factors = *shared;
     const float decaying = static_cast<float>(1 - rate * static_cast<double>(s.weight_decay));
-    const auto decay_at = [&](std::int64_t i) { return (at.decays[i / 512] >> (i / 16 % 32)) & 1u ? decaying : 1.0f; };
+    const auto decay_at = [&](std::int64_t i) {
+        const std::uint32_t word = at.decays[i / DecayBits::elements_a_word];
+        return (word >> (i / DecayBits::elements % DecayBits::bits)) & 1u ? decaying : 1.0f;
+    };
     const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
     const std::int64_t all_threads = static_cast<std::int64_t>(gridDim.x) * threads;
     const std::int64_t packed = at.aligned ? at.count / width * width : 0;
@@ -121,7 +124,7 @@ __global__ void __launch_bounds__(threads, resident_blocks) adamw_kernel(Argumen
 }  // namespace
 
 void CudaBackend::decide_update(Tensor decision, Tensor loss, Tensor totals, double clip, const LossScaling& scaling) {
-    LOCKSTEP_ASSERT(decision.count() == 8 && totals.count() == 2);
+    LOCKSTEP_ASSERT(decision.count() == Decision::places && totals.count() == 2);
     launch({"decide_update", dim3(1), 32, 0, stream()}, decide_update_kernel, decision.fp64(), loss.fp64(),
            totals.fp64(), clip, scaling);
 }
@@ -130,7 +133,7 @@ void CudaBackend::adamw(Tensor parameter, Tensor working, Tensor gradient, Tenso
                         Tensor decays, Tensor decision, const AdamWSettings& settings) {
     const std::int64_t count = parameter.count();
     LOCKSTEP_ASSERT(gradient.count() == count && first_moment.count() == count && second_moment.count() == count);
-    LOCKSTEP_ASSERT(decays.count() * 512 >= count && decision.count() == 8);
+    LOCKSTEP_ASSERT(decays.count() >= DecayBits::words_for(count) && decision.count() == Decision::places);
     LOCKSTEP_ASSERT(working.empty() || working.count() == count);
     Arguments at{parameter.fp32(),
                  first_moment.fp32(),

@@ -75,24 +75,6 @@ std::function<double(double)> normal_form(double constant, double slope, double 
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(least_squares_gives_the_line_through_points) {
-    const std::vector<std::vector<double>> columns = {{1, 1, 1}, {0, 1, 2}};
-    const auto line = least_squares(columns, {1, 3, 5});
-    BOOST_REQUIRE(line.size() == 2u);
-    check(line[0], 1);
-    check(line[1], 2);
-    // By hand: through 0, 0, 3 the best line is −1/2 + 3/2·x.
-    check(least_squares(columns, {0, 0, 3})[0], -0.5);
-    check(least_squares(columns, {0, 0, 3})[1], 1.5);
-    check(squared_error(columns, {0, 0, 3}, {-0.5, 1.5}), 1.5);
-    // With no negative coefficient: 6/5·x.
-    check(least_squares_not_negative(columns, {0, 0, 3})[0], 0);
-    check(least_squares_not_negative(columns, {0, 0, 3})[1], 1.2);
-    BOOST_TEST(least_squares({{1, 2, 3}, {2, 4, 6}}, {1, 1, 1}).empty());
-    BOOST_TEST(least_squares({{1}, {2}}, {1}).empty());
-    BOOST_TEST(least_squares_not_negative({{1, 1}}, {-1, -1}).empty());
-}
-
 BOOST_AUTO_TEST_CASE(amdahl_recovers_its_parameters) {
     for (const double s : {0.0, 0.05, 1.0}) {
         const Fit fit = fit_amdahl(exact(powers_of_two, amdahl(s, 100)), {128, 512});

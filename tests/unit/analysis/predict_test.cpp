@@ -210,10 +210,10 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_predicted_is_refused_in_a_sentence) {
         BOOST_TEST(output.text.empty());
     };
     refused("predict " + few(), 2, "--hardware is required");
-    refused("predict " + (folder / "g2") + hardware(), 2, "all runs have 2 ranks: a prediction needs two numbers");
+    refused("predict " + (folder / "g2") + hardware(), 2, "all runs have 2 ranks: a prediction needs at least two");
     refused("predict " + few() + " --hardware " + (folder / "none.toml"), 2, "none.toml cannot be read");
     write(folder / "wrong.toml", read(machine) + "card = 3\n");
-    refused("predict " + few() + " --hardware " + (folder / "wrong.toml"), 2, "network.card is not a key");
+    refused("predict " + few() + " --hardware " + (folder / "wrong.toml"), 2, "unknown key network.card");
     refused("predict " + few() + hardware() + " --strong --weak", 2, "excludes");
     refused("predict " + few() + hardware() + " --ranks 2.5", 2, "2.5");
     refused("predict " + few() + hardware() + " --out " + (folder / "no/such/folder.json"), 2, "cannot be written");

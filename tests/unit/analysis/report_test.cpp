@@ -358,7 +358,7 @@ BOOST_AUTO_TEST_CASE(what_was_not_measured_limits_nothing) {
     last.computation_scaling = 0.6;
     BOOST_TEST(contains(series_in_short(series).back(), "What limits it most is computation scaling, 0.60"));
     BOOST_TEST(contains(series_in_short(series).back(),
-                        "Load balance (0.70) limits it, too. Communication (0.80) limits it, too."));
+                        "Load balance (0.70) limits it as well. Communication (0.80) limits it as well."));
     last.load_balance = last.communication_efficiency = last.computation_scaling = 0.98;
     last.efficiency = 0.99;
     BOOST_TEST(series_in_short(series).back() == "Hardly anything limits it.");
@@ -416,9 +416,8 @@ BOOST_AUTO_TEST_CASE(only_rates_are_drawn_as_rates) {
     BOOST_TEST(plot.missing == "");
     BOOST_TEST(contains(plot.script, "measured: the rates of all ranks"));
     BOOST_TEST(!contains(plot.script, "slowest rank''s time"));
-    BOOST_TEST(
-        contains(series_in_short(series)[0],
-                 "On 4 ranks 4,000 tokens a second come together instead of 1,000 on 1 rank: a speedup of 4.00"));
+    BOOST_TEST(contains(series_in_short(series)[0],
+                        "On 4 ranks the rate is 4,000 tokens/s instead of 1,000 on 1 rank: a speedup of 4.00"));
 }
 
 BOOST_AUTO_TEST_CASE(many_ranks_and_many_runs_stay_small) {
@@ -426,7 +425,8 @@ BOOST_AUTO_TEST_CASE(many_ranks_and_many_runs_stay_small) {
     for (int i = 0; i < 15; ++i) runs.push_back(make_run("run" + std::to_string(i), 1, 1));
     const Plot loss = loss_plot(runs, run_labels(runs));
     BOOST_TEST(loss.blocks.size() == most_curves);
-    BOOST_TEST(contains(loss.caption, "Not drawn, since more than 12 cannot be told apart: run12, run13, run14."));
+    BOOST_TEST(
+        contains(loss.caption, "Not drawn, because more than 12 curves are indistinguishable: run12, run13, run14."));
     runs[0].losses.clear();
     for (std::int64_t step = 0; step < 10000; ++step)
         runs[0].losses.emplace_back(step, 1.0 / static_cast<double>(step + 1));

@@ -249,7 +249,7 @@ BOOST_AUTO_TEST_CASE(strong_scaling_ends_where_ranks_have_no_sequence) {
     BOOST_TEST(said(strong.remarks, "7 ranks are no multiple of the 2 that share a replica"));
     BOOST_TEST(said(strong.remarks, "48 sequences do not divide among the 32 replicas of 64 ranks"));
     BOOST_TEST(said(strong.remarks, "Strong scaling with 48 sequences a step ends at 96 ranks"));
-    BOOST_TEST(said(strong.remarks, "10,000 ranks want a batch of 5,000 or more"));
+    BOOST_TEST(said(strong.remarks, "10,000 ranks need a batch of 5,000 or more"));
     // Over the base of 2 ranks.
     const CurvePoint& last = strong.points[1];
     BOOST_TEST(near_to(last.speedup.median, runs.front().seconds / last.seconds.median) < 1e-12);

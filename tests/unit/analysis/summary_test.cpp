@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "analysis/load/figures.hpp"
+#include "analysis/load/measurement.hpp"
 #include "base/error.hpp"
 #include "unit/analysis/program.hpp"
 #include "unit/trace/synthetic_trace.hpp"
@@ -246,7 +246,9 @@ BOOST_AUTO_TEST_CASE(steps_made_again_count_once) {
         writer.finish();
     }
     const trace::Run run = trace::open_run(folder / "run");
-    const RunFigures figures = figures_of(run, {});
+    MeasureOptions options;
+    options.figures.emplace();
+    const RunFigures figures = *measure(run, options).figures;
     BOOST_TEST(figures.all.steps == 6);
     BOOST_TEST(figures.all.tokens == 6000);
     BOOST_TEST(figures.steps.back().number == 6);

@@ -52,6 +52,26 @@ BOOST_AUTO_TEST_CASE(tensors_are_listed_with_their_shapes) {
         })));
 }
 
+BOOST_AUTO_TEST_CASE(state_of_any_optimizer_is_kept_in_the_second_version) {
+    const std::string folder = empty_test_folder("optimizers");
+    const std::vector<Tensors::Named> tensors = {{"parameters/a", {5, 3}}, {"optimizer/row scale/a", {5}}};
+    auto writer = solo_writer(folder);
+    for (const auto& [optimizer, version] : {std::pair{"adamw", 1}, std::pair{"row-scales", 2}}) {
+        Contents contents = some_contents(version);
+        contents.state.optimizer = optimizer;
+        BOOST_TEST(writer.write_now(contents, Tensors(tensors).entries));
+        const std::string path = in(folder, version);
+        BOOST_TEST(hdf5::File::open(path).read_integer("/", "format_version") == version);
+        BOOST_TEST(same(checkpoint::read_contents(path), contents));
+        Tensors read(tensors);
+        read.fill(-1);
+        const auto communicator = cluster::make_solo_communicator();
+        checkpoint::load(path, read.entries, *communicator);
+        BOOST_TEST((read == Tensors(tensors)));
+        BOOST_TEST(checkpoint::verify(path) > 0);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(long_and_empty_texts_are_kept) {
     const std::string folder = empty_test_folder("long_text");
     const Tensors written(few_small());
@@ -214,7 +234,7 @@ BOOST_AUTO_TEST_CASE(what_is_no_checkpoint_says_so) {
         tokens.close();
         auto newer = hdf5::File::create(folder + "/newer.h5");
         newer.write_attribute("/", "format", "lockstep-checkpoint");
-        newer.write_attribute("/", "format_version", std::int64_t{2});
+        newer.write_attribute("/", "format_version", std::int64_t{3});
         newer.write_attribute("/", "program_version", "7.8.9");
         newer.close();
     }

@@ -48,7 +48,7 @@ BOOST_AUTO_TEST_CASE(keys_reach_their_members) {
     BOOST_TEST(run.model.mixer == "ttt-mlp");
     BOOST_TEST(run.model.width == 128);
     BOOST_TEST(run.model.norm_epsilon == 1.0);
-    BOOST_TEST(run.model.ttt.gate);
+    BOOST_TEST(run.model.options.at("ttt").flag("gate"));
     BOOST_TEST(run.data.train.size() == 2u);
     BOOST_TEST(run.data.validation.empty());
     BOOST_TEST(run.data.validation_fraction == 0.05);
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(settings_override_the_file) {
     BOOST_TEST(run.data.train.at(0) == "x/y.h5");
     BOOST_TEST(run.data.validation.at(0) == "v.h5");
     BOOST_TEST(run.data.validation_fraction == 0);
-    BOOST_TEST(run.model.ttt.gate);
+    BOOST_TEST(run.model.options.at("ttt").flag("gate"));
     BOOST_TEST(run.precision.loss_scale.initial == 8.0);
     BOOST_TEST(run.schedule.peak_lr == 1.0);
     BOOST_TEST(run.run.folder == "my runs");
@@ -108,7 +108,6 @@ BOOST_AUTO_TEST_CASE(explicit_keys_override_the_preset_wherever_they_stand) {
     RunDescription run = parse("[model]\nvocabulary = 50257\npreset = \"ttt-linear-125m\"\n");
     BOOST_TEST(run.model.vocabulary == 50257);
     BOOST_TEST(run.model.width == 768);
-    BOOST_TEST(run.model.base_lr() == 1.0);
     run = parse("[model]\npreset = \"ttt-linear-125m\"\nvocabulary = 300\n",
                 {"model.layers=3", "model.preset=gpt2-355m"});
     BOOST_TEST(run.model.preset == "gpt2-355m");
@@ -127,10 +126,10 @@ BOOST_AUTO_TEST_CASE(what_follows_is_filled_in) {
     BOOST_TEST(run.model.kv_heads == 2);
     BOOST_TEST(run.model.mlp_width == 256);
     BOOST_TEST((run.model.position == Position::none));
-    BOOST_TEST(run.model.ttt.base_lr == 1.0);
+    BOOST_TEST(run.model.options.at("ttt").number("base_lr") == 1.0);
     BOOST_TEST(run.batch.length == 128);
     BOOST_TEST((parse(small_run(), {"model.mixer=attention"}).model.position == Position::rope));
-    BOOST_TEST(parse(small_run(), {"model.mixer=ttt-mlp"}).model.ttt.base_lr == 0.1);
+    BOOST_TEST(parse(small_run(), {"model.mixer=ttt-mlp"}).model.options.at("ttt").number("base_lr") == 0.1);
 }
 
 BOOST_AUTO_TEST_CASE(a_syntax_error_names_file_line_and_column) {

@@ -12,10 +12,11 @@ std::int64_t parameters(const ModelDescription& m) {
     std::int64_t mixer = 2 * d * d + 2 * d * key_width;
     if (m.bias != Bias::none) mixer += d + 2 * key_width;
     if (m.bias == Bias::all) mixer += d;
-    if (m.is_ttt()) {
+    if (m.mixer != "attention") {
         const std::int64_t g = m.mixer == "ttt-mlp" ? 4 * f : f;
         mixer += H * (f * g + g) + (m.mixer == "ttt-mlp" ? H * (g * f + f) : 0);  // the inner model
-        mixer += 2 * H * f + H * d + H + m.ttt.mini_batch + 2 * d;                // inner norm, step sizes, outer norm
+        mixer += 2 * H * f + H * d + H + m.options.at("ttt").integer("mini_batch") +
+                 2 * d;  // inner norm, step sizes, outer norm
     }
     std::int64_t mlp = (m.mlp == MlpKind::swiglu ? 3 : 2) * d * m.mlp_width;
     if (m.bias == Bias::all) mlp += m.mlp_width + d;
@@ -44,7 +45,7 @@ BOOST_AUTO_TEST_CASE(presets_are_found_by_name) {
     BOOST_TEST(preset_names().size() == 15u);
     for (const std::string& name : preset_names()) BOOST_TEST(preset(name).preset == name);
     BOOST_TEST(preset("ttt-mlp-760m").head_width() == 96);
-    BOOST_TEST(preset("ttt-mlp-1b").ttt.base_lr == 0.1);
+    BOOST_TEST(preset("ttt-mlp-1b").options.at("ttt").number("base_lr") == 0.1);
     BOOST_TEST((preset("llama-3.1-8b").rope_scaling == RopeScaling::llama3));
     const std::string sentence = sentence_of([] { preset("lama-3.1-8b"); });
     check_contains(sentence, "did you mean llama-3.1-8b?");

@@ -28,7 +28,7 @@ config::RunDescription description_of(const std::string& mixer) {
     model.mlp_width = 96;
     model.vocabulary = 259;
     model.context = 32;
-    model.ttt.mini_batch = 4;
+    model.options.change("ttt").set("mini_batch", 4);
     description.batch.global = 24;
     description.batch.micro = 1;
     description.batch.length = 32;
@@ -49,10 +49,10 @@ MemoryPlan allocated(const config::RunDescription& description, const cluster::G
     if (divides_optimizer(description, grid))
         owned = plan_gradients(description, grid, place, layout, chunks).owned(place.replica(grid));
     model::ParameterSet parameters(backend.device(), layout, true, type, owned);
-    const optim::AdamW optimizer(backend, parameters, description.optimizer, {});
+    const optim::AdamW optimizer({backend, parameters, description.optimizer});
     sizes.parameters = parameters.value_bytes();
     sizes.gradients = parameters.gradient_bytes();
-    sizes.moments = optimizer.bytes();
+    sizes.optimizer_state = optimizer.bytes();
     const model::TensorGroup group(part, description.parallel.sequence);
     const model::ContextChain chain(place.context, grid.context);
     const model::Neighbours neighbours{group, chain};
@@ -82,7 +82,7 @@ void compare(const config::RunDescription& description, const cluster::GridShape
         const MemoryPlan plan = plan_memory(description, grid, place, backend.device().kind);
         const MemoryPlan real = allocated(description, grid, place, backend);
         const bool equal = plan.parameters == real.parameters && plan.gradients == real.gradients &&
-                           plan.moments == real.moments && plan.activations == real.activations &&
+                           plan.optimizer_state == real.optimizer_state && plan.activations == real.activations &&
                            plan.workspace == real.workspace && plan.under_way == real.under_way;
         BOOST_TEST(equal, config::to_toml(description)
                               << "\nrank " << rank << " of " << grid.ranks() << ", pipeline " << grid.pipeline
@@ -111,16 +111,16 @@ void compare_models(kernels::Backend& backend, const std::vector<config::Precisi
         for (const bool tied : {false, true})
             for (const config::Precision precision : precisions) {
                 config::RunDescription description = description_of(mixer);
+                const bool attention = description.model.mixer == "attention";
                 description.precision.compute = precision;
                 description.model.tied_head = tied;
                 description.model.mlp = tied ? config::MlpKind::gelu : config::MlpKind::swiglu;
                 description.model.norm = tied ? config::NormKind::layer : config::NormKind::rms;
-                description.model.bias = tied && !description.model.is_ttt() ? config::Bias::all : config::Bias::none;
-                description.model.position =
-                    tied && !description.model.is_ttt() ? config::Position::learned : config::Position::rope;
-                if (!description.model.is_ttt() && !tied) description.model.kv_heads = 2;
-                description.model.ttt.share_qk = tied;
-                description.model.ttt.pre_conv = !tied;
+                description.model.bias = tied && attention ? config::Bias::all : config::Bias::none;
+                description.model.position = tied && attention ? config::Position::learned : config::Position::rope;
+                if (attention && !tied) description.model.kv_heads = 2;
+                description.model.options.change("ttt").set("share_qk", tied);
+                description.model.options.change("ttt").set("pre_conv", !tied);
                 config::resolve(description.model);
                 compare_layouts(description, backend);
             }
@@ -199,10 +199,11 @@ BOOST_AUTO_TEST_CASE(advice_names_the_largest_part_and_what_helps) {
     plan.parameters = std::size_t{1} << 30;
     plan.micro = 4;
     plan.under_way = 1;
-    BOOST_TEST(what_to_change(plan, description) ==
-               "the largest part are 3.00 GiB of activations; what helps: a batch.micro below 4, parallel.recompute = "
-               "\"full\" or a smaller batch.length");
-    // Two micro-batches under way are those of a pipeline, or of a chain along the sequence.
+    BOOST_TEST(
+        what_to_change(plan, description) ==
+        "activations are the largest part (3.00 GiB); try: batch.micro below 4, parallel.recompute = \"full\" or a "
+        "smaller batch.length");
+    // Two micro-batches in flight are those of a pipeline, or of a chain along the sequence.
     plan.under_way = 2;
     plan.chunks = {{0, 7, true, false}};
     BOOST_TEST(what_to_change(plan, description).find("fewer stages of parallel.pipeline") != std::string::npos);
@@ -210,8 +211,8 @@ BOOST_AUTO_TEST_CASE(advice_names_the_largest_part_and_what_helps) {
     BOOST_TEST(what_to_change(plan, description).find("parallel.pipeline") == std::string::npos);
     plan.activations = 0;
     BOOST_TEST(what_to_change(plan, description) ==
-               "the largest part are 1.00 GiB of parameters; what helps: parallel.zero = 1 with several replicas, a "
-               "larger parallel.pipeline or parallel.tensor or a smaller model");
+               "parameters are the largest part (1.00 GiB); try: parallel.zero = 1 with several replicas, a larger "
+               "parallel.pipeline or parallel.tensor or a smaller model");
 }
 
 // Peaks of runs, from their traces' /memory, with a checkpoint every second step: batch.micro = 1, batch.length = 256.

@@ -2,56 +2,20 @@
 #define BOOST_TEST_MODULE model
 #include <boost/test/unit_test.hpp>
 
-#include "unit/model/small_models.hpp"
+#include "unit/model/model_checks.hpp"
 
 using namespace lockstep;
 using test::Fixture;
 
-namespace {
-
-// Along the direction of the gradient itself the loss must change by |gradient| per unit: a number far above the
-// rounding of fp32 unless the gradient is all but zero.
-void check_gradients(const config::ModelDescription& model, const model::PassShape& shape) {
-    Fixture fixture(model, shape);
-    fixture.loss(true);
-    for (const auto& parameter : fixture.parameters.descriptions()) {
-        const Tensor value = fixture.parameters.value(parameter.name),
-                     gradient = fixture.parameters.gradient(parameter.name);
-        double square = 0;
-        for (std::int64_t i = 0; i < gradient.count(); ++i)
-            square += static_cast<double>(gradient.fp32()[i]) * gradient.fp32()[i];
-        const double norm = std::sqrt(square);
-        if (norm < 1e-4) continue;  // a key bias of attention: its true gradient is zero
-        const std::vector<float> kept(value.fp32(), value.fp32() + value.count());
-        // Four points cancel the third derivative; the step moves the loss by about 1e-2.
-        const double step = std::min(0.02, 5e-3 / norm);
-        const auto loss_at = [&](double factor) {
-            for (std::int64_t i = 0; i < value.count(); ++i)
-                value.fp32()[i] =
-                    static_cast<float>(kept[static_cast<std::size_t>(i)] + factor * step * gradient.fp32()[i] / norm);
-            return fixture.loss(false);
-        };
-        const double minus2 = loss_at(-2), minus1 = loss_at(-1), plus1 = loss_at(1), plus2 = loss_at(2);
-        const double slope = (minus2 - 8 * minus1 + 8 * plus1 - plus2) / (12 * step);
-        // fp32 losses near 4 carry about 1e-6; over the step that is 1e-6 / step.
-        const double allowed = 5e-3 * norm + 2e-6 / step;
-        BOOST_TEST(std::abs(slope - norm) < allowed,
-                   parameter.name << ": gradient " << norm << ", finite difference " << slope);
-        std::copy(kept.begin(), kept.end(), value.fp32());
-    }
-}
-
-}  // namespace
-
 BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
     for (const auto& [name, model] : test::all_kinds()) BOOST_TEST_CONTEXT(name) {
-            check_gradients(model, {2, 21});
+            test::check_gradients(model, {2, 21});
         }
 }
 
 BOOST_AUTO_TEST_CASE(gradients_of_a_single_token) {
     for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp"}) BOOST_TEST_CONTEXT(mixer) {
-            check_gradients(test::small_model(mixer), {1, 1});
+            test::check_gradients(test::small_model(mixer), {1, 1});
         }
 }
 

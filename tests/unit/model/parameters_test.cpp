@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(initial_values_follow_seed_and_name_alone) {
 
 BOOST_AUTO_TEST_CASE(initial_values_have_their_deviations) {
     config::ModelDescription model = test::small_model("ttt-linear");
-    model.ttt.share_qk = true;
+    model.options.change("ttt").set("share_qk", true);
     model::ParameterSet parameters({}, model::describe_parameters(model, model::whole_model(model)), false);
     parameters.initialize(*kernels::make_cpu_backend(), 1);
     const auto deviation = [&](const std::string& name) {

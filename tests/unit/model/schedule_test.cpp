@@ -52,7 +52,7 @@ BOOST_AUTO_TEST_CASE(a_run_of_one_step_has_a_learning_rate) {
 BOOST_AUTO_TEST_CASE(the_inner_rate_warms_up) {
     config::ModelDescription model = test::small_model("ttt-mlp");
     BOOST_TEST(optim::inner_rate_factor(model, 100, 1) == 1);
-    model.ttt.base_lr_warmup = 0.01;
+    model.options.change("ttt").set("base_lr_warmup", 0.01);
     BOOST_TEST(near(optim::inner_rate_factor(model, 100, 0), 0.1));
     BOOST_TEST(near(optim::inner_rate_factor(model, 100, 50), 0.55));
     BOOST_TEST(optim::inner_rate_factor(model, 100, 100) == 1);
@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(decay_spares_vectors_when_asked) {
             config::OptimizerSection settings;
             settings.decay = decay;
             settings.weight_decay = 0.5;
-            optim::AdamW optimizer(*fixture.backend, fixture.parameters, settings, everything(fixture));
+            optim::AdamW optimizer({*fixture.backend, fixture.parameters, settings, everything(fixture)});
             const float norm = fixture.parameters.value("final_norm/weight").fp32()[0];
             const float weight = fixture.parameters.value("blocks/0/mlp/up/weight").fp32()[0];
             double loss = 1;
@@ -92,9 +92,9 @@ BOOST_AUTO_TEST_CASE(clipping_scales_the_gradient_to_the_limit) {
     config::OptimizerSection settings;
     settings.epsilon = 1;  // so that the size of the gradient shows
     settings.clip = 0.25;
-    optim::AdamW with_clip(*clipped.backend, clipped.parameters, settings, everything(clipped));
+    optim::AdamW with_clip({*clipped.backend, clipped.parameters, settings, everything(clipped)});
     settings.clip = 0;
-    optim::AdamW without(*scaled.backend, scaled.parameters, settings, everything(scaled));
+    optim::AdamW without({*scaled.backend, scaled.parameters, settings, everything(scaled)});
     double loss = 1;
     const Tensor loss_tensor(&loss, Type::fp64, {1});
     with_clip.update(0.01, loss_tensor);

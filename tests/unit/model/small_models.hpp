@@ -58,17 +58,19 @@ inline std::vector<NamedModel> all_kinds() {
         model.bias = config::Bias::all;
     });
     add("ttt-linear", "ttt-linear", [](auto&) {});
-    add("ttt-linear: gate, shared query and key, convolution", "ttt-linear",
-        [](auto& model) { model.ttt.gate = model.ttt.share_qk = model.ttt.pre_conv = true; });
+    add("ttt-linear: gate, shared query and key, convolution", "ttt-linear", [](auto& model) {
+        for (const char* name : {"gate", "share_qk", "pre_conv"}) model.options.change("ttt").set(name, true);
+    });
     add("ttt-linear: mini-batch 5, own head, gelu, layer norm", "ttt-linear", [](auto& model) {
-        model.ttt.mini_batch = 5;
+        model.options.change("ttt").set("mini_batch", 5);
         model.tied_head = false;
         model.mlp = config::MlpKind::gelu;
         model.norm = config::NormKind::layer;
     });
     add("ttt-mlp", "ttt-mlp", [](auto&) {});
-    add("ttt-mlp: gate, shared query and key, convolution", "ttt-mlp",
-        [](auto& model) { model.ttt.gate = model.ttt.share_qk = model.ttt.pre_conv = true; });
+    add("ttt-mlp: gate, shared query and key, convolution", "ttt-mlp", [](auto& model) {
+        for (const char* name : {"gate", "share_qk", "pre_conv"}) model.options.change("ttt").set(name, true);
+    });
     add("ttt-mlp: learned positions", "ttt-mlp", [](auto& model) { model.position = config::Position::learned; });
     return list;
 }

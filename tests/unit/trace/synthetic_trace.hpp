@@ -41,6 +41,7 @@ inline Header make_header(std::size_t ranks, const std::vector<std::string>& pat
         "[run]\nname = 'synthetic'\n[model]\npreset = 'ttt-linear-125m'\nmixer = 'ttt-linear'\nwidth = 64\nlayers = 2\n"
         "[batch]\nglobal = 8\nmicro = 2\nlength = 32\n[precision]\ncompute = 'fp32'\n";
     header.event_every = 10;
+    header.trained_parameters = 100000;
     header.start_time = 1e9;
     for (std::size_t i = 0; i < ranks; ++i) {
         RankRow rank;

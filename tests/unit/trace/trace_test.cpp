@@ -23,18 +23,20 @@ TracerOptions options_for(const std::string& folder, std::int64_t steps = 10) {
     options.description = "[run]\nname = 'unit'\n";
     options.steps_left = steps;
     options.event_every = 5;
+    options.trained_parameters = 123;
     options.rank.host = "here";
     options.rank.network = "mlx5_0, mlx5_1";
     options.rank.threads = 3;
     return options;
 }
 
-StepRecord step_record_of(std::int64_t step) {
-    StepRecord record;
-    record.step = step;
-    record.loss = 2.5;
-    record.tokens = 100;
-    return record;
+StepNumbers numbers_of(std::int64_t step, double rank_loss = 0) {
+    StepNumbers numbers;
+    numbers.step = step;
+    numbers.loss = 2.5;
+    numbers.tokens = 100;
+    numbers.rank_loss = rank_loss;
+    return numbers;
 }
 
 std::size_t id_of(const TraceFile& file, const std::string& path) {
@@ -91,7 +93,7 @@ BOOST_AUTO_TEST_CASE(a_run_is_read_back_as_it_was_traced) {
             BOOST_TEST(tracer.seconds_of(forward) > 0);
             BOOST_TEST(tracer.seconds_of(step) >= tracer.seconds_of(forward));
             tracer.memory(100 + static_cast<std::uint64_t>(i), 200, 300);
-            tracer.finish_step(step_record_of(i), 0.5 * static_cast<double>(i));
+            tracer.finish_step(numbers_of(i, 0.5 * static_cast<double>(i)));
             if (i % 4 == 0) tracer.flush();
         }
         tracer.end(epoch);
@@ -108,6 +110,7 @@ BOOST_AUTO_TEST_CASE(a_run_is_read_back_as_it_was_traced) {
     BOOST_TEST(file.header().ranks.at(0).threads == 3);
     BOOST_TEST(file.header().ranks.at(0).network == "mlx5_0, mlx5_1");
     BOOST_TEST(file.header().detail == "phase");
+    BOOST_TEST(file.header().trained_parameters == 123);
     BOOST_REQUIRE(file.steps().size() == 10);
     std::vector<double> times, losses, overhead;
     std::vector<std::uint32_t> calls;
@@ -148,7 +151,7 @@ BOOST_AUTO_TEST_CASE(closing_leaves_only_real_rows) {
         const RegionId step = tracer.region("epoch/step");
         for (std::int64_t i = 1; i <= 7; ++i) {
             const Scope scope(tracer, step);
-            tracer.finish_step(step_record_of(i), 0);
+            tracer.finish_step(numbers_of(i));
         }
         tracer.flush();
         BOOST_TEST(hdf5::File::open(folder / "trace-001.h5").info("steps").dimensions[0] == 100000u);
@@ -190,7 +193,7 @@ BOOST_AUTO_TEST_CASE(a_region_elsewhere_pauses_what_is_open) {
             work();
             BOOST_TEST(tracer.seconds_of(epoch) == paused);
         }
-        tracer.finish_step(step_record_of(1), 0);
+        tracer.finish_step(numbers_of(1));
         tracer.end(epoch);
         tracer.close();
     }
@@ -218,7 +221,7 @@ BOOST_AUTO_TEST_CASE(wrong_nesting_breaks_the_contract) {
     BOOST_CHECK_THROW(tracer.end(step), Error);
     BOOST_CHECK_THROW(tracer.begin(step), Error);  // open already
     tracer.end(forward);
-    tracer.finish_step(step_record_of(1), 0);
+    tracer.finish_step(numbers_of(1));
     BOOST_CHECK_THROW(tracer.region("late"), Error);
     BOOST_TEST(tracer.region("step/forward") == forward);
 }
@@ -229,8 +232,8 @@ BOOST_AUTO_TEST_CASE(what_comes_after_the_last_step_is_not_lost) {
     {
         Tracer tracer(options_for(folder.string()), cluster::make_solo_group());
         const RegionId validation = tracer.region("validation");
-        tracer.finish_step(step_record_of(1), 0.25);
-        tracer.finish_step(step_record_of(2), 0.125);
+        tracer.finish_step(numbers_of(1, 0.25));
+        tracer.finish_step(numbers_of(2, 0.125));
         tracer.flush();
         {
             const Scope scope(tracer, validation);
@@ -261,7 +264,7 @@ BOOST_AUTO_TEST_CASE(without_detail_there_is_no_file) {
     BOOST_TEST(step == -1);
     {
         const Scope scope(tracer, step);
-        tracer.finish_step(step_record_of(1), 0);
+        tracer.finish_step(numbers_of(1));
     }
     BOOST_TEST(!tracer.wants_flush());
     tracer.flush();
@@ -273,7 +276,7 @@ BOOST_AUTO_TEST_CASE(many_waiting_rows_ask_for_a_flush) {
     const TemporaryFolder folder("trace-wants");
     Tracer tracer(options_for(folder.string()), cluster::make_solo_group());
     BOOST_TEST(!tracer.wants_flush());
-    for (std::int64_t i = 1; i <= 256; ++i) tracer.finish_step(step_record_of(i), 0);
+    for (std::int64_t i = 1; i <= 256; ++i) tracer.finish_step(numbers_of(i));
     BOOST_TEST(tracer.wants_flush());
     tracer.flush();
     BOOST_TEST(!tracer.wants_flush());
@@ -286,7 +289,7 @@ BOOST_AUTO_TEST_CASE(a_full_disk_ends_the_trace_and_not_the_run) {
         const RegionId step = tracer.region("step");
         const auto one = [&](std::int64_t number) {
             const Scope scope(tracer, step);
-            tracer.finish_step(step_record_of(number), 0);
+            tracer.finish_step(numbers_of(number));
         };
         one(1);
         tracer.flush();

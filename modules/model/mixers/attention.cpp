@@ -1,8 +1,16 @@
 // Causal attention with grouped keys and values: output(attention(rotate(query x), rotate(key x), value x)).
+#include "model/mixers/attention.hpp"
+
+#include <fmt/format.h>
+
 #include <optional>
 
+#include "base/error.hpp"
+#include "config/keys.hpp"
+#include "kernels/cpu/scratch_sizes.hpp"
 #include "model/layers.hpp"
 #include "model/mixer.hpp"
+#include "model/mixers/registry.hpp"
 #include "model/rotary_table.hpp"
 
 namespace lockstep::model {
@@ -29,10 +37,10 @@ class AttentionMixer final : public Mixer {
           key_heads_(group.part().count(model.kv_heads)),
           adds_bias_(group.first()),
           type_(parameters.compute_type()),
-          query_(parameters, prefix + "mixer/query"),
-          key_(parameters, prefix + "mixer/key"),
-          value_(parameters, prefix + "mixer/value"),
-          output_(parameters, prefix + "mixer/output") {
+          query_(parameters, prefix + "query"),
+          key_(parameters, prefix + "key"),
+          value_(parameters, prefix + "value"),
+          output_(parameters, prefix + "output") {
         if (model.position == config::Position::rope) rotary_.emplace(backend, model, model.context);
     }
 
@@ -47,7 +55,12 @@ class AttentionMixer final : public Mixer {
         return saved;
     }
 
-    std::unique_ptr<MixerCarry> plan_carry(Arena&, const PassShape&) const override { return nullptr; }
+    void plan_workspace(Arena& arena, const PassShape& shape, Direction direction) const override {
+        if (direction == Direction::forward) return;
+        const std::size_t mark = arena.mark();
+        allocate_gradients(arena, shape.rows());
+        arena.release(mark);
+    }
 
     void forward(Backend& backend, Arena&, Tensor out, MixerSaved& kept, MixerCarry*, Tensor x, const PassShape& shape,
                  bool) override {
@@ -66,10 +79,7 @@ class AttentionMixer final : public Mixer {
                   const PassShape& shape) override {
         auto& saved = static_cast<AttentionSaved&>(kept);
         const std::size_t mark = workspace.mark();
-        const Tensor dy = workspace.allocate(type_, saved.y.shape());
-        const Tensor dq = workspace.allocate(type_, saved.q.shape());
-        const Tensor dk = workspace.allocate(type_, saved.k.shape());
-        const Tensor dv = workspace.allocate(type_, saved.v.shape());
+        const auto [dy, dq, dk, dv] = allocate_gradients(workspace, shape.rows());
         output_.backward(backend, dy, dout, saved.y, Accumulate::no);
         backend.attention_backward(dq, dk, dv, dy, saved.q, saved.k, saved.v, saved.y, saved.log_sum_exp,
                                    attention_shape(shape.batch, shape.length, shape.length));
@@ -90,6 +100,12 @@ class AttentionMixer final : public Mixer {
         return state;
     }
 
+    void plan_decoding(Arena& arena, std::int64_t tokens) const override {
+        const std::size_t mark = arena.mark();
+        allocate_decoding(arena, tokens);
+        arena.release(mark);
+    }
+
     void start_sequence(Backend&, MixerState&) const override {}
 
     void decode(Backend& backend, Arena& workspace, Tensor out, MixerState& kept, Tensor x,
@@ -97,9 +113,7 @@ class AttentionMixer final : public Mixer {
         auto& state = static_cast<AttentionState&>(kept);
         const std::size_t mark = workspace.mark();
         const std::int64_t count = x.rows(), seen = position + count;
-        const Tensor q = workspace.allocate(type_, {count, model_.width});
-        const Tensor y = workspace.allocate(type_, {count, model_.width});
-        const Tensor log_sum_exp = workspace.allocate(Type::fp32, {1, model_.heads, count});
+        const auto [q, y, log_sum_exp] = allocate_decoding(workspace, count);
         const Tensor k = state.keys.slice(position, count), v = state.values.slice(position, count);
         query_.forward(backend, q, x);
         key_.forward(backend, k, x);
@@ -113,6 +127,22 @@ class AttentionMixer final : public Mixer {
     }
 
   private:
+    struct Gradients {
+        Tensor dy, dq, dk, dv;
+    };
+    Gradients allocate_gradients(Arena& arena, std::int64_t rows) const {
+        const auto make = [&](std::int64_t columns) { return arena.allocate(type_, {rows, columns}); };
+        return {make(query_.outputs()), make(query_.outputs()), make(key_.outputs()), make(key_.outputs())};
+    }
+
+    struct Decoding {
+        Tensor q, y, log_sum_exp;
+    };
+    Decoding allocate_decoding(Arena& arena, std::int64_t tokens) const {
+        return {arena.allocate(type_, {tokens, model_.width}), arena.allocate(type_, {tokens, model_.width}),
+                arena.allocate(Type::fp32, {1, model_.heads, tokens})};
+    }
+
     AttentionShape attention_shape(std::int64_t batch, std::int64_t queries, std::int64_t keys) const {
         return {batch, queries, keys, heads_, key_heads_, model_.head_width()};
     }
@@ -130,11 +160,66 @@ class AttentionMixer final : public Mixer {
     std::optional<RotaryTable> rotary_;
 };
 
+class AttentionType final : public MixerType {
+  public:
+    AttentionType() : MixerType("attention") {}
+
+    void check(const config::ModelDescription& model) const override {
+        if (model.position == config::Position::rope && model.head_width() % 2 != 0)
+            throw usage_error(
+                "model.width = {} over model.heads = {} gives heads of width {}, but rotation needs an even one; "
+                "change one of them",
+                model.width, model.heads, model.head_width());
+        if (model.rope_scaling != config::RopeScaling::none && model.position != config::Position::rope)
+            throw usage_error(
+                "model.rope_scaling = {} needs model.position = \"rope\", but it is {}; change one of them",
+                config::toml_text(config::word_of(model.rope_scaling)),
+                config::toml_text(config::word_of(model.position)));
+    }
+
+    std::string why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const override {
+        if (layout.context > 1)
+            return fmt::format(
+                "parallel.context = {} divides sequences for {} only; attention looks at all tokens at once",
+                layout.context, names_that_hand_over());
+        if (const std::string why = MixerType::why_impossible(model, layout); !why.empty()) return why;
+        if (model.kv_heads % layout.tensor != 0)
+            return fmt::format(
+                "parallel.tensor = {} does not divide model.kv_heads = {}: heads of keys and values are divided, never "
+                "copied",
+                layout.tensor, model.kv_heads);
+        return "";
+    }
+
+    void describe(const config::ModelDescription& model, ParameterLister& lister) const override {
+        const std::int64_t d = model.width, key_width = model.kv_heads * model.head_width();
+        const bool all = model.bias == config::Bias::all, qkv = all || model.bias == config::Bias::qkv;
+        lister.linear("query", d, d, Split::axis0, qkv);
+        lister.linear("key", key_width, d, Split::axis0, qkv);
+        lister.linear("value", key_width, d, Split::axis0, qkv);
+        lister.linear("output", d, d, Split::axis1, all, lister.residual_deviation());
+    }
+
+    std::int64_t scratch_floats(const config::ModelDescription& model, std::int64_t tensor, const PassShape& shape,
+                                Type compute, int threads) const override {
+        return kernels::cpu::attention_scratch_floats({shape.batch, shape.length, shape.length, model.heads / tensor,
+                                                       model.kv_heads / tensor, model.head_width()},
+                                                      compute, threads);
+    }
+
+    // Causal: half of the full square.
+    bool scores_pairs() const override { return true; }
+
+    std::unique_ptr<Mixer> make(Backend& backend, const ParameterSet& parameters, std::int64_t number,
+                                const config::ModelDescription& model, const Neighbours& neighbours) const override {
+        return std::make_unique<AttentionMixer>(backend, parameters, mixer_prefix(number), model, neighbours.group);
+    }
+};
+
 }  // namespace
 
-std::unique_ptr<Mixer> make_attention_mixer(Backend& backend, const ParameterSet& parameters, std::int64_t number,
-                                            const config::ModelDescription& model, const Neighbours& neighbours) {
-    return std::make_unique<AttentionMixer>(backend, parameters, block_prefix(number), model, neighbours.group);
+std::unique_ptr<MixerType> attention_type() {
+    return std::make_unique<AttentionType>();
 }
 
 }  // namespace lockstep::model

@@ -1,9 +1,9 @@
-// TTT-Linear and TTT-MLP (Sun et al. 2024); the equations are in docs/ttt.md.
+// What TTT-Linear and TTT-MLP do at run time.
 #include <optional>
 
 #include "model/column_norm.hpp"
 #include "model/layers.hpp"
-#include "model/mixer.hpp"
+#include "model/mixers/ttt.hpp"
 #include "model/rotary_table.hpp"
 
 namespace lockstep::model {
@@ -17,6 +17,8 @@ using kernels::TttShape;
 using kernels::TttState;
 
 constexpr double post_norm_epsilon = 1e-6;
+constexpr int tag_of_state = 0, tag_of_convolution = 2;
+static_assert(tag_of_convolution + 2 <= mixer_tags);
 
 struct TttSaved final : MixerSaved {
     // d and H: the columns and heads of this rank.
@@ -46,33 +48,35 @@ struct TttDecodeState final : MixerState {
 class TttMixer final : public Mixer {
   public:
     TttMixer(Backend& backend, const ParameterSet& parameters, std::int64_t number, const std::string& prefix,
-             const config::ModelDescription& model, const Neighbours& neighbours)
+             const config::ModelDescription& model, const TttOptions& options, bool mlp, const Neighbours& neighbours)
         : model_(model),
+          options_(options),
+          mlp_(mlp),
           number_(number),
           heads_(neighbours.group.part().count(model.heads)),
           width_(heads_ * model.head_width()),
           chain_(neighbours.chain),
           type_(parameters.compute_type()),
-          query_(parameters, prefix + "mixer/query"),
-          value_(parameters, prefix + "mixer/value"),
-          output_(parameters, prefix + "mixer/output"),
-          post_norm_(parameters, prefix + "mixer/post_norm", post_norm_epsilon, neighbours.group),
+          query_(parameters, prefix + "query"),
+          value_(parameters, prefix + "value"),
+          output_(parameters, prefix + "output"),
+          post_norm_(parameters, prefix + "post_norm", post_norm_epsilon, neighbours.group),
           inner_(inner_of(parameters, prefix, false)),
           dinner_(inner_of(parameters, prefix, true)),
-          token_step_(parameters.value(prefix + "mixer/token_step")),
-          dtoken_step_(parameters.gradient(prefix + "mixer/token_step")),
-          step_weight_(flattened(parameters.working(prefix + "mixer/step_size/weight"))),
-          dstep_weight_(flattened(parameters.gradient(prefix + "mixer/step_size/weight"))),
-          step_bias_(in_one_row(parameters.value(prefix + "mixer/step_size/bias"))),
-          dstep_bias_(in_one_row(parameters.gradient(prefix + "mixer/step_size/bias"))),
-          rotary_(backend, model, model.ttt.mini_batch) {
-        if (model.ttt.share_qk) {
-            query_convolution_.emplace(parameters, prefix + "mixer/query_convolution");
-            key_convolution_.emplace(parameters, prefix + "mixer/key_convolution");
+          token_step_(parameters.value(prefix + "token_step")),
+          dtoken_step_(parameters.gradient(prefix + "token_step")),
+          step_weight_(flattened(parameters.working(prefix + "step_size/weight"))),
+          dstep_weight_(flattened(parameters.gradient(prefix + "step_size/weight"))),
+          step_bias_(in_one_row(parameters.value(prefix + "step_size/bias"))),
+          dstep_bias_(in_one_row(parameters.gradient(prefix + "step_size/bias"))),
+          rotary_(backend, model, options.mini_batch) {
+        if (options.share_qk) {
+            query_convolution_.emplace(parameters, prefix + "query_convolution");
+            key_convolution_.emplace(parameters, prefix + "key_convolution");
         } else {
-            key_.emplace(parameters, prefix + "mixer/key");
+            key_.emplace(parameters, prefix + "key");
         }
-        if (model.ttt.gate) gate_.emplace(parameters, prefix + "mixer/gate");
+        if (options.gate) gate_.emplace(parameters, prefix + "gate");
         backend_ = &backend;
     }
 
@@ -81,7 +85,7 @@ class TttMixer final : public Mixer {
     std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool training) const override {
         auto saved = std::make_unique<TttSaved>();
         const Shape rows = {shape.rows(), width_};
-        if (model_.ttt.share_qk) saved->shared = arena.allocate(type_, rows);
+        if (options_.share_qk) saved->shared = arena.allocate(type_, rows);
         for (Tensor* tensor : {&saved->q, &saved->k, &saved->v, &saved->y, &saved->normed})
             *tensor = arena.allocate(type_, rows);
         if (gate_) {
@@ -89,7 +93,7 @@ class TttMixer final : public Mixer {
             saved->gated = arena.allocate(type_, rows);
         }
         saved->step_size = arena.allocate(Type::fp32, {shape.rows(), heads_});
-        saved->token_scale = arena.allocate(Type::fp32, {model_.ttt.mini_batch});
+        saved->token_scale = arena.allocate(Type::fp32, {options_.mini_batch});
         post_norm_.plan(arena, saved->post_statistics, shape.rows());
         if (training) saved->scan = arena.allocate(Type::fp32, {backend_->ttt_saved_count(ttt_shape(shape))});
         return saved;
@@ -98,27 +102,36 @@ class TttMixer final : public Mixer {
     std::unique_ptr<MixerCarry> plan_carry(Arena& arena, const PassShape& shape) const override {
         if (chain_.alone()) return nullptr;
         auto carry = std::make_unique<TttPassCarry>();
-        const std::int64_t inner = inner_.weight1.count() + inner_.bias1.count() +
-                                   (is_mlp() ? inner_.weight2.count() + inner_.bias2.count() : 0);
+        const std::int64_t inner =
+            inner_.weight1.count() + inner_.bias1.count() + (mlp_ ? inner_.weight2.count() + inner_.bias2.count() : 0);
         carry->state = Handover(arena, Type::fp32, {shape.batch * inner}, chain_, handover_tag(number_, tag_of_state));
         if (query_convolution_)
             query_convolution_->plan_handover(arena, carry->history, type_, shape.batch, chain_,
-                                              handover_tag(number_, tag_of_mixer_convolution));
+                                              handover_tag(number_, tag_of_convolution));
         return carry;
     }
 
+    void plan_workspace(Arena& arena, const PassShape& shape, Direction direction) const override {
+        if (direction == Direction::forward) return;
+        const std::size_t mark = arena.mark();
+        allocate_gradients(arena, shape);
+        if (query_convolution_ && !chain_.alone())
+            query_convolution_->plan_workspace(arena, type_, shape.batch, shape.length, chain_);
+        arena.release(mark);
+    }
+
     void forward(Backend& backend, Arena&, Tensor y, MixerSaved& kept, MixerCarry* carried, Tensor x,
-                 const PassShape& shape, bool again) override {
+                 const PassShape& shape, bool recompute) override {
         auto& saved = static_cast<TttSaved&>(kept);
         auto* carry = static_cast<TttPassCarry*>(carried);
         project_queries(backend, saved, x);
         Tensor history;
         if (query_convolution_ && carry) {
-            query_convolution_->hand_over(backend, carry->history, saved.shared, shape.length, again);
+            query_convolution_->hand_over(backend, carry->history, saved.shared, shape.length, recompute);
             history = carry->history.incoming();
         }
         project(backend, saved, x, history, shape.length, 0);
-        const bool hands_over = carry && !again;
+        const bool hands_over = carry && !recompute;
         if (hands_over) carry->state.receive();
         const TttCarry initial = carry ? state_in(carry->state.incoming(), shape) : TttCarry{};
         const TttCarry final_state = hands_over ? state_in(carry->state.outgoing(), shape) : TttCarry{};
@@ -133,12 +146,10 @@ class TttMixer final : public Mixer {
         auto& saved = static_cast<TttSaved&>(kept);
         auto* carry = static_cast<TttPassCarry*>(carried);
         const std::size_t mark = workspace.mark();
-        const Shape rows = saved.q.shape();
-        const auto make = [&](const Shape& of) { return workspace.allocate(type_, of); };
-
-        const Tensor dnormed = make(rows), dy = make(rows);
+        const Gradients temporary = allocate_gradients(workspace, shape);
+        const Tensor dnormed = temporary.dnormed, dy = temporary.dy;
         if (gate_) {
-            const Tensor dgated = dy, dgate = make(rows);
+            const Tensor dgated = dy, dgate = temporary.dgate;
             output_.backward(backend, dgated, dout, saved.gated, Accumulate::no);
             backend.gelu_gate_backward(dgate, dnormed, dgated, saved.gate, saved.normed);
             gate_->backward(backend, dx, dgate, x, Accumulate::no);
@@ -148,10 +159,8 @@ class TttMixer final : public Mixer {
         }
         post_norm_.backward(backend, dy, dnormed, saved.y, saved.post_statistics);
 
-        const Tensor dq = make(rows), dk = make(rows), dv = dnormed;
-        const Tensor dlogit = make(saved.step_size.shape());
-        const Tensor dstep = workspace.allocate(Type::fp32, saved.step_size.shape());
-        const Tensor dtoken_scale = workspace.allocate(Type::fp32, saved.token_scale.shape());
+        const Tensor dq = temporary.dq, dk = temporary.dk, dv = dnormed, dlogit = temporary.dlogit;
+        const Tensor dstep = temporary.dstep, dtoken_scale = temporary.dtoken_scale;
         backend.fill(dtoken_scale, 0);
         if (carry) carry->state.receive_gradient();
         const TttCarry initial = carry ? state_in(carry->state.incoming(), shape) : TttCarry{};
@@ -174,7 +183,7 @@ class TttMixer final : public Mixer {
             query_.backward(backend, dx, dq, x, Accumulate::yes);
             key_->backward(backend, dx, dk, x, Accumulate::yes);
         } else {
-            const Tensor dshared = dy, dshared_by_key = make(rows);
+            const Tensor dshared = dy, dshared_by_key = temporary.dshared_by_key;
             convolutions_backward(backend, workspace, dshared, dshared_by_key, dq, dk, saved.shared, carry, shape);
             backend.add(dshared, dshared_by_key);
             query_.backward(backend, dx, dshared, x, Accumulate::yes);
@@ -194,6 +203,12 @@ class TttMixer final : public Mixer {
                         like(inner_.weight1), like(inner_.bias1), like(inner_.weight2), like(inner_.bias2)};
         if (query_convolution_) state->history = arena.allocate(type_, {1, query_convolution_->kernel() - 1, width_});
         return state;
+    }
+
+    void plan_decoding(Arena& arena, std::int64_t tokens) const override {
+        const std::size_t mark = arena.mark();
+        plan(arena, {1, tokens}, false);
+        arena.release(mark);
     }
 
     void start_sequence(Backend& backend, MixerState& kept) const override {
@@ -228,6 +243,27 @@ class TttMixer final : public Mixer {
     }
 
   private:
+    // The temporaries of backward. Some hold one gradient after another.
+    struct Gradients {
+        Tensor dnormed, dy, dgate, dq, dk, dshared_by_key;  // [N, d]
+        Tensor dlogit, dstep;                               // [N, H]
+        Tensor dtoken_scale;                                // [b]
+    };
+    Gradients allocate_gradients(Arena& arena, const PassShape& shape) const {
+        const auto rows = [&] { return arena.allocate(type_, {shape.rows(), width_}); };
+        Gradients made;
+        made.dnormed = rows();
+        made.dy = rows();
+        if (gate_) made.dgate = rows();
+        made.dq = rows();
+        made.dk = rows();
+        if (query_convolution_) made.dshared_by_key = rows();
+        made.dlogit = arena.allocate(type_, {shape.rows(), heads_});
+        made.dstep = arena.allocate(Type::fp32, {shape.rows(), heads_});
+        made.dtoken_scale = arena.allocate(Type::fp32, {options_.mini_batch});
+        return made;
+    }
+
     static Tensor flattened(Tensor step_weight) {  // [H, 1, d] as the matrix [H, d]
         return step_weight.empty() ? step_weight : step_weight.reshaped({step_weight.size(0), step_weight.size(2)});
     }
@@ -237,7 +273,7 @@ class TttMixer final : public Mixer {
 
     TttInner inner_of(const ParameterSet& parameters, const std::string& prefix, bool gradients) const {
         const auto find = [&](const std::string& name) {
-            const std::string full = prefix + "mixer/" + name;
+            const std::string full = prefix + "" + name;
             if (!parameters.has(full)) return Tensor();
             return gradients ? parameters.gradient_or_spare(full) : parameters.value(full);
         };
@@ -246,9 +282,8 @@ class TttMixer final : public Mixer {
     }
 
     TttShape ttt_shape(const PassShape& shape) const {
-        return {is_mlp(), shape.batch, shape.length, heads_, model_.head_width(), model_.ttt.mini_batch};
+        return {mlp_, shape.batch, shape.length, heads_, model_.head_width(), options_.mini_batch};
     }
-    bool is_mlp() const { return model_.mixer == "ttt-mlp"; }
 
     // The tensors of a state in one flat tensor.
     TttCarry state_in(Tensor flat, const PassShape& shape) const {
@@ -262,7 +297,7 @@ class TttMixer final : public Mixer {
         TttCarry state;
         state.weight1 = next(inner_.weight1);
         state.bias1 = next(inner_.bias1);
-        if (is_mlp()) {
+        if (mlp_) {
             state.weight2 = next(inner_.weight2);
             state.bias2 = next(inner_.bias2);
         }
@@ -288,7 +323,7 @@ class TttMixer final : public Mixer {
     }
 
     float step_scale() const {
-        return static_cast<float>(model_.base_lr() * inner_rate_factor_ / static_cast<double>(model_.head_width()));
+        return static_cast<float>(options_.base_lr * inner_rate_factor_ / static_cast<double>(model_.head_width()));
     }
 
     void rotate(Backend& backend, Tensor x, std::int64_t length, std::int64_t position, bool inverse) const {
@@ -328,6 +363,8 @@ class TttMixer final : public Mixer {
     }
 
     config::ModelDescription model_;
+    TttOptions options_;
+    bool mlp_;                             // the inner model has two layers
     std::int64_t number_, heads_, width_;  // of the block; heads and columns of this rank
     const ContextChain& chain_;
     Type type_;
@@ -345,8 +382,10 @@ class TttMixer final : public Mixer {
 }  // namespace
 
 std::unique_ptr<Mixer> make_ttt_mixer(Backend& backend, const ParameterSet& parameters, std::int64_t number,
-                                      const config::ModelDescription& model, const Neighbours& neighbours) {
-    return std::make_unique<TttMixer>(backend, parameters, number, block_prefix(number), model, neighbours);
+                                      const config::ModelDescription& model, const TttOptions& options, bool mlp,
+                                      const Neighbours& neighbours) {
+    return std::make_unique<TttMixer>(backend, parameters, number, mixer_prefix(number), model, options, mlp,
+                                      neighbours);
 }
 
 }  // namespace lockstep::model

@@ -1,4 +1,4 @@
-#include "analysis/scaling/series.hpp"
+#include "analysis/load/series.hpp"
 
 #include <fmt/format.h>
 

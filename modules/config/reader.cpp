@@ -1,0 +1,199 @@
+#include "config/reader.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+
+namespace lockstep::config {
+
+namespace {
+
+[[noreturn]] void refuse_type(const Given& given, const Key& key) {
+    const std::string wanted = type_of(key);
+    std::string found;
+    if (const auto* text = given.node->as_string())
+        found = "the text " + toml_text(text->get());
+    else if (const auto* integer = given.node->as_integer())
+        found = fmt::format("the integer {}", integer->get());
+    else if (const auto* real = given.node->as_floating_point())
+        found = fmt::format("the number {}", real->get());
+    else if (const auto* truth = given.node->as_boolean())
+        found = truth->get() ? "true" : "false";
+    else if (given.node->is_array())
+        found = "a list";
+    else if (given.node->is_table())
+        found = "a table";
+    else
+        found = "a date or time";
+    if (const auto* real = given.node->as_floating_point(); real && std::holds_alternative<std::int64_t*>(key.member)) {
+        const double value = real->get();
+        if (value == std::floor(value) && std::abs(value) < 1e15)
+            throw usage_error("{}{} is {}, but an integer is wanted: write {:.0f}", given.place, key.path, found,
+                              value);
+    }
+    throw usage_error("{}{} is {}, but the value wanted is: {}", given.place, key.path, found, wanted);
+}
+
+}  // namespace
+
+// A bare word on the command line that TOML takes for something else is still the text that was typed: --set
+// run.name=7.
+std::string text_value(const Given& given, const Key& key) {
+    if (const auto* text = given.node->as_string()) return text->get();
+    const bool truth = key.words.size() == 2 && key.words.front() == "true";  // true and false may stand without quotes
+    if (const auto* value = given.node->as_boolean(); value && truth) return value->get() ? "true" : "false";
+    if (!given.typed.empty() && !given.node->is_array() && !given.node->is_table()) return given.typed;
+    refuse_type(given, key);
+}
+
+namespace {
+
+std::int64_t integer_value(const Given& given, const Key& key) {
+    if (const auto* value = given.node->as_integer()) return value->get();
+    refuse_type(given, key);
+}
+
+double number_value(const Given& given, const Key& key) {
+    double value = 0;
+    if (const auto* real = given.node->as_floating_point())
+        value = real->get();
+    else
+        value = static_cast<double>(integer_value(given, key));
+    if (!std::isfinite(value)) throw usage_error("{}{} = {}: a finite number is wanted", given.place, key.path, value);
+    return value;
+}
+
+std::vector<std::string> list_value(const Given& given, const Key& key, bool one_is_enough) {
+    const auto* array = given.node->as_array();
+    if (!array) {
+        if (!one_is_enough && given.typed.empty()) refuse_type(given, key);
+        return {text_value(given, key)};
+    }
+    std::vector<std::string> list;
+    for (const toml::node& item : *array) {
+        const auto* text = item.as_string();
+        if (!text)
+            throw usage_error("{}{} holds an item that is not text; the value wanted is: {}", given.place, key.path,
+                              type_of(key));
+        list.push_back(text->get());
+    }
+    return list;
+}
+
+struct Assign {
+    const Given& given;
+    const Key& key;
+
+    void operator()(std::string* member) const {
+        const std::string value = text_value(given, key);
+        check_word(key, value, given.place);
+        *member = value;
+    }
+    void operator()(const Choice& choice) const {
+        const std::string value = text_value(given, key);
+        const auto word = std::find(choice.words.begin(), choice.words.end(), value);
+        if (word == choice.words.end()) refuse_word(given.place + key.path, value, texts_of(choice.words));
+        *choice.value = static_cast<unsigned char>(word - choice.words.begin());
+    }
+    void operator()(std::monostate) const {}
+    void operator()(bool* member) const {
+        const auto* value = given.node->as_boolean();
+        if (!value) refuse_type(given, key);
+        *member = value->get();
+    }
+    void operator()(std::int64_t* member) const {
+        *member = integer_value(given, key);
+        check_range(key, static_cast<double>(*member), given.place);
+    }
+    void operator()(std::uint64_t* member) const {
+        const std::int64_t value = integer_value(given, key);
+        if (value < 0) throw usage_error("{}{} = {}: an integer from 0 is wanted", given.place, key.path, value);
+        *member = static_cast<std::uint64_t>(value);
+    }
+    void operator()(double* member) const {
+        *member = number_value(given, key);
+        check_range(key, *member, given.place);
+    }
+    void operator()(std::vector<std::string>* member) const { *member = list_value(given, key, false); }
+    void operator()(const Paths& paths) const { *paths.list = list_value(given, key, true); }
+    void operator()(const PathsOrFraction& either) const {
+        either.list->clear();
+        *either.fraction = 0;
+        if (!given.node->is_number()) {
+            *either.list = list_value(given, key, true);
+            return;
+        }
+        const double fraction = number_value(given, key);
+        if (fraction <= 0 || fraction >= 1)
+            throw usage_error(
+                "{}{} = {}: a fraction lies between 0 and 1, both excluded; for no validation data leave the key out",
+                given.place, key.path, fraction);
+        *either.fraction = fraction;
+    }
+    void operator()(const CountOrAuto& value) const {
+        if (const auto* text = given.node->as_string(); text && text->get() == "auto") {
+            *value.count = 0;
+            return;
+        }
+        *value.count = integer_value(given, key);
+        if (*value.count < 1)
+            throw usage_error("{}{} = {}: an integer from 1 is wanted, or \"auto\"", given.place, key.path,
+                              *value.count);
+    }
+};
+
+bool is_key(const std::string& path, const std::vector<Key>& keys) {
+    return std::any_of(keys.begin(), keys.end(), [&](const Key& key) { return key.path == path; });
+}
+
+struct Collector {
+    const std::string &origin, &place, &skipped;
+    const std::vector<Key>& keys;
+    std::vector<Given> found;
+
+    void collect(const toml::table& table, const std::string& prefix) {
+        for (auto&& [name, node] : table) {
+            const std::string path = prefix + std::string(name.str());
+            const std::uint32_t line = name.source().begin.line;
+            const toml::table* inner = node.as_table();
+            if (inner && path == skipped) continue;
+            if (inner && !is_key(path, keys) && (!inner->empty() || is_section(path, keys)))
+                collect(*inner, path + ".");
+            else
+                found.push_back({path, origin.empty() ? place : fmt::format("{}:{}: ", origin, line), &node, "", line});
+        }
+    }
+};
+
+}  // namespace
+
+toml::table parse_toml(const std::string& toml, const std::string& place) {
+    try {
+        return toml::parse(toml);
+    } catch (const toml::parse_error& error) {
+        const bool in_file = place.back() == ':';
+        const auto at = error.source().begin;
+        const std::string problem{error.description()};
+        // A word without quotes is the commonest slip, and TOML reports it as a broken boolean, date or number.
+        const bool value = problem.find("table") == std::string::npos && problem.find("key") == std::string::npos;
+        throw usage_error("{}{} not valid TOML: {}{}", place, in_file ? fmt::format("{}:{}:", at.line, at.column) : "",
+                          problem, value ? " (a text needs quotes)" : "");
+    }
+}
+
+std::vector<Given> collect(const toml::table& table, const std::string& prefix, const std::string& origin,
+                           const std::string& place, const std::vector<Key>& keys, const std::string& skipped) {
+    Collector collector{origin, place, skipped, keys, {}};
+    collector.collect(table, prefix);
+    std::vector<Given>& found = collector.found;
+    std::stable_sort(found.begin(), found.end(), [](const Given& a, const Given& b) { return a.line < b.line; });
+    return found;
+}
+
+void assign(const Given& given, const Key& key) {
+    std::visit(Assign{given, key}, key.member);
+    if (key.given) *key.given = true;
+}
+
+}  // namespace lockstep::config

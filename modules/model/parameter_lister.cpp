@@ -1,0 +1,63 @@
+#include "model/parameter_lister.hpp"
+
+#include <cmath>
+
+#include "model/frozen.hpp"
+#include "model/mixers/registry.hpp"
+
+namespace lockstep::model {
+
+ParameterLister::ParameterLister(const config::ModelDescription& model, std::vector<ParameterDescription>& list,
+                                 std::string prefix)
+    : model_(model), list_(list), prefix_(std::move(prefix)) {}
+
+ParameterDescription& ParameterLister::add(const std::string& name, const Shape& shape, Initial initial, Split split) {
+    ParameterDescription parameter;
+    parameter.name = prefix_ + name;
+    parameter.trained = !is_frozen(model_, parameter.name);
+    parameter.shape = shape;
+    parameter.initial = initial;
+    parameter.split = split;
+    list_.push_back(std::move(parameter));
+    return list_.back();
+}
+
+ParameterDescription& ParameterLister::matrix(const std::string& name, const Shape& shape, Split split,
+                                              double deviation) {
+    ParameterDescription& added = add(name, shape, Initial::normal, split);
+    added.deviation = deviation;
+    added.matrix = true;
+    return added;
+}
+
+ParameterDescription& ParameterLister::exact(const std::string& name, const Shape& shape, Initial initial,
+                                             Split split) {
+    ParameterDescription& added = add(name, shape, initial, split);
+    added.exact = true;
+    return added;
+}
+
+void ParameterLister::linear(const std::string& name, std::int64_t out, std::int64_t in, Split split, bool bias,
+                             double deviation) {
+    matrix(name + "/weight", {out, in}, split, deviation);
+    if (bias) add(name + "/bias", {out}, Initial::zero, split == Split::axis0 ? Split::axis0 : Split::none);
+}
+
+void ParameterLister::norm(const std::string& name) {
+    exact(name + "/weight", {model_.width}, Initial::one, Split::none).gradient_part = GradientPart::of_the_rows;
+    if (model_.norm == config::NormKind::layer)
+        exact(name + "/bias", {model_.width}, Initial::zero, Split::none).gradient_part = GradientPart::of_the_rows;
+}
+
+void ParameterLister::convolution(const std::string& name, Split split) {
+    exact(name + "/weight", {model_.width, 1, convolution_kernel}, Initial::convolution, split);
+    exact(name + "/bias", {model_.width}, Initial::convolution, split);
+}
+
+double ParameterLister::residual_deviation() const {
+    return mixer_type(model_).scales_residual_projections()
+               ? default_deviation / std::sqrt(2.0 * static_cast<double>(model_.layers))
+               : default_deviation;
+}
+
+}  // namespace lockstep::model

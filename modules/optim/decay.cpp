@@ -1,0 +1,46 @@
+#include "optim/decay.hpp"
+
+#include "optim/parameter_ranges.hpp"
+
+namespace lockstep::optim {
+namespace {
+
+using kernels::DecayBits;
+
+std::vector<Tensor> allocate_words(Arena& arena, const std::vector<model::Piece>& owned) {
+    std::vector<Tensor> words;
+    for (const model::Piece& piece : owned)
+        words.push_back(arena.allocate(Type::int32, {DecayBits::words_for(piece.count)}));
+    return words;
+}
+
+Arena arena_for(Device device, const std::vector<model::Piece>& owned) {
+    Arena measure(device);
+    static_cast<void>(allocate_words(measure, owned));
+    return {device, measure.peak(), "which weights decay"};
+}
+
+}  // namespace
+
+bool decays(const config::OptimizerSection& settings, const model::ParameterDescription& parameter) {
+    return settings.decay == config::Decay::all || parameter.matrix;
+}
+
+DecayMap::DecayMap(kernels::Backend& backend, const model::ParameterSet& parameters,
+                   const config::OptimizerSection& settings)
+    : memory_(arena_for(backend.device(), parameters.owned())), words_(allocate_words(memory_, parameters.owned())) {
+    if (backend.device().imaginary) return;  // which weights decay changes no size
+    std::vector<std::vector<std::uint32_t>> words;
+    for (const Tensor& tensor : words_) words.emplace_back(static_cast<std::size_t>(tensor.count()));
+    for (const ParameterRange& range : ranges_of(parameters.layout(), parameters.owned())) {
+        if (!decays(settings, parameters.descriptions()[range.parameter])) continue;
+        // Padding is zero in value, gradient and state, so that it may decay too.
+        const std::int64_t end = (range.begin + range.count + range.padding) / DecayBits::elements;
+        for (std::int64_t bit = range.begin / DecayBits::elements; bit < end; ++bit)
+            words[range.piece][static_cast<std::size_t>(bit / DecayBits::bits)] |= 1u << (bit % DecayBits::bits);
+    }
+    for (std::size_t piece = 0; piece < words_.size(); ++piece)
+        if (words_[piece].count() > 0) backend.upload(words_[piece], words[piece].data());
+}
+
+}  // namespace lockstep::optim

@@ -1,0 +1,73 @@
+#include "train/checkpoint_schedule.hpp"
+
+#include <algorithm>
+
+#include "base/clock.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "train/checkpoint_contents.hpp"
+
+namespace lockstep::train {
+
+using WriterProgress = checkpoint::Writer::Progress;
+
+CheckpointSchedule::CheckpointSchedule(const Launch& launch, const TrainingState& state, trace::Tracer& tracer,
+                                       trace::RegionId region)
+    : launch_(launch),
+      state_(state),
+      tracer_(tracer),
+      region_(region),
+      writer_(launch.folders.checkpoint_path, launch.description.checkpoint.keep,
+              launch.session.make_world_group("checkpoint")),
+      saved_step_(launch.resume.path.empty() ? -1 : launch.resume.state.step) {}
+
+void CheckpointSchedule::start() {
+    last_save_ = seconds_now();
+}
+
+bool CheckpointSchedule::due(std::int64_t step) const {
+    const std::int64_t every = launch_.description.checkpoint.every;
+    return every > 0 && step % every == 0;
+}
+
+bool CheckpointSchedule::interval_over() const {
+    const double minutes = launch_.description.checkpoint.every_minutes;
+    return launch_.root() && minutes > 0 && seconds_now() - last_save_ > minutes * 60;
+}
+
+bool CheckpointSchedule::writing() const {
+    return writer_.progress() == WriterProgress::writing;
+}
+
+bool CheckpointSchedule::pending() const {
+    return writer_.progress() != WriterProgress::idle;
+}
+
+bool CheckpointSchedule::save(std::int64_t step, bool wait) {
+    if (step != saved_step_ && pending()) commit();
+    const trace::Scope timed(tracer_, region_);
+    if (step == saved_step_) return writer_.finish();
+    saved_step_ = step;
+    last_save_ = seconds_now();
+    const checkpoint::Contents contents = checkpoint_contents(launch_, state_, step);
+    const std::vector<checkpoint::Entry> entries = checkpoint_entries(state_, launch_.devices);
+    if (!wait) return writer_.begin(contents, entries);
+    const bool saved = writer_.write_now(contents, entries);
+    if (saved) log_committed();
+    return saved;
+}
+
+void CheckpointSchedule::commit() {
+    const trace::Scope timed(tracer_, region_);
+    if (writer_.commit()) log_committed();
+}
+
+void CheckpointSchedule::log_committed() const {
+    const checkpoint::Writer::Cost& cost = writer_.cost();
+    const auto bytes = static_cast<double>(cost.bytes);
+    log::info("checkpoint {}/{}: {} in {}, {}; training paused {}", launch_.folders.checkpoint_path,
+              checkpoint::file_name(saved_step_), human_bytes(bytes), human_seconds(cost.seconds),
+              human_rate(bytes / std::max(cost.seconds, 1e-9), "B"), human_seconds(cost.still_seconds));
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,38 @@
+#include "train/launch_log.hpp"
+
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "base/version.hpp"
+#include "device/parallel.hpp"
+#include "device/sync.hpp"
+#include "model/count.hpp"
+#include "model/frozen.hpp"
+
+namespace lockstep::train {
+
+void log_launch(const Launch& launch) {
+    const auto& model = launch.description.model;
+    const cluster::GridShape& grid = launch.grid;
+    const layout::Devices& devices = launch.devices;
+    const int ranks = launch.session.size();
+    log::info("lockstep {} ({}), {}: {} rank{} x {} thread{} on {}, computing in {}", version(), commit(), devices.name,
+              ranks, ranks == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s", launch.session.place().host,
+              config::word_of(launch.description.precision.compute));
+    if (!devices.why_no_gpu.empty()) log::info("not using a GPU: {}", devices.why_no_gpu);
+    cluster::say_placement(devices.placement, launch.session, *launch.control);
+    if (ranks > 1)
+        log::info("grid: data {} x tensor {} x pipeline {} x context {}; communication: {}", grid.data, grid.tensor,
+                  grid.pipeline, grid.context, devices.carrier);
+    if (sync_mode() != SyncMode::async) log::info("sync mode: {}", config::word_of(sync_mode()));
+    log::info("model: {}{}, {} parameters, {:.3g} FLOP per token", model.preset.empty() ? "" : model.preset + ", ",
+              model.mixer, with_commas(model::parameter_count(model)),
+              model::training_flop_per_token(model, launch.description.batch.length));
+    if (!model.frozen.empty())
+        log::info(
+            "{} of {} parameters are trained; the others are frozen, and kept in {} where only matrix products and "
+            "lookups use them",
+            with_commas(model::trained_parameter_count(model)), with_commas(model::parameter_count(model)),
+            config::word_of(launch.description.precision.compute));
+}
+
+}  // namespace lockstep::train

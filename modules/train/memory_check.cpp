@@ -1,0 +1,90 @@
+#include "train/memory_check.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/format.hpp"
+#include "base/hash.hpp"
+#include "base/log.hpp"
+#include "cluster/agree.hpp"
+#include "device/available_memory.hpp"
+#include "train/launch.hpp"
+#include "train/pipeline.hpp"
+#include "train/training_state.hpp"
+
+namespace lockstep::train {
+namespace {
+
+std::string bytes_text(std::uint64_t bytes) {
+    return human_bytes(static_cast<double>(bytes));
+}
+
+}  // namespace
+
+void check_free_memory(const Launch& launch) {
+    struct Need {
+        std::uint64_t device, planned, free;
+    };
+    const auto& place = launch.session.place();
+    const bool on_gpu = launch.devices.on_gpu();
+    const std::string gpu = on_gpu ? launch.devices.placement.seat().gpu : "";
+    const std::string device = fmt::format("{} {}", place.node, gpu);
+    const Need own{hash64(device.data(), device.size()), launch.plan.planned() + launch.plan.tables,
+                   on_gpu ? launch.devices.free_memory() : available_memory()};
+    const std::vector<char> bytes = launch.control->all_gather_bytes(&own, sizeof own);
+    std::vector<Need> all(static_cast<std::size_t>(launch.session.size()));
+    std::memcpy(all.data(), bytes.data(), bytes.size());
+    cluster::together(*launch.control, [&] {
+        std::uint64_t planned = 0, free = own.free;
+        int ranks = 0;
+        for (const Need& one : all) {
+            if (one.device != own.device) continue;
+            planned += one.planned;
+            free = std::min(free, one.free);
+            ++ranks;
+        }
+        if (planned <= free) return;
+        throw usage_error("not enough memory: {} rank{} would take {} on {} of {}, which has {} free; rank {}: {}; {}",
+                          ranks, ranks == 1 ? "" : "s", bytes_text(planned), on_gpu ? "GPU " + gpu : "the node",
+                          place.host, bytes_text(free), launch.session.rank(), layout::memory_text(launch.plan),
+                          layout::what_to_change(launch.plan, launch.description));
+    });
+}
+
+void check_memory_plan(const Launch& launch, const TrainingState& state, const Pipeline& pipeline) {
+    LOCKSTEP_ASSERT(launch.plan.parameters == state.parameters->value_bytes());
+    LOCKSTEP_ASSERT(launch.plan.gradients == state.parameters->gradient_bytes());
+    LOCKSTEP_ASSERT(launch.plan.optimizer_state == state.optimizer->bytes());
+    LOCKSTEP_ASSERT(launch.plan.activations == pipeline.activation_bytes());
+    LOCKSTEP_ASSERT(launch.plan.workspace == pipeline.workspace_bytes());
+}
+
+void log_memory_plan(const Launch& launch) {
+    const layout::MemoryPlan& plan = launch.plan;
+    const config::BatchSection& batch = launch.description.batch;
+    const int stages = launch.grid.pipeline;
+    std::string own = layout::memory_text(plan);
+    if (launch.devices.on_gpu())
+        own += fmt::format("; {} of the GPU left free", bytes_text(launch.devices.free_memory()));
+    constexpr std::size_t width = 512;
+    std::vector<char> line(width);
+    std::copy_n(own.data(), std::min(own.size(), width - 1), line.data());
+    const std::vector<char> all = launch.control->gather(line.data(), width, 0);
+    if (!launch.root()) return;
+    for (int stage = 0; stage < stages; ++stage) {
+        cluster::GridPlace place;
+        place.pipeline = stage;
+        const auto rank = static_cast<std::size_t>(cluster::grid_rank(place, launch.grid));
+        const std::string where = stages > 1 ? fmt::format(", stage {} of {}", stage + 1, stages) : "";
+        log::info("memory per rank{}: {}", where, std::string(all.data() + rank * width));
+    }
+    log::info("writing a checkpoint takes {} more of the host's memory; micro-batches of {} x {} tokens, {} per step",
+              bytes_text(plan.checkpoint), plan.micro, batch.length, plan.micro_batches);
+    if (!batch.ramp) return;
+    log::info("batch ramp: from {} sequences in steps of {} to {}, reached after {} samples", batch.ramp->start,
+              batch.ramp->increment, batch.global, with_commas(batch.ramp->samples));
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,96 @@
+#include "train/run_data.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "cluster/agree.hpp"
+#include "layout/batch_plan.hpp"
+
+namespace lockstep::train {
+namespace {
+
+void open_datasets(RunData& run, const config::RunDescription& description) {
+    const auto& data = description.data;
+    data::DatasetOptions options;
+    options.paths = data.train;
+    options.tokenizer = data.tokenizer;
+    options.length = description.batch.length;
+    options.seed = description.run.seed;
+    options.random = data.order == config::DataOrder::random;
+    run.training.emplace(options);
+    if (!data.validation.empty()) {
+        options.paths = data.validation;
+        options.key = "[data] validation";
+        options.random = false;
+        run.validation.emplace(options);
+    } else if (data.validation_fraction > 0) {
+        run.validation.emplace(run.training->split_off(data.validation_fraction));
+    }
+}
+
+void check_vocabulary(const RunData& run, std::int64_t of_model) {
+    for (const auto* set : {&run.training, &run.validation}) {
+        if (!*set || (*set)->vocabulary() <= of_model) continue;
+        throw usage_error(
+            "the {} data has a vocabulary of {} tokens, the model's is {}; set model.vocabulary to at least {} or use "
+            "the data this model was made for",
+            set == &run.training ? "training" : "validation", (*set)->vocabulary(), of_model, (*set)->vocabulary());
+    }
+    if (run.training->vocabulary() < of_model)
+        log::info("the data uses {} of the model's {} tokens", with_commas(run.training->vocabulary()),
+                  with_commas(of_model));
+}
+
+std::int64_t count_steps(const config::RunDescription& description, std::int64_t windows) {
+    const auto& schedule = description.schedule;
+    std::int64_t steps = schedule.steps;
+    if (steps == 0)
+        steps = std::max<std::int64_t>(
+            1, layout::steps_for(description.batch, schedule.epochs * static_cast<double>(windows)));
+    if (schedule.warmup > steps)
+        throw usage_error("schedule.warmup = {} is longer than the {} steps of the run", schedule.warmup, steps);
+    return steps;
+}
+
+void log_data(const RunData& run, const config::BatchSection& batch) {
+    std::int64_t samples = 0;
+    if (batch.ramp)
+        for (std::int64_t step = 0; step < run.steps; ++step) samples += layout::batch_after(batch, samples);
+    else
+        samples = run.steps * batch.global;
+    log::info("training data: {} tokens, {} windows of {}; {} steps of {}{} sequences are {:.2f} epochs",
+              with_commas(run.training->tokens()), with_commas(run.training->windows()), batch.length,
+              with_commas(run.steps), batch.ramp ? "up to " : "", batch.global,
+              static_cast<double>(samples) / static_cast<double>(run.training->windows()));
+}
+
+// A path may name different files on different nodes.
+void check_same_on_all_ranks(const RunData& run, cluster::HostGroup& control) {
+    const auto checksum = static_cast<std::int64_t>(run.training->checksum());
+    const std::int64_t validation = run.validation ? run.validation->windows() : 0;
+    std::vector<std::int64_t> least = {checksum, run.training->windows(), validation}, most = least;
+    control.all_reduce(least, cluster::Reduce::minimum);
+    control.all_reduce(most, cluster::Reduce::maximum);
+    if (least != most)
+        throw usage_error(
+            "the ranks see different data under the same names ([data] train or validation); put the files where every "
+            "node sees the same ones");
+}
+
+}  // namespace
+
+RunData open_run_data(const config::RunDescription& description, cluster::HostGroup& control) {
+    RunData run;
+    cluster::together(control, [&] {
+        open_datasets(run, description);
+        check_vocabulary(run, description.model.vocabulary);
+        run.steps = count_steps(description, run.training->windows());
+        log_data(run, description.batch);
+    });
+    check_same_on_all_ranks(run, control);
+    return run;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,82 @@
+// One training step on this rank. On a GPU the host runs ahead: it issues the work of a step, while the numbers of the
+// steps before (loss, norm, the decision about the update) are still on their way from the device. They are read one
+// step later, or more in the sync mode `bounded`.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+
+#include "kernels/backend.hpp"
+#include "trace/records.hpp"
+#include "train/flop_rates.hpp"
+#include "train/gradient_exchange.hpp"
+#include "train/launch.hpp"
+#include "train/layer_groups.hpp"
+#include "train/pipeline.hpp"
+#include "train/regions.hpp"
+#include "train/training_state.hpp"
+
+namespace lockstep::train {
+
+// What a step works with; all of it outlives the runner.
+struct StepParts {
+    const Launch& launch;
+    TrainingState& state;
+    LayerGroups& layers;
+    Pipeline& pipeline;
+    GradientExchange& exchange;
+    trace::Tracer& tracer;
+    const Regions& regions;
+};
+
+class StepRunner {
+  public:
+    StepRunner(const StepParts& parts, const FlopRates& rates);
+
+    // Whether the phases of `step` are timed one by one: always where the host waits anyway, else every so many steps.
+    bool wants_exact_times(std::int64_t step) const;
+
+    // Issues a whole step: forward and backward passes, the exchange of gradients, the update.
+    void issue(std::int64_t step, std::int64_t epoch, bool exact);
+
+    // Waits for the oldest step in flight and counts it in state.counters. `seconds` is this rank's; ranks then agree
+    // on the slowest.
+    trace::StepNumbers finish();
+    bool finished_exact() const { return finished_exact_; }  // of the step finished last
+
+    std::size_t in_flight() const { return in_flight_.size(); }
+    std::size_t in_flight_limit() const;  // steps that may stay in flight while the host goes on
+    std::int64_t next_sample() const { return parts_.state.counters.data_cursor + samples_in_flight(); }
+    // Steps skipped in a row once they have reached optimizer.skip_limit, else 0. Later steps may be in flight.
+    std::int64_t skipped_to_limit() const { return skipped_to_limit_; }
+
+  private:
+    struct Issued {
+        trace::StepNumbers numbers;  // what is known before the step has run
+        bool exact = true;
+        double start = 0;
+        std::uint64_t communications = 0;  // the newest one in the flight recorder
+        std::unique_ptr<kernels::Later> losses, loss_scale, decision;
+    };
+    void clear(bool exact);
+    void run_passes(std::int64_t batch, bool exact);
+    void exchange_gradients(bool exact);
+    void update(double learning_rate, bool exact);
+    std::int64_t samples_in_flight() const;
+    void count(trace::StepNumbers& numbers, const std::vector<double>& decision);
+
+    StepParts parts_;
+    FlopRates rates_;
+    PhaseTimer timer_;
+    Arena memory_;
+    Tensor losses_;                  // fp64 [2], read by the host as one: …
+    Tensor rank_loss_, total_loss_;  // … sums over this rank's tokens, and over all ranks'
+    std::deque<Issued> in_flight_;
+    double last_finish_ = 0;
+    bool finished_exact_ = false;
+    std::int64_t not_finite_ = 0;  // steps of this launch whose loss was not
+    std::int64_t skipped_to_limit_ = 0;
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,60 @@
+#include "train/step_log.hpp"
+
+#include <algorithm>
+
+#include "base/clock.hpp"
+#include "device/memory.hpp"
+#include "device/sync.hpp"
+
+namespace lockstep::train {
+namespace {
+
+constexpr double status_every_seconds = 10;
+
+// Steps between two comparisons of the ranks: all are timed phase by phase, or one in a hundred.
+constexpr std::int64_t timed_steps = 20, few_timed_steps = 4;
+
+}  // namespace
+
+StepLog::StepLog(const Launch& launch, trace::Tracer& tracer, const Regions& regions, double peak_flops)
+    : launch_(launch),
+      tracer_(tracer),
+      regions_(regions),
+      progress_({launch.resume.state.step, launch.data.steps, launch.session.size(), peak_flops}) {
+    if (launch.folders.run) launch.folders.run->open_metrics(launch.resume.state.step);
+    // Ranks that share a core take turns.
+    const bool share = launch.control->all_maximum(launch.devices.placement.seat().shares_cores ? 1 : 0) != 0;
+    if (launch.session.size() > 1 && regions.communication.all >= 0 && !share)
+        slow_ranks_.emplace(*launch.control, launch.groups.place.pipeline, launch.session.place().host,
+                            launch.devices.on_gpu() && sync_mode() != SyncMode::phase ? few_timed_steps : timed_steps);
+}
+
+void StepLog::compare_ranks(std::int64_t step) {
+    if (!slow_ranks_) return;
+    const double worked = tracer_.seconds_of(regions_.step) - tracer_.seconds_of(regions_.communication.all);
+    const trace::Scope timed(tracer_, regions_.communication.all);
+    const trace::Scope within(tracer_, regions_.communication.control);
+    slow_ranks_->add(step, worked);
+}
+
+void StepLog::add(const trace::StepNumbers& numbers) {
+    open_row_ = numbers;
+    if (!launch_.folders.run) return;
+    const double now = seconds_now();
+    if (now - last_status_ > status_every_seconds) {
+        last_status_ = now;
+        launch_.folders.write_status("running", numbers.step, ExitCode::done, "");
+    }
+    launch_.folders.run->write_step(numbers);
+    progress_.step(numbers);
+}
+
+void StepLog::close_row() {
+    if (!open_row_) return;
+    const ProcessMemory memory = process_memory();
+    tracer_.memory(launch_.plan.planned(), memory.resident, std::max(memory.peak, memory.resident));
+    tracer_.finish_step(*open_row_);
+    open_row_.reset();
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,60 @@
+#include "train/supervision.hpp"
+
+#include <utility>
+
+#include "base/log.hpp"
+#include "train/launch.hpp"
+#include "watch/watch_folder.hpp"
+#include "watch/witness.hpp"
+
+namespace lockstep::train {
+
+Supervision::Supervision(const Launch& launch)
+    : step_(std::make_shared<std::int64_t>(launch.resume.state.step)),
+      node_folder_(std::make_unique<watch::NodeFolder>(*launch.control, launch.session.place())),
+      final_status_(make_final_status(launch)) {
+    const auto& limits = launch.description.watchdog;
+    watch::WatchOptions options;
+    options.seconds = limits.seconds;
+    options.first_step_seconds = limits.first_step_seconds;
+    options.run_path = launch.folders.run_path;
+    options.node_folder = node_folder_->path();
+    options.key = node_folder_->key();
+    options.rank = launch.session.rank();
+    options.ranks = launch.session.size();
+    options.node = launch.session.place().node;
+    options.last_words = final_status_;
+    if (launch.folders.run) watch::make_watch_folder(options.run_path, options.key);
+    launch.control->barrier();  // all ranks of the node are in its folder
+    // In containers each rank may have a node folder to itself.
+    const auto members = watch::node_members(options.node_folder);
+    const bool first = !members.empty() && members.front().rank == options.rank;
+    if (first && !launch.options.witness_program.empty())
+        watch::start_witness(launch.options.witness_program, options.node_folder, options.run_path, options.key);
+    watchdog_ = std::make_unique<watch::Watchdog>(std::move(options));
+}
+
+// Writes status.json and opens log.txt for the error that follows; false where another rank was first. It runs after
+// the launch is gone, so it holds copies.
+Supervision::FinalStatus Supervision::make_final_status(const Launch& launch) const {
+    const bool has_log = launch.folders.run != nullptr;
+    return [path = launch.folders.run_path, key = node_folder_->key(), step = step_, has_log](
+               const std::string& state, ExitCode code, const std::string& sentence) {
+        if (!watch::take_last_word(path, key)) return false;
+        watch::RunFolder::write_status(path, state, *step, static_cast<int>(code), sentence);
+        try {
+            if (!has_log) log::add_file(path + "/log.txt");
+        } catch (const Error& error) {
+            log::debug("{}", error.what());
+        }
+        return true;
+    };
+}
+
+void Supervision::record_failures(cluster::Session& session) const {
+    session.set_last_words([write = final_status_](ExitCode code, const std::string& sentence) {
+        static_cast<void>(write("failed", code, sentence));
+    });
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,40 @@
+// What watches a launch from outside its training loop: the watchdog of this rank, the witness of its node, and the
+// final status that any rank can write when the launch fails.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cluster/session.hpp"
+#include "watch/node_folder.hpp"
+#include "watch/watchdog.hpp"
+
+namespace lockstep::train {
+
+struct Launch;
+
+class Supervision {
+  public:
+    // Collective. Starts the watchdog, and the witness on one rank of each node.
+    explicit Supervision(const Launch& launch);
+
+    // From here on a rank that fails alone records the final status, since rank 0 no longer can.
+    void record_failures(cluster::Session& session) const;
+
+    void begin_step(std::int64_t step) { *step_ = step; }
+    void finish_step() { watchdog_->step_done(); }
+    std::int64_t step() const { return *step_; }
+
+  private:
+    using FinalStatus = std::function<bool(const std::string& state, ExitCode code, const std::string& sentence)>;
+    FinalStatus make_final_status(const Launch& launch) const;
+
+    std::shared_ptr<std::int64_t> step_;  // the final status may be written after this object is gone
+    std::unique_ptr<watch::NodeFolder> node_folder_;
+    FinalStatus final_status_;
+    std::unique_ptr<watch::Watchdog> watchdog_;
+};
+
+}  // namespace lockstep::train

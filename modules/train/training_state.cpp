@@ -1,0 +1,58 @@
+#include "train/training_state.hpp"
+
+#include <cmath>
+#include <vector>
+
+#include "layout/rank_share.hpp"
+#include "optim/registry.hpp"
+#include "train/gradient_exchange.hpp"
+#include "train/resume.hpp"
+
+namespace lockstep::train {
+namespace {
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const Launch& launch, const TrainingState& state,
+                                                 const model::Part& part) {
+    // A tied table lies on two stages, and is counted on the first.
+    const bool last = launch.groups.place.pipeline + 1 == launch.grid.pipeline;
+    optim::NormPlan norm;
+    norm.counted = optim::counted_pieces(*state.parameters, part, state.gradient_plan.tied && last);
+    norm.communicator = state.divided ? launch.devices.communicator.get() : launch.groups.model.get();
+    if (!state.divided) norm.replicas = launch.groups.replicas.get();
+    kernels::LossScaling scaling;
+    const config::LossScale& scale = launch.description.precision.loss_scale;
+    const bool scaled = launch.description.precision.compute == config::Precision::fp16;
+    if (scaled) scaling = {scale.growth_interval, scale.hysteresis, scale.minimum};
+    auto optimizer = optim::make_optimizer(
+        {*launch.devices.backend, *state.parameters, launch.description.optimizer, norm, scaling});
+    optimizer->set_progress({0, scaled ? scale.initial : 1, 0, 0});
+    return optimizer;
+}
+
+}  // namespace
+
+TrainingState make_training_state(const Launch& launch) {
+    const config::RunDescription& description = launch.description;
+    const model::Part part{launch.groups.place.tensor, launch.grid.tensor};
+    const model::ParameterLayout layout(model::describe_parameters(description.model, launch.plan.chunks), part);
+    const int replica = launch.groups.place.replica(launch.grid);
+    TrainingState state;
+    state.divided = layout::divides_optimizer(description, launch.grid);
+    state.gradient_plan =
+        layout::plan_gradients(description, launch.grid, launch.groups.place, layout, launch.plan.chunks);
+    state.parameters = std::make_unique<model::ParameterSet>(
+        launch.devices.backend->device(), layout, true, layout::compute_type(description.precision.compute),
+        state.divided ? state.gradient_plan.owned(replica) : std::vector<model::Piece>{});
+    state.optimizer = make_optimizer(launch, state, part);
+    const bool counts = state.divided || replica == 0;
+    state.padding = std::llround(launch.control->all_sum(counts ? static_cast<double>(state.optimizer->padding()) : 0));
+    return state;
+}
+
+void fill_training_state(const Launch& launch, TrainingState& state) {
+    if (!launch.resume.path.empty()) return restore(launch, state);
+    state.parameters->initialize(*launch.devices.backend, launch.description.run.seed);
+    gather_parameters(state, launch.groups);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,49 @@
+#include "train/validation.hpp"
+
+#include <cmath>
+
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "train/evaluation.hpp"
+
+namespace lockstep::train {
+
+Validation::Validation(Launch& launch, LayerGroups& layers, Pipeline& pipeline, trace::Tracer& tracer,
+                       trace::RegionId region)
+    : launch_(launch),
+      layers_(layers),
+      pipeline_(pipeline),
+      tracer_(tracer),
+      region_(region),
+      memory_(launch.devices.backend->device(), Arena::device_alignment, "the validation loss"),
+      loss_(memory_.allocate(Type::fp64, {1})) {}
+
+bool Validation::due(std::int64_t step) const {
+    if (!launch_.data.validation) return false;
+    const std::int64_t every = launch_.description.validation.every;
+    return (every > 0 && step % every == 0) || step == launch_.data.steps;
+}
+
+void Validation::run(std::int64_t step) {
+    const trace::Scope timed(tracer_, region_);
+    const config::RunDescription& description = launch_.description;
+    layers_.set_timed(false);
+    EvaluationShare share;
+    share.micro = launch_.plan.micro;
+    share.length = description.batch.length;
+    share.replicas = {launch_.groups.place.data, launch_.grid.data};
+    share.counts_losses = pipeline_.has_head() && layers_.tensor.first();
+    share.counts_tokens = share.counts_losses && layers_.context.first();
+    const auto evaluate_batch = [&](const LoadWindows& load) {
+        pipeline_.forward_only(loss_,
+                               [&](std::int64_t, std::int32_t* ids, std::int32_t* targets) { load(ids, targets); });
+    };
+    const Evaluation evaluation = evaluate(*launch_.devices.backend, *launch_.data.validation,
+                                           description.validation.batches * description.batch.global, share, loss_,
+                                           evaluate_batch, *launch_.control);
+    log::info("validation at step {}: loss {:.5f}, perplexity {:.3f}, {} tokens", step, evaluation.loss,
+              std::exp(evaluation.loss), with_commas(evaluation.tokens));
+    if (launch_.folders.run) launch_.folders.run->write_validation(step, evaluation.loss);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,31 @@
+// The loss over the validation data, by the model as it is being trained.
+#pragma once
+
+#include <cstdint>
+
+#include "train/launch.hpp"
+#include "train/layer_groups.hpp"
+#include "train/pipeline.hpp"
+
+namespace lockstep::train {
+
+class Validation {
+  public:
+    // All of them outlive this object.
+    Validation(Launch& launch, LayerGroups& layers, Pipeline& pipeline, trace::Tracer& tracer, trace::RegionId region);
+
+    bool due(std::int64_t step) const;
+    // Collective. Logs the loss and writes it to metrics.jsonl.
+    void run(std::int64_t step);
+
+  private:
+    Launch& launch_;
+    LayerGroups& layers_;
+    Pipeline& pipeline_;
+    trace::Tracer& tracer_;
+    trace::RegionId region_;
+    Arena memory_;
+    Tensor loss_;  // fp64 [1]
+};
+
+}  // namespace lockstep::train

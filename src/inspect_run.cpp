@@ -1,0 +1,106 @@
+#include "inspect_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/format.hpp"
+#include "config/plain_value.hpp"
+#include "model/count.hpp"
+#include "model/frozen.hpp"
+#include "model/parameters.hpp"
+
+namespace lockstep::commands {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+void print_values(const std::vector<std::string>& values) {
+    if (values.size() == 1 && values.front().empty()) return;
+    for (const std::string& value : values) fmt::print("{}\n", value);
+}
+
+std::string plain(const Json& value) {
+    if (value.is_null()) return "";
+    return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+}  // namespace
+
+FileKind kind_of(const std::string& path, bool has_keys) {
+    std::error_code none;
+    const fs::file_status status = fs::status(path, none);
+    if (path.empty() || !fs::exists(status)) return path.ends_with(".toml") ? FileKind::description : FileKind::other;
+    if (fs::is_directory(status)) return FileKind::run_folder;
+    char start[8] = {};
+    std::ifstream(path, std::ios::binary).read(start, sizeof start);
+    const bool hdf5 = std::string_view(start, sizeof start) == std::string_view("\x89HDF\r\n\x1a\n", 8);
+    return !hdf5 && (has_keys || path.ends_with(".toml")) ? FileKind::description : FileKind::other;
+}
+
+int inspect_description(const std::string& path, const std::vector<std::string>& settings,
+                        const std::vector<std::string>& keys, TableFormat format) {
+    const config::RunDescription description = config::read_run_description(path, settings);
+    if (!keys.empty()) {
+        std::vector<std::string> values;
+        for (const std::string& key : keys) values.push_back(config::plain_value(description, key));
+        print_values(values);
+        return 0;
+    }
+    config::check(description);
+    model::check_frozen(description.model);
+    const std::int64_t count = model::parameter_count(description.model),
+                       trained = model::trained_parameter_count(description.model);
+    const std::string run_folder = (fs::path(description.run.folder) / description.run.name).string(),
+                      checkpoints = (fs::path(description.checkpoint.folder) / description.run.name).string();
+    if (format == TableFormat::json) {
+        const Json json = {{"description", config::to_toml(description)},
+                           {"parameters", count},
+                           {"trained_parameters", trained},
+                           {"run_folder", run_folder},
+                           {"checkpoint_folder", checkpoints}};
+        fmt::print("{}\n", json.dump(2));
+        return 0;
+    }
+    // Comments, so that what is printed is a run description too.
+    fmt::print("{}\n# {} parameters{}\n# run folder: {}\n# checkpoints: {}\n", config::to_toml(description),
+               with_commas(count), trained < count ? fmt::format(", {} of them trained", with_commas(trained)) : "",
+               run_folder, checkpoints);
+    return 0;
+}
+
+int inspect_run_folder(const std::string& path, const std::vector<std::string>& keys, TableFormat format) {
+    const fs::path file = fs::path(path) / "status.json";
+    std::ifstream stream(file);
+    if (!stream) throw usage_error("{} cannot be read: {}; name a run's folder", file.string(), system_error_text());
+    const Json status = Json::parse(stream, nullptr, false);
+    if (!status.is_object()) throw damaged_error("{} is not what lockstep writes there", file.string());
+    if (keys.empty()) {
+        if (format == TableFormat::json) {
+            fmt::print("{}\n", status.dump(2));
+            return 0;
+        }
+        for (const auto& [key, value] : status.items()) fmt::print("{} = {}\n", key, plain(value));
+        return 0;
+    }
+    std::vector<std::string> known, values;
+    for (const auto& [key, value] : status.items()) known.push_back(key);
+    for (const std::string& key : keys) {
+        if (!status.contains(key)) {
+            const std::string near = nearest_name(key, known);
+            throw usage_error("{} has no key {}{}", file.string(), key,
+                              near.empty() ? "" : "; did you mean " + near + "?");
+        }
+        values.push_back(plain(status.at(key)));
+    }
+    print_values(values);
+    return 0;
+}
+
+}  // namespace lockstep::commands

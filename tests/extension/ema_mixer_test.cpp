@@ -1,0 +1,80 @@
+// A mixer that a test brings along is trained and decoded with like one of the product's.
+#define BOOST_TEST_MODULE ema_mixer
+#include <boost/test/unit_test.hpp>
+
+#include "extension/ema_mixer.hpp"
+#include "layout/memory_plan.hpp"
+#include "layout/run_layout.hpp"
+#include "model/decoder.hpp"
+#include "unit/model/model_checks.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+std::vector<test::NamedModel> kinds() {
+    config::ModelDescription plain = test::small_model("ema"), other = plain;
+    other.tied_head = false;
+    other.heads = 6;
+    other.options.change("ema").set("floor", 0.5);
+    return {{"ema", plain}, {"ema: six heads, own head, a floor", other}};
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(it_is_known_by_its_name) {
+    const config::ModelDescription model = test::small_model("ema");
+    BOOST_TEST(model::mixer_type(model).name() == "ema");
+    config::ModelDescription unknown = model;
+    unknown.mixer = "eme";
+    BOOST_CHECK_THROW(model::mixer_type(unknown), Error);
+    BOOST_CHECK_THROW(model::register_mixer(test::ema_type()), Error);
+}
+
+BOOST_AUTO_TEST_CASE(its_parameters_are_the_models) {
+    const config::ModelDescription model = test::small_model("ema");
+    const std::int64_t d = model.width, mlp = 3 * d * model.mlp_width, norms = 2 * d;
+    BOOST_TEST(model::parameter_count(model) ==
+               model.vocabulary * d + model.layers * (2 * d * d + model.heads + mlp + norms) + d);
+}
+
+BOOST_AUTO_TEST_CASE(gradients_agree_with_finite_differences) {
+    for (const auto& [name, model] : kinds()) BOOST_TEST_CONTEXT(name) test::check_gradients(model, {2, 21});
+}
+
+BOOST_AUTO_TEST_CASE(decoding_gives_the_logits_of_the_parallel_form) {
+    for (const auto& [name, model] : kinds()) BOOST_TEST_CONTEXT(name) {
+            BOOST_TEST(test::worst_decoding_difference(model, std::vector<std::int64_t>(37, 1)) < 2e-4);
+            BOOST_TEST(test::worst_decoding_difference(model, {19, 1, 1, 2, 16, 1}) < 2e-4);
+        }
+}
+
+BOOST_AUTO_TEST_CASE(its_limits_are_kept) {
+    const config::ModelDescription model = test::small_model("ema");
+    layout::ModelDivision division;
+    division.length = 32;
+    BOOST_TEST(layout::why_not_divided(model, division) == "");
+    division.tensor = 3;
+    division.sequence = true;
+    BOOST_TEST(layout::why_not_divided(model, division) == "parallel.tensor = 3 does not divide model.mlp_width = 40");
+    division.tensor = 2;
+    BOOST_TEST(layout::why_not_divided(model, division) == "parallel.tensor = 2 does not divide model.heads = 3");
+    division.tensor = 1;
+    division.context = 2;
+    BOOST_TEST(layout::why_not_divided(model, division) ==
+               "parallel.context = 2 divides sequences for ttt-linear and ttt-mlp only; ema needs all tokens of a "
+               "sequence");
+}
+
+// Planned on no device by the code that will allocate it.
+BOOST_AUTO_TEST_CASE(its_memory_is_planned) {
+    config::RunDescription description;
+    description.model = test::small_model("ema");
+    description.batch.global = 4;
+    description.batch.micro = 2;
+    description.batch.length = 16;
+    const layout::MemoryPlan plan = layout::plan_memory(description, {}, {}, DeviceKind::cpu);
+    test::Fixture real(description.model, {2, 16});
+    BOOST_TEST(plan.activations == real.stage.activation_bytes());
+    BOOST_TEST(plan.workspace == real.stage.workspace_bytes());
+}

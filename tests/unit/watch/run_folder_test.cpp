@@ -1,0 +1,77 @@
+// The files of a run's folder that rank 0 writes while it trains.
+#define BOOST_TEST_MODULE run_folder
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "unit/data/temporary_folder.hpp"
+#include "watch/run_folder.hpp"
+
+using namespace lockstep;
+using Json = nlohmann::json;
+
+namespace {
+
+trace::StepNumbers numbers_of(std::int64_t step) {
+    trace::StepNumbers numbers;
+    numbers.step = step;
+    numbers.loss = 2.5;
+    numbers.learning_rate = 1e-3;
+    numbers.gradient_norm = 0.5;
+    numbers.tokens = 1000;
+    numbers.batch = 10;
+    numbers.loss_scale = 1024;
+    numbers.seconds = 0.25;
+    numbers.model_flop = 3e6;
+    numbers.zero_gradients = 7;
+    return numbers;
+}
+
+std::vector<Json> lines_of(const std::string& path) {
+    std::vector<Json> lines;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
+    return lines;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_step_is_one_line_of_metrics) {
+    const TemporaryFolder place;
+    watch::RunFolder folder(place.path("run"));
+    folder.open_metrics(0);
+    folder.write_step(numbers_of(1));
+    trace::StepNumbers skipped = numbers_of(2);
+    skipped.skipped = 1;
+    skipped.loss = std::nan("");
+    folder.write_step(skipped);
+    const std::vector<Json> lines = lines_of(folder.path() + "/metrics.jsonl");
+    BOOST_REQUIRE(lines.size() == 2u);
+    const Json expected = {
+        {"step", 1},      {"loss", 2.5},          {"learning_rate", 1e-3},       {"gradient_norm", 0.5},
+        {"tokens", 1000}, {"seconds", 0.25},      {"tokens_per_second", 4000.0}, {"flop_per_second", 12e6},
+        {"batch", 10},    {"loss_scale", 1024.0}, {"zero_gradients", 7}};
+    BOOST_TEST(lines[0] == expected);
+    BOOST_TEST(lines[1]["skipped"] == true);
+    BOOST_TEST(lines[1]["loss"].is_null());  // JSON has no NaN
+}
+
+BOOST_AUTO_TEST_CASE(a_resumed_run_writes_later_lines_again) {
+    const TemporaryFolder place;
+    const std::string path = place.path("run");
+    {
+        watch::RunFolder folder(path);
+        folder.open_metrics(0);
+        for (const std::int64_t step : {1, 2, 3}) folder.write_step(numbers_of(step));
+        folder.write_validation(3, 2.25);
+    }
+    std::ofstream(path + "/metrics.jsonl", std::ios::app) << "{\"step\": 4, \"lo";  // cut off by a crash
+    watch::RunFolder folder(path);
+    folder.open_metrics(2);
+    folder.write_step(numbers_of(3));
+    const std::vector<Json> lines = lines_of(path + "/metrics.jsonl");
+    BOOST_REQUIRE(lines.size() == 3u);
+    for (std::size_t i = 0; i < lines.size(); ++i) BOOST_TEST(lines[i]["step"] == i + 1);
+}
