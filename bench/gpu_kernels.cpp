@@ -1,8 +1,8 @@
 // Times the GPU's kernels at the sizes of real models and sets each against what this GPU gave in the same run: a
 // product of 8192 x 8192 matrices in bf16 for arithmetic, a copy of 2 GiB for memory. Inputs are random; every kernel
-// goes round several sets of tensors, together larger than the cache. FLOP are those of the model (model/flops.hpp),
-// attention halved for causality, its backward 2.5 times the forward; bytes are those of every tensor read or written
-// once. Times are medians of batches of launches between two events.
+// goes round several sets of tensors, together larger than the cache. FLOP are those of the model
+// (kernels/operation_work.hpp), but attention's backward has 2.5 times the forward; bytes are those of every tensor read
+// or written once. Times are medians of batches of launches between two events.
 //
 //   bench_gpu_kernels [--filter TEXT] [--repetitions N] [--format text|markdown|csv|json]
 #include <cuda_runtime.h>
@@ -20,6 +20,7 @@
 #include "device/cuda/context.hpp"
 #include "device/gpu.hpp"
 #include "kernels/cuda.hpp"
+#include "kernels/operation_work.hpp"
 
 using namespace lockstep;
 using namespace lockstep::kernels;
@@ -335,8 +336,7 @@ void Suite::attention(const AttentionShape& shape, Type type) {
     const std::int64_t dk = shape.key_heads * shape.head_width;
     const std::string text = fmt::format("{} x {}, {} / {} heads of {}", shape.batch, shape.query_length, shape.heads,
                                          shape.key_heads, shape.head_width);
-    // Two products over half of the square.
-    const double flop = 2.0 * static_cast<double>(n) * static_cast<double>(shape.query_length) * static_cast<double>(d);
+    const double flop = attention_work(shape, type, false).flop;
     const double pass = size_of(type) * static_cast<double>(n);
     add("attention forward", text, type, pass * static_cast<double>(2 * d + 2 * dk), flop,
         [=, this](Arena& arena) -> Run {
@@ -362,9 +362,7 @@ void Suite::ttt(const TttShape& shape, Type type) {
     const std::int64_t b = shape.mini_batch, d = H * f;
     const std::string name = shape.mlp ? "ttt-mlp" : "ttt-linear";
     const std::string text = fmt::format("{} x {}, {} heads of {}", shape.batch, shape.length, H, f);
-    const auto width = static_cast<double>(f), of_batch = static_cast<double>(b);
-    const double flop = static_cast<double>(n * H) * (shape.mlp ? 56 * width * width + 20 * of_batch * width
-                                                                : 6 * width * width + 4 * of_batch * width);
+    const double flop = ttt_work(shape, type, false).flop;
     const double pass = size_of(type) * static_cast<double>(n * d);
     const auto prepare = [=, this](Arena& arena, bool backward) -> Run {
         const auto tensor = [&](const Shape& of, double deviation = 1) { return make(arena, type, of, deviation); };

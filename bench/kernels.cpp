@@ -1,8 +1,8 @@
 // Times the CPU backend's kernels at the sizes of gpt2-124m, ttt-linear-125m and ttt-mlp-125m: N = 512 rows, one
 // sequence, in fp32 and in bf16. Each kernel is set against what this machine gave in the same run: a large product of
-// square matrices of its type for arithmetic, a copy of 256 MiB for memory. FLOP are counted as in model/flops.hpp, so
-// that a kernel that computes something twice shows it as a lower rate; bytes are those of every tensor read or written
-// once.
+// square matrices of its type for arithmetic, a copy of 256 MiB for memory. FLOP and bytes are counted
+// (kernels/counting_backend.hpp): model FLOP, so that a kernel that computes something twice shows it as a lower rate,
+// and every tensor read or written once.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -18,6 +18,7 @@
 #include "cluster/placement.hpp"
 #include "device/parallel.hpp"
 #include "fastest_reporter.hpp"
+#include "kernels/counting_backend.hpp"
 #include "measure.hpp"
 
 using namespace lockstep;
@@ -32,26 +33,28 @@ constexpr std::int64_t rows = 512, width = 768, heads = 12, head_width = 64, min
 class Suite {
   public:
     Suite(Backend& backend, Type type, double flop_per_second, double bytes_per_second)
-        : backend_(backend), type_(type), flop_limit_(flop_per_second), bytes_limit_(bytes_per_second) {}
+        : backend_(&backend), type_(type), flop_limit_(flop_per_second), bytes_limit_(bytes_per_second) {}
 
-    void arithmetic(const std::string& name, double flop, Setup setup) {
-        add(name, "FLOP/s", flop, flop_limit_, std::move(setup));
+    void arithmetic(const std::string& name, const Setup& setup) {
+        add(name, "FLOP/s", counted(setup).flop, flop_limit_, setup);
     }
-    // Elements of the type, and of tensors that are fp32 whatever the type.
-    void memory(const std::string& name, std::int64_t elements, std::int64_t elements_of_fp32, Setup setup) {
-        const auto bytes =
-            static_cast<double>(elements * static_cast<std::int64_t>(type_bytes(type_)) + 4 * elements_of_fp32);
-        add(name, "bytes/s", bytes, bytes_limit_, std::move(setup));
+    void memory(const std::string& name, const Setup& setup) {
+        add(name, "bytes/s", counted(setup).bytes, bytes_limit_, setup);
     }
 
     // y = x Wᵀ, dx = dy W, dW += dyᵀ x.
     void linear(const std::string& name, std::int64_t n, std::int64_t in, std::int64_t out) {
-        const double flop = 2.0 * static_cast<double>(n * in * out);
         const Shape x = {n, in}, y = {n, out}, w = {out, in};
         using T = Transpose;
-        arithmetic(name + "/forward", flop, product_of(backend_, type_, y, x, T::no, w, T::yes, Accumulate::no));
-        arithmetic(name + "/dx", flop, product_of(backend_, type_, x, y, T::no, w, T::no, Accumulate::no));
-        arithmetic(name + "/dweight", flop, product_of(backend_, type_, w, y, T::yes, x, T::no, Accumulate::yes));
+        const auto product = [this](const Shape& c, const Shape& a, T transpose_a, const Shape& b, T transpose_b,
+                                    Accumulate accumulate) -> Setup {
+            return [=, this](Arena& arena) {
+                return product_of(backend(), type_, c, a, transpose_a, b, transpose_b, accumulate)(arena);
+            };
+        };
+        arithmetic(name + "/forward", product(y, x, T::no, w, T::yes, Accumulate::no));
+        arithmetic(name + "/dx", product(x, y, T::no, w, T::no, Accumulate::no));
+        arithmetic(name + "/dweight", product(w, y, T::yes, x, T::no, Accumulate::yes));
     }
     void attention();
     void ttt(bool mlp);
@@ -60,6 +63,25 @@ class Suite {
     void vocabulary_sized();
 
   private:
+    Backend& backend() const { return *backend_; }
+
+    // What one run of the kernel costs.
+    Work counted(const Setup& setup) {
+        CountingBackend counting(DeviceKind::cpu);
+        Arena nowhere(counting.device(), std::size_t{1} << 40, "a count");
+        Backend* const running = std::exchange(backend_, &counting);
+        const Run run = setup(nowhere);
+        counting.take();  // what prepares the run
+        run();
+        backend_ = running;
+        Work work;
+        for (const Operation& operation : counting.operations()) {
+            work.flop += operation.flop;
+            work.bytes += operation.bytes;
+        }
+        return work;
+    }
+
     // The tensors of one kernel at a time are kept, over all its repetitions.
     void add(const std::string& kernel, const char* unit, double amount, double limit, Setup setup) {
         const std::string name = kernel + "/" + type_name(type_);
@@ -87,7 +109,7 @@ class Suite {
 
     Tensor rows_of(Arena& arena, std::int64_t columns = width) const { return make(arena, type_, {rows, columns}); }
 
-    Backend& backend_;
+    Backend* backend_;  // the one that runs, or, for a moment, one that counts
     Type type_;
     double flop_limit_, bytes_limit_;
     std::string prepared_name_;
@@ -96,18 +118,16 @@ class Suite {
 
 void Suite::attention() {
     const AttentionShape shape{1, rows, rows, heads, heads, head_width};
-    const double flop = 2.0 * rows * rows * width;  // causal: half of the square, two products
     for (const bool backward : {false, true})
-        arithmetic(backward ? "attention/backward" : "attention/forward", backward ? 2 * flop : flop,
-                   [this, shape, backward](Arena& arena) -> Run {
-                       const Tensor q = rows_of(arena), k = rows_of(arena), v = rows_of(arena), y = rows_of(arena);
-                       const Tensor sums = make(arena, {1, heads, rows});
-                       const Run forward = [=, this] { backend_.attention_forward(y, sums, q, k, v, shape); };
-                       if (!backward) return forward;
-                       if (!arena.measuring()) forward();
-                       const Tensor dy = rows_of(arena), dq = rows_of(arena), dk = rows_of(arena), dv = rows_of(arena);
-                       return [=, this] { backend_.attention_backward(dq, dk, dv, dy, q, k, v, y, sums, shape); };
-                   });
+        arithmetic(backward ? "attention/backward" : "attention/forward", [this, shape, backward](Arena& arena) -> Run {
+            const Tensor q = rows_of(arena), k = rows_of(arena), v = rows_of(arena), y = rows_of(arena);
+            const Tensor sums = make(arena, {1, heads, rows});
+            const Run forward = [=, this] { backend().attention_forward(y, sums, q, k, v, shape); };
+            if (!backward) return forward;
+            if (!arena.measuring()) forward();
+            const Tensor dy = rows_of(arena), dq = rows_of(arena), dk = rows_of(arena), dv = rows_of(arena);
+            return [=, this] { backend().attention_backward(dq, dk, dv, dy, q, k, v, y, sums, shape); };
+        });
 }
 
 TttInner make_inner(Arena& arena, const TttShape& shape) {
@@ -126,111 +146,106 @@ TttInner make_inner(Arena& arena, const TttShape& shape) {
 
 void Suite::ttt(bool mlp) {
     const TttShape shape{mlp, 1, rows, heads, head_width, mini_batch};
-    const double f = head_width, b = mini_batch;
-    const double flop = static_cast<double>(rows * heads) * (mlp ? 56 * f * f + 20 * b * f : 6 * f * f + 4 * b * f);
     const std::string name = mlp ? "ttt_mlp/" : "ttt_linear/";
     for (const bool backward : {false, true})
-        arithmetic(name + (backward ? "backward" : "forward"), backward ? 2 * flop : flop,
-                   [this, shape, backward](Arena& arena) -> Run {
-                       const Tensor q = rows_of(arena), k = rows_of(arena), v = rows_of(arena), y = rows_of(arena);
-                       const Tensor step = make(arena, {rows, heads}, (shape.mlp ? 0.05 : 0.5) / head_width, 0);
-                       const Tensor token = make(arena, {mini_batch}, 0.2, 0);
-                       const Tensor saved = make(arena, {backend_.ttt_saved_count(shape)});
-                       const TttInner inner = make_inner(arena, shape);
-                       const Run forward = [=, this] {
-                           backend_.ttt_forward(y, saved, q, k, v, step, token, inner, {}, {}, shape);
-                       };
-                       if (!backward) return forward;
-                       if (!arena.measuring()) forward();
-                       const Tensor dy = rows_of(arena), dq = rows_of(arena), dk = rows_of(arena), dv = rows_of(arena);
-                       const Tensor dstep = make(arena, {rows, heads}), dtoken = make(arena, {mini_batch});
-                       const TttInner dinner = make_inner(arena, shape);
-                       return [=, this] {
-                           backend_.ttt_backward(dq, dk, dv, dstep, dtoken, dinner, {}, dy, saved, q, k, v, step, token,
-                                                 inner, {}, {}, shape);
-                       };
-                   });
+        arithmetic(name + (backward ? "backward" : "forward"), [this, shape, backward](Arena& arena) -> Run {
+            const Tensor q = rows_of(arena), k = rows_of(arena), v = rows_of(arena), y = rows_of(arena);
+            const Tensor step = make(arena, {rows, heads}, (shape.mlp ? 0.05 : 0.5) / head_width, 0);
+            const Tensor token = make(arena, {mini_batch}, 0.2, 0);
+            const Tensor saved = make(arena, {backend().ttt_saved_count(shape)});
+            const TttInner inner = make_inner(arena, shape);
+            const Run forward = [=, this] {
+                backend().ttt_forward(y, saved, q, k, v, step, token, inner, {}, {}, shape);
+            };
+            if (!backward) return forward;
+            if (!arena.measuring()) forward();
+            const Tensor dy = rows_of(arena), dq = rows_of(arena), dk = rows_of(arena), dv = rows_of(arena);
+            const Tensor dstep = make(arena, {rows, heads}), dtoken = make(arena, {mini_batch});
+            const TttInner dinner = make_inner(arena, shape);
+            return [=, this] {
+                backend().ttt_backward(dq, dk, dv, dstep, dtoken, dinner, {}, dy, saved, q, k, v, step, token, inner,
+                                       {}, {}, shape);
+            };
+        });
 }
 
 void Suite::norms() {
-    constexpr std::int64_t n = rows * width;
     for (const bool layer : {false, true})
         for (const bool backward : {false, true})
             memory(std::string(layer ? "layer_norm/" : "rms_norm/") + (backward ? "backward" : "forward"),
-                   (backward ? 4 : 2) * n, 0, [this, layer, backward](Arena& arena) -> Run {
+                   [this, layer, backward](Arena& arena) -> Run {
                        const Tensor x = rows_of(arena), y = rows_of(arena), dx = rows_of(arena);
                        const Tensor mean = make(arena, {rows}, 0, 0), inverse = make(arena, {rows}, 1, 0);
                        const Tensor w = make(arena, {width}, 1, 0), bias = make(arena, {width}, 0, 0);
                        const Tensor dw = make(arena, {width}), dbias = make(arena, {width});
                        return [=, this] {
                            if (layer && backward)
-                               backend_.layer_norm_backward(dx, dw, dbias, y, x, w, mean, inverse);
+                               backend().layer_norm_backward(dx, dw, dbias, y, x, w, mean, inverse);
                            else if (layer)
-                               backend_.layer_norm_forward(y, mean, inverse, x, {}, w, bias, 1e-5f);
+                               backend().layer_norm_forward(y, mean, inverse, x, {}, w, bias, 1e-5f);
                            else if (backward)
-                               backend_.rms_norm_backward(dx, dw, y, x, w, inverse);
+                               backend().rms_norm_backward(dx, dw, y, x, w, inverse);
                            else
-                               backend_.rms_norm_forward(y, inverse, x, {}, w, 1e-6f);
+                               backend().rms_norm_forward(y, inverse, x, {}, w, 1e-6f);
                        };
                    });
 }
 
 void Suite::elementwise() {
     constexpr std::int64_t gelu = rows * 3072, swiglu = rows * 2048, parameters = 10'000'000;
-    const auto flat = [this](const std::string& name, int tensors, std::int64_t count, int touched, auto call) {
-        memory(name, touched * count, 0, [this, tensors, count, call](Arena& arena) -> Run {
+    const auto flat = [this](const std::string& name, int tensors, std::int64_t count, auto call) {
+        memory(name, [this, tensors, count, call](Arena& arena) -> Run {
             std::vector<Tensor> t;
             for (int i = 0; i < tensors; ++i) t.push_back(make(arena, type_, {count}, 0.5, 0.25));
             return [call, t] { call(t); };
         });
     };
     using T = const std::vector<Tensor>&;
-    flat("gelu/forward", 2, gelu, 2, [this](T t) { backend_.gelu_forward(t[0], t[1]); });
-    flat("gelu/backward", 3, gelu, 3, [this](T t) { backend_.gelu_backward(t[0], t[1], t[2]); });
-    flat("swiglu/forward", 3, swiglu, 3, [this](T t) { backend_.swiglu_forward(t[0], t[1], t[2]); });
-    flat("swiglu/backward", 5, swiglu, 5, [this](T t) { backend_.swiglu_backward(t[0], t[1], t[2], t[3], t[4]); });
+    flat("gelu/forward", 2, gelu, [this](T t) { backend().gelu_forward(t[0], t[1]); });
+    flat("gelu/backward", 3, gelu, [this](T t) { backend().gelu_backward(t[0], t[1], t[2]); });
+    flat("swiglu/forward", 3, swiglu, [this](T t) { backend().swiglu_forward(t[0], t[1], t[2]); });
+    flat("swiglu/backward", 5, swiglu, [this](T t) { backend().swiglu_backward(t[0], t[1], t[2], t[3], t[4]); });
     const bool keeps_a_copy = type_ != Type::fp32;  // the parameters that products take
-    memory("adamw/10M", keeps_a_copy ? parameters : 0, 7 * parameters, [this, keeps_a_copy](Arena& arena) -> Run {
+    memory("adamw/10M", [this, keeps_a_copy](Arena& arena) -> Run {
         std::vector<Tensor> t;
         for (int i = 0; i < 4; ++i) t.push_back(make(arena, {parameters}, 0.5, 0.25));
         const Tensor working = keeps_a_copy ? make(arena, type_, {parameters}) : Tensor();
         const Tensor decays = arena.allocate(Type::int32, {kernels::DecayBits::words_for(parameters)});
         const Tensor decision = arena.allocate(Type::fp64, {kernels::Decision::places});
         if (!arena.measuring()) {
-            backend_.fill(decays, -1);
-            backend_.fill(decision, 1);
+            backend().fill(decays, -1);
+            backend().fill(decision, 1);
         }
         return [=, this] {
-            backend_.adamw(t[0], working, t[1], t[2], t[3], decays, decision, {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f});
+            backend().adamw(t[0], working, t[1], t[2], t[3], decays, decision, {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f});
         };
     });
     if (type_ != Type::fp32) return;  // gradients are fp32
-    memory("sum_of_squares/10M", parameters, 0, [this](Arena& arena) -> Run {
+    memory("sum_of_squares/10M", [this](Arena& arena) -> Run {
         const Tensor x = make(arena, {parameters}), totals = arena.allocate(Type::fp64, {2});
-        return [=, this] { backend_.sum_of_squares(totals, x, Accumulate::no); };
+        return [=, this] { backend().sum_of_squares(totals, x, Accumulate::no); };
     });
 }
 
 void Suite::vocabulary_sized() {
-    memory("cross_entropy", 2 * rows * vocabulary, 0, [this](Arena& arena) -> Run {
+    memory("cross_entropy", [this](Arena& arena) -> Run {
         const Tensor losses = make(arena, {rows}), logits = rows_of(arena, vocabulary);
         const Tensor targets = make_ids(arena, rows, vocabulary);
-        return [=, this] { backend_.cross_entropy(losses, logits, targets, 1.0f / rows, {}); };
+        return [=, this] { backend().cross_entropy(losses, logits, targets, 1.0f / rows, {}); };
     });
     for (const bool backward : {false, true})
-        memory(backward ? "embedding/backward" : "embedding/forward", (backward ? 1 : 3) * rows * width,
-               (backward ? 4 : 0) * rows * width, [this, backward](Arena& arena) -> Run {
-                   const Type table_type = backward ? Type::fp32 : type_;  // the tables, or their gradients
-                   const Tensor table = make(arena, table_type, {vocabulary, width});
-                   const Tensor position = make(arena, table_type, {1024, width});
-                   const Tensor ids = make_ids(arena, rows, vocabulary), y = rows_of(arena);
-                   return [=, this] {
-                       if (backward)
-                           backend_.embedding_backward(table, position, ids, y, 0, rows);
-                       else
-                           backend_.embedding_forward(y, ids, table, 0, position, rows, 0);
-                   };
-               });
+        memory(backward ? "embedding/backward" : "embedding/forward", [this, backward](Arena& arena) -> Run {
+            const Type table_type = backward ? Type::fp32 : type_;  // the tables, or their gradients
+            const Tensor table = make(arena, table_type, {vocabulary, width});
+            const Tensor position = make(arena, table_type, {1024, width});
+            const Tensor ids = make_ids(arena, rows, vocabulary), y = rows_of(arena);
+            return [=, this] {
+                if (backward)
+                    backend().embedding_backward(table, position, ids, y, 0, rows);
+                else
+                    backend().embedding_forward(y, ids, table, 0, position, rows, 0);
+            };
+        });
 }
 
 int run(int argc, char** argv) {

@@ -11,7 +11,7 @@
 #include "config/run_description.hpp"
 #include "hdf5/hdf5.hpp"
 #include "inspect_run.hpp"
-#include "model/flops.hpp"
+#include "model/count.hpp"
 #include "model/frozen.hpp"
 #include "model/parameters.hpp"
 #include "optim/registry.hpp"

@@ -11,7 +11,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "config/plain_value.hpp"
-#include "model/flops.hpp"
+#include "model/count.hpp"
 #include "model/frozen.hpp"
 #include "model/parameters.hpp"
 

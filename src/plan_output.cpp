@@ -31,19 +31,21 @@ std::vector<Cell> layout_cells(const Candidate& candidate) {
 }
 
 std::vector<Column> layout_columns() {
-    return {{"devices", "devices"},       {"data", "data"},      {"tensor", "tensor"}, {"pipeline", "pipe"},
-            {"context", "context"},       {"interleave", "v"},   {"micro", "micro"},   {"zero", "zero"},
-            {"sequence", "rows divided"}, {"recompute", "again"}};
+    std::vector<Column> columns;
+    for (const char* name : {"devices", "data", "tensor", "pipeline", "context", "interleave", "micro", "zero",
+                             "sequence_parallel", "recompute"})
+        columns.push_back({name, name});
+    return columns;
 }
 
 Table layout_table(const PlanOutput& plan, const std::vector<Candidate>& candidates, std::size_t most) {
     std::vector<Column> columns = layout_columns();
     for (const Column& column : std::vector<Column>{{"memory_gib", "memory, GiB", 1},
-                                                    {"memory_share", "share", 2},
+                                                    {"memory_share", "memory_share", 2},
                                                     {"seconds", "step, s", 3},
                                                     {"tokens_per_second", "tokens/s", 0},
-                                                    {"idle_share", "idle", 2},
-                                                    {"communication_share", "comm.", 2}})
+                                                    {"idle_share", "idle_share", 2},
+                                                    {"communication_share", "communication_share", 2}})
         columns.push_back(column);
     const bool whole = plan.job.steps > 0;
     if (whole) columns.push_back({"hours", "job, h", 2});
@@ -75,6 +77,13 @@ Json json_of(const StepTime& time) {
             {"pipeline", time.pipeline},   {"idle", time.idle},
             {"data", time.data},           {"context", time.context},
             {"optimizer", time.optimizer}, {"control", time.control}};
+}
+
+// Rows as JSON, with the names that keys had before.
+Json json_of(const Table& table) {
+    Json rows = Json::parse(table.print(TableFormat::json));
+    for (Json& row : rows) row["sequence"] = row["sequence_parallel"];
+    return rows;
 }
 
 struct Words {
@@ -137,16 +146,16 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
                      {"program", plan.job.program.name},
                      {"examined", result.examined},
                      {"fitting", result.fitting.size()},
-                     {"layouts", Json::parse(table.print(format))}};
+                     {"layouts", json_of(table)}};
         for (std::size_t i = 0; i < std::min(top, result.fitting.size()); ++i)
             json["layouts"][i]["parts"] = json_of(result.fitting[i].price.time);
         if (!of_counts.empty()) {
-            json["counts"] = Json::parse(layout_table(plan, of_counts, of_counts.size()).print(format));
+            json["counts"] = json_of(layout_table(plan, of_counts, of_counts.size()));
         }
         if (result.fitting.empty()) {
             json["problem"] = why_none(plan);
         } else {
-            json["recommended"] = Json::parse(layout_table(plan, {plan.chosen()}, 1).print(format))[0];
+            json["recommended"] = json_of(layout_table(plan, {plan.chosen()}, 1))[0];
             json["why"] = {{"parts", words.parts},         {"job", words.job},     {"next", words.next},
                            {"ruled_out", words.ruled_out}, {"memory", words.full}, {"without", words.without},
                            {"devices", words.count},       {"shape", words.shape}};

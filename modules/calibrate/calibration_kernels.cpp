@@ -6,6 +6,7 @@
 #include "calibrate/calibration.hpp"
 #include "calibrate/rate_fit.hpp"
 #include "device/memory.hpp"
+#include "kernels/counting_backend.hpp"
 
 namespace lockstep::calibrate {
 namespace {
@@ -143,8 +144,7 @@ class KernelCalibration {
           sizes_(sizes),
           meter_(rank, sizes.budget_seconds),
           pool_(rank.backend, type, sizes.pool_bytes),
-          exact_(rank.backend, Type::fp32, sizes.gradient_bytes),
-          element_(static_cast<double>(type_bytes(type))) {}
+          exact_(rank.backend, Type::fp32, sizes.gradient_bytes) {}
 
     void products(config::PrecisionRates& rates) {
         say("matrix products of layers");
@@ -164,15 +164,12 @@ class KernelCalibration {
             std::array<Tensor, 8> t;
             for (int i = 0; i < 8; ++i) t[static_cast<std::size_t>(i)] = workspace(i, {rows, width});
             const Tensor sums = exact_.at(0, Type::fp32, {shape.batch, shape.heads, length});
-            const double flop = 2.0 * static_cast<double>(rows * length * width);
-            const double moved = 4 * element_ * static_cast<double>(rows * width);
-            forward.push_back({flop, moved, meter_.seconds([&](int) {
-                                   backend_.attention_forward(t[3], sums, t[0], t[1], t[2], shape);
-                               })});
-            backward.push_back({2 * flop, 2 * moved, meter_.seconds([&](int) {
-                                    backend_.attention_backward(t[4], t[5], t[6], t[7], t[0], t[1], t[2], t[3], sums,
-                                                                shape);
-                                })});
+            forward.push_back(timed([&](kernels::Backend& backend, int) {
+                backend.attention_forward(t[3], sums, t[0], t[1], t[2], shape);
+            }));
+            backward.push_back(timed([&](kernels::Backend& backend, int) {
+                backend.attention_backward(t[4], t[5], t[6], t[7], t[0], t[1], t[2], t[3], sums, shape);
+            }));
         }
         const auto fit = [](const std::vector<TimedOperation>& timed) {
             const config::ProductRate rate = fit_rate(timed, false);
@@ -196,18 +193,17 @@ class KernelCalibration {
         Arena memory(backend_.device(), measure.peak(), "a calibration");
         plan(memory, shape, rows, at);
         for (auto& [tensor, value] : at.filled) backend_.fill(tensor, value);
-        const double width_f = static_cast<double>(f), b = mini_batch;
-        const double flop = static_cast<double>(rows * heads) *
-                            (mlp ? 56 * width_f * width_f + 20 * b * width_f : 6 * width_f * width_f + 4 * b * width_f);
-        const double seconds = meter_.seconds([&](int) {
-            backend_.ttt_forward(t[3], at.saved, t[0], t[1], t[2], at.step, at.token, at.inner, {}, {}, shape);
+        const auto rate = [&](const Issue& issue) {
+            const TimedOperation scan = timed(issue);
+            return config::MixingRate{scan.flop / scan.seconds * 1e-12, 0};
+        };
+        forward = rate([&](kernels::Backend& backend, int) {
+            backend.ttt_forward(t[3], at.saved, t[0], t[1], t[2], at.step, at.token, at.inner, {}, {}, shape);
         });
-        forward = {flop / seconds * 1e-12, 0};
-        const double back = meter_.seconds([&](int) {
-            backend_.ttt_backward(t[4], t[5], t[6], at.dstep, at.dtoken, at.dinner, {}, t[7], at.saved, t[0], t[1],
-                                  t[2], at.step, at.token, at.inner, {}, {}, shape);
+        backward = rate([&](kernels::Backend& backend, int) {
+            backend.ttt_backward(t[4], t[5], t[6], at.dstep, at.dtoken, at.dinner, {}, t[7], at.saved, t[0], t[1], t[2],
+                                 at.step, at.token, at.inner, {}, {}, shape);
         });
-        backward = {2 * flop / back * 1e-12, 0};
     }
 
     void memory_bound(config::PrecisionRates::Memory& memory) {
@@ -225,55 +221,52 @@ class KernelCalibration {
         backend_.fill(inverse, 1);
         const Tensor weight = small(32, {wide}), bias = small(33, {wide}), dw = small(34, {wide});
         const Tensor db = small(35, {wide}), of_width = weight.slice(0, width), bias_of_width = bias.slice(0, width);
-        const double stream = element_ * static_cast<double>(rows * width);
-        const double inner = element_ * static_cast<double>(rows * wide);
-        const auto rate = [&](double bytes, const std::function<void(int)>& call) {
-            return bytes / meter_.seconds(call) * 1e-9;
-        };
-        memory.norm_forward = rate(2 * stream, [&](int) {
-            backend_.layer_norm_forward(t[0], mean, inverse, t[1], {}, of_width, bias_of_width, 1e-5f);
+        memory.norm_forward = rate([&](kernels::Backend& backend, int) {
+            backend.layer_norm_forward(t[0], mean, inverse, t[1], {}, of_width, bias_of_width, 1e-5f);
         });
-        memory.norm_backward = rate(4 * stream, [&](int) {
-            backend_.layer_norm_backward(t[0], dw.slice(0, width), db.slice(0, width), t[2], t[1], of_width, mean,
-                                         inverse);
+        memory.norm_backward = rate([&](kernels::Backend& backend, int) {
+            backend.layer_norm_backward(t[0], dw.slice(0, width), db.slice(0, width), t[2], t[1], of_width, mean,
+                                        inverse);
         });
-        memory.activation_forward = rate(2 * inner, [&](int) { backend_.gelu_forward(w[0], w[1]); });
-        memory.activation_backward = rate(3 * inner, [&](int) { backend_.gelu_backward(w[0], w[1], w[2]); });
-        memory.gated_forward = rate(3 * inner, [&](int) { backend_.swiglu_forward(w[0], w[1], w[2]); });
-        memory.gated_backward = rate(5 * inner, [&](int) { backend_.swiglu_backward(w[0], w[1], w[2], w[3], fifth); });
+        memory.activation_forward = rate([&](kernels::Backend& backend, int) { backend.gelu_forward(w[0], w[1]); });
+        memory.activation_backward =
+            rate([&](kernels::Backend& backend, int) { backend.gelu_backward(w[0], w[1], w[2]); });
+        memory.gated_forward = rate([&](kernels::Backend& backend, int) { backend.swiglu_forward(w[0], w[1], w[2]); });
+        memory.gated_backward =
+            rate([&](kernels::Backend& backend, int) { backend.swiglu_backward(w[0], w[1], w[2], w[3], fifth); });
         const std::int64_t period = 16, half = sizes_.head_width / 2;
         const Tensor cosine = small(64, {period, half}), sine = small(65, {period, half});
         backend_.fill(cosine, 1);
         backend_.fill(sine, 0);
-        memory.rotate = rate(2 * stream, [&](int) {
-            backend_.rotate(t[0], cosine, sine, rows, 0, kernels::RotaryPairs::interleaved, false);
+        memory.rotate = rate([&](kernels::Backend& backend, int) {
+            backend.rotate(t[0], cosine, sine, rows, 0, kernels::RotaryPairs::interleaved, false);
         });
-        memory.copy = rate(2 * stream, [&](int) { backend_.copy(t[0], t[1]); });
-        memory.bias_gradient = rate(inner, [&](int) { backend_.bias_backward(dw, w[0]); });
+        memory.copy = rate([&](kernels::Backend& backend, int) { backend.copy(t[0], t[1]); });
+        memory.bias_gradient = rate([&](kernels::Backend& backend, int) { backend.bias_backward(dw, w[0]); });
         const Tensor taps = small(8, {width, 1, kernel}), dtaps = small(9, {width, 1, kernel});
-        memory.convolution_forward =
-            rate(2 * stream, [&](int) { backend_.convolution_forward(t[0], t[1], taps, bias_of_width, {}, rows); });
-        memory.convolution_backward = rate(3 * stream, [&](int) {
-            backend_.convolution_backward(t[0], dtaps, db.slice(0, width), t[1], t[2], taps, rows);
+        memory.convolution_forward = rate([&](kernels::Backend& backend, int) {
+            backend.convolution_forward(t[0], t[1], taps, bias_of_width, {}, rows);
         });
-        embedding(memory, rate);
+        memory.convolution_backward = rate([&](kernels::Backend& backend, int) {
+            backend.convolution_backward(t[0], dtaps, db.slice(0, width), t[1], t[2], taps, rows);
+        });
+        embedding(memory);
         const Tensor logits = pool_.at(0, type_, {sizes_.loss_rows, sizes_.vocabulary});
         const Tensor losses = small(1, {sizes_.loss_rows});
         const Tensor targets = ids(sizes_.loss_rows);
-        memory.cross_entropy = rate(2 * element_ * static_cast<double>(sizes_.loss_rows * sizes_.vocabulary),
-                                    [&](int) { backend_.cross_entropy(losses, logits, targets, 1e-3f, {}); });
-        optimizer(memory, rate);
+        memory.cross_entropy =
+            rate([&](kernels::Backend& backend, int) { backend.cross_entropy(losses, logits, targets, 1e-3f, {}); });
+        optimizer(memory);
     }
 
     void gradients(config::Rates& rates) {
         say("gradients as a whole");
         const Tensor all = exact_.at(0, Type::fp32, {sizes_.parameters});
-        const double bytes = static_cast<double>(all.bytes());
         Arena memory(backend_.device(), Arena::device_alignment, "a calibration");
         const Tensor totals = memory.allocate(Type::fp64, {2});
         rates.norm_gb_per_second =
-            bytes / meter_.seconds([&](int) { backend_.sum_of_squares(totals, all, Accumulate::no); }) * 1e-9;
-        rates.fill_gb_per_second = bytes / meter_.seconds([&](int) { backend_.fill(all, 0); }) * 1e-9;
+            rate([&](kernels::Backend& backend, int) { backend.sum_of_squares(totals, all, Accumulate::no); });
+        rates.fill_gb_per_second = rate([&](kernels::Backend& backend, int) { backend.fill(all, 0); });
         const Tensor tiny = exact_.at(0, Type::fp32, {16});
         rates.operation_us = meter_.seconds([&](int) { backend_.scale(tiny, 1); }) * 1e6;
     }
@@ -284,6 +277,20 @@ class KernelCalibration {
         kernels::TttInner inner, dinner;
         std::vector<std::pair<Tensor, float>> filled;
     };
+
+    using Issue = std::function<void(kernels::Backend& backend, int call)>;
+
+    // What the operation costs, counted, and the time it takes here.
+    TimedOperation timed(const Issue& issue) const {
+        const kernels::Work work =
+            kernels::work_of(backend_.device().kind, [&](kernels::Backend& counting) { issue(counting, 0); });
+        return {work.flop, work.bytes, meter_.seconds([&](int call) { issue(backend_, call); })};
+    }
+    // GB/s of an operation that is bound by memory.
+    double rate(const Issue& issue) const {
+        const TimedOperation operation = timed(issue);
+        return operation.bytes / operation.seconds * 1e-9;
+    }
 
     using Layers = std::vector<std::pair<std::int64_t, std::int64_t>>;  // inputs, outputs
 
@@ -297,19 +304,14 @@ class KernelCalibration {
                 const Tensor x = workspace(0, {rows, in}), y = workspace(1, {rows, out});
                 const auto weights = [&](int i) { return pool_.at(i, type_, {out, in}); };
                 const auto gradients = [&](int i) { return exact_.at(i, Type::fp32, {out, in}); };
-                const double flop = 2.0 * static_cast<double>(rows * in * out);
-                const double moved = static_cast<double>(rows * (in + out) + in * out) * element_;
-                const double added =
-                    static_cast<double>(rows * (in + out)) * element_ + 8 * static_cast<double>(in * out);
                 forward.push_back(
-                    {flop, moved, meter_.seconds([&](int i) { backend_.linear_forward(y, x, weights(i), {}, {}); })});
-                input.push_back({flop, moved, meter_.seconds([&](int i) {
-                                     backend_.product(x, y, Transpose::no, weights(i), Transpose::no, Accumulate::no);
-                                 })});
-                weight.push_back({flop, added, meter_.seconds([&](int i) {
-                                      backend_.product(gradients(i), y, Transpose::yes, x, Transpose::no,
-                                                       Accumulate::yes);
-                                  })});
+                    timed([&](kernels::Backend& backend, int i) { backend.linear_forward(y, x, weights(i), {}, {}); }));
+                input.push_back(timed([&](kernels::Backend& backend, int i) {
+                    backend.product(x, y, Transpose::no, weights(i), Transpose::no, Accumulate::no);
+                }));
+                weight.push_back(timed([&](kernels::Backend& backend, int i) {
+                    backend.product(gradients(i), y, Transpose::yes, x, Transpose::no, Accumulate::yes);
+                }));
             }
         return {fit_rate(forward, with_overhead), fit_rate(input, with_overhead), fit_rate(weight, with_overhead)};
     }
@@ -381,21 +383,18 @@ class KernelCalibration {
         return tensor;
     }
 
-    template <class Rate>
-    void embedding(config::PrecisionRates::Memory& memory, const Rate& rate) {
+    void embedding(config::PrecisionRates::Memory& memory) {
         const std::int64_t rows = sizes_.stream_rows, width = sizes_.width, vocabulary = sizes_.vocabulary;
         const Tensor y = workspace(0, {rows, width}), numbers = ids(rows);
         const Tensor table = pool_.at(0, type_, {vocabulary, width});
-        const double stream = element_ * static_cast<double>(rows * width);
         memory.embedding_forward =
-            rate(2 * stream, [&](int) { backend_.embedding_forward(y, numbers, table, 0, {}, rows, 0); });
+            rate([&](kernels::Backend& backend, int) { backend.embedding_forward(y, numbers, table, 0, {}, rows, 0); });
         const Tensor gradient = exact_.at(0, Type::fp32, {vocabulary, width});
-        memory.embedding_backward = rate(stream + 8 * static_cast<double>(rows * width),
-                                         [&](int) { backend_.embedding_backward(gradient, {}, numbers, y, 0, rows); });
+        memory.embedding_backward = rate(
+            [&](kernels::Backend& backend, int) { backend.embedding_backward(gradient, {}, numbers, y, 0, rows); });
     }
 
-    template <class Rate>
-    void optimizer(config::PrecisionRates::Memory& memory, const Rate& rate) {
+    void optimizer(config::PrecisionRates::Memory& memory) {
         const std::int64_t count = sizes_.parameters / 2;
         const bool copies = type_ != Type::fp32;
         Arena arena(backend_.device(), static_cast<std::size_t>(count) * 18 + (std::size_t{1} << 20), "a calibration");
@@ -410,8 +409,8 @@ class KernelCalibration {
         const Tensor decision = arena.allocate(Type::fp64, {kernels::Decision::places});
         backend_.fill(decays, -1);
         backend_.fill(decision, 1);
-        memory.adamw = rate((copies ? 30.0 : 28.0) * static_cast<double>(count), [&](int) {
-            backend_.adamw(t[0], working, t[1], t[2], t[3], decays, decision, {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f});
+        memory.adamw = rate([&](kernels::Backend& backend, int) {
+            backend.adamw(t[0], working, t[1], t[2], t[3], decays, decision, {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f});
         });
     }
 
@@ -424,7 +423,6 @@ class KernelCalibration {
     std::unique_ptr<Pool> workspace_;
     std::int64_t room_ = 0, narrow_ = 0;
     Arena ids_;
-    double element_;
 };
 
 }  // namespace

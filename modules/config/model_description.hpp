@@ -28,6 +28,7 @@ struct ModelDescription {
     std::vector<std::string> frozen;        // parameter-name patterns that are not trained
     OptionSections options{Family::mixer};  // [model.NAME]
 
+    bool operator==(const ModelDescription&) const = default;
     std::int64_t head_width() const { return heads > 0 ? width / heads : 0; }
 };
 

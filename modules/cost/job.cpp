@@ -17,6 +17,7 @@ namespace {
 Program megatron_deepspeed() {
     Program program;
     program.name = "megatron-deepspeed";
+    program.own = false;
     program.attention_scores = true;
     program.layers_even = true;
     program.gradient_bytes = 2;
@@ -112,10 +113,15 @@ std::string layout_text(const Layout& layout) {
     if (layout.interleave > 1) text += fmt::format(" (interleaved {})", layout.interleave);
     text += fmt::format(", micro-batch {}", layout.micro);
     if (layout.zero > 0) text += fmt::format(", zero {}", layout.zero);
-    if (layout.sequence) text += ", rows divided";
+    if (layout.sequence) text += ", sequence parallel";
     if (layout.recompute != config::Recompute::none)
         text += fmt::format(", recompute {}", config::word_of(layout.recompute));
     return text;
+}
+
+cluster::GridShape grid_of(const Layout& layout) {
+    return {static_cast<int>(layout.tensor), static_cast<int>(layout.context), static_cast<int>(layout.data),
+            static_cast<int>(layout.pipeline)};
 }
 
 std::int64_t micro_batches(const Job& job, const Layout& layout) {

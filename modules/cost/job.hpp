@@ -7,24 +7,27 @@
 #include <string>
 #include <vector>
 
+#include "cluster/process_grid.hpp"
 #include "config/run_description.hpp"
 
 namespace lockstep::cost {
 
-// How a training program spends memory and time, apart from the arithmetic that all of them do.
+// How a training program spends memory and time. Of our own program, whose operations are counted, what is said of
+// launches and passes does not matter.
 struct Program {
     std::string name = "lockstep";
+    bool own = true;
     bool attention_scores = false;  // the matrix of attention scores is written to memory, not kept on the chip
     bool layers_even = false;       // stages have the same number of layers; the embedding and the head come on top
     double gradient_bytes = 4;      // a parameter
     double owner_bytes = 12;        // a parameter whose update a rank does: moments, and masters where it computes in
                                     // another type
     double reduced_bytes = 4;       // a parameter, in what replicas tell each other of gradients
-    double accumulated_bytes = 8;   // a parameter and micro-batch, moved to add to its gradient
-    double forward_kernels = 14, backward_kernels = 30;             // launched for a block
-    double stream_passes_forward = 6, stream_passes_backward = 10;  // over [b·s, d], by kernels bound by memory
-    double score_passes_forward = 0, score_passes_backward = 0;     // over the scores
-    double logit_bytes = 4, logit_moved_bytes = 8;  // an element of the logits, held and moved; 2 bytes a number
+    double accumulated_bytes = 0;   // a parameter and micro-batch, moved to add to its gradient
+    double forward_kernels = 0, backward_kernels = 0;              // launched for a block
+    double stream_passes_forward = 0, stream_passes_backward = 0;  // over [b·s, d], by kernels bound by memory
+    double score_passes_forward = 0, score_passes_backward = 0;    // over the scores
+    double logit_bytes = 4, logit_moved_bytes = 0;  // an element of the logits, held and moved; 2 bytes a number
     bool logits_whole = false;                      // of all rows of a micro-batch at once
     double hidden_reduction = 0.9;                  // share of the last backward pass that hides reductions
 };
@@ -53,7 +56,7 @@ struct Job {
     Program program;
     double steps = 0;                 // 0: not known
     std::int64_t ranks_per_node = 0;  // 0: as many as the machine has devices
-    bool own_program() const { return program.name == "lockstep"; }
+    bool own_program() const { return program.own; }
 };
 // The job of a run description alone, for our own program.
 Job job_of(const config::RunDescription& run);
@@ -69,6 +72,7 @@ struct Layout {
 };
 std::string layout_text(
     const Layout& layout);  // "data 8 x tensor 4 x pipeline 12, micro-batch 2, zero 1, recompute full"
+cluster::GridShape grid_of(const Layout& layout);
 std::int64_t micro_batches(const Job& job, const Layout& layout);
 config::RunDescription laid_out(const Job& job, const Layout& layout);  // with the layout's keys
 

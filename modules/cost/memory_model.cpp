@@ -7,8 +7,9 @@
 
 #include "base/format.hpp"
 #include "base/plural.hpp"
-#include "cost/block_time.hpp"
+#include "cost/described_program.hpp"
 #include "model/mixers/registry.hpp"
+#include "model/stage.hpp"
 
 namespace lockstep::cost {
 namespace {
@@ -48,17 +49,17 @@ double under_way(const Job& job, const Layout& layout, std::int64_t stage) {
     return std::min(most * v, 2 * (p - here - 1) + (v - 1) * p + 1) / v;
 }
 
-double pressure_of(const config::Machine& hardware, const MemoryUse& use) {
+double pressure_of(const config::Machine& machine, const MemoryUse& use) {
     const double activations = use.stored + use.working + use.cached;
-    if (activations <= 0 || hardware.memory.headroom <= 0) return 0;
-    const double left = (hardware.memory_bytes() - use.total()) / activations;
-    const double half = hardware.memory.headroom / 2;
-    return std::clamp((hardware.memory.headroom - left) / half, 0.0, 1.0);
+    if (activations <= 0 || machine.memory.headroom <= 0) return 0;
+    const double left = (machine.memory_bytes() - use.total()) / activations;
+    const double half = machine.memory.headroom / 2;
+    return std::clamp((machine.memory.headroom - left) / half, 0.0, 1.0);
 }
 
 }  // namespace
 
-MemoryUse memory_use(const config::Machine& hardware, const Job& job, const Layout& layout) {
+MemoryUse memory_use(const config::Machine& machine, const Job& job, const Layout& layout) {
     const double number = bytes_of(job.run.precision.compute);
     const auto t = static_cast<double>(layout.tensor);
     const auto dp = static_cast<double>(layout.data * layout.context);
@@ -111,27 +112,28 @@ MemoryUse memory_use(const config::Machine& hardware, const Job& job, const Layo
             if (last) {
                 const double vocabulary = static_cast<double>(load.shape.vocabulary) / t;
                 double logits = rows * vocabulary * job.program.logit_bytes * number / 2;
-                if (!job.program.logits_whole) logits = std::min(logits, 512.0 * 1048576);
+                if (!job.program.logits_whole)
+                    logits = std::min(logits, static_cast<double>(model::logits_bytes(DeviceKind::cuda)));
                 working += logits;
             }
             use.working = std::max(use.working, working);
         }
-        use.fixed = hardware.memory.fixed_gb * 1e9;
-        use.cached = (use.stored + use.working) * hardware.memory.slack;
-        use.pressure = pressure_of(hardware, use);
+        use.fixed = machine.memory.fixed_gb * 1e9;
+        use.cached = (use.stored + use.working) * machine.memory.slack;
+        use.pressure = pressure_of(machine, use);
         use.cached *= 1 - use.pressure / 2;
         if (use.total() > most.total()) most = use;
     }
     return most;
 }
 
-bool fits(const config::Machine& hardware, const MemoryUse& use, double limit) {
-    const double room = limit > 0 ? std::min(limit, hardware.memory_bytes()) : hardware.memory_bytes();
+bool fits(const config::Machine& machine, const MemoryUse& use, double limit) {
+    const double room = limit > 0 ? std::min(limit, machine.memory_bytes()) : machine.memory_bytes();
     return use.total() <= room;
 }
 
-std::string why_too_large(const config::Machine& hardware, const Layout& layout, const MemoryUse& use, double limit) {
-    const double room = limit > 0 ? std::min(limit, hardware.memory_bytes()) : hardware.memory_bytes();
+std::string why_too_large(const config::Machine& machine, const Layout& layout, const MemoryUse& use, double limit) {
+    const double room = limit > 0 ? std::min(limit, machine.memory_bytes()) : machine.memory_bytes();
     struct Term {
         double bytes;
         std::string text;

@@ -23,10 +23,10 @@ struct MemoryUse {                                    // bytes, of the stage tha
     double total() const { return parameters + gradients + owner + stored + working + fixed + cached; }
     std::int64_t stage = 0, under_way = 0;
 };
-MemoryUse memory_use(const config::Machine& hardware, const Job& job, const Layout& layout);
+MemoryUse memory_use(const config::Machine& machine, const Job& job, const Layout& layout);
 
-bool fits(const config::Machine& hardware, const MemoryUse& use, double limit);  // limit: bytes; 0: the device's memory
+bool fits(const config::Machine& machine, const MemoryUse& use, double limit);  // limit: bytes; 0: the device's memory
 // "activations of 24 micro-batches under way take 61.2 GiB; …": which number is too large and what would lower it.
-std::string why_too_large(const config::Machine& hardware, const Layout& layout, const MemoryUse& use, double limit);
+std::string why_too_large(const config::Machine& machine, const Layout& layout, const MemoryUse& use, double limit);
 
 }  // namespace lockstep::cost

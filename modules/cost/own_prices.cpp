@@ -2,22 +2,69 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "base/error.hpp"
 
 namespace lockstep::cost {
 namespace {
 
-const config::PrecisionRates& rates_of(const config::Machine& hardware, config::Precision precision) {
-    const config::Rates& rates = hardware.rates;
+using Kind = kernels::OperationKind;
+
+// Which measured rate prices which kind of operation.
+struct RateOf {
+    Kind kind;
+    config::ProductRate config::ProductRates::*product = nullptr;
+    config::MixingRate config::PrecisionRates::*mixing = nullptr;
+    double config::PrecisionRates::Memory::*memory = nullptr;
+};
+
+const RateOf& rate_of(Kind kind) {
+    using Product = config::ProductRates;
+    using Rates = config::PrecisionRates;
+    using Memory = config::PrecisionRates::Memory;
+    static const std::vector<RateOf> table = {
+        {Kind::product_forward, &Product::forward},
+        {Kind::product_input_gradient, &Product::input_gradient},
+        {Kind::product_weight_gradient, &Product::weight_gradient},
+        {Kind::attention_forward, nullptr, &Rates::attention_forward},
+        {Kind::attention_backward, nullptr, &Rates::attention_backward},
+        {Kind::ttt_linear_forward, nullptr, &Rates::ttt_linear_forward},
+        {Kind::ttt_linear_backward, nullptr, &Rates::ttt_linear_backward},
+        {Kind::ttt_mlp_forward, nullptr, &Rates::ttt_mlp_forward},
+        {Kind::ttt_mlp_backward, nullptr, &Rates::ttt_mlp_backward},
+        {Kind::norm_forward, nullptr, nullptr, &Memory::norm_forward},
+        {Kind::norm_backward, nullptr, nullptr, &Memory::norm_backward},
+        {Kind::activation_forward, nullptr, nullptr, &Memory::activation_forward},
+        {Kind::activation_backward, nullptr, nullptr, &Memory::activation_backward},
+        {Kind::gated_forward, nullptr, nullptr, &Memory::gated_forward},
+        {Kind::gated_backward, nullptr, nullptr, &Memory::gated_backward},
+        {Kind::rotate, nullptr, nullptr, &Memory::rotate},
+        {Kind::copy, nullptr, nullptr, &Memory::copy},
+        {Kind::bias_gradient, nullptr, nullptr, &Memory::bias_gradient},
+        {Kind::convolution_forward, nullptr, nullptr, &Memory::convolution_forward},
+        {Kind::convolution_backward, nullptr, nullptr, &Memory::convolution_backward},
+        {Kind::embedding_forward, nullptr, nullptr, &Memory::embedding_forward},
+        {Kind::embedding_backward, nullptr, nullptr, &Memory::embedding_backward},
+        {Kind::cross_entropy, nullptr, nullptr, &Memory::cross_entropy},
+        {Kind::optimizer, nullptr, nullptr, &Memory::adamw},
+        {Kind::custom},
+    };
+    const auto at = static_cast<std::size_t>(kind);
+    LOCKSTEP_ASSERT(at < table.size() && table[at].kind == kind);
+    return table[at];
+}
+
+const config::PrecisionRates& rates_of(const config::Machine& machine, config::Precision precision) {
+    const config::Rates& rates = machine.rates;
     if (!rates.measured())
         throw usage_error(
             "{} has no [rates]: they are measured on the machine itself, by mpirun -np RANKS lockstep bench "
             "--calibrate FILE",
-            hardware.name);
+            machine.name);
     const config::PrecisionRates& found = precision == config::Precision::fp32 ? rates.fp32 : rates.bf16;
     if (!found.measured())
-        throw usage_error("{} has no rates of {}; calibrate it with --precision all", hardware.name,
+        throw usage_error("{} has no rates of {}; calibrate it with --precision all", machine.name,
                           precision == config::Precision::fp32 ? "fp32" : "bf16");
     return found;
 }
@@ -30,69 +77,63 @@ double team_efficiency(const config::Rates& rates, double threads) {
 
 }  // namespace
 
-config::Precision precision_on(const config::Machine& hardware, config::Precision compute) {
-    if (hardware.device.kind == config::MachineKind::gpu) return compute;
+config::Precision precision_on(const config::Machine& machine, config::Precision compute) {
+    if (machine.device.kind == config::MachineKind::gpu) return compute;
     if (compute == config::Precision::fp16)
         throw usage_error(
             "precision.compute = \"fp16\": {} is a machine of CPUs, which compute in fp32 or bf16; set it to one of "
             "these, or plan for GPUs",
-            hardware.name);
-    return compute == config::Precision::bf16 && hardware.rates.bf16_is_fp32 > 0 ? config::Precision::fp32 : compute;
+            machine.name);
+    return compute == config::Precision::bf16 && machine.rates.bf16_is_fp32 > 0 ? config::Precision::fp32 : compute;
 }
 
-CoreShare share_cores(const config::Machine& hardware, std::int64_t ranks_per_node) {
+CoreShare share_cores(const config::Machine& machine, std::int64_t ranks_per_node) {
     const auto ranks = static_cast<double>(ranks_per_node);
-    if (hardware.device.kind == config::MachineKind::gpu) return {1, std::max(1.0, ranks / hardware.rates.cores)};
-    const double cores = std::max(1.0, hardware.rates.cores);
+    if (machine.device.kind == config::MachineKind::gpu) return {1, std::max(1.0, ranks / machine.rates.cores)};
+    const double cores = std::max(1.0, machine.rates.cores);
     return {std::max(1.0, std::floor(cores / ranks)), std::max(1.0, ranks / cores)};
 }
 
-OwnPrices::OwnPrices(const config::Machine& hardware, const CoreShare& share, config::Precision compute)
-    : rates_(rates_of(hardware, precision_on(hardware, compute))), element_(&rates_ == &hardware.rates.fp32 ? 4 : 2) {
-    const config::Rates& rates = hardware.rates;
+OwnPrices::OwnPrices(const config::Machine& machine, const CoreShare& share, config::Precision compute)
+    : rates_(rates_of(machine, precision_on(machine, compute))), element_(&rates_ == &machine.rates.fp32 ? 4 : 2) {
+    const config::Rates& rates = machine.rates;
     bandwidth_ = share.threads / std::max(1.0, rates.threads);
     speed_ = bandwidth_ * team_efficiency(rates, share.threads) / team_efficiency(rates, rates.threads);
     operation_ = (rates.operation_us + (share.threads > 1 ? rates.team_us : 0)) * 1e-6;
-}
-
-double OwnPrices::forward(const config::ProductRates& rates, double rows, double in, double out, bool adds) const {
-    const double bytes = element_ * (rows * in + in * out + rows * out * (adds ? 2 : 1));
-    return operation_ + rates.forward.seconds(2 * rows * in * out, bytes) / speed_;
-}
-
-double OwnPrices::input_gradient(const config::ProductRates& rates, double rows, double in, double out,
-                                 bool adds) const {
-    const double bytes = element_ * (rows * out + in * out + rows * in * (adds ? 2 : 1));
-    return operation_ + rates.input_gradient.seconds(2 * rows * in * out, bytes) / speed_;
-}
-
-double OwnPrices::weight_gradient(const config::ProductRates& rates, double rows, double in, double out) const {
-    const double bytes = element_ * rows * (in + out) + 2 * sizeof(float) * in * out;
-    return operation_ + rates.weight_gradient.seconds(2 * rows * in * out, bytes) / speed_;
-}
-
-double OwnPrices::mixing(const config::MixingRate& rate, double flop, double bytes) const {
-    return operation_ + rate.seconds(flop, bytes) / bandwidth_;
 }
 
 double OwnPrices::moved(double bytes, double gb_per_second) const {
     return operation_ + (gb_per_second > 0 ? bytes / (gb_per_second * 1e9 * bandwidth_) : 0);
 }
 
-MessagePrices::MessagePrices(const config::Machine& hardware, const CoreShare& share, std::int64_t ranks_per_node,
+double OwnPrices::seconds(const kernels::Operation& operation, bool of_head) const {
+    const RateOf& rate = rate_of(operation.kind);
+    if (rate.product) {
+        const config::ProductRate& product = (of_head ? rates_.head : rates_.layer).*rate.product;
+        return operation_ + product.seconds(operation.flop, operation.bytes) / speed_;
+    }
+    if (rate.mixing) return operation_ + (rates_.*rate.mixing).seconds(operation.flop, operation.bytes) / bandwidth_;
+    if (rate.memory) return moved(operation.bytes, rates_.memory.*rate.memory);
+    LOCKSTEP_ASSERT(operation.kind == Kind::custom);
+    // Its arithmetic as that of a layer's products, its bytes as those of a copy: nothing more is known of it.
+    const double tflops = rates_.layer.forward.tflops;
+    return moved(operation.bytes, rates_.memory.copy) + (tflops > 0 ? operation.flop / (tflops * 1e12 * speed_) : 0);
+}
+
+MessagePrices::MessagePrices(const config::Machine& machine, const CoreShare& share, std::int64_t ranks_per_node,
                              std::int64_t all_ranks, double element)
-    : hardware_(hardware),
+    : machine_(machine),
       one_node_(all_ranks <= ranks_per_node),
-      turns_(hardware.device.kind == config::MachineKind::gpu ? 1 : share.turns),
+      turns_(machine.device.kind == config::MachineKind::gpu ? 1 : share.turns),
       ranks_per_node_(static_cast<double>(ranks_per_node)),
-      activations_(element < 4 ? hardware.rates.bf16.all_reduce_gb_per_second
-                               : hardware.rates.fp32.all_reduce_gb_per_second) {}
+      activations_(element < 4 ? machine.rates.bf16.all_reduce_gb_per_second
+                               : machine.rates.fp32.all_reduce_gb_per_second) {}
 
 double MessagePrices::send(double bytes, std::int64_t stride) const {
     if (static_cast<double>(stride) >= ranks_per_node_)
-        return hardware_.network.latency_us * 1e-6 + bytes * ranks_per_node_ / hardware_.network_bytes_per_second();
-    const config::Rates::Messages& rates = hardware_.rates.messages;
-    const double rate = rates.gb_per_second > 0 ? rates.gb_per_second : hardware_.node_link.gb_per_second;
+        return machine_.network.latency_us * 1e-6 + bytes * ranks_per_node_ / machine_.network_bytes_per_second();
+    const config::Rates::Messages& rates = machine_.rates.messages;
+    const double rate = rates.gb_per_second > 0 ? rates.gb_per_second : machine_.node_link.gb_per_second;
     return turns_ * (rates.latency_us * 1e-6 + bytes / (rate * 1e9));
 }
 
@@ -115,34 +156,51 @@ double MessagePrices::collective(double bytes, double passes, double gb_per_seco
     const double of_node = ranks_of_node(ranks, stride), nodes = all / of_node;
     double seconds = 0;
     if (of_node > 1) {
-        const double rate = gb_per_second > 0 ? gb_per_second : hardware_.node_link.gb_per_second;
+        const double rate = gb_per_second > 0 ? gb_per_second : machine_.node_link.gb_per_second;
         seconds += turns_ * (passes * of(of_node) * bytes / (rate * 1e9) +
-                             passes * of(of_node) * hardware_.rates.messages.all_reduce_us * 1e-6);
+                             passes * of(of_node) * machine_.rates.messages.all_reduce_us * 1e-6);
     }
     if (nodes > 1) {
         // Groups that use the node's cards at once.
         const double sharing =
             of_node > 1 ? ranks_per_node_ / of_node : std::min(ranks_per_node_, 2 * static_cast<double>(stride));
-        seconds += passes * of(nodes) * bytes * sharing / hardware_.network_bytes_per_second() +
-                   passes * std::log2(nodes) * hardware_.network.latency_us * 1e-6;
+        seconds += passes * of(nodes) * bytes * sharing / machine_.network_bytes_per_second() +
+                   passes * std::log2(nodes) * machine_.network.latency_us * 1e-6;
     }
     return seconds;
+}
+
+double MessagePrices::seconds(const kernels::Operation& message, const cluster::GridShape& grid) const {
+    const bool tensor = message.group == kernels::MessageGroup::tensor;
+    const std::int64_t ranks = tensor ? grid.tensor : grid.context, stride = tensor ? 1 : grid.tensor;
+    switch (message.kind) {
+        case Kind::all_reduce:
+            return all_reduce(message.bytes, ranks, stride);
+        case Kind::all_gather:
+            return gather(message.bytes, ranks, stride);
+        case Kind::reduce_scatter:
+            return scatter(message.bytes, ranks, stride);
+        case Kind::receive:
+            return send(message.bytes, stride);
+        default:  // what is sent goes while its receiver waits
+            return 0;
+    }
 }
 
 double MessagePrices::all_reduce(double bytes, std::int64_t ranks, std::int64_t stride) const {
     return collective(bytes, 2, activations_, ranks, stride);
 }
 double MessagePrices::gather(double bytes, std::int64_t ranks, std::int64_t stride) const {
-    return collective(bytes, 1, hardware_.rates.messages.gather_gb_per_second, ranks, stride);
+    return collective(bytes, 1, machine_.rates.messages.gather_gb_per_second, ranks, stride);
 }
 double MessagePrices::scatter(double bytes, std::int64_t ranks, std::int64_t stride) const {
-    return collective(bytes, 1, hardware_.rates.messages.scatter_gb_per_second, ranks, stride);
+    return collective(bytes, 1, machine_.rates.messages.scatter_gb_per_second, ranks, stride);
 }
 double MessagePrices::reduce_bucket(double bytes, std::int64_t ranks, std::int64_t stride) const {
-    return collective(bytes, 2, hardware_.rates.messages.bucket_gb_per_second, ranks, stride);
+    return collective(bytes, 2, machine_.rates.messages.bucket_gb_per_second, ranks, stride);
 }
 double MessagePrices::scatter_bucket(double bytes, std::int64_t ranks, std::int64_t stride) const {
-    return collective(bytes, 1, hardware_.rates.messages.scatter_gb_per_second, ranks, stride);
+    return collective(bytes, 1, machine_.rates.messages.scatter_gb_per_second, ranks, stride);
 }
 
 }  // namespace lockstep::cost

@@ -7,6 +7,7 @@
 
 #include "cluster/process_grid.hpp"
 #include "config/machine.hpp"
+#include "kernels/operation_work.hpp"
 
 namespace lockstep::cost {
 
@@ -15,24 +16,19 @@ struct CoreShare {
     double threads = 1;  // of a rank
     double turns = 1;    // ranks that take turns on a core
 };
-CoreShare share_cores(const config::Machine& hardware, std::int64_t ranks_per_node);
+CoreShare share_cores(const config::Machine& machine, std::int64_t ranks_per_node);
 
 // What a run with precision.compute = `compute` computes in there, time and memory alike: on a CPU calibrated as having
 // no bf16, fp32 in its stead. Usage error: fp16 on a CPU.
-config::Precision precision_on(const config::Machine& hardware, config::Precision compute);
+config::Precision precision_on(const config::Machine& machine, config::Precision compute);
 
 class OwnPrices {
   public:
-    // Usage error: precision_on's, and where the hardware has no rates of the type.
-    OwnPrices(const config::Machine& hardware, const CoreShare& share, config::Precision compute);
+    // Usage error: precision_on's, and where the machine has no rates of the type.
+    OwnPrices(const config::Machine& machine, const CoreShare& share, config::Precision compute);
 
-    // y [rows, out] = x [rows, in] weightᵀ, and the gradients of its input and its weight, at the rates of layers or of
-    // the head. adds: the result is added to.
-    double forward(const config::ProductRates& rates, double rows, double in, double out, bool adds = false) const;
-    double input_gradient(const config::ProductRates& rates, double rows, double in, double out,
-                          bool adds = false) const;
-    double weight_gradient(const config::ProductRates& rates, double rows, double in, double out) const;
-    double mixing(const config::MixingRate& rate, double flop, double bytes) const;
+    // of_head: its products are at the head's rates. Not of messages.
+    double seconds(const kernels::Operation& operation, bool of_head) const;
     // An operation that moves so many bytes at `gb_per_second`.
     double moved(double bytes, double gb_per_second) const;
 
@@ -50,8 +46,10 @@ class OwnPrices {
 // whole groups fill it, partly where each node has equally many ranks of each, else on the network.
 class MessagePrices {
   public:
-    MessagePrices(const config::Machine& hardware, const CoreShare& share, std::int64_t ranks_per_node,
+    MessagePrices(const config::Machine& machine, const CoreShare& share, std::int64_t ranks_per_node,
                   std::int64_t all_ranks, double element);
+    // Of a message among the ranks of a layer, or along a sequence.
+    double seconds(const kernels::Operation& message, const cluster::GridShape& grid) const;
     double send(double bytes, std::int64_t stride) const;
     double all_reduce(double bytes, std::int64_t ranks, std::int64_t stride) const;     // of activations
     double reduce_bucket(double bytes, std::int64_t ranks, std::int64_t stride) const;  // of gradients
@@ -62,7 +60,7 @@ class MessagePrices {
   private:
     double collective(double bytes, double passes, double gb_per_second, std::int64_t ranks, std::int64_t stride) const;
     double ranks_of_node(std::int64_t ranks, std::int64_t stride) const;
-    const config::Machine& hardware_;
+    const config::Machine& machine_;
     bool one_node_;
     double turns_, ranks_per_node_, activations_;
 };

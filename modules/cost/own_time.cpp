@@ -3,62 +3,73 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cost/own_block_time.hpp"
+#include "cost/own_prices.hpp"
+#include "cost/pass_time.hpp"
 #include "cost/pipeline_time.hpp"
-#include "layout/batch_plan.hpp"
+#include "layout/rank_share.hpp"
 #include "layout/run_layout.hpp"
+#include "model/count.hpp"
 #include "model/frozen.hpp"
 #include "optim/registry.hpp"
 
 namespace lockstep::cost {
 namespace {
 
-// As the trainer chooses micro-batches.
-constexpr std::int64_t tokens_at_once_gpu = 32768, tokens_at_once_cpu = 8192, rounds_of_pipeline = 4;
+// The operations of a rank of the grid at the rates of a calibration.
+class CalibratedPrices final : public Prices {
+  public:
+    CalibratedPrices(const OwnPrices& prices, const MessagePrices& messages, const cluster::GridShape& grid)
+        : prices_(prices), messages_(messages), grid_(grid) {}
+    double seconds(const kernels::Operation& operation, bool of_head) const override {
+        return operation.is_message() ? messages_.seconds(operation, grid_) : prices_.seconds(operation, of_head);
+    }
+
+  private:
+    const OwnPrices& prices_;
+    const MessagePrices& messages_;
+    const cluster::GridShape& grid_;
+};
 
 struct Piece {  // of the model, on one stage
-    OwnPassTime blocks;
+    PassTime blocks;
     bool embedding = false, head = false;
 };
 
-void add(OwnPassTime& sum, const OwnPassTime& one) {
-    sum.forward += one.forward;
-    sum.recomputation += one.recomputation;
-    sum.backward += one.backward;
-    sum.tensor_forward += one.tensor_forward;
-    sum.tensor_backward += one.tensor_backward;
-    sum.context_forward += one.context_forward;
-    sum.context_backward += one.context_backward;
+// Trained parameters of a run of the model, on one rank of a tensor group.
+double trained_parameters(const config::ModelDescription& model, const model::StageRange& range, int tensor) {
+    double count = 0;
+    for (const auto& parameter : model::describe_parameters(model, range))
+        if (parameter.trained)
+            count += static_cast<double>(element_count(model::slice_of(parameter, {0, tensor}).shape));
+    return count;
 }
 
 class OwnStep {
   public:
     OwnStep(const config::RunDescription& description, const cluster::GridShape& grid, std::int64_t ranks_per_node,
-            const config::Machine& hardware)
+            const config::Machine& machine)
         : description_(description),
           model_(description.model),
           grid_(grid),
-          hardware_(hardware),
-          on_gpu_(hardware.device.kind == config::MachineKind::gpu),
+          machine_(machine),
+          on_gpu_(machine.device.kind == config::MachineKind::gpu),
           ranks_per_node_(std::min<std::int64_t>(ranks_per_node, grid.ranks())),
-          share_(share_cores(hardware, ranks_per_node_)),
-          prices_(hardware, share_, description.precision.compute),
-          messages_(hardware, share_, ranks_per_node_, grid.ranks(), prices_.element()),
-          plan_{model_, grid} {
-        const auto& parallel = description.parallel;
-        const std::int64_t length = description.batch.length;
-        const std::int64_t at_once = (on_gpu_ ? tokens_at_once_gpu : tokens_at_once_cpu) * grid.context;
-        micro_ = layout::micro_batch_size(description.batch, grid.data, parallel.interleave > 1 ? grid.pipeline : 1,
-                                          at_once, grid.pipeline > 1 ? rounds_of_pipeline * grid.pipeline : 1);
-        micro_batches_ = description.batch.global / grid.data / micro_;
-        plan_.sequences = static_cast<double>(micro_);
-        plan_.length = static_cast<double>(length) / grid.context;
-        plan_.rows = plan_.sequences * plan_.length;
-        plan_.divides_rows = parallel.sequence && grid.tensor > 1;
-        plan_.full = parallel.recompute == config::Recompute::full;
-        plan_.selective = parallel.recompute == config::Recompute::selective;
-        walk_up();
-        loading_ = plan_.rows / std::max(1e-3, hardware.rates.loading_mtokens_per_second) * 1e-6;
+          share_(share_cores(machine, ranks_per_node_)),
+          prices_(machine, share_, description.precision.compute),
+          messages_(machine, share_, ranks_per_node_, grid.ranks(), prices_.element()) {
+        const layout::BatchShare batch =
+            layout::share_of_batch(description, grid, on_gpu_ ? DeviceKind::cuda : DeviceKind::cpu);
+        micro_batches_ = batch.micro_batches;
+        shape_.device = on_gpu_ ? DeviceKind::cuda : DeviceKind::cpu;
+        shape_.type = prices_.element() < 4 ? Type::bf16 : Type::fp32;
+        shape_.pass = {batch.micro, description.batch.length / grid.context};
+        shape_.tensor = grid.tensor;
+        shape_.context = grid.context;
+        shape_.divides_rows = description.parallel.sequence && grid.tensor > 1;
+        shape_.recompute = description.parallel.recompute;
+        price_model();
+        const auto rows = static_cast<double>(shape_.pass.rows());
+        loading_ = rows / std::max(1e-3, machine.rates.loading_mtokens_per_second) * 1e-6;
         cut();
     }
 
@@ -75,44 +86,30 @@ class OwnStep {
     }
 
   private:
-    // Trained parameters of a piece of the model on one rank of a tensor group: names with `prefix` removed.
-    BlockTraining training_of(const model::StageRange& range, const std::string& prefix, bool below) {
-        BlockTraining training;
-        training.below = below;
-        const model::Part part{0, grid_.tensor};
-        for (const auto& parameter : model::describe_parameters(model_, range)) {
-            if (!parameter.trained) continue;
-            training.trained.insert(parameter.name.substr(prefix.size()));
-            updated_ += static_cast<double>(element_count(parameter.shape));
-            bytes_updated_ += optimizer_.bytes_moved(parameter);
-            training.trained_parameters += static_cast<double>(element_count(model::slice_of(parameter, part).shape));
-        }
-        return training;
-    }
-
-    // From the embedding to the head: what is trained there, and what it costs. Without frozen parameters blocks are
-    // alike.
-    void walk_up() {
-        embedding_training_ = training_of({0, 0, true, false}, "", false);
-        bool below = !embedding_training_.trained.empty();
-        embedding_ = embedding_time(plan_, below, prices_, messages_);
+    // From the embedding to the head: what each part costs, and what is trained of it.
+    void price_model() {
+        const CalibratedPrices prices(prices_, messages_, grid_);
+        const auto count = model::ModelCount::of(model_);
+        embedding_ = pass_time(count->embedding(shape_), prices);
+        head_ = pass_time(count->head(shape_), prices);
         for (std::int64_t number = 0; number < model_.layers; ++number) {
-            if (number > 0 && model_.frozen.empty()) {
-                blocks_.push_back(blocks_.front());
-                block_parameters_.push_back(block_parameters_.front());
+            const auto alike = static_cast<std::size_t>(count->alike(number));
+            if (alike < blocks_.size()) {
+                blocks_.push_back(blocks_[alike]);
+                block_parameters_.push_back(block_parameters_[alike]);
                 continue;
             }
-            const BlockTraining training =
-                training_of({number, number + 1, false, false}, "blocks/" + std::to_string(number) + "/", below);
-            blocks_.push_back(block_time(plan_, training, prices_, messages_));
-            block_parameters_.push_back(training.trained_parameters);
-            below = training.goes_back();
+            blocks_.push_back(pass_time(count->block(number, shape_), prices));
+            block_parameters_.push_back(trained_parameters(model_, {number, number + 1, false, false}, grid_.tensor));
         }
-        head_training_ = training_of({0, 0, false, true}, "", below);
-        const std::string table = model_.tied_head ? "embedding/weight" : "head/weight";
-        head_ = head_time(plan_, {head_training_.trained.count(table) > 0, head_training_.trains("final_norm/"), below},
-                          prices_, messages_, on_gpu_);
-        trains_table_ = embedding_training_.trained.count("embedding/weight") > 0;
+        embedding_parameters_ = trained_parameters(model_, {0, 0, true, false}, grid_.tensor);
+        head_parameters_ = trained_parameters(model_, {0, 0, false, true}, grid_.tensor);
+        trains_table_ = !model::is_frozen(model_, "embedding/weight");
+        for (const auto& parameter : model::describe_parameters(model_, model::whole_model(model_))) {
+            if (!parameter.trained) continue;
+            updated_ += static_cast<double>(element_count(parameter.shape));
+            bytes_updated_ += optimizer_.bytes_moved(parameter);
+        }
     }
 
     void cut() {
@@ -127,11 +124,11 @@ class OwnStep {
             Piece piece{{}, range.embedding, range.head};
             for (auto block = static_cast<std::size_t>(range.first_block);
                  block < static_cast<std::size_t>(range.last_block); ++block) {
-                add(piece.blocks, blocks_[block]);
+                piece.blocks.add(blocks_[block]);
                 parameters_[stage] += block_parameters_[block];
             }
-            if (range.embedding) parameters_[stage] += embedding_training_.trained_parameters;
-            if (range.head) parameters_[stage] += head_training_.trained_parameters;
+            if (range.embedding) parameters_[stage] += embedding_parameters_;
+            if (range.head) parameters_[stage] += head_parameters_;
             pieces_[stage].push_back(piece);
         }
         // One stage with both ends has a tied table once.
@@ -144,17 +141,17 @@ class OwnStep {
     }
     double tensor_forward_of(const Piece& piece) const {
         return piece.blocks.tensor_forward + piece.blocks.context_forward +
-               (piece.embedding ? embedding_.tensor_forward : 0) + (piece.head ? head_.tensor : 0);
+               (piece.embedding ? embedding_.tensor_forward : 0) + (piece.head ? head_.tensor() : 0);
     }
     double backward_of(const Piece& piece) const {
         return piece.blocks.backward + piece.blocks.recomputation + (piece.embedding ? embedding_.backward : 0);
     }
     double tensor_backward_of(const Piece& piece) const {
-        return piece.blocks.tensor_backward + piece.blocks.context_backward +
+        return piece.blocks.tensor_recomputation + piece.blocks.tensor_backward + piece.blocks.context_backward +
                (piece.embedding ? embedding_.tensor_backward : 0);
     }
     double message() const {
-        const double rows = plan_.divides_rows ? plan_.rows / grid_.tensor : plan_.rows;
+        const double rows = static_cast<double>(shape_.pass.rows()) / (shape_.divides_rows ? grid_.tensor : 1);
         return messages_.send(rows * static_cast<double>(model_.width) * prices_.element(),
                               grid_.ranks() / grid_.pipeline);
     }
@@ -195,10 +192,9 @@ class OwnStep {
             time.backward += count * (piece.blocks.backward + (piece.embedding ? embedding_.backward : 0));
             time.recomputation += count * piece.blocks.recomputation;
             time.tensor += count / turns *
-                           (piece.blocks.tensor_forward + piece.blocks.tensor_backward +
-                            (piece.embedding ? embedding_.tensor_forward + embedding_.tensor_backward : 0) +
-                            (piece.head ? head_.tensor : 0));
-            time.context += count / turns * (piece.blocks.context_forward + piece.blocks.context_backward);
+                           (piece.blocks.tensor() + (piece.embedding ? embedding_.tensor() : 0) +
+                            (piece.head ? head_.tensor() : 0));
+            time.context += count / turns * piece.blocks.context();
         }
         time.context += context_fill();
         // A rank that takes turns sees each of its parts take longer, up to the whole.
@@ -217,7 +213,7 @@ class OwnStep {
     // The ranks along a sequence begin one layer behind each other, forward and backward.
     double context_fill() const {
         if (grid_.context == 1) return 0;
-        const OwnPassTime &first = blocks_.front(), &last = blocks_.back();
+        const PassTime &first = blocks_.front(), &last = blocks_.back();
         return (grid_.context - 1) * (first.forward + last.backward + last.recomputation) * share_.turns;
     }
 
@@ -245,7 +241,7 @@ class OwnStep {
     }
 
     void optimizer(StepTime& time, double parameters) const {
-        const config::Rates& rates = hardware_.rates;
+        const config::Rates& rates = machine_.rates;
         const double part = description_.parallel.zero == 1 ? 1.0 / grid_.replicas() : 1;
         const double element = prices_.element();
         const double copied = element < sizeof(float) ? element : 0;  // the working copy
@@ -266,19 +262,18 @@ class OwnStep {
     const config::ModelDescription& model_;
     const optim::OptimizerType& optimizer_ = optim::optimizer_of(description_.optimizer);
     cluster::GridShape grid_;
-    const config::Machine& hardware_;
+    const config::Machine& machine_;
     bool on_gpu_;
     std::int64_t ranks_per_node_;
     CoreShare share_;
     OwnPrices prices_;
     MessagePrices messages_;
-    PassPlan plan_;
-    std::int64_t micro_ = 1, micro_batches_ = 1;
-    std::vector<OwnPassTime> blocks_;       // [layer]
+    model::CountedShape shape_;
+    std::int64_t micro_batches_ = 1;
+    std::vector<PassTime> blocks_;          // [layer]
     std::vector<double> block_parameters_;  // trained ones, [layer]
-    BlockTraining embedding_training_, head_training_;
-    HeadTime head_;
-    EmbeddingTime embedding_;
+    PassTime embedding_, head_;
+    double embedding_parameters_ = 0, head_parameters_ = 0;  // trained ones
     bool trains_table_ = true;
     double updated_ = 0, bytes_updated_ = 0;  // parameters of each kind of block, and what the optimizer moves for them
     double loading_ = 0, table_ = 0;
@@ -289,16 +284,16 @@ class OwnStep {
 }  // namespace
 
 StepTime own_step_time(const config::RunDescription& description, const cluster::GridShape& grid,
-                       std::int64_t ranks_per_node, const config::Machine& hardware) {
-    return OwnStep(description, grid, ranks_per_node, hardware).time();
+                       std::int64_t ranks_per_node, const config::Machine& machine) {
+    return OwnStep(description, grid, ranks_per_node, machine).time();
 }
 
 double own_checkpoint_seconds(const config::RunDescription& description, std::int64_t nodes,
-                              const config::Machine& hardware) {
+                              const config::Machine& machine) {
     const auto bytes =
         static_cast<double>(optim::checkpoint_bytes(optim::optimizer_of(description.optimizer), description.model));
-    const double rate = hardware.rates.checkpoint_gb_per_second * 1e9;
-    if (rate <= 0) throw usage_error("{} has no rate of writing checkpoints", hardware.name);
+    const double rate = machine.rates.checkpoint_gb_per_second * 1e9;
+    if (rate <= 0) throw usage_error("{} has no rate of writing checkpoints", machine.name);
     return bytes / (rate * static_cast<double>(nodes));
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/format.hpp"
+#include "cost/described_program.hpp"
 #include "cost/memory_model.hpp"
 #include "cost/own_prices.hpp"
 #include "cost/own_time.hpp"
@@ -15,30 +16,25 @@
 namespace lockstep::cost {
 namespace {
 
-cluster::GridShape grid_of(const Layout& layout) {
-    return {static_cast<int>(layout.tensor), static_cast<int>(layout.context), static_cast<int>(layout.data),
-            static_cast<int>(layout.pipeline)};
-}
-
-std::int64_t ranks_on_node(const config::Machine& hardware, const Job& job, const Layout& layout) {
-    return std::min(layout.ranks(), ranks_per_node(hardware, job));
+std::int64_t ranks_on_node(const config::Machine& machine, const Job& job, const Layout& layout) {
+    return std::min(layout.ranks(), ranks_per_node(machine, job));
 }
 
 // As the trainer runs it on this machine: a processor without instructions for bf16 computes in fp32.
-config::RunDescription run_of(const config::Machine& hardware, const Job& job, const Layout& layout) {
+config::RunDescription run_of(const config::Machine& machine, const Job& job, const Layout& layout) {
     config::RunDescription run = laid_out(job, layout);
-    run.precision.compute = precision_on(hardware, run.precision.compute);
+    run.precision.compute = precision_on(machine, run.precision.compute);
     return run;
 }
 
 // Of the stage that needs most: the first has most micro-batches under way, the last the head.
-void price_own_memory(Price& price, const config::Machine& hardware, const Job& job, const Layout& layout) {
-    const config::RunDescription run = run_of(hardware, job, layout);
+void price_own_memory(Price& price, const config::Machine& machine, const Job& job, const Layout& layout) {
+    const config::RunDescription run = run_of(machine, job, layout);
     const cluster::GridShape grid = grid_of(layout);
-    const bool gpu = hardware.device.kind == config::MachineKind::gpu;
-    const std::int64_t on_node = ranks_on_node(hardware, job, layout);
+    const bool gpu = machine.device.kind == config::MachineKind::gpu;
+    const std::int64_t on_node = ranks_on_node(machine, job, layout);
     const int threads = static_cast<int>(std::max<std::int64_t>(
-        1, static_cast<std::int64_t>(hardware.device.per_node) / std::max<std::int64_t>(1, on_node)));
+        1, static_cast<std::int64_t>(machine.device.per_node) / std::max<std::int64_t>(1, on_node)));
     if (!gpu) price.room /= static_cast<double>(on_node);
     for (int stage = 0; stage < grid.pipeline; ++stage) {
         // Those between hold less and less, where all blocks are trained alike.
@@ -46,7 +42,7 @@ void price_own_memory(Price& price, const config::Machine& hardware, const Job& 
         cluster::GridPlace place;
         place.pipeline = stage;
         const layout::MemoryPlan plan = layout::plan_memory(run, grid, place, gpu ? DeviceKind::cuda : DeviceKind::cpu);
-        const double bytes = gpu ? static_cast<double>(plan.planned() + plan.tables) + hardware.memory.fixed_gb * 1e9
+        const double bytes = gpu ? static_cast<double>(plan.planned() + plan.tables) + machine.memory.fixed_gb * 1e9
                                  : static_cast<double>(layout::process_bytes(run, grid, place, {}, threads));
         if (bytes <= price.memory) continue;
         price.memory = bytes;
@@ -58,33 +54,36 @@ void price_own_memory(Price& price, const config::Machine& hardware, const Job& 
 
 }  // namespace
 
-std::int64_t ranks_per_node(const config::Machine& hardware, const Job& job) {
-    return job.ranks_per_node > 0 ? job.ranks_per_node : static_cast<std::int64_t>(hardware.device.per_node);
+std::int64_t ranks_per_node(const config::Machine& machine, const Job& job) {
+    return job.ranks_per_node > 0 ? job.ranks_per_node : static_cast<std::int64_t>(machine.device.per_node);
 }
 
-Price price_time(const config::Machine& hardware, const Job& job, const Layout& layout) {
+Price price_time(const config::Machine& machine, const Job& job, const Layout& layout) {
     Price price;
     if (!job.own_program()) {
-        price.time = described_step_time(hardware, job, layout, memory_use(hardware, job, layout));
+        for (const ModelLoad& load : job.models)
+            if (price.why_not.empty()) price.why_not = why_unknown(job, load);
+        if (!price.why_not.empty()) return price;
+        price.time = described_step_time(machine, job, layout, memory_use(machine, job, layout));
         return price;
     }
-    const config::RunDescription run = run_of(hardware, job, layout);
+    const config::RunDescription run = run_of(machine, job, layout);
     price.why_not = layout::why_impossible(run, grid_of(layout));
     if (!price.why_not.empty()) return price;
-    if (hardware.rates.measured())
-        price.time = own_step_time(run, grid_of(layout), ranks_on_node(hardware, job, layout), hardware);
+    if (machine.rates.measured())
+        price.time = own_step_time(run, grid_of(layout), ranks_on_node(machine, job, layout), machine);
     else
-        price.time = described_step_time(hardware, job, layout, memory_use(hardware, job, layout));
+        price.time = described_step_time(machine, job, layout, memory_use(machine, job, layout));
     return price;
 }
 
-void price_memory(Price& price, const config::Machine& hardware, const Job& job, const Layout& layout,
+void price_memory(Price& price, const config::Machine& machine, const Job& job, const Layout& layout,
                   double memory_limit) {
-    price.room = memory_limit > 0 ? std::min(memory_limit, hardware.memory_bytes()) : hardware.memory_bytes();
-    if (job.own_program()) return price_own_memory(price, hardware, job, layout);
-    const MemoryUse use = memory_use(hardware, job, layout);
+    price.room = memory_limit > 0 ? std::min(memory_limit, machine.memory_bytes()) : machine.memory_bytes();
+    if (job.own_program()) return price_own_memory(price, machine, job, layout);
+    const MemoryUse use = memory_use(machine, job, layout);
     price.memory = use.total();
-    if (price.memory > price.room) price.why_not = why_too_large(hardware, layout, use, memory_limit);
+    if (price.memory > price.room) price.why_not = why_too_large(machine, layout, use, memory_limit);
 }
 
 }  // namespace lockstep::cost

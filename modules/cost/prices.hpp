@@ -17,11 +17,11 @@ struct Price {
     std::string why_not;          // "" where it fits
 };
 // The time, and what forbids the layout apart from memory.
-Price price_time(const config::Machine& hardware, const Job& job, const Layout& layout);
+Price price_time(const config::Machine& machine, const Job& job, const Layout& layout);
 // Adds the memory, which takes longer for our own program: some milliseconds.
-void price_memory(Price& price, const config::Machine& hardware, const Job& job, const Layout& layout,
+void price_memory(Price& price, const config::Machine& machine, const Job& job, const Layout& layout,
                   double memory_limit);
 
-std::int64_t ranks_per_node(const config::Machine& hardware, const Job& job);
+std::int64_t ranks_per_node(const config::Machine& machine, const Job& job);
 
 }  // namespace lockstep::cost

@@ -36,17 +36,17 @@ bool is_aligned(config::Precision precision, std::int64_t inner) {
     return inner % (precision == config::Precision::fp32 ? 4 : 8) == 0;
 }
 
-double product_seconds(const config::Machine& hardware, config::Precision precision, const Product& product) {
+double product_seconds(const config::Machine& machine, config::Precision precision, const Product& product) {
     const double wanted = 2 * product.rows * product.columns * product.batch * product.depth;
     if (wanted <= 0) return 0;
-    const double peak = hardware.peak_flops(precision) * hardware.products.efficiency;
+    const double peak = machine.peak_flops(precision) * machine.products.efficiency;
     if (!is_aligned(precision, product.inner)) {
-        double rate = std::min(peak, hardware.products.unaligned_tflops * 1e12);
+        double rate = std::min(peak, machine.products.unaligned_tflops * 1e12);
         if (product.batch <= 1) rate = std::max(rate, unaligned_share * peak);
         return wanted / rate;
     }
-    if (hardware.device.units <= 1) return wanted / peak;
-    return 2 * computed_elements(hardware.device.units, product) * product.depth / peak;
+    if (machine.device.units <= 1) return wanted / peak;
+    return 2 * computed_elements(machine.device.units, product) * product.depth / peak;
 }
 
 }  // namespace lockstep::cost

@@ -18,7 +18,7 @@ struct Product {
     double batch = 1;
     std::int64_t inner = 0;  // 0: aligned
 };
-double product_seconds(const config::Machine& hardware, config::Precision precision, const Product& product);
+double product_seconds(const config::Machine& machine, config::Precision precision, const Product& product);
 bool is_aligned(config::Precision precision, std::int64_t inner);
 
 }  // namespace lockstep::cost

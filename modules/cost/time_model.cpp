@@ -5,8 +5,8 @@
 #include <numeric>
 #include <vector>
 
-#include "cost/block_time.hpp"
-#include "model/mixers/registry.hpp"
+#include "cost/described_prices.hpp"
+#include "cost/described_program.hpp"
 
 namespace lockstep::cost {
 namespace {
@@ -23,9 +23,9 @@ bool divides(double part, double whole) {
     return std::fmod(whole, part) == 0;
 }
 
-Neighbourhood neighbourhood(const config::Machine& hardware, const Layout& layout) {
+Neighbourhood neighbourhood(const config::Machine& machine, const Layout& layout) {
     const auto dp = static_cast<double>(layout.data * layout.context), t = static_cast<double>(layout.tensor);
-    const double per_node = hardware.device.per_node;
+    const double per_node = machine.device.per_node;
     if (static_cast<double>(layout.ranks()) <= per_node || divides(t * dp, per_node)) return {dp, per_node / dp, true};
     const double members = divides(t, per_node) ? per_node / t : 1;
     const bool whole = divides(members, dp);
@@ -34,78 +34,69 @@ Neighbourhood neighbourhood(const config::Machine& hardware, const Layout& layou
 
 // Every replica's gradients to their sum, and parameters back: twice (n - 1) / n of the bytes through the slowest link
 // of a ring (Patarasuk and Yuan 2009).
-double replica_seconds(const config::Machine& hardware, const Layout& layout, double gradient_bytes,
+double replica_seconds(const config::Machine& machine, const Layout& layout, double gradient_bytes,
                        double parameter_bytes) {
     const auto dp = static_cast<double>(layout.data * layout.context);
     if (dp <= 1) return 0;
-    const auto [members, groups, inside] = neighbourhood(hardware, layout);
+    const auto [members, groups, inside] = neighbourhood(machine, layout);
     const double bytes = (dp - 1) / dp * (gradient_bytes + parameter_bytes);
-    double rate = hardware.node_link.gb_per_second * 1e9 * hardware.node_link.efficiency;
-    double latency = hardware.node_link.latency_us;
+    double rate = machine.node_link.gb_per_second * 1e9 * machine.node_link.efficiency;
+    double latency = machine.node_link.latency_us;
     if (!inside) {
-        rate = std::min(rate, hardware.network_bytes_per_second() * hardware.network.efficiency / groups);
-        latency = hardware.network.latency_us;
+        rate = std::min(rate, machine.network_bytes_per_second() * machine.network.efficiency / groups);
+        latency = machine.network.latency_us;
     }
     return bytes / rate + 2 * std::ceil(std::log2(dp)) * latency * 1e-6;
 }
 
-// `bytes` of each rank to a rank so many places further.
-double hand_on_seconds(const config::Machine& hardware, const Layout& layout, double bytes, double places) {
-    const double per_node = hardware.device.per_node;
-    if (static_cast<double>(layout.ranks()) <= per_node)
-        return bytes / (hardware.node_link.gb_per_second * 1e9) + hardware.node_link.latency_us * 1e-6;
-    return bytes * std::min(places, per_node) / hardware.network_bytes_per_second() +
-           hardware.network.latency_us * 1e-6;
-}
-
 // A micro-batch from stage to stage: each tensor rank hands on its part of the stream.
-double send_seconds(const config::Machine& hardware, const Job& job, const ModelLoad& load, const Layout& layout) {
+double send_seconds(const config::Machine& machine, const Job& job, const ModelLoad& load, const Layout& layout) {
     if (layout.pipeline == 1) return 0;
     const auto t = static_cast<double>(layout.tensor);
     const double rows = static_cast<double>(layout.micro * job.run.batch.length) / static_cast<double>(layout.context);
     const double bytes =
         rows * static_cast<double>(load.shape.width) * bytes_of(job.run.precision.compute) / t;  // a rank's
-    return hand_on_seconds(hardware, layout, bytes, static_cast<double>(layout.tensor * layout.data * layout.context));
-}
-
-// Along divided sequences a rank begins one block behind the one before, once a step, and gets the state of every block
-// and micro-batch: the inner weights of its heads, and their gradients on the way back.
-double context_seconds(const config::Machine& hardware, const Job& job, const ModelLoad& load, const Layout& layout) {
-    if (layout.context == 1) return 0;
-    const auto c = static_cast<double>(layout.context), t = static_cast<double>(layout.tensor);
-    const double state = static_cast<double>(model::mixer_type(load.shape).state_elements(load.shape)) / t;
-    const double bytes = static_cast<double>(layout.micro) * state * sizeof(float);
-    const double message = hand_on_seconds(hardware, layout, bytes, t);
-    const double blocks = static_cast<double>(load.shape.layers) / static_cast<double>(layout.pipeline);
-    return (c - 1) * (block_time(hardware, job, load, layout).total() + 2 * message) +
-           2 * message * blocks * static_cast<double>(micro_batches(job, layout));
+    return hand_on_seconds(machine, layout, bytes, static_cast<double>(layout.tensor * layout.data * layout.context));
 }
 
 struct StageTime {
-    PassTime blocks;
-    double head = 0, send = 0;
-    double total() const { return blocks.total() + head + send; }
+    PassTime pass;  // through its blocks and ends
+    double send = 0;
+    double total() const { return pass.computing() + pass.tensor() + send; }
 };
 
-std::vector<StageTime> stage_times(const config::Machine& hardware, const Job& job, const Layout& layout) {
-    std::vector<StageTime> stages(static_cast<std::size_t>(layout.pipeline));
+struct Stages {
+    std::vector<StageTime> stages;
+    double context = 0;  // begun later along divided sequences, once a step
+};
+
+Stages stage_times(const config::Machine& machine, const Job& job, const Layout& layout) {
+    Stages all;
+    std::vector<StageTime>& stages = all.stages;
+    stages.resize(static_cast<std::size_t>(layout.pipeline));
+    const DescribedPrices prices(machine, layout, job.run.precision.compute);
     for (const ModelLoad& load : job.models) {
-        const PassTime block = block_time(hardware, job, load, layout);
+        const ProgramCount count = count_program(machine, job, load, layout);
+        std::vector<PassTime> kinds;
+        for (const model::Count& block : count.blocks) kinds.push_back(pass_time(block, prices));
         const auto blocks = blocks_of_stages(job.program, load.shape, layout.pipeline * layout.interleave);
-        const double send = 2 * send_seconds(hardware, job, load, layout) * static_cast<double>(layout.interleave);
+        const double send = 2 * send_seconds(machine, job, load, layout) * static_cast<double>(layout.interleave);
+        std::size_t layer = 0;
         for (std::size_t piece = 0; piece < blocks.size(); ++piece) {
             StageTime& stage = stages[piece % stages.size()];
-            stage.blocks.forward += blocks[piece] * block.forward;
-            stage.blocks.recomputation += blocks[piece] * block.recomputation;
-            stage.blocks.backward += blocks[piece] * block.backward;
-            stage.blocks.tensor_forward += blocks[piece] * block.tensor_forward;
-            stage.blocks.tensor_recomputation += blocks[piece] * block.tensor_recomputation;
-            stage.blocks.tensor_backward += blocks[piece] * block.tensor_backward;
+            std::vector<double> of_kind(kinds.size(), 0);
+            for (auto left = static_cast<std::size_t>(blocks[piece]); left > 0; --left)
+                ++of_kind[count.block_of[layer++]];
+            for (std::size_t kind = 0; kind < kinds.size(); ++kind) stage.pass.add(kinds[kind], of_kind[kind]);
         }
         for (StageTime& stage : stages) stage.send += send;
-        stages.back().head += head_seconds(hardware, job, load, layout);
+        stages.front().pass.add(pass_time(count.embedding, prices));
+        stages.back().pass.add(pass_time(count.head, prices));
+        // A rank begins one block behind the one before along the sequence.
+        const PassTime& first = kinds[count.block_of.front()];
+        all.context += static_cast<double>(layout.context - 1) * (first.computing() + first.tensor() + first.context());
     }
-    return stages;
+    return all;
 }
 
 // Parameters of the rank that has most: the first stage's, or the last one's.
@@ -129,26 +120,26 @@ Held most_held(const Job& job, const Layout& layout) {
 
 }  // namespace
 
-StepTime described_step_time(const config::Machine& hardware, const Job& job, const Layout& layout,
+StepTime described_step_time(const config::Machine& machine, const Job& job, const Layout& layout,
                              const MemoryUse& use) {
-    const auto stages = stage_times(hardware, job, layout);
+    const Stages all = stage_times(machine, job, layout);
     const auto m = static_cast<double>(micro_batches(job, layout));
-    const StageTime& slowest = *std::max_element(
-        stages.begin(), stages.end(), [](const StageTime& a, const StageTime& b) { return a.total() < b.total(); });
+    const StageTime& slowest =
+        *std::max_element(all.stages.begin(), all.stages.end(),
+                          [](const StageTime& a, const StageTime& b) { return a.total() < b.total(); });
     double sum = 0;
-    for (const StageTime& stage : stages) sum += stage.total();
+    for (const StageTime& stage : all.stages) sum += stage.total();
 
     StepTime time;
-    time.forward = m * slowest.blocks.forward;
-    time.recomputation = m * slowest.blocks.recomputation;
-    time.backward = m * slowest.blocks.backward;
-    time.loss = m * slowest.head;
-    time.tensor = m * slowest.blocks.tensor();
+    time.forward = m * slowest.pass.forward;
+    time.recomputation = m * slowest.pass.recomputation;
+    time.backward = m * slowest.pass.backward;
+    time.loss = m * slowest.pass.loss;
+    time.tensor = m * slowest.pass.tensor();
     time.pipeline = m * slowest.send;
     // The first micro-batch goes through all stages before the slowest is busy all the time, and the last one after.
     time.idle = (sum - slowest.total()) / static_cast<double>(layout.interleave);
-
-    for (const ModelLoad& load : job.models) time.context += context_seconds(hardware, job, load, layout);
+    time.context = all.context + m * slowest.pass.context();
 
     const bool fp32 =
         job.run.precision.compute == config::Precision::fp32;  // has no masters, and gradients of four bytes
@@ -160,18 +151,17 @@ StepTime described_step_time(const config::Machine& hardware, const Job& job, co
     if (layout.zero == 0) parameters = gradients;  // the second half of an all-reduce
     if (layout.zero >= 3) parameters = 2 * m * held.all * number;
     // Gradients travel beside the last backward pass where the program does so; parameters follow the update.
-    const double last_backward = slowest.blocks.backward + slowest.blocks.recomputation;
+    const double last_backward = slowest.pass.backward + slowest.pass.recomputation;
     const double both = layout.zero == 0 ? gradients + parameters : gradients;
-    time.data =
-        std::max(0.0, replica_seconds(hardware, layout, both, 0) - job.program.hidden_reduction * last_backward);
-    if (layout.zero > 0) time.data += replica_seconds(hardware, layout, parameters, 0);
+    time.data = std::max(0.0, replica_seconds(machine, layout, both, 0) - job.program.hidden_reduction * last_backward);
+    if (layout.zero > 0) time.data += replica_seconds(machine, layout, parameters, 0);
 
     const double owned =
         layout.zero >= 1 ? held.trained / static_cast<double>(layout.data * layout.context) : held.trained;
     time.optimizer =
-        (held.trained * 2 * gradient_bytes * 1.5 + owned * (2 * owner_bytes + number)) / hardware.bytes_per_second();
+        (held.trained * 2 * gradient_bytes * 1.5 + owned * (2 * owner_bytes + number)) / machine.bytes_per_second();
 
-    const double pressure = 1 + hardware.memory.pressure_slowdown * use.pressure;
+    const double pressure = 1 + machine.memory.pressure_slowdown * use.pressure;
     for (double* part : {&time.forward, &time.recomputation, &time.backward, &time.loss, &time.tensor, &time.pipeline,
                          &time.idle, &time.data, &time.context, &time.optimizer})
         *part *= pressure;

@@ -9,7 +9,7 @@
 
 namespace lockstep::cost {
 
-StepTime described_step_time(const config::Machine& hardware, const Job& job, const Layout& layout,
+StepTime described_step_time(const config::Machine& machine, const Job& job, const Layout& layout,
                              const MemoryUse& use);
 
 }  // namespace lockstep::cost

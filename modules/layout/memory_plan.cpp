@@ -9,7 +9,8 @@
 #include "base/format.hpp"
 #include "base/plural.hpp"
 #include "cluster/communicator.hpp"
-#include "kernels/planning_backend.hpp"
+#include "kernels/counting_backend.hpp"
+#include "kernels/cpu/scratch_sizes.hpp"
 #include "layout/rank_share.hpp"
 #include "model/frozen.hpp"
 #include "model/mixers/registry.hpp"
@@ -54,20 +55,20 @@ StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescript
     return bytes;
 }
 
-// What kernels of the CPU grow on demand and keep (kernels/cpu/scratch.hpp).
+// What kernels of the CPU grow on demand and keep.
 std::size_t scratch_bytes(const config::RunDescription& description, const cluster::GridShape& grid,
                           const MemoryPlan& plan, int threads) {
+    namespace cpu = kernels::cpu;
     const config::ModelDescription& model = description.model;
+    const Type type = compute_type(description.precision.compute);
     const model::PassShape shape{plan.micro, description.batch.length / grid.context};
-    const std::int64_t rows = shape.rows(), hidden = model.mlp_width / grid.tensor;
-    constexpr std::int64_t row_blocks = 128;                       // partial sums over rows, at most
-    constexpr std::int64_t gelu_elements = std::int64_t{1} << 21;  // of a product that stays in fp32, at most
-    std::int64_t floats = model::mixer_type(model).scratch_floats(model, grid.tensor, shape,
-                                                                  compute_type(description.precision.compute), threads);
-    floats += std::min(row_blocks, rows) * 2 * model.width;
-    if (description.precision.compute == config::Precision::bf16 && model.mlp == config::MlpKind::gelu)
-        floats += std::min(gelu_elements, rows * hidden);
-    return static_cast<std::size_t>(floats) * sizeof(float);
+    return static_cast<std::size_t>(
+               model::mixer_type(model).scratch_floats(model, grid.tensor, shape, type, threads) +
+               kernels::cpu::row_sums_scratch_floats(shape.rows(), 2 * model.width) +
+               (model.mlp == config::MlpKind::gelu
+                    ? kernels::cpu::gelu_product_scratch_floats(shape.rows(), model.mlp_width / grid.tensor, type)
+                    : 0)) *
+           sizeof(float);
 }
 
 // What MPICH was seen to touch of the buffers it allocates while gradients are reduced: half of what is reduced at one
@@ -94,7 +95,7 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
                        const cluster::GridPlace& place, DeviceKind device) {
     const config::ModelDescription& model = description.model;
     const Type type = compute_type(description.precision.compute);
-    const auto backend = kernels::make_planning_backend(device);
+    kernels::CountingBackend backend(device);
     const model::Part part{place.tensor, grid.tensor};
     MemoryPlan plan;
     const BatchShare batch = share_of_batch(description, grid, device);
@@ -106,11 +107,11 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
     std::vector<model::Piece> owned;
     if (divides_optimizer(description, grid))
         owned = plan_gradients(description, grid, place, layout, plan.chunks).owned(place.replica(grid));
-    model::ParameterSet parameters(backend->device(), layout, true, type, owned);
+    model::ParameterSet parameters(backend.device(), layout, true, type, owned);
     plan.parameters = parameters.value_bytes();
     plan.gradients = parameters.gradient_bytes();
     const optim::OptimizerType& optimizer = optim::optimizer_of(description.optimizer);
-    plan.optimizer_state = optim::optimizer_bytes(optimizer, {*backend, parameters, description.optimizer});
+    plan.optimizer_state = optim::optimizer_bytes(optimizer, {backend, parameters, description.optimizer});
 
     const model::TensorGroup group(part, description.parallel.sequence);
     const model::ContextChain chain(place.context, grid.context);
@@ -123,7 +124,7 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
         options.slots = slots[chunk];
         options.recompute = description.parallel.recompute;
         options.neighbours = &neighbours;
-        const StageBytes bytes = bytes_of_chunk(*backend, model, type, part, options);
+        const StageBytes bytes = bytes_of_chunk(backend, model, type, part, options);
         plan.activations += bytes.activations;
         plan.workspace += bytes.workspace;
         plan.tables += bytes.tables;

@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/plural.hpp"
 #include "layout/batch_plan.hpp"
-#include "model/flops.hpp"
+#include "model/count.hpp"
 #include "model/mixers/registry.hpp"
 
 namespace lockstep::layout {
@@ -128,8 +128,7 @@ cluster::GridShape choose_grid(const config::RunDescription& description, std::i
 std::vector<model::StageRange> cut_model(const config::ModelDescription& model, std::int64_t length,
                                          std::int64_t pieces) {
     const auto width = static_cast<double>(model.width);
-    const double head = 2 * width * static_cast<double>(model.vocabulary);
-    const double block = (model::forward_flop_per_token(model, length) - head) / static_cast<double>(model.layers);
+    const auto [head, block] = model::part_flop_per_token(model, length);
     // A row is read and written forward, its gradient read, the table's read and written: half of it forward's share.
     const double embedding = operations_a_byte * 5 * width * sizeof(float) / 3;
     std::vector<double> work(static_cast<std::size_t>(pieces), block);  // a block each, so that no piece is empty

@@ -11,9 +11,6 @@ using kernels::Transpose;
 
 namespace {
 
-// Logits are made for so many rows at a time that they stay near this size.
-constexpr std::int64_t logits_bytes_cpu = std::int64_t{128} << 20, logits_bytes_cuda = std::int64_t{512} << 20;
-
 const Neighbours& neighbours_of(const StageOptions& options) {
     return options.neighbours ? *options.neighbours : no_neighbours();
 }
@@ -131,7 +128,7 @@ void Stage::plan_workspace(Arena& arena) const {
 std::int64_t Stage::head_rows() const {
     // The same on all ranks of the tensor group, though parts of the vocabulary may differ by a row.
     const std::int64_t columns = (model_.vocabulary + group_.part().size - 1) / group_.part().size;
-    const std::int64_t most = backend_.device().kind == DeviceKind::cpu ? logits_bytes_cpu : logits_bytes_cuda;
+    const std::int64_t most = logits_bytes(backend_.device().kind);
     const std::int64_t rows = std::max<std::int64_t>(1, options_.shape.rows());
     const std::int64_t fitting = most / (columns * static_cast<std::int64_t>(type_bytes(type_)));
     const std::int64_t pieces = (rows - 1) / std::clamp<std::int64_t>(fitting, 1, rows) + 1;

@@ -16,6 +16,11 @@
 
 namespace lockstep::model {
 
+// Logits are made for so many rows at a time that they stay near this size.
+constexpr std::int64_t logits_bytes(DeviceKind device) {
+    return std::int64_t{device == DeviceKind::cpu ? 128 : 512} << 20;
+}
+
 struct StageOptions {
     StageRange range;
     PassShape shape;       // of one micro-batch on one rank

@@ -51,21 +51,14 @@ bool allowed(const std::vector<std::int64_t>& values, std::int64_t value) {
     return values.empty() || std::find(values.begin(), values.end(), value) != values.end();
 }
 
-// Why the models cannot be divided so; "" if they can.
-std::string why_not_divided(const cost::Job& job, const cost::Layout& layout) {
-    for (const cost::ModelLoad& load : job.models) {
-        const layout::ModelDivision division{layout.tensor,     layout.context,  layout.pipeline,
-                                             layout.interleave, layout.sequence, job.run.batch.length};
-        const std::string why = layout::why_not_divided(load.shape, division);
-        if (!why.empty()) return job.models.size() > 1 ? fmt::format("{}: {}", load.name, why) : why;
-    }
-    return "";
-}
-
 class Search {
   public:
-    Search(const config::Machine& hardware, const cost::Job& job, const Choices& choices, const Limits& limits)
-        : hardware_(hardware), job_(job), choices_(choices), limits_(limits) {
+    Search(const config::Machine& machine, const cost::Job& job, const Choices& choices, const Limits& limits)
+        : machine_(machine), job_(job), choices_(choices), limits_(limits) {
+        for (const cost::ModelLoad& load : job.models) {
+            runs_.push_back(job.run);
+            runs_.back().model = load.shape;
+        }
         hands_over_ = std::all_of(job.models.begin(), job.models.end(), [](const cost::ModelLoad& load) {
             return model::mixer_type(load.shape).hands_over();
         });
@@ -73,7 +66,7 @@ class Search {
 
     void count(std::int64_t devices) {
         const std::int64_t before = result_.examined;
-        const auto per_node = static_cast<std::int64_t>(hardware_.device.per_node);
+        const auto per_node = static_cast<std::int64_t>(machine_.device.per_node);
         problem_ = fmt::format("no tensor x context x pipeline of the values that may be taken divides {}", devices);
         for (const std::int64_t tensor : layout::divisors(devices)) {
             if (!allowed(choices_.tensor, tensor) || (choices_.tensor.empty() && tensor > per_node)) continue;
@@ -128,15 +121,9 @@ class Search {
         layout.context = context;
         layout.pipeline = pipeline;
         layout.data = devices / tensor / context / pipeline;
+        layout.micro = 0;  // any
+        if (!possible(layout)) return;
         const std::int64_t global = job_.run.batch.global;
-        if (global % layout.data != 0) {
-            problem_ = fmt::format("batch.global = {} does not divide among {} replicas", global, layout.data);
-            return;
-        }
-        if (const std::string why = why_not_divided(job_, layout); !why.empty()) {
-            problem_ = why;
-            return;
-        }
         const std::int64_t share = global / layout.data;
         problem_ = fmt::format("no micro-batch of the values that may be taken divides {} sequences a replica", share);
         for (std::int64_t micro = 1; micro <= share; micro *= 2) {
@@ -149,26 +136,18 @@ class Search {
 
     void with_micro(std::int64_t devices, cost::Layout layout, std::int64_t micro) {
         layout.micro = micro;
-        const std::int64_t count = cost::micro_batches(job_, layout);
         std::vector<std::int64_t> interleaves = choices_.interleave;
         if (interleaves.empty()) interleaves = {1, 2, 4};
         for (const std::int64_t interleave : interleaves) {
             layout.interleave = interleave;
-            if (interleave < 1 || (interleave > 1 && (layout.pipeline == 1 || count % layout.pipeline != 0))) {
-                problem_ = fmt::format("interleave = {} wants a pipeline whose stages divide the {} micro-batches",
-                                       interleave, count);
-                continue;
-            }
-            if (const std::string why = why_not_divided(job_, layout); !why.empty()) {
-                problem_ = why;
-                continue;
-            }
+            layout.sequence = false;
+            if (interleave < 1 || !possible(layout)) continue;
             for (const std::int64_t zero : choices_.zero) {
                 layout.zero = zero;
                 if (zero > 0 && layout.data * layout.context == 1 && choices_.zero.size() > 1) continue;
                 for (const bool sequence : choices_.sequence) {
                     layout.sequence = sequence;
-                    if (sequence && layout.tensor == 1) continue;
+                    if (sequence && (layout.tensor == 1 || !possible(layout))) continue;
                     for (const config::Recompute recompute : choices_.recompute) {
                         layout.recompute = recompute;
                         examine(devices, layout);
@@ -178,11 +157,26 @@ class Search {
         }
     }
 
+    // The trainer's rule, for each of the models; of a described program too.
+    bool possible(const cost::Layout& layout) {
+        const cluster::GridShape grid = cost::grid_of(layout);
+        for (config::RunDescription& run : runs_) {
+            run.batch.micro = layout.micro;
+            run.parallel.interleave = layout.interleave;
+            run.parallel.sequence = layout.sequence;
+            const std::string why = layout::why_impossible(run, grid);
+            if (why.empty()) continue;
+            problem_ = why;
+            return false;
+        }
+        return true;
+    }
+
     void examine(std::int64_t devices, const cost::Layout& layout) {
         Candidate candidate;
         candidate.devices = devices;
         candidate.layout = layout;
-        candidate.price = cost::price_time(hardware_, job_, layout);
+        candidate.price = cost::price_time(machine_, job_, layout);
         if (!candidate.price.why_not.empty()) {
             problem_ = candidate.price.why_not;
             return;
@@ -190,22 +184,22 @@ class Search {
         ++result_.examined;
         const double seconds = candidate.price.time.total();
         candidate.tokens_per_second = static_cast<double>(job_.run.batch.global * job_.run.batch.length) / seconds;
-        candidate.job = job_time(hardware_, job_, layout, candidate.price.time);
+        candidate.job = job_time(machine_, job_, layout, candidate.price.time);
         candidate.gpu_hours = candidate.job.total() / 3600 * static_cast<double>(devices);
         timed_.push_back(std::move(candidate));
     }
 
     // By the described model, which is not far off.
     bool far_too_large(Candidate& candidate) const {
-        candidate.price.memory = cost::memory_use(hardware_, job_, candidate.layout).total();
-        const double on_node = static_cast<double>(std::min(candidate.devices, cost::ranks_per_node(hardware_, job_)));
-        const double all = hardware_.memory_bytes() / (hardware_.device.kind == config::MachineKind::gpu ? 1 : on_node);
+        candidate.price.memory = cost::memory_use(machine_, job_, candidate.layout).total();
+        const double on_node = static_cast<double>(std::min(candidate.devices, cost::ranks_per_node(machine_, job_)));
+        const double all = machine_.memory_bytes() / (machine_.device.kind == config::MachineKind::gpu ? 1 : on_node);
         return candidate.price.memory > 2 * (limits_.memory > 0 ? std::min(limits_.memory, all) : all);
     }
 
     bool decide(Candidate& candidate) {
         candidate.price.memory = 0;
-        cost::price_memory(candidate.price, hardware_, job_, candidate.layout, limits_.memory);
+        cost::price_memory(candidate.price, machine_, job_, candidate.layout, limits_.memory);
         candidate.why_not = candidate.price.why_not;
         if (candidate.why_not.empty()) candidate.why_not = why_beyond_limits(candidate);
         const bool good = candidate.why_not.empty();
@@ -224,22 +218,23 @@ class Search {
     }
 
     static constexpr std::size_t most_fitting = 100, most_planned = 500, most_lean = 100;  // of a count of devices
-    const config::Machine& hardware_;
+    const config::Machine& machine_;
     const cost::Job& job_;
     const Choices& choices_;
     const Limits& limits_;
     bool hands_over_;  // every mixer, along a divided sequence
     SearchResult result_;
+    std::vector<config::RunDescription> runs_;  // of each model
     std::vector<Candidate> timed_;
     std::string problem_;
 };
 
 }  // namespace
 
-SearchResult search(const config::Machine& hardware, const cost::Job& job, const PlanRequest& request,
+SearchResult search(const config::Machine& machine, const cost::Job& job, const PlanRequest& request,
                     const std::vector<std::int64_t>& devices, const Limits& limits, Order order) {
     const Choices choices = choices_of(request, job);
-    Search search(hardware, job, choices, limits);
+    Search search(machine, job, choices, limits);
     for (const std::int64_t count : devices) search.count(count);
     return search.take(order);
 }

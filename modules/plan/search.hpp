@@ -34,7 +34,7 @@ struct SearchResult {
 using Order = config::PlanOrder;
 
 // `choice`: what may be taken of each axis; its gpus, nodes and limits are not looked at.
-SearchResult search(const config::Machine& hardware, const cost::Job& job, const PlanRequest& choice,
+SearchResult search(const config::Machine& machine, const cost::Job& job, const PlanRequest& choice,
                     const std::vector<std::int64_t>& devices, const Limits& limits, Order order);
 
 }  // namespace lockstep::plan

@@ -3,7 +3,7 @@
 #include "base/log.hpp"
 #include "calibrate/peak.hpp"
 #include "layout/rank_share.hpp"
-#include "model/flops.hpp"
+#include "model/count.hpp"
 
 namespace lockstep::train {
 

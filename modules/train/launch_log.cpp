@@ -5,7 +5,7 @@
 #include "base/version.hpp"
 #include "device/parallel.hpp"
 #include "device/sync.hpp"
-#include "model/flops.hpp"
+#include "model/count.hpp"
 #include "model/frozen.hpp"
 
 namespace lockstep::train {

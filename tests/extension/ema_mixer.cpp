@@ -201,10 +201,6 @@ class EmaType final : public model::MixerType {
         lister.exact("rate", {model.heads}, model::Initial::zero, model::Split::axis0);
     }
 
-    double mixing_flop(const config::ModelDescription& model, std::int64_t) const override {
-        return 3 * static_cast<double>(model.width);
-    }
-
     std::unique_ptr<model::Mixer> make(Backend& backend, const model::ParameterSet& parameters, std::int64_t number,
                                        const config::ModelDescription& model,
                                        const Neighbours& neighbours) const override {

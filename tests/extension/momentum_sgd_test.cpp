@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-#include "kernels/planning_backend.hpp"
+#include "kernels/counting_backend.hpp"
 #include "layout/rank_share.hpp"
 #include "optim/registry.hpp"
 
@@ -141,13 +141,13 @@ BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite_changes_nothing) {
 
 BOOST_AUTO_TEST_CASE(planned_bytes_are_those_allocated) {
     const config::RunDescription description = small();
-    const auto planning = kernels::make_planning_backend(DeviceKind::cpu);
+    kernels::CountingBackend planning(DeviceKind::cpu);
     for (const int replicas : {1, 2, 3})
         for (int number = 0; number < replicas; ++number) {
             const Replica replica(description, number, replicas, {}, Type::bf16);
             const auto owned = replicas > 1 ? replica.parameters->owned() : std::vector<model::Piece>{};
-            model::ParameterSet parameters(planning->device(), replica.parameters->layout(), true, Type::bf16, owned);
-            BOOST_TEST(optim::optimizer_bytes(tests::momentum_sgd(), {*planning, parameters, description.optimizer}) ==
+            model::ParameterSet parameters(planning.device(), replica.parameters->layout(), true, Type::bf16, owned);
+            BOOST_TEST(optim::optimizer_bytes(tests::momentum_sgd(), {planning, parameters, description.optimizer}) ==
                        replica.optimizer->bytes());
         }
 }

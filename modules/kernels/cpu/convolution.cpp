@@ -4,6 +4,7 @@
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/scratch.hpp"
+#include "kernels/cpu/scratch_sizes.hpp"
 #include "kernels/cpu/vector/elementwise.hpp"
 
 namespace lockstep::kernels::cpu {
@@ -17,13 +18,18 @@ void transpose_taps(float* by_tap, const float* weight, std::int64_t width, std:
 
 }  // namespace
 
+// Weights by tap; and their gradients, as partial sums too.
+std::int64_t convolution_scratch_floats(std::int64_t rows, std::int64_t width, std::int64_t taps, bool backward) {
+    return width * taps + (backward ? width * taps + row_blocks(rows) * width * (taps + 1) : 0);
+}
+
 void CpuBackend::convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor history,
                                      std::int64_t length) {
     const std::int64_t width = x.size(-1), rows = x.rows(), taps = weight.size(-1);
     LOCKSTEP_ASSERT(y.count() == x.count() && y.data() != x.data() && weight.count() == width * taps);
     LOCKSTEP_ASSERT(bias.count() == width && length > 0 && rows % length == 0);
     LOCKSTEP_ASSERT(history.empty() || history.count() == rows / length * (taps - 1) * width);
-    float* by_tap = scratch_->shared(width * taps);
+    float* by_tap = scratch_->shared(convolution_scratch_floats(rows, width, taps, false));
     const float* add = bias.fp32();
     transpose_taps(by_tap, weight.fp32(), width, taps);
     scratch_->reserve(width);
@@ -57,7 +63,7 @@ void CpuBackend::convolution_backward(Tensor dx, Tensor dweight, Tensor dbias, T
     LOCKSTEP_ASSERT(dx.count() == x.count() && dy.count() == x.count() && dx.data() != dy.data());
     LOCKSTEP_ASSERT(weight.count() == width * taps && dweight.count() == width * taps && dbias.count() == width);
     LOCKSTEP_ASSERT(length > 0 && rows % length == 0);
-    float* by_tap = scratch_->shared(2 * width * taps + row_blocks(rows) * width * (taps + 1));
+    float* by_tap = scratch_->shared(convolution_scratch_floats(rows, width, taps, true));
     float *dby_tap = by_tap + width * taps, *partials = dby_tap + width * taps;
     float* dweights = dweight.fp32();
     transpose_taps(by_tap, weight.fp32(), width, taps);

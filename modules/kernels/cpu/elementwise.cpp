@@ -9,6 +9,7 @@
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/scratch.hpp"
+#include "kernels/cpu/scratch_sizes.hpp"
 
 namespace lockstep::kernels::cpu {
 namespace {
@@ -125,7 +126,7 @@ void CpuBackend::add_bias(Tensor y, Tensor bias) {
 void CpuBackend::bias_backward(Tensor dbias, Tensor dy) {
     const std::int64_t width = dbias.count(), rows = dy.rows();
     LOCKSTEP_ASSERT(dy.size(-1) == width);
-    float* partials = scratch_->shared(row_blocks(rows) * width);
+    float* partials = scratch_->shared(row_sums_scratch_floats(rows, width));
     with_element(dy, [&]<class T>(T) {
         const T* gradient = dy.as<T>();
         sum_over_rows(rows, partials, {{dbias.fp32(), width}},

@@ -6,6 +6,7 @@
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/scratch.hpp"
+#include "kernels/cpu/scratch_sizes.hpp"
 #include "kernels/cpu/vector/elementwise.hpp"
 
 namespace lockstep::kernels::cpu {
@@ -46,11 +47,15 @@ void CpuBackend::rms_norm_forward(Tensor y, Tensor inverse_rms, Tensor x, Tensor
     });
 }
 
+std::int64_t row_sums_scratch_floats(std::int64_t rows, std::int64_t columns) {
+    return row_blocks(rows) * columns;
+}
+
 void CpuBackend::rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor x, Tensor weight, Tensor inverse_rms) {
     const std::int64_t width = x.size(-1), rows = x.rows();
     LOCKSTEP_ASSERT(dx.count() == x.count() && dy.count() == x.count() && inverse_rms.count() == rows);
     LOCKSTEP_ASSERT(weight.count() == width && dweight.count() == width);
-    float* partials = scratch_->shared(row_blocks(rows) * width);
+    float* partials = scratch_->shared(row_sums_scratch_floats(rows, width));
     const float *w = weight.fp32(), *inverse = inverse_rms.fp32();
     with_element(x, [&]<class T>(T) {
         T* din = dx.as<T>();
@@ -86,7 +91,7 @@ void CpuBackend::layer_norm_backward(Tensor dx, Tensor dweight, Tensor dbias, Te
     LOCKSTEP_ASSERT(dx.count() == x.count() && dy.count() == x.count() && weight.count() == width);
     LOCKSTEP_ASSERT(dweight.count() == width && dbias.count() == width);
     LOCKSTEP_ASSERT(mean.count() == rows && inverse_deviation.count() == rows);
-    float* partials = scratch_->shared(row_blocks(rows) * 2 * width);
+    float* partials = scratch_->shared(row_sums_scratch_floats(rows, 2 * width));
     const float *w = weight.fp32(), *centre = mean.fp32(), *inverse = inverse_deviation.fp32();
     with_element(x, [&]<class T>(T) {
         T* din = dx.as<T>();

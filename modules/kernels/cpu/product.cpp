@@ -6,6 +6,7 @@
 #include "kernels/cpu/products.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/scratch.hpp"
+#include "kernels/cpu/scratch_sizes.hpp"
 #include "kernels/cpu/vector/elementwise.hpp"
 
 namespace lockstep::kernels {
@@ -158,6 +159,17 @@ void CpuBackend::linear_gelu_forward(Tensor y, Tensor before, Tensor x, Tensor w
     gelu_forward(y, before);
 }
 
+// Rows of linear_gelu_backward whose product stays in fp32 at one time.
+static std::int64_t gelu_rows(std::int64_t rows, std::int64_t width) {
+    constexpr std::int64_t most = std::int64_t{1} << 21;  // elements
+    const std::int64_t pieces = rows * width / most + 1;
+    return (rows + pieces - 1) / pieces;
+}
+
+std::int64_t gelu_product_scratch_floats(std::int64_t rows, std::int64_t width, Type type) {
+    return type == Type::fp32 ? 0 : gelu_rows(rows, width) * width;
+}
+
 void CpuBackend::linear_gelu_backward(Tensor dbefore, Tensor dy, Tensor weight, Tensor before) {
     if (dy.type() == Type::fp32) {
         product(dbefore, dy, Transpose::no, weight, Transpose::no, Accumulate::no);
@@ -165,10 +177,8 @@ void CpuBackend::linear_gelu_backward(Tensor dbefore, Tensor dy, Tensor weight, 
         return;
     }
     // The product stays in fp32 until it is multiplied, so that the result is rounded once: some rows at a time.
-    constexpr std::int64_t most = std::int64_t{1} << 21;  // elements
-    const std::int64_t rows = dy.rows(), width = weight.size(-1), in = dy.size(-1);
-    const std::int64_t pieces = rows * width / most + 1, step = (rows + pieces - 1) / pieces;
-    float* exact = scratch_->kept(step * width);
+    const std::int64_t rows = dy.rows(), width = weight.size(-1), in = dy.size(-1), step = gelu_rows(rows, width);
+    float* exact = scratch_->kept(gelu_product_scratch_floats(rows, width, dy.type()));
     const auto multiply_gelu = vector_.of<bf16>().elementwise->gelu_backward_fp32;
     for (std::int64_t first = 0; first < rows; first += step) {
         const std::int64_t count = std::min(step, rows - first);

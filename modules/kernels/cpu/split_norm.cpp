@@ -4,6 +4,7 @@
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/scratch.hpp"
+#include "kernels/cpu/scratch_sizes.hpp"
 #include "kernels/cpu/vector/norm.hpp"
 
 namespace lockstep::kernels::cpu {
@@ -67,7 +68,7 @@ void CpuBackend::split_norm_backward_sums(Tensor sums, Tensor dweight, Tensor db
     LOCKSTEP_ASSERT(sums.count() == 2 * rows && dy.count() == x.count() && weight.count() == width);
     LOCKSTEP_ASSERT(dweight.count() == width && dbias.count() == width);
     LOCKSTEP_ASSERT(mean.count() == rows && inverse_deviation.count() == rows);
-    float *out = sums.fp32(), *partials = scratch_->shared(row_blocks(rows) * 2 * width);
+    float *out = sums.fp32(), *partials = scratch_->shared(row_sums_scratch_floats(rows, 2 * width));
     const float *w = weight.fp32(), *centre = mean.fp32(), *inverse = inverse_deviation.fp32();
     with_element(x, [&]<class T>(T) {
         const T *dout = dy.as<T>(), *in = x.as<T>();

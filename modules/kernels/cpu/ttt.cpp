@@ -150,6 +150,10 @@ void CpuBackend::token_scale_backward(Tensor ddelta, Tensor dtoken_scale, Tensor
 }
 
 std::int64_t CpuBackend::ttt_saved_count(const TttShape& shape) const {
+    return cpu::ttt_saved_count(shape);
+}
+
+std::int64_t ttt_saved_count(const TttShape& shape) {
     const TttGeometry g = geometry_of(shape);
     // Never 0: an empty tensor says that no backward follows.
     return std::max<std::int64_t>(shape.batch * shape.heads * saved_states(g) * g.state_count, 1);

@@ -208,10 +208,6 @@ class AttentionType final : public MixerType {
     }
 
     // Causal: half of the full square.
-    double mixing_flop(const config::ModelDescription& model, std::int64_t length) const override {
-        return 2 * static_cast<double>(length) * static_cast<double>(model.heads) *
-               static_cast<double>(model.head_width());
-    }
     bool scores_pairs() const override { return true; }
 
     std::unique_ptr<Mixer> make(Backend& backend, const ParameterSet& parameters, std::int64_t number,

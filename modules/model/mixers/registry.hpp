@@ -62,13 +62,9 @@ class MixerType {
         return 0;
     }
 
-    // For cost models of programs that are described, not run:
-    // FLOP of mixing, forward, of one token of a sequence of `length`, apart from products with weights
-    virtual double mixing_flop(const config::ModelDescription& model, std::int64_t length) const = 0;
+    // For memory models of programs that are described, not run:
     // whether it scores pairs of tokens, which a program may write to memory
     virtual bool scores_pairs() const { return false; }
-    // fp32 numbers of state that one sequence hands to the next rank, over all heads
-    virtual std::int64_t state_elements(const config::ModelDescription&) const { return 0; }
 
     // Of block `number`.
     virtual std::unique_ptr<Mixer> make(kernels::Backend& backend, const ParameterSet& parameters, std::int64_t number,

@@ -124,17 +124,6 @@ std::int64_t TttType::scratch_floats(const config::ModelDescription& model, std:
         compute, threads);
 }
 
-double TttType::mixing_flop(const config::ModelDescription& model, std::int64_t) const {
-    const auto heads = static_cast<double>(model.heads), f = static_cast<double>(model.head_width());
-    const auto b = static_cast<double>(TttOptions(model).mini_batch);
-    return heads * (mlp_ ? 56 * f * f + 20 * b * f : 6 * f * f + 4 * b * f);
-}
-
-std::int64_t TttType::state_elements(const config::ModelDescription& model) const {
-    const std::int64_t f = model.head_width(), g = hidden(model);
-    return model.heads * (f * g + g + (mlp_ ? g * f + f : 0));
-}
-
 std::unique_ptr<Mixer> TttType::make(Backend& backend, const ParameterSet& parameters, std::int64_t number,
                                      const config::ModelDescription& model, const Neighbours& neighbours) const {
     return make_ttt_mixer(backend, parameters, number, model, options(model), mlp_, neighbours);

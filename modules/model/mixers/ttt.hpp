@@ -26,8 +26,6 @@ class TttType final : public MixerType {
     double initial_inner_rate(const config::ModelDescription& model) const override;
     std::int64_t scratch_floats(const config::ModelDescription& model, std::int64_t tensor, const PassShape& shape,
                                 Type compute, int threads) const override;
-    double mixing_flop(const config::ModelDescription& model, std::int64_t length) const override;
-    std::int64_t state_elements(const config::ModelDescription& model) const override;
     std::unique_ptr<Mixer> make(Backend& backend, const ParameterSet& parameters, std::int64_t number,
                                 const config::ModelDescription& model, const Neighbours& neighbours) const override;
 

@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 #include "calibrate/rate_fit.hpp"
-#include "cost/own_block_time.hpp"
+#include "cost/own_prices.hpp"
 #include "cost/own_time.hpp"
 #include "cost/pipeline_time.hpp"
 #include "model/frozen.hpp"

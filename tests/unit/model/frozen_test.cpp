@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/float16.hpp"
-#include "model/flops.hpp"
+#include "model/count.hpp"
 #include "unit/model/small_models.hpp"
 
 using namespace lockstep;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "model/flops.hpp"
+#include "model/count.hpp"
 #include "unit/model/small_models.hpp"
 
 using namespace lockstep;

@@ -4,7 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include "base/error.hpp"
-#include "cost/block_time.hpp"
+#include "cost/described_prices.hpp"
 #include "cost/product_time.hpp"
 #include "cost/time_model.hpp"
 #include "plan/fit.hpp"

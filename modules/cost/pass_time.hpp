@@ -1,0 +1,34 @@
+// A list of operations and messages, priced: what the operations of one micro-batch take on one rank, whoever made the
+// list and whatever the machine.
+#pragma once
+
+#include "model/count.hpp"
+
+namespace lockstep::cost {
+
+// Seconds of one micro-batch through a block, or through an end of the model.
+struct PassTime {
+    double forward = 0, loss = 0, recomputation = 0, backward = 0;  // computing
+    double tensor_forward = 0, tensor_loss = 0;                     // waiting for the ranks that share the layer
+    double tensor_recomputation = 0, tensor_backward = 0;
+    double context_forward = 0, context_backward = 0;  // waiting for the neighbour along the sequence
+    double computing() const { return forward + loss + recomputation + backward; }
+    double tensor() const { return tensor_forward + tensor_loss + tensor_recomputation + tensor_backward; }
+    double context() const { return context_forward + context_backward; }
+    PassTime& add(const PassTime& other, double times = 1);
+};
+
+// What one operation, or one message, takes on a machine.
+class Prices {
+  public:
+    Prices() = default;
+    Prices(const Prices&) = delete;
+    Prices& operator=(const Prices&) = delete;
+    virtual ~Prices() = default;
+    // of_head: the operation is one of the loss, whose matrix is many times as large as a layer's.
+    virtual double seconds(const kernels::Operation& operation, bool of_head) const = 0;
+};
+
+PassTime pass_time(const model::Count& count, const Prices& prices);
+
+}  // namespace lockstep::cost

@@ -1,0 +1,76 @@
+#include "kernels/operation_work.hpp"
+
+namespace lockstep::kernels {
+
+double total_flop(const std::vector<Operation>& operations) {
+    double flop = 0;
+    for (const Operation& operation : operations) flop += operation.times * operation.flop;
+    return flop;
+}
+
+Operation moved_work(OperationKind kind, Type type, double bytes) {
+    Operation work;
+    work.kind = kind;
+    work.type = type;
+    work.bytes = bytes;
+    return work;
+}
+
+Operation product_work(OperationKind kind, Type type, std::int64_t rows, std::int64_t columns, std::int64_t depth) {
+    Operation work;
+    work.kind = kind;
+    work.type = type;
+    work.rows = static_cast<double>(rows);
+    work.columns = static_cast<double>(columns);
+    work.depth = static_cast<double>(depth);
+    work.flop = 2 * work.rows * work.columns * work.depth;
+    work.bytes = static_cast<double>(type_bytes(type)) *
+                 (work.rows * work.depth + work.depth * work.columns + work.rows * work.columns);
+    // How far apart rows are in memory: of the first matrix, the second and the result.
+    const std::int64_t first = kind == OperationKind::product_weight_gradient ? rows : depth;
+    const std::int64_t second = kind == OperationKind::product_forward ? depth : columns;
+    const auto aligned = static_cast<std::int64_t>(16 / type_bytes(type));
+    for (const std::int64_t length : {first, second, columns})
+        if (work.row_length == 0 || length % aligned != 0) work.row_length = length;
+    return work;
+}
+
+Operation attention_work(const AttentionShape& shape, Type type, bool backward) {
+    Operation work;
+    work.kind = backward ? OperationKind::attention_backward : OperationKind::attention_forward;
+    work.type = type;
+    const auto queries = static_cast<double>(shape.query_length), keys = static_cast<double>(shape.key_length);
+    const auto width = static_cast<double>(shape.head_width);
+    work.batch = static_cast<double>(shape.batch * shape.heads);
+    // Query i sees the keys up to i + keys - queries: two products over what is seen.
+    work.flop = 4 * work.batch * width * queries * (keys - queries / 2);
+    const double query_rows = queries * static_cast<double>(shape.batch * shape.heads) * width;
+    const double key_rows = keys * static_cast<double>(shape.batch * shape.key_heads) * width;
+    work.bytes = static_cast<double>(type_bytes(type)) * 2 * (query_rows + key_rows);
+    if (backward) {
+        work.flop *= 2;
+        work.bytes *= 2;
+    }
+    return work;
+}
+
+Operation ttt_work(const TttShape& shape, Type type, bool backward) {
+    Operation work;
+    if (shape.mlp)
+        work.kind = backward ? OperationKind::ttt_mlp_backward : OperationKind::ttt_mlp_forward;
+    else
+        work.kind = backward ? OperationKind::ttt_linear_backward : OperationKind::ttt_linear_forward;
+    work.type = type;
+    const auto f = static_cast<double>(shape.head_width), b = static_cast<double>(shape.mini_batch);
+    work.batch = static_cast<double>(shape.batch * shape.heads);
+    const double tokens = work.batch * static_cast<double>(shape.length);
+    work.flop = tokens * (shape.mlp ? 56 * f * f + 20 * b * f : 6 * f * f + 4 * b * f);
+    work.bytes = static_cast<double>(type_bytes(type)) * 4 * tokens * f;
+    if (backward) {
+        work.flop *= 2;
+        work.bytes *= 2;
+    }
+    return work;
+}
+
+}  // namespace lockstep::kernels

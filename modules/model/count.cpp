@@ -1,0 +1,287 @@
+#include "model/count.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <tuple>
+#include <utility>
+
+#include "kernels/counting_backend.hpp"
+#include "model/frozen.hpp"
+#include "model/stage.hpp"
+
+namespace lockstep::model {
+namespace {
+
+using kernels::CountingBackend;
+using kernels::MessageGroup;
+using kernels::Operation;
+using kernels::OperationKind;
+
+constexpr std::int64_t of_embedding = -1, of_head = -2;  // numbers of what is no block
+constexpr std::size_t models_kept = 16;
+
+class Arrived final : public cluster::Transfer {
+  public:
+    void wait() override {}
+};
+
+// Stands in for the ranks of a group: writes down what is said to them.
+class CountingCommunicator final : public cluster::Communicator {
+  public:
+    CountingCommunicator(CountingBackend& backend, MessageGroup group, int rank, int size)
+        : backend_(backend), group_(group), rank_(rank), size_(size) {}
+    int rank() const override { return rank_; }
+    int size() const override { return size_; }
+    void all_reduce(Tensor values, cluster::Reduce) override { say(OperationKind::all_reduce, values); }
+    void begin_all_reduce(Tensor values, cluster::Reduce) override { say(OperationKind::all_reduce, values); }
+    void begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>&) override {
+        say(OperationKind::reduce_scatter, values);
+    }
+    void begin_all_gather(Tensor values, const std::vector<std::int64_t>&) override {
+        say(OperationKind::all_gather, values);
+    }
+    void finish_collectives() override {}
+    std::unique_ptr<cluster::Transfer> begin_send(Tensor values, int, int) override {
+        say(OperationKind::send, values);
+        return std::make_unique<Arrived>();
+    }
+    std::unique_ptr<cluster::Transfer> begin_receive(Tensor values, int, int) override {
+        say(OperationKind::receive, values);
+        return std::make_unique<Arrived>();
+    }
+
+  private:
+    void say(OperationKind kind, const Tensor& values) {
+        Operation message = kernels::moved_work(kind, values.type(), static_cast<double>(values.bytes()));
+        message.group = group_;
+        backend_.operations().push_back(message);
+    }
+    CountingBackend& backend_;
+    MessageGroup group_;
+    int rank_, size_;
+};
+
+// The imaginary neighbours of a rank.
+struct Surroundings {
+    Surroundings(CountingBackend& backend, const CountedShape& shape)
+        : tensor(backend, MessageGroup::tensor, 0, static_cast<int>(shape.tensor)),
+          // In the middle, though two ranks have none.
+          context(backend, MessageGroup::context, 1, static_cast<int>(std::max<std::int64_t>(3, shape.context))),
+          group(shape.tensor > 1 ? TensorGroup(tensor, shape.divides_rows, nullptr, -1) : TensorGroup()),
+          chain(shape.context > 1 ? ContextChain(context, nullptr, -1) : ContextChain()) {}
+    CountingCommunicator tensor, context;
+    TensorGroup group;
+    ContextChain chain;
+    Neighbours neighbours{group, chain};
+};
+
+// What a backward pass does of a forward pass, it makes again.
+bool goes_forward(OperationKind kind) {
+    switch (kind) {
+        case OperationKind::norm_forward:
+        case OperationKind::activation_forward:
+        case OperationKind::gated_forward:
+        case OperationKind::convolution_forward:
+        case OperationKind::attention_forward:
+        case OperationKind::ttt_linear_forward:
+        case OperationKind::ttt_mlp_forward:
+            return true;
+        default:
+            return false;
+    }
+}
+
+void take_backward(Count& count, CountingBackend& backend) {
+    for (const Operation& operation : backend.take())
+        (goes_forward(operation.kind) ? count.recompute : count.backward).push_back(operation);
+}
+
+bool any_trained(const std::vector<ParameterDescription>& parameters) {
+    return std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) { return parameter.trained; });
+}
+
+// What tells blocks apart: names within the block and sizes, what is trained, whether something below it is.
+std::string signature(const config::ModelDescription& model, std::int64_t number, bool below) {
+    std::string text = below ? "+" : "-";
+    const std::size_t prefix = block_prefix(number).size();
+    for (const auto& parameter : describe_parameters(model, {number, number + 1, false, false}))
+        text += parameter.name.substr(prefix) + shape_text(parameter.shape) + (parameter.trained ? "+" : "-");
+    return text;
+}
+
+// FLOP of a token: of one sequence on one rank.
+CountedShape one_sequence(std::int64_t length) {
+    CountedShape shape;
+    shape.pass = {1, length};
+    shape.recompute = Recompute::full;
+    return shape;
+}
+
+// A sum over what one sequence goes through, as a share of a token.
+template <class FlopOf>
+double flop_per_token(const config::ModelDescription& model, std::int64_t length, FlopOf&& flop_of) {
+    config::ModelDescription longer = model;
+    longer.context = std::max(longer.context, length);
+    const auto count = ModelCount::of(longer);
+    const CountedShape shape = one_sequence(length);
+    double flop = flop_of(count->embedding(shape), false) + flop_of(count->head(shape), false);
+    std::map<std::int64_t, double> blocks;  // those that differ
+    for (std::int64_t number = 0; number < model.layers; ++number) {
+        const auto [known, is_new] = blocks.emplace(count->alike(number), 0);
+        if (is_new) known->second = flop_of(count->block(number, shape), true);
+        flop += known->second;
+    }
+    return flop / static_cast<double>(length);
+}
+
+double forward_flop(const Count& count) {
+    double flop = total_flop(count.forward);
+    for (const Operation& operation : count.loss)
+        if (operation.kind == OperationKind::product_forward) flop += operation.flop;
+    return flop;
+}
+
+}  // namespace
+
+bool CountedShape::operator<(const CountedShape& other) const {
+    const auto key = [](const CountedShape& shape) {
+        return std::tuple(shape.device, shape.type, shape.pass.batch, shape.pass.length, shape.tensor, shape.context,
+                          shape.divides_rows, shape.recompute);
+    };
+    return key(*this) < key(other);
+}
+
+ModelCount::ModelCount(const config::ModelDescription& model) : model_(model) {
+    std::map<std::string, std::int64_t> known;
+    bool below = any_trained(describe_parameters(model, {0, 0, true, false}));
+    for (std::int64_t number = 0; number < model.layers; ++number) {
+        alike_.push_back(known.emplace(signature(model, number, below), number).first->second);
+        below = below || any_trained(describe_parameters(model, {number, number + 1, false, false}));
+    }
+}
+
+std::shared_ptr<ModelCount> ModelCount::of(const config::ModelDescription& model) {
+    static std::mutex mutex;
+    static std::deque<std::shared_ptr<ModelCount>> known;  // the last one asked for in front
+    const std::lock_guard lock(mutex);
+    const auto found =
+        std::find_if(known.begin(), known.end(), [&](const auto& count) { return count->model_ == model; });
+    std::shared_ptr<ModelCount> count;
+    if (found != known.end()) {
+        count = *found;
+        known.erase(found);
+    } else {
+        count = std::make_shared<ModelCount>(model);
+        if (known.size() == models_kept) known.pop_back();
+    }
+    known.push_front(count);
+    return count;
+}
+
+const Count& ModelCount::block(std::int64_t number, const CountedShape& shape) {
+    return kept(alike(number), shape);
+}
+const Count& ModelCount::embedding(const CountedShape& shape) {
+    return kept(of_embedding, shape);
+}
+const Count& ModelCount::head(const CountedShape& shape) {
+    return kept(of_head, shape);
+}
+
+const Count& ModelCount::kept(std::int64_t number, const CountedShape& shape) {
+    const std::pair key{number, shape};
+    const auto found = counts_.find(key);
+    if (found != counts_.end()) return found->second;
+    Count count = number == of_embedding ? count_end({0, 0, true, false}, shape)
+                  : number == of_head    ? count_end({model_.layers, model_.layers, false, true}, shape)
+                                         : count_block(number, shape);
+    return counts_.emplace(key, std::move(count)).first->second;
+}
+
+Count ModelCount::count_block(std::int64_t number, const CountedShape& shape) const {
+    CountingBackend backend(shape.device);
+    const Surroundings ranks(backend, shape);
+    const ParameterSet parameters(
+        backend.device(),
+        ParameterLayout(describe_parameters(model_, {number, number + 1, false, false}), ranks.group.part()), true,
+        shape.type);
+    Block block(backend, parameters, number, model_, ranks.neighbours);
+    const bool below = trains_before(model_, number), goes_back = below || block.trains();
+    const bool again = goes_back && shape.recompute == Recompute::full;
+    // Room without end: nothing is there.
+    Arena memory(backend.device(), std::size_t{1} << 50, "a count"),
+        workspace(backend.device(), std::size_t{1} << 50, "");
+    Block::Saved saved = block.plan(memory, shape.pass, goes_back, shape.recompute);
+    Block::Kept kept = block.plan_kept(memory, shape.pass);
+    const Tensor h = block.plan_output(memory, shape.pass), dh = block.plan_output(memory, shape.pass);
+    backend.take();
+    Count count;
+    block.forward(backend, workspace, saved, kept, h, shape.pass);
+    count.forward = backend.take();
+    if (again) {
+        block.recompute(backend, workspace, saved, kept, h, shape.pass);
+        count.recompute = backend.take();
+    }
+    if (goes_back) {
+        block.backward(backend, workspace, dh, saved, kept, h, shape.pass, below);
+        take_backward(count, backend);
+    }
+    kept.finish();
+    return count;
+}
+
+// The embedding, or the final norm and the head.
+Count ModelCount::count_end(const StageRange& range, const CountedShape& shape) const {
+    CountingBackend backend(shape.device);
+    const Surroundings ranks(backend, shape);
+    ParameterSet parameters(backend.device(), ParameterLayout(describe_parameters(model_, range), ranks.group.part()),
+                            true, shape.type);
+    StageOptions options;
+    options.range = range;
+    options.shape = shape.pass;
+    options.neighbours = &ranks.neighbours;
+    Stage stage(backend, parameters, model_, options);
+    const std::int64_t rows = shape.pass.rows();
+    Arena memory(backend.device(), static_cast<std::size_t>(rows) * 16 + (std::size_t{1} << 10), "a count");
+    const Tensor ids = memory.allocate(Type::int32, {rows}), losses = memory.allocate(Type::fp32, {rows});
+    backend.take();
+    Count count;
+    stage.forward(0, ids);
+    count.forward = backend.take();
+    if (range.head) {
+        stage.loss(0, ids, 1, losses);
+        count.loss = backend.take();
+    }
+    if (range.embedding) {
+        if (stage.goes_back()) stage.backward(0, ids);
+        count.backward = backend.take();
+    }
+    return count;
+}
+
+double forward_flop_per_token(const config::ModelDescription& model, std::int64_t length) {
+    return flop_per_token(model, length, [](const Count& count, bool) { return forward_flop(count); });
+}
+
+PartFlop part_flop_per_token(const config::ModelDescription& model, std::int64_t length) {
+    PartFlop flop;
+    flop.block = flop_per_token(model, length,
+                                [](const Count& count, bool block) { return block ? forward_flop(count) : 0.0; }) /
+                 static_cast<double>(model.layers);
+    flop.head =
+        flop_per_token(model, length, [](const Count& count, bool block) { return block ? 0.0 : forward_flop(count); });
+    return flop;
+}
+
+double training_flop_per_token(const config::ModelDescription& model, std::int64_t length) {
+    return flop_per_token(model, length, [](const Count& count, bool) {
+        return total_flop(count.forward) + total_flop(count.loss) + total_flop(count.backward);
+    });
+}
+
+double recomputed_flop_per_token(const config::ModelDescription& model, std::int64_t length) {
+    return flop_per_token(model, length, [](const Count& count, bool) { return total_flop(count.recompute); });
+}
+
+}  // namespace lockstep::model

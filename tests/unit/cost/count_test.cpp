@@ -1,0 +1,151 @@
+// What a model is counted to do: its operations and messages in their order, and what is said of them by hand.
+#define BOOST_TEST_MODULE count
+#include <algorithm>
+#include <boost/test/unit_test.hpp>
+
+#include "kernels/counting_backend.hpp"
+#include "model/count.hpp"
+
+using namespace lockstep;
+using namespace lockstep::model;
+using Kind = kernels::OperationKind;
+
+namespace {
+
+config::ModelDescription small(const std::string& mixer = "attention") {
+    config::ModelDescription model;
+    model.mixer = mixer;
+    model.width = 64;
+    model.layers = 3;
+    model.heads = 4;
+    model.mlp_width = 256;
+    model.vocabulary = 512;
+    model.context = 64;
+    model.mlp = config::MlpKind::gelu;
+    model.position = config::Position::none;
+    config::resolve(model);
+    return model;
+}
+
+CountedShape shape_of(std::int64_t tensor = 1, bool divides_rows = false) {
+    CountedShape shape;
+    shape.pass = {2, 32};
+    shape.tensor = tensor;
+    shape.divides_rows = divides_rows;
+    return shape;
+}
+
+std::vector<Kind> kinds_of(const std::vector<kernels::Operation>& operations) {
+    std::vector<Kind> kinds;
+    for (const auto& operation : operations) kinds.push_back(operation.kind);
+    return kinds;
+}
+
+std::int64_t count_of(const std::vector<kernels::Operation>& operations, Kind kind) {
+    return std::count_if(operations.begin(), operations.end(), [&](const auto& one) { return one.kind == kind; });
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_block_is_counted_as_it_runs) {
+    ModelCount model(small());
+    const Count& block = model.block(0, shape_of());
+    const std::vector<Kind> expected = {Kind::norm_forward,       Kind::product_forward,
+                                        Kind::product_forward,    Kind::product_forward,
+                                        Kind::attention_forward,  Kind::product_forward,
+                                        Kind::norm_forward,       Kind::product_forward,
+                                        Kind::activation_forward, Kind::copy,
+                                        Kind::product_forward};
+    BOOST_TEST((kinds_of(block.forward) == expected));
+    BOOST_TEST(block.recompute.empty());
+    BOOST_TEST(count_of(block.backward, Kind::product_input_gradient) == 6);
+    BOOST_TEST(count_of(block.backward, Kind::product_weight_gradient) == 6);
+    // 64 rows of query, key, value and output, and of the MLP's two; half of the square of two sequences.
+    const double rows = 64, products = 2 * rows * (4 * 64 * 64 + 2 * 64 * 256), attention = 2 * rows * 32 * 64;
+    BOOST_TEST(total_flop(block.forward) == products + attention);
+    BOOST_TEST(total_flop(block.backward) == 2 * (products + attention));
+    // The norm of the mixer's output adds the residual stream first: four tensors and not two.
+    BOOST_TEST(block.forward[0].bytes == 2 * rows * 64 * 4);
+    BOOST_TEST(block.forward[6].bytes == 4 * rows * 64 * 4);
+    // All blocks are one, which is kept.
+    BOOST_TEST(model.alike(2) == 0);
+    BOOST_TEST(&model.block(2, shape_of()) == &block);
+    BOOST_TEST(ModelCount::of(small()).get() == ModelCount::of(small()).get());
+}
+
+BOOST_AUTO_TEST_CASE(what_is_made_again_is_apart) {
+    ModelCount model(small());
+    CountedShape shape = shape_of();
+    const Count& none = model.block(0, shape);
+    shape.recompute = Recompute::selective;
+    const Count& selective = model.block(0, shape);
+    BOOST_TEST((kinds_of(selective.recompute) ==
+                std::vector<Kind>{Kind::norm_forward, Kind::activation_forward, Kind::norm_forward}));
+    BOOST_TEST((kinds_of(selective.backward) == kinds_of(none.backward)));
+    shape.recompute = Recompute::full;
+    const Count& full = model.block(0, shape);
+    // All but the product that ends the block, and the copy of the residual stream before it.
+    BOOST_TEST(full.recompute.size() == full.forward.size() - 2);
+    BOOST_TEST((kinds_of(full.backward) == kinds_of(none.backward)));
+}
+
+BOOST_AUTO_TEST_CASE(what_is_frozen_has_no_gradient) {
+    config::ModelDescription frozen = small();
+    frozen.frozen = {"embedding/*", "blocks/0/*", "blocks/1/mixer*", "blocks/1/mlp_norm/*", "blocks/2/mlp/up/*"};
+    ModelCount model(frozen);
+    BOOST_TEST(model.alike(1) == 1);
+    BOOST_TEST(model.block(0, shape_of()).backward.empty());
+    // Of block 1 the MLP's weights, and the gradient that lies between them; block 2 lacks one of its twelve.
+    const auto products = [&](std::int64_t number) {
+        const auto& backward = model.block(number, shape_of()).backward;
+        return count_of(backward, Kind::product_input_gradient) + count_of(backward, Kind::product_weight_gradient);
+    };
+    BOOST_TEST(products(1) == 3);
+    BOOST_TEST(products(2) == 11);
+}
+
+BOOST_AUTO_TEST_CASE(messages_are_counted_in_their_place) {
+    ModelCount model(small());
+    const Count& block = model.block(0, shape_of(2));
+    BOOST_TEST(count_of(block.forward, Kind::all_reduce) == 2);
+    BOOST_TEST(count_of(block.backward, Kind::all_reduce) == 2);
+    const auto sum =
+        std::find_if(block.forward.begin(), block.forward.end(), [](const auto& one) { return one.is_message(); });
+    BOOST_TEST(sum->bytes == 64.0 * 64 * 4);
+    BOOST_TEST((sum->group == kernels::MessageGroup::tensor));
+    BOOST_TEST(((sum - 1)->kind == Kind::product_forward));
+    const Count& divided = model.block(0, shape_of(2, true));
+    BOOST_TEST(count_of(divided.forward, Kind::all_reduce) == 0);
+    BOOST_TEST(count_of(divided.forward, Kind::all_gather) == 2);
+    BOOST_TEST(count_of(divided.forward, Kind::reduce_scatter) == 2);
+    // Of the loss: the maxima, and two sums a row.
+    BOOST_TEST(count_of(model.head(shape_of(2)).loss, Kind::all_reduce) == 3);
+    BOOST_TEST(count_of(model.embedding(shape_of(2)).forward, Kind::all_reduce) == 1);
+
+    // Along a sequence a rank in the middle gets the state of every head and hands it on: [B, H, f, f] and [B, H, 1,
+    // f].
+    ModelCount ttt(small("ttt-linear"));
+    CountedShape shape = shape_of();
+    shape.pass.length = 16;
+    shape.context = 2;
+    for (const auto* part : {&ttt.block(0, shape).forward, &ttt.block(0, shape).backward}) {
+        BOOST_TEST(count_of(*part, Kind::send) == 1);
+        BOOST_TEST(count_of(*part, Kind::receive) == 1);
+        const auto got =
+            std::find_if(part->begin(), part->end(), [](const auto& one) { return one.kind == Kind::receive; });
+        BOOST_TEST(got->bytes == 2.0 * 4 * (16 * 16 + 16) * 4);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(operations_of_ones_own_say_what_they_cost) {
+    kernels::CountingBackend backend(DeviceKind::cuda);
+    bool done = false;
+    backend.custom({"average", 12, 34}, [&] { done = true; });
+    BOOST_TEST(!done);
+    const auto counted = backend.take();
+    BOOST_TEST_REQUIRE(counted.size() == 1U);
+    BOOST_TEST((counted[0].kind == Kind::custom));
+    BOOST_TEST(counted[0].flop == 12);
+    BOOST_TEST(counted[0].bytes == 34);
+    BOOST_TEST(backend.operations().empty());
+}
