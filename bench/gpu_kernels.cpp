@@ -1,8 +1,8 @@
 // Times the GPU's kernels at the sizes of real models and sets each against what this GPU gave in the same run: a
 // product of 8192 x 8192 matrices in bf16 for arithmetic, a copy of 2 GiB for memory. Inputs are random; every kernel
 // goes round several sets of tensors, together larger than the cache. FLOP are those of the model
-// (kernels/operation_work.hpp), but attention's backward has 2.5 times the forward; bytes are those of every tensor read
-// or written once. Times are medians of batches of launches between two events.
+// (kernels/operation_work.hpp), but attention's backward has 2.5 times the forward; bytes are those of every tensor
+// read or written once. Times are medians of batches of launches between two events.
 //
 //   bench_gpu_kernels [--filter TEXT] [--repetitions N] [--format text|markdown|csv|json]
 #include <cuda_runtime.h>

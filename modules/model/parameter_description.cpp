@@ -14,7 +14,8 @@ void list_table(const config::ModelDescription& model, ParameterLister& lister) 
 }
 
 void list_positions(const config::ModelDescription& model, ParameterLister& lister) {
-    if (model.position == config::Position::learned) lister.matrix("position/weight", {model.context, model.width}, Split::none);
+    if (model.position == config::Position::learned)
+        lister.matrix("position/weight", {model.context, model.width}, Split::none);
 }
 
 void list_head(const config::ModelDescription& model, ParameterLister& lister) {

@@ -14,7 +14,7 @@ BOOST_AUTO_TEST_CASE(two_ranks_write_a_file_that_reads_back) {
     BOOST_TEST(result.out == "");
     BOOST_TEST(contains(result.error, "machine.toml is written"), result);
     const lockstep::config::Machine hardware = lockstep::config::read_machine((place.path() / "machine.toml").string());
-    BOOST_TEST((hardware.device.kind == config::MachineKind::cpu));
+    BOOST_TEST((hardware.device.kind == lockstep::config::MachineKind::cpu));
     BOOST_TEST(contains(hardware.origin, "2 ranks x "));
     const lockstep::config::Rates& rates = hardware.rates;
     BOOST_TEST(rates.ranks == 2);

@@ -172,7 +172,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_with_another_list) {
         train(place.path(), "small", alone,
               freezing(R"(["blocks/1/mlp/up/weight", "embedding/*"])") + " --resume auto --stop-at 3");
     check_exit(changed, 4);
-    BOOST_TEST(contains(changed.error, "9,824 parameters are newly frozen, and their optimizer state is dropped"), changed);
+    BOOST_TEST(contains(changed.error, "9,824 parameters are newly frozen, and their optimizer state is dropped"),
+               changed);
     BOOST_TEST(contains(changed.error, "are newly trained, and their optimizer state starts at zero"), changed);
     const auto after = tensors_of(checkpoint_file(place.path(), 3));
     const std::string dropped = "blocks/1/mlp/up/weight", begun = "blocks/0/mlp/up/weight";
