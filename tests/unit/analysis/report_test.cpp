@@ -349,7 +349,7 @@ BOOST_AUTO_TEST_CASE(what_was_not_measured_limits_nothing) {
         series_in_short(series).back() ==
         "It is not load balance (0.99) that limits it; communication and computation scaling could not be measured.");
     last.load_balance = unknown;
-    BOOST_TEST(contains(series_in_short(series).back(), "What limits it cannot be said"));
+    BOOST_TEST(contains(series_in_short(series).back(), "What limits it is unknown"));
     last.load_balance = 0.7;
     BOOST_TEST(contains(series_in_short(series).back(), "Not measured: communication and computation scaling."));
     last.parallel_efficiency = 0.56;

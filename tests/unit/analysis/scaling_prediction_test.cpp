@@ -290,7 +290,7 @@ BOOST_AUTO_TEST_CASE(one_number_of_ranks_is_refused) {
         predict_scaling(of, terms, machine(), {measured(model, truth, 2, 512), measured(model, truth, 2, 256)}, {}),
         Error, [](const Error& error) {
             return error.code() == ExitCode::usage &&
-                   std::string(error.what()).find("runs on 2 ranks alone do not say") != std::string::npos;
+                   std::string(error.what()).find("runs on 2 ranks alone do not tell") != std::string::npos;
         });
 }
 
