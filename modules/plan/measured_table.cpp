@@ -67,7 +67,8 @@ MeasuredRow measured_row(const CsvTable& table, const CsvRow& line, const Row& r
     measured.source_line = row.count("source_line", static_cast<std::int64_t>(line.line));
     measured.date = row.text("date", "");
     measured.flagged = row.text("flagged", "");
-    measured.out_of_memory = row.word("outcome", {"ok", "oom"}) == "oom";
+    measured.out_of_memory =
+        config::from_word<config::Outcome>(row.word("outcome", {"ok", "oom"}), "outcome") == config::Outcome::oom;
     measured.seconds = row.number("seconds_per_iteration");
     measured.memory_gb = row.number("memory_gb");
 

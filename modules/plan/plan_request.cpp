@@ -81,7 +81,9 @@ std::vector<cost::ModelLoad> read_plan_models(const std::string& path) {
         given(model.kv_heads, sizes.kv_heads);
         given(model.mlp_width, sizes.mlp_width);
         given(model.vocabulary, sizes.vocabulary);
-        if (!tied.empty() || preset.empty()) model.tied_head = tied == "true";
+        if (!tied.empty() || preset.empty())
+            model.tied_head =
+                !tied.empty() && config::from_word<config::Truth>(tied, "tied_head") == config::Truth::yes;
         model.context = longest;
         config::resolve(model);
         if (model.width < 1 || model.layers < 1 || model.heads < 1 || model.vocabulary < 1)

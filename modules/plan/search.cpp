@@ -38,11 +38,8 @@ Choices choices_of(const PlanRequest& request, const cost::Job& job) {
         choices.recompute.push_back(config::from_word<config::Recompute>(word, "plan.recompute"));
     if (choices.recompute.empty())
         choices.recompute = {config::Recompute::none, config::Recompute::selective, config::Recompute::full};
-    for (const std::string& word : words_of(request.sequence)) {
-        if (word != "true" && word != "false")
-            throw usage_error("plan.sequence = \"{}\": true and false are known", request.sequence);
-        choices.sequence.push_back(word == "true");
-    }
+    for (const std::string& word : words_of(request.sequence))
+        choices.sequence.push_back(config::from_word<config::Truth>(word, "plan.sequence") == config::Truth::yes);
     if (choices.sequence.empty()) choices.sequence = {false, true};
     return choices;
 }

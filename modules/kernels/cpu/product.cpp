@@ -198,9 +198,9 @@ bool cpu_multiplies_bf16() {
     const char* said = std::getenv("LOCKSTEP_CPU_BF16");
     const std::string_view word = said ? said : "";
     if (word.empty()) return cpu::library_has(dnnl::cpu_isa::avx512_core_bf16);
-    if (word != "0" && word != "1")
+    if (word.size() != 1 || (word.front() != '0' && word.front() != '1'))
         throw usage_error("LOCKSTEP_CPU_BF16={} is unknown; it is 0 or 1, or unset the variable", word);
-    return word == "1";
+    return word.front() == '1';
 }
 
 }  // namespace lockstep::kernels
