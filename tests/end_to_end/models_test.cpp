@@ -195,11 +195,11 @@ BOOST_AUTO_TEST_CASE(a_run_its_files_and_its_summary) {
     std::ofstream(folder / "resolved.toml") << resolved.out;
     BOOST_TEST(run("inspect resolved.toml", folder).out == resolved.out);
     BOOST_TEST(json_of(run("inspect run.toml --format json", folder))["parameters"] == parameters);
-    BOOST_TEST(run("inspect run.toml --set run.seed=7 --print run.name --print run.seed --print data.validation "
+    BOOST_TEST(run("inspect run.toml --set run.seed=7 --print run.name --print run.seed --print model.preset "
                    "--print precision.compute",
                    folder)
                    .out == "small\n7\n\nfp32\n");
-    BOOST_TEST(run("inspect run.toml --print data.validation", folder).out.empty());
+    BOOST_TEST(run("inspect run.toml --print model.preset", folder).out.empty());
     BOOST_TEST(run("inspect runs/small --print state --print step", folder).out == "finished\n12\n");
 
     // The trace of the second launch counts on from the first's.
