@@ -38,8 +38,8 @@ FileKind kind_of(const std::string& path, bool has_keys) {
     const fs::file_status status = fs::status(path, none);
     if (path.empty() || !fs::exists(status)) return path.ends_with(".toml") ? FileKind::description : FileKind::other;
     if (fs::is_directory(status)) return FileKind::run_folder;
-    char start[8] = {};
-    std::ifstream(path, std::ios::binary).read(start, sizeof start);
+    char start[8] = {};  // of a pipe nothing may be read twice
+    if (fs::is_regular_file(status)) std::ifstream(path, std::ios::binary).read(start, sizeof start);
     const bool hdf5 = std::string_view(start, sizeof start) == std::string_view("\x89HDF\r\n\x1a\n", 8);
     return !hdf5 && (has_keys || path.ends_with(".toml")) ? FileKind::description : FileKind::other;
 }

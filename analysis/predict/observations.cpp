@@ -329,10 +329,6 @@ void ask_for_curves(const std::vector<Measurement>& all, const Group& group, con
 
 }  // namespace
 
-double model_ranks_of(const Measurement& run) {
-    return degree(run, "parallel.tensor") * degree(run, "parallel.pipeline") * degree(run, "parallel.context");
-}
-
 Observations observe(const std::vector<Measurement>& all, const config::Machine& hardware,
                      const PredictOptions& options) {
     Observations result;

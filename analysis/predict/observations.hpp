@@ -32,7 +32,4 @@ struct Observations {
 Observations observe(const std::vector<Measurement>& all, const config::Machine& hardware,
                      const PredictOptions& options);
 
-// Ranks that share a replica: tensor · pipeline · context.
-double model_ranks_of(const Measurement& run);
-
 }  // namespace lockstep::analysis

@@ -56,13 +56,15 @@ struct StateWriter {
 struct StateReader {
     const hdf5::File& file;
     const State& state;
+    std::int64_t version;
     void operator()(const char* name, std::int64_t& value) { value = file.read_integer("state", name); }
     void operator()(const char* name, std::uint64_t& value) { value = file.read_unsigned("state", name); }
     void operator()(const char* name, double& value) { value = file.read_number("state", name); }
     void operator()(const char* name, bool& value) { value = file.read_integer("state", name) != 0; }
     // Version 1 had no optimizer's name at first.
     void operator()(const char* name, std::string& value) {
-        if (&value != &state.optimizer || file.has_attribute("state", name)) value = file.read_string("state", name);
+        if (&value != &state.optimizer || version > 1 || file.has_attribute("state", name))
+            value = file.read_string("state", name);
     }
 };
 
@@ -239,7 +241,7 @@ Header read_header(const std::string& path) {
     header.layout = layout_of(file, static_cast<std::uint64_t>(block_bytes), file_bytes(path));
     header.contents.run_description = file.read_string("/", "run_description");
     header.contents.tokenizer_kind = file.read_string("/", "tokenizer_kind");
-    StateReader reader{file, header.contents.state};
+    StateReader reader{file, header.contents.state, file.read_integer("/", "format_version")};
     for_each_field(header.contents.state, reader);
     return header;
 }

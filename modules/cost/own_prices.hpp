@@ -32,10 +32,8 @@ class OwnPrices {
     // An operation that moves so many bytes at `gb_per_second`.
     double moved(double bytes, double gb_per_second) const;
 
-    const config::PrecisionRates& rates() const { return rates_; }
     const config::PrecisionRates::Memory& memory() const { return rates_.memory; }
     double element() const { return element_; }
-    double speed() const { return speed_; }  // of arithmetic, against a rank of the calibration
 
   private:
     const config::PrecisionRates& rates_;

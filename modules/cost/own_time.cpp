@@ -232,7 +232,7 @@ class OwnStep {
             zero ? messages_.scatter_bucket(bytes, replicas, stride) : messages_.reduce_bucket(bytes, replicas, stride);
         if (on_gpu_) {
             const double block = *std::max_element(block_parameters_.begin(), block_parameters_.end());
-            const double last = ((trains_table_ ? table_ : 0) + block) / parameters;
+            const double last = ((trains_table_ ? table_ : 0) + block) / std::max(1.0, parameters);
             const double beside = time.backward / static_cast<double>(micro_batches_);
             reduction = std::max(reduction * std::min(1.0, last), reduction - beside);
         }
@@ -275,7 +275,8 @@ class OwnStep {
     PassTime embedding_, head_;
     double embedding_parameters_ = 0, head_parameters_ = 0;  // trained ones
     bool trains_table_ = true;
-    double updated_ = 0, bytes_updated_ = 0;  // parameters of each kind of block, and what the optimizer moves for them
+    double updated_ = 0,
+           bytes_updated_ = 0;  // trained parameters of the model, and bytes that an update moves for them
     double loading_ = 0, table_ = 0;
     std::vector<std::vector<Piece>> pieces_;  // [stage][chunk]
     std::vector<double> parameters_;          // trained ones of a rank of each stage

@@ -58,7 +58,6 @@ StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescript
 // What kernels of the CPU grow on demand and keep.
 std::size_t scratch_bytes(const config::RunDescription& description, const cluster::GridShape& grid,
                           const MemoryPlan& plan, int threads) {
-    namespace cpu = kernels::cpu;
     const config::ModelDescription& model = description.model;
     const Type type = compute_type(description.precision.compute);
     const model::PassShape shape{plan.micro, description.batch.length / grid.context};
@@ -203,8 +202,8 @@ std::string what_to_change(const MemoryPlan& plan, const config::RunDescription&
                                                                        {"workspace", plan.workspace}}};
     const auto largest =
         std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    const bool plural = std::string_view(largest->first).ends_with('s');
-    return fmt::format("{} {} the largest part ({}); try: {}", largest->first, plural ? "are" : "is",
+    const bool many = std::string_view(largest->first).ends_with('s');
+    return fmt::format("{} {} the largest part ({}); try: {}", largest->first, many ? "are" : "is",
                        bytes_text(largest->second), joined(ways, "or"));
 }
 

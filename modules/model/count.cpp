@@ -260,10 +260,6 @@ Count ModelCount::count_end(const StageRange& range, const CountedShape& shape) 
     return count;
 }
 
-double forward_flop_per_token(const config::ModelDescription& model, std::int64_t length) {
-    return flop_per_token(model, length, [](const Count& count, bool) { return forward_flop(count); });
-}
-
 PartFlop part_flop_per_token(const config::ModelDescription& model, std::int64_t length) {
     PartFlop flop;
     flop.block = flop_per_token(model, length,

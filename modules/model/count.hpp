@@ -57,9 +57,8 @@ class ModelCount {
     std::map<std::pair<std::int64_t, CountedShape>, Count> counts_;
 };
 
-// Model FLOP of one token in sequences of `length` (kernels/operation_work.hpp says how they are counted).
-double forward_flop_per_token(const config::ModelDescription& model, std::int64_t length);
-// A training step's, recomputation not counted: three times the forward pass where everything is trained. Of a layer
+// Model FLOP of one token in sequences of `length` (kernels/operation_work.hpp says how they are counted), of a training
+// step, recomputation not counted: three times the forward pass where everything is trained. Of a layer
 // with frozen weights: forward; mixing and the gradients of what weights are multiplied with where something in the
 // layer or below is trained (of the layer's input: in its norm or below); and the gradients of weights that are
 // trained.

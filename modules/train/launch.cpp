@@ -2,6 +2,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/plural.hpp"
 #include "cluster/agree.hpp"
 #include "cluster/flight_recorder.hpp"
 #include "device/sync.hpp"
@@ -44,7 +45,7 @@ void lay_out(Launch& launch) {
         log::warning(
             "{} micro-batch{} per step cannot fill a pipeline of {} stages; lower batch.micro = {} or raise "
             "batch.global",
-            batch.fewest_micro_batches, batch.fewest_micro_batches == 1 ? "" : "es", grid.pipeline, batch.micro);
+            batch.fewest_micro_batches, plural(batch.fewest_micro_batches, "es"), grid.pipeline, batch.micro);
     launch.plan = layout::plan_memory(description, grid, launch.groups.place, device);
     check_free_memory(launch);
     const int local_ranks = launch.session.place().local_ranks;

@@ -2,6 +2,7 @@
 
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/plural.hpp"
 #include "base/version.hpp"
 #include "device/parallel.hpp"
 #include "device/sync.hpp"
@@ -16,7 +17,7 @@ void log_launch(const Launch& launch) {
     const layout::Devices& devices = launch.devices;
     const int ranks = launch.session.size();
     log::info("lockstep {} ({}), {}: {} rank{} x {} thread{} on {}, computing in {}", version(), commit(), devices.name,
-              ranks, ranks == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s", launch.session.place().host,
+              ranks, plural(ranks), threads(), plural(threads()), launch.session.place().host,
               config::word_of(launch.description.precision.compute));
     if (!devices.why_no_gpu.empty()) log::info("not using a GPU: {}", devices.why_no_gpu);
     cluster::say_placement(devices.placement, launch.session, *launch.control);

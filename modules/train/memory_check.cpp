@@ -8,6 +8,7 @@
 #include "base/format.hpp"
 #include "base/hash.hpp"
 #include "base/log.hpp"
+#include "base/plural.hpp"
 #include "cluster/agree.hpp"
 #include "device/available_memory.hpp"
 #include "train/launch.hpp"
@@ -47,8 +48,8 @@ void check_free_memory(const Launch& launch) {
         }
         if (planned <= free) return;
         throw usage_error("not enough memory: {} rank{} would take {} on {} of {}, which has {} free; rank {}: {}; {}",
-                          ranks, ranks == 1 ? "" : "s", bytes_text(planned), on_gpu ? "GPU " + gpu : "the node",
-                          place.host, bytes_text(free), launch.session.rank(), layout::memory_text(launch.plan),
+                          ranks, plural(ranks), bytes_text(planned), on_gpu ? "GPU " + gpu : "the node", place.host,
+                          bytes_text(free), launch.session.rank(), layout::memory_text(launch.plan),
                           layout::what_to_change(launch.plan, launch.description));
     });
 }

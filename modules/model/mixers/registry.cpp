@@ -73,12 +73,6 @@ const MixerType& mixer_type(const config::ModelDescription& model) {
                       fmt::join(names, ", "));
 }
 
-std::vector<const MixerType*> mixer_types() {
-    std::vector<const MixerType*> all;
-    for (const auto& type : types()) all.push_back(type.get());
-    return all;
-}
-
 std::string names_that_hand_over() {
     std::vector<std::string> names;
     for (const auto& type : types())

@@ -76,7 +76,6 @@ class MixerType {
 
 void register_mixer(std::unique_ptr<MixerType> type);                // before main's work; a name twice: fault error
 const MixerType& mixer_type(const config::ModelDescription& model);  // unknown: usage error that names the known ones
-std::vector<const MixerType*> mixer_types();                         // in the order of registration
 std::string names_that_hand_over();                                  // "ttt-linear and ttt-mlp"
 
 }  // namespace lockstep::model

@@ -11,7 +11,6 @@ namespace lockstep::model {
 class TttType final : public MixerType {
   public:
     TttType(std::string name, bool mlp, double default_base_lr);
-    bool mlp() const { return mlp_; }
     TttOptions options(const config::ModelDescription& model) const;  // with the default inner rate filled in
 
     std::string section() const override { return ttt_section; }

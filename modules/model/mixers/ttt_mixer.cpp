@@ -273,7 +273,7 @@ class TttMixer final : public Mixer {
 
     TttInner inner_of(const ParameterSet& parameters, const std::string& prefix, bool gradients) const {
         const auto find = [&](const std::string& name) {
-            const std::string full = prefix + "" + name;
+            const std::string full = prefix + name;
             if (!parameters.has(full)) return Tensor();
             return gradients ? parameters.gradient_or_spare(full) : parameters.value(full);
         };
