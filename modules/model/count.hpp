@@ -57,11 +57,10 @@ class ModelCount {
     std::map<std::pair<std::int64_t, CountedShape>, Count> counts_;
 };
 
-// Model FLOP of one token in sequences of `length` (kernels/operation_work.hpp says how they are counted), of a training
-// step, recomputation not counted: three times the forward pass where everything is trained. Of a layer
-// with frozen weights: forward; mixing and the gradients of what weights are multiplied with where something in the
-// layer or below is trained (of the layer's input: in its norm or below); and the gradients of weights that are
-// trained.
+// Model FLOP of one token in sequences of `length` (kernels/operation_work.hpp says how they are counted), of a
+// training step, recomputation not counted: three times the forward pass where everything is trained. Of a layer with
+// frozen weights: forward; mixing and the gradients of what weights are multiplied with where something in the layer or
+// below is trained (of the layer's input: in its norm or below); and the gradients of weights that are trained.
 double training_flop_per_token(const config::ModelDescription& model, std::int64_t length);
 // What full recomputation does once more in the backward pass, in the blocks that this reaches.
 double recomputed_flop_per_token(const config::ModelDescription& model, std::int64_t length);
