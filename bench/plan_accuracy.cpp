@@ -116,10 +116,10 @@ cost::StepTime predicted(const TrainingCase& training, const config::Machine& ha
 // The largest resident set of a rank before a checkpoint is begun, in bytes.
 double predicted_peak(const TrainingCase& training, const config::Machine& hardware) {
     const config::RunDescription description = description_of(training, hardware);
-    const cluster::GridShape grid = layout::choose_grid(description, training.ranks);
+    const config::Grid grid = layout::choose_grid(description, training.ranks);
     const int threads = std::max(1, static_cast<int>(hardware.device.per_node) / static_cast<int>(training.ranks));
     std::size_t most = 0;
-    for (int stage = 0; stage < grid.pipeline; ++stage) {
+    for (std::int64_t stage = 0; stage < grid.pipeline; ++stage) {
         cluster::GridPlace place;
         place.pipeline = stage;
         most = std::max(most, layout::process_bytes(description, grid, place, {}, threads, false));

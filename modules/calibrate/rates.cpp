@@ -76,7 +76,7 @@ const char* rate_name(RateKind kind) {
     return kind_texts[kind].name;
 }
 
-std::vector<int> measured_together(RateKind kind, int rank, const cluster::GridShape& shape) {
+std::vector<int> measured_together(RateKind kind, int rank, const config::Grid& shape) {
     switch (kind) {
         case tensor_reduction:
             return cluster::ranks_along(rank, shape, {Axis::tensor});
@@ -112,7 +112,7 @@ void keep_best(Measurement& best, const Measurement& other) {
 }
 
 RateTable make_table(const std::vector<RankRates>& of_ranks, std::vector<std::string> hosts,
-                     const cluster::GridShape& shape) {
+                     const config::Grid& shape) {
     RateTable table;
     table.hosts = std::move(hosts);
     for (std::size_t kind = 0; kind < rate_kinds; ++kind) {

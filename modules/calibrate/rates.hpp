@@ -27,7 +27,7 @@ enum RateKind : std::size_t {
 };
 const char* rate_name(RateKind kind);  // "matrix products", "all-reduce of replicas", …
 // The ranks that measure this kind together with `rank`, ascending; itself alone for products and the folder.
-std::vector<int> measured_together(RateKind kind, int rank, const cluster::GridShape& shape);
+std::vector<int> measured_together(RateKind kind, int rank, const config::Grid& shape);
 
 struct Measurement {
     double per_second = 0;  // floating-point operations or bytes; 0 where nothing was measured
@@ -47,8 +47,7 @@ struct RateTable {
     std::vector<std::string> hosts;  // of every rank
     std::array<std::vector<MeasuredGroup>, rate_kinds> groups;
 };
-RateTable make_table(const std::vector<RankRates>& of_ranks, std::vector<std::string> hosts,
-                     const cluster::GridShape& shape);
+RateTable make_table(const std::vector<RankRates>& of_ranks, std::vector<std::string> hosts, const config::Grid& shape);
 
 // "matrix products 61.0 GFLOP/s a rank (lowest 58.0 GFLOP/s); all-reduce of replicas 1.9 GB/s, 12 us; …"
 std::string rates_text(const RateTable& table);

@@ -255,7 +255,7 @@ struct Sent {
     std::array<char, 64> host;
 };
 
-RateTable table_of(const std::vector<char>& gathered, const cluster::GridShape& grid) {
+RateTable table_of(const std::vector<char>& gathered, const config::Grid& grid) {
     std::vector<RankRates> rates;
     std::vector<std::string> hosts;
     for (std::size_t at = 0; at < gathered.size(); at += sizeof(Sent)) {

@@ -24,7 +24,7 @@ struct SelfTest {
     const cluster::Session& session;
     cluster::HostGroup& control;
     layout::Devices& devices;
-    const cluster::GridShape& grid;
+    const config::Grid& grid;
     cluster::ProcessGroups& groups;
     Type compute;
     std::string run_path;  // rates.json is kept there, by rank 0

@@ -4,28 +4,30 @@
 
 namespace lockstep::cluster {
 
-GridPlace grid_place(int rank, const GridShape& shape) {
-    LOCKSTEP_ASSERT(rank >= 0 && rank < shape.ranks());
+GridPlace grid_place(int rank, const config::Grid& grid) {
+    LOCKSTEP_ASSERT(rank >= 0 && rank < grid.ranks());
     GridPlace place;
-    place.tensor = rank % shape.tensor;
-    rank /= shape.tensor;
-    place.context = rank % shape.context;
-    rank /= shape.context;
-    place.data = rank % shape.data;
-    place.pipeline = rank / shape.data;
+    std::int64_t left = rank;
+    place.tensor = left % grid.tensor;
+    left /= grid.tensor;
+    place.context = left % grid.context;
+    left /= grid.context;
+    place.data = left % grid.data;
+    place.pipeline = left / grid.data;
     return place;
 }
 
-int grid_rank(const GridPlace& place, const GridShape& shape) {
-    return place.tensor + shape.tensor * (place.context + shape.context * (place.data + shape.data * place.pipeline));
+int grid_rank(const GridPlace& place, const config::Grid& grid) {
+    return static_cast<int>(place.tensor +
+                            grid.tensor * (place.context + grid.context * (place.data + grid.data * place.pipeline)));
 }
 
-std::vector<int> ranks_along(int rank, const GridShape& shape, std::initializer_list<Axis> axes) {
+std::vector<int> ranks_along(int rank, const config::Grid& grid, std::initializer_list<Axis> axes) {
     const auto varies = [&](Axis axis) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); };
-    const GridPlace own = grid_place(rank, shape);
+    const GridPlace own = grid_place(rank, grid);
     std::vector<int> ranks;
-    for (int other = 0; other < shape.ranks(); ++other) {
-        const GridPlace place = grid_place(other, shape);
+    for (int other = 0; other < grid.ranks(); ++other) {
+        const GridPlace place = grid_place(other, grid);
         if ((varies(Axis::tensor) || place.tensor == own.tensor) &&
             (varies(Axis::context) || place.context == own.context) && (varies(Axis::data) || place.data == own.data) &&
             (varies(Axis::pipeline) || place.pipeline == own.pipeline))
@@ -35,14 +37,14 @@ std::vector<int> ranks_along(int rank, const GridShape& shape, std::initializer_
 }
 
 // All ranks make the kinds of groups in the same order, so that those of one kind wait for each other only.
-ProcessGroups make_groups(CommunicatorSource& source, int rank, const GridShape& shape) {
+ProcessGroups make_groups(CommunicatorSource& source, int rank, const config::Grid& grid) {
     ProcessGroups groups;
-    groups.place = grid_place(rank, shape);
-    groups.tensor = source.make(ranks_along(rank, shape, {Axis::tensor}), Use::collectives, "tensor");
-    groups.replicas = source.make(ranks_along(rank, shape, {Axis::data, Axis::context}), Use::collectives, "replicas");
-    groups.model = source.make(ranks_along(rank, shape, {Axis::tensor, Axis::pipeline}), Use::collectives, "model");
-    groups.context = source.make(ranks_along(rank, shape, {Axis::context}), Use::transfers, "context");
-    const std::vector<int> column = ranks_along(rank, shape, {Axis::pipeline});
+    groups.place = grid_place(rank, grid);
+    groups.tensor = source.make(ranks_along(rank, grid, {Axis::tensor}), Use::collectives, "tensor");
+    groups.replicas = source.make(ranks_along(rank, grid, {Axis::data, Axis::context}), Use::collectives, "replicas");
+    groups.model = source.make(ranks_along(rank, grid, {Axis::tensor, Axis::pipeline}), Use::collectives, "model");
+    groups.context = source.make(ranks_along(rank, grid, {Axis::context}), Use::transfers, "context");
+    const std::vector<int> column = ranks_along(rank, grid, {Axis::pipeline});
     groups.activations = source.make(column, Use::transfers, "activations");
     groups.gradients = source.make(column, Use::transfers, "gradients");
     if (rank == column.front() || rank == column.back())

@@ -1,5 +1,5 @@
-// The process grid: every rank has a place along four axes. Tensor is fastest, since the ranks that share a layer speak
-// most and belong into one node; then the ranks along a sequence, then the replicas, then the pipeline's stages.
+// Every rank's place in the process grid. Tensor is fastest, since the ranks that share a layer communicate most and
+// belong on one node; then the ranks along a sequence, then the replicas, then the pipeline's stages.
 #pragma once
 
 #include <initializer_list>
@@ -7,25 +7,21 @@
 #include <vector>
 
 #include "cluster/communicator.hpp"
+#include "config/grid.hpp"
 
 namespace lockstep::cluster {
 
 enum class Axis { tensor, context, data, pipeline };
 
-struct GridShape {
-    int tensor = 1, context = 1, data = 1, pipeline = 1;
-    int ranks() const { return tensor * context * data * pipeline; }
-    int replicas() const { return data * context; }  // ranks that hold the same parameters
-};
 struct GridPlace {
-    int tensor = 0, context = 0, data = 0, pipeline = 0;
+    std::int64_t tensor = 0, context = 0, data = 0, pipeline = 0;
     // Among the ranks that hold the same parameters.
-    int replica(const GridShape& shape) const { return context + shape.context * data; }
+    std::int64_t replica(const config::Grid& grid) const { return context + grid.context * data; }
 };
-GridPlace grid_place(int rank, const GridShape& shape);
-int grid_rank(const GridPlace& place, const GridShape& shape);
+GridPlace grid_place(int rank, const config::Grid& grid);
+int grid_rank(const GridPlace& place, const config::Grid& grid);
 // The ranks that differ from `rank` along the given axes only, itself among them, ascending.
-std::vector<int> ranks_along(int rank, const GridShape& shape, std::initializer_list<Axis> axes);
+std::vector<int> ranks_along(int rank, const config::Grid& grid, std::initializer_list<Axis> axes);
 
 // One rank's communicators, for tensors of its backend. Groups of one rank have one too, in which nothing happens.
 struct ProcessGroups {
@@ -39,6 +35,6 @@ struct ProcessGroups {
     std::unique_ptr<Communicator> ends;  // the first and the last stage; null on stages between them
 };
 // Collective over all ranks.
-ProcessGroups make_groups(CommunicatorSource& source, int rank, const GridShape& shape);
+ProcessGroups make_groups(CommunicatorSource& source, int rank, const config::Grid& grid);
 
 }  // namespace lockstep::cluster

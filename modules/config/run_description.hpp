@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "config/grid.hpp"
 #include "config/model_description.hpp"
 #include "config/words.hpp"
 
@@ -69,9 +70,8 @@ struct PrecisionSection {
     LossScale loss_scale;
 };
 
-struct ParallelSection {
-    std::int64_t data = 0;  // 0: "auto"
-    std::int64_t tensor = 1, pipeline = 1, context = 1, interleave = 1, zero = 0;
+struct ParallelSection : Grid {  // data 0: "auto"
+    std::int64_t interleave = 1, zero = 0;
     bool sequence = false;  // the ranks that share a layer divide the rows between layers too
     std::int64_t bucket_bytes = std::int64_t{32} << 20;
     Recompute recompute = Recompute::none;
@@ -109,7 +109,7 @@ struct RunDescription {
     OptimizerSection optimizer;
     ScheduleSection schedule;
     PrecisionSection precision;
-    ParallelSection parallel;
+    ParallelSection parallel{Grid{.data = 0}};
     CheckpointSection checkpoint;
     ValidationSection validation;
     TraceSection trace;

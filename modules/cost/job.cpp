@@ -119,11 +119,6 @@ std::string layout_text(const Layout& layout) {
     return text;
 }
 
-cluster::GridShape grid_of(const Layout& layout) {
-    return {static_cast<int>(layout.tensor), static_cast<int>(layout.context), static_cast<int>(layout.data),
-            static_cast<int>(layout.pipeline)};
-}
-
 std::int64_t micro_batches(const Job& job, const Layout& layout) {
     return job.run.batch.global / layout.data / layout.micro;
 }
@@ -131,14 +126,7 @@ std::int64_t micro_batches(const Job& job, const Layout& layout) {
 config::RunDescription laid_out(const Job& job, const Layout& layout) {
     config::RunDescription run = job.run;
     run.batch.micro = layout.micro;
-    run.parallel.data = layout.data;
-    run.parallel.tensor = layout.tensor;
-    run.parallel.pipeline = layout.pipeline;
-    run.parallel.context = layout.context;
-    run.parallel.interleave = layout.interleave;
-    run.parallel.zero = layout.zero;
-    run.parallel.sequence = layout.sequence;
-    run.parallel.recompute = layout.recompute;
+    run.parallel = layout;
     return run;
 }
 

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "cluster/process_grid.hpp"
 #include "config/run_description.hpp"
 
 namespace lockstep::cost {
@@ -61,18 +60,12 @@ struct Job {
 // The job of a run description alone, for our own program.
 Job job_of(const config::RunDescription& run);
 
-// As config::ParallelSection, resolved.
-struct Layout {
-    std::int64_t data = 1, tensor = 1, pipeline = 1, context = 1, interleave = 1;
+// The keys of a run that say how it is laid out, resolved; zero is 0 to 3 for described programs.
+struct Layout : config::ParallelSection {
     std::int64_t micro = 1;  // sequences
-    std::int64_t zero = 0;   // 0 to 3
-    bool sequence = false;
-    config::Recompute recompute = config::Recompute::none;
-    std::int64_t ranks() const { return data * tensor * pipeline * context; }
 };
-std::string layout_text(
-    const Layout& layout);  // "data 8 x tensor 4 x pipeline 12, micro-batch 2, zero 1, recompute full"
-cluster::GridShape grid_of(const Layout& layout);
+// "data 8 x tensor 4 x pipeline 12, micro-batch 2, zero 1, recompute full".
+std::string layout_text(const Layout& layout);
 std::int64_t micro_batches(const Job& job, const Layout& layout);
 config::RunDescription laid_out(const Job& job, const Layout& layout);  // with the layout's keys
 

@@ -170,7 +170,7 @@ double MessagePrices::collective(double bytes, double passes, double gb_per_seco
     return seconds;
 }
 
-double MessagePrices::seconds(const kernels::Operation& message, const cluster::GridShape& grid) const {
+double MessagePrices::seconds(const kernels::Operation& message, const config::Grid& grid) const {
     const bool tensor = message.group == kernels::MessageGroup::tensor;
     const std::int64_t ranks = tensor ? grid.tensor : grid.context, stride = tensor ? 1 : grid.tensor;
     switch (message.kind) {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cluster/process_grid.hpp"
+#include "config/grid.hpp"
 #include "config/machine.hpp"
 #include "kernels/operation_work.hpp"
 
@@ -47,7 +47,7 @@ class MessagePrices {
     MessagePrices(const config::Machine& machine, const CoreShare& share, std::int64_t ranks_per_node,
                   std::int64_t all_ranks, double element);
     // Of a message among the ranks of a layer, or along a sequence.
-    double seconds(const kernels::Operation& message, const cluster::GridShape& grid) const;
+    double seconds(const kernels::Operation& message, const config::Grid& grid) const;
     double send(double bytes, std::int64_t stride) const;
     double all_reduce(double bytes, std::int64_t ranks, std::int64_t stride) const;     // of activations
     double reduce_bucket(double bytes, std::int64_t ranks, std::int64_t stride) const;  // of gradients

@@ -18,7 +18,7 @@ namespace {
 // The operations of a rank of the grid at the rates of a calibration.
 class CalibratedPrices final : public Prices {
   public:
-    CalibratedPrices(const OwnPrices& prices, const MessagePrices& messages, const cluster::GridShape& grid)
+    CalibratedPrices(const OwnPrices& prices, const MessagePrices& messages, const config::Grid& grid)
         : prices_(prices), messages_(messages), grid_(grid) {}
     double seconds(const kernels::Operation& operation, bool of_head) const override {
         return operation.is_message() ? messages_.seconds(operation, grid_) : prices_.seconds(operation, of_head);
@@ -27,7 +27,7 @@ class CalibratedPrices final : public Prices {
   private:
     const OwnPrices& prices_;
     const MessagePrices& messages_;
-    const cluster::GridShape& grid_;
+    const config::Grid& grid_;
 };
 
 struct Piece {  // of the model, on one stage
@@ -36,7 +36,7 @@ struct Piece {  // of the model, on one stage
 };
 
 // Trained parameters of a run of the model, on one rank of a tensor group.
-double trained_parameters(const config::ModelDescription& model, const model::StageRange& range, int tensor) {
+double trained_parameters(const config::ModelDescription& model, const model::StageRange& range, std::int64_t tensor) {
     double count = 0;
     for (const auto& parameter : model::describe_parameters(model, range))
         if (parameter.trained)
@@ -46,14 +46,14 @@ double trained_parameters(const config::ModelDescription& model, const model::St
 
 class OwnStep {
   public:
-    OwnStep(const config::RunDescription& description, const cluster::GridShape& grid, std::int64_t ranks_per_node,
+    OwnStep(const config::RunDescription& description, const config::Grid& grid, std::int64_t ranks_per_node,
             const config::Machine& machine)
         : description_(description),
           model_(description.model),
           grid_(grid),
           machine_(machine),
           on_gpu_(machine.device.kind == config::MachineKind::gpu),
-          ranks_per_node_(std::min<std::int64_t>(ranks_per_node, grid.ranks())),
+          ranks_per_node_(std::min(ranks_per_node, grid.ranks())),
           share_(share_cores(machine, ranks_per_node_)),
           prices_(machine, share_, description.precision.compute),
           messages_(machine, share_, ranks_per_node_, grid.ranks(), prices_.element()) {
@@ -151,7 +151,8 @@ class OwnStep {
                (piece.embedding ? embedding_.tensor_backward : 0);
     }
     double message() const {
-        const double rows = static_cast<double>(shape_.pass.rows()) / (shape_.divides_rows ? grid_.tensor : 1);
+        const double rows =
+            static_cast<double>(shape_.pass.rows()) / static_cast<double>(shape_.divides_rows ? grid_.tensor : 1);
         return messages_.send(rows * static_cast<double>(model_.width) * prices_.element(),
                               grid_.ranks() / grid_.pipeline);
     }
@@ -164,7 +165,7 @@ class OwnStep {
         work.micro_batches = micro_batches_;
         work.message = grid_.pipeline > 1 ? message() / turns : 0;
         // Stages take turns with each other in the play; what is left of the turns is that of their replicas.
-        const double stages = grid_.pipeline;
+        const auto stages = static_cast<double>(grid_.pipeline);
         work.cores = turns > 1 ? std::max(1.0, stages / turns) : 0;
         const double stretch = turns > 1 ? turns / (stages / work.cores) : 1;
         std::size_t busiest = 0;
@@ -214,13 +215,14 @@ class OwnStep {
     double context_fill() const {
         if (grid_.context == 1) return 0;
         const PassTime &first = blocks_.front(), &last = blocks_.back();
-        return (grid_.context - 1) * (first.forward + last.backward + last.recomputation) * share_.turns;
+        return static_cast<double>(grid_.context - 1) * (first.forward + last.backward + last.recomputation) *
+               share_.turns;
     }
 
     // What replicas tell each other. On CPUs nothing goes on while a rank computes; on GPUs a bucket goes beside the
     // blocks that follow, and what is left behind the last is that of the last bucket at least.
     void gradients(StepTime& time, double parameters) const {
-        const int replicas = grid_.replicas();
+        const std::int64_t replicas = grid_.replicas();
         const std::int64_t stride = grid_.tensor;
         const double bytes = parameters * sizeof(float);
         if (grid_.pipeline > 1 && model_.tied_head && trains_table_)
@@ -242,7 +244,7 @@ class OwnStep {
 
     void optimizer(StepTime& time, double parameters) const {
         const config::Rates& rates = machine_.rates;
-        const double part = description_.parallel.zero == 1 ? 1.0 / grid_.replicas() : 1;
+        const double part = description_.parallel.zero == 1 ? 1.0 / static_cast<double>(grid_.replicas()) : 1;
         const double element = prices_.element();
         const double copied = element < sizeof(float) ? element : 0;  // the working copy
         time.optimizer +=
@@ -261,7 +263,7 @@ class OwnStep {
     const config::RunDescription& description_;
     const config::ModelDescription& model_;
     const optim::OptimizerType& optimizer_ = optim::optimizer_of(description_.optimizer);
-    cluster::GridShape grid_;
+    config::Grid grid_;
     const config::Machine& machine_;
     bool on_gpu_;
     std::int64_t ranks_per_node_;
@@ -284,8 +286,8 @@ class OwnStep {
 
 }  // namespace
 
-StepTime own_step_time(const config::RunDescription& description, const cluster::GridShape& grid,
-                       std::int64_t ranks_per_node, const config::Machine& machine) {
+StepTime own_step_time(const config::RunDescription& description, const config::Grid& grid, std::int64_t ranks_per_node,
+                       const config::Machine& machine) {
     return OwnStep(description, grid, ranks_per_node, machine).time();
 }
 

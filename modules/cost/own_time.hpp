@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "cluster/process_grid.hpp"
 #include "config/machine.hpp"
 #include "config/run_description.hpp"
 #include "cost/step_time.hpp"
@@ -13,8 +12,8 @@ namespace lockstep::cost {
 
 // A step of batch.global sequences on so many ranks a node (all of them on one node where there are fewer). Validations
 // and checkpoints are apart. Usage errors: machine without rates of the precision; a batch that does not divide.
-StepTime own_step_time(const config::RunDescription& description, const cluster::GridShape& grid,
-                       std::int64_t ranks_per_node, const config::Machine& machine);
+StepTime own_step_time(const config::RunDescription& description, const config::Grid& grid, std::int64_t ranks_per_node,
+                       const config::Machine& machine);
 
 // Seconds until a checkpoint of values and optimizer state is on the disk, written by `nodes` nodes beside training.
 double own_checkpoint_seconds(const config::RunDescription& description, std::int64_t nodes,

@@ -30,13 +30,13 @@ config::RunDescription run_of(const config::Machine& machine, const Job& job, co
 // Of the stage that needs most: the first has most micro-batches under way, the last the head.
 void price_own_memory(Price& price, const config::Machine& machine, const Job& job, const Layout& layout) {
     const config::RunDescription run = run_of(machine, job, layout);
-    const cluster::GridShape grid = grid_of(layout);
+    const config::Grid& grid = layout;
     const bool gpu = machine.device.kind == config::MachineKind::gpu;
     const std::int64_t on_node = ranks_on_node(machine, job, layout);
     const int threads = static_cast<int>(std::max<std::int64_t>(
         1, static_cast<std::int64_t>(machine.device.per_node) / std::max<std::int64_t>(1, on_node)));
     if (!gpu) price.room /= static_cast<double>(on_node);
-    for (int stage = 0; stage < grid.pipeline; ++stage) {
+    for (std::int64_t stage = 0; stage < grid.pipeline; ++stage) {
         // Those between hold less and less, where all blocks are trained alike.
         if (run.model.frozen.empty() && stage > 0 && stage + 1 < grid.pipeline) continue;
         cluster::GridPlace place;
@@ -68,10 +68,10 @@ Price price_time(const config::Machine& machine, const Job& job, const Layout& l
         return price;
     }
     const config::RunDescription run = run_of(machine, job, layout);
-    price.why_not = layout::why_impossible(run, grid_of(layout));
+    price.why_not = layout::why_impossible(run, layout);
     if (!price.why_not.empty()) return price;
     if (machine.rates.measured())
-        price.time = own_step_time(run, grid_of(layout), ranks_on_node(machine, job, layout), machine);
+        price.time = own_step_time(run, layout, ranks_on_node(machine, job, layout), machine);
     else
         price.time = described_step_time(machine, job, layout, memory_use(machine, job, layout));
     return price;

@@ -56,8 +56,8 @@ StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescript
 }
 
 // What kernels of the CPU grow on demand and keep.
-std::size_t scratch_bytes(const config::RunDescription& description, const cluster::GridShape& grid,
-                          const MemoryPlan& plan, int threads) {
+std::size_t scratch_bytes(const config::RunDescription& description, const config::Grid& grid, const MemoryPlan& plan,
+                          int threads) {
     const config::ModelDescription& model = description.model;
     const Type type = compute_type(description.precision.compute);
     const model::PassShape shape{plan.micro, description.batch.length / grid.context};
@@ -72,7 +72,7 @@ std::size_t scratch_bytes(const config::RunDescription& description, const clust
 
 // What MPICH was seen to touch of the buffers it allocates while gradients are reduced: half of what is reduced at one
 // time where all ranks add up; where each part has an owner all of it, and twice as much on the group's first rank.
-std::size_t resident_of_mpi(const config::RunDescription& description, const cluster::GridShape& grid,
+std::size_t resident_of_mpi(const config::RunDescription& description, const config::Grid& grid,
                             const cluster::GridPlace& place, const MemoryPlan& plan) {
     if (plan.communication == 0) return 0;
     if (!divides_optimizer(description, grid)) return plan.communication / 2;
@@ -90,7 +90,7 @@ std::size_t bytes_at_start() {
     return at_start;
 }
 
-MemoryPlan plan_memory(const config::RunDescription& description, const cluster::GridShape& grid,
+MemoryPlan plan_memory(const config::RunDescription& description, const config::Grid& grid,
                        const cluster::GridPlace& place, DeviceKind device) {
     const config::ModelDescription& model = description.model;
     const Type type = compute_type(description.precision.compute);
@@ -113,7 +113,7 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
     plan.optimizer_state = optim::optimizer_bytes(optimizer, {backend, parameters, description.optimizer});
 
     const model::TensorGroup group(part, description.parallel.sequence);
-    const model::ContextChain chain(place.context, grid.context);
+    const model::ContextChain chain(static_cast<int>(place.context), static_cast<int>(grid.context));
     const model::Neighbours neighbours{group, chain};
     const std::vector<int> slots = slots_of_stage(description, grid, place, batch.micro_batches);
     for (std::size_t chunk = 0; chunk < plan.chunks.size(); ++chunk) {
@@ -146,7 +146,7 @@ MemoryPlan plan_memory(const config::RunDescription& description, const cluster:
     return plan;
 }
 
-std::size_t process_bytes(const config::RunDescription& description, const cluster::GridShape& grid,
+std::size_t process_bytes(const config::RunDescription& description, const config::Grid& grid,
                           const cluster::GridPlace& place, const ProcessOverhead& overhead, int threads,
                           bool with_checkpoint) {
     const MemoryPlan plan = plan_memory(description, grid, place, DeviceKind::cpu);

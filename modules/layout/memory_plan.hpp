@@ -30,7 +30,7 @@ struct MemoryPlan {
 
 // Exact, for the program's own trainer in precision.compute on `device` (which need not be there). Usage error where
 // the batch cannot be divided so; whether the grid is possible is why_impossible's.
-MemoryPlan plan_memory(const config::RunDescription& description, const cluster::GridShape& grid,
+MemoryPlan plan_memory(const config::RunDescription& description, const config::Grid& grid,
                        const cluster::GridPlace& place, DeviceKind device);
 
 // "blocks 0 to 11; parameters 710 MiB, …, together 3.1 GiB".
@@ -51,7 +51,7 @@ struct ProcessOverhead {
 // An estimate of the largest resident set of a rank on a CPU, in bytes: the plan; the program; what kernels work in
 // with so many threads; what MPI allocates while it reduces gradients; and, with a checkpoint, its copy of the rank's
 // share, which may still be there when the next step's gradients are reduced.
-std::size_t process_bytes(const config::RunDescription& description, const cluster::GridShape& grid,
+std::size_t process_bytes(const config::RunDescription& description, const config::Grid& grid,
                           const cluster::GridPlace& place, const ProcessOverhead& overhead = {}, int threads = 1,
                           bool with_checkpoint = true);
 

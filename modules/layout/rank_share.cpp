@@ -28,8 +28,7 @@ Type compute_type(config::Precision precision) {
     return Type::fp32;
 }
 
-BatchShare share_of_batch(const config::RunDescription& description, const cluster::GridShape& grid,
-                          DeviceKind device) {
+BatchShare share_of_batch(const config::RunDescription& description, const config::Grid& grid, DeviceKind device) {
     const config::BatchSection& batch = description.batch;
     const std::int64_t tokens = device == DeviceKind::cuda ? tokens_on_gpu : tokens_on_cpu;
     BatchShare share;
@@ -40,8 +39,8 @@ BatchShare share_of_batch(const config::RunDescription& description, const clust
     return share;
 }
 
-std::vector<model::StageRange> share_of_model(const config::RunDescription& description, const cluster::GridShape& grid,
-                                              int stage) {
+std::vector<model::StageRange> share_of_model(const config::RunDescription& description, const config::Grid& grid,
+                                              std::int64_t stage) {
     const std::int64_t chunks = description.parallel.interleave;
     const auto pieces = cut_model(description.model, description.batch.length, grid.pipeline * chunks);
     const PipelineShape shape{grid.pipeline, chunks, 1};
@@ -51,10 +50,10 @@ std::vector<model::StageRange> share_of_model(const config::RunDescription& desc
     return share;
 }
 
-std::vector<int> slots_of_stage(const config::RunDescription& description, const cluster::GridShape& grid,
+std::vector<int> slots_of_stage(const config::RunDescription& description, const config::Grid& grid,
                                 const cluster::GridPlace& place, std::int64_t micro_batches) {
     // A pipeline that is full keeps no more under way however many follow.
-    const std::int64_t chunks = description.parallel.interleave, most = std::int64_t{4} * grid.pipeline;
+    const std::int64_t chunks = description.parallel.interleave, most = 4 * grid.pipeline;
     const auto steps = pipeline_schedule({grid.pipeline, chunks, std::min(micro_batches, most)}, place.pipeline,
                                          place.context + 1 == grid.context ? 0 : 1);
     std::vector<int> slots;
@@ -62,11 +61,11 @@ std::vector<int> slots_of_stage(const config::RunDescription& description, const
     return slots;
 }
 
-bool divides_optimizer(const config::RunDescription& description, const cluster::GridShape& grid) {
+bool divides_optimizer(const config::RunDescription& description, const config::Grid& grid) {
     return description.parallel.zero > 0 && grid.replicas() > 1;
 }
 
-GradientPlan plan_gradients(const config::RunDescription& description, const cluster::GridShape& grid,
+GradientPlan plan_gradients(const config::RunDescription& description, const config::Grid& grid,
                             const cluster::GridPlace& place, const model::ParameterLayout& layout,
                             const std::vector<model::StageRange>& chunks) {
     const bool at_an_end = place.pipeline == 0 || place.pipeline + 1 == grid.pipeline;

@@ -22,20 +22,20 @@ struct BatchShare {
     std::int64_t micro_batches = 1;         // of a step with batch.global
     std::int64_t fewest_micro_batches = 1;  // of a step with the first batch of a ramp
 };
-BatchShare share_of_batch(const config::RunDescription& description, const cluster::GridShape& grid, DeviceKind device);
+BatchShare share_of_batch(const config::RunDescription& description, const config::Grid& grid, DeviceKind device);
 
 // The pieces of the model on a stage of the pipeline, in their order.
-std::vector<model::StageRange> share_of_model(const config::RunDescription& description, const cluster::GridShape& grid,
-                                              int stage);
+std::vector<model::StageRange> share_of_model(const config::RunDescription& description, const config::Grid& grid,
+                                              std::int64_t stage);
 
 // Of each of them: how many sets of activations it keeps, one for each micro-batch that is under way at one time.
-std::vector<int> slots_of_stage(const config::RunDescription& description, const cluster::GridShape& grid,
+std::vector<int> slots_of_stage(const config::RunDescription& description, const config::Grid& grid,
                                 const cluster::GridPlace& place, std::int64_t micro_batches);
 
 // Whether replicas divide the optimizer (ZeRO stage 1).
-bool divides_optimizer(const config::RunDescription& description, const cluster::GridShape& grid);
+bool divides_optimizer(const config::RunDescription& description, const config::Grid& grid);
 
-GradientPlan plan_gradients(const config::RunDescription& description, const cluster::GridShape& grid,
+GradientPlan plan_gradients(const config::RunDescription& description, const config::Grid& grid,
                             const cluster::GridPlace& place, const model::ParameterLayout& layout,
                             const std::vector<model::StageRange>& chunks);
 

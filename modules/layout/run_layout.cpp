@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "base/error.hpp"
@@ -20,7 +19,7 @@ constexpr std::size_t names_at_most = 3;  // grids named in an error
 // A machine that does so many operations while it moves a byte.
 constexpr double operations_a_byte = 20;
 
-std::string grid_text(const cluster::GridShape& grid) {
+std::string grid_text(const config::Grid& grid) {
     std::string text = fmt::format("data {} x tensor {} x pipeline {}", grid.data, grid.tensor, grid.pipeline);
     if (grid.context > 1) text += fmt::format(" x context {}", grid.context);
     return text;
@@ -28,23 +27,23 @@ std::string grid_text(const cluster::GridShape& grid) {
 
 // The possible grids of so many ranks, the nearest to `wanted` first: those that change the fewest axes, by the
 // smallest factors.
-std::vector<cluster::GridShape> nearest_grids(const config::RunDescription& description, std::int64_t ranks,
-                                              const cluster::GridShape& wanted) {
-    std::vector<std::pair<double, cluster::GridShape>> found;
+std::vector<config::Grid> nearest_grids(const config::RunDescription& description, std::int64_t ranks,
+                                        const config::Grid& wanted) {
+    std::vector<std::pair<double, config::Grid>> found;
     for (const std::int64_t tensor : divisors(ranks))
         for (const std::int64_t context : divisors(ranks / tensor))
             for (const std::int64_t pipeline : divisors(ranks / tensor / context)) {
-                const cluster::GridShape grid{static_cast<int>(tensor), static_cast<int>(context),
-                                              static_cast<int>(ranks / tensor / context / pipeline),
-                                              static_cast<int>(pipeline)};
+                const config::Grid grid{tensor, context, ranks / tensor / context / pipeline, pipeline};
                 if (!why_impossible(description, grid).empty()) continue;
-                const auto far = [](int a, int b) { return std::abs(std::log2(static_cast<double>(a) / b)); };
+                const auto far = [](std::int64_t a, std::int64_t b) {
+                    return std::abs(std::log2(static_cast<double>(a) / static_cast<double>(b)));
+                };
                 found.emplace_back(far(grid.tensor, wanted.tensor) + far(grid.pipeline, wanted.pipeline) +
                                        far(grid.context, wanted.context) + far(grid.data, wanted.data) / 4,
                                    grid);
             }
     std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    std::vector<cluster::GridShape> grids;
+    std::vector<config::Grid> grids;
     for (const auto& [distance, grid] : found) grids.push_back(grid);
     return grids;
 }
@@ -62,39 +61,32 @@ std::vector<std::int64_t> divisors(std::int64_t number) {
     return list;
 }
 
-std::string why_not_divided(const config::ModelDescription& model, const ModelDivision& division) {
-    const model::MixerLayout of_mixer{division.tensor, division.context, division.sequence, division.length};
+std::string why_impossible(const config::RunDescription& description, const config::Grid& grid) {
+    const config::ModelDescription& model = description.model;
+    const std::int64_t interleave = description.parallel.interleave;
+    const model::MixerLayout of_mixer{grid.tensor, grid.context, description.parallel.sequence,
+                                      description.batch.length};
     if (const std::string why = model::mixer_type(model).why_impossible(model, of_mixer); !why.empty()) return why;
-    if (model.mlp_width % division.tensor != 0)
-        return fmt::format("parallel.tensor = {} does not divide model.mlp_width = {}", division.tensor,
-                           model.mlp_width);
-    if (division.tensor > model.vocabulary)
-        return fmt::format("parallel.tensor = {} is more than model.vocabulary = {}", division.tensor,
-                           model.vocabulary);
-    if (division.pipeline * division.interleave > model.layers)
+    if (model.mlp_width % grid.tensor != 0)
+        return fmt::format("parallel.tensor = {} does not divide model.mlp_width = {}", grid.tensor, model.mlp_width);
+    if (grid.tensor > model.vocabulary)
+        return fmt::format("parallel.tensor = {} is more than model.vocabulary = {}", grid.tensor, model.vocabulary);
+    if (grid.pipeline * interleave > model.layers)
         return fmt::format(
             "{} pieces (parallel.pipeline x parallel.interleave) of model.layers = {} would leave some "
             "without a block",
-            division.pipeline * division.interleave, model.layers);
-    if (division.interleave > 1 && division.pipeline == 1)
-        return fmt::format("parallel.interleave = {} needs parallel.pipeline > 1", division.interleave);
-    return "";
-}
-
-std::string why_impossible(const config::RunDescription& description, const cluster::GridShape& grid) {
-    const auto& parallel = description.parallel;
-    const ModelDivision division{grid.tensor,         grid.context,      grid.pipeline,
-                                 parallel.interleave, parallel.sequence, description.batch.length};
-    if (const std::string why = why_not_divided(description.model, division); !why.empty()) return why;
+            grid.pipeline * interleave, model.layers);
+    if (interleave > 1 && grid.pipeline == 1)
+        return fmt::format("parallel.interleave = {} needs parallel.pipeline > 1", interleave);
     try {
-        micro_batch_size(description.batch, grid.data, parallel.interleave > 1 ? grid.pipeline : 1, 1);
+        micro_batch_size(description.batch, grid.data, interleave > 1 ? grid.pipeline : 1, 1);
     } catch (const Error& error) {
         return error.what();
     }
     return "";
 }
 
-cluster::GridShape choose_grid(const config::RunDescription& description, std::int64_t ranks) {
+config::Grid choose_grid(const config::RunDescription& description, std::int64_t ranks) {
     const auto& parallel = description.parallel;
     for (const auto& [key, count] :
          {std::pair{"parallel.tensor", parallel.tensor}, std::pair{"parallel.pipeline", parallel.pipeline},
@@ -102,14 +94,12 @@ cluster::GridShape choose_grid(const config::RunDescription& description, std::i
         if (count > ranks)
             throw usage_error("{} = {} is more than the {} rank{} that were started", key, count, ranks, plural(ranks));
     const std::int64_t fixed = parallel.tensor * parallel.context * parallel.pipeline;
-    cluster::GridShape wanted{
-        static_cast<int>(parallel.tensor), static_cast<int>(parallel.context),
-        static_cast<int>(parallel.data > 0 ? parallel.data : std::max<std::int64_t>(1, ranks / fixed)),
-        static_cast<int>(parallel.pipeline)};
+    config::Grid wanted = parallel;
+    if (wanted.data == 0) wanted.data = std::max<std::int64_t>(1, ranks / fixed);
     std::string problem;
-    if (parallel.data > 0 && parallel.data * fixed != ranks)
-        problem = fmt::format("{} are {} ranks, but {} were started", grid_text(wanted), parallel.data * fixed, ranks);
-    else if (parallel.data == 0 && ranks % fixed != 0)
+    if (parallel.data > 0 && wanted.ranks() != ranks)
+        problem = fmt::format("{} are {} ranks, but {} were started", grid_text(wanted), wanted.ranks(), ranks);
+    else if (ranks % fixed != 0)
         problem = fmt::format(
             "parallel.tensor x parallel.pipeline x parallel.context = {} does not divide the {} ranks that were "
             "started",

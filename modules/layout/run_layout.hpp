@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "cluster/process_grid.hpp"
 #include "config/run_description.hpp"
 #include "model/parameter_description.hpp"
 
@@ -13,19 +12,10 @@ namespace lockstep::layout {
 
 // The grid that the description asks for on so many ranks; parallel.data = "auto" takes what is left. A grid that is
 // not possible is a usage error that says why and names the nearest possible ones.
-cluster::GridShape choose_grid(const config::RunDescription& description, std::int64_t ranks);
+config::Grid choose_grid(const config::RunDescription& description, std::int64_t ranks);
 
-// How a model is divided, apart from replicas.
-struct ModelDivision {
-    std::int64_t tensor = 1, context = 1, pipeline = 1, interleave = 1;
-    bool sequence = false;    // rows between layers too
-    std::int64_t length = 0;  // tokens of a sequence
-};
-// Why a model cannot be divided so; "" if it can. The one rule for runs and for what a plan searches.
-std::string why_not_divided(const config::ModelDescription& model, const ModelDivision& division);
-
-// Why this model and batch cannot be laid out so; "" if they can.
-std::string why_impossible(const config::RunDescription& description, const cluster::GridShape& grid);
+// Why this model and batch cannot be laid out so; "" if they can. The one rule for runs and for what a plan searches.
+std::string why_impossible(const config::RunDescription& description, const config::Grid& grid);
 
 // The model cut into pieces of whole blocks, as even in work as whole blocks allow: a block's and the head's
 // arithmetic, and the embedding's memory traffic counted as the arithmetic that takes as long.

@@ -113,12 +113,9 @@ class Search {
 
   private:
     void grid(std::int64_t devices, std::int64_t tensor, std::int64_t context, std::int64_t pipeline) {
-        cost::Layout layout;
-        layout.tensor = tensor;
-        layout.context = context;
-        layout.pipeline = pipeline;
-        layout.data = devices / tensor / context / pipeline;
-        layout.micro = 0;  // any
+        const config::Grid grid{tensor, context, devices / tensor / context / pipeline, pipeline};
+        cost::Layout layout{{grid}, 0};  // micro-batches of any size
+        layout.bucket_bytes = job_.run.parallel.bucket_bytes;
         if (!possible(layout)) return;
         const std::int64_t global = job_.run.batch.global;
         const std::int64_t share = global / layout.data;
@@ -156,12 +153,10 @@ class Search {
 
     // The trainer's rule, for each of the models; of a described program too.
     bool possible(const cost::Layout& layout) {
-        const cluster::GridShape grid = cost::grid_of(layout);
         for (config::RunDescription& run : runs_) {
+            run.parallel = layout;
             run.batch.micro = layout.micro;
-            run.parallel.interleave = layout.interleave;
-            run.parallel.sequence = layout.sequence;
-            const std::string why = layout::why_impossible(run, grid);
+            const std::string why = layout::why_impossible(run, layout);
             if (why.empty()) continue;
             problem_ = why;
             return false;

@@ -36,7 +36,7 @@ void choose_precision(Launch& launch) {
 void lay_out(Launch& launch) {
     const config::RunDescription& description = launch.description;
     model::check_frozen(description.model);
-    const cluster::GridShape grid = layout::choose_grid(description, launch.session.size());
+    const config::Grid grid = layout::choose_grid(description, launch.session.size());
     const DeviceKind device = launch.devices.backend->device().kind;
     launch.grid = grid;
     launch.groups = cluster::make_groups(*launch.devices.communicators, launch.session.rank(), grid);

@@ -45,7 +45,7 @@ struct Launch {
     Folders folders{};
     std::unique_ptr<Supervision> supervision{};
     layout::Devices devices{};
-    cluster::GridShape grid{};
+    config::Grid grid{};
     cluster::ProcessGroups groups{};
     layout::MemoryPlan plan{};  // and what this rank has of the model and of a batch
     RunData data{};

@@ -13,7 +13,7 @@ namespace lockstep::train {
 
 void log_launch(const Launch& launch) {
     const auto& model = launch.description.model;
-    const cluster::GridShape& grid = launch.grid;
+    const config::Grid& grid = launch.grid;
     const layout::Devices& devices = launch.devices;
     const int ranks = launch.session.size();
     log::info("lockstep {} ({}), {}: {} rank{} x {} thread{} on {}, computing in {}", version(), commit(), devices.name,

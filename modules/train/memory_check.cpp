@@ -65,7 +65,7 @@ void check_memory_plan(const Launch& launch, const TrainingState& state, const P
 void log_memory_plan(const Launch& launch) {
     const layout::MemoryPlan& plan = launch.plan;
     const config::BatchSection& batch = launch.description.batch;
-    const int stages = launch.grid.pipeline;
+    const std::int64_t stages = launch.grid.pipeline;
     std::string own = layout::memory_text(plan);
     if (launch.devices.on_gpu())
         own += fmt::format("; {} of the GPU left free", bytes_text(launch.devices.free_memory()));
@@ -74,7 +74,7 @@ void log_memory_plan(const Launch& launch) {
     std::copy_n(own.data(), std::min(own.size(), width - 1), line.data());
     const std::vector<char> all = launch.control->gather(line.data(), width, 0);
     if (!launch.root()) return;
-    for (int stage = 0; stage < stages; ++stage) {
+    for (std::int64_t stage = 0; stage < stages; ++stage) {
         cluster::GridPlace place;
         place.pipeline = stage;
         const auto rank = static_cast<std::size_t>(cluster::grid_rank(place, launch.grid));

@@ -125,7 +125,7 @@ void Pipeline::forward_work(const Step& step, Chunk& chunk, int slot) {
 void Pipeline::forward(const Step& step, const layout::PipelineStep& pass) {
     Chunk& chunk = chunks_[static_cast<std::size_t>(pass.chunk)];
     const auto slot = static_cast<std::size_t>(pass.slot);
-    const int stages = static_cast<int>(options_.stages), here = groups_.place.pipeline;
+    const int stages = static_cast<int>(options_.stages), here = static_cast<int>(groups_.place.pipeline);
     fill_batch(chunk, pass.slot, pass.micro_batch, step.load, step.training, step.exact);
     wait(chunk.sent_activation[slot], step.exact);
     wait(chunk.sent_gradient[slot], step.exact);
@@ -145,7 +145,7 @@ void Pipeline::segment_work(Chunk& chunk, const layout::Segment& segment, int sl
 
 void Pipeline::backward(const Step& step, const layout::PipelineStep& pass) {
     Chunk& chunk = chunks_[static_cast<std::size_t>(pass.chunk)];
-    const int stages = static_cast<int>(options_.stages), here = groups_.place.pipeline;
+    const int stages = static_cast<int>(options_.stages), here = static_cast<int>(groups_.place.pipeline);
     const bool whole = --chunk.backward_left == 0;
     if (!chunk.stage->goes_back()) return;
     if (!chunk.last)

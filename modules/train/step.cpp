@@ -138,7 +138,8 @@ trace::StepNumbers StepRunner::finish() {
     const auto tokens = static_cast<double>(numbers.tokens);
     numbers.loss = losses[1] / tokens;
     // Stages without the head have no loss of their own.
-    numbers.rank_loss = parts_.pipeline.has_head() ? losses[0] * parts_.launch.grid.replicas() / tokens : numbers.loss;
+    const auto replicas = static_cast<double>(parts_.launch.grid.replicas());
+    numbers.rank_loss = parts_.pipeline.has_head() ? losses[0] * replicas / tokens : numbers.loss;
     numbers.loss_scale = issued.loss_scale->get()[0];
     count(numbers, decision);
     fault::at("step_end");

@@ -25,7 +25,8 @@ StepLog::StepLog(const Launch& launch, trace::Tracer& tracer, const Regions& reg
     // Ranks that share a core take turns.
     const bool share = launch.control->all_maximum(launch.devices.placement.seat().shares_cores ? 1 : 0) != 0;
     if (launch.session.size() > 1 && regions.communication.all >= 0 && !share)
-        slow_ranks_.emplace(*launch.control, launch.groups.place.pipeline, launch.session.place().host,
+        slow_ranks_.emplace(*launch.control, static_cast<int>(launch.groups.place.pipeline),
+                            launch.session.place().host,
                             launch.devices.on_gpu() && sync_mode() != SyncMode::phase ? few_timed_steps : timed_steps);
 }
 

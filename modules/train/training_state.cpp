@@ -35,7 +35,7 @@ TrainingState make_training_state(const Launch& launch) {
     const config::RunDescription& description = launch.description;
     const model::Part part{launch.groups.place.tensor, launch.grid.tensor};
     const model::ParameterLayout layout(model::describe_parameters(description.model, launch.plan.chunks), part);
-    const int replica = launch.groups.place.replica(launch.grid);
+    const std::int64_t replica = launch.groups.place.replica(launch.grid);
     TrainingState state;
     state.divided = layout::divides_optimizer(description, launch.grid);
     state.gradient_plan =

@@ -51,7 +51,7 @@ BOOST_AUTO_TEST_CASE(the_log_says_what_the_plan_says) {
     const Workplace place;
     struct Case {
         std::string name, settings;
-        cluster::GridShape grid;
+        config::Grid grid;
     };
     const std::string pipeline =
         " --set model.layers=5 --set parallel.pipeline=2 --set parallel.zero=1 --set parallel.recompute=selective";
@@ -61,7 +61,7 @@ BOOST_AUTO_TEST_CASE(the_log_says_what_the_plan_says) {
         const Result result = train(place.path(), one.name, one.grid.ranks(), one.settings + " --set batch.global=8");
         check_exit(result, 0);
         const config::RunDescription description = resolved(place.path(), one.name);
-        for (int stage = 0; stage < one.grid.pipeline; ++stage) {
+        for (std::int64_t stage = 0; stage < one.grid.pipeline; ++stage) {
             cluster::GridPlace where;
             where.pipeline = stage;
             const auto plan = lockstep::layout::plan_memory(description, one.grid, where, lockstep::DeviceKind::cpu);

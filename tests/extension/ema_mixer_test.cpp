@@ -50,18 +50,15 @@ BOOST_AUTO_TEST_CASE(decoding_gives_the_logits_of_the_parallel_form) {
 }
 
 BOOST_AUTO_TEST_CASE(its_limits_are_kept) {
-    const config::ModelDescription model = test::small_model("ema");
-    layout::ModelDivision division;
-    division.length = 32;
-    BOOST_TEST(layout::why_not_divided(model, division) == "");
-    division.tensor = 3;
-    division.sequence = true;
-    BOOST_TEST(layout::why_not_divided(model, division) == "parallel.tensor = 3 does not divide model.mlp_width = 40");
-    division.tensor = 2;
-    BOOST_TEST(layout::why_not_divided(model, division) == "parallel.tensor = 2 does not divide model.heads = 3");
-    division.tensor = 1;
-    division.context = 2;
-    BOOST_TEST(layout::why_not_divided(model, division) ==
+    config::RunDescription description;
+    description.model = test::small_model("ema");
+    description.batch.global = 1;
+    description.batch.length = 32;
+    BOOST_TEST(layout::why_impossible(description, {}) == "");
+    description.parallel.sequence = true;
+    BOOST_TEST(layout::why_impossible(description, {3}) == "parallel.tensor = 3 does not divide model.mlp_width = 40");
+    BOOST_TEST(layout::why_impossible(description, {2}) == "parallel.tensor = 2 does not divide model.heads = 3");
+    BOOST_TEST(layout::why_impossible(description, {1, 2}) ==
                "parallel.context = 2 divides sequences for ttt-linear and ttt-mlp only; ema needs all tokens of a "
                "sequence");
 }

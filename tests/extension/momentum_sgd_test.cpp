@@ -45,11 +45,11 @@ float gradient_of(std::int64_t element, int step) {
 struct Replica {
     Replica(const config::RunDescription& description, int number, int replicas, const model::Part& part, Type compute)
         : backend(kernels::make_cpu_backend()) {
-        cluster::GridShape grid;
-        grid.tensor = static_cast<int>(part.size);
+        config::Grid grid;
+        grid.tensor = part.size;
         grid.data = replicas;
         cluster::GridPlace place;
-        place.tensor = static_cast<int>(part.rank);
+        place.tensor = part.rank;
         place.data = number;
         const auto chunks = layout::share_of_model(description, grid, 0);
         const model::ParameterLayout layout(model::describe_parameters(description.model, chunks), part);

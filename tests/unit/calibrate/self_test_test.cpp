@@ -18,7 +18,7 @@ std::vector<std::string> hosts_of(std::size_t ranks) {
 }
 
 // One kind, as each rank has measured it.
-RateTable table_of(RateKind kind, const std::vector<double>& rates, const cluster::GridShape& shape = {},
+RateTable table_of(RateKind kind, const std::vector<double>& rates, const config::Grid& shape = {},
                    double seconds = long_enough) {
     std::vector<RankRates> of_ranks(rates.size());
     for (std::size_t rank = 0; rank < rates.size(); ++rank) of_ranks[rank][kind] = {rates[rank], 0, seconds};
@@ -40,7 +40,7 @@ LaunchRates launch(RateKind kind, const std::vector<double>& rates, double secon
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(groups_are_those_of_the_grid) {
-    const cluster::GridShape shape{2, 1, 2, 3};  // tensor, context, data, pipeline
+    const config::Grid shape{2, 1, 2, 3};  // tensor, context, data, pipeline
     BOOST_TEST(measured_together(tensor_reduction, 5, shape) == (std::vector<int>{4, 5}));
     BOOST_TEST(measured_together(replica_reduction, 5, shape) == (std::vector<int>{5, 7}));
     BOOST_TEST(measured_together(model_reduction, 0, shape) == (std::vector<int>{0, 1, 4, 5, 8, 9}));
@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(of_two_the_faster_one_is_the_median) {
 }
 
 BOOST_AUTO_TEST_CASE(a_slow_group_is_named_with_its_ranks) {
-    const cluster::GridShape shape{2, 1, 3, 1};
+    const config::Grid shape{2, 1, 3, 1};
     const auto sentences = slow_ones(table_of(replica_reduction, {2e9, 1e8, 2e9, 1e8, 2e9, 1e8}, shape));
     BOOST_TEST_REQUIRE(sentences.size() == 1u);
     BOOST_TEST(
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(a_slow_group_is_named_with_its_ranks) {
 }
 
 BOOST_AUTO_TEST_CASE(what_took_too_short_is_not_compared) {
-    const cluster::GridShape shape{1, 1, 1, 1};
+    const config::Grid shape{1, 1, 1, 1};
     BOOST_TEST(slow_ones(table_of(folder_rate, {8e8, 1e8}, shape, 1e-3)).empty());
     BOOST_TEST(slow_ones(table_of(folder_rate, {8e8, 1e8}, shape, 0.03)).size() == 1u);
 }
@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(one_line_has_median_and_lowest) {
         of_ranks[rank][replica_reduction] = {1.9e9, 12e-6, long_enough};
     }
     of_ranks[0][folder_rate] = {4.1e8, 0, long_enough};
-    cluster::GridShape shape;
+    config::Grid shape;
     shape.data = 2;
     BOOST_TEST(rates_text(make_table(of_ranks, hosts_of(2), shape)) ==
                "matrix products 61.0 GFLOP/s a rank (lowest 58.0 GFLOP/s); all-reduce of replicas 1.9 GB/s, 12 us; "

@@ -62,7 +62,7 @@ Machine one_millisecond_a_product() {
 // Attention with GELU: query, key, value, output, up, down.
 constexpr double products_a_block = 6, millisecond = 1e-3;
 
-StepTime step_of(const config::RunDescription& description, const cluster::GridShape& grid, const Machine& hardware,
+StepTime step_of(const config::RunDescription& description, const config::Grid& grid, const Machine& hardware,
                  std::int64_t ranks_per_node = 64) {
     return own_step_time(description, grid, ranks_per_node, hardware);
 }

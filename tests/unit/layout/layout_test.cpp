@@ -47,7 +47,7 @@ std::string sentence_of(const std::function<void()>& work) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(ranks_have_places_and_groups) {
-    const cluster::GridShape shape{2, 3, 2, 2};
+    const config::Grid shape{2, 3, 2, 2};
     std::set<std::vector<int>> tensor, replicas;
     for (int rank = 0; rank < shape.ranks(); ++rank) {
         const cluster::GridPlace place = cluster::grid_place(rank, shape);
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(ranks_have_places_and_groups) {
 BOOST_AUTO_TEST_CASE(grids_follow_the_description_or_are_refused_with_others) {
     config::RunDescription description = small();
     description.parallel.tensor = 2;
-    const cluster::GridShape grid = choose_grid(description, 8);
+    const config::Grid grid = choose_grid(description, 8);
     BOOST_TEST((grid.tensor == 2 && grid.data == 4 && grid.pipeline == 1 && grid.context == 1));
     description.parallel.tensor = 3;
     BOOST_TEST(

@@ -37,7 +37,7 @@ config::RunDescription description_of(const std::string& mixer) {
 }
 
 // All blocks and all micro-batches, on a backend that may be real.
-MemoryPlan allocated(const config::RunDescription& description, const cluster::GridShape& grid,
+MemoryPlan allocated(const config::RunDescription& description, const config::Grid& grid,
                      const cluster::GridPlace& place, kernels::Backend& backend) {
     MemoryPlan sizes;
     const Type type = compute_type(description.precision.compute);
@@ -54,7 +54,7 @@ MemoryPlan allocated(const config::RunDescription& description, const cluster::G
     sizes.gradients = parameters.gradient_bytes();
     sizes.optimizer_state = optimizer.bytes();
     const model::TensorGroup group(part, description.parallel.sequence);
-    const model::ContextChain chain(place.context, grid.context);
+    const model::ContextChain chain(static_cast<int>(place.context), static_cast<int>(grid.context));
     const model::Neighbours neighbours{group, chain};
     const auto steps = pipeline_schedule({grid.pipeline, static_cast<std::int64_t>(chunks.size()), batch.micro_batches},
                                          place.pipeline, chain.last() ? 0 : 1);
@@ -75,7 +75,7 @@ MemoryPlan allocated(const config::RunDescription& description, const cluster::G
 
 int compared = 0;
 
-void compare(const config::RunDescription& description, const cluster::GridShape& grid, kernels::Backend& backend) {
+void compare(const config::RunDescription& description, const config::Grid& grid, kernels::Backend& backend) {
     if (!why_impossible(description, grid).empty()) return;
     for (int rank = 0; rank < grid.ranks(); ++rank) {
         const cluster::GridPlace place = cluster::grid_place(rank, grid);
@@ -91,11 +91,11 @@ void compare(const config::RunDescription& description, const cluster::GridShape
     }
 }
 
-const std::vector<cluster::GridShape> grids = {{1, 1, 1, 1}, {2, 1, 1, 1}, {1, 2, 1, 1}, {1, 1, 3, 1}, {1, 1, 1, 3},
-                                               {2, 2, 2, 1}, {2, 1, 1, 2}, {1, 2, 3, 2}, {4, 1, 2, 3}};
+const std::vector<config::Grid> grids = {{1, 1, 1, 1}, {2, 1, 1, 1}, {1, 2, 1, 1}, {1, 1, 3, 1}, {1, 1, 1, 3},
+                                         {2, 2, 2, 1}, {2, 1, 1, 2}, {1, 2, 3, 2}, {4, 1, 2, 3}};
 
 void compare_layouts(config::RunDescription description, kernels::Backend& backend) {
-    for (const cluster::GridShape& grid : grids)
+    for (const config::Grid& grid : grids)
         for (const auto recompute : {config::Recompute::none, config::Recompute::selective, config::Recompute::full})
             for (const int options : {0, 1, 2, 3}) {
                 description.parallel.recompute = recompute;
@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(gpus_are_planned_without_one) {
     compare_models(backend, {config::Precision::bf16, config::Precision::fp16});
     BOOST_TEST(compared > 1000);
     const auto of_cpu = kernels::make_cpu_backend();
-    const cluster::GridShape grid;
+    const config::Grid grid;
     const config::RunDescription description = [] {
         config::RunDescription of = description_of("attention");
         config::resolve(of.model);
@@ -220,7 +220,7 @@ BOOST_AUTO_TEST_CASE(the_process_takes_what_runs_took) {
     config::RunDescription description;
     description.batch.micro = 1;
     description.batch.length = 256;
-    const auto within = [&](const cluster::GridShape& grid, int rank, double measured) {
+    const auto within = [&](const config::Grid& grid, int rank, double measured) {
         description.batch.global = 2 * grid.ranks();
         const auto bytes =
             static_cast<double>(process_bytes(description, grid, cluster::grid_place(rank, grid), {}, 1));
