@@ -133,11 +133,11 @@ config::Machine hardware_of(const config::Rates& rates, const layout::Devices& d
 
 Table table_of(config::Rates rates) {
     Table table({{"rate", "rate"}, {"value", "value", 3}, {"meaning", "meaning"}});
-    std::vector<config::Quantity> list;
-    rates.add_quantities(list);
-    for (const config::Quantity& quantity : list) {
-        const double value = *std::get<double*>(quantity.value);
-        if (value > 0) table.add_row({quantity.path.substr(quantity.path.find('.') + 1), value, quantity.meaning});
+    std::vector<config::Key> keys;
+    rates.add_keys(keys);
+    for (const config::Key& key : keys) {
+        const double value = *std::get<double*>(key.member);
+        if (value > 0) table.add_row({key.path.substr(key.path.find('.') + 1), value, key.meaning});
     }
     return table;
 }

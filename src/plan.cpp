@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -42,20 +41,22 @@ void write_text(const std::string& path, const std::string& text) {
 
 // The command line before the file. A count of devices given there, by GPUs or by nodes, replaces the file's.
 PlanRequest merged(Options options, PlanRequest file) {
-    auto of_command = options.request.quantities();
-    auto of_file = file.quantities();
+    const std::vector<config::Key> of_command = options.request.keys(), of_file = file.keys();
     if (options.given.count("gpus") + options.given.count("nodes") > 0) {
         file.gpus.clear();
         file.nodes = 0;
     }
     for (std::size_t i = 0; i < of_file.size(); ++i) {
         if (options.given.count(of_file[i].path) == 0) continue;
-        if (auto* const* text = std::get_if<std::string*>(&of_command[i].value))
-            *std::get<std::string*>(of_file[i].value) = **text;
-        else if (const auto* choice = std::get_if<config::Choice>(&of_command[i].value))
-            *std::get<config::Choice>(of_file[i].value).value = *choice->value;
-        else
-            *std::get<double*>(of_file[i].value) = *std::get<double*>(of_command[i].value);
+        std::visit(
+            [&](auto to) {
+                const auto from = std::get<decltype(to)>(of_command[i].member);
+                if constexpr (std::is_same_v<decltype(to), config::Choice>)
+                    *to.value = *from.value;
+                else if constexpr (std::is_pointer_v<decltype(to)>)
+                    *to = *from;
+            },
+            of_file[i].member);
     }
     return file;
 }
@@ -81,7 +82,7 @@ Job read_job(const Options& options, const PlanRequest& request) {
     Job job = job_of(run);
     if (!models.empty()) job.models = std::move(models);
     job.program = program_named(request.program);
-    job.ranks_per_node = std::llround(request.ranks_per_node);
+    job.ranks_per_node = request.ranks_per_node;
     if (job.run.batch.global < 1) throw usage_error("batch.global is wanted: the sequences of a step");
     if (job.run.batch.length < 1) throw usage_error("batch.length is wanted: the tokens of a sequence");
     return job;
@@ -89,7 +90,7 @@ Job read_job(const Options& options, const PlanRequest& request) {
 
 std::vector<std::int64_t> device_counts(const PlanRequest& request, const Job& job, const Machine& hardware) {
     std::vector<std::int64_t> counts = counts_of(request.gpus, "--gpus");
-    if (request.nodes > 0) counts.push_back(std::llround(request.nodes) * ranks_per_node(hardware, job));
+    if (request.nodes > 0) counts.push_back(request.nodes * ranks_per_node(hardware, job));
     if (counts.empty()) throw usage_error("how many devices? --gpus N, or --gpus 1,2,4 to compare, or --nodes N");
     std::sort(counts.begin(), counts.end());
     counts.erase(std::unique(counts.begin(), counts.end()), counts.end());

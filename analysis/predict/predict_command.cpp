@@ -58,9 +58,9 @@ PredictionFile predict(const Options& options) {
     prediction.unit = seen.unit;
     prediction.hardware = hardware.name;
     prediction.hardware_origin = hardware.origin;
-    for (const config::Quantity& quantity : hardware.quantities())
-        if (auto* const* number = std::get_if<double*>(&quantity.value))
-            prediction.hardware_numbers.emplace_back(quantity.path, **number);
+    for (const config::Key& key : hardware.keys())
+        if (auto* const* number = std::get_if<double*>(&key.member))
+            prediction.hardware_numbers.emplace_back(key.path, **number);
     prediction.model_ranks = seen.program.model_ranks();
     prediction.ranks_per_node = seen.program.ranks_per_node;
     prediction.settings = all[seen.runs.back()].settings;

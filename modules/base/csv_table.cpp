@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <string_view>
 #include <system_error>
 
 #include "base/error.hpp"
 #include "base/utf8.hpp"
+#include "base/whole_file.hpp"
 
 namespace lockstep {
 namespace {
@@ -38,10 +37,7 @@ std::string read_text(const std::string& path) {
         throw usage_error("{} is not a file; give a table of comma-separated values", path);
     if (std::filesystem::file_size(path, ignored) > largest_table)
         throw usage_error("{} is larger than 256 MiB; split the table", path);
-    std::ifstream stream(path, std::ios::binary);
-    if (!stream) throw usage_error("{} cannot be read: {}", path, system_error_text());
-    std::string text{std::istreambuf_iterator<char>(stream), {}};
-    if (stream.bad()) throw fault_error("{} cannot be read: {}", path, system_error_text());
+    std::string text = read_text_file(path);
     constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
     if (text.compare(0, byte_order_mark.size(), byte_order_mark) == 0) text.erase(0, byte_order_mark.size());
     check_text(path, text);

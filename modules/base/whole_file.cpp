@@ -7,7 +7,10 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <system_error>
+
+#include "base/error.hpp"
 
 namespace lockstep {
 
@@ -15,6 +18,16 @@ std::string host_name() {
     std::array<char, 256> name{};
     if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
     return name.data();
+}
+
+std::string read_text_file(const std::string& path) {
+    std::error_code none;
+    if (std::filesystem::is_directory(path, none)) throw usage_error("{} is a folder; name a file", path);
+    errno = 0;
+    std::ifstream file(path, std::ios::binary);
+    std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    if (!file.is_open() || file.bad()) throw usage_error("{} cannot be read: {}", path, system_error_text());
+    return text;
 }
 
 bool write_whole_file(const std::string& path, const std::string& text) {

@@ -2,11 +2,8 @@
 
 #include <hwloc.h>
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-
 #include "base/error.hpp"
+#include "base/whole_file.hpp"
 
 namespace lockstep::cluster {
 namespace {
@@ -46,13 +43,7 @@ Topology Topology::live() {
 }
 
 Topology Topology::from_xml(const std::string& path) {
-    std::error_code ignored;
-    if (std::filesystem::is_directory(path, ignored))
-        throw usage_error("{} is a folder; name a file that lstopo has written", path);
-    std::ifstream file(path, std::ios::binary);
-    if (!file) throw usage_error("{} cannot be read: {}", path, system_error_text());
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (file.bad()) throw usage_error("{} cannot be read: {}", path, system_error_text());
+    const std::string text = read_text_file(path);
     if (text.find("<topology") == std::string::npos)
         throw usage_error("{} is not a topology of hwloc; write one on the node with: lstopo --of xml node.xml", path);
     Topology result(started());

@@ -34,27 +34,19 @@ std::string number(double value) {
 }
 
 void add_run(std::vector<Key>& keys, RunSection& run) {
-    keys.push_back({"run.name",
-                    &run.name,
-                    "The run's name: the folder under `run.folder` and under `checkpoint.folder`.",
-                    {},
-                    true});
-    keys.push_back({"run.folder", &run.folder, "Where run folders go.", {}});
-    keys.push_back({"run.seed", &run.seed, "Decides initial parameters and the order of the data.", {}});
-    keys.push_back({"run.device", choice_of(run.device), "What computes.", {}});
-    keys.push_back({"run.self_test",
-                    &run.self_test,
+    keys.push_back(required(
+        {"run.name", &run.name, "The run's name: the folder under `run.folder` and under `checkpoint.folder`."}));
+    keys.push_back({"run.folder", &run.folder, "Where run folders go."});
+    keys.push_back({"run.seed", &run.seed, "Decides initial parameters and the order of the data."});
+    keys.push_back({"run.device", choice_of(run.device), "What computes."});
+    keys.push_back({"run.self_test", &run.self_test,
                     "Before the first step, check and measure matrix products, what ranks tell each other, and the "
-                    "checkpoint folder.",
-                    {}});
+                    "checkpoint folder."});
+    keys.push_back({"run.bind", &run.bind, "Ranks, threads and memory stay on the cores that `lockstep topo` shows."});
     keys.push_back(
-        {"run.bind", &run.bind, "Ranks, threads and memory stay on the cores that `lockstep topo` shows.", {}});
-    keys.push_back(
-        {"run.peak_tflops",
-         &run.peak_tflops,
+        {"run.peak_tflops", &run.peak_tflops,
          "Highest rate of one rank's device, TFLOP/s, of which the log gives the share reached. 0: known for "
-         "some GPUs, else measured at the start.",
-         {}});
+         "some GPUs, else measured at the start."});
 }
 
 // The keys that kinds of a family registered, with pointers into `sections`.
@@ -65,12 +57,9 @@ void add_sections(std::vector<Key>& keys, Family family, const std::string& pref
         for (std::size_t i = 0; i < registered.size(); ++i) {
             const OptionKey& option = registered[i];
             Options::Value& value = options.values().at(i);
-            Key key{prefix + section + "." + option.name,
-                    std::visit([](auto& held) { return Member(&held); }, value.value), option.meaning, option.words};
-            key.least = option.least;
-            key.most = option.most;
-            key.given = &value.given;
-            keys.push_back(key);
+            keys.push_back({prefix + section + "." + option.name,
+                            std::visit([](auto& held) { return Member(&held); }, value.value), option.meaning,
+                            option.least, option.most, option.words, false, &value.given});
         }
     }
 }
@@ -79,135 +68,102 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
     std::vector<std::string> presets = preset_names();
     presets.insert(presets.begin(), "");
     keys.push_back(
-        {"model.preset", &model.preset, "A named model; keys given beside it override its values.", presets});
-    keys.push_back({"model.mixer", &model.mixer, "What mixes the tokens of a sequence.", mixer_names()});
-    keys.push_back({"model.width", &model.width, "Width of the residual stream.", {}, true});
-    keys.push_back({"model.layers", &model.layers, "Number of blocks.", {}, true});
-    keys.push_back({"model.heads", &model.heads, "Heads of the mixer; divides the width.", {}, true});
-    keys.push_back({"model.kv_heads",
-                    &model.kv_heads,
-                    "Heads of keys and values (grouped-query attention); divides `heads`. 0: as many as heads.",
-                    {}});
-    keys.push_back({"model.mlp_width", &model.mlp_width, "Hidden width of the MLP. 0: 4 times the width.", {}});
+        one_of(presets, {"model.preset", &model.preset, "A named model; keys given beside it override its values."}));
+    keys.push_back(one_of(mixer_names(), {"model.mixer", &model.mixer, "What mixes the tokens of a sequence."}));
+    keys.push_back(required({"model.width", &model.width, "Width of the residual stream."}));
+    keys.push_back(required({"model.layers", &model.layers, "Number of blocks."}));
+    keys.push_back(required({"model.heads", &model.heads, "Heads of the mixer; divides the width."}));
+    keys.push_back({"model.kv_heads", &model.kv_heads,
+                    "Heads of keys and values (grouped-query attention); divides `heads`. 0: as many as heads."});
+    keys.push_back({"model.mlp_width", &model.mlp_width, "Hidden width of the MLP. 0: 4 times the width."});
     keys.push_back(
-        {"model.vocabulary", &model.vocabulary, "Number of tokens the model knows; at least the data's.", {}, true});
-    keys.push_back({"model.context", &model.context, "Longest sequence the model is made for, tokens.", {}, true});
-    keys.push_back(
-        {"model.norm", choice_of(model.norm), "Normalisation before each part of a block and at the end.", {}});
-    keys.push_back({"model.norm_epsilon", &model.norm_epsilon, "Added to the variance in these normalisations.", {}});
-    keys.push_back({"model.mlp", choice_of(model.mlp), "Activation of the MLP; `swiglu` has a gate.", {}});
-    keys.push_back({"model.position",
-                    choice_of(model.position),
+        required({"model.vocabulary", &model.vocabulary, "Number of tokens the model knows; at least the data's."}));
+    keys.push_back(required({"model.context", &model.context, "Longest sequence the model is made for, tokens."}));
+    keys.push_back({"model.norm", choice_of(model.norm), "Normalisation before each part of a block and at the end."});
+    keys.push_back({"model.norm_epsilon", &model.norm_epsilon, "Added to the variance in these normalisations."});
+    keys.push_back({"model.mlp", choice_of(model.mlp), "Activation of the MLP; `swiglu` has a gate."});
+    keys.push_back({"model.position", choice_of(model.position),
                     "How attention knows positions. TTT mixers rotate within their mini-batch by themselves: there "
-                    "`rope` means `none`.",
-                    {}});
-    keys.push_back({"model.rope_theta", &model.rope_theta, "Base of the rotary frequencies.", {}});
-    keys.push_back({"model.rope_scaling",
-                    choice_of(model.rope_scaling),
-                    "Scaling of the rotary frequencies for long contexts.",
-                    {}});
-    keys.push_back({"model.tied_head", &model.tied_head, "The head uses the embedding's parameters.", {}});
-    keys.push_back({"model.bias",
-                    choice_of(model.bias),
-                    "Which linear layers have a bias. The projections of TTT mixers have none: `all` is the MLP there.",
-                    {}});
-    keys.push_back({"model.frozen",
-                    &model.frozen,
-                    "Patterns of names of parameters that are not trained; `*` stands for any text, `/` included.",
-                    {}});
+                    "`rope` means `none`."});
+    keys.push_back({"model.rope_theta", &model.rope_theta, "Base of the rotary frequencies."});
+    keys.push_back(
+        {"model.rope_scaling", choice_of(model.rope_scaling), "Scaling of the rotary frequencies for long contexts."});
+    keys.push_back({"model.tied_head", &model.tied_head, "The head uses the embedding's parameters."});
+    keys.push_back(
+        {"model.bias", choice_of(model.bias),
+         "Which linear layers have a bias. The projections of TTT mixers have none: `all` is the MLP there."});
+    keys.push_back({"model.frozen", &model.frozen,
+                    "Patterns of names of parameters that are not trained; `*` stands for any text, `/` included."});
     add_sections(keys, Family::mixer, "model.", model.options);
 }
 
 void add_data(std::vector<Key>& keys, DataSection& data) {
-    keys.push_back({"data.train",
-                    Paths{&data.train},
-                    "Token files, flat uint16 `.bin` files, text files or folders to train on.",
-                    {},
-                    true});
-    keys.push_back({"data.validation",
-                    PathsOrFraction{&data.validation, &data.validation_fraction},
-                    "The same for validation, or the fraction of the training windows kept for it.",
-                    {}});
-    keys.push_back({"data.order", choice_of(data.order), "Order in which windows are seen.", {}});
+    keys.push_back(required({"data.train", Paths{&data.train},
+                             "Token files, flat uint16 `.bin` files, text files or folders to train on."}));
+    keys.push_back({"data.validation", PathsOrFraction{&data.validation, &data.validation_fraction},
+                    "The same for validation, or the fraction of the training windows kept for it."});
+    keys.push_back({"data.order", choice_of(data.order), "Order in which windows are seen."});
     keys.push_back(
-        {"data.tokenizer", &data.tokenizer, "Tokenizer of plain text: `bytes` or a sentencepiece `.model` file.", {}});
+        {"data.tokenizer", &data.tokenizer, "Tokenizer of plain text: `bytes` or a sentencepiece `.model` file."});
 }
 
 void add_batch(std::vector<Key>& keys, BatchSection& batch) {
     if (!batch.ramp) batch.ramp.emplace();
-    keys.push_back({"batch.global", &batch.global, "Sequences a step, over all ranks.", {}, true});
-    keys.push_back({"batch.micro", &batch.micro, "Sequences a forward pass on one rank. 0: chosen.", {}});
-    keys.push_back({"batch.length", &batch.length, "Tokens a sequence. 0: the model's context.", {}});
-    keys.push_back({"batch.ramp.start", &batch.ramp->start, "Sequences a step at the start of a batch ramp.", {}});
-    keys.push_back({"batch.ramp.increment", &batch.ramp->increment, "Sequences a step added at a time.", {}});
+    keys.push_back(required({"batch.global", &batch.global, "Sequences a step, over all ranks."}));
+    keys.push_back({"batch.micro", &batch.micro, "Sequences a forward pass on one rank. 0: chosen."});
+    keys.push_back({"batch.length", &batch.length, "Tokens a sequence. 0: the model's context."});
+    keys.push_back({"batch.ramp.start", &batch.ramp->start, "Sequences a step at the start of a batch ramp."});
+    keys.push_back({"batch.ramp.increment", &batch.ramp->increment, "Sequences a step added at a time."});
     keys.push_back(
-        {"batch.ramp.samples", &batch.ramp->samples, "Sequences over which the ramp reaches `batch.global`.", {}});
+        {"batch.ramp.samples", &batch.ramp->samples, "Sequences over which the ramp reaches `batch.global`."});
 }
 
 void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, ScheduleSection& schedule) {
-    keys.push_back({"optimizer.kind", &optimizer.kind, "What updates the parameters.", optimizer_names()});
-    keys.push_back({"optimizer.beta1", &optimizer.beta1, "AdamW: decay of the first moment.", {}});
-    keys.push_back({"optimizer.beta2", &optimizer.beta2, "AdamW: decay of the second moment.", {}});
-    keys.push_back({"optimizer.epsilon", &optimizer.epsilon, "AdamW: added to the root of the second moment.", {}});
+    keys.push_back(one_of(optimizer_names(), {"optimizer.kind", &optimizer.kind, "What updates the parameters."}));
+    keys.push_back({"optimizer.beta1", &optimizer.beta1, "AdamW: decay of the first moment."});
+    keys.push_back({"optimizer.beta2", &optimizer.beta2, "AdamW: decay of the second moment."});
+    keys.push_back({"optimizer.epsilon", &optimizer.epsilon, "AdamW: added to the root of the second moment."});
     keys.push_back(
-        {"optimizer.weight_decay", &optimizer.weight_decay, "Decoupled weight decay, times the learning rate.", {}});
-    keys.push_back({"optimizer.decay",
-                    choice_of(optimizer.decay),
-                    "What decays: every parameter, or only matrices (no norms, no biases).",
-                    {}});
-    keys.push_back({"optimizer.clip",
-                    &optimizer.clip,
-                    "Largest norm of the whole gradient; more is scaled down. 0: no clipping.",
-                    {}});
-    keys.push_back({"optimizer.skip_limit",
-                    &optimizer.skip_limit,
-                    "Steps skipped in a row for a loss that is not finite before the run stops.",
-                    {}});
+        {"optimizer.weight_decay", &optimizer.weight_decay, "Decoupled weight decay, times the learning rate."});
+    keys.push_back({"optimizer.decay", choice_of(optimizer.decay),
+                    "What decays: every parameter, or only matrices (no norms, no biases)."});
+    keys.push_back({"optimizer.clip", &optimizer.clip,
+                    "Largest norm of the whole gradient; more is scaled down. 0: no clipping."});
+    keys.push_back({"optimizer.skip_limit", &optimizer.skip_limit,
+                    "Steps skipped in a row for a loss that is not finite before the run stops."});
     add_sections(keys, Family::optimizer, "optimizer.", optimizer.options);
-    keys.push_back({"schedule.kind", choice_of(schedule.kind), "Course of the learning rate after the warm-up.", {}});
-    keys.push_back({"schedule.steps", &schedule.steps, "Length of the run in steps. Give this or `epochs`.", {}});
-    keys.push_back({"schedule.epochs", &schedule.epochs, "Length of the run in passes over the training data.", {}});
+    keys.push_back({"schedule.kind", choice_of(schedule.kind), "Course of the learning rate after the warm-up."});
+    keys.push_back({"schedule.steps", &schedule.steps, "Length of the run in steps. Give this or `epochs`."});
+    keys.push_back({"schedule.epochs", &schedule.epochs, "Length of the run in passes over the training data."});
     keys.push_back(
-        {"schedule.warmup", &schedule.warmup, "Steps in which the learning rate rises from 0 to `peak_lr`.", {}});
-    keys.push_back({"schedule.peak_lr", &schedule.peak_lr, "Highest learning rate.", {}, true});
-    keys.push_back({"schedule.final_lr", &schedule.final_lr, "Learning rate at the end.", {}});
-    keys.push_back({"schedule.decay_steps",
-                    &schedule.decay_steps,
-                    "`wsd`: the last steps, in which the rate falls to `final_lr`. 0: a fifth of the run.",
-                    {}});
+        {"schedule.warmup", &schedule.warmup, "Steps in which the learning rate rises from 0 to `peak_lr`."});
+    keys.push_back(required({"schedule.peak_lr", &schedule.peak_lr, "Highest learning rate."}));
+    keys.push_back({"schedule.final_lr", &schedule.final_lr, "Learning rate at the end."});
+    keys.push_back({"schedule.decay_steps", &schedule.decay_steps,
+                    "`wsd`: the last steps, in which the rate falls to `final_lr`. 0: a fifth of the run."});
 }
 
 void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSection& parallel) {
-    keys.push_back({"precision.compute", choice_of(precision.compute), "Type of activations and matrix products.", {}});
-    keys.push_back({"precision.loss_scale.initial", &precision.loss_scale.initial, "fp16: first loss scale.", {}});
-    keys.push_back({"precision.loss_scale.growth_interval",
-                    &precision.loss_scale.growth_interval,
-                    "fp16: steps without overflow before the scale doubles.",
-                    {}});
-    keys.push_back({"precision.loss_scale.hysteresis",
-                    &precision.loss_scale.hysteresis,
-                    "fp16: overflows before the scale halves.",
-                    {}});
-    keys.push_back({"precision.loss_scale.minimum", &precision.loss_scale.minimum, "fp16: lowest loss scale.", {}});
-    keys.push_back({"parallel.data",
-                    CountOrAuto{&parallel.data},
-                    "Replicas of the model. `auto`: the ranks divided by the product of the others.",
-                    {}});
-    keys.push_back({"parallel.tensor", &parallel.tensor, "Ranks that share each layer.", {}});
-    keys.push_back({"parallel.pipeline", &parallel.pipeline, "Stages the layers are divided into.", {}});
-    keys.push_back({"parallel.context", &parallel.context, "Ranks that share each sequence.", {}});
-    keys.push_back({"parallel.interleave", &parallel.interleave, "Pieces of the model on each pipeline stage.", {}});
-    keys.push_back({"parallel.zero", &parallel.zero, "1: optimizer states are divided among replicas.", {}});
-    keys.push_back({"parallel.sequence",
-                    &parallel.sequence,
-                    "The ranks that share a layer divide the rows between layers too, with their norms.",
-                    {}});
-    keys.push_back({"parallel.bucket_bytes",
-                    &parallel.bucket_bytes,
-                    "Gradients are reduced in pieces of about this size, each as soon as the backward pass has it.",
-                    {}});
+    keys.push_back({"precision.compute", choice_of(precision.compute), "Type of activations and matrix products."});
+    keys.push_back({"precision.loss_scale.initial", &precision.loss_scale.initial, "fp16: first loss scale."});
+    keys.push_back({"precision.loss_scale.growth_interval", &precision.loss_scale.growth_interval,
+                    "fp16: steps without overflow before the scale doubles."});
+    keys.push_back({"precision.loss_scale.hysteresis", &precision.loss_scale.hysteresis,
+                    "fp16: overflows before the scale halves."});
+    keys.push_back({"precision.loss_scale.minimum", &precision.loss_scale.minimum, "fp16: lowest loss scale."});
+    keys.push_back({"parallel.data", CountOrAuto{&parallel.data},
+                    "Replicas of the model. `auto`: the ranks divided by the product of the others."});
+    keys.push_back({"parallel.tensor", &parallel.tensor, "Ranks that share each layer."});
+    keys.push_back({"parallel.pipeline", &parallel.pipeline, "Stages the layers are divided into."});
+    keys.push_back({"parallel.context", &parallel.context, "Ranks that share each sequence."});
+    keys.push_back({"parallel.interleave", &parallel.interleave, "Pieces of the model on each pipeline stage."});
+    keys.push_back({"parallel.zero", &parallel.zero, "1: optimizer states are divided among replicas."});
+    keys.push_back({"parallel.sequence", &parallel.sequence,
+                    "The ranks that share a layer divide the rows between layers too, with their norms."});
+    keys.push_back({"parallel.bucket_bytes", &parallel.bucket_bytes,
+                    "Gradients are reduced in pieces of about this size, each as soon as the backward pass has it."});
     keys.push_back(
-        {"parallel.recompute", choice_of(parallel.recompute), "Activations computed again in the backward pass.", {}});
+        {"parallel.recompute", choice_of(parallel.recompute), "Activations computed again in the backward pass."});
 }
 
 }  // namespace
@@ -221,31 +177,22 @@ std::vector<Key> keys_of(RunDescription& description) {
     add_optimization(keys, description.optimizer, description.schedule);
     add_machine(keys, description.precision, description.parallel);
     CheckpointSection& checkpoint = description.checkpoint;
-    keys.push_back({"checkpoint.every", &checkpoint.every, "Steps between checkpoints. 0: only at the end.", {}});
+    keys.push_back({"checkpoint.every", &checkpoint.every, "Steps between checkpoints. 0: only at the end."});
     keys.push_back(
-        {"checkpoint.every_minutes", &checkpoint.every_minutes, "Minutes between checkpoints. 0: not by time.", {}});
-    keys.push_back({"checkpoint.keep",
-                    &checkpoint.keep,
-                    "Checkpoints kept; older ones are removed. Fewer than 2 count as 2.",
-                    {}});
+        {"checkpoint.every_minutes", &checkpoint.every_minutes, "Minutes between checkpoints. 0: not by time."});
     keys.push_back(
-        {"checkpoint.folder", &checkpoint.folder, "Where checkpoints go, in a folder of the run's name.", {}});
+        {"checkpoint.keep", &checkpoint.keep, "Checkpoints kept; older ones are removed. Fewer than 2 count as 2."});
+    keys.push_back({"checkpoint.folder", &checkpoint.folder, "Where checkpoints go, in a folder of the run's name."});
     keys.push_back(
-        {"validation.every", &description.validation.every, "Steps between validations. 0: only at the end.", {}});
-    keys.push_back({"validation.batches",
-                    &description.validation.batches,
-                    "Global batches a validation. 0: all the validation data.",
-                    {}});
-    keys.push_back({"trace.detail", choice_of(description.trace.detail), "What the trace records.", {}});
-    keys.push_back({"watchdog.seconds",
-                    &description.watchdog.seconds,
-                    "A rank without any progress for so long ends the run with exit code 5. 0: off.",
-                    {}});
-    keys.push_back({"watchdog.first_step_seconds",
-                    &description.watchdog.first_step_seconds,
-                    "The same until the end of the first step. 0: off.",
-                    {}});
-    keys.push_back({"sync.mode", choice_of(description.sync.mode), "When the host waits for the device.", {}});
+        {"validation.every", &description.validation.every, "Steps between validations. 0: only at the end."});
+    keys.push_back({"validation.batches", &description.validation.batches,
+                    "Global batches a validation. 0: all the validation data."});
+    keys.push_back({"trace.detail", choice_of(description.trace.detail), "What the trace records."});
+    keys.push_back({"watchdog.seconds", &description.watchdog.seconds,
+                    "A rank without any progress for so long ends the run with exit code 5. 0: off."});
+    keys.push_back({"watchdog.first_step_seconds", &description.watchdog.first_step_seconds,
+                    "The same until the end of the first step. 0: off."});
+    keys.push_back({"sync.mode", choice_of(description.sync.mode), "When the host waits for the device."});
     return keys;
 }
 

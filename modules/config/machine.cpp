@@ -2,23 +2,23 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "base/error.hpp"
+#include "base/whole_file.hpp"
 #include "config/shipped_machines.hpp"
 
 namespace lockstep::config {
 
-std::vector<Quantity> Machine::quantities() {
-    std::vector<Quantity> list = {
-        {"name", &name, "what the machine is called", 0, 0, {}, true},
+std::vector<Key> Machine::keys() {
+    std::vector<Key> list = {
+        required({"name", &name, "what the machine is called"}),
         {"origin", &origin, "where these numbers come from"},
-        {"device.kind", choice_of(device.kind), "gpu or cpu", 0, 0, {}, true},
-        {"device.per_node", &device.per_node, "GPUs of a node, or its processor cores", 1, 1e6, {}, true},
-        {"device.memory_gib", &device.memory_gib, "GiB of one GPU, or of a node of processors", 1e-3, 1e6, {}, true},
+        required({"device.kind", choice_of(device.kind), "gpu or cpu"}),
+        required({"device.per_node", &device.per_node, "GPUs of a node, or its processor cores", 1, 1e6}),
+        required({"device.memory_gib", &device.memory_gib, "GiB of one GPU, or of a node of processors", 1e-3, 1e6}),
         {"device.units", &device.units, "multiprocessors of a GPU; 1 for a core", 1, 1e4},
-        {"device.peak_tflops", &device.peak_tflops, "TFLOP/s of one device in bf16 or fp16", 1e-6, 1e6, {}, true},
+        required({"device.peak_tflops", &device.peak_tflops, "TFLOP/s of one device in bf16 or fp16", 1e-6, 1e6}),
         {"device.peak_tflops_fp32", &device.peak_tflops_fp32, "TFLOP/s of one device in fp32", 1e-6, 1e6},
         {"device.memory_gb_per_second", &device.memory_gb_per_second, "GB/s of one device's memory", 1e-3, 1e6},
         {"device.memory_efficiency", &device.memory_efficiency, "share of that which kernels reach", 0.01, 1},
@@ -43,7 +43,7 @@ std::vector<Quantity> Machine::quantities() {
         {"repair.date", &repair.date, "MM-DD of a repair while the machine was measured; empty for none"},
         {"repair.slowdown", &repair.slowdown, "share by which steps before it were slower", 0, 1},
     };
-    rates.add_quantities(list);
+    rates.add_keys(list);
     return list;
 }
 
@@ -54,29 +54,25 @@ std::vector<std::string> machine_names() {
 }
 
 Machine read_machine(const std::string& name) {
-    Machine hardware;
-    auto quantities = hardware.quantities();
+    Machine machine;
     for (const ShippedMachine& shipped : shipped_machines) {
         if (name != shipped.name) continue;
-        read_quantities(shipped.toml, name + ".toml", quantities);
-        return hardware;
+        read_keys(shipped.toml, name + ".toml", machine.keys());
+        return machine;
     }
     if (name.find_first_of("./") == std::string::npos && !std::filesystem::exists(name))
         throw usage_error(
             "no machine \"{}\" is shipped and no such file is here; shipped are {}; a file comes from "
             "lockstep bench --calibrate",
             name, fmt::join(machine_names(), ", "));
-    read_quantity_file(name, quantities);
-    return hardware;
+    read_keys(read_text_file(name), name, machine.keys());
+    return machine;
 }
 
-std::string to_toml(Machine hardware) {
-    std::vector<Quantity> list = hardware.quantities();
-    if (!hardware.rates.measured())
-        list.erase(std::remove_if(list.begin(), list.end(),
-                                  [](const Quantity& quantity) { return quantity.path.starts_with("rates."); }),
-                   list.end());
-    return quantities_to_toml(list);
+std::string to_toml(Machine machine) {
+    std::vector<Key> keys = machine.keys();
+    if (!machine.rates.measured()) std::erase_if(keys, [](const Key& key) { return key.path.starts_with("rates."); });
+    return print_keys(keys, true);
 }
 
 }  // namespace lockstep::config

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "config/machine_rates.hpp"
-#include "config/quantities.hpp"
 
 namespace lockstep::config {
 
@@ -68,13 +67,13 @@ struct Machine {
     double peak_flops(Precision precision) const {
         return (precision == Precision::fp32 ? device.peak_tflops_fp32 : device.peak_tflops) * 1e12;
     }
-    std::vector<Quantity> quantities();
+    std::vector<Key> keys();
 };
 
 // The shipped descriptions, and one of them by name.
 std::vector<std::string> machine_names();
 // A shipped one's name, or a file's path.
 Machine read_machine(const std::string& path);
-std::string to_toml(Machine hardware);
+std::string to_toml(Machine machine);
 
 }  // namespace lockstep::config

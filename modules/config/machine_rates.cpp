@@ -17,9 +17,9 @@ double MixingRate::seconds(double flop, double bytes) const {
     return over(flop, tflops * 1e12) + over(bytes, gb_per_second * 1e9);
 }
 
-void PrecisionRates::add_quantities(const std::string& section, const std::string& type, std::vector<Quantity>& list) {
+void PrecisionRates::add_keys(const std::string& section, const std::string& type, std::vector<Key>& list) {
     const auto add = [&](const std::string& name, double& value, const std::string& meaning) {
-        list.push_back({section + "." + name, &value, meaning});
+        list.push_back({section + "." + name, &value, meaning, 0});
     };
     const auto product = [&](const std::string& name, ProductRate& rate, const std::string& what) {
         add(name + ".us", rate.us, "microseconds of " + what + " beside what follows");
@@ -64,9 +64,9 @@ void PrecisionRates::add_quantities(const std::string& section, const std::strin
     add("all_reduce_gb_per_second", all_reduce_gb_per_second, "GB/s of a rank in an all-reduce of activations");
 }
 
-void Rates::add_quantities(std::vector<Quantity>& list) {
+void Rates::add_keys(std::vector<Key>& list) {
     const auto add = [&](const std::string& name, double& value, const std::string& meaning) {
-        list.push_back({"rates." + name, &value, meaning});
+        list.push_back({"rates." + name, &value, meaning, 0});
     };
     add("ranks", ranks, "ranks of a node that were busy at once");
     add("threads", threads, "threads of each, or 1 GPU");
@@ -86,8 +86,8 @@ void Rates::add_quantities(std::vector<Quantity>& list) {
     add("messages.bucket_gb_per_second", messages.bucket_gb_per_second, "GB/s of a rank in an all-reduce of gradients");
     add("messages.scatter_gb_per_second", messages.scatter_gb_per_second, "GB/s of a rank in a reduce-scatter of them");
     add("messages.gather_gb_per_second", messages.gather_gb_per_second, "GB/s of a rank in a gather of parameters");
-    fp32.add_quantities("rates.fp32", "fp32", list);
-    bf16.add_quantities("rates.bf16", "bf16 or fp16", list);
+    fp32.add_keys("rates.fp32", "fp32", list);
+    bf16.add_keys("rates.bf16", "bf16 or fp16", list);
 }
 
 }  // namespace lockstep::config

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/quantities.hpp"
+#include "config/key.hpp"
 
 namespace lockstep::config {
 
@@ -43,7 +43,7 @@ struct PrecisionRates {
     bool measured() const {
         return layer.forward.us > 0 || layer.forward.tflops > 0 || layer.forward.gb_per_second > 0;
     }
-    void add_quantities(const std::string& section, const std::string& type, std::vector<Quantity>& list);
+    void add_keys(const std::string& section, const std::string& type, std::vector<Key>& list);
 };
 
 struct Rates {
@@ -65,7 +65,7 @@ struct Rates {
     double checkpoint_gb_per_second = 0;    // into the folder of the calibration, to the disk
 
     bool measured() const { return ranks > 0; }
-    void add_quantities(std::vector<Quantity>& list);
+    void add_keys(std::vector<Key>& list);
 };
 
 }  // namespace lockstep::config

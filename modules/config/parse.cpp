@@ -1,11 +1,8 @@
 #include <algorithm>
-#include <cerrno>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 
 #include "base/error.hpp"
+#include "base/whole_file.hpp"
 #include "config/reader.hpp"
 
 namespace lockstep::config {
@@ -135,14 +132,7 @@ RunDescription parse_foreign_description(const std::string& toml, const std::str
 
 RunDescription read_run_description(const std::string& path, const std::vector<std::string>& settings) {
     if (path.empty()) return parse_run_description("", "", settings);
-    if (std::filesystem::is_directory(path))
-        throw usage_error("the run description {} is a folder; name a TOML file", path);
-    errno = 0;
-    std::ifstream file(path);
-    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    if (!file.is_open() || file.bad())
-        throw usage_error("the run description {} cannot be read: {}", path, system_error_text());
-    return parse_run_description(text, path, settings);
+    return parse_run_description(read_text_file(path), path, settings);
 }
 
 }  // namespace lockstep::config

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/error.hpp"
 
@@ -41,8 +42,6 @@ namespace {
 // run.name=7.
 std::string text_value(const Given& given, const Key& key) {
     if (const auto* text = given.node->as_string()) return text->get();
-    const bool truth = key.words.size() == 2 && key.words.front() == "true";  // true and false may stand without quotes
-    if (const auto* value = given.node->as_boolean(); value && truth) return value->get() ? "true" : "false";
     if (!given.typed.empty() && !given.node->is_array() && !given.node->is_table()) return given.typed;
     refuse_type(given, key);
 }
@@ -194,6 +193,36 @@ std::vector<Given> collect(const toml::table& table, const std::string& prefix, 
 void assign(const Given& given, const Key& key) {
     std::visit(Assign{given, key}, key.member);
     if (key.given) *key.given = true;
+}
+
+void read_keys(const std::string& toml, const std::string& origin, std::vector<Key> keys, const std::string& where,
+               bool others_too) {
+    const toml::table table = parse_toml(toml, origin + ":");
+    const std::string prefix = where.empty() ? "" : where + ".";
+    const toml::table* wanted = where.empty() ? &table : table.at_path(where).as_table();
+    if (!wanted) return;
+    for (Key& key : keys) key.path = prefix + key.path;
+    std::set<std::string> found;
+    for (const Given& given : collect(*wanted, prefix, origin, "", keys, "")) {
+        found.insert(given.path);
+        const auto key = std::find_if(keys.begin(), keys.end(), [&](const Key& one) { return one.path == given.path; });
+        if (key != keys.end())
+            assign(given, *key);
+        else if (!others_too)
+            refuse_unknown_key(given.path, given.place, keys);
+    }
+    for (const Key& key : keys)
+        if (key.required && found.count(key.path) == 0)
+            throw usage_error("{}: {} is missing: {}", origin, key.path, key.meaning);
+}
+
+std::size_t count_tables(const std::string& toml, const std::string& origin, const std::string& where) {
+    const toml::table table = parse_toml(toml, origin + ":");
+    const auto list = table.at_path(where);
+    if (!list) return 0;
+    if (!list.is_array_of_tables())
+        throw usage_error("{}: {} is a list of tables: write [[{}]] before each", origin, where, where);
+    return list.as_array()->size();
 }
 
 }  // namespace lockstep::config

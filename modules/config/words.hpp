@@ -38,7 +38,6 @@ enum class SyncMode : unsigned char {
 enum class MachineKind : unsigned char { gpu, cpu };
 enum class PlanOrder : unsigned char { time, tokens, gpu_hours };
 enum class Outcome : unsigned char { ok, oom };  // of a measured layout
-enum class Truth : unsigned char { no, yes };    // where a word is read, not a TOML boolean
 
 // The words of each, by value.
 template <class Enum>
@@ -46,7 +45,7 @@ inline constexpr auto words_in = std::array<std::string_view, 0>{};
 template <>
 inline constexpr auto words_in<Outcome> = std::to_array<std::string_view>({"ok", "oom"});
 template <>
-inline constexpr auto words_in<Truth> = std::to_array<std::string_view>({"false", "true"});
+inline constexpr auto words_in<bool> = std::to_array<std::string_view>({"false", "true"});
 template <>
 inline constexpr auto words_in<DeviceChoice> = std::to_array<std::string_view>({"auto", "cpu", "cuda"});
 template <>

@@ -37,32 +37,31 @@ struct Unknown {
     }
 };
 
-config::Quantity& find(std::vector<config::Quantity>& quantities, const std::string& path) {
-    const auto found = std::find_if(quantities.begin(), quantities.end(),
-                                    [&](const config::Quantity& quantity) { return quantity.path == path; });
-    LOCKSTEP_ASSERT(found != quantities.end());
+const config::Key& find(const std::vector<config::Key>& keys, const std::string& path) {
+    const auto found = std::find_if(keys.begin(), keys.end(), [&](const config::Key& key) { return key.path == path; });
+    LOCKSTEP_ASSERT(found != keys.end());
     return *found;
 }
 
-// The quantities of a machine that are fitted, in terms without limits.
+// The numbers of a machine that are fitted, in terms without limits.
 class Unknowns {
   public:
     Unknowns(const config::Machine& start, const std::vector<std::string>& paths) : start_(start) {
         config::Machine copy = start;
-        auto quantities = copy.quantities();
+        const std::vector<config::Key> keys = copy.keys();
         for (const std::string& path : paths) {
-            const config::Quantity& quantity = find(quantities, path);
-            unknowns_.push_back({path, quantity.least, quantity.most});
-            first_.push_back(unknowns_.back().free_of(*std::get<double*>(quantity.value)));
+            const config::Key& key = find(keys, path);
+            unknowns_.push_back({path, key.least, key.most});
+            first_.push_back(unknowns_.back().free_of(*std::get<double*>(key.member)));
         }
     }
     const std::vector<double>& first() const { return first_; }
 
     config::Machine machine(const std::vector<double>& at) const {
         config::Machine machine = start_;
-        auto quantities = machine.quantities();
+        const std::vector<config::Key> keys = machine.keys();
         for (std::size_t i = 0; i < unknowns_.size(); ++i)
-            *std::get<double*>(find(quantities, unknowns_[i].path).value) = unknowns_[i].value_of(at[i]);
+            *std::get<double*>(find(keys, unknowns_[i].path).member) = unknowns_[i].value_of(at[i]);
         return machine;
     }
 
@@ -72,8 +71,8 @@ class Unknowns {
     std::vector<double> first_;
 };
 
-config::Machine fit_quantities(const config::Machine& start, const std::vector<const MeasuredRow*>& rows,
-                               const std::vector<std::string>& paths, bool of_memory) {
+config::Machine fit_keys(const config::Machine& start, const std::vector<const MeasuredRow*>& rows,
+                         const std::vector<std::string>& paths, bool of_memory) {
     const Unknowns unknowns(start, paths);
     const std::vector<double>& first = unknowns.first();
     const Residuals residuals = [&](const std::vector<double>& at) {
@@ -88,9 +87,9 @@ config::Machine fit_quantities(const config::Machine& start, const std::vector<c
         return all;
     };
     config::Machine machine = unknowns.machine(least_squares(residuals, first));
-    auto quantities = machine.quantities();
+    const std::vector<config::Key> keys = machine.keys();
     for (const std::string& path : paths) {  // more digits than the rows can tell would only pretend
-        double& value = *std::get<double*>(find(quantities, path).value);
+        double& value = *std::get<double*>(find(keys, path).member);
         value = std::stod(fmt::format("{:.4g}", value));
     }
     return machine;
@@ -104,13 +103,12 @@ config::Machine fit_to(const config::Machine& start, const std::vector<const Mea
         if (row->counts() && row->memory_gb) sized.push_back(row);
         repaired = repaired || (!start.repair.date.empty() && !row->date.empty() && row->date < start.repair.date);
     }
-    std::vector<std::string> paths = fitted_time_quantities();
+    std::vector<std::string> paths = fitted_time_keys();
     if (!repaired) paths.erase(std::remove(paths.begin(), paths.end(), "repair.slowdown"), paths.end());
     LOCKSTEP_ASSERT(timed.size() >= paths.size());
     config::Machine machine = start;
-    if (sized.size() >= fitted_memory_quantities().size())
-        machine = fit_quantities(machine, sized, fitted_memory_quantities(), true);
-    return fit_quantities(machine, timed, paths, false);
+    if (sized.size() >= fitted_memory_keys().size()) machine = fit_keys(machine, sized, fitted_memory_keys(), true);
+    return fit_keys(machine, timed, paths, false);
 }
 
 // Each of the folds must leave enough rows.
@@ -118,22 +116,22 @@ void check_enough(const std::vector<MeasuredRow>& rows, std::size_t folds) {
     const auto count = static_cast<std::size_t>(
         std::count_if(rows.begin(), rows.end(), [](const MeasuredRow& row) { return row.counts(); }));
     const std::size_t left = count - (folds > 1 ? (count + folds - 1) / folds : 0);
-    if (left < fitted_time_quantities().size())
+    if (left < fitted_time_keys().size())
         throw usage_error(
             "{} rows with seconds_per_iteration and no flag{}, cannot tell {} numbers; measure more layouts", count,
-            folds > 1 ? fmt::format(", of which {} take part in a fold", left) : "", fitted_time_quantities().size());
+            folds > 1 ? fmt::format(", of which {} take part in a fold", left) : "", fitted_time_keys().size());
 }
 
 }  // namespace
 
-const std::vector<std::string>& fitted_time_quantities() {
+const std::vector<std::string>& fitted_time_keys() {
     static const std::vector<std::string> paths = {
         "products.efficiency",  "products.unaligned_tflops", "device.memory_efficiency", "device.kernel_us",
         "node_link.efficiency", "network.efficiency",        "memory.pressure_slowdown", "repair.slowdown"};
     return paths;
 }
 
-const std::vector<std::string>& fitted_memory_quantities() {
+const std::vector<std::string>& fitted_memory_keys() {
     static const std::vector<std::string> paths = {"memory.fixed_gb", "memory.slack"};
     return paths;
 }

@@ -11,8 +11,8 @@
 namespace lockstep::plan {
 
 // The numbers that are fitted, by their path in the file; the others are taken as the start has them.
-const std::vector<std::string>& fitted_time_quantities();
-const std::vector<std::string>& fitted_memory_quantities();
+const std::vector<std::string>& fitted_time_keys();
+const std::vector<std::string>& fitted_memory_keys();
 
 // Flagged rows and rows that ran out of memory take no part in the times. A usage error where there are fewer rows than
 // numbers to fit.

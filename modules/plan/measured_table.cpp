@@ -1,6 +1,7 @@
 #include "plan/measured_table.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -18,6 +19,7 @@ namespace {
 constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 
 constexpr std::int64_t required = -1;
+constexpr auto zero_stages = std::to_array<std::string_view>({"0", "1", "2", "3"});
 
 class Row {
   public:
@@ -48,12 +50,19 @@ class Row {
                               column, *value);
         return static_cast<std::int64_t>(*value);
     }
-    std::string word(const std::string& column, const std::vector<std::string>& words) const {
-        const std::string value = text(column, words.front());
-        if (std::find(words.begin(), words.end(), value) == words.end())
-            throw usage_error("{}:{}: {} = {}: the allowed values are {}", table_.path, row_.line, column,
-                              printable(value), fmt::join(words, ", "));
-        return value;
+    // Which of the words it is.
+    std::int64_t index(const std::string& column, const std::string& otherwise,
+                       std::span<const std::string_view> words) const {
+        const std::string value = text(column, otherwise);
+        const auto found = std::find(words.begin(), words.end(), value);
+        if (found == words.end())
+            config::refuse_word(fmt::format("{}:{}: {}", table_.path, row_.line, column), printable(value),
+                                config::texts_of(words));
+        return found - words.begin();
+    }
+    template <class Enum>
+    Enum word(const std::string& column, Enum otherwise) const {
+        return static_cast<Enum>(index(column, config::word_of(otherwise), config::words_in<Enum>));
     }
 
   private:
@@ -67,8 +76,7 @@ MeasuredRow measured_row(const CsvTable& table, const CsvRow& line, const Row& r
     measured.source_line = row.count("source_line", static_cast<std::int64_t>(line.line));
     measured.date = row.text("date", "");
     measured.flagged = row.text("flagged", "");
-    measured.out_of_memory =
-        config::from_word<config::Outcome>(row.word("outcome", {"ok", "oom"}), "outcome") == config::Outcome::oom;
+    measured.out_of_memory = row.word("outcome", config::Outcome::ok) == config::Outcome::oom;
     measured.seconds = row.number("seconds_per_iteration");
     measured.memory_gb = row.number("memory_gb");
 
@@ -90,8 +98,7 @@ MeasuredRow measured_row(const CsvTable& table, const CsvRow& line, const Row& r
         throw usage_error("{}:{}: layers = {}: at most 10,000 are wanted", table.path, line.line, model.layers);
     run.batch.length = model.context;
     run.batch.global = row.count("global_batch", required);
-    run.precision.compute =
-        config::from_word<config::Precision>(row.word("precision", {"fp16", "bf16", "fp32"}), "precision");
+    run.precision.compute = row.word("precision", config::Precision::fp16);
     cost::ModelLoad load;
     load.shape = model;
     cost::measure(load);
@@ -103,10 +110,8 @@ MeasuredRow measured_row(const CsvTable& table, const CsvRow& line, const Row& r
     layout.tensor = row.count("tp", required);
     layout.pipeline = row.count("pp", required);
     layout.micro = row.count("micro_batch", required);
-    const std::string zero = row.word("zero_stage", {"1", "0", "2", "3"});
-    layout.zero = zero[0] - '0';
-    layout.recompute =
-        config::from_word<config::Recompute>(row.word("recompute", {"full", "selective", "none"}), "recompute");
+    layout.zero = row.index("zero_stage", "1", zero_stages);
+    layout.recompute = row.word("recompute", config::Recompute::full);
     const std::int64_t ranks = row.count("gpus", layout.ranks());
     if (layout.ranks() != ranks)
         log::warning("{}:{}: dp x tp x pp = {} is not gpus = {}; the product is taken", table.path, line.line,

@@ -2,16 +2,16 @@
 
 #include <cctype>
 #include <charconv>
-#include <cmath>
 
 #include "base/error.hpp"
+#include "base/whole_file.hpp"
 
 namespace lockstep::plan {
 
-std::vector<config::Quantity> PlanRequest::quantities() {
+std::vector<config::Key> PlanRequest::keys() {
     return {
         {"hardware", &hardware, "the machine: a shipped description's name, or a file"},
-        {"program", &program, "whose memory and time are planned", 0, 0, cost::program_names()},
+        config::one_of(cost::program_names(), {"program", &program, "whose memory and time are planned"}),
         {"gpus", &gpus, "counts to compare, \"1, 2, 4\""},
         {"nodes", &nodes, "whole nodes instead", 0, 1e6},
         {"ranks_per_node", &ranks_per_node, "ranks on a node; 0: one a device", 0, 1e6},
@@ -33,57 +33,43 @@ std::vector<config::Quantity> PlanRequest::quantities() {
 
 PlanRequest read_plan_request(const std::string& path) {
     PlanRequest request;
-    auto quantities = request.quantities();
-    config::read_quantities(config::read_text_file(path), path, quantities, "plan");
+    config::read_keys(read_text_file(path), path, request.keys(), "plan");
     return request;
 }
 
 std::vector<cost::ModelLoad> read_plan_models(const std::string& path) {
-    const std::string text = config::read_text_file(path);
+    const std::string text = read_text_file(path);
     const std::size_t count = config::count_tables(text, path, "plan.models");
     constexpr std::int64_t longest = std::int64_t{1} << 20;  // tokens; batch.length says how long sequences are
     std::vector<cost::ModelLoad> models;
     for (std::size_t i = 0; i < count; ++i) {
         const std::string where = fmt::format("plan.models[{}]", i);
-        struct Sizes {
-            double width = 0, layers = 0, heads = 0, kv_heads = 0, mlp_width = 0, vocabulary = 0;
-        } sizes;
         cost::ModelLoad load;
-        std::string preset, frozen, tied;
-        {  // first: other keys override what it gives
-            std::vector<config::Quantity> only = {{"preset", &preset, ""}};
-            config::read_quantities(text, path, only, where, true);
-            if (!preset.empty()) load.shape = config::preset(preset);
-        }
+        std::string preset, frozen;
+        // First, since the other keys override what it gives.
+        config::read_keys(text, path, {{"preset", &preset, ""}}, where, true);
         config::ModelDescription& model = load.shape;
-        std::vector<config::Quantity> quantities = {
-            {"name", &load.name, "what the model is called", 0, 0, {}, true},
-            {"preset", &preset, "a named model"},
-            {"mixer", &model.mixer, "what mixes tokens", 0, 0, config::mixer_names()},
-            {"mlp", config::choice_of(model.mlp), "activation of the MLP"},
-            {"width", &sizes.width, "width of the residual stream", 1, 1e7},
-            {"layers", &sizes.layers, "blocks", 1, 1e5},
-            {"heads", &sizes.heads, "heads of the mixer", 1, 1e5},
-            {"kv_heads", &sizes.kv_heads, "heads of keys and values", 0, 1e5},
-            {"mlp_width", &sizes.mlp_width, "hidden width of the MLP", 0, 1e7},
-            {"vocabulary", &sizes.vocabulary, "tokens the model knows", 1, 1e9},
-            {"tied_head", &tied, "the head uses the embedding", 0, 0, {"true", "false"}},
-            {"frozen", &frozen, "pattern of names of parameters that are not trained"},
-            {"adapters", &load.adapters, "trained parameters beside the model's own", 0, 1e13},
-        };
-        config::read_quantities(text, path, quantities, where);
-        const auto given = [](std::int64_t& target, double value) {
-            if (value > 0) target = std::llround(value);
-        };
-        given(model.width, sizes.width);
-        given(model.layers, sizes.layers);
-        given(model.heads, sizes.heads);
-        given(model.kv_heads, sizes.kv_heads);
-        given(model.mlp_width, sizes.mlp_width);
-        given(model.vocabulary, sizes.vocabulary);
-        if (!tied.empty() || preset.empty())
-            model.tied_head =
-                !tied.empty() && config::from_word<config::Truth>(tied, "tied_head") == config::Truth::yes;
+        if (preset.empty())
+            model.tied_head = false;
+        else
+            model = config::preset(preset);
+        config::read_keys(text, path,
+                          {
+                              config::required({"name", &load.name, "what the model is called"}),
+                              {"preset", &preset, "a named model"},
+                              config::one_of(config::mixer_names(), {"mixer", &model.mixer, "what mixes tokens"}),
+                              {"mlp", config::choice_of(model.mlp), "activation of the MLP"},
+                              {"width", &model.width, "width of the residual stream", 1, 1e7},
+                              {"layers", &model.layers, "blocks", 1, 1e5},
+                              {"heads", &model.heads, "heads of the mixer", 1, 1e5},
+                              {"kv_heads", &model.kv_heads, "heads of keys and values", 0, 1e5},
+                              {"mlp_width", &model.mlp_width, "hidden width of the MLP", 0, 1e7},
+                              {"vocabulary", &model.vocabulary, "tokens the model knows", 1, 1e9},
+                              {"tied_head", &model.tied_head, "the head uses the embedding"},
+                              {"frozen", &frozen, "pattern of names of parameters that are not trained"},
+                              {"adapters", &load.adapters, "trained parameters beside the model's own", 0, 1e13},
+                          },
+                          where);
         model.context = longest;
         config::resolve(model);
         if (model.width < 1 || model.layers < 1 || model.heads < 1 || model.vocabulary < 1)

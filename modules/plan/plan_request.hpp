@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/quantities.hpp"
+#include "config/key.hpp"
 #include "cost/job.hpp"
 
 namespace lockstep::plan {
@@ -15,14 +15,14 @@ struct PlanRequest {
     std::string hardware;              // shipped name or file
     std::string program = "lockstep";  // whose memory and time
     std::string gpus;                  // counts to compare, "1, 2, 4"
-    double nodes = 0;                  // instead of gpus
-    double ranks_per_node = 0;         // 0: as many as a node has devices
+    std::int64_t nodes = 0;            // instead of gpus
+    std::int64_t ranks_per_node = 0;   // 0: as many as a node has devices
     std::string within;                // "12h": time to finish
     double budget_gpu_hours = 0, memory_limit_gib = 0;
     config::PlanOrder by = config::PlanOrder::time;
     // What may be taken, "4, 8"; empty: all that is possible.
     std::string tensor, pipeline, context, micro, interleave, zero, sequence, recompute;
-    std::vector<config::Quantity> quantities();  // without "plan."
+    std::vector<config::Key> keys();  // without "plan."
 };
 
 // [plan] of the file, and its [[plan.models]], which are the job's instead of [model].

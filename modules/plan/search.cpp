@@ -39,7 +39,7 @@ Choices choices_of(const PlanRequest& request, const cost::Job& job) {
     if (choices.recompute.empty())
         choices.recompute = {config::Recompute::none, config::Recompute::selective, config::Recompute::full};
     for (const std::string& word : words_of(request.sequence))
-        choices.sequence.push_back(config::from_word<config::Truth>(word, "plan.sequence") == config::Truth::yes);
+        choices.sequence.push_back(config::from_word<bool>(word, "plan.sequence"));
     if (choices.sequence.empty()) choices.sequence = {false, true};
     return choices;
 }

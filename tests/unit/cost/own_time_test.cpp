@@ -73,15 +73,13 @@ BOOST_AUTO_TEST_CASE(calibrated_hardware_reads_back_as_it_was) {
     Machine hardware = one_millisecond_a_product();
     hardware.node_link.gb_per_second = 3;
     double value = 0.1;
-    std::vector<Quantity> rates;
-    hardware.rates.add_quantities(rates);
-    for (const Quantity& quantity : rates)
-        *std::get<double*>(quantity.value) = std::min(quantity.most, value += 1.0 / 3);
+    std::vector<Key> rates;
+    hardware.rates.add_keys(rates);
+    for (const Key& key : rates) *std::get<double*>(key.member) = std::min(key.most, value += 1.0 / 3);
     BOOST_TEST(rates.size() > 60u);
 
     Machine read;
-    auto quantities = read.quantities();
-    read_quantities(to_toml(hardware), "machine.toml", quantities);
+    read_keys(to_toml(hardware), "machine.toml", read.keys());
     BOOST_TEST(to_toml(read) == to_toml(hardware));
     BOOST_TEST(read.rates.bf16.memory.adamw == hardware.rates.bf16.memory.adamw);
     BOOST_TEST(read.rates.messages.latency_us == hardware.rates.messages.latency_us);

@@ -187,8 +187,8 @@ BOOST_AUTO_TEST_CASE(better_machines_are_never_slower) {
     for (const char* path : {"device.peak_tflops", "device.memory_gb_per_second", "node_link.gb_per_second",
                              "network.gb_per_second", "network.cards_per_node", "products.efficiency"}) {
         Machine hardware = before;
-        for (Quantity& quantity : hardware.quantities())
-            if (quantity.path == path) *std::get<double*>(quantity.value) *= 1.25;
+        for (const Key& key : hardware.keys())
+            if (key.path == path) *std::get<double*>(key.member) *= 1.25;
         BOOST_TEST(step_seconds(hardware, job, layout) < slow, path);
     }
 }
@@ -198,7 +198,7 @@ BOOST_AUTO_TEST_CASE(better_machines_are_never_slower) {
 BOOST_AUTO_TEST_CASE(cross_validation_on_measured_steps) {
     const auto rows = read_measured_table(measured_table);
     BOOST_TEST_REQUIRE(rows.size() == 39U);
-    BOOST_TEST(fitted_time_quantities().size() + fitted_memory_quantities().size() < 12U);
+    BOOST_TEST(fitted_time_keys().size() + fitted_memory_keys().size() < 12U);
     Machine start = read_machine("a100-80-4x100g");
     start.products.efficiency = 0.6;  // the fit finds its way from elsewhere, too
     start.device.kernel_us = 10;
@@ -266,14 +266,12 @@ BOOST_AUTO_TEST_CASE(a_description_reads_back) {
     Machine hardware = read_machine("h100-80-8x400g");
     hardware.products.inner_efficiency = 0.0625;
     Machine again;
-    auto quantities = again.quantities();
-    read_quantities(to_toml(hardware), "text", quantities);
+    read_keys(to_toml(hardware), "text", again.keys());
     BOOST_TEST(to_toml(again) == to_toml(hardware));
     const auto refused = [](const std::string& toml) {
         Machine machine;
-        auto list = machine.quantities();
         try {
-            read_quantities(toml, "m.toml", list);
+            read_keys(toml, "m.toml", machine.keys());
         } catch (const Error& error) {
             return std::string(error.what());
         }
