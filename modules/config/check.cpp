@@ -181,7 +181,7 @@ void check_files(const CheckpointSection& checkpoint, const ValidationSection& v
 void check_other_mixers(const ModelDescription& model) {
     const Kind* chosen = find_kind(Family::mixer, model.mixer);
     for (const std::string& section : kind_sections(Family::mixer)) {
-        if (chosen && chosen->section == section) continue;
+        if (chosen && chosen->section() == section) continue;
         const Options options = model.options.at(section);
         for (const Options::Value& option : options.values()) {
             if (option.value != OptionValue(true)) continue;
@@ -220,7 +220,7 @@ void check(const ModelDescription& model) {
         throw usage_error("model.kv_heads = {} does not divide model.heads = {}; choose a divisor, or 0 for as many",
                           model.kv_heads, model.heads);
     check_other_mixers(model);
-    if (const Kind* mixer = find_kind(Family::mixer, model.mixer); mixer && mixer->check) mixer->check(model);
+    if (const Kind* mixer = find_kind(Family::mixer, model.mixer)) mixer->check(model);
 }
 
 void check(const RunDescription& description) {

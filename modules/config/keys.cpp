@@ -58,8 +58,13 @@ void add_sections(std::vector<Key>& keys, Family family, const std::string& pref
             const OptionKey& option = registered[i];
             Options::Value& value = options.values().at(i);
             keys.push_back({prefix + section + "." + option.name,
-                            std::visit([](auto& held) { return Member(&held); }, value.value), option.meaning,
-                            option.least, option.most, option.words, false, &value.given});
+                            std::visit([](auto& held) { return Member(&held); }, value.value),
+                            option.meaning,
+                            option.least,
+                            option.most,
+                            {},
+                            false,
+                            &value.given});
         }
     }
 }
@@ -69,7 +74,8 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
     presets.insert(presets.begin(), "");
     keys.push_back(
         one_of(presets, {"model.preset", &model.preset, "A named model; keys given beside it override its values."}));
-    keys.push_back(one_of(mixer_names(), {"model.mixer", &model.mixer, "What mixes the tokens of a sequence."}));
+    keys.push_back(
+        one_of(kind_names(Family::mixer), {"model.mixer", &model.mixer, "What mixes the tokens of a sequence."}));
     keys.push_back(required({"model.width", &model.width, "Width of the residual stream."}));
     keys.push_back(required({"model.layers", &model.layers, "Number of blocks."}));
     keys.push_back(required({"model.heads", &model.heads, "Heads of the mixer; divides the width."}));
@@ -119,7 +125,8 @@ void add_batch(std::vector<Key>& keys, BatchSection& batch) {
 }
 
 void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, ScheduleSection& schedule) {
-    keys.push_back(one_of(optimizer_names(), {"optimizer.kind", &optimizer.kind, "What updates the parameters."}));
+    keys.push_back(
+        one_of(kind_names(Family::optimizer), {"optimizer.kind", &optimizer.kind, "What updates the parameters."}));
     keys.push_back({"optimizer.beta1", &optimizer.beta1, "AdamW: decay of the first moment."});
     keys.push_back({"optimizer.beta2", &optimizer.beta2, "AdamW: decay of the second moment."});
     keys.push_back({"optimizer.epsilon", &optimizer.epsilon, "AdamW: added to the root of the second moment."});

@@ -13,9 +13,9 @@ bool is_wanted(const Key& key, const std::vector<Key>& keys, const std::vector<K
     if (!key.given) return true;
     const std::string section = key.section();
     if (const Kind* mixer = find_kind(Family::mixer, description.model.mixer))
-        if (section == "model." + mixer->section) return true;
+        if (section == "model." + mixer->section()) return true;
     if (const Kind* optimizer = find_kind(Family::optimizer, description.optimizer.kind))
-        if (section == "optimizer." + optimizer->section) return true;
+        if (section == "optimizer." + optimizer->section()) return true;
     for (std::size_t i = 0; i < keys.size(); ++i)
         if (keys[i].section() == section && value_of(keys[i]) != value_of(defaults[i])) return true;
     return false;

@@ -9,90 +9,66 @@ namespace lockstep::config {
 
 namespace {
 
+using Kinds = std::vector<std::unique_ptr<const Kind>>;
+
 // Made at the first use: kinds register before main, in no known order.
-std::vector<Kind>& kinds_of(Family family) {
-    static std::vector<Kind> mixers, optimizers;
+Kinds& kinds_of(Family family) {
+    static Kinds mixers, optimizers;
     return family == Family::mixer ? mixers : optimizers;
-}
-
-bool same(const OptionKey& a, const OptionKey& b) {
-    return a.value == b.value && a.least == b.least && a.most == b.most && a.words == b.words;
-}
-
-bool add_kind(Family family, const Kind& kind) {
-    if (find_kind(family, kind.name)) throw fault_error("{} is registered twice", kind.name);
-    for (const OptionKey& declared : section_keys(family, kind.section))
-        for (const OptionKey& key : kind.keys)
-            if (key.name == declared.name && !same(key, declared))
-                throw fault_error("{} declares the key {} of the section {} differently from another kind", kind.name,
-                                  key.name, kind.section);
-    std::vector<Kind>& kinds = kinds_of(family);
-    const auto place = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& one) { return one.name > kind.name; });
-    kinds.insert(place, kind);
-    return true;
 }
 
 }  // namespace
 
-OptionKey integer_key(const std::string& name, std::int64_t value, const std::string& meaning, double least,
-                      double most) {
-    return {name, value, meaning, least, most};
+bool register_kind(Family family, std::unique_ptr<const Kind> kind) {
+    if (find_kind(family, kind->name())) throw fault_error("{} is registered twice", kind->name());
+    for (const OptionKey& declared : section_keys(family, kind->section()))
+        for (const OptionKey& key : kind->keys())
+            if (key.name == declared.name &&
+                (key.value != declared.value || key.least != declared.least || key.most != declared.most))
+                throw fault_error("{} declares the key {} of the section {} differently from another kind",
+                                  kind->name(), key.name, kind->section());
+    Kinds& all = kinds_of(family);
+    const auto place =
+        std::find_if(all.begin(), all.end(), [&](const auto& one) { return one->name() > kind->name(); });
+    all.insert(place, std::move(kind));
+    return true;
 }
 
-OptionKey number_key(const std::string& name, double value, const std::string& meaning, double least, double most) {
-    return {name, value, meaning, least, most};
+const Kinds& kinds(Family family) {
+    return kinds_of(family);
 }
 
-OptionKey flag_key(const std::string& name, bool value, const std::string& meaning) {
-    return {name, value, meaning};
-}
-
-OptionKey word_key(const std::string& name, const std::string& value, const std::vector<std::string>& words,
-                   const std::string& meaning) {
-    OptionKey key{name, value, meaning};
-    key.words = words;
-    return key;
-}
-
-bool register_mixer(const Kind& kind) {
-    return add_kind(Family::mixer, kind);
-}
-
-bool register_optimizer(const Kind& kind) {
-    return add_kind(Family::optimizer, kind);
+const Kind* find_kind(Family family, const std::string& name) {
+    for (const auto& kind : kinds(family))
+        if (kind->name() == name) return kind.get();
+    return nullptr;
 }
 
 std::vector<std::string> kind_names(Family family) {
     std::vector<std::string> names;
-    for (const Kind& kind : kinds_of(family)) names.push_back(kind.name);
+    for (const auto& kind : kinds(family)) names.push_back(kind->name());
     return names;
-}
-
-const Kind* find_kind(Family family, const std::string& name) {
-    for (const Kind& kind : kinds_of(family))
-        if (kind.name == name) return &kind;
-    return nullptr;
 }
 
 std::vector<std::string> names_of_section(Family family, const std::string& section) {
     std::vector<std::string> names;
-    for (const Kind& kind : kinds_of(family))
-        if (kind.section == section) names.push_back(kind.name);
+    for (const auto& kind : kinds(family))
+        if (kind->section() == section) names.push_back(kind->name());
     return names;
 }
 
 std::vector<std::string> kind_sections(Family family) {
     std::set<std::string> sections;
-    for (const Kind& kind : kinds_of(family))
-        if (!kind.keys.empty()) sections.insert(kind.section);
+    for (const auto& kind : kinds(family))
+        if (!kind->keys().empty()) sections.insert(kind->section());
     return {sections.begin(), sections.end()};
 }
 
 std::vector<OptionKey> section_keys(Family family, const std::string& section) {
     std::vector<OptionKey> keys;
-    for (const Kind& kind : kinds_of(family)) {
-        if (kind.section != section) continue;
-        for (const OptionKey& key : kind.keys)
+    for (const auto& kind : kinds(family)) {
+        if (kind->section() != section) continue;
+        for (const OptionKey& key : kind->keys())
             if (std::none_of(keys.begin(), keys.end(), [&](const OptionKey& one) { return one.name == key.name; }))
                 keys.push_back(key);
     }

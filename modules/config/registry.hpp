@@ -4,9 +4,9 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -16,51 +16,47 @@ namespace lockstep::config {
 
 struct ModelDescription;
 
-using OptionValue = std::variant<std::int64_t, double, bool, std::string>;
+using OptionValue = std::variant<std::int64_t, double, bool>;
 
-// One key of a section: its default says its type.
+// One key of a section: its default (16, 0.5, false) says its type.
 struct OptionKey {
     std::string name;
     OptionValue value;
     std::string meaning;                                 // one sentence, a row of the documentation
     double least = -std::numeric_limits<double>::max();  // of a number, both allowed
     double most = std::numeric_limits<double>::max();
-    std::vector<std::string> words = {};  // of a text; empty: any
-};
-OptionKey integer_key(const std::string& name, std::int64_t value, const std::string& meaning,
-                      double least = -std::numeric_limits<double>::max(),
-                      double most = std::numeric_limits<double>::max());
-OptionKey number_key(const std::string& name, double value, const std::string& meaning,
-                     double least = -std::numeric_limits<double>::max(),
-                     double most = std::numeric_limits<double>::max());
-OptionKey flag_key(const std::string& name, bool value, const std::string& meaning);
-OptionKey word_key(const std::string& name, const std::string& value, const std::vector<std::string>& words,
-                   const std::string& meaning);
-
-struct Kind {
-    std::string name;                  // "ttt-linear"
-    std::string section;               // "ttt" for [model.ttt]; several kinds may share one. "": it has no keys
-    std::vector<OptionKey> keys = {};  // what it adds to the section
-    // Of a mixer, called by config::resolve and config::check. Empty: nothing follows from other keys, nothing is
-    // wrong.
-    std::function<void(ModelDescription&)> resolve = {};
-    std::function<void(const ModelDescription&)> check = {};
 };
 
-// Throw a fault where the name is taken, or where another kind of the section declares a key differently. The result
-// is true, for static objects.
-bool register_mixer(const Kind& kind);
-bool register_optimizer(const Kind& kind);
+// What a name stands for; mixers and optimizers derive from it.
+class Kind {
+  public:
+    // section: "ttt" for [model.ttt]; several kinds may share one. keys: what it adds to the section.
+    explicit Kind(std::string name, std::string section = "", std::vector<OptionKey> keys = {})
+        : name_(std::move(name)), section_(std::move(section)), keys_(std::move(keys)) {}
+    Kind(const Kind&) = delete;
+    Kind& operator=(const Kind&) = delete;
+    virtual ~Kind() = default;
+    const std::string& name() const { return name_; }
+    const std::string& section() const { return section_; }
+    const std::vector<OptionKey>& keys() const { return keys_; }
+
+    // Of a mixer. Fills in what follows from other keys of the model; called by config::resolve.
+    virtual void resolve(ModelDescription&) const {}
+    // Usage errors about the model alone; called by config::check.
+    virtual void check(const ModelDescription&) const {}
+
+  private:
+    std::string name_, section_;
+    std::vector<OptionKey> keys_;
+};
 
 enum class Family { mixer, optimizer };
-std::vector<std::string> kind_names(Family family);  // in alphabetical order
-inline std::vector<std::string> mixer_names() {
-    return kind_names(Family::mixer);
-}
-inline std::vector<std::string> optimizer_names() {
-    return kind_names(Family::optimizer);
-}
-const Kind* find_kind(Family family, const std::string& name);  // null: unknown
+// Throws a fault where the name is taken, or where another kind of the section declares a key differently. The result
+// is true, for static objects.
+bool register_kind(Family family, std::unique_ptr<const Kind> kind);
+const std::vector<std::unique_ptr<const Kind>>& kinds(Family family);  // in alphabetical order
+const Kind* find_kind(Family family, const std::string& name);         // null: unknown
+std::vector<std::string> kind_names(Family family);
 std::vector<std::string> names_of_section(Family family, const std::string& section);
 std::vector<std::string> kind_sections(Family family);                           // in alphabetical order
 std::vector<OptionKey> section_keys(Family family, const std::string& section);  // of all kinds that share it
@@ -79,7 +75,6 @@ class Options {
     std::int64_t integer(const std::string& name) const { return as<std::int64_t>(name); }
     double number(const std::string& name) const { return as<double>(name); }
     bool flag(const std::string& name) const { return as<bool>(name); }
-    const std::string& word(const std::string& name) const { return as<std::string>(name); }
     bool given(const std::string& name) const { return find(name).given; }
     void set(const std::string& name, OptionValue value);  // of the key's type
 

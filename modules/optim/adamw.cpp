@@ -9,7 +9,7 @@ constexpr const char *adamw_name = "adamw", *first_moment = "first_moment", *sec
 
 class AdamWType final : public OptimizerType {
   public:
-    const config::Kind& kind() const override { return kind_; }
+    AdamWType() : OptimizerType(adamw_name) {}  // beta1, beta2 and epsilon are keys of [optimizer] itself
     std::vector<StateDescription> states(const model::ParameterDescription& parameter) const override {
         return {{first_moment, parameter.shape, parameter.split}, {second_moment, parameter.shape, parameter.split}};
     }
@@ -17,9 +17,6 @@ class AdamWType final : public OptimizerType {
     std::unique_ptr<Optimizer> make(const OptimizerSetup& setup) const override {
         return std::make_unique<AdamW>(setup);
     }
-
-  private:
-    config::Kind kind_{adamw_name, ""};  // beta1, beta2 and epsilon are keys of [optimizer] itself
 };
 
 }  // namespace

@@ -51,15 +51,10 @@ struct OptimizerSetup {
     kernels::LossScaling scaling;  // of the loss, for fp16
 };
 
-class OptimizerType {
+// Its name is the value of optimizer.kind, its keys those of [optimizer.SECTION].
+class OptimizerType : public config::Kind {
   public:
-    OptimizerType() = default;
-    OptimizerType(const OptimizerType&) = delete;
-    OptimizerType& operator=(const OptimizerType&) = delete;
-    virtual ~OptimizerType() = default;
-
-    virtual const config::Kind& kind() const = 0;  // its name, and the keys of [optimizer.SECTION]
-    const std::string& name() const { return kind().name; }
+    using Kind::Kind;
     // The tensors kept of a trained parameter. One of another shape than the parameter's needs the granularity
     // `matrix`: whoever updates the parameter keeps it whole.
     virtual std::vector<StateDescription> states(const model::ParameterDescription& parameter) const = 0;

@@ -2,35 +2,18 @@
 
 #include <fmt/ranges.h>
 
-#include <vector>
-
 #include "base/error.hpp"
 #include "optim/adamw.hpp"
 
 extern "C" bool lockstep_optimizers;
 
 namespace lockstep::optim {
-namespace {
-
-// Made at the first use: optimizers register before main, in no known order.
-std::vector<std::unique_ptr<const OptimizerType>>& types() {
-    static std::vector<std::unique_ptr<const OptimizerType>> list;
-    return list;
-}
-
-}  // namespace
-
-bool register_optimizer(std::unique_ptr<const OptimizerType> type) {
-    config::register_optimizer(type->kind());
-    types().push_back(std::move(type));
-    return true;
-}
 
 const OptimizerType& optimizer_named(const std::string& name) {
-    for (const auto& type : types())
-        if (type->name() == name) return *type;
+    const config::Kind* kind = config::find_kind(config::Family::optimizer, name);
+    if (const auto* type = dynamic_cast<const OptimizerType*>(kind)) return *type;
     throw usage_error("optimizer.kind = \"{}\" is not an optimizer of this program; it has {}", name,
-                      fmt::join(config::optimizer_names(), ", "));
+                      fmt::join(config::kind_names(config::Family::optimizer), ", "));
 }
 
 const OptimizerType& optimizer_of(const config::OptimizerSection& settings) {

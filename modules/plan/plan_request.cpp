@@ -53,23 +53,24 @@ std::vector<cost::ModelLoad> read_plan_models(const std::string& path) {
             model.tied_head = false;
         else
             model = config::preset(preset);
-        config::read_keys(text, path,
-                          {
-                              config::required({"name", &load.name, "what the model is called"}),
-                              {"preset", &preset, "a named model"},
-                              config::one_of(config::mixer_names(), {"mixer", &model.mixer, "what mixes tokens"}),
-                              {"mlp", config::choice_of(model.mlp), "activation of the MLP"},
-                              {"width", &model.width, "width of the residual stream", 1, 1e7},
-                              {"layers", &model.layers, "blocks", 1, 1e5},
-                              {"heads", &model.heads, "heads of the mixer", 1, 1e5},
-                              {"kv_heads", &model.kv_heads, "heads of keys and values", 0, 1e5},
-                              {"mlp_width", &model.mlp_width, "hidden width of the MLP", 0, 1e7},
-                              {"vocabulary", &model.vocabulary, "tokens the model knows", 1, 1e9},
-                              {"tied_head", &model.tied_head, "the head uses the embedding"},
-                              {"frozen", &frozen, "pattern of names of parameters that are not trained"},
-                              {"adapters", &load.adapters, "trained parameters beside the model's own", 0, 1e13},
-                          },
-                          where);
+        config::read_keys(
+            text, path,
+            {
+                config::required({"name", &load.name, "what the model is called"}),
+                {"preset", &preset, "a named model"},
+                config::one_of(config::kind_names(config::Family::mixer), {"mixer", &model.mixer, "what mixes tokens"}),
+                {"mlp", config::choice_of(model.mlp), "activation of the MLP"},
+                {"width", &model.width, "width of the residual stream", 1, 1e7},
+                {"layers", &model.layers, "blocks", 1, 1e5},
+                {"heads", &model.heads, "heads of the mixer", 1, 1e5},
+                {"kv_heads", &model.kv_heads, "heads of keys and values", 0, 1e5},
+                {"mlp_width", &model.mlp_width, "hidden width of the MLP", 0, 1e7},
+                {"vocabulary", &model.vocabulary, "tokens the model knows", 1, 1e9},
+                {"tied_head", &model.tied_head, "the head uses the embedding"},
+                {"frozen", &frozen, "pattern of names of parameters that are not trained"},
+                {"adapters", &load.adapters, "trained parameters beside the model's own", 0, 1e13},
+            },
+            where);
         model.context = longest;
         config::resolve(model);
         if (model.width < 1 || model.layers < 1 || model.heads < 1 || model.vocabulary < 1)

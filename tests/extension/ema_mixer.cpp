@@ -184,12 +184,8 @@ class EmaMixer final : public model::Mixer {
 
 class EmaType final : public model::MixerType {
   public:
-    EmaType() : MixerType("ema") {}
+    EmaType() : MixerType("ema", "ema", {{"floor", 0.0, "Least share of the average that a token leaves.", 0, 1}}) {}
 
-    std::string section() const override { return "ema"; }
-    std::vector<config::OptionKey> keys() const override {
-        return {config::number_key("floor", 0, "Least share of the average that a token leaves.", 0, 1)};
-    }
     void check(const config::ModelDescription& model) const override {
         if (floor(model) == 1) throw usage_error("model.ema.floor = 1: the average would never change; lower it");
     }
@@ -213,7 +209,7 @@ class EmaType final : public model::MixerType {
     static double floor(const config::ModelDescription& model) { return model.options.at("ema").number("floor"); }
 };
 
-const bool registered = (model::register_mixer(ema_type()), true);
+const bool registered = model::register_mixer(ema_type());
 
 }  // namespace
 

@@ -55,7 +55,9 @@ class MomentumSgd final : public optim::Optimizer {
 
 class MomentumSgdType final : public optim::OptimizerType {
   public:
-    const config::Kind& kind() const override { return kind_; }
+    MomentumSgdType()
+        : OptimizerType(kind_name, kind_name,
+                        {{"momentum", 0.9, "How much of the last step's momentum is kept.", 0, 1}}) {}
     std::vector<optim::StateDescription> states(const model::ParameterDescription& parameter) const override {
         return {{momentum_name, parameter.shape, parameter.split}};
     }
@@ -65,11 +67,6 @@ class MomentumSgdType final : public optim::OptimizerType {
     std::unique_ptr<optim::Optimizer> make(const optim::OptimizerSetup& setup) const override {
         return std::make_unique<MomentumSgd>(setup);
     }
-
-  private:
-    config::Kind kind_{kind_name,
-                       kind_name,
-                       {config::number_key("momentum", 0.9, "How much of the last step's momentum is kept.", 0, 1)}};
 };
 
 const bool registered = optim::register_optimizer(std::make_unique<MomentumSgdType>());

@@ -170,8 +170,8 @@ namespace {
 // A state of one number a row, of matrices only.
 class RowScales final : public optim::OptimizerType {
   public:
-    explicit RowScales(optim::Granularity::Unit unit, bool cut = true) : unit_(unit), cut_(cut) {}
-    const config::Kind& kind() const override { return kind_; }
+    explicit RowScales(optim::Granularity::Unit unit, bool cut = true)
+        : OptimizerType("row-scales"), unit_(unit), cut_(cut) {}
     std::vector<optim::StateDescription> states(const model::ParameterDescription& parameter) const override {
         if (!parameter.matrix) return {};
         const bool by_rows = cut_ && parameter.split == model::Split::axis0;
@@ -182,7 +182,6 @@ class RowScales final : public optim::OptimizerType {
     std::unique_ptr<optim::Optimizer> make(const optim::OptimizerSetup&) const override { return nullptr; }
 
   private:
-    config::Kind kind_{"row-scales", ""};
     optim::Granularity::Unit unit_;
     bool cut_;
 };

@@ -1,9 +1,6 @@
 #include "model/mixers/registry.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -13,71 +10,35 @@
 #include "model/mixers/ttt.hpp"
 
 namespace lockstep::model {
-namespace {
-
-using Types = std::vector<std::unique_ptr<MixerType>>;
-
-void add(Types& types, std::unique_ptr<MixerType> type) {
-    config::Kind kind{type->name(), type->section(), type->keys()};
-    kind.resolve = [of = type.get()](config::ModelDescription& model) { of->resolve(model); };
-    kind.check = [of = type.get()](const config::ModelDescription& model) { of->check(model); };
-    config::register_mixer(kind);
-    types.push_back(std::move(type));
-}
-
-// Made at its first use: objects of other files may register types before main, in no known order.
-Types& types() {
-    static Types all = [] {
-        Types own;
-        add(own, attention_type());
-        add(own, ttt_linear_type());
-        add(own, ttt_mlp_type());
-        return own;
-    }();
-    return all;
-}
-
-const MixerType* find(const std::string& name) {
-    const auto found =
-        std::find_if(types().begin(), types().end(), [&](const auto& type) { return type->name() == name; });
-    return found == types().end() ? nullptr : found->get();
-}
-
-}  // namespace
-}  // namespace lockstep::model
-
-// Named by REGISTERS in CMake, so that every program that links this library has its mixers' keys.
-extern "C" bool lockstep_mixers;
-bool lockstep_mixers = !lockstep::model::types().empty();
-
-namespace lockstep::model {
 
 std::string MixerType::why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const {
     if (model.heads % layout.tensor != 0)
         return fmt::format("parallel.tensor = {} does not divide model.heads = {}", layout.tensor, model.heads);
     if (layout.context > 1 && !hands_over())
         return fmt::format("parallel.context = {} divides sequences for {} only; {} needs all tokens of a sequence",
-                           layout.context, names_that_hand_over(), name_);
+                           layout.context, names_that_hand_over(), name());
     return "";
 }
 
-void register_mixer(std::unique_ptr<MixerType> type) {
-    add(types(), std::move(type));
-}
-
 const MixerType& mixer_type(const config::ModelDescription& model) {
-    if (const MixerType* type = find(model.mixer)) return *type;
-    std::vector<std::string> names;
-    for (const auto& type : types()) names.push_back(type->name());
+    const config::Kind* kind = config::find_kind(config::Family::mixer, model.mixer);
+    if (const auto* type = dynamic_cast<const MixerType*>(kind)) return *type;
     throw usage_error("model.mixer = {}: there is no such mixer; the mixers are {}", config::toml_text(model.mixer),
-                      fmt::join(names, ", "));
+                      joined(config::kind_names(config::Family::mixer), "and"));
 }
 
 std::string names_that_hand_over() {
     std::vector<std::string> names;
-    for (const auto& type : types())
-        if (type->hands_over()) names.push_back(type->name());
+    for (const auto& kind : config::kinds(config::Family::mixer))
+        if (const auto* type = dynamic_cast<const MixerType*>(kind.get()); type && type->hands_over())
+            names.push_back(type->name());
     return joined(names, "and");
 }
 
 }  // namespace lockstep::model
+
+// Named by REGISTERS in CMake, so that every program that links this library has its mixers.
+extern "C" bool lockstep_mixers;
+bool lockstep_mixers = lockstep::model::register_mixer(lockstep::model::attention_type()) &&
+                       lockstep::model::register_mixer(lockstep::model::ttt_linear_type()) &&
+                       lockstep::model::register_mixer(lockstep::model::ttt_mlp_type());

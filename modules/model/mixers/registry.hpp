@@ -27,21 +27,10 @@ struct MixerLayout {
     std::int64_t length = 0;               // tokens of a whole sequence, all context ranks together
 };
 
-class MixerType {
+// Its name is the value of model.mixer, its keys those of [model.SECTION].
+class MixerType : public config::Kind {
   public:
-    explicit MixerType(std::string name) : name_(std::move(name)) {}
-    MixerType(const MixerType&) = delete;
-    MixerType& operator=(const MixerType&) = delete;
-    virtual ~MixerType() = default;
-    const std::string& name() const { return name_; }  // the value of model.mixer
-
-    // Its keys are those of [model.SECTION], which mixers may share. "": it has none.
-    virtual std::string section() const { return ""; }
-    virtual std::vector<config::OptionKey> keys() const { return {}; }
-    // Fills in what follows from other keys of the model; called by config::resolve.
-    virtual void resolve(config::ModelDescription&) const {}
-    // Usage errors about the model alone; called by config::check.
-    virtual void check(const config::ModelDescription&) const {}
+    using Kind::Kind;
     // Why a layout is impossible, as a sentence without a full stop; "" if it is possible. Here: tensor ranks divide
     // the heads, and only a mixer that hands over takes divided sequences.
     virtual std::string why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const;
@@ -69,12 +58,12 @@ class MixerType {
     // Of block `number`.
     virtual std::unique_ptr<Mixer> make(kernels::Backend& backend, const ParameterSet& parameters, std::int64_t number,
                                         const config::ModelDescription& model, const Neighbours& neighbours) const = 0;
-
-  private:
-    std::string name_;
 };
 
-void register_mixer(std::unique_ptr<MixerType> type);                // before main's work; a name twice: fault error
+// Before main, or at the start of a test; true, for static objects. A name twice: fault error.
+inline bool register_mixer(std::unique_ptr<const MixerType> type) {
+    return config::register_kind(config::Family::mixer, std::move(type));
+}
 const MixerType& mixer_type(const config::ModelDescription& model);  // unknown: usage error that names the known ones
 std::string names_that_hand_over();                                  // "ttt-linear and ttt-mlp"
 

@@ -12,121 +12,153 @@ namespace {
 constexpr std::int64_t mlp_expansion = 4;
 constexpr std::int64_t least_context_tokens = 3;  // what a convolution looks back
 
+constexpr const char* section_name = "ttt";
+
+std::vector<config::OptionKey> keys_of_ttt() {
+    return {{"mini_batch", 16, "Tokens of one inner step.", 1},
+            {"base_lr", 0.0, "Inner learning rate. 0: 1.0 for `ttt-linear`, 0.1 for `ttt-mlp`.", 0},
+            {"base_lr_warmup", 0.0,
+             "Where the inner learning rate starts; it reaches `base_lr` over `schedule.warmup`. 0: no warm-up.", 0},
+            {"gate", false, "Gate the mixer's output."},
+            {"share_qk", false, "Queries and keys share a projection and have a convolution each."},
+            {"pre_conv", false, "A causal convolution before each mixer."}};
+}
+
+class TttType final : public MixerType {
+  public:
+    TttType(const std::string& name, bool mlp, double default_base_lr)
+        : MixerType(name, section_name, keys_of_ttt()), mlp_(mlp), default_base_lr_(default_base_lr) {}
+
+    void resolve(config::ModelDescription& model) const override {
+        config::Options& given = model.options.change(section_name);
+        if (given.number("base_lr") == 0) given.set("base_lr", default_base_lr_);
+        if (model.position == config::Position::rope)
+            model.position = config::Position::none;  // the mixer rotates by itself
+    }
+
+    void check(const config::ModelDescription& model) const override {
+        const TttOptions ttt = options(model);
+        if (ttt.base_lr_warmup > ttt.base_lr)
+            throw usage_error(
+                "model.ttt.base_lr_warmup = {} is more than model.ttt.base_lr = {}; the inner rate rises from the one to "
+                "the other",
+                ttt.base_lr_warmup, ttt.base_lr);
+        if (model.head_width() % 2 != 0)
+            throw usage_error(
+                "model.width = {} over model.heads = {} gives heads of width {}, but rotation needs an even one; change "
+                "one of them",
+                model.width, model.heads, model.head_width());
+        if (model.kv_heads != 0 && model.kv_heads != model.heads)
+            throw usage_error(
+                "model.kv_heads = {} with model.heads = {}: {} has as many heads of keys and values as of queries; remove "
+                "kv_heads",
+                model.kv_heads, model.heads, name());
+        if (model.bias == config::Bias::qkv)
+            throw usage_error(
+                "model.bias = \"qkv\": the projections of {} have no biases; set it to \"none\", or to \"all\" for the "
+                "MLP's",
+                name());
+        if (model.rope_scaling != config::RopeScaling::none)
+            throw usage_error(
+                "model.rope_scaling = {}: {} rotates within its mini-batch and has nothing to scale; set it to \"none\"",
+                config::toml_text(config::word_of(model.rope_scaling)), name());
+    }
+
+    std::string why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const override {
+        if (const std::string why = MixerType::why_impossible(model, layout); !why.empty()) return why;
+        const TttOptions ttt(model);
+        if (layout.divides_rows && layout.tensor > 1 && ttt.pre_conv)
+            return "parallel.sequence = true divides rows that the convolution of model.ttt.pre_conv = true needs together";
+        if (layout.context == 1) return "";
+        const std::int64_t unit = layout.context * ttt.mini_batch;
+        if (layout.length % unit != 0)
+            return fmt::format(
+                "batch.length = {} is not a multiple of parallel.context x model.ttt.mini_batch = {}: a stretch of a "
+                "sequence is whole mini-batches",
+                layout.length, unit);
+        if (layout.length / layout.context < least_context_tokens)
+            return fmt::format("batch.length = {} leaves {} ranks fewer than {} tokens each", layout.length,
+                               layout.context, least_context_tokens);
+        return "";
+    }
+
+    void describe(const config::ModelDescription& model, ParameterLister& lister) const override {
+        const TttOptions ttt(model);
+        const std::int64_t d = model.width, heads = model.heads, f = model.head_width(), g = hidden(model);
+        lister.linear("query", d, d, Split::axis0, false);
+        if (ttt.share_qk) {
+            lister.convolution("query_convolution", Split::axis0);
+            lister.convolution("key_convolution", Split::axis0);
+        } else {
+            lister.linear("key", d, d, Split::axis0, false);
+        }
+        lister.linear("value", d, d, Split::axis0, false);
+        if (ttt.gate) lister.linear("gate", d, d, Split::axis0, false);
+        lister.linear("output", d, d, Split::axis1, false, lister.residual_deviation());
+        lister.matrix("inner/weight1", {heads, f, g}, Split::axis0).exact = true;
+        lister.exact("inner/bias1", {heads, 1, g}, Initial::zero, Split::axis0);
+        if (mlp_) {
+            lister.matrix("inner/weight2", {heads, g, f}, Split::axis0).exact = true;
+            lister.exact("inner/bias2", {heads, 1, f}, Initial::zero, Split::axis0);
+        }
+        lister.exact("inner_norm/weight", {heads, f}, Initial::one, Split::axis0);
+        lister.exact("inner_norm/bias", {heads, f}, Initial::zero, Split::axis0);
+        lister.matrix("step_size/weight", {heads, 1, d}, Split::axis0);
+        lister.exact("step_size/bias", {heads, 1}, Initial::zero, Split::axis0);
+        lister.exact("token_step", {ttt.mini_batch}, Initial::zero, Split::none).gradient_part = GradientPart::of_heads;
+        lister.exact("post_norm/weight", {d}, Initial::one, Split::axis0);
+        lister.exact("post_norm/bias", {d}, Initial::zero, Split::axis0);
+    }
+
+    bool convolves_before(const config::ModelDescription& model) const override { return TttOptions(model).pre_conv; }
+
+    double initial_inner_rate(const config::ModelDescription& model) const override {
+        const TttOptions ttt = options(model);
+        return ttt.base_lr_warmup > 0 ? ttt.base_lr_warmup / ttt.base_lr : 1;
+    }
+
+    std::int64_t scratch_floats(const config::ModelDescription& model, std::int64_t tensor, const PassShape& shape,
+                                Type compute, int threads) const override {
+        return kernels::cpu::ttt_scratch_floats(
+            {mlp_, shape.batch, shape.length, model.heads / tensor, model.head_width(), TttOptions(model).mini_batch},
+            compute, threads);
+    }
+
+    std::unique_ptr<Mixer> make(Backend& backend, const ParameterSet& parameters, std::int64_t number,
+                                const config::ModelDescription& model, const Neighbours& neighbours) const override {
+        return make_ttt_mixer(backend, parameters, number, model, options(model), mlp_, neighbours);
+    }
+
+    bool hands_over() const override { return true; }
+    bool scales_residual_projections() const override { return false; }
+
+  private:
+    // With the default inner rate filled in.
+    TttOptions options(const config::ModelDescription& model) const {
+        TttOptions options(model);
+        if (options.base_lr == 0) options.base_lr = default_base_lr_;
+        return options;
+    }
+
+    // Columns of the inner model's first layer.
+    std::int64_t hidden(const config::ModelDescription& model) const {
+        return (mlp_ ? mlp_expansion : 1) * model.head_width();
+    }
+
+    bool mlp_;
+    double default_base_lr_;
+};
+
 }  // namespace
 
-TttType::TttType(std::string name, bool mlp, double default_base_lr)
-    : MixerType(std::move(name)), mlp_(mlp), default_base_lr_(default_base_lr) {}
-
-TttOptions TttType::options(const config::ModelDescription& model) const {
-    TttOptions options(model);
-    if (options.base_lr == 0) options.base_lr = default_base_lr_;
-    return options;
-}
-
-std::int64_t TttType::hidden(const config::ModelDescription& model) const {
-    return (mlp_ ? mlp_expansion : 1) * model.head_width();
-}
-
-void TttType::resolve(config::ModelDescription& model) const {
-    config::Options& given = model.options.change(ttt_section);
-    if (given.number("base_lr") == 0) given.set("base_lr", default_base_lr_);
-    if (model.position == config::Position::rope)
-        model.position = config::Position::none;  // the mixer rotates by itself
-}
-
-void TttType::check(const config::ModelDescription& model) const {
-    const TttOptions ttt = options(model);
-    if (ttt.base_lr_warmup > ttt.base_lr)
-        throw usage_error(
-            "model.ttt.base_lr_warmup = {} is more than model.ttt.base_lr = {}; the inner rate rises from the one to "
-            "the other",
-            ttt.base_lr_warmup, ttt.base_lr);
-    if (model.head_width() % 2 != 0)
-        throw usage_error(
-            "model.width = {} over model.heads = {} gives heads of width {}, but rotation needs an even one; change "
-            "one of them",
-            model.width, model.heads, model.head_width());
-    if (model.kv_heads != 0 && model.kv_heads != model.heads)
-        throw usage_error(
-            "model.kv_heads = {} with model.heads = {}: {} has as many heads of keys and values as of queries; remove "
-            "kv_heads",
-            model.kv_heads, model.heads, name());
-    if (model.bias == config::Bias::qkv)
-        throw usage_error(
-            "model.bias = \"qkv\": the projections of {} have no biases; set it to \"none\", or to \"all\" for the "
-            "MLP's",
-            name());
-    if (model.rope_scaling != config::RopeScaling::none)
-        throw usage_error(
-            "model.rope_scaling = {}: {} rotates within its mini-batch and has nothing to scale; set it to \"none\"",
-            config::toml_text(config::word_of(model.rope_scaling)), name());
-}
-
-std::string TttType::why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const {
-    if (const std::string why = MixerType::why_impossible(model, layout); !why.empty()) return why;
-    const TttOptions ttt(model);
-    if (layout.divides_rows && layout.tensor > 1 && ttt.pre_conv)
-        return "parallel.sequence = true divides rows that the convolution of model.ttt.pre_conv = true needs together";
-    if (layout.context == 1) return "";
-    const std::int64_t unit = layout.context * ttt.mini_batch;
-    if (layout.length % unit != 0)
-        return fmt::format(
-            "batch.length = {} is not a multiple of parallel.context x model.ttt.mini_batch = {}: a stretch of a "
-            "sequence is whole mini-batches",
-            layout.length, unit);
-    if (layout.length / layout.context < least_context_tokens)
-        return fmt::format("batch.length = {} leaves {} ranks fewer than {} tokens each", layout.length, layout.context,
-                           least_context_tokens);
-    return "";
-}
-
-void TttType::describe(const config::ModelDescription& model, ParameterLister& lister) const {
-    const TttOptions ttt(model);
-    const std::int64_t d = model.width, heads = model.heads, f = model.head_width(), g = hidden(model);
-    lister.linear("query", d, d, Split::axis0, false);
-    if (ttt.share_qk) {
-        lister.convolution("query_convolution", Split::axis0);
-        lister.convolution("key_convolution", Split::axis0);
-    } else {
-        lister.linear("key", d, d, Split::axis0, false);
-    }
-    lister.linear("value", d, d, Split::axis0, false);
-    if (ttt.gate) lister.linear("gate", d, d, Split::axis0, false);
-    lister.linear("output", d, d, Split::axis1, false, lister.residual_deviation());
-    lister.matrix("inner/weight1", {heads, f, g}, Split::axis0).exact = true;
-    lister.exact("inner/bias1", {heads, 1, g}, Initial::zero, Split::axis0);
-    if (mlp_) {
-        lister.matrix("inner/weight2", {heads, g, f}, Split::axis0).exact = true;
-        lister.exact("inner/bias2", {heads, 1, f}, Initial::zero, Split::axis0);
-    }
-    lister.exact("inner_norm/weight", {heads, f}, Initial::one, Split::axis0);
-    lister.exact("inner_norm/bias", {heads, f}, Initial::zero, Split::axis0);
-    lister.matrix("step_size/weight", {heads, 1, d}, Split::axis0);
-    lister.exact("step_size/bias", {heads, 1}, Initial::zero, Split::axis0);
-    lister.exact("token_step", {ttt.mini_batch}, Initial::zero, Split::none).gradient_part = GradientPart::of_heads;
-    lister.exact("post_norm/weight", {d}, Initial::one, Split::axis0);
-    lister.exact("post_norm/bias", {d}, Initial::zero, Split::axis0);
-}
-
-bool TttType::convolves_before(const config::ModelDescription& model) const {
-    return TttOptions(model).pre_conv;
-}
-
-double TttType::initial_inner_rate(const config::ModelDescription& model) const {
-    const TttOptions ttt = options(model);
-    return ttt.base_lr_warmup > 0 ? ttt.base_lr_warmup / ttt.base_lr : 1;
-}
-
-std::int64_t TttType::scratch_floats(const config::ModelDescription& model, std::int64_t tensor, const PassShape& shape,
-                                     Type compute, int threads) const {
-    return kernels::cpu::ttt_scratch_floats(
-        {mlp_, shape.batch, shape.length, model.heads / tensor, model.head_width(), TttOptions(model).mini_batch},
-        compute, threads);
-}
-
-std::unique_ptr<Mixer> TttType::make(Backend& backend, const ParameterSet& parameters, std::int64_t number,
-                                     const config::ModelDescription& model, const Neighbours& neighbours) const {
-    return make_ttt_mixer(backend, parameters, number, model, options(model), mlp_, neighbours);
+TttOptions::TttOptions(const config::ModelDescription& model) {
+    const config::Options given = model.options.at(section_name);
+    mini_batch = given.integer("mini_batch");
+    base_lr = given.number("base_lr");
+    base_lr_warmup = given.number("base_lr_warmup");
+    gate = given.flag("gate");
+    share_qk = given.flag("share_qk");
+    pre_conv = given.flag("pre_conv");
 }
 
 std::unique_ptr<MixerType> ttt_linear_type() {

@@ -9,14 +9,18 @@ using namespace lockstep::config;
 
 namespace {
 
-const bool registered =
-    register_mixer({"average",
-                    "average",
-                    {number_key("rate", 0.5, "How fast it forgets.", 0, 1), integer_key("window", 8, "Tokens.", 1),
-                     flag_key("learned", true, "Whether the rate is trained."),
-                     word_key("start", "zero", {"zero", "first"}, "What it starts from.")}}) &&
-    register_mixer({"average-twice", "average", {integer_key("passes", 2, "How often.", 1)}}) &&
-    register_optimizer({"plain", "plain", {number_key("momentum", 0.9, "Of the sum of gradients.", 0, 1)}});
+bool add(Family family, const std::string& name, const std::string& section, const std::vector<OptionKey>& keys = {}) {
+    return register_kind(family, std::make_unique<Kind>(name, section, keys));
+}
+
+const bool registered = [] {
+    add(Family::mixer, "average", "average",
+        {{"rate", 0.5, "How fast it forgets.", 0, 1},
+         {"window", 8, "Tokens.", 1},
+         {"learned", true, "Whether the rate is trained."}});
+    add(Family::mixer, "average-twice", "average", {{"passes", 2, "How often.", 1}});
+    return add(Family::optimizer, "plain", "plain", {{"momentum", 0.9, "Of the sum of gradients.", 0, 1}});
+}();
 
 RunDescription parse(const std::string& toml, const std::vector<std::string>& settings = {}) {
     return parse_run_description(toml, "run.toml", settings);
@@ -31,18 +35,17 @@ BOOST_AUTO_TEST_CASE(registered_keys_are_read_and_printed) {
     BOOST_TEST(registered);
     const RunDescription run =
         parse("[model]\nmixer = \"average\"\n[model.average]\nrate = 0.25\n[optimizer]\nkind = \"plain\"\n",
-              {"model.average.window=3", "model.average.start=first", "optimizer.plain.momentum=0"});
+              {"model.average.window=3", "optimizer.plain.momentum=0"});
     const Options mixer = run.model.options.at("average");
     BOOST_TEST(mixer.number("rate") == 0.25);
     BOOST_TEST(mixer.integer("window") == 3);
     BOOST_TEST(mixer.flag("learned"));
-    BOOST_TEST(mixer.word("start") == "first");
     BOOST_TEST(mixer.integer("passes") == 2);  // of the other mixer with this section
     BOOST_TEST(mixer.given("rate"));
     BOOST_TEST(!mixer.given("learned"));
     BOOST_TEST(run.optimizer.options.at("plain").number("momentum") == 0);
     const std::string printed = to_toml(run);
-    check_contains(printed, "[model.average]\nrate = 0.25\nwindow = 3\nlearned = true\nstart = \"first\"\n");
+    check_contains(printed, "[model.average]\nrate = 0.25\nwindow = 3\nlearned = true\n");
     check_contains(printed, "[optimizer.plain]\nmomentum = 0.0\n");
     const RunDescription again = parse(printed);
     BOOST_TEST(to_toml(again) == printed);
@@ -76,7 +79,6 @@ BOOST_AUTO_TEST_CASE(wrong_values_of_registered_keys_are_refused) {
     check_contains(refusal({"model.average.rate=2"}), "model.average.rate = 2: it must be at most 1");
     check_contains(refusal({"model.average.window=0"}), "it must be at least 1");
     check_contains(refusal({"model.average.window=1.5"}), "the value wanted is: integer");
-    check_contains(refusal({"model.average.start=frist"}), "did you mean \"first\"?");
     check_contains(refusal({"model.average.wimdow=3"}), "did you mean model.average.window?");
     RunDescription run = parse(small_run());
     run.model.options.change("average").set("rate", -1.0);
@@ -101,9 +103,9 @@ BOOST_AUTO_TEST_CASE(a_foreign_description_may_have_unknown_kinds) {
 }
 
 BOOST_AUTO_TEST_CASE(registering_twice_is_a_fault) {
-    BOOST_CHECK_THROW(register_mixer({"average", ""}), Error);
-    BOOST_CHECK_THROW(register_mixer({"third", "average", {integer_key("rate", 1, "")}}), Error);
-    const Options options({integer_key("a", 1, "")});
+    BOOST_CHECK_THROW(add(Family::mixer, "average", ""), Error);
+    BOOST_CHECK_THROW(add(Family::mixer, "third", "average", {{"rate", 1, ""}}), Error);
+    const Options options(std::vector<OptionKey>{{"a", 1, ""}});
     BOOST_CHECK_THROW((void)options.number("a"), Error);
     BOOST_CHECK_THROW((void)options.integer("b"), Error);
 }

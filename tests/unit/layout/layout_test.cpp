@@ -160,7 +160,7 @@ std::int64_t smallest_part(const std::vector<std::int64_t>& places, std::size_t 
 // May be cut nowhere, at blocks, or anywhere, by the name of the parameter.
 class ByName final : public optim::OptimizerType {
   public:
-    const config::Kind& kind() const override { return kind_; }
+    ByName() : OptimizerType("by-name") {}
     std::vector<optim::StateDescription> states(const model::ParameterDescription&) const override { return {}; }
     optim::Granularity granularity(const model::ParameterDescription& parameter) const override {
         using Unit = optim::Granularity::Unit;
@@ -170,9 +170,6 @@ class ByName final : public optim::OptimizerType {
     }
     std::unique_ptr<optim::Optimizer> make(const optim::OptimizerSetup&) const override { return nullptr; }
     static constexpr std::int64_t block = 96;  // with the alignment of 128: cuts at multiples of 384
-
-  private:
-    config::Kind kind_{"by-name", ""};
 };
 
 }  // namespace
