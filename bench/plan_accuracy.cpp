@@ -102,22 +102,22 @@ config::Machine calibrated(const Options& options, const std::string& folder) {
 }
 
 // As the run computes on this machine.
-config::RunDescription description_of(const TrainingCase& training, const config::Machine& hardware) {
+config::RunDescription description_of(const TrainingCase& training, const config::Machine& machine) {
     config::RunDescription description = config::read_run_description("", settings_of(training));
-    description.precision.compute = cost::precision_on(hardware, description.precision.compute);
+    description.precision.compute = cost::precision_on(machine, description.precision.compute);
     return description;
 }
 
-cost::StepTime predicted(const TrainingCase& training, const config::Machine& hardware) {
-    const config::RunDescription description = description_of(training, hardware);
-    return cost::own_step_time(description, layout::choose_grid(description, training.ranks), training.ranks, hardware);
+cost::StepTime predicted(const TrainingCase& training, const config::Machine& machine) {
+    const config::RunDescription description = description_of(training, machine);
+    return cost::own_step_time(description, layout::choose_grid(description, training.ranks), training.ranks, machine);
 }
 
 // The largest resident set of a rank before a checkpoint is begun, in bytes.
-double predicted_peak(const TrainingCase& training, const config::Machine& hardware) {
-    const config::RunDescription description = description_of(training, hardware);
+double predicted_peak(const TrainingCase& training, const config::Machine& machine) {
+    const config::RunDescription description = description_of(training, machine);
     const config::Grid grid = layout::choose_grid(description, training.ranks);
-    const int threads = std::max(1, static_cast<int>(hardware.device.per_node) / static_cast<int>(training.ranks));
+    const int threads = std::max(1, static_cast<int>(machine.device.per_node) / static_cast<int>(training.ranks));
     std::size_t most = 0;
     for (std::int64_t stage = 0; stage < grid.pipeline; ++stage) {
         cluster::GridPlace place;
@@ -137,7 +137,7 @@ int run(const Options& options) {
     end_on_signals();
     const TemporaryFolder folder(options.folder);
     const Trainings trainings(options.lockstep, folder.path());
-    const config::Machine hardware = calibrated(options, folder.path());
+    const config::Machine machine = calibrated(options, folder.path());
     Table table({{"case", "case"},
                  {"measured_seconds", "measured, s", 4},
                  {"predicted_seconds", "predicted, s", 4},
@@ -156,8 +156,8 @@ int run(const Options& options) {
     constexpr double gib = 1 << 30;
     double worst = 0, sum = 0, worst_memory = 0, sum_memory = 0;
     for (const TrainingCase& training : cases) {
-        const cost::StepTime time = predicted(training, hardware);
-        const double peak = predicted_peak(training, hardware);
+        const cost::StepTime time = predicted(training, machine);
+        const double peak = predicted_peak(training, machine);
         Cell measured, error, measured_peak, memory_error;
         if (!options.predict) {
             std::fprintf(stderr, "%s\n", name_of(training).c_str());

@@ -97,19 +97,19 @@ std::string origin_of(const config::Rates& rates, const cluster::Session& sessio
     return text;
 }
 
-config::Machine hardware_of(const config::Rates& rates, const layout::Devices& devices,
-                            const cluster::Session& session) {
-    config::Machine hardware;
-    hardware.name = devices.name;
-    hardware.origin = origin_of(rates, session);
-    hardware.rates = rates;
-    auto& device = hardware.device;
+config::Machine machine_of(const config::Rates& rates, const layout::Devices& devices,
+                           const cluster::Session& session) {
+    config::Machine machine;
+    machine.name = devices.name;
+    machine.origin = origin_of(rates, session);
+    machine.rates = rates;
+    auto& device = machine.device;
     device.per_node = rates.cores;
     if (devices.on_gpu()) {
         device.kind = config::MachineKind::gpu;
         // What is free beside the process, so that it takes nothing more.
         device.memory_gib = static_cast<double>(devices.free_memory()) / (1 << 30);
-        hardware.memory.fixed_gb = 0;
+        machine.memory.fixed_gb = 0;
     } else {
         device.kind = config::MachineKind::cpu;
         device.units = 1;
@@ -125,10 +125,10 @@ config::Machine hardware_of(const config::Rates& rates, const layout::Devices& d
         a_device(rates.fp32.layer.forward.tflops, a_device(rates.bf16.layer.forward.tflops, 1) / 2);
     device.peak_tflops = a_device(rates.bf16.layer.forward.tflops, device.peak_tflops_fp32);
     device.memory_gb_per_second = a_device(rates.norm_gb_per_second, 1);
-    hardware.node_link.gb_per_second =
+    machine.node_link.gb_per_second =
         rates.messages.gb_per_second > 0 ? rates.messages.gb_per_second : device.memory_gb_per_second / 2;
-    hardware.node_link.latency_us = rates.messages.latency_us;
-    return hardware;
+    machine.node_link.latency_us = rates.messages.latency_us;
+    return machine;
 }
 
 Table table_of(config::Rates rates) {
@@ -194,7 +194,7 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
     measure_team(session, devices, rank, options.quick, rates);
     if (session.rank() != 0) return 0;
     if (!options.out.empty()) {
-        if (!write_whole_file(options.out, config::to_toml(hardware_of(rates, devices, session))))
+        if (!write_whole_file(options.out, config::to_toml(machine_of(rates, devices, session))))
             throw usage_error("{} cannot be written: {}", options.out, system_error_text());
         log::info("{} is written, after {:.1f} s", options.out, seconds_now() - start);
         return 0;

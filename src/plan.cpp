@@ -26,7 +26,7 @@ using namespace cost;
 using namespace plan;
 
 struct Options {
-    std::string run, hardware, out, fit, evaluate, format = "text";
+    std::string run, out, fit, evaluate, format = "text";
     std::vector<std::string> settings;
     PlanRequest request;          // what the command line says,
     std::set<std::string> given;  // and of what
@@ -88,9 +88,9 @@ Job read_job(const Options& options, const PlanRequest& request) {
     return job;
 }
 
-std::vector<std::int64_t> device_counts(const PlanRequest& request, const Job& job, const Machine& hardware) {
+std::vector<std::int64_t> device_counts(const PlanRequest& request, const Job& job, const Machine& machine) {
     std::vector<std::int64_t> counts = counts_of(request.gpus, "--gpus");
-    if (request.nodes > 0) counts.push_back(request.nodes * ranks_per_node(hardware, job));
+    if (request.nodes > 0) counts.push_back(request.nodes * ranks_per_node(machine, job));
     if (counts.empty()) throw usage_error("how many devices? --gpus N, or --gpus 1,2,4 to compare, or --nodes N");
     std::sort(counts.begin(), counts.end());
     counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
@@ -113,7 +113,7 @@ void check_writing(const Options& options, const Job& job) {
                               options.write_run);
 }
 
-void write_run_and_job(const Options& options, const Job& job, const Machine& hardware, const Candidate& best,
+void write_run_and_job(const Options& options, const Job& job, const Machine& machine, const Candidate& best,
                        const Limits& limits) {
     const std::string stem = job.run.run.name.empty() ? "run" : job.run.run.name;
     const std::string run_file = options.write_run.empty() ? stem + ".planned.toml" : options.write_run;
@@ -122,14 +122,14 @@ void write_run_and_job(const Options& options, const Job& job, const Machine& ha
     JobScript script;
     script.run_file = run_file;
     // As few nodes as have the same number of ranks each.
-    const std::int64_t per_node = ranks_per_node(hardware, job);
+    const std::int64_t per_node = ranks_per_node(machine, job);
     script.nodes = (best.devices + per_node - 1) / per_node;
     while (best.devices % script.nodes != 0) ++script.nodes;
     script.ranks_per_node = best.devices / script.nodes;
-    script.gpus = hardware.device.kind == config::MachineKind::gpu;
+    script.gpus = machine.device.kind == config::MachineKind::gpu;
     if (!script.gpus)
         script.cores_per_rank =
-            std::max<std::int64_t>(1, static_cast<std::int64_t>(hardware.device.per_node) / script.ranks_per_node);
+            std::max<std::int64_t>(1, static_cast<std::int64_t>(machine.device.per_node) / script.ranks_per_node);
     constexpr double reserve = 1.1, beside = 600, longest = 86400, unknown = 4 * 3600;  // beside: the start
     script.seconds = best.job.total() > 0 ? std::min(longest, reserve * best.job.total() + beside) : unknown;
     if (limits.seconds > 0) script.seconds = std::min(script.seconds, limits.seconds);
@@ -146,13 +146,13 @@ int plan_layouts(const Options& options) {
             "describes this one",
             fmt::join(machine_names(), ", "));
     PlanOutput output;
-    output.hardware = read_machine(request.hardware);
+    output.machine = read_machine(request.hardware);
     output.job = read_job(options, request);
-    if (output.job.ranks_per_node > 0 && output.hardware.device.kind == config::MachineKind::gpu) {
-        if (static_cast<double>(output.job.ranks_per_node) > output.hardware.device.per_node)
+    if (output.job.ranks_per_node > 0 && output.machine.device.kind == config::MachineKind::gpu) {
+        if (static_cast<double>(output.job.ranks_per_node) > output.machine.device.per_node)
             throw usage_error("--ranks-per-node = {} is more than the {} GPUs of a node", output.job.ranks_per_node,
-                              output.hardware.device.per_node);
-        output.hardware.device.per_node = static_cast<double>(output.job.ranks_per_node);
+                              output.machine.device.per_node);
+        output.machine.device.per_node = static_cast<double>(output.job.ranks_per_node);
     }
     if (!request.within.empty()) output.limits.seconds = seconds_of(request.within, "--within");
     if (output.limits.seconds > 0 && output.job.steps <= 0)
@@ -162,21 +162,21 @@ int plan_layouts(const Options& options) {
         throw usage_error("--budget wants to know how long the run is: set schedule.steps");
     output.limits.memory = request.memory_limit_gib * 1073741824.0;
     check_writing(options, output.job);
-    output.counts = device_counts(request, output.job, output.hardware);
-    output.result = search(output.hardware, output.job, request, output.counts, output.limits, request.by);
+    output.counts = device_counts(request, output.job, output.machine);
+    output.result = search(output.machine, output.job, request, output.counts, output.limits, request.by);
     output.top = options.top;
     std::fputs(print_plan(output, table_format(options.format)).c_str(), stdout);
     if (output.result.fitting.empty()) throw usage_error("{}", why_none(output));
     if (!options.write_job.empty() || !options.write_run.empty())
-        write_run_and_job(options, output.job, output.hardware, output.chosen(), output.limits);
+        write_run_and_job(options, output.job, output.machine, output.chosen(), output.limits);
     return 0;
 }
 
 int evaluate(const Options& options) {
     const auto rows = read_measured_table(options.evaluate);
     const std::string name = options.request.hardware.empty() ? "a100-80-4x100g" : options.request.hardware;
-    const Machine hardware = read_machine(name);
-    std::fputs(print_judgement(hardware, rows, judge(hardware, rows), table_format(options.format)).c_str(), stdout);
+    const Machine machine = read_machine(name);
+    std::fputs(print_judgement(machine, rows, judge(machine, rows), table_format(options.format)).c_str(), stdout);
     return 0;
 }
 

@@ -51,7 +51,7 @@ Table layout_table(const PlanOutput& plan, const std::vector<Candidate>& candida
     if (whole) columns.push_back({"hours", "job, h", 2});
     if (whole)
         columns.push_back(
-            {"gpu_hours", plan.hardware.device.kind == config::MachineKind::gpu ? "GPU-hours" : "rank-hours", 1});
+            {"gpu_hours", plan.machine.device.kind == config::MachineKind::gpu ? "GPU-hours" : "rank-hours", 1});
     Table table(columns);
     for (std::size_t i = 0; i < std::min(most, candidates.size()); ++i) {
         const Candidate& candidate = candidates[i];
@@ -110,8 +110,8 @@ Words words_of(const PlanOutput& plan) {
                                        [&](const Candidate& other) { return other.devices == count; });
         if (!works && !why_not_on(result, count).empty()) words.without.push_back(why_not_on(result, count));
     }
-    words.shape = shape_advice(plan.hardware, plan.job, chosen);
-    if (plan.counts.size() > 1) words.count = advise_count(plan.hardware, result, plan.limits).why;
+    words.shape = shape_advice(plan.machine, plan.job, chosen);
+    if (plan.counts.size() > 1) words.count = advise_count(plan.machine, result, plan.limits).why;
     return words;
 }
 
@@ -119,7 +119,7 @@ Words words_of(const PlanOutput& plan) {
 
 Candidate PlanOutput::chosen() const {
     if (counts.size() == 1) return result.fitting.front();
-    const CountAdvice advice = advise_count(hardware, result, limits);
+    const CountAdvice advice = advise_count(machine, result, limits);
     return advice.best[advice.recommended];
 }
 
@@ -140,9 +140,9 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
     if (format == TableFormat::csv) return table.print(format);
     const Words words = words_of(plan);
     std::vector<Candidate> of_counts;
-    if (plan.counts.size() > 1) of_counts = advise_count(plan.hardware, result, plan.limits).best;
+    if (plan.counts.size() > 1) of_counts = advise_count(plan.machine, result, plan.limits).best;
     if (format == TableFormat::json) {
-        Json json = {{"hardware", plan.hardware.name},
+        Json json = {{"hardware", plan.machine.name},
                      {"program", plan.job.program.name},
                      {"examined", result.examined},
                      {"fitting", result.fitting.size()},
@@ -163,7 +163,7 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
         json["remarks"] = result.remarks;
         return json.dump(2) + "\n";
     }
-    std::string text = fmt::format("{}; {}\n", plan.hardware.name, plan.hardware.origin);
+    std::string text = fmt::format("{}; {}\n", plan.machine.name, plan.machine.origin);
     for (const ModelLoad& model : plan.job.models)
         text += fmt::format("{}: {} parameters, {} trained\n", model.name,
                             with_commas(static_cast<std::int64_t>(model.total)),
@@ -194,7 +194,7 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
     return text;
 }
 
-std::string print_judgement(const Machine& hardware, const std::vector<MeasuredRow>& rows, const Judgement& judgement,
+std::string print_judgement(const Machine& machine, const std::vector<MeasuredRow>& rows, const Judgement& judgement,
                             TableFormat format) {
     Table table({{"source_line", "line"},
                  {"layout", "layout"},
@@ -221,7 +221,7 @@ std::string print_judgement(const Machine& hardware, const std::vector<MeasuredR
     }
     if (format == TableFormat::csv) return table.print(format);
     if (format == TableFormat::json) {
-        const Json json = {{"hardware", hardware.name},
+        const Json json = {{"hardware", machine.name},
                            {"mean_absolute_error", judgement.mean_absolute_error},
                            {"worst_error", judgement.worst_error},
                            {"rank_correlation", judgement.rank_correlation},
@@ -234,7 +234,7 @@ std::string print_judgement(const Machine& hardware, const std::vector<MeasuredR
     return fmt::format(
         "{}; {}\n\n{}\nstep time: mean error {:.2f} %, worst {:.2f} %, rank correlation {:.4f}\nmemory: mean error "
         "{:.2f} %, worst {:.2f} %; outcomes told wrong: {}\nflagged rows take no part\n",
-        hardware.name, hardware.origin, table.print(format), 100 * judgement.mean_absolute_error,
+        machine.name, machine.origin, table.print(format), 100 * judgement.mean_absolute_error,
         100 * judgement.worst_error, judgement.rank_correlation, 100 * judgement.mean_memory_error,
         100 * judgement.worst_memory_error, judgement.wrong_outcomes);
 }

@@ -12,7 +12,7 @@
 namespace lockstep::commands {
 
 struct PlanOutput {
-    config::Machine hardware;
+    config::Machine machine;
     cost::Job job;
     plan::Limits limits;
     std::vector<std::int64_t> counts;
@@ -24,7 +24,7 @@ struct PlanOutput {
 std::string print_plan(const PlanOutput& plan, TableFormat format);
 std::string why_none(const PlanOutput& plan);  // where nothing fits: which number is too large
 
-std::string print_judgement(const config::Machine& hardware, const std::vector<plan::MeasuredRow>& rows,
+std::string print_judgement(const config::Machine& machine, const std::vector<plan::MeasuredRow>& rows,
                             const plan::Judgement& judgement, TableFormat format);
 
 }  // namespace lockstep::commands

@@ -101,7 +101,7 @@ void describe_traffic(const Measurement& run, ScalingProgram& program, std::vect
     }
 }
 
-ScalingProgram program_of(const Measurement& run, const config::Machine& hardware, const PredictOptions& options,
+ScalingProgram program_of(const Measurement& run, const config::Machine& machine, const PredictOptions& options,
                           std::vector<std::string>& remarks) {
     ScalingProgram program;
     program.shards = degree(run, "parallel.tensor") * degree(run, "parallel.pipeline");
@@ -109,11 +109,11 @@ ScalingProgram program_of(const Measurement& run, const config::Machine& hardwar
     program.must_divide = !run.imported;
     program.batch_known = run.batch > 0;
     if (const double micro = run.setting_number("micro_batch"); micro >= 1) program.micro_batch = micro;
-    program.places_per_node = hardware.device.per_node;
-    if (hardware.device.kind == config::MachineKind::cpu) {
+    program.places_per_node = machine.device.per_node;
+    if (machine.device.kind == config::MachineKind::cpu) {
         double threads = 1;
         for (const RankMeasurement& rank : run.rank) threads = std::max(threads, static_cast<double>(rank.threads));
-        program.places_per_node = std::max(std::floor(hardware.device.per_node / threads), 1.0);
+        program.places_per_node = std::max(std::floor(machine.device.per_node / threads), 1.0);
     }
     program.ranks_per_node =
         options.ranks_per_node > 0 ? static_cast<double>(options.ranks_per_node) : program.places_per_node;
@@ -329,13 +329,13 @@ void ask_for_curves(const std::vector<Measurement>& all, const Group& group, con
 
 }  // namespace
 
-Observations observe(const std::vector<Measurement>& all, const config::Machine& hardware,
+Observations observe(const std::vector<Measurement>& all, const config::Machine& machine,
                      const PredictOptions& options) {
     Observations result;
     const Group group = one_program(all, options, result.remarks);
     const Measurement& last = all[group.runs.back()];
     result.unit = last.imported ? "run" : "step";
-    result.program = program_of(last, hardware, options, result.remarks);
+    result.program = program_of(last, machine, options, result.remarks);
     observe_steps(all, group, result);
     ask_for_curves(all, group, options, result);
     std::set<double> counts;

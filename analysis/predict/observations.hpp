@@ -29,7 +29,7 @@ struct Observations {
 };
 
 // Usage errors: runs of more than one program, of one number of ranks, without times.
-Observations observe(const std::vector<Measurement>& all, const config::Machine& hardware,
+Observations observe(const std::vector<Measurement>& all, const config::Machine& machine,
                      const PredictOptions& options);
 
 }  // namespace lockstep::analysis

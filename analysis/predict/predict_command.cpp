@@ -46,19 +46,19 @@ std::string command_line_of(const Options& options) {
 }
 
 PredictionFile predict(const Options& options) {
-    config::Machine hardware = config::read_machine(options.hardware);
+    config::Machine machine = config::read_machine(options.hardware);
     const std::vector<Measurement> all = load_measurements(options.load);
-    const Observations seen = observe(all, hardware, options.predict);
+    const Observations seen = observe(all, machine, options.predict);
     PredictionFile prediction;
-    prediction.scaling = predict_scaling(seen.program, seen.terms, hardware, seen.steps, seen.curves);
+    prediction.scaling = predict_scaling(seen.program, seen.terms, machine, seen.steps, seen.curves);
     prediction.made = utc_now();
     prediction.program_version = version();
     prediction.commit = commit();
     prediction.command_line = command_line_of(options);
     prediction.unit = seen.unit;
-    prediction.hardware = hardware.name;
-    prediction.hardware_origin = hardware.origin;
-    for (const config::Key& key : hardware.keys())
+    prediction.hardware = machine.name;
+    prediction.hardware_origin = machine.origin;
+    for (const config::Key& key : machine.keys())
         if (auto* const* number = std::get_if<double*>(&key.member))
             prediction.hardware_numbers.emplace_back(key.path, **number);
     prediction.model_ranks = seen.program.model_ranks();

@@ -73,7 +73,7 @@ double ScalingModel::sequences_per_replica(const Placement& placement) const {
     return program_.must_divide || !program_.batch_known ? sequences : std::ceil(sequences - 1e-9);
 }
 
-std::vector<ScalingModel::Unknown> ScalingModel::unknowns(const config::Machine& hardware,
+std::vector<ScalingModel::Unknown> ScalingModel::unknowns(const config::Machine& machine,
                                                           const std::vector<double>& seconds, double sequences,
                                                           double divided_among) {
     std::vector<Unknown> all;
@@ -99,23 +99,23 @@ std::vector<ScalingModel::Unknown> ScalingModel::unknowns(const config::Machine&
     all.push_back({"tail", "how far the slowest is out: 0 normal, 1 exponential", true, true, 0, 1});
     all.push_back({"hidden", "share of the backward pass that hides the exchange of gradients", true, true, 0, 1});
     const auto latency = [](double microseconds) { return std::log(1e-6 * std::max(microseconds, least_latency_us)); };
-    const double node = reached * 1e9 * hardware.node_link.gb_per_second,
-                 network = reached * hardware.network_bytes_per_second();
+    const double node = reached * 1e9 * machine.node_link.gb_per_second,
+                 network = reached * machine.network_bytes_per_second();
     all.push_back(
         {"node_bytes_per_second", "rate of a device inside a node, bytes/s", false, true, std::log(node), 1.4});
     all.push_back(
-        {"node_latency_seconds", "latency inside a node, s", false, true, latency(hardware.node_link.latency_us), 1.4});
+        {"node_latency_seconds", "latency inside a node, s", false, true, latency(machine.node_link.latency_us), 1.4});
     all.push_back({"network_bytes_per_second", "rate of a node's network cards together, bytes/s", false, true,
                    std::log(network), 0.45});
-    all.push_back({"network_latency_seconds", "latency between nodes, s", false, true,
-                   latency(hardware.network.latency_us), 0.9});
+    all.push_back(
+        {"network_latency_seconds", "latency between nodes, s", false, true, latency(machine.network.latency_us), 0.9});
     const bool guess = !(program_.gradient_bytes > 0);
     all.push_back({"traffic", guess ? "bytes and messages over their guess" : "bytes over those counted", false, guess,
                    0, guess ? 2.3 : 0.02});
     if (guess) {
         const double whole = std::accumulate(seconds.begin(), seconds.end(), 0.0);
         program_.gradient_bytes = guessed_bytes * whole * node / 2;
-        steps_ = guessed_messages * whole / std::exp(latency(hardware.node_link.latency_us));
+        steps_ = guessed_messages * whole / std::exp(latency(machine.node_link.latency_us));
     }
     return all;
 }

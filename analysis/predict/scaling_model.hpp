@@ -74,7 +74,7 @@ class ScalingModel {
     };
     // `seconds`: of each term in a run with so many sequences a replica and so many replicas, the order of magnitude
     // that it begins with. Where the bytes of the gradients are not known, a guess of them is set.
-    std::vector<Unknown> unknowns(const config::Machine& hardware, const std::vector<double>& seconds, double sequences,
+    std::vector<Unknown> unknowns(const config::Machine& machine, const std::vector<double>& seconds, double sequences,
                                   double divided_among);
 
     StepTime step(const Placement& placement, const std::vector<double>& unknowns) const;

@@ -38,7 +38,7 @@ double student(std::size_t freedom) {
 
 class Predictor {
   public:
-    Predictor(const ScalingProgram& program, const std::vector<WorkTerm>& terms, const config::Machine& hardware,
+    Predictor(const ScalingProgram& program, const std::vector<WorkTerm>& terms, const config::Machine& machine,
               const std::vector<MeasuredSteps>& runs)
         : model_(program, terms), runs_(runs) {
         for (const MeasuredSteps& run : runs_) {
@@ -51,7 +51,7 @@ class Predictor {
                 "alone do not tell what does not shrink with a rank's share, how long ranks wait, and what the backward "
                 "pass hides",
                 runs_.empty() ? 0.0 : runs_.front().ranks, plural(runs_.empty() ? 0 : runs_.front().ranks));
-        believe(hardware);
+        believe(machine);
     }
 
     ScalingPrediction predict(const std::vector<CurveRequest>& requests) {
@@ -67,7 +67,7 @@ class Predictor {
 
   private:
     // What is believed before: the terms begin with the order of magnitude of the run with the largest share.
-    void believe(const config::Machine& hardware) {
+    void believe(const config::Machine& machine) {
         std::size_t largest = 0;
         for (std::size_t i = 1; i < runs_.size(); ++i)
             if (model_.sequences_per_replica(places_[i]) > model_.sequences_per_replica(places_[largest])) largest = i;
@@ -76,7 +76,7 @@ class Predictor {
         for (const double value : run.work)
             seconds.push_back(std::isfinite(value) ? std::max(value, negligible)
                                                    : run.seconds / static_cast<double>(run.work.size()));
-        unknowns_ = model_.unknowns(hardware, seconds, model_.sequences_per_replica(places_[largest]),
+        unknowns_ = model_.unknowns(machine, seconds, model_.sequences_per_replica(places_[largest]),
                                     run.ranks / model_.program().shards);
     }
 
@@ -294,9 +294,9 @@ class Predictor {
 }  // namespace
 
 ScalingPrediction predict_scaling(const ScalingProgram& program, const std::vector<WorkTerm>& terms,
-                                  const config::Machine& hardware, const std::vector<MeasuredSteps>& runs,
+                                  const config::Machine& machine, const std::vector<MeasuredSteps>& runs,
                                   const std::vector<CurveRequest>& curves) {
-    return Predictor(program, terms, hardware, runs).predict(curves);
+    return Predictor(program, terms, machine, runs).predict(curves);
 }
 
 }  // namespace lockstep::analysis

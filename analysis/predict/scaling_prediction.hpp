@@ -73,7 +73,7 @@ inline constexpr double prediction_level = 0.9;  // of all ranges
 
 // At least two numbers of ranks, else a usage error. `terms`: of what `work` holds the seconds.
 ScalingPrediction predict_scaling(const ScalingProgram& program, const std::vector<WorkTerm>& terms,
-                                  const config::Machine& hardware, const std::vector<MeasuredSteps>& runs,
+                                  const config::Machine& machine, const std::vector<MeasuredSteps>& runs,
                                   const std::vector<CurveRequest>& curves);
 
 }  // namespace lockstep::analysis

@@ -41,10 +41,10 @@ std::int64_t round_up(std::int64_t value, std::int64_t to) {
 }
 
 // Time of a step in proportion to its arithmetic, so that a larger model is not blamed for being larger.
-double seconds_per_work(const config::Machine& hardware, const cost::Job& job, const cost::Layout& layout) {
+double seconds_per_work(const config::Machine& machine, const cost::Job& job, const cost::Layout& layout) {
     double work = 0;
     for (const cost::ModelLoad& load : job.models) work += load.total;
-    return cost::price_time(hardware, job, layout).time.total() / work;
+    return cost::price_time(machine, job, layout).time.total() / work;
 }
 
 }  // namespace
@@ -131,9 +131,9 @@ std::string why_not_on(const SearchResult& result, std::int64_t devices) {
                        cost::layout_text(nearest->layout), nearest->why_not);
 }
 
-std::vector<std::string> shape_advice(const config::Machine& hardware, const cost::Job& job, const Candidate& best) {
+std::vector<std::string> shape_advice(const config::Machine& machine, const cost::Job& job, const Candidate& best) {
     std::vector<std::string> sentences;
-    const double now = seconds_per_work(hardware, job, best.layout);
+    const double now = seconds_per_work(machine, job, best.layout);
     const config::Precision precision = job.run.precision.compute;
     for (std::size_t index = 0; index < job.models.size(); ++index) {
         const config::ModelDescription& model = job.models[index].shape;
@@ -144,8 +144,8 @@ std::vector<std::string> shape_advice(const config::Machine& hardware, const cos
             if (other.models[index].shape.width % other.models[index].shape.heads != 0) return;
             if (job.own_program()) other.run.model = other.models[index].shape;
             cost::measure(other.models[index]);
-            if (!cost::price_time(hardware, other, best.layout).why_not.empty()) return;
-            const double saved = 1 - seconds_per_work(hardware, other, best.layout) / now;
+            if (!cost::price_time(machine, other, best.layout).why_not.empty()) return;
+            const double saved = 1 - seconds_per_work(machine, other, best.layout) / now;
             if (saved >= worth_saying)
                 sentences.push_back(fmt::format("{}: {:.0f} % less time a parameter", what, 100 * saved));
         };
@@ -193,7 +193,7 @@ std::vector<std::string> shape_advice(const config::Machine& hardware, const cos
     return sentences;
 }
 
-CountAdvice advise_count(const config::Machine& hardware, const SearchResult& result, const Limits& limits) {
+CountAdvice advise_count(const config::Machine& machine, const SearchResult& result, const Limits& limits) {
     CountAdvice advice;
     std::map<std::int64_t, Candidate> best;
     for (const Candidate& candidate : result.fitting) {
@@ -203,9 +203,9 @@ CountAdvice advise_count(const config::Machine& hardware, const SearchResult& re
     }
     for (auto& [devices, candidate] : best) advice.best.push_back(std::move(candidate));
     if (advice.best.empty()) return advice;
-    const auto per_node = static_cast<std::int64_t>(hardware.device.per_node);
+    const auto per_node = static_cast<std::int64_t>(machine.device.per_node);
     const auto left = [&](std::int64_t devices) -> std::string {
-        if (hardware.device.kind != config::MachineKind::gpu) return "its ranks share the node's cores";
+        if (machine.device.kind != config::MachineKind::gpu) return "its ranks share the node's cores";
         const std::int64_t free = devices % per_node == 0 ? 0 : per_node - devices % per_node;
         return free == 0
                    ? std::string("whole nodes are taken")

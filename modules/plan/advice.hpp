@@ -24,7 +24,7 @@ std::string why_not_on(const SearchResult& result, std::int64_t devices);
 
 // What the model's shape costs on this layout, and the nearest shape that does not: heads, widths, vocabulary. Each
 // with what it would save of a step, at least 1 %.
-std::vector<std::string> shape_advice(const config::Machine& hardware, const cost::Job& job, const Candidate& best);
+std::vector<std::string> shape_advice(const config::Machine& machine, const cost::Job& job, const Candidate& best);
 
 struct CountAdvice {
     std::vector<Candidate> best;  // of each count that has one, ascending
@@ -32,6 +32,6 @@ struct CountAdvice {
     std::string why;
 };
 // The smallest count that meets the limits; without a deadline, the largest that still uses its devices well.
-CountAdvice advise_count(const config::Machine& hardware, const SearchResult& result, const Limits& limits);
+CountAdvice advise_count(const config::Machine& machine, const SearchResult& result, const Limits& limits);
 
 }  // namespace lockstep::plan

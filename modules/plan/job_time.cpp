@@ -28,7 +28,7 @@ double forward_seconds(const cost::StepTime& step, const cost::Layout& layout) {
 
 }  // namespace
 
-JobTime job_time(const config::Machine& hardware, const cost::Job& job, const cost::Layout& layout,
+JobTime job_time(const config::Machine& machine, const cost::Job& job, const cost::Layout& layout,
                  const cost::StepTime& step) {
     JobTime time;
     time.steps = job.steps * step.total();
@@ -38,10 +38,10 @@ JobTime job_time(const config::Machine& hardware, const cost::Job& job, const co
         const auto batches = static_cast<double>(run.validation.batches);
         time.validations = count_of(job.steps, run.validation.every) * batches * forward_seconds(step, layout);
     }
-    if (hardware.rates.measured() && hardware.rates.checkpoint_gb_per_second > 0) {
-        const std::int64_t on_node = cost::ranks_per_node(hardware, job);
+    if (machine.rates.measured() && machine.rates.checkpoint_gb_per_second > 0) {
+        const std::int64_t on_node = cost::ranks_per_node(machine, job);
         const std::int64_t nodes = (layout.ranks() + on_node - 1) / on_node;
-        const double one = cost::own_checkpoint_seconds(run, nodes, hardware);
+        const double one = cost::own_checkpoint_seconds(run, nodes, machine);
         const double between = static_cast<double>(run.checkpoint.every) * step.total();
         time.checkpoints = one + (count_of(job.steps, run.checkpoint.every) - 1) * std::max(0.0, one - between);
     }

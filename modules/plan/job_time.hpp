@@ -16,7 +16,7 @@ struct JobTime {  // seconds
 };
 
 // `step`: of this layout. 0 everywhere where the number of steps is not known; of other programs the steps alone.
-JobTime job_time(const config::Machine& hardware, const cost::Job& job, const cost::Layout& layout,
+JobTime job_time(const config::Machine& machine, const cost::Job& job, const cost::Layout& layout,
                  const cost::StepTime& step);
 
 }  // namespace lockstep::plan

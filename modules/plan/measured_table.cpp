@@ -168,14 +168,14 @@ std::vector<MeasuredRow> read_measured_table(const std::string& path) {
     return rows;
 }
 
-Prediction predict(const config::Machine& hardware, const MeasuredRow& row) {
-    const cost::MemoryUse use = cost::memory_use(hardware, row.job, row.layout);
+Prediction predict(const config::Machine& machine, const MeasuredRow& row) {
+    const cost::MemoryUse use = cost::memory_use(machine, row.job, row.layout);
     Prediction prediction;
-    prediction.seconds = cost::described_step_time(hardware, row.job, row.layout, use).total();
-    if (!hardware.repair.date.empty() && !row.date.empty() && row.date < hardware.repair.date)
-        prediction.seconds *= 1 + hardware.repair.slowdown;
+    prediction.seconds = cost::described_step_time(machine, row.job, row.layout, use).total();
+    if (!machine.repair.date.empty() && !row.date.empty() && row.date < machine.repair.date)
+        prediction.seconds *= 1 + machine.repair.slowdown;
     prediction.memory_gb = use.total() * 1e-9;
-    prediction.out_of_memory = !cost::fits(hardware, use, 0);
+    prediction.out_of_memory = !cost::fits(machine, use, 0);
     return prediction;
 }
 
@@ -215,9 +215,9 @@ Judgement judge(const std::vector<MeasuredRow>& rows, std::vector<Prediction> pr
     return judgement;
 }
 
-Judgement judge(const config::Machine& hardware, const std::vector<MeasuredRow>& rows) {
+Judgement judge(const config::Machine& machine, const std::vector<MeasuredRow>& rows) {
     std::vector<Prediction> predictions;
-    for (const MeasuredRow& row : rows) predictions.push_back(predict(hardware, row));
+    for (const MeasuredRow& row : rows) predictions.push_back(predict(machine, row));
     return judge(rows, std::move(predictions));
 }
 

@@ -29,7 +29,7 @@ struct Prediction {
     double seconds = 0, memory_gb = 0;  // 1e9 bytes
     bool out_of_memory = false;
 };
-Prediction predict(const config::Machine& hardware, const MeasuredRow& row);
+Prediction predict(const config::Machine& machine, const MeasuredRow& row);
 
 struct Judgement {
     std::vector<Prediction> rows;  // of all rows, in order
@@ -40,6 +40,6 @@ struct Judgement {
     std::int64_t wrong_outcomes = 0;
 };
 Judgement judge(const std::vector<MeasuredRow>& rows, std::vector<Prediction> predictions);
-Judgement judge(const config::Machine& hardware, const std::vector<MeasuredRow>& rows);
+Judgement judge(const config::Machine& machine, const std::vector<MeasuredRow>& rows);
 
 }  // namespace lockstep::plan

@@ -42,74 +42,74 @@ config::RunDescription small() {
 
 // Every product takes 1 ms whatever its size; all else takes no time. A node of two cores, each with a rank.
 Machine one_millisecond_a_product() {
-    Machine hardware;
-    hardware.name = "invented";
-    hardware.device.kind = config::MachineKind::cpu;
-    Rates& rates = hardware.rates;
+    Machine machine;
+    machine.name = "invented";
+    machine.device.kind = config::MachineKind::cpu;
+    Rates& rates = machine.rates;
     rates.ranks = 2;
     rates.threads = 1;
     rates.cores = 2;
     rates.loading_mtokens_per_second = 1e300;
-    hardware.node_link.gb_per_second = 1e290;
+    machine.node_link.gb_per_second = 1e290;
     for (ProductRates* products : {&rates.fp32.layer, &rates.fp32.head})
         for (ProductRate* product : {&products->forward, &products->input_gradient, &products->weight_gradient}) {
             product->us = 1000;
             product->tflops = 1e290;
         }
-    return hardware;
+    return machine;
 }
 
 // Attention with GELU: query, key, value, output, up, down.
 constexpr double products_a_block = 6, millisecond = 1e-3;
 
-StepTime step_of(const config::RunDescription& description, const config::Grid& grid, const Machine& hardware,
+StepTime step_of(const config::RunDescription& description, const config::Grid& grid, const Machine& machine,
                  std::int64_t ranks_per_node = 64) {
-    return own_step_time(description, grid, ranks_per_node, hardware);
+    return own_step_time(description, grid, ranks_per_node, machine);
 }
 
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(calibrated_hardware_reads_back_as_it_was) {
-    Machine hardware = one_millisecond_a_product();
-    hardware.node_link.gb_per_second = 3;
+    Machine machine = one_millisecond_a_product();
+    machine.node_link.gb_per_second = 3;
     double value = 0.1;
     std::vector<Key> rates;
-    hardware.rates.add_keys(rates);
+    machine.rates.add_keys(rates);
     for (const Key& key : rates) *std::get<double*>(key.member) = std::min(key.most, value += 1.0 / 3);
     BOOST_TEST(rates.size() > 60u);
 
     Machine read;
-    read_keys(to_toml(hardware), "machine.toml", read.keys());
-    BOOST_TEST(to_toml(read) == to_toml(hardware));
-    BOOST_TEST(read.rates.bf16.memory.adamw == hardware.rates.bf16.memory.adamw);
-    BOOST_TEST(read.rates.messages.latency_us == hardware.rates.messages.latency_us);
+    read_keys(to_toml(machine), "machine.toml", read.keys());
+    BOOST_TEST(to_toml(read) == to_toml(machine));
+    BOOST_TEST(read.rates.bf16.memory.adamw == machine.rates.bf16.memory.adamw);
+    BOOST_TEST(read.rates.messages.latency_us == machine.rates.messages.latency_us);
     BOOST_TEST(read.rates.measured());
 }
 
 BOOST_AUTO_TEST_CASE(hardware_without_rates_is_written_without_them_and_refused) {
-    Machine hardware;
-    hardware.name = "described";
-    BOOST_TEST(to_toml(hardware).find("rates") == std::string::npos);
+    Machine machine;
+    machine.name = "described";
+    BOOST_TEST(to_toml(machine).find("rates") == std::string::npos);
     const auto says = [](const std::string& part) {
         return [part](const Error& error) {
             return error.code() == ExitCode::usage && std::string(error.what()).find(part) != std::string::npos;
         };
     };
-    BOOST_CHECK_EXCEPTION(step_of(small(), {}, hardware), Error, says("bench --calibrate"));
+    BOOST_CHECK_EXCEPTION(step_of(small(), {}, machine), Error, says("bench --calibrate"));
     // A CPU of which only fp32 was measured neither, unless it has no bf16: then runs compute in fp32.
-    hardware = one_millisecond_a_product();
+    machine = one_millisecond_a_product();
     auto description = small();
     description.precision.compute = config::Precision::bf16;
-    BOOST_CHECK_EXCEPTION(step_of(description, {}, hardware), Error, says("has no rates of bf16"));
-    hardware.rates.bf16_is_fp32 = 1;
-    BOOST_TEST(step_of(description, {}, hardware).total() == step_of(small(), {}, hardware).total());
+    BOOST_CHECK_EXCEPTION(step_of(description, {}, machine), Error, says("has no rates of bf16"));
+    machine.rates.bf16_is_fp32 = 1;
+    BOOST_TEST(step_of(description, {}, machine).total() == step_of(small(), {}, machine).total());
     description.precision.compute = config::Precision::fp16;
-    BOOST_CHECK_EXCEPTION(step_of(description, {}, hardware), Error, says("fp16"));
+    BOOST_CHECK_EXCEPTION(step_of(description, {}, machine), Error, says("fp16"));
     // A GPU of which only fp32 was measured is not asked for bf16.
-    hardware = one_millisecond_a_product();
-    hardware.device.kind = config::MachineKind::gpu;
+    machine = one_millisecond_a_product();
+    machine.device.kind = config::MachineKind::gpu;
     description.precision.compute = config::Precision::bf16;
-    BOOST_CHECK_EXCEPTION(step_of(description, {}, hardware), Error, says("bf16"));
+    BOOST_CHECK_EXCEPTION(step_of(description, {}, machine), Error, says("bf16"));
 }
 
 BOOST_AUTO_TEST_CASE(a_fit_finds_the_costs_that_made_the_times) {
@@ -158,35 +158,35 @@ BOOST_AUTO_TEST_CASE(frozen_parameters_cost_what_the_trainer_does_for_them) {
     // what lies between them. Block 2 lacks one of its twelve; the head passes its gradient on.
     description.model.frozen = {"embedding/*",         "blocks/0/*",        "blocks/1/mixer*",
                                 "blocks/1/mlp_norm/*", "blocks/2/mlp/up/*", "head/*"};
-    Machine hardware = one_millisecond_a_product();
-    const StepTime time = step_of(description, {}, hardware);
+    Machine machine = one_millisecond_a_product();
+    const StepTime time = step_of(description, {}, machine);
     BOOST_TEST(time.forward == 8 * 4 * products_a_block * millisecond / 2, near);
     BOOST_TEST(time.backward == 8 * (3 + 11 + 12) * millisecond / 2, near);
     BOOST_TEST(time.loss == 8 * 2 * millisecond / 2, near);
     description.parallel.recompute = config::Recompute::full;
-    BOOST_TEST(step_of(description, {}, hardware).recomputation == 8 * 3 * (products_a_block - 1) * millisecond / 2,
+    BOOST_TEST(step_of(description, {}, machine).recomputation == 8 * 3 * (products_a_block - 1) * millisecond / 2,
                near);
 
     // Nothing but trained parameters is reduced, updated, and has moments in a checkpoint.
     const auto all = static_cast<double>(model::parameter_count(description.model));
     const auto trained = static_cast<double>(model::trained_parameter_count(description.model));
     BOOST_TEST(trained < all / 2);
-    hardware.rates.messages.bucket_gb_per_second = 1;
-    BOOST_TEST(step_of(description, {1, 1, 2, 1}, hardware).data == 4 * trained / 1e9, near);
-    hardware.rates.fill_gb_per_second = hardware.rates.norm_gb_per_second = hardware.rates.fp32.memory.adamw = 1;
-    BOOST_TEST(step_of(description, {1, 1, 2, 1}, hardware).optimizer == (4 + 4 + 28) * trained / 1e9, near);
-    hardware.rates.checkpoint_gb_per_second = 2;
-    BOOST_TEST(own_checkpoint_seconds(description, 1, hardware) == 4 * (all + 2 * trained) / 2e9, near);
+    machine.rates.messages.bucket_gb_per_second = 1;
+    BOOST_TEST(step_of(description, {1, 1, 2, 1}, machine).data == 4 * trained / 1e9, near);
+    machine.rates.fill_gb_per_second = machine.rates.norm_gb_per_second = machine.rates.fp32.memory.adamw = 1;
+    BOOST_TEST(step_of(description, {1, 1, 2, 1}, machine).optimizer == (4 + 4 + 28) * trained / 1e9, near);
+    machine.rates.checkpoint_gb_per_second = 2;
+    BOOST_TEST(own_checkpoint_seconds(description, 1, machine) == 4 * (all + 2 * trained) / 2e9, near);
 }
 
 BOOST_AUTO_TEST_CASE(a_frozen_tied_table_is_not_added_up_over_its_stages) {
     auto description = small();
     description.model.tied_head = true;
-    Machine hardware = one_millisecond_a_product();
-    hardware.rates.messages.bucket_gb_per_second = 1;
-    BOOST_TEST(step_of(description, {1, 1, 1, 2}, hardware).data == 4 * 512 * 64 / 1e9, near);
+    Machine machine = one_millisecond_a_product();
+    machine.rates.messages.bucket_gb_per_second = 1;
+    BOOST_TEST(step_of(description, {1, 1, 1, 2}, machine).data == 4 * 512 * 64 / 1e9, near);
     description.model.frozen = {"embedding/*"};
-    BOOST_TEST(step_of(description, {1, 1, 1, 2}, hardware).data == 0);
+    BOOST_TEST(step_of(description, {1, 1, 1, 2}, machine).data == 0);
 }
 
 BOOST_AUTO_TEST_CASE(the_head_goes_in_pieces_of_rows) {
@@ -196,45 +196,45 @@ BOOST_AUTO_TEST_CASE(the_head_goes_in_pieces_of_rows) {
     description.batch.global = description.batch.micro = 32;
     BOOST_TEST(step_of(description, {}, one_millisecond_a_product()).loss == 2 * 3 * millisecond / 2, near);
     // In bf16 they fit into one.
-    Machine hardware = one_millisecond_a_product();
-    hardware.rates.bf16 = hardware.rates.fp32;
+    Machine machine = one_millisecond_a_product();
+    machine.rates.bf16 = machine.rates.fp32;
     description.precision.compute = config::Precision::bf16;
-    BOOST_TEST(step_of(description, {}, hardware).loss == 3 * millisecond / 2, near);
+    BOOST_TEST(step_of(description, {}, machine).loss == 3 * millisecond / 2, near);
 }
 
 BOOST_AUTO_TEST_CASE(replicas_reduce_their_gradients_once_a_step) {
     auto description = small();
-    Machine hardware = one_millisecond_a_product();
-    hardware.rates.messages.bucket_gb_per_second = 1;
+    Machine machine = one_millisecond_a_product();
+    machine.rates.messages.bucket_gb_per_second = 1;
     const double parameters = static_cast<double>(model::parameter_count(description.model));
     // Two ranks: each moves 2 · 1/2 of the bytes.
-    BOOST_TEST(step_of(description, {1, 1, 2, 1}, hardware).data == 4 * parameters / 1e9, near);
+    BOOST_TEST(step_of(description, {1, 1, 2, 1}, machine).data == 4 * parameters / 1e9, near);
     // Four on four cores: 2 · 3/4.
-    hardware.rates.cores = 4;
-    BOOST_TEST(step_of(description, {1, 1, 4, 1}, hardware).data == 1.5 * 4 * parameters / 1e9, near);
+    machine.rates.cores = 4;
+    BOOST_TEST(step_of(description, {1, 1, 4, 1}, machine).data == 1.5 * 4 * parameters / 1e9, near);
     // Two nodes of two: within each as before, then half of the bytes of both ranks over the node's card and back.
-    hardware.rates.cores = 2;
-    hardware.network.cards_per_node = 1;
-    hardware.network.gb_per_second = 2;
-    hardware.network.latency_us = 0;
+    machine.rates.cores = 2;
+    machine.network.cards_per_node = 1;
+    machine.network.gb_per_second = 2;
+    machine.network.latency_us = 0;
     const double within = 4 * parameters / 1e9, between = 4 * parameters / 2e9;
-    BOOST_TEST(step_of(description, {1, 1, 4, 1}, hardware, 2).data == within + between, near);
+    BOOST_TEST(step_of(description, {1, 1, 4, 1}, machine, 2).data == within + between, near);
     // With ZeRO-1 gradients are scattered and parameters gathered, half of the bytes each.
     description.parallel.zero = 1;
-    hardware.rates.messages.scatter_gb_per_second = 4;
-    hardware.rates.messages.gather_gb_per_second = 2;
+    machine.rates.messages.scatter_gb_per_second = 4;
+    machine.rates.messages.gather_gb_per_second = 2;
     const double halves = 2 * parameters / 4e9 + 2 * parameters / 2e9;
-    BOOST_TEST(step_of(description, {1, 1, 2, 1}, hardware).data == halves, near);
+    BOOST_TEST(step_of(description, {1, 1, 2, 1}, machine).data == halves, near);
 }
 
 BOOST_AUTO_TEST_CASE(groups_that_do_not_fill_nodes_go_by_the_network) {
-    Machine hardware = one_millisecond_a_product();
-    hardware.rates.messages.bucket_gb_per_second = 1;
-    hardware.network.cards_per_node = 1;
-    hardware.network.gb_per_second = 4;
-    hardware.network.latency_us = 0;
+    Machine machine = one_millisecond_a_product();
+    machine.rates.messages.bucket_gb_per_second = 1;
+    machine.network.cards_per_node = 1;
+    machine.network.gb_per_second = 4;
+    machine.network.latency_us = 0;
     const auto seconds = [&](std::int64_t ranks_per_node, std::int64_t all, std::int64_t ranks, std::int64_t stride) {
-        return MessagePrices(hardware, {}, ranks_per_node, all, 4).reduce_bucket(1e9, ranks, stride);
+        return MessagePrices(machine, {}, ranks_per_node, all, 4).reduce_bucket(1e9, ranks, stride);
     };
     const double of_three = 2 * 2.0 / 3;
     BOOST_TEST(seconds(6, 12, 3, 1) == of_three, near);
@@ -250,9 +250,9 @@ BOOST_AUTO_TEST_CASE(groups_that_do_not_fill_nodes_go_by_the_network) {
 
 BOOST_AUTO_TEST_CASE(tensor_ranks_add_up_four_times_a_block) {
     auto description = small();
-    Machine hardware = one_millisecond_a_product();
-    hardware.rates.fp32.all_reduce_gb_per_second = 1;
-    const StepTime time = step_of(description, {2, 1, 1, 1}, hardware);
+    Machine machine = one_millisecond_a_product();
+    machine.rates.fp32.all_reduce_gb_per_second = 1;
+    const StepTime time = step_of(description, {2, 1, 1, 1}, machine);
     // And once behind the embedding and once in the head, with 4 and 8 bytes a row for the loss.
     const double rows = 32, sum = 4 * rows * 64 / 1e9, loss = 12 * rows / 1e9;
     BOOST_TEST(time.tensor == 8 * (4 * 4 * sum + 2 * sum + loss), near);
@@ -260,9 +260,9 @@ BOOST_AUTO_TEST_CASE(tensor_ranks_add_up_four_times_a_block) {
 
 BOOST_AUTO_TEST_CASE(ranks_that_share_cores_take_turns) {
     auto description = small();
-    const Machine hardware = one_millisecond_a_product();
-    const StepTime apart = step_of(description, {1, 1, 2, 1}, hardware);
-    const StepTime shared = step_of(description, {1, 1, 4, 1}, hardware);
+    const Machine machine = one_millisecond_a_product();
+    const StepTime apart = step_of(description, {1, 1, 2, 1}, machine);
+    const StepTime shared = step_of(description, {1, 1, 4, 1}, machine);
     // Twice the ranks have half the micro-batches each, and half a core.
     BOOST_TEST(shared.forward == apart.forward, near);
     BOOST_TEST(shared.total() == apart.total(), near);
@@ -332,8 +332,8 @@ BOOST_AUTO_TEST_CASE(idle_time_of_a_step_is_what_the_stages_wait) {
 
 BOOST_AUTO_TEST_CASE(checkpoints_go_at_the_rate_of_the_folder) {
     const auto description = small();
-    Machine hardware = one_millisecond_a_product();
-    hardware.rates.checkpoint_gb_per_second = 2;
+    Machine machine = one_millisecond_a_product();
+    machine.rates.checkpoint_gb_per_second = 2;
     const double bytes = 12 * static_cast<double>(model::parameter_count(description.model));
-    BOOST_TEST(own_checkpoint_seconds(description, 2, hardware) == bytes / 4e9, near);
+    BOOST_TEST(own_checkpoint_seconds(description, 2, machine) == bytes / 4e9, near);
 }

@@ -20,17 +20,17 @@ const auto near = boost::test_tools::tolerance(1e-9);
 
 // 1 TFLOP/s at once, memory and links without limits, so that a step is its arithmetic.
 Machine arithmetic_only() {
-    Machine hardware;
-    hardware.name = "arithmetic";
-    hardware.device.units = 1;
-    hardware.device.peak_tflops = 1;
-    hardware.device.memory_gb_per_second = 1e6;
-    hardware.device.memory_efficiency = 1;
-    hardware.device.kernel_us = 0;
-    hardware.products.efficiency = 1;
-    hardware.node_link = {1e6, 0, 1};
-    hardware.network = {1000, 1e6, 0, 1};
-    return hardware;
+    Machine machine;
+    machine.name = "arithmetic";
+    machine.device.units = 1;
+    machine.device.peak_tflops = 1;
+    machine.device.memory_gb_per_second = 1e6;
+    machine.device.memory_efficiency = 1;
+    machine.device.kernel_us = 0;
+    machine.products.efficiency = 1;
+    machine.node_link = {1e6, 0, 1};
+    machine.network = {1000, 1e6, 0, 1};
+    return machine;
 }
 
 Job small_job(const std::string& program, std::int64_t layers = 8) {
@@ -52,8 +52,8 @@ Job small_job(const std::string& program, std::int64_t layers = 8) {
     return job;
 }
 
-double step_seconds(const Machine& hardware, const Job& job, const Layout& layout) {
-    return described_step_time(hardware, job, layout, memory_use(hardware, job, layout)).total();
+double step_seconds(const Machine& machine, const Job& job, const Layout& layout) {
+    return described_step_time(machine, job, layout, memory_use(machine, job, layout)).total();
 }
 
 const char* measured_table = LOCKSTEP_SOURCE_DIR "/tests/plan/a100_3d_topologies.csv";
@@ -63,16 +63,16 @@ const char* measured_table = LOCKSTEP_SOURCE_DIR "/tests/plan/a100_3d_topologies
 BOOST_AUTO_TEST_SUITE(described_machine)
 
 BOOST_AUTO_TEST_CASE(tiles_and_waves) {
-    Machine hardware = arithmetic_only();
-    hardware.device.units = 100;
+    Machine machine = arithmetic_only();
+    machine.device.units = 100;
     const auto seconds = [&](double rows, double columns, double depth, std::int64_t inner = 0) {
-        return product_seconds(hardware, config::Precision::bf16, {rows, columns, depth, 1, inner});
+        return product_seconds(machine, config::Precision::bf16, {rows, columns, depth, 1, inner});
     };
     const double wave = 2.0 * 256 * 128 * 100 * 4096 / 1e12;  // a hundred tiles at once
     BOOST_TEST(seconds(2560, 1280, 4096) == wave, near);
     BOOST_TEST(seconds(2561, 1280, 4096) > 1.3 * wave);  // a row more begins a wave, of smaller tiles if need be
-    hardware.products.unaligned_tflops = 0.01;
-    BOOST_TEST(product_seconds(hardware, config::Precision::bf16, {2560, 640, 4096, 2, 150}) == 100 * wave,
+    machine.products.unaligned_tflops = 0.01;
+    BOOST_TEST(product_seconds(machine, config::Precision::bf16, {2560, 640, 4096, 2, 150}) == 100 * wave,
                near);  // 300 bytes a row
     BOOST_TEST(seconds(2560, 1280, 4096, 150) > 2 * seconds(2560, 1280, 4096, 152));
     BOOST_TEST(seconds(2560, 1280, 4096, 152) == wave, near);
@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(tiles_and_waves) {
 }
 
 BOOST_AUTO_TEST_CASE(a_step_is_its_arithmetic) {
-    const Machine hardware = arithmetic_only();
+    const Machine machine = arithmetic_only();
     Job job = small_job("megatron-deepspeed");
     job.program.gradient_bytes = job.program.accumulated_bytes = job.program.owner_bytes = 0;
     Layout layout;
@@ -91,61 +91,59 @@ BOOST_AUTO_TEST_CASE(a_step_is_its_arithmetic) {
     const double d = 1024, s = 512, tokens = 64 * s;
     const double block = tokens * (2 * 12 * d * d + 4 * s * d), head = 6 * tokens * 1024 * d;
     // Memory is not free of time altogether: 1e15 bytes/s.
-    BOOST_TEST(step_seconds(hardware, job, layout) == (8 * 4 * block + head) / 1e12,
-               boost::test_tools::tolerance(1e-3));
+    BOOST_TEST(step_seconds(machine, job, layout) == (8 * 4 * block + head) / 1e12, boost::test_tools::tolerance(1e-3));
     layout.recompute = config::Recompute::none;
-    BOOST_TEST(step_seconds(hardware, job, layout) == (8 * 3 * block + head) / 1e12,
-               boost::test_tools::tolerance(1e-3));
+    BOOST_TEST(step_seconds(machine, job, layout) == (8 * 3 * block + head) / 1e12, boost::test_tools::tolerance(1e-3));
 }
 
 BOOST_AUTO_TEST_CASE(a_pipeline_fills_and_drains) {
-    const Machine hardware = arithmetic_only();
+    const Machine machine = arithmetic_only();
     Job job = small_job("megatron-deepspeed");
     job.models.front().shape.vocabulary = 1;  // no head to speak of
     measure(job.models.front());
     Layout layout;
     layout.pipeline = 4;
     layout.micro = 4;  // 16 micro-batches
-    const StepTime time = described_step_time(hardware, job, layout, memory_use(hardware, job, layout));
+    const StepTime time = described_step_time(machine, job, layout, memory_use(machine, job, layout));
     // (p - 1) / (m + p - 1), Narayanan et al. 2021.
     BOOST_TEST(time.idle / time.total() == 3.0 / 19, boost::test_tools::tolerance(0.01));
     layout.interleave = 2;
-    const StepTime interleaved = described_step_time(hardware, job, layout, memory_use(hardware, job, layout));
+    const StepTime interleaved = described_step_time(machine, job, layout, memory_use(machine, job, layout));
     BOOST_TEST(interleaved.idle == time.idle / 2, boost::test_tools::tolerance(0.01));
 }
 
 BOOST_AUTO_TEST_CASE(replicas_and_layers_talk) {
-    Machine hardware = arithmetic_only();
-    hardware.node_link.gb_per_second = 100;
+    Machine machine = arithmetic_only();
+    machine.node_link.gb_per_second = 100;
     const Job job = small_job("megatron-deepspeed");
     Layout layout;
     layout.tensor = 4;
     // A ring: 2 (t - 1) / t of the bytes.
-    BOOST_TEST(tensor_reduction_seconds(hardware, layout, 8e9) == 2 * 0.75 * 8e9 / 100e9, near);
+    BOOST_TEST(tensor_reduction_seconds(machine, layout, 8e9) == 2 * 0.75 * 8e9 / 100e9, near);
     layout.tensor = 8;
     layout.data = 2;  // on two nodes: eight rings share the node's cards
-    hardware.network = {4, 12.5, 0, 0.5};
-    const StepTime time = described_step_time(hardware, job, layout, memory_use(hardware, job, layout));
+    machine.network = {4, 12.5, 0, 0.5};
+    const StepTime time = described_step_time(machine, job, layout, memory_use(machine, job, layout));
     const double held = (8 * 12.0 * 1024 * 1024 + 1024.0 * 1024 + 8 * 2 * 1024 + 1024) / 8;  // and norms
     BOOST_TEST(time.data == 0.5 * 2 * 2 * held / (50e9 * 0.5 / 8), boost::test_tools::tolerance(0.01));
 }
 
 BOOST_AUTO_TEST_CASE(memory_of_a_described_program) {
-    Machine hardware = arithmetic_only();
-    hardware.memory = {0, 0, 0.3, 0};
+    Machine machine = arithmetic_only();
+    machine.memory = {0, 0, 0.3, 0};
     const Job job = small_job("megatron-deepspeed");
     Layout layout;
     layout.zero = 0;
-    MemoryUse use = memory_use(hardware, job, layout);
+    MemoryUse use = memory_use(machine, job, layout);
     const double total = job.models.front().total;
     BOOST_TEST(use.parameters == 2 * total, near);
     BOOST_TEST(use.gradients == 2 * total, near);
     BOOST_TEST(use.owner == 16 * total, near);
     layout.data = 4;
     layout.zero = 1;
-    BOOST_TEST(memory_use(hardware, job, layout).owner == 4 * total, near);
+    BOOST_TEST(memory_use(machine, job, layout).owner == 4 * total, near);
     layout.zero = 3;
-    use = memory_use(hardware, job, layout);
+    use = memory_use(machine, job, layout);
     BOOST_TEST(use.parameters + use.gradients == total, near);
     // The first of four stages has four micro-batches under way, each with the inputs of two blocks.
     layout = Layout{};
@@ -154,22 +152,22 @@ BOOST_AUTO_TEST_CASE(memory_of_a_described_program) {
     Job headless = job;
     headless.models.front().shape.vocabulary = 1;
     measure(headless.models.front());
-    use = memory_use(hardware, headless, layout);
+    use = memory_use(machine, headless, layout);
     BOOST_TEST(use.stage == 0);
     BOOST_TEST(use.stored == 4 * 2 * 512.0 * 1024 * 2, near);
 }
 
 BOOST_AUTO_TEST_CASE(frozen_models_have_no_gradients) {
-    const Machine hardware = arithmetic_only();
+    const Machine machine = arithmetic_only();
     Job job = small_job("megatron-deepspeed");
-    const double trained = step_seconds(hardware, job, Layout{});
+    const double trained = step_seconds(machine, job, Layout{});
     job.models.front().shape.frozen = {"*"};
     job.models.front().adapters = 8000;
     measure(job.models.front());
     BOOST_TEST(job.models.front().trained == 8000, near);
-    const MemoryUse use = memory_use(hardware, job, Layout{});
+    const MemoryUse use = memory_use(machine, job, Layout{});
     BOOST_TEST(use.gradients == 2 * 8000, near);
-    const double frozen = step_seconds(hardware, job, Layout{});
+    const double frozen = step_seconds(machine, job, Layout{});
     // Forward and the input's gradient of three products; the scores have no weights to freeze.
     BOOST_TEST(frozen < 0.75 * trained);
     BOOST_TEST(frozen > 0.65 * trained);
@@ -186,10 +184,10 @@ BOOST_AUTO_TEST_CASE(better_machines_are_never_slower) {
     const double slow = step_seconds(before, job, layout);
     for (const char* path : {"device.peak_tflops", "device.memory_gb_per_second", "node_link.gb_per_second",
                              "network.gb_per_second", "network.cards_per_node", "products.efficiency"}) {
-        Machine hardware = before;
-        for (const Key& key : hardware.keys())
+        Machine machine = before;
+        for (const Key& key : machine.keys())
             if (key.path == path) *std::get<double*>(key.member) *= 1.25;
-        BOOST_TEST(step_seconds(hardware, job, layout) < slow, path);
+        BOOST_TEST(step_seconds(machine, job, layout) < slow, path);
     }
 }
 
@@ -223,19 +221,19 @@ BOOST_AUTO_TEST_CASE(cross_validation_on_measured_steps) {
 BOOST_AUTO_TEST_CASE(memory_grows_with_the_layout_and_fits_once_it_fits) {
     const auto rows = read_measured_table(measured_table);
     for (const MeasuredRow& row : rows) {
-        Machine hardware = read_machine("a100-80-4x100g");
+        Machine machine = read_machine("a100-80-4x100g");
         Layout layout = row.layout;
         double before = 0;
         for (layout.micro = 1; layout.micro <= 16; ++layout.micro) {
-            const MemoryUse use = memory_use(hardware, row.job, layout);
+            const MemoryUse use = memory_use(machine, row.job, layout);
             BOOST_TEST(use.total() > before, row.source_line << ", micro-batch " << layout.micro);
-            BOOST_TEST(use.cached >= (use.stored + use.working) * hardware.memory.slack / 2 * 0.999);
+            BOOST_TEST(use.cached >= (use.stored + use.working) * machine.memory.slack / 2 * 0.999);
             before = use.total();
         }
         bool fitted = false;
-        for (hardware.device.memory_gib = 20; hardware.device.memory_gib < 150; hardware.device.memory_gib += 0.25) {
-            const bool now = fits(hardware, memory_use(hardware, row.job, row.layout), 0);
-            BOOST_TEST((now || !fitted), row.source_line << " with " << hardware.device.memory_gib << " GiB");
+        for (machine.device.memory_gib = 20; machine.device.memory_gib < 150; machine.device.memory_gib += 0.25) {
+            const bool now = fits(machine, memory_use(machine, row.job, row.layout), 0);
+            BOOST_TEST((now || !fitted), row.source_line << " with " << machine.device.memory_gib << " GiB");
             fitted = now;
         }
         BOOST_TEST(fitted);
@@ -263,15 +261,15 @@ BOOST_AUTO_TEST_CASE(the_fit_recovers_invented_numbers) {
 }
 
 BOOST_AUTO_TEST_CASE(a_description_reads_back) {
-    Machine hardware = read_machine("h100-80-8x400g");
-    hardware.products.inner_efficiency = 0.0625;
+    Machine machine = read_machine("h100-80-8x400g");
+    machine.products.inner_efficiency = 0.0625;
     Machine again;
-    read_keys(to_toml(hardware), "text", again.keys());
-    BOOST_TEST(to_toml(again) == to_toml(hardware));
+    read_keys(to_toml(machine), "text", again.keys());
+    BOOST_TEST(to_toml(again) == to_toml(machine));
     const auto refused = [](const std::string& toml) {
-        Machine machine;
+        Machine read;
         try {
-            read_keys(toml, "m.toml", machine.keys());
+            read_keys(toml, "m.toml", read.keys());
         } catch (const Error& error) {
             return std::string(error.what());
         }

@@ -76,18 +76,18 @@ BOOST_AUTO_TEST_CASE(the_parts_are_said_where_there_are_any) {
 
 BOOST_AUTO_TEST_CASE(steps_hide_checkpoints_but_for_the_last) {
     Job job = small_job();
-    Machine hardware;
-    hardware.device.per_node = 4;
-    hardware.rates.ranks = 4;
+    Machine machine;
+    machine.device.per_node = 4;
+    machine.rates.ranks = 4;
     const double bytes = 12 * static_cast<double>(model::parameter_count(job.run.model));
-    hardware.rates.checkpoint_gb_per_second = bytes / 1e9 / 10;  // 10 s from one node
+    machine.rates.checkpoint_gb_per_second = bytes / 1e9 / 10;  // 10 s from one node
     job.run.checkpoint.every = 25;
-    BOOST_TEST(job_time(hardware, job, {}, three_seconds()).checkpoints == 10, near);
+    BOOST_TEST(job_time(machine, job, {}, three_seconds()).checkpoints == 10, near);
     job.run.checkpoint.every = 2;  // 6 s
-    BOOST_TEST(job_time(hardware, job, {}, three_seconds()).checkpoints == 10 + 49 * 4, near);
+    BOOST_TEST(job_time(machine, job, {}, three_seconds()).checkpoints == 10 + 49 * 4, near);
     Layout layout;
     layout.data = 8;  // two nodes
-    BOOST_TEST(job_time(hardware, job, layout, three_seconds()).checkpoints == 5, near);
-    hardware.rates.checkpoint_gb_per_second = 0;
-    BOOST_TEST(job_time(hardware, job, {}, three_seconds()).checkpoints == 0);
+    BOOST_TEST(job_time(machine, job, layout, three_seconds()).checkpoints == 5, near);
+    machine.rates.checkpoint_gb_per_second = 0;
+    BOOST_TEST(job_time(machine, job, {}, three_seconds()).checkpoints == 0);
 }
