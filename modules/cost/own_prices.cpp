@@ -87,26 +87,33 @@ config::Precision precision_on(const config::Machine& machine, config::Precision
     return compute == config::Precision::bf16 && machine.rates.bf16_is_fp32 > 0 ? config::Precision::fp32 : compute;
 }
 
-CoreShare share_cores(const config::Machine& machine, std::int64_t ranks_per_node) {
-    const auto ranks = static_cast<double>(ranks_per_node);
-    if (machine.device.kind == config::MachineKind::gpu) return {1, std::max(1.0, ranks / machine.rates.cores)};
-    const double cores = std::max(1.0, machine.rates.cores);
-    return {std::max(1.0, std::floor(cores / ranks)), std::max(1.0, ranks / cores)};
-}
-
-OwnPrices::OwnPrices(const config::Machine& machine, const CoreShare& share, config::Precision compute)
-    : rates_(rates_of(machine, precision_on(machine, compute))), element_(&rates_ == &machine.rates.fp32 ? 4 : 2) {
+CalibratedPrices::CalibratedPrices(const config::Machine& machine, config::Precision compute, const config::Grid& grid,
+                                   std::int64_t ranks_per_node)
+    : machine_(machine),
+      rates_(rates_of(machine, precision_on(machine, compute))),
+      grid_(grid),
+      ranks_per_node_(static_cast<double>(ranks_per_node)),
+      element_(&rates_ == &machine.rates.fp32 ? 4 : 2) {
     const config::Rates& rates = machine.rates;
-    bandwidth_ = share.threads / std::max(1.0, rates.threads);
-    speed_ = bandwidth_ * team_efficiency(rates, share.threads) / team_efficiency(rates, rates.threads);
-    operation_ = (rates.operation_us + (share.threads > 1 ? rates.team_us : 0)) * 1e-6;
+    double threads = 1;
+    if (machine.device.kind == config::MachineKind::gpu) {
+        turns_ = std::max(1.0, ranks_per_node_ / rates.cores);
+    } else {
+        const double cores = std::max(1.0, rates.cores);
+        threads = std::max(1.0, std::floor(cores / ranks_per_node_));
+        message_turns_ = turns_ = std::max(1.0, ranks_per_node_ / cores);
+    }
+    bandwidth_ = threads / std::max(1.0, rates.threads);
+    speed_ = bandwidth_ * team_efficiency(rates, threads) / team_efficiency(rates, rates.threads);
+    operation_ = (rates.operation_us + (threads > 1 ? rates.team_us : 0)) * 1e-6;
 }
 
-double OwnPrices::moved(double bytes, double gb_per_second) const {
+double CalibratedPrices::moved(double bytes, double gb_per_second) const {
     return operation_ + (gb_per_second > 0 ? bytes / (gb_per_second * 1e9 * bandwidth_) : 0);
 }
 
-double OwnPrices::seconds(const kernels::Operation& operation, bool of_head) const {
+double CalibratedPrices::seconds(const kernels::Operation& operation, bool of_head) const {
+    if (operation.is_message()) return message_seconds(operation);
     const RateOf& rate = rate_of(operation.kind);
     if (rate.product) {
         const config::ProductRate& product = (of_head ? rates_.head : rates_.layer).*rate.product;
@@ -120,26 +127,17 @@ double OwnPrices::seconds(const kernels::Operation& operation, bool of_head) con
     return moved(operation.bytes, rates_.memory.copy) + (tflops > 0 ? operation.flop / (tflops * 1e12 * speed_) : 0);
 }
 
-MessagePrices::MessagePrices(const config::Machine& machine, const CoreShare& share, std::int64_t ranks_per_node,
-                             std::int64_t all_ranks, double element)
-    : machine_(machine),
-      one_node_(all_ranks <= ranks_per_node),
-      turns_(machine.device.kind == config::MachineKind::gpu ? 1 : share.turns),
-      ranks_per_node_(static_cast<double>(ranks_per_node)),
-      activations_(element < 4 ? machine.rates.bf16.all_reduce_gb_per_second
-                               : machine.rates.fp32.all_reduce_gb_per_second) {}
-
-double MessagePrices::send(double bytes, std::int64_t stride) const {
+double CalibratedPrices::send(double bytes, std::int64_t stride) const {
     if (static_cast<double>(stride) >= ranks_per_node_)
         return machine_.network.latency_us * 1e-6 + bytes * ranks_per_node_ / machine_.network_bytes_per_second();
     const config::Rates::Messages& rates = machine_.rates.messages;
     const double rate = rates.gb_per_second > 0 ? rates.gb_per_second : machine_.node_link.gb_per_second;
-    return turns_ * (rates.latency_us * 1e-6 + bytes / (rate * 1e9));
+    return message_turns_ * (rates.latency_us * 1e-6 + bytes / (rate * 1e9));
 }
 
 // How many of a group's ranks a node has, where every node has as many; 1 where groups do not fill nodes so.
-double MessagePrices::ranks_of_node(std::int64_t ranks, std::int64_t stride) const {
-    if (one_node_) return static_cast<double>(ranks);
+double CalibratedPrices::ranks_of_node(std::int64_t ranks, std::int64_t stride) const {
+    if (static_cast<double>(grid_.ranks()) <= ranks_per_node_) return static_cast<double>(ranks);
     const auto node = static_cast<std::int64_t>(ranks_per_node_), span = ranks * stride;
     if (span <= node) return node % span == 0 ? static_cast<double>(ranks) : 1;
     return node % stride == 0 && span % node == 0 ? static_cast<double>(node / stride) : 1;
@@ -148,8 +146,8 @@ double MessagePrices::ranks_of_node(std::int64_t ranks, std::int64_t stride) con
 // Each rank sends and receives `passes` (R - 1) / R of the bytes. Beyond a node the groups of the node share its cards,
 // and the ranks of a group within it tell each other first; groups that do not fill nodes go by the cards only, and
 // `stride` of them cross each of a node's two borders.
-double MessagePrices::collective(double bytes, double passes, double gb_per_second, std::int64_t ranks,
-                                 std::int64_t stride) const {
+double CalibratedPrices::collective(double bytes, double passes, double gb_per_second, std::int64_t ranks,
+                                    std::int64_t stride) const {
     if (ranks <= 1) return 0;
     const auto of = [](double count) { return (count - 1) / count; };
     const auto all = static_cast<double>(ranks);
@@ -157,8 +155,8 @@ double MessagePrices::collective(double bytes, double passes, double gb_per_seco
     double seconds = 0;
     if (of_node > 1) {
         const double rate = gb_per_second > 0 ? gb_per_second : machine_.node_link.gb_per_second;
-        seconds += turns_ * (passes * of(of_node) * bytes / (rate * 1e9) +
-                             passes * of(of_node) * machine_.rates.messages.all_reduce_us * 1e-6);
+        seconds += message_turns_ * (passes * of(of_node) * bytes / (rate * 1e9) +
+                                     passes * of(of_node) * machine_.rates.messages.all_reduce_us * 1e-6);
     }
     if (nodes > 1) {
         // Groups that use the node's cards at once.
@@ -170,9 +168,9 @@ double MessagePrices::collective(double bytes, double passes, double gb_per_seco
     return seconds;
 }
 
-double MessagePrices::seconds(const kernels::Operation& message, const config::Grid& grid) const {
+double CalibratedPrices::message_seconds(const kernels::Operation& message) const {
     const bool tensor = message.group == kernels::MessageGroup::tensor;
-    const std::int64_t ranks = tensor ? grid.tensor : grid.context, stride = tensor ? 1 : grid.tensor;
+    const std::int64_t ranks = tensor ? grid_.tensor : grid_.context, stride = tensor ? 1 : grid_.tensor;
     switch (message.kind) {
         case Kind::all_reduce:
             return all_reduce(message.bytes, ranks, stride);
@@ -187,20 +185,17 @@ double MessagePrices::seconds(const kernels::Operation& message, const config::G
     }
 }
 
-double MessagePrices::all_reduce(double bytes, std::int64_t ranks, std::int64_t stride) const {
-    return collective(bytes, 2, activations_, ranks, stride);
+double CalibratedPrices::all_reduce(double bytes, std::int64_t ranks, std::int64_t stride) const {
+    return collective(bytes, 2, rates_.all_reduce_gb_per_second, ranks, stride);
 }
-double MessagePrices::gather(double bytes, std::int64_t ranks, std::int64_t stride) const {
+double CalibratedPrices::gather(double bytes, std::int64_t ranks, std::int64_t stride) const {
     return collective(bytes, 1, machine_.rates.messages.gather_gb_per_second, ranks, stride);
 }
-double MessagePrices::scatter(double bytes, std::int64_t ranks, std::int64_t stride) const {
+double CalibratedPrices::scatter(double bytes, std::int64_t ranks, std::int64_t stride) const {
     return collective(bytes, 1, machine_.rates.messages.scatter_gb_per_second, ranks, stride);
 }
-double MessagePrices::reduce_bucket(double bytes, std::int64_t ranks, std::int64_t stride) const {
+double CalibratedPrices::reduce_bucket(double bytes, std::int64_t ranks, std::int64_t stride) const {
     return collective(bytes, 2, machine_.rates.messages.bucket_gb_per_second, ranks, stride);
-}
-double MessagePrices::scatter_bucket(double bytes, std::int64_t ranks, std::int64_t stride) const {
-    return collective(bytes, 1, machine_.rates.messages.scatter_gb_per_second, ranks, stride);
 }
 
 }  // namespace lockstep::cost

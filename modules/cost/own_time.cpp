@@ -1,10 +1,8 @@
 #include "cost/own_time.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "cost/own_prices.hpp"
-#include "cost/pass_time.hpp"
 #include "cost/pipeline_time.hpp"
 #include "layout/rank_share.hpp"
 #include "layout/run_layout.hpp"
@@ -14,21 +12,6 @@
 
 namespace lockstep::cost {
 namespace {
-
-// The operations of a rank of the grid at the rates of a calibration.
-class CalibratedPrices final : public Prices {
-  public:
-    CalibratedPrices(const OwnPrices& prices, const MessagePrices& messages, const config::Grid& grid)
-        : prices_(prices), messages_(messages), grid_(grid) {}
-    double seconds(const kernels::Operation& operation, bool of_head) const override {
-        return operation.is_message() ? messages_.seconds(operation, grid_) : prices_.seconds(operation, of_head);
-    }
-
-  private:
-    const OwnPrices& prices_;
-    const MessagePrices& messages_;
-    const config::Grid& grid_;
-};
 
 struct Piece {  // of the model, on one stage
     PassTime blocks;
@@ -53,10 +36,7 @@ class OwnStep {
           grid_(grid),
           machine_(machine),
           on_gpu_(machine.device.kind == config::MachineKind::gpu),
-          ranks_per_node_(std::min(ranks_per_node, grid.ranks())),
-          share_(share_cores(machine, ranks_per_node_)),
-          prices_(machine, share_, description.precision.compute),
-          messages_(machine, share_, ranks_per_node_, grid.ranks(), prices_.element()) {
+          prices_(machine, description.precision.compute, grid, std::min(ranks_per_node, grid.ranks())) {
         const layout::BatchShare batch =
             layout::share_of_batch(description, grid, on_gpu_ ? DeviceKind::cuda : DeviceKind::cpu);
         micro_batches_ = batch.micro_batches;
@@ -88,10 +68,9 @@ class OwnStep {
   private:
     // From the embedding to the head: what each part costs, and what is trained of it.
     void price_model() {
-        const CalibratedPrices prices(prices_, messages_, grid_);
         const auto count = model::ModelCount::of(model_);
-        embedding_ = pass_time(count->embedding(shape_), prices);
-        head_ = pass_time(count->head(shape_), prices);
+        embedding_ = pass_time(count->embedding(shape_), prices_);
+        head_ = pass_time(count->head(shape_), prices_);
         for (std::int64_t number = 0; number < model_.layers; ++number) {
             const auto alike = static_cast<std::size_t>(count->alike(number));
             if (alike < blocks_.size()) {
@@ -99,7 +78,7 @@ class OwnStep {
                 block_parameters_.push_back(block_parameters_[alike]);
                 continue;
             }
-            blocks_.push_back(pass_time(count->block(number, shape_), prices));
+            blocks_.push_back(pass_time(count->block(number, shape_), prices_));
             block_parameters_.push_back(trained_parameters(model_, {number, number + 1, false, false}, grid_.tensor));
         }
         embedding_parameters_ = trained_parameters(model_, {0, 0, true, false}, grid_.tensor);
@@ -153,14 +132,14 @@ class OwnStep {
     double message() const {
         const double rows =
             static_cast<double>(shape_.pass.rows()) / static_cast<double>(shape_.divides_rows ? grid_.tensor : 1);
-        return messages_.send(rows * static_cast<double>(model_.width) * prices_.element(),
-                              grid_.ranks() / grid_.pipeline);
+        return prices_.send(rows * static_cast<double>(model_.width) * prices_.element(),
+                            grid_.ranks() / grid_.pipeline);
     }
 
     // Fills the parts of the stage that computes longest; what is left of the whole is idle. Waits among the ranks of a
     // tensor group lengthen every pass, and already count that they take turns.
     void passes(StepTime& time) {
-        const double turns = share_.turns, count = static_cast<double>(micro_batches_);
+        const double turns = prices_.turns(), count = static_cast<double>(micro_batches_);
         PipelineWork work;
         work.micro_batches = micro_batches_;
         work.message = grid_.pipeline > 1 ? message() / turns : 0;
@@ -216,7 +195,7 @@ class OwnStep {
         if (grid_.context == 1) return 0;
         const PassTime &first = blocks_.front(), &last = blocks_.back();
         return static_cast<double>(grid_.context - 1) * (first.forward + last.backward + last.recomputation) *
-               share_.turns;
+               prices_.turns();
     }
 
     // What replicas tell each other. On CPUs nothing goes on while a rank computes; on GPUs a bucket goes beside the
@@ -227,11 +206,11 @@ class OwnStep {
         const double bytes = parameters * sizeof(float);
         if (grid_.pipeline > 1 && model_.tied_head && trains_table_)
             time.data +=
-                messages_.reduce_bucket(table_ * sizeof(float), 2, grid_.ranks() - grid_.ranks() / grid_.pipeline);
+                prices_.reduce_bucket(table_ * sizeof(float), 2, grid_.ranks() - grid_.ranks() / grid_.pipeline);
         if (replicas == 1) return;
         const bool zero = description_.parallel.zero == 1;
         double reduction =
-            zero ? messages_.scatter_bucket(bytes, replicas, stride) : messages_.reduce_bucket(bytes, replicas, stride);
+            zero ? prices_.scatter(bytes, replicas, stride) : prices_.reduce_bucket(bytes, replicas, stride);
         if (on_gpu_) {
             const double block = *std::max_element(block_parameters_.begin(), block_parameters_.end());
             const double last = ((trains_table_ ? table_ : 0) + block) / std::max(1.0, parameters);
@@ -239,7 +218,7 @@ class OwnStep {
             reduction = std::max(reduction * std::min(1.0, last), reduction - beside);
         }
         time.data += reduction;
-        if (zero) time.data += messages_.gather(parameters * prices_.element(), replicas, stride);
+        if (zero) time.data += prices_.gather(parameters * prices_.element(), replicas, stride);
     }
 
     void optimizer(StepTime& time, double parameters) const {
@@ -248,16 +227,16 @@ class OwnStep {
         const double element = prices_.element();
         const double copied = element < sizeof(float) ? element : 0;  // the working copy
         time.optimizer +=
-            share_.turns * (prices_.moved(parameters * sizeof(float), rates.fill_gb_per_second) +
-                            prices_.moved(part * parameters * sizeof(float), rates.norm_gb_per_second) +
-                            prices_.moved(part * parameters * (bytes_updated_ / std::max(1.0, updated_) + copied),
-                                          prices_.memory().adamw));
+            prices_.turns() * (prices_.moved(parameters * sizeof(float), rates.fill_gb_per_second) +
+                               prices_.moved(part * parameters * sizeof(float), rates.norm_gb_per_second) +
+                               prices_.moved(part * parameters * (bytes_updated_ / std::max(1.0, updated_) + copied),
+                                             prices_.memory().adamw));
     }
 
     // The loss, the norm, its agreement among replicas, and what ranks agree on behind every step: a few bytes each.
     void control(StepTime& time) const {
         constexpr double reductions = 4, bytes = 64;
-        if (grid_.ranks() > 1) time.control += reductions * messages_.all_reduce(bytes, grid_.ranks(), 1);
+        if (grid_.ranks() > 1) time.control += reductions * prices_.all_reduce(bytes, grid_.ranks(), 1);
     }
 
     const config::RunDescription& description_;
@@ -266,10 +245,7 @@ class OwnStep {
     config::Grid grid_;
     const config::Machine& machine_;
     bool on_gpu_;
-    std::int64_t ranks_per_node_;
-    CoreShare share_;
-    OwnPrices prices_;
-    MessagePrices messages_;
+    CalibratedPrices prices_;
     model::CountedShape shape_;
     std::int64_t micro_batches_ = 1;
     std::vector<PassTime> blocks_;          // [layer]

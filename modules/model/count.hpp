@@ -3,7 +3,6 @@
 // here knows what a layer does.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>

@@ -1,7 +1,5 @@
 #include "plan/search.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <map>
 

@@ -229,12 +229,14 @@ BOOST_AUTO_TEST_CASE(replicas_reduce_their_gradients_once_a_step) {
 
 BOOST_AUTO_TEST_CASE(groups_that_do_not_fill_nodes_go_by_the_network) {
     Machine machine = one_millisecond_a_product();
+    machine.rates.cores = 8;
     machine.rates.messages.bucket_gb_per_second = 1;
     machine.network.cards_per_node = 1;
     machine.network.gb_per_second = 4;
     machine.network.latency_us = 0;
     const auto seconds = [&](std::int64_t ranks_per_node, std::int64_t all, std::int64_t ranks, std::int64_t stride) {
-        return MessagePrices(machine, {}, ranks_per_node, all, 4).reduce_bucket(1e9, ranks, stride);
+        return CalibratedPrices(machine, config::Precision::fp32, {1, 1, all}, ranks_per_node)
+            .reduce_bucket(1e9, ranks, stride);
     };
     const double of_three = 2 * 2.0 / 3;
     BOOST_TEST(seconds(6, 12, 3, 1) == of_three, near);
