@@ -55,7 +55,8 @@ class Play {
             for (std::size_t stage = 0; stage < stages_; ++stage) {
                 if (!runs[stage]) continue;
                 left[stage] -= spent;
-                if (left[stage] > 1e-12) continue;
+                // What rounding leaves of a pass must end with it: beside a long time it would never pass.
+                if (left[stage] > 1e-9 * work_of(stage, next[stage])) continue;
                 const layout::PipelineStep& pass = passes_[stage][next[stage]];
                 end(stage, pass.chunk, pass.micro_batch, pass.forward) = change;
                 if (++next[stage] < passes_[stage].size()) left[stage] = work_of(stage, next[stage]);

@@ -299,6 +299,21 @@ BOOST_AUTO_TEST_CASE(a_pipeline_stands_idle_for_its_stages_less_one) {
     BOOST_TEST(pipeline_seconds(alone) == 15, near);
 }
 
+BOOST_AUTO_TEST_CASE(long_passes_end_whatever_rounding_leaves_of_them) {
+    const auto seconds = [](double pass) {
+        PipelineWork work;
+        work.micro_batches = 1024;
+        work.message = 1e-4 * pass;
+        work.cores = 2;
+        for (int stage = 0; stage < 16; ++stage) {
+            work.forward.push_back({pass * (1 + 0.01 * stage)});
+            work.backward.push_back({pass * 2.003});
+        }
+        return pipeline_seconds(work);
+    };
+    BOOST_TEST(seconds(1e4) == 1e4 * seconds(1), near);
+}
+
 BOOST_AUTO_TEST_CASE(messages_of_a_pipeline_lengthen_its_ramp) {
     PipelineWork work;
     work.micro_batches = 1;
