@@ -81,7 +81,7 @@ Job read_job(const Options& options, const PlanRequest& request) {
     }
     Job job = job_of(run);
     if (!models.empty()) job.models = std::move(models);
-    job.program = program_named(request.program);
+    if (request.program != job.program.name) job.program = program_named(request.program);
     job.ranks_per_node = request.ranks_per_node;
     if (job.run.batch.global < 1) throw usage_error("batch.global is wanted: the sequences of a step");
     if (job.run.batch.length < 1) throw usage_error("batch.length is wanted: the tokens of a sequence");

@@ -8,6 +8,7 @@
 #include "base/format.hpp"
 #include "model/frozen.hpp"
 #include "model/parameter_description.hpp"
+#include "optim/registry.hpp"
 
 namespace lockstep::cost {
 namespace {
@@ -103,6 +104,9 @@ Job job_of(const config::RunDescription& run) {
     measure(model);
     job.models.push_back(std::move(model));
     job.program = program_named("lockstep");
+    const auto parameters = model::describe_parameters(run.model, model::whole_model(run.model));
+    const auto state = static_cast<double>(optim::state_count(optim::optimizer_of(run.optimizer), parameters));
+    if (job.models.front().trains()) job.program.owner_bytes = sizeof(float) * (1 + state / job.models.front().trained);
     job.steps = static_cast<double>(run.schedule.steps);
     return job;
 }

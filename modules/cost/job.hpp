@@ -19,8 +19,8 @@ struct Program {
     bool attention_scores = false;  // the matrix of attention scores is written to memory, not kept on the chip
     bool layers_even = false;       // stages have the same number of layers; the embedding and the head come on top
     double gradient_bytes = 4;      // a parameter
-    double owner_bytes = 12;        // a parameter whose update a rank does: moments, and masters where it computes in
-                                    // another type
+    double owner_bytes = 12;        // a parameter that a rank updates: optimizer state, and the fp32 value where it
+                                    // computes in another type
     double reduced_bytes = 4;       // a parameter, in what replicas tell each other of gradients
     double accumulated_bytes = 0;   // a parameter and micro-batch, moved to add to its gradient
     double forward_kernels = 0, backward_kernels = 0;              // launched for a block

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "cost/job.hpp"
 #include "kernels/counting_backend.hpp"
 #include "layout/rank_share.hpp"
 #include "optim/registry.hpp"
@@ -150,6 +151,13 @@ BOOST_AUTO_TEST_CASE(planned_bytes_are_those_allocated) {
             BOOST_TEST(optim::optimizer_bytes(tests::momentum_sgd(), {planning, parameters, description.optimizer}) ==
                        replica.optimizer->bytes());
         }
+}
+
+BOOST_AUTO_TEST_CASE(a_plan_counts_its_state) {
+    config::RunDescription description = small();
+    BOOST_TEST(cost::job_of(description).program.owner_bytes == 8);
+    description.optimizer.kind = "adamw";
+    BOOST_TEST(cost::job_of(description).program.owner_bytes == 12);
 }
 
 BOOST_AUTO_TEST_CASE(what_is_known_without_building_one) {
