@@ -257,22 +257,4 @@ double share_of_words(const std::string& words) {
     return number;
 }
 
-std::string words_of(Finding finding) {
-    switch (finding) {
-        case Finding::slower:
-            return "B is slower";
-        case Finding::faster:
-            return "B is faster";
-        case Finding::within_noise:
-            return "within the noise";
-        case Finding::no_interval:
-            return "no interval";
-        case Finding::only_a:
-            return "only A has it";
-        case Finding::only_b:
-            return "only B has it";
-    }
-    return "";
-}
-
 }  // namespace lockstep::analysis

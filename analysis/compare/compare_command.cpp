@@ -60,8 +60,7 @@ std::string page_of(const Comparison& comparison, TableFormat format) {
             settings.add_row({difference.key, difference.values[0], difference.values[1]});
         page.table(settings);
     }
-    if (!comparison.remarks.empty()) page.heading("Remarks");
-    for (const std::string& remark : comparison.remarks) page.sentence(remark);
+    page.remarks(comparison.remarks);
     return page.text();
 }
 
@@ -94,9 +93,7 @@ void add_compare(CLI::App& program, Action& action) {
     command->add_option("--slower-than", options->slower_than,
                         "exit with 6 where B's step is slower than A's by more than this share (5% or 0.05), and so is "
                         "the whole interval of B ÷ A (with fewer than 6 steps: by the medians alone)");
-    command->add_option("--format", options->format, "text, markdown, csv or json")
-        ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
-        ->capture_default_str();
+    add_format_option(*command, options->format);
     command->footer(
         "The first run is A, the second B. Times are medians with 95 % intervals; the interval of B ÷ A is a\n"
         "bootstrap over blocks of steps (docs/analysis-methods.md). Where a step of A and of B has different tokens,\n"

@@ -97,8 +97,7 @@ std::string page_of(const PredictionFile& prediction, TableFormat format) {
         fmt::format("Every interval holds this error ({:.1f} %), the scatter of the steps, and what the {} "
                     "numbers of ranks leave open.",
                     100 * prediction.scaling.left_out_error, counts.size()));
-    if (!prediction.remarks.empty()) page.heading("Remarks");
-    for (const std::string& remark : prediction.remarks) page.sentence(remark);
+    page.remarks(prediction.remarks);
     return page.text();
 }
 
@@ -154,9 +153,7 @@ void add_predict(CLI::App& program, Action& action) {
         ->add_option("--ignore", predict.ignored, "settings that may differ between the runs: model.width,batch.length")
         ->delimiter(',');
     command->add_option("--out", options->out, "the prediction as a file (JSON), for scaling and report --prediction");
-    command->add_option("--format", options->format, "text, markdown, csv or json")
-        ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
-        ->capture_default_str();
+    add_format_option(*command, options->format);
     command->footer(
         "The runs are of one program on two numbers of ranks or more. docs/scaling-prediction.md has the method.\n"
         "  lockstep-analyze predict runs/g1 runs/g2 runs/g4 --hardware machine.toml --to 10000 --out prediction.json\n"

@@ -26,16 +26,6 @@ Range range_from(const Json& json) {
     return {number(json, "low"), number(json, "median"), number(json, "high")};
 }
 
-struct Figure {
-    const char* key;
-    Range CurvePoint::*range;
-};
-constexpr Figure figures[] = {{"seconds", &CurvePoint::seconds},
-                              {"tokens_per_second", &CurvePoint::tokens_per_second},
-                              {"speedup", &CurvePoint::speedup},
-                              {"efficiency", &CurvePoint::efficiency},
-                              {"communication_share", &CurvePoint::communication_share}};
-
 Json json_of_curve(const PredictedCurve& curve) {
     Json json = {{"kind", curve.request.kind == CurveKind::strong ? "strong" : "weak"},
                  {"batch", curve.request.batch},
@@ -50,7 +40,7 @@ Json json_of_curve(const PredictedCurve& curve) {
                     {"nodes", point.nodes},
                     {"batch", point.batch},
                     {"sequences_per_replica", point.sequences_per_replica}};
-        for (const Figure& figure : figures) one[figure.key] = json_range(point.*figure.range);
+        for (const CurveFigure& figure : curve_figures) one[figure.name] = json_range(point.*figure.range);
         Json& parts = one["parts"] = Json::object();
         for (const auto& [name, seconds] : point.parts) parts[name] = seconds;
         points.push_back(std::move(one));
@@ -74,7 +64,7 @@ PredictedCurve curve_from(const Json& json) {
         point.nodes = number(one, "nodes");
         point.batch = number(one, "batch");
         point.sequences_per_replica = number(one, "sequences_per_replica");
-        for (const Figure& figure : figures) point.*figure.range = range_from(one.at(figure.key));
+        for (const CurveFigure& figure : curve_figures) point.*figure.range = range_from(one.at(figure.name));
         for (const auto& [name, seconds] : one.at("parts").items()) point.parts.emplace_back(name, seconds);
         if (!(point.ranks > 0) || !(point.seconds.median > 0))
             throw std::invalid_argument("a point without ranks or time");

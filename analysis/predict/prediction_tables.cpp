@@ -122,23 +122,14 @@ Table comparison_table(const ComparedCurve& curve, const std::string& unit) {
 
 Table prediction_rows(const PredictionFile& prediction) {
     std::vector<Column> columns = {{"kind", ""}, {"ranks", ""}, {"nodes", ""}, {"batch", ""}, {"unit", ""}};
-    struct Figure {
-        const char* name;
-        Range CurvePoint::*range;
-    };
-    const Figure figures[] = {{"seconds", &CurvePoint::seconds},
-                              {"tokens_per_second", &CurvePoint::tokens_per_second},
-                              {"speedup", &CurvePoint::speedup},
-                              {"efficiency", &CurvePoint::efficiency},
-                              {"communication_share", &CurvePoint::communication_share}};
-    for (const Figure& figure : figures)
+    for (const CurveFigure& figure : curve_figures)
         for (const char* end : {"_low", "_median", "_high"}) columns.push_back({std::string(figure.name) + end, ""});
     Table table(columns);
     for (const PredictedCurve& curve : prediction.scaling.curves)
         for (const CurvePoint& point : curve.points) {
             std::vector<Cell> cells = {std::string(curve.request.kind == CurveKind::strong ? "strong" : "weak"),
                                        whole(point.ranks), whole(point.nodes), whole(point.batch), prediction.unit};
-            for (const Figure& figure : figures) {
+            for (const CurveFigure& figure : curve_figures) {
                 const Range& range = point.*figure.range;
                 const bool said = range.median > 0;
                 for (const double value : {range.low, range.median, range.high})

@@ -13,6 +13,7 @@
 #include "analysis/scaling/scaling_tables.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/plural.hpp"
 #include "base/table.hpp"
 
 namespace lockstep::analysis {
@@ -64,14 +65,11 @@ void print_series(Page& page, const Scaling& scaling, const ScalingSeries& serie
     page.heading("What the efficiency is made of");
     page.table(factor_table(series));
     print_fits(page, series);
-    bool any = !series.remarks.empty();
-    for (const ScalingPoint& point : series.points) any = any || !point.remarks.empty();
-    if (!any) return;
-    page.heading("Remarks");
-    for (const std::string& remark : series.remarks) page.sentence(remark);
+    std::vector<std::string> remarks = series.remarks;
     for (const ScalingPoint& point : series.points)
         for (const std::string& remark : point.remarks)
-            page.sentence(fmt::format("{} {}: {}", point.ranks, point.ranks == 1 ? "rank" : "ranks", remark));
+            remarks.push_back(fmt::format("{} rank{}: {}", point.ranks, plural(point.ranks), remark));
+    page.remarks(remarks);
 }
 
 void print_prediction(Page& page, const PredictionComparison& comparison, const PredictionFile& prediction) {
@@ -166,9 +164,7 @@ void add_scaling(CLI::App& program, Action& action) {
     add_load_options(*command, options->load);
     add_scaling_options(*command, options->scaling);
     add_prediction_option(*command, options->prediction);
-    command->add_option("--format", options->format, "text, markdown, csv or json")
-        ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
-        ->capture_default_str();
+    add_format_option(*command, options->format);
     command->footer(
         "Runs that differ only in the number of ranks form a series. A step takes as long as its slowest rank;\n"
         "what averaging over ranks would claim is printed beside it. docs/analysis.md has every equation.\n"

@@ -240,9 +240,11 @@ void launch_table(Page& page, const Summary& summary) {
         const Launch& launch = summary.launches[i];
         const SpanFigures& span = summary.figures.launches[i];
         const bool counts = span.steps > 0;
-        table.add_row({launch.number, launch.started, counts ? Cell(span.first_step) : Cell(),
-                       counts ? Cell(span.last_step) : Cell(), launch.ranks, launch.grid, launch.hosts, launch.threads,
-                       launch.micro_batch, span.seconds, counts ? Cell(tokens_per_second(span)) : Cell()});
+        const auto setting = [&](const char* key) { return launch.settings.at(key); };
+        table.add_row({launch.number, setting("started"), counts ? Cell(span.first_step) : Cell(),
+                       counts ? Cell(span.last_step) : Cell(), setting("ranks"), setting("grid"), setting("hosts"),
+                       setting("threads"), setting("micro_batch"), span.seconds,
+                       counts ? Cell(tokens_per_second(span)) : Cell()});
     }
     page.heading("Launches");
     page.table(table);
@@ -334,12 +336,9 @@ int run_summary(const Options& options) {
     for (const std::string& path : expand_runs(options.runs)) summaries.push_back(summarise(path, options));
     std::string out;
     if (format == TableFormat::json) {
-        auto all = nlohmann::ordered_json::array();
+        Json all = Json::array();
         for (const Summary& summary : summaries) all.push_back(json_of(summary));
-        // Names in a damaged description may not be UTF-8; print them nevertheless.
-        out = (summaries.size() == 1 ? all[0] : all)
-                  .dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
-              "\n";
+        out = json_text(summaries.size() == 1 ? all[0] : all, 1);
     } else if (format == TableFormat::csv) {
         out = csv_of(summaries, options.per);
     } else {
@@ -347,8 +346,7 @@ int run_summary(const Options& options) {
         for (const Summary& summary : summaries) print_page(page, summary, options.per);
         out = page.text();
     }
-    if (std::fwrite(out.data(), 1, out.size(), stdout) != out.size())
-        throw fault_error("the output cannot be written: {}", system_error_text());
+    print(out);
     return 0;
 }
 
@@ -359,9 +357,7 @@ void add_summary(CLI::App& program, Action& action) {
     CLI::App* command =
         program.add_subcommand("summary", "configuration, time by phase and rank, losses, rates, memory");
     command->add_option("RUN", options->runs, "run folders, trace files, or folders of run folders")->required();
-    command->add_option("--format", options->format, "text, markdown, csv or json")
-        ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
-        ->capture_default_str();
+    add_format_option(*command, options->format);
     command->add_option("--per", options->per, "tables of the whole run, or also of each epoch or each step")
         ->check(CLI::IsMember({"run", "epoch", "step"}))
         ->capture_default_str();
