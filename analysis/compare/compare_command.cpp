@@ -70,7 +70,7 @@ int run_compare(const Options& options) {
     if (!options.slower_than.empty()) allowed = share_of_words(options.slower_than);
     const std::vector<std::string> paths = expand_runs(options.load.runs);
     const std::vector<Measurement> runs = load_measurements(options.load);
-    if (runs.size() != 2) throw usage_error("compare takes two different runs, A and B; these are {}", runs.size());
+    if (runs.size() != 2) throw usage_error("compare takes two different runs, A and B, not {}", runs.size());
     const Comparison comparison = compare(runs[0], runs[1], allowed);
     std::string text;
     if (format == TableFormat::json)
@@ -90,9 +90,9 @@ void add_compare(CLI::App& program, Action& action) {
     CLI::App* command =
         program.add_subcommand("compare", "two runs, phase by phase; exit code 6 if the second is slower");
     add_load_options(*command, options->load);
-    command->add_option("--slower-than", options->slower_than,
-                        "exit with 6 where B's step is slower than A's by more than this share (5% or 0.05), and so is "
-                        "the whole interval of B ÷ A (with fewer than 6 steps: by the medians alone)");
+    command->add_option(
+        "--slower-than", options->slower_than,
+        "exit with 6 if B's step is slower than A's by more than this share (5% or 0.05) over the whole interval of B ÷ A (with fewer than 6 steps: by the medians alone)");
     add_format_option(*command, options->format);
     command->footer(
         "The first run is A, the second B. Times are medians with 95 % intervals; the interval of B ÷ A is a\n"

@@ -11,8 +11,8 @@ namespace {
 
 // In the order of Finding.
 constexpr const char* finding_names[] = {"slower", "faster", "within_noise", "no_interval", "only_a", "only_b"};
-constexpr const char* finding_words[] = {"B is slower", "B is faster",   "within the noise",
-                                         "no interval", "only A has it", "only B has it"};
+constexpr const char* finding_words[] = {"B is slower", "B is faster", "within the noise",
+                                         "no interval", "only in A",   "only in B"};
 
 const char* name_of(Finding finding) {
     return finding_names[static_cast<std::size_t>(finding)];

@@ -212,8 +212,7 @@ class Aggregator {
     void remark() {
         auto& remarks = result_.remarks;
         if (result_.steps.empty())
-            remarks.push_back(result_.losses.empty() ? "The trace holds no step."
-                                                     : "No step is left after the warm-up.");
+            remarks.push_back(result_.losses.empty() ? "The trace holds no step." : "The warm-up covers all steps.");
         remark_on_end(remarks);
         remark_on_repeats(remarks);
         if (!result_.imported) remark_on_timing();
@@ -266,7 +265,8 @@ class Aggregator {
                 static_cast<double>(result_.losses[i].first) - static_cast<double>(result_.losses[i - 1].first) - 1,
                 0.0);
         if (missing > 0)
-            remarks.push_back(fmt::format("{:.0f} steps between the first and the last are in no trace.", missing));
+            remarks.push_back(
+                fmt::format("{:.0f} steps between the first and the last are missing from the traces.", missing));
     }
 
     void remark_on_timing() {
@@ -280,7 +280,7 @@ class Aggregator {
                 steps - timed, steps, timed));
         if (timed == 0 && steps > 0 && run_.header().detail != "step")
             remarks.push_back(
-                "In no step that counts were the phases timed individually, so compute and communication are unknown; "
+                "No measured step was timed phase by phase, so compute and communication are unknown; "
                 "--sync phase times every step.");
         else if (timed < steps && timed < fewest_timed_steps && timed > 0)
             remarks.push_back(fmt::format(

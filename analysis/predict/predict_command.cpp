@@ -84,19 +84,18 @@ std::string page_of(const PredictionFile& prediction, TableFormat format) {
                                   plural(prediction.ranks_per_node), prediction.hardware));
         page.table(prediction_table(curve, prediction.unit));
         for (const std::string& remark : curve.remarks) page.sentence(remark);
-        page.heading("What it is made of");
+        page.heading("Breakdown");
         page.table(parts_table(curve, prediction.unit));
     }
-    page.heading("What was learned from the runs", true);
+    page.heading("Fitted parameters", true);
     page.table(numbers_table(prediction));
-    page.heading("Each number of ranks, predicted from the others");
+    page.heading("Cross-validation: each number of ranks predicted from the others");
     page.table(left_out_table(prediction));
     std::set<double> counts;
     for (const auto& run : prediction.runs) counts.insert(run.ranks);
-    page.sentence(
-        fmt::format("Every interval holds this error ({:.1f} %), the scatter of the steps, and what the {} "
-                    "numbers of ranks leave open.",
-                    100 * prediction.scaling.left_out_error, counts.size()));
+    page.sentence(fmt::format(
+        "Every interval includes this error ({:.1f} %), the scatter of the steps, and the uncertainty left by {} numbers of ranks.",
+        100 * prediction.scaling.left_out_error, counts.size()));
     page.remarks(prediction.remarks);
     return page.text();
 }
@@ -135,13 +134,13 @@ void add_predict(CLI::App& program, Action& action) {
     auto* ranks = command->add_option("--ranks", predict.ranks, "numbers of ranks to predict: 64,512,4096")
                       ->delimiter(',')
                       ->check(CLI::PositiveNumber);
-    command->add_option("--to", predict.to, "the most ranks; numbers below it by doubling")
+    command->add_option("--to", predict.to, "the largest number of ranks; smaller ones by doubling")
         ->check(CLI::Range(1.0, 1e7))
         ->capture_default_str()
         ->excludes(ranks);
-    auto* strong = command->add_flag("--strong", options->strong_alone, "the curve of the same batch alone");
+    auto* strong = command->add_flag("--strong", options->strong_alone, "strong scaling only: the same batch");
     auto* weak =
-        command->add_flag("--weak", options->weak_alone, "the curve of a batch that grows with the ranks alone");
+        command->add_flag("--weak", options->weak_alone, "weak scaling only: a batch that grows with the ranks");
     strong->excludes(weak);
     command
         ->add_option("--batch", predict.batch,
@@ -163,7 +162,7 @@ void add_predict(CLI::App& program, Action& action) {
         options->predict.weak = !options->strong_alone;
         for (const double count : options->predict.ranks)
             if (count != std::floor(count))
-                throw CLI::ValidationError("--ranks", fmt::format("{} is no number of ranks", count));
+                throw CLI::ValidationError("--ranks", fmt::format("{} is not a number of ranks", count));
         action = [options] { return run_predict(*options); };
     });
 }

@@ -128,10 +128,10 @@ PredictionFile read_prediction(const std::string& path) {
     const Json json = Json::parse(text, nullptr, false);
     if (json.is_discarded() || !json.is_object() || json.value("format", Json()) != format_name) {
         if (json.is_discarded() && text.find(format_name) != std::string::npos)
-            throw damaged_error("the prediction {} is not whole JSON; make it again with lockstep-analyze predict",
-                                path);
+            throw damaged_error("the prediction {} is not whole JSON; recreate it with lockstep-analyze predict", path);
         throw usage_error(
-            "{} is no prediction; lockstep-analyze predict RUN… --hardware FILE.toml --out FILE makes one", path);
+            "{} is not a prediction; create one with lockstep-analyze predict RUN… --hardware FILE.toml --out FILE",
+            path);
     }
     if (json.value("format_version", Json()) != format_version)
         throw usage_error("the prediction {} has format version {}, and this program reads version {}", path,
@@ -166,7 +166,7 @@ PredictionFile read_prediction(const std::string& path) {
         prediction.remarks = json.at("remarks").get<std::vector<std::string>>();
         return prediction;
     } catch (const std::exception& problem) {
-        throw damaged_error("the prediction {} is damaged: {}; make it again with lockstep-analyze predict", path,
+        throw damaged_error("the prediction {} is damaged: {}; recreate it with lockstep-analyze predict", path,
                             problem.what());
     }
 }

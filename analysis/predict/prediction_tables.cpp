@@ -78,14 +78,14 @@ Table parts_table(const PredictedCurve& curve, const std::string& unit) {
 
 Table numbers_table(const PredictionFile& prediction) {
     Table table({{"number", "number"},
-                 {"believed", "believed before"},
-                 {"value", "after the runs"},
+                 {"believed", "prior"},
+                 {"value", "posterior"},
                  {"interval", level_words()},
                  {"from", "comes from"}});
     for (const auto& one : prediction.scaling.numbers)
         table.add_row({one.title, fmt::format("{:.3g}", one.believed), fmt::format("{:.3g}", one.value.median),
                        fmt::format("{:.3g} to {:.3g}", one.value.low, one.value.high),
-                       one.measured ? "the runs" : "belief, mostly"});
+                       one.measured ? "the runs" : "mostly the prior"});
     return table;
 }
 

@@ -84,7 +84,7 @@ std::vector<ScalingModel::Unknown> ScalingModel::unknowns(const config::Machine&
         const std::string& name = terms_[i].name;
         const bool update = terms_[i].follows == WorkTerm::Follows::update, divided = program_.divided_update;
         const bool whole = update && !divided;
-        all.push_back({name + "_constant_seconds", name + ", what does not shrink, s", false, true,
+        all.push_back({name + "_constant_seconds", name + ", fixed part, s", false, true,
                        std::log(seconds[i] * (whole ? 1 : constant_share)), whole ? wide : constant_deviation});
         if (update)
             all.push_back({name + "_divided_seconds", name + ", what the replicas divide, s", false, divided,

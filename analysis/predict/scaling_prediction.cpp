@@ -278,7 +278,7 @@ class Predictor {
             [](const CurvePoint& a, const CurvePoint& b) { return a.seconds.median < b.seconds.median; });
         if (strong && !curve.points.empty() && fastest + 1 != curve.points.end())
             curve.remarks.push_back(
-                fmt::format("More than {} ranks make a step no shorter.", with_commas(std::llround(fastest->ranks))));
+                fmt::format("More than {} ranks do not shorten a step.", with_commas(std::llround(fastest->ranks))));
         return curve;
     }
 

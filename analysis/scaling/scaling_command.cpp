@@ -33,7 +33,7 @@ std::string of_law(const Fit& fit, const std::string& sentence) {
 void print_fits(Page& page, const ScalingSeries& series) {
     const Table fits = fit_table(series);
     if (!fits.rows().empty()) {
-        page.heading("Laws of scaling, fitted");
+        page.heading("Fitted scaling laws");
         page.table(fits);
     }
     for (const Fit& fit : series.fits) {
@@ -45,14 +45,12 @@ void print_fits(Page& page, const ScalingSeries& series) {
         for (const std::string& remark : fit.remarks) page.sentence(of_law(fit, remark));
         if (!fit.prediction_refusal.empty()) page.sentence(of_law(fit, fit.prediction_refusal));
         for (const Prediction& prediction : fit.predictions)
-            page.sentence(
-                fmt::format("{}: at {:g} ranks {:.4g} {}{}{}.", fit.title, prediction.ranks, prediction.value, fit.unit,
-                            prediction.interval.known()
-                                ? fmt::format(" ({:.4g} to {:.4g})", prediction.interval.low, prediction.interval.high)
-                                : "",
-                            prediction.ranks > static_cast<double>(series.points.back().ranks)
-                                ? ", a guess beyond what was measured"
-                                : ""));
+            page.sentence(fmt::format(
+                "{}: at {:g} ranks {:.4g} {}{}{}.", fit.title, prediction.ranks, prediction.value, fit.unit,
+                prediction.interval.known()
+                    ? fmt::format(" ({:.4g} to {:.4g})", prediction.interval.low, prediction.interval.high)
+                    : "",
+                prediction.ranks > static_cast<double>(series.points.back().ranks) ? ", extrapolated" : ""));
     }
 }
 
@@ -62,7 +60,7 @@ void print_series(Page& page, const Scaling& scaling, const ScalingSeries& serie
     page.sentence(warm_up_sentence(scaling, series));
     page.heading("Time, speedup and efficiency");
     page.table(time_table(series));
-    page.heading("What the efficiency is made of");
+    page.heading("Efficiency factors");
     page.table(factor_table(series));
     print_fits(page, series);
     std::vector<std::string> remarks = series.remarks;
@@ -74,8 +72,7 @@ void print_series(Page& page, const Scaling& scaling, const ScalingSeries& serie
 
 void print_prediction(Page& page, const PredictionComparison& comparison, const PredictionFile& prediction) {
     for (const ComparedCurve& curve : comparison.curves) {
-        page.heading(fmt::format("{}: the prediction of {} beside what was measured", curve.title, prediction.made),
-                     true);
+        page.heading(fmt::format("{}: the prediction of {} and the measurements", curve.title, prediction.made), true);
         if (!curve.points.empty()) page.table(comparison_table(curve, prediction.unit));
         page.sentence(comparison_sentence(curve));
     }
@@ -99,7 +96,7 @@ int run_scaling(const Options& options) {
         text = json_text(json);
     } else if (format == TableFormat::csv) {
         text = scaling_rows(scaling).print(format);
-        if (prediction) log::warning("csv has no place for the prediction: --format json has its errors");
+        if (prediction) log::warning("csv leaves out the prediction; --format json has it");
         // Remarks have no row in CSV.
         for (const std::string& remark : scaling.remarks) log::warning("{}", remark);
         for (const ScalingSeries& series : scaling.series)
@@ -108,7 +105,7 @@ int run_scaling(const Options& options) {
         Page page(format);
         for (const ScalingSeries& series : scaling.series) print_series(page, scaling, series);
         if (prediction) print_prediction(page, comparison, *prediction);
-        if (!scaling.remarks.empty()) page.heading("Runs that were left out", true);
+        if (!scaling.remarks.empty()) page.heading("Runs left out", true);
         for (const std::string& remark : scaling.remarks) page.sentence(remark);
         text = page.text();
     }
@@ -131,7 +128,8 @@ Scaling scaling_or_none(std::vector<Measurement> measurements, const ScalingOpti
 }
 
 void add_prediction_option(CLI::App& command, std::string& path) {
-    command.add_option("--prediction", path, "a file that lockstep-analyze predict wrote: it is held against the runs");
+    command.add_option("--prediction", path,
+                       "a prediction (a file from lockstep-analyze predict) to compare the runs with");
 }
 
 void add_scaling_options(CLI::App& command, ScalingOptions& options) {
@@ -144,7 +142,7 @@ void add_scaling_options(CLI::App& command, ScalingOptions& options) {
         .add_option("--ignore", options.ignored,
                     "settings that may differ within a series, as in a run description: model.width,batch.length")
         ->delimiter(',');
-    command.add_option("--base", options.base_ranks, "the number of ranks that is the base case [the smallest]")
+    command.add_option("--base", options.base_ranks, "number of ranks of the base case [the smallest]")
         ->check(CLI::PositiveNumber);
     command
         .add_option("--laws", options.laws,

@@ -213,9 +213,9 @@ void communication_table(Page& page, const RunFigures& figures) {
     if (sum <= 0) return;
     Table table({{"kind", "communication"},
                  {"seconds", "seconds", 3},
-                 {"share", "share of the whole time, %", 2},
-                 {"least", "least of a rank, s", 3},
-                 {"most", "most of a rank, s", 3}});
+                 {"share", "share of the total time, %", 2},
+                 {"least", "lowest rank, s", 3},
+                 {"most", "highest rank, s", 3}});
     for (const CommunicationKind& kind : figures.communication)
         if (kind.most > 0)
             table.add_row(
@@ -282,13 +282,13 @@ void rank_table(Page& page, const RunFigures& figures) {
 void status_sentences(Page& page, const Summary& summary) {
     if (summary.status.empty()) return;
     const auto status = nlohmann::ordered_json::parse(summary.status, nullptr, false);
-    if (!status.is_object()) return page.sentence("How it ended is unknown: status.json cannot be read.");
+    if (!status.is_object()) return page.sentence("Final status unknown: status.json cannot be read.");
     std::string words;
     for (const auto& [key, value] : status.items())
         if (value.is_primitive() && !value.is_null() && value != "")
             words += fmt::format("{}{} {}", words.empty() ? "" : ", ", key,
                                  value.is_string() ? value.get<std::string>() : value.dump());
-    page.sentence("How it ended (status.json): " + words + ".");
+    page.sentence("Final status (status.json): " + words + ".");
 }
 
 void print_page(Page& page, const Summary& summary, const std::string& per) {
@@ -310,13 +310,13 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
     phase_tables(page, summary, "run", "whole run");
     rank_table(page, figures);
     if (per != "run") phase_tables(page, summary, per, "by " + per);
-    page.heading("Together");
+    page.heading("Totals");
     const SpanFigures& all = figures.all;
     page.sentence(fmt::format("{} ({} to {}), {} tokens, {:.3f} s in steps (the slowest rank's).",
                               all.steps == 1 ? "1 step" : with_commas(all.steps) + " steps", all.first_step,
                               all.last_step, with_commas(all.tokens), all.seconds));
     if (all.tokens > 0)
-        page.sentence(fmt::format("{} tokens/s on all ranks together, {} for the model.",
+        page.sentence(fmt::format("{} tokens/s over all ranks, {} for the model.",
                                   with_commas(std::llround(std::min(tokens_per_second(all), 1e15))),
                                   human_rate(per_second(all.model_flop, all.seconds), "FLOP")));
     if (figures.measured[forward])
@@ -324,8 +324,7 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
                                   1e3 * mean_per_call(figures.all.mean, forward), 1e3 * figures.forward_median));
     page.sentence(fmt::format("Skipped steps: {}. Tracing took {:.3f} % of the traced time.", all.skipped,
                               100 * figures.overhead_share));
-    if (all.steps > 1)
-        page.sentence("All steps count here, warm-up included; scaling, sweep and compare leave it out.");
+    if (all.steps > 1) page.sentence("These figures include the warm-up; scaling, sweep and compare skip it.");
     for (const std::string& note : figures.notes) page.sentence(note);
     status_sentences(page, summary);
 }

@@ -8,10 +8,12 @@
 #include "analysis/predict/scaling_prediction.hpp"
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "unit/analysis/text.hpp"
 
 using namespace lockstep;
 using namespace lockstep::config;
 using namespace lockstep::analysis;
+using lockstep::analysis::test::said;
 
 namespace {
 
@@ -88,12 +90,6 @@ const LearnedNumber& number(const ScalingPrediction& prediction, const std::stri
         if (one.name == name) return one;
     BOOST_REQUIRE_MESSAGE(false, "no number " << name);
     return prediction.numbers.front();
-}
-
-bool said(const std::vector<std::string>& remarks, const std::string& words) {
-    for (const std::string& remark : remarks)
-        if (remark.find(words) != std::string::npos) return true;
-    return false;
 }
 
 double near_to(double value, double expected) {
