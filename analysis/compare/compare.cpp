@@ -155,7 +155,8 @@ void add_remarks(Comparison& comparison, const Measurement& a, const Measurement
         const std::string& name = comparison.undivided->name;
         const bool of_run = name == "run";
         remarks.push_back(fmt::format(
-            "A {} of A has {} tokens, of B {}: the two are compared per token. Times of a {} and of its phases cover different work.",
+            "A {} of A has {} tokens, of B {}: the two are compared per token. Times of a {} and of its phases cover "
+            "different work.",
             name, whole_words(tokens_of(a, of_run)), whole_words(tokens_of(b, of_run)), name));
     }
     both([&](const char* letter, const Measurement& run) {
@@ -203,7 +204,8 @@ Verdict verdict_of(const Comparison& comparison, double allowed) {
     if (!interval.known()) {
         verdict.slower = beyond;
         verdict.sentence = fmt::format(
-            "{}, {} the {} allowed. There is no interval ({} and {} samples; each run needs {}): this compares two single numbers.",
+            "{}, {} the {} allowed. There is no interval ({} and {} samples; each run needs {}): this compares two "
+            "single numbers.",
             is, beyond ? "more than" : "within", share, row.a.samples, row.b.samples, fewest_samples);
         return verdict;
     }
@@ -217,11 +219,13 @@ Verdict verdict_of(const Comparison& comparison, double allowed) {
             "{} ({}), more than the {} allowed, and so is the whole interval: clearly slower.", is, range, share);
     } else if (interval.low > 1) {
         verdict.sentence = fmt::format(
-            "{} ({}): the median is slower by more than {}, but the interval does not rule out less, so it does not count.",
+            "{} ({}): the median is slower by more than {}, but the interval does not rule out less, so it does not "
+            "count.",
             is, range, share);
     } else {
         verdict.sentence = fmt::format(
-            "{} ({}), more than the {} allowed, but the interval contains 1: this is within the noise and does not count.",
+            "{} ({}), more than the {} allowed, but the interval contains 1: this is within the noise and does not "
+            "count.",
             is, range, share);
     }
     return verdict;

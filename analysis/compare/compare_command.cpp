@@ -92,7 +92,8 @@ void add_compare(CLI::App& program, Action& action) {
     add_load_options(*command, options->load);
     command->add_option(
         "--slower-than", options->slower_than,
-        "exit with 6 if B's step is slower than A's by more than this share (5% or 0.05) over the whole interval of B ÷ A (with fewer than 6 steps: by the medians alone)");
+        "exit with 6 if B's step is slower than A's by more than this share (5% or 0.05) over the whole interval of B "
+        "÷ A (with fewer than 6 steps: by the medians alone)");
     add_format_option(*command, options->format);
     command->footer(
         "The first run is A, the second B. Times are medians with 95 % intervals; the interval of B ÷ A is a\n"

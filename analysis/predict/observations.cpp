@@ -323,7 +323,8 @@ void ask_for_curves(const std::vector<Measurement>& all, const Group& group, con
             group.kind == Kind::strong ? "strong" : "weak");
     if (of_share.size() == 1 && options.strong && !imported)
         result.remarks.emplace_back(
-            "All runs have the same number of sequences a replica: the part of the time that does not shrink with it is a guess, and the strong curve is wide.");
+            "All runs have the same number of sequences a replica: the part of the time that does not shrink with it "
+            "is a guess, and the strong curve is wide.");
 }
 
 }  // namespace

@@ -94,7 +94,8 @@ std::string page_of(const PredictionFile& prediction, TableFormat format) {
     std::set<double> counts;
     for (const auto& run : prediction.runs) counts.insert(run.ranks);
     page.sentence(fmt::format(
-        "Every interval includes this error ({:.1f} %), the scatter of the steps, and the uncertainty left by {} numbers of ranks.",
+        "Every interval includes this error ({:.1f} %), the scatter of the steps, and the uncertainty left by {} "
+        "numbers of ranks.",
         100 * prediction.scaling.left_out_error, counts.size()));
     page.remarks(prediction.remarks);
     return page.text();

@@ -115,7 +115,8 @@ class Writer {
         if (predictions.rows().empty()) return;
         html_.table(predictions, "What the laws predict");
         html_.paragraph(
-            "A prediction assumes that the law holds there and that nothing else changes with the ranks: the network, the placement, the working set per cache.",
+            "A prediction assumes that the law holds there and that nothing else changes with the ranks: the network, "
+            "the placement, the working set per cache.",
             "soft");
     }
 

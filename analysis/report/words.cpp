@@ -144,7 +144,8 @@ std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scalin
         terms.emplace_back(
             "Warm-up",
             "The first steps of each launch are left out of every time and rate: 9, but at most a fifth "
-            "of the launch, unless the command line says otherwise. The table of runs lists how many. Losses and memory are of all steps.");
+            "of the launch, unless the command line says otherwise. The table of runs lists how many. Losses and "
+            "memory are of all steps.");
         terms.emplace_back("Time of a step",
                            "The time of the slowest rank, since all wait for it at the step's end. A run's time is the "
                            "median over its steps.");

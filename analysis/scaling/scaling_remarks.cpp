@@ -120,7 +120,8 @@ void remark_on_superlinear(ScalingPoint& point, Kind kind, double ranks) {
             "slow for a reason of its own (busier cores, memory, a cold cache)",
             100 * (1 - 1 / point.computation_scaling));
     point.remarks.push_back(fmt::format(
-        "The speedup of {:.2f} on {:g} times the ranks is more than linear: {}. A base case on more ranks would be fairer.",
+        "The speedup of {:.2f} on {:g} times the ranks is more than linear: {}. A base case on more ranks would be "
+        "fairer.",
         point.speedup_slowest, ranks, cause));
 }
 

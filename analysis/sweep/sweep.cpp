@@ -193,7 +193,8 @@ void compare_work(Sweep& sweep) {
     else if (undivided > 0)
         how += "; where the seconds in steps are not known, the total is scaled";
     sweep.remarks.push_back(fmt::format(
-        "The runs did not do the same work ({} to {} tokens): the best by time is the one with the shortest time for {} tokens; {}.",
+        "The runs did not do the same work ({} to {} tokens): the best by time is the one with the shortest time for "
+        "{} tokens; {}.",
         whole_words(least), whole_words(most), whole_words(most), how));
 }
 
@@ -316,7 +317,8 @@ void remark_differences(Sweep& sweep, const std::vector<Measurement>& all, const
         if (partly_timed(run) && run.whole_run.has_step_phases())
             say(run.name,
                 fmt::format(
-                    "{} of {} measured steps were timed phase by phase: forward, loss and backward have no sum, and their means cover the timed calls.",
+                    "{} of {} measured steps were timed phase by phase: forward, loss and backward have no sum, and "
+                    "their means cover the timed calls.",
                     run.timed_steps, run.steps.size()));
     }
     for (const auto& [remark, names] : said) sweep.remarks.push_back(names + ": " + remark);
@@ -346,7 +348,8 @@ Sweep sweep_of(const std::vector<Measurement>& measurements, const std::vector<s
     remark_differences(sweep, measurements, settings);
     if (std::any_of(sweep.rows.begin(), sweep.rows.end(), [](const auto& row) { return row.runs.size() > 1; }))
         sweep.remarks.emplace_back(
-            "Settings with several runs show medians over these; the interval of a step is then that of the runs' medians, given 6 runs or more.");
+            "Settings with several runs show medians over these; the interval of a step is then that of the runs' "
+            "medians, given 6 runs or more.");
     return sweep;
 }
 
