@@ -1,7 +1,4 @@
 // lockstep-analyze compare: two runs, phase by phase and as a whole step.
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <memory>
 
 #include "analysis/command.hpp"
@@ -11,7 +8,6 @@
 #include "analysis/output/values.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "trace/layout.hpp"
 
 namespace lockstep::analysis {
 namespace {

@@ -1,6 +1,4 @@
 // lockstep-analyze import: a table of measured times into run folders, so that other commands can read them.
-#include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 

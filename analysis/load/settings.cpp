@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
-#include <algorithm>
 #include <limits>
 #include <set>
 

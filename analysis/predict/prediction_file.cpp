@@ -1,5 +1,4 @@
 // The prediction as JSON, written and read.
-#include <fmt/format.h>
 
 #include <fstream>
 #include <iterator>

@@ -2,11 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
 
 #include "analysis/report/plots.hpp"
-#include "analysis/report/text.hpp"
 #include "base/plural.hpp"
 
 namespace lockstep::analysis {

@@ -1,7 +1,6 @@
 // lockstep-analyze report: one page with plots, tables and how each figure was computed.
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <memory>
 
 #include "analysis/command.hpp"

@@ -7,7 +7,6 @@
 
 #include "analysis/report/plots.hpp"
 #include "analysis/report/text.hpp"
-#include "base/format.hpp"
 #include "base/plural.hpp"
 
 namespace lockstep::analysis {

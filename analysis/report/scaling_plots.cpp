@@ -6,7 +6,6 @@
 #include <functional>
 
 #include "analysis/report/plots.hpp"
-#include "analysis/report/text.hpp"
 #include "base/plural.hpp"
 
 namespace lockstep::analysis {

@@ -1,7 +1,6 @@
 // lockstep-analyze scaling: speedup and efficiency of runs that differ in their number of ranks, and what limits them.
 #include "analysis/scaling/scaling_command.hpp"
 
-#include <cstdio>
 #include <memory>
 #include <optional>
 

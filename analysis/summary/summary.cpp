@@ -8,7 +8,6 @@
 #include "analysis/output/page.hpp"
 #include "analysis/output/values.hpp"
 #include "analysis/summary/summary.hpp"
-#include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/table.hpp"
 

@@ -1,7 +1,4 @@
 // lockstep-analyze sweep: runs over two settings, such as batch and accumulation, and the best of them.
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <memory>
 
 #include "analysis/command.hpp"
@@ -9,7 +6,6 @@
 #include "analysis/output/page.hpp"
 #include "analysis/output/values.hpp"
 #include "analysis/sweep/sweep.hpp"
-#include "base/error.hpp"
 
 namespace lockstep::analysis {
 namespace {
