@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(imported_tables_are_predicted_from) {
     const Output output = run("predict " + runs + "/a1 " + runs + "/a2 " + runs + "/a4 " + runs + "/a8" + hardware() +
                               " --to 64 --out " + file);
     BOOST_REQUIRE_MESSAGE(output.code == 0, output.errors);
-    BOOST_TEST(output.text.find("Imported times do not say how many bytes are sent") != std::string::npos);
+    BOOST_TEST(output.text.find("Imported times come without message sizes") != std::string::npos);
     const Output compared = run("scaling " + runs + " --prediction " + file + " --format json");
     BOOST_REQUIRE_MESSAGE(compared.code == 0, compared.errors);
     const Json rows = compared.json()["prediction"]["rows"];
