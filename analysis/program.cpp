@@ -13,12 +13,12 @@
 namespace lockstep::analysis {
 
 int run_program(int argc, const char* const* argv) {
-    CLI::App program("Says from the traces of lockstep's runs where the time went.", "lockstep-analyze");
+    CLI::App program("Shows from the traces of lockstep runs where the time went.", "lockstep-analyze");
     program.set_version_flag("--version", fmt::format("lockstep-analyze {} ({})", version(), commit()));
     program.require_subcommand(1);
     program.footer(
         "A RUN is a run's folder (runs/NAME), one of its trace-NNN.h5 files, or a folder of run folders.\n"
-        "Exit codes: 0 done, 1 a fault inside, 2 wrong input, 3 a damaged file,\n"
+        "Exit codes: 0 success, 1 internal error, 2 invalid input, 3 damaged file,\n"
         "6 compare found the second run slower than allowed.");
     Action action;
     add_summary(program, action);

@@ -147,25 +147,26 @@ void add_remarks(Comparison& comparison, const Measurement& a, const Measurement
     };
     if (a.imported != b.imported)
         remarks.push_back(fmt::format(
-            "{} is imported: its figures are of the whole run, so those of the other are, too, its warm-up included.",
+            "{} is imported and covers the whole run, so the figures of the other do too, warm-up included.",
             a.imported ? "A" : "B"));
     else if (a.imported)
-        remarks.emplace_back("Both are imported: a single value of each run, so no interval.");
+        remarks.emplace_back("Both are imported: one value per run, so there is no interval.");
     if (comparison.undivided) {
         const std::string& name = comparison.undivided->name;
         const bool of_run = name == "run";
-        remarks.push_back(
-            fmt::format("A {} of A has {} tokens, of B {}: the two are compared by their seconds a token. The seconds "
-                        "of a {} and of its phases are not of the same work.",
-                        name, whole_words(tokens_of(a, of_run)), whole_words(tokens_of(b, of_run)), name));
+        remarks.push_back(fmt::format(
+            "A {} of A has {} tokens, of B {}: the two are compared per token. Times of a {} and of its phases cover "
+            "different work.",
+            name, whole_words(tokens_of(a, of_run)), whole_words(tokens_of(b, of_run)), name));
     }
     both([&](const char* letter, const Measurement& run) {
         if (run.imported) return;
         if (run.timed_steps == 0 && !run.steps.empty())
             remarks.push_back(fmt::format("{}: no step was timed phase by phase.", letter));
         else if (run.timed_steps < static_cast<std::int64_t>(run.steps.size()))
-            remarks.push_back(fmt::format("{}: phases are of the {} of {} steps that were timed phase by phase.",
-                                          letter, run.timed_steps, run.steps.size()));
+            remarks.push_back(
+                fmt::format("{}: phase times come from the {} of {} steps that were timed phase by phase.", letter,
+                            run.timed_steps, run.steps.size()));
     });
     both([&](const char* letter, const Measurement& run) {
         for (const std::string& remark : run.remarks) remarks.push_back(fmt::format("{}: {}", letter, remark));
@@ -203,8 +204,8 @@ Verdict verdict_of(const Comparison& comparison, double allowed) {
     if (!interval.known()) {
         verdict.slower = beyond;
         verdict.sentence = fmt::format(
-            "{}, {} the {} allowed. There is no interval ({} and {} samples; it takes {} of both): this is by the two "
-            "numbers alone.",
+            "{}, {} the {} allowed. There is no interval ({} and {} samples; each run needs {}): this compares two "
+            "single numbers.",
             is, beyond ? "more than" : "within", share, row.a.samples, row.b.samples, fewest_samples);
         return verdict;
     }
@@ -218,12 +219,13 @@ Verdict verdict_of(const Comparison& comparison, double allowed) {
             "{} ({}), more than the {} allowed, and so is the whole interval: clearly slower.", is, range, share);
     } else if (interval.low > 1) {
         verdict.sentence = fmt::format(
-            "{} ({}): slower by more than {} by the median, but the interval does not exclude less, so it does not "
+            "{} ({}): the median is slower by more than {}, but the interval does not rule out less, so it does not "
             "count.",
             is, range, share);
     } else {
         verdict.sentence = fmt::format(
-            "{} ({}), more than the {} allowed, but the interval holds 1: this is within the noise and does not count.",
+            "{} ({}), more than the {} allowed, but the interval contains 1: this is within the noise and does not "
+            "count.",
             is, range, share);
     }
     return verdict;
@@ -255,24 +257,6 @@ double share_of_words(const std::string& words) {
     if (number > 1)
         throw usage_error("--slower-than {} would be {} %; write {}% or {}", words, 100 * number, words, number / 100);
     return number;
-}
-
-std::string words_of(Finding finding) {
-    switch (finding) {
-        case Finding::slower:
-            return "B is slower";
-        case Finding::faster:
-            return "B is faster";
-        case Finding::within_noise:
-            return "within the noise";
-        case Finding::no_interval:
-            return "no interval";
-        case Finding::only_a:
-            return "only A has it";
-        case Finding::only_b:
-            return "only B has it";
-    }
-    return "";
 }
 
 }  // namespace lockstep::analysis

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/load/differences.hpp"
-#include "analysis/load/measurement.hpp"
+#include "analysis/load/series.hpp"
 #include "base/table.hpp"
 
 namespace lockstep::analysis {

@@ -1,7 +1,4 @@
 // lockstep-analyze compare: two runs, phase by phase and as a whole step.
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <memory>
 
 #include "analysis/command.hpp"
@@ -11,7 +8,6 @@
 #include "analysis/output/values.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
-#include "trace/layout.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -60,8 +56,7 @@ std::string page_of(const Comparison& comparison, TableFormat format) {
             settings.add_row({difference.key, difference.values[0], difference.values[1]});
         page.table(settings);
     }
-    if (!comparison.remarks.empty()) page.heading("Remarks");
-    for (const std::string& remark : comparison.remarks) page.sentence(remark);
+    page.remarks(comparison.remarks);
     return page.text();
 }
 
@@ -71,7 +66,7 @@ int run_compare(const Options& options) {
     if (!options.slower_than.empty()) allowed = share_of_words(options.slower_than);
     const std::vector<std::string> paths = expand_runs(options.load.runs);
     const std::vector<Measurement> runs = load_measurements(options.load);
-    if (runs.size() != 2) throw usage_error("compare takes two different runs, A and B; these are {}", runs.size());
+    if (runs.size() != 2) throw usage_error("compare takes two different runs, A and B, not {}", runs.size());
     const Comparison comparison = compare(runs[0], runs[1], allowed);
     std::string text;
     if (format == TableFormat::json)
@@ -91,12 +86,11 @@ void add_compare(CLI::App& program, Action& action) {
     CLI::App* command =
         program.add_subcommand("compare", "two runs, phase by phase; exit code 6 if the second is slower");
     add_load_options(*command, options->load);
-    command->add_option("--slower-than", options->slower_than,
-                        "exit with 6 where B's step is slower than A's by more than this share (5% or 0.05), and so is "
-                        "the whole interval of B ÷ A (with fewer than 6 steps: by the medians alone)");
-    command->add_option("--format", options->format, "text, markdown, csv or json")
-        ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
-        ->capture_default_str();
+    command->add_option(
+        "--slower-than", options->slower_than,
+        "exit with 6 if B's step is slower than A's by more than this share (5% or 0.05) over the whole interval of B "
+        "÷ A (with fewer than 6 steps: by the medians alone)");
+    add_format_option(*command, options->format);
     command->footer(
         "The first run is A, the second B. Times are medians with 95 % intervals; the interval of B ÷ A is a\n"
         "bootstrap over blocks of steps (docs/analysis-methods.md). Where a step of A and of B has different tokens,\n"

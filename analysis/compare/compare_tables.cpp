@@ -9,22 +9,13 @@
 namespace lockstep::analysis {
 namespace {
 
+// In the order of Finding.
+constexpr const char* finding_names[] = {"slower", "faster", "within_noise", "no_interval", "only_a", "only_b"};
+constexpr const char* finding_words[] = {"B is slower", "B is faster", "within the noise",
+                                         "no interval", "only in A",   "only in B"};
+
 const char* name_of(Finding finding) {
-    switch (finding) {
-        case Finding::slower:
-            return "slower";
-        case Finding::faster:
-            return "faster";
-        case Finding::within_noise:
-            return "within_noise";
-        case Finding::no_interval:
-            return "no_interval";
-        case Finding::only_a:
-            return "only_a";
-        case Finding::only_b:
-            return "only_b";
-    }
-    return "";
+    return finding_names[static_cast<std::size_t>(finding)];
 }
 
 std::vector<const CompareRow*> all_rows(const Comparison& comparison) {
@@ -105,12 +96,14 @@ Table compare_table(const Comparison& comparison) {
     return table;
 }
 
+std::string words_of(Finding finding) {
+    return finding_words[static_cast<std::size_t>(finding)];
+}
+
 Table compare_rows(const Comparison& comparison) {
-    std::vector<Column> columns;
-    for (const char* name : {"name", "of", "a_seconds", "a_low", "a_high", "a_samples", "b_seconds", "b_low", "b_high",
-                             "b_samples", "difference_seconds", "ratio", "ratio_low", "ratio_high", "finding"})
-        columns.push_back({name, ""});
-    Table table(columns);
+    Table table(
+        columns_named({"name", "of", "a_seconds", "a_low", "a_high", "a_samples", "b_seconds", "b_low", "b_high",
+                       "b_samples", "difference_seconds", "ratio", "ratio_low", "ratio_high", "finding"}));
     for (const CompareRow* row : all_rows(comparison)) {
         std::vector<Cell> cells = {row->name, row->of};
         for (const Figure* figure : {&row->a, &row->b}) {

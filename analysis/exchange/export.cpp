@@ -16,8 +16,7 @@ struct Options {
 void export_one(const Options& options, void (*write)(const trace::Run&, Output&)) {
     const std::vector<std::string> runs = expand_runs(options.load.runs);
     if (runs.size() != 1)
-        throw usage_error("--to {} takes one run, and these are {}; export them one by one", options.format,
-                          runs.size());
+        throw usage_error("--to {} takes one run, not {}; export them one by one", options.format, runs.size());
     const trace::Run run = reading(runs[0], Reading::structure, [&] { return trace::open_run(runs[0]); });
     Output output(options.file);
     reading(runs[0], Reading::rows, [&] { write(run, output); });

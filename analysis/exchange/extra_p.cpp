@@ -25,7 +25,7 @@ std::string obstacle(const Measurement& a, const Measurement& b) {
                           static_cast<double>(b.batch) * static_cast<double>(a.ranks);
     for (const Difference& difference : differences({&a, &b}))
         if (!is_only_marked(difference.key) && !(difference.key == "batch.global" && weak)) return words_of(difference);
-    if (a.imported != b.imported) return "where they come from (a table, a trace)";
+    if (a.imported != b.imported) return "their source (table or trace)";
     return "";
 }
 

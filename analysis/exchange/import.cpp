@@ -1,6 +1,4 @@
 // lockstep-analyze import: a table of measured times into run folders, so that other commands can read them.
-#include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 
@@ -64,9 +62,7 @@ int run_import(const Options& options) {
         written.add_row({run.name, run.ranks, static_cast<std::int64_t>(run.lines.size()), known(run.slowest_total()),
                          known(run.tokens_per_second()), static_cast<std::int64_t>(run.remarks.size()),
                          write_imported_run(run, name, options.folder + "/" + run.name)});
-    const std::string out = written.print(format);
-    if (std::fwrite(out.data(), 1, out.size(), stdout) != out.size())
-        throw fault_error("the output cannot be written: {}", system_error_text());
+    print(written.print(format));
     return 0;
 }
 
@@ -78,9 +74,7 @@ void add_import(CLI::App& program, Action& action) {
     command->add_option("TABLE", options->table, "the table: comma-separated values with a header")->required();
     command->add_option("--out", options->folder, "the folder in which each run gets its own")->required();
     command->add_flag("--replace", options->replace, "replaces runs of the same names that were imported before");
-    command->add_option("--format", options->format, "of what is printed: text, markdown, csv or json")
-        ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
-        ->capture_default_str();
+    add_format_option(*command, options->format, "of what is printed: ");
     command->footer(
         "Columns: run, ranks, rank, batch, accumulation, length, data, tensor, pipeline, context, tokens,\n"
         "tokens_per_second, peak_memory_bytes, and in seconds total, data_loading, data_movement, compute,\n"

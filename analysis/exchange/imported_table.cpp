@@ -198,7 +198,7 @@ std::vector<std::string> check_columns(const CsvTable& table) {
     for (const std::string& name : names) {
         if (std::find(known.begin(), known.end(), name) != known.end()) continue;
         const std::string nearest = nearest_name(name, known);
-        warnings.push_back(fmt::format("the column '{}' is not known and left out{}", printable(name),
+        warnings.push_back(fmt::format("unknown column '{}' is ignored{}", printable(name),
                                        nearest.empty() ? "" : "; did you mean " + nearest + "?"));
     }
     return warnings;

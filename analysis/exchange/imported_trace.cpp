@@ -145,7 +145,7 @@ bool is_imported(const std::filesystem::path& description) {
 void make_room(const std::string& folder, const std::string& description) {
     std::error_code problem;
     std::filesystem::create_directories(folder, problem);
-    if (problem) throw fault_error("the folder {} cannot be made: {}", folder, problem.message());
+    if (problem) throw fault_error("the folder {} cannot be created: {}", folder, problem.message());
     const std::string path = folder + "/run.toml";
     if (!write_whole_file(path, description)) throw fault_error("{} cannot be written: {}", path, system_error_text());
     for (const trace::NumberedFile& old : trace::trace_files(folder)) {

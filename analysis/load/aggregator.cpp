@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "analysis/load/figure_collector.hpp"
 #include "analysis/load/row_source.hpp"
 #include "analysis/load/selection.hpp"
-#include "analysis/load/sentences.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -59,9 +57,7 @@ class Aggregator {
         result_.description = header.description;
         result_.trained_parameters = header.trained_parameters;
         result_.settings = settings_of(header);
-        std::set<std::string> hosts;
-        for (const auto& rank : header.ranks) hosts.insert(rank.host);
-        result_.hosts = static_cast<std::int64_t>(hosts.size());
+        result_.hosts = host_count(header);
         const double batch = result_.setting_number("batch.global");
         if (batch >= 1 && batch < 1e15) result_.batch = static_cast<std::int64_t>(batch);
     }
@@ -146,9 +142,7 @@ class Aggregator {
     void add_to_run(std::size_t r, const RankSample& sample) {
         RankMeasurement& rank = result_.rank[r];
         RankSums& sums = sums_[r];
-        rank.allocated = std::max(rank.allocated, sample.allocated);
-        rank.reserved = std::max(rank.reserved, sample.reserved);
-        rank.peak = std::max({rank.peak, sample.reserved, sample.peak});
+        rank.raise(sample);
         rank.present = rank.present || sample.present;
         for (std::size_t p = 0; p < phase_count; ++p) {
             const double seconds = sample.phases.seconds[p];
@@ -196,7 +190,6 @@ class Aggregator {
                 sample.communication = unknown;
                 if (!result_.imported) sample.compute = unknown;
             }
-        if (figures_) result_.figures = figures_->take();
         remark();
     }
 
@@ -219,13 +212,61 @@ class Aggregator {
     void remark() {
         auto& remarks = result_.remarks;
         if (result_.steps.empty())
-            remarks.push_back(result_.losses.empty() ? "The trace holds no step."
-                                                     : "No step is left after the warm-up.");
-        if (!run_.closed() && !result_.losses.empty())
-            remarks.push_back(unfinished_sentence(result_.losses.back().first));
-        if (run_.superseded > 0) remarks.push_back(repeated_sentence(run_.superseded));
+            remarks.push_back(result_.losses.empty() ? "The trace holds no step." : "The warm-up covers all steps.");
+        remark_on_end(remarks);
+        remark_on_repeats(remarks);
         if (!result_.imported) remark_on_timing();
+        if (!result_.imported) remark_on_gaps(remarks);
         for (const std::string& sentence : source_->remarks()) remarks.push_back(sentence);
+        if (!figures_) return;
+        result_.figures = figures_->take();
+        note(*result_.figures);
+    }
+
+    void note(RunFigures& figures) const {
+        auto& notes = figures.notes;
+        const std::int64_t steps = figures.all.steps;
+        if (steps == 0) notes.push_back("The trace holds no step.");
+        remark_on_end(notes);
+        if (figures.overlapped > 0)
+            notes.push_back(fmt::format(
+                "In {} of {} steps the phases overlapped and were not timed individually: times and calls of a step's "
+                "phases are from the other {}, while initialization, validation and checkpoint are from the whole run, "
+                "so their shares look too large.",
+                figures.overlapped, steps, steps - figures.overlapped));
+        remark_on_repeats(notes);
+        if (figures.all.skipped > 0)
+            notes.push_back(fmt::format("{} of {} steps were skipped (no update).", figures.all.skipped, steps));
+        remark_on_gaps(notes);
+        if (std::any_of(run_.parts.begin(), run_.parts.end(),
+                        [&](const auto& part) { return part.rows > 0 && part.file.ranks() != figures.ranks.size(); }))
+            notes.push_back(
+                "The launches had different numbers of ranks: a rank's figures are from the steps it took part in, and "
+                "means are over the ranks of each step.");
+    }
+
+    void remark_on_end(std::vector<std::string>& remarks) const {
+        if (!run_.closed() && !result_.losses.empty())
+            remarks.push_back(fmt::format(
+                "The last launch did not end properly or is still running: figures go up to the last flush, step {}.",
+                result_.losses.back().first));
+    }
+
+    void remark_on_repeats(std::vector<std::string>& remarks) const {
+        if (run_.superseded > 0)
+            remarks.push_back(fmt::format("{} steps were repeated after a resume; only their last execution counts.",
+                                          run_.superseded));
+    }
+
+    void remark_on_gaps(std::vector<std::string>& remarks) const {
+        double missing = 0;  // a damaged file's numbers are beyond integers
+        for (std::size_t i = 1; i < result_.losses.size(); ++i)
+            missing += std::max(
+                static_cast<double>(result_.losses[i].first) - static_cast<double>(result_.losses[i - 1].first) - 1,
+                0.0);
+        if (missing > 0)
+            remarks.push_back(
+                fmt::format("{:.0f} steps between the first and the last are missing from the traces.", missing));
     }
 
     void remark_on_timing() {
@@ -239,17 +280,13 @@ class Aggregator {
                 steps - timed, steps, timed));
         if (timed == 0 && steps > 0 && run_.header().detail != "step")
             remarks.push_back(
-                "In no step that counts were the phases timed individually, so compute and communication are unknown; "
+                "No measured step was timed phase by phase, so compute and communication are unknown; "
                 "--sync phase times every step.");
         else if (timed < steps && timed < fewest_timed_steps && timed > 0)
             remarks.push_back(fmt::format(
                 "The phases of only {} steps were timed: too few for compute and communication; --sync phase times "
                 "every step.",
                 timed));
-        double missing = 0;  // a damaged file's numbers are beyond integers
-        for (std::size_t i = 1; i < result_.losses.size(); ++i)
-            missing += std::max(steps_between(result_.losses[i - 1].first, result_.losses[i].first), 0.0);
-        if (missing > 0) remarks.push_back(missing_sentence(missing));
     }
 
     const trace::Run& run_;

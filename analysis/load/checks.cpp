@@ -49,7 +49,7 @@ void TraceChecks::close_part() {
         if (!seen_[r]) missing.push_back(r);
     if (missing.empty() || missing.size() == seen_.size()) return;
     const std::string sentence =
-        fmt::format("Of {} of {} there is nothing in the trace: figures over ranks are of the others.",
+        fmt::format("The trace has no data for {} of {}: figures over ranks cover only the others.",
                     list_of_ranks(missing), seen_.size());
     if (std::find(missing_.begin(), missing_.end(), sentence) == missing_.end()) missing_.push_back(sentence);
 }
@@ -125,12 +125,12 @@ std::vector<std::string> TraceChecks::remarks() const {
                                       finding.count == 1 ? "1 place" : fmt::format("{} places", finding.count),
                                       finding.step, finding.where));
     };
-    say(back_, "The clock of rank 0 went back, or slower than its regions,");
-    say(forward_, "The clock of rank 0 jumped ahead of what was timed");
-    say(overlap_, "Regions overlap: parts are longer than what they are parts of,");
+    say(back_, "Rank 0's clock ran backwards, or slower than its regions,");
+    say(forward_, "Rank 0's clock jumped ahead of the timed regions");
+    say(overlap_, "Regions overlap: children add up to more than their parent");
     say(impossible_, "Times are negative or infinite and were not counted");
-    say(crossing_, "Single stretches of regions cross each other");
-    say(inverted_, "Single stretches of regions never ended or end before they begin");
+    say(crossing_, "Events overlap without nesting");
+    say(inverted_, "Events have no end, or end before they begin");
     return all;
 }
 

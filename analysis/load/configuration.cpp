@@ -7,8 +7,8 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
-#include <set>
 
+#include "analysis/load/settings.hpp"
 #include "base/clock.hpp"
 
 namespace lockstep::analysis {
@@ -37,11 +37,7 @@ std::vector<Values> values_of(const trace::Header& header) {
         // An imported or foreign description: what it says stays unknown, the figures do not depend on it.
     }
     std::vector<Cell> threads;
-    std::set<std::string> hosts;
-    for (const auto& rank : header.ranks) {
-        threads.emplace_back(rank.threads);
-        hosts.insert(rank.host);
-    }
+    for (const auto& rank : header.ranks) threads.emplace_back(rank.threads);
     constexpr std::int64_t damaged = 1 << 30;  // no coordinate is larger
     std::array<std::int64_t, 4> grid{};        // the largest coordinates
     for (const auto& rank : header.ranks) {
@@ -63,7 +59,7 @@ std::vector<Values> values_of(const trace::Header& header) {
         {"grid",
          "grid, data x tensor x pipeline x context",
          {of_machine(fmt::format("{} x {} x {} x {}", grid[0] + 1, grid[1] + 1, grid[2] + 1, grid[3] + 1))}},
-        {"hosts", "hosts", {of_machine(static_cast<std::int64_t>(hosts.size()))}},
+        {"hosts", "hosts", {of_machine(host_count(header))}},
         {"threads", "threads per rank", threads},
         {"batch", "batch, sequences a step", {at(description, "batch.global")}},
         {"micro_batch", "micro-batch, sequences", {at(description, "batch.micro")}},
@@ -128,16 +124,8 @@ std::vector<Launch> launches_of(const trace::Run& run) {
     for (const auto& part : run.parts) {
         if (!launches.empty() && launches.back().number == part.launch) continue;
         const trace::Header& header = part.file.header();
-        Launch launch;
-        launch.number = part.launch;
-        launch.started = calendar_time(header.start_time);
-        for (const Values& one : values_of(header)) {
-            if (one.key == "ranks") launch.ranks = one_or_list(one.values);
-            if (one.key == "grid") launch.grid = one_or_list(one.values);
-            if (one.key == "hosts") launch.hosts = one_or_list(one.values);
-            if (one.key == "threads") launch.threads = one_or_list(one.values);
-            if (one.key == "micro_batch") launch.micro_batch = one_or_list(one.values);
-        }
+        Launch launch{part.launch, {{"started", calendar_time(header.start_time)}}};
+        for (const Values& one : values_of(header)) launch.settings[one.key] = one_or_list(one.values);
         launches.push_back(std::move(launch));
     }
     return launches;

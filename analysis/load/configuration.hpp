@@ -1,6 +1,7 @@
 // What a run was: the parts of its description, of the machine and of its end that a reader of a table asks for.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,8 @@ struct Setting {
 std::vector<Setting> configuration_of(const trace::Run& run);
 
 struct Launch {
-    std::int64_t number = 1;                                 // from 1
-    Cell started, ranks, grid, hosts, threads, micro_batch;  // grid: data x tensor x pipeline x context
+    std::int64_t number = 1;               // from 1
+    std::map<std::string, Cell> settings;  // those of configuration_of by key, with "started"
 };
 // All of them, also those none of whose steps count.
 std::vector<Launch> launches_of(const trace::Run& run);

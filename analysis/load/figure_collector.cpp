@@ -1,40 +1,18 @@
 #include "analysis/load/figure_collector.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "analysis/load/configuration.hpp"
-#include "analysis/load/sentences.hpp"
 
 namespace lockstep::analysis {
 namespace {
 
 constexpr auto forward = static_cast<std::size_t>(Phase::forward);
-constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
 
-double median_of(std::vector<double>& values) {
-    if (values.empty()) return 0;
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    if (values.size() % 2 == 1) return *middle;
-    return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
-
-void count(SpanFigures& span, const trace::StepRow& row, std::size_t ranks, const PhaseSums& mean) {
-    if (span.steps == 0) span.first_step = row.step;
-    span.last_step = row.step;
-    ++span.steps;
-    span.tokens += row.tokens;
-    span.tokens_per_rank += static_cast<double>(row.tokens) / static_cast<double>(ranks);
-    span.skipped += row.skipped != 0 ? 1 : 0;
-    span.seconds += row.seconds;
-    span.model_flop += row.model_flop;
-    span.loss.add(row.loss);
-    span.mean.add(mean);
+double median_or_zero(const std::vector<double>& values) {
+    return values.empty() ? 0 : median(values);
 }
 
 // Adds the least and the most time of those ranks that took part.
@@ -65,7 +43,17 @@ void SpanSums::open(std::int64_t number, std::size_t ranks) {
 }
 
 void SpanSums::add(const trace::StepRow& row, const std::vector<RankSpan>& of_step, const PhaseSums& mean) {
-    count(figures_, row, of_step.size(), mean);
+    SpanFigures& span = figures_;
+    if (span.steps == 0) span.first_step = row.step;
+    span.last_step = row.step;
+    ++span.steps;
+    span.tokens += row.tokens;
+    span.tokens_per_rank += static_cast<double>(row.tokens) / static_cast<double>(of_step.size());
+    span.skipped += row.skipped != 0 ? 1 : 0;
+    span.seconds += row.seconds;
+    span.model_flop += row.model_flop;
+    span.loss.add(row.loss);
+    span.mean.add(mean);
     for (std::size_t r = 0; r < of_step.size(); ++r) of_launch_[r].add(of_step[r]);
 }
 
@@ -90,7 +78,7 @@ FigureCollector::FigureCollector(const trace::Run& run, const FigureOptions& opt
     if (most == 0) most = run.parts.back().file.ranks();
     figures_.ranks.resize(most);
     latencies_.resize(most);
-    for (auto& rank : figures_.ranks) rank.loss_first = rank.loss_last = nothing;
+    for (auto& rank : figures_.ranks) rank.loss_first = rank.loss_last = unknown;
     place_ranks();
     all_.open(0, most);
 }
@@ -144,7 +132,7 @@ void FigureCollector::add(const RowSample& sample, const RowSource& source) {
         add_to_rank(r, span, rank);
         overhead += rank.overhead;
     }
-    if (!sample.ranks.empty() && sample.ranks.front().overlapped) ++overlapped_;
+    if (!sample.ranks.empty() && sample.ranks.front().overlapped) ++figures_.overlapped;
     figures_.overhead += overhead / static_cast<double>(ranks);
     add_step(row, of_step_);
 }
@@ -161,9 +149,7 @@ void FigureCollector::add_to_rank(std::size_t r, const RankSpan& span, const Ran
         rank.loss_last = sample.loss;
     }
     rank.add(span);
-    rank.allocated = std::max(rank.allocated, sample.allocated);
-    rank.reserved = std::max(rank.reserved, sample.reserved);
-    rank.peak = std::max({rank.peak, sample.reserved, sample.peak});
+    rank.raise(sample);
     rank.overhead += sample.overhead;
     if (span.phases.calls[forward] > 0)
         latencies_[r].push_back(span.phases.seconds[forward] / span.phases.calls[forward]);
@@ -182,13 +168,10 @@ void FigureCollector::add_step(const trace::StepRow& row, const std::vector<Rank
     mean.divide(static_cast<double>(of_step.size()));
     figures_.rank_loss.add(loss.value());
     figures_.hardware_flop += row.hardware_flop;
-    for (SpanSums* span : {&epoch_, &launch_, &all_}) span->add(row, of_step, mean);
-    SpanFigures step;
-    step.number = row.step;
-    count(step, row, of_step.size(), mean);
-    add_extremes(step, of_step);
-    if (options_.ranks_of_steps) step.ranks = of_step;
-    figures_.steps.push_back(std::move(step));
+    SpanSums step;
+    step.open(row.step, of_step.size());
+    for (SpanSums* span : {&step, &epoch_, &launch_, &all_}) span->add(row, of_step, mean);
+    figures_.steps.push_back(step.close(options_.ranks_of_steps));
 }
 
 void FigureCollector::close_epoch() {
@@ -212,7 +195,7 @@ RunFigures FigureCollector::take() {
     for (std::size_t r = 0; r < figures_.ranks.size(); ++r) {
         RankFigures& rank = figures_.ranks[r];
         all_latencies.insert(all_latencies.end(), latencies_[r].begin(), latencies_[r].end());
-        rank.forward_median = median_of(latencies_[r]);
+        rank.forward_median = median_or_zero(latencies_[r]);
         overhead += rank.overhead;
         total += rank.phases.total();
     }
@@ -223,35 +206,8 @@ RunFigures FigureCollector::take() {
     }
     figures_.all = all_.close(false);
     figures_.overhead_share = total > 0 ? overhead / total : 0;
-    figures_.forward_median = median_of(all_latencies);
-    note();
+    figures_.forward_median = median_or_zero(all_latencies);
     return std::move(figures_);
-}
-
-void FigureCollector::note() {
-    auto& notes = figures_.notes;
-    const std::size_t steps = figures_.steps.size();
-    if (steps == 0) notes.push_back("The trace holds no step.");
-    if (!run_.closed() && steps > 0) notes.push_back(unfinished_sentence(figures_.steps.back().number));
-    if (overlapped_ > 0)
-        notes.push_back(fmt::format(
-            "In {} of {} steps the phases overlapped and were not timed individually: times and calls of a step's "
-            "phases are from the other {}, while initialization, validation and checkpoint are from the whole run, so "
-            "their shares look too large.",
-            overlapped_, steps, steps - static_cast<std::size_t>(overlapped_)));
-    if (run_.superseded > 0) notes.push_back(repeated_sentence(run_.superseded));
-    if (figures_.all.skipped > 0)
-        notes.push_back(
-            fmt::format("{} of {} steps were skipped (no update).", figures_.all.skipped, figures_.all.steps));
-    double missing = 0;  // a damaged file's numbers are beyond integers
-    for (std::size_t i = 1; i < steps; ++i)
-        missing += std::max(steps_between(figures_.steps[i - 1].number, figures_.steps[i].number), 0.0);
-    if (missing > 0) notes.push_back(missing_sentence(missing));
-    const auto differs = [&](const auto& part) { return part.rows > 0 && part.file.ranks() != figures_.ranks.size(); };
-    if (std::any_of(run_.parts.begin(), run_.parts.end(), differs))
-        notes.push_back(
-            "The launches had different numbers of ranks: a rank's figures are from the steps it took part in, and "
-            "means are over the ranks of each step.");
 }
 
 }  // namespace lockstep::analysis

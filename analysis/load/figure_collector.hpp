@@ -38,7 +38,6 @@ class FigureCollector {
     void add_step(const trace::StepRow& row, const std::vector<RankSpan>& of_step);
     void close_epoch();
     void close_launch();
-    void note();
 
     const trace::Run& run_;
     FigureOptions options_;
@@ -48,7 +47,6 @@ class FigureCollector {
     std::vector<RankSpan> of_step_;
     SpanSums all_, launch_, epoch_;
     bool epoch_open_ = false;
-    std::int64_t overlapped_ = 0;  // steps
 };
 
 }  // namespace lockstep::analysis

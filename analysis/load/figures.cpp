@@ -1,5 +1,6 @@
 #include "analysis/load/figures.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -13,6 +14,12 @@ void Mean::add(double value) {
 
 double Mean::value() const {
     return count > 0 ? sum / static_cast<double>(count) : std::numeric_limits<double>::quiet_NaN();
+}
+
+void Memory::raise(const Memory& step) {
+    allocated = std::max(allocated, step.allocated);
+    reserved = std::max(reserved, step.reserved);
+    peak = std::max({peak, step.reserved, step.peak});
 }
 
 void RankSpan::add(const RankSpan& more) {

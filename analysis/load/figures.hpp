@@ -21,6 +21,12 @@ struct Mean {
     double value() const;  // NaN when there was nothing
 };
 
+// Bytes of one rank, the most of any step.
+struct Memory {
+    std::uint64_t allocated = 0, reserved = 0, peak = 0;
+    void raise(const Memory& step);  // reserved counts as peak too: a recorded peak may be older
+};
+
 // What one rank did in some steps: of the run, an epoch or a step.
 struct RankSpan {
     std::int64_t steps = 0;   // in which the rank took part
@@ -33,13 +39,11 @@ struct RankSpan {
     double tokens_per_second() const;  // by its own time, or the slowest rank's where that was not measured
 };
 
-struct RankFigures : RankSpan {
+struct RankFigures : RankSpan, Memory {
     Cell host, cores, gpu, threads;        // a list where they changed from launch to launch
     double loss_first = 0, loss_last = 0;  // the first and last that are finite; NaN when none is
     double forward_median = 0;             // seconds a call: the median over steps
-    // Bytes, the most of any step. What is reserved counts as peak too: a recorded peak may be older than it.
-    std::uint64_t allocated = 0, reserved = 0, peak = 0;
-    double overhead = 0;  // seconds spent tracing
+    double overhead = 0;                   // seconds spent tracing
 };
 
 // An epoch, a step, a launch or the whole run. Means over ranks are taken step by step over the ranks that took part,
@@ -76,7 +80,8 @@ struct RunFigures {
     double hardware_flop = 0;
     double overhead = 0;             // seconds spent tracing, mean over ranks
     double overhead_share = 0;       // seconds spent tracing ÷ seconds in all regions
-    std::vector<std::string> notes;  // what a reader must know to believe the figures
+    std::int64_t overlapped = 0;     // steps whose phases overlapped and were not timed one by one
+    std::vector<std::string> notes;  // caveats, set by the aggregator
 };
 
 // Each 0 where nothing was measured.

@@ -67,8 +67,7 @@ int code_of_death(int signal) {
     const char* path = note->path.data();
     const std::string how = fmt::format("signal {} ({})", signal, ::strsignal(signal));
     if (was_reading && signal == SIGPROF) {
-        log::error("{} is damaged: its structure could not be read within {} s of processor time", path,
-                   structure_seconds);
+        log::error("{} is damaged: its structure could not be read within {} s of CPU time", path, structure_seconds);
         return static_cast<int>(ExitCode::damaged);
     }
     if (was_reading && is_crash(signal)) {
@@ -80,8 +79,8 @@ int code_of_death(int signal) {
         return static_cast<int>(ExitCode::fault);
     }
     if (signal == SIGKILL) {
-        log::error("lockstep-analyze was killed{}{}; was there too little memory?",
-                   was_reading ? " while it read " : "", was_reading ? path : "");
+        log::error("lockstep-analyze was killed{}{}; out of memory?", was_reading ? " while it read " : "",
+                   was_reading ? path : "");
         return static_cast<int>(ExitCode::fault);
     }
     return end_by(signal);
@@ -97,7 +96,7 @@ int wait_for_worker() {
 void limit_processor_time(int seconds) {
     itimerval limit{};
     limit.it_value.tv_sec = seconds;
-    check(::setitimer(ITIMER_PROF, &limit, nullptr) == 0, "the time of reading cannot be limited");
+    check(::setitimer(ITIMER_PROF, &limit, nullptr) == 0, "cannot limit the time for reading");
 }
 
 // A crash in a folder is of the one trace that is in it, where there is one.
@@ -111,20 +110,20 @@ std::string trace_at(const std::string& path) {
 int guarded(const std::function<int()>& work) {
     if (std::getenv("LOCKSTEP_NO_GUARD")) return work();
     void* shared = ::mmap(nullptr, sizeof(Note), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    check(shared != MAP_FAILED, "shared memory cannot be had");
+    check(shared != MAP_FAILED, "cannot allocate shared memory");
     note = new (shared) Note;
     // Held back until there is somebody to pass them on to.
     sigset_t held, before;
     sigemptyset(&held);
     for (const int signal : passed_on) sigaddset(&held, signal);
-    check(::sigprocmask(SIG_BLOCK, &held, &before) == 0, "signals cannot be held back");
+    check(::sigprocmask(SIG_BLOCK, &held, &before) == 0, "cannot block signals");
     const pid_t parent = ::getpid();
     worker = ::fork();
-    check(worker >= 0, "a process cannot be started");
+    check(worker >= 0, "cannot start a process");
     if (worker == 0) {
-        check(::prctl(PR_SET_PDEATHSIG, SIGTERM) == 0, "the end of the first process cannot be watched");
+        check(::prctl(PR_SET_PDEATHSIG, SIGTERM) == 0, "cannot watch the parent process");
         if (::getppid() != parent) return end_by(SIGTERM);  // it ended before it was watched
-        check(::sigprocmask(SIG_SETMASK, &before, nullptr) == 0, "signals cannot be let through");
+        check(::sigprocmask(SIG_SETMASK, &before, nullptr) == 0, "cannot unblock signals");
         // A library below MPI prints pages of stack where it meets one of these; the first process says it in a
         // sentence.
         for (const int signal : crashes) std::signal(signal, SIG_DFL);
@@ -134,15 +133,15 @@ int guarded(const std::function<int()>& work) {
     action.sa_handler = pass_on;
     std::array<struct sigaction, passed_on.size()> old{};
     for (std::size_t i = 0; i < passed_on.size(); ++i) {
-        check(::sigaction(passed_on[i], nullptr, &old[i]) == 0, "a signal's handler cannot be read");
+        check(::sigaction(passed_on[i], nullptr, &old[i]) == 0, "cannot read a signal handler");
         // What was ignored from the start (nohup) stays ignored here as there.
         if (old[i].sa_handler != SIG_IGN)
-            check(::sigaction(passed_on[i], &action, nullptr) == 0, "a signal's handler cannot be set");
+            check(::sigaction(passed_on[i], &action, nullptr) == 0, "cannot set a signal handler");
     }
-    check(::sigprocmask(SIG_SETMASK, &before, nullptr) == 0, "signals cannot be let through");
+    check(::sigprocmask(SIG_SETMASK, &before, nullptr) == 0, "cannot unblock signals");
     const int code = wait_for_worker();
     for (std::size_t i = 0; i < passed_on.size(); ++i)
-        check(::sigaction(passed_on[i], &old[i], nullptr) == 0, "a signal's handler cannot be set");
+        check(::sigaction(passed_on[i], &old[i], nullptr) == 0, "cannot set a signal handler");
     note = &own_note;
     ::munmap(shared, sizeof(Note));
     return code;

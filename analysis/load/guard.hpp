@@ -22,7 +22,7 @@ void note_unfinished(const std::string& path);
 void forget_unfinished();  // it is whole, or was removed
 
 enum class Reading {
-    structure,  // opening it: takes at most structure_seconds of processor time
+    structure,  // opening it: takes at most structure_seconds of CPU time
     rows,
 };
 inline constexpr int structure_seconds = 60;
@@ -44,7 +44,7 @@ template <class Work>
 auto reading(const std::string& path, Reading what, const Work& work) {
     const ReadingScope scope(path, what);
     const auto refuse = [&] {
-        return damaged_error("{} is damaged, or larger than the memory: reading it asked for too much", path);
+        return damaged_error("{} is damaged or too large: reading it needs too much memory", path);
     };
     try {
         return work();

@@ -53,7 +53,7 @@ void add_load_options(CLI::App& command, LoadOptions& options) {
     command.add_option("RUN", options.runs, "run folders, trace files, or folders of run folders")->required();
     command
         .add_option("--warm-up", options.measure.warm_up,
-                    "steps left out at the beginning of each launch [9, at most a fifth of them]")
+                    "warm-up steps to skip at the start of each launch [9, at most a fifth of its steps]")
         ->check(CLI::NonNegativeNumber);
 }
 
@@ -77,7 +77,7 @@ std::vector<std::string> expand_runs(const std::vector<std::string>& paths) {
         std::error_code problem;
         const fs::path whole = fs::weakly_canonical(path, problem);
         if (!problem && !fs::is_directory(whole, problem) && seen.count(whole.parent_path().string()) != 0)
-            throw usage_error("{} is part of a run that is given, too: {}", path, whole.parent_path().string());
+            throw usage_error("{} is already part of another given run: {}", path, whole.parent_path().string());
     }
     return all;
 }

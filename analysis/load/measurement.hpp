@@ -40,13 +40,12 @@ struct StepSample {
 };
 
 // One rank over the steps that count.
-struct RankMeasurement {
+struct RankMeasurement : Memory {
     bool present = false;                               // false: there is nothing of this rank
     double seconds = unknown;                           // a step, own time; of an imported run its whole time
     double compute = unknown, communication = unknown;  // a step, of those timed; compute: time outside communication
     double tokens_per_second = unknown;
     PhaseSums phases;  // sums over the timed steps that count; initialization, validation, checkpoint: over the run
-    std::uint64_t allocated = 0, reserved = 0, peak = 0;  // bytes, most of any step
     std::string host, gpu, cores;
     std::int64_t threads = 0;
 };

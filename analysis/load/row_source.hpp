@@ -16,7 +16,7 @@
 namespace lockstep::analysis {
 
 // One rank in one row. What is not known is NaN.
-struct RankSample {
+struct RankSample : Memory {
     PhaseSums phases;
     bool present = false;      // something of this rank was timed
     double seconds = unknown;  // its own time of the step; of an imported run its whole time
@@ -26,7 +26,6 @@ struct RankSample {
     double compute = unknown, communication = unknown;
     std::vector<double> kinds;  // seconds of each kind of communication (RowSource::kinds)
     double loss = unknown, overhead = 0;
-    std::uint64_t allocated = 0, reserved = 0, peak = 0;  // bytes
 };
 
 struct RowSample {

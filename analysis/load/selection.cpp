@@ -24,8 +24,8 @@ Selection::Selection(const trace::Run& run, const MeasureOptions& options, bool 
     }
     if (most < all)
         measurement.remarks.push_back(
-            fmt::format("The launches had different numbers of ranks: only the {} of {} steps on {} ranks count.", most,
-                        all, ranks_));
+            fmt::format("The launches had different numbers of ranks: only the {} of {} steps on {} ranks are used.",
+                        most, all, ranks_));
     std::map<std::int64_t, std::int64_t> launch_steps, position;
     for (const auto& part : run.parts) launch_steps[part.launch] += static_cast<std::int64_t>(part.rows);
     std::map<std::int64_t, std::int64_t> steps_of_tokens;
@@ -57,7 +57,7 @@ void Selection::keep_one_size(const trace::Run& run, const std::map<std::int64_t
         if (steps >= most) most = steps, tokens = size;
     }
     measurement.remarks.push_back(
-        fmt::format("The batch changed during the run: only the {} of {} steps of {} tokens count.", most, all,
+        fmt::format("The batch changed during the run: only the {} of {} steps of {} tokens are used.", most, all,
                     with_commas(tokens)));
     for (std::size_t p = 0; p < counts_.size(); ++p)
         for (std::size_t i = 0; i < counts_[p].size(); ++i)

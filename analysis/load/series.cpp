@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <set>
 
 #include "base/error.hpp"
@@ -106,6 +105,24 @@ bool is_only_marked(const std::string& key) {
     return begins_with(key, "schedule.") || begins_with(key, "optimizer.");
 }
 
+std::vector<Difference> differences_of(const std::vector<const Measurement*>& runs) {
+    std::set<std::string> keys;
+    for (const Measurement* run : runs)
+        for (const auto& [key, value] : run->settings) keys.insert(key);
+    std::vector<Difference> all;
+    for (const std::string& key : keys) {
+        if (key == "run.name" || key == "run.folder" || key == "checkpoint.folder") continue;
+        Difference difference{key, {}};
+        for (const Measurement* run : runs) {
+            const std::string value = run->setting(key);
+            auto& values = difference.values;
+            if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+        }
+        if (difference.values.size() > 1) all.push_back(std::move(difference));
+    }
+    return all;
+}
+
 std::vector<Difference> differences(const std::vector<const Measurement*>& runs) {
     std::vector<Difference> all = differences_of(runs);
     all.erase(std::remove_if(all.begin(), all.end(), [](const auto& one) { return tells_no_runs_apart(one.key); }),
@@ -161,9 +178,8 @@ Grouping group_runs(const std::vector<Measurement>& all, const std::string& kind
                 if (!is_only_marked(difference.key) &&
                     std::find(ignored.begin(), ignored.end(), difference.key) == ignored.end())
                     settings.push_back(words_of(difference));
-            if (all[i].imported != all[nearest].imported)
-                settings.emplace_back("where they come from (a table, a trace)");
-            why = settings.empty() ? fmt::format("the batch a rank is {} in {} and {} in {}", per_rank(all[i]),
+            if (all[i].imported != all[nearest].imported) settings.emplace_back("their source (table or trace)");
+            why = settings.empty() ? fmt::format("the batch per rank is {} in {} and {} in {}", per_rank(all[i]),
                                                  all[i].name, per_rank(all[nearest]), all[nearest].name)
                                    : fmt::format("{} and {} differ in more than the ranks: {}", all[i].name,
                                                  all[nearest].name, fmt::join(settings, ", "));

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "analysis/load/differences.hpp"
 #include "analysis/load/measurement.hpp"
 
 namespace lockstep::analysis {
@@ -28,7 +27,13 @@ struct Grouping {
 Grouping group_runs(const std::vector<Measurement>& measurements, const std::string& kind,
                     const std::vector<std::string>& ignored);
 
-// The settings that runs differ in, without names, folders and what follows from the number of ranks.
+struct Difference {
+    std::string key;
+    std::vector<std::string> values;  // each once, in the order of the runs; "" where a run does not say
+};
+// All settings that are not the same in all runs, by name; without the runs' names and folders.
+std::vector<Difference> differences_of(const std::vector<const Measurement*>& runs);
+// Also without what follows from the number of ranks or does not change the work.
 std::vector<Difference> differences(const std::vector<const Measurement*>& runs);
 std::string words_of(const Difference& difference);  // "model.width (64, 128)"
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
-#include <algorithm>
 #include <limits>
 #include <set>
 
@@ -14,7 +13,7 @@ toml::table parse(const std::string& description) {
     try {
         return toml::parse(description);
     } catch (const toml::parse_error&) {
-        return {};  // a foreign description: what it says stays unknown, the figures do not depend on it
+        return {};  // a foreign description: what it says stays unknown, no figure depends on it
     }
 }
 
@@ -73,18 +72,23 @@ std::vector<double> numbers_of(const toml::table& table, const char* key) {
 
 }  // namespace
 
+std::int64_t host_count(const trace::Header& header) {
+    std::set<std::string> hosts;
+    for (const auto& rank : header.ranks) hosts.insert(rank.host);
+    return static_cast<std::int64_t>(hosts.size());
+}
+
 Settings settings_of(const trace::Header& header) {
     Settings settings;
     flatten(parse(header.description), "", settings);
-    std::set<std::string> hosts, threads, gpus;
+    std::set<std::string> threads, gpus;
     for (const auto& rank : header.ranks) {
-        hosts.insert(rank.host);
         threads.insert(fmt::format("{}", rank.threads));
         gpus.insert(model_of(rank.gpu));
     }
     settings["ranks"] = fmt::format("{}", header.ranks.size());
     if (header.detail == "imported") return settings;  // the table tells nothing of the machine
-    settings["hosts"] = fmt::format("{}", hosts.size());
+    settings["hosts"] = fmt::format("{}", host_count(header));
     settings["threads"] = list_of(threads);
     settings["gpu"] = list_of(gpus);
     settings["program_version"] = header.program_version;

@@ -16,6 +16,8 @@ using Settings = std::map<std::string, std::string>;
 // commit.
 Settings settings_of(const trace::Header& header);
 
+std::int64_t host_count(const trace::Header& header);
+
 // What the table [imported] of a description says; `imported` is false where there is none.
 struct Imported {
     bool imported = false;

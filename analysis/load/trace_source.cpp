@@ -1,5 +1,4 @@
 // Rows of a trace: regions that the program timed in every step.
-#include <cmath>
 
 #include "analysis/load/checks.hpp"
 #include "analysis/load/row_source.hpp"

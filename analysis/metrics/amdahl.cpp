@@ -23,11 +23,8 @@ double amdahl_seconds(const std::vector<double>& parameters, double ranks) {
 }  // namespace
 
 Fit fit_amdahl(const std::vector<FitPoint>& points, const std::vector<double>& predict_at) {
-    Fit fit;
-    fit.law = "amdahl";
-    fit.title = "Amdahl's law";
-    fit.formula = "T(p) = T(1)·(s + (1 − s)/p)";
-    fit.source = "Amdahl 1967, \"Validity of the single processor approach\"";
+    Fit fit{"amdahl", "Amdahl's law", "T(p) = T(1)·(s + (1 − s)/p)",
+            "Amdahl 1967, \"Validity of the single processor approach\""};
     Law law;
     law.name = fit.title;
     law.fewest = 3;
@@ -39,9 +36,9 @@ Fit fit_amdahl(const std::vector<FitPoint>& points, const std::vector<double>& p
     if (!fit.refusal.empty()) return fit;
     // Exact data come out a rounding beside the bound, or at it.
     if (fit.parameters[0].value < 1e-9)
-        fit.remarks.emplace_back("s is at 0, its least: the time falls as fast as 1/p or faster (superlinear).");
+        fit.remarks.emplace_back("s is at its lower bound, 0: the time falls as fast as 1/p or faster (superlinear).");
     if (fit.parameters[0].value > 1 - 1e-9)
-        fit.remarks.emplace_back("s is at 1, its most: the time does not fall with more ranks.");
+        fit.remarks.emplace_back("s is at its upper bound, 1: the time does not fall with more ranks.");
     return fit;
 }
 

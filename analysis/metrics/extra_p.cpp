@@ -93,13 +93,9 @@ std::vector<double> select(const Terms& terms, const FitData& data) {
 }  // namespace
 
 Fit fit_extra_p(const std::vector<FitPoint>& points, const std::vector<double>& predict_at) {
-    Fit fit;
-    fit.law = "extra_p";
-    fit.title = "Extra-P model";
-    fit.formula = "T(p) = c₀ + c₁·p^i·log₂^j(p)";
-    fit.source =
-        "Calotoiu et al. 2013, \"Using automated performance modeling to find scalability bugs in complex "
-        "codes\", equation 1 with one term";
+    Fit fit{"extra_p", "Extra-P model", "T(p) = c₀ + c₁·p^i·log₂^j(p)",
+            "Calotoiu et al. 2013, \"Using automated performance modeling to find scalability bugs in complex "
+            "codes\", equation 1 with one term"};
     Law law;
     law.name = "An Extra-P model";
     law.fewest = 5;
@@ -128,8 +124,7 @@ Fit fit_extra_p(const std::vector<FitPoint>& points, const std::vector<double>& 
     };
     fit_law(fit, law, points, predict_at);
     if (!fit.refusal.empty()) return fit;
-    if (fit.parameters[1].value == 0)
-        fit.remarks.emplace_back("No term describes the points better than a constant does.");
+    if (fit.parameters[1].value == 0) fit.remarks.emplace_back("No term fits the points better than a constant.");
     return fit;
 }
 

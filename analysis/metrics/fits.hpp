@@ -33,19 +33,19 @@ struct Prediction {
 };
 
 struct Fit {
-    std::string law;      // snake_case: amdahl, gustafson, universal_scalability, extra_p
-    std::string title;    // Amdahl's law
-    std::string formula;  // "T(p) = T(1)·(s + (1 − s)/p)"
-    std::string refusal;  // why there is none, in one sentence; then nothing below counts
-    std::string source;   // paper and equation
-    std::vector<Parameter> parameters;
-    double relative_error = unknown;   // mean over points of |fitted − measured| ÷ measured
-    std::function<double(double)> at;  // the fitted law at a number of ranks
+    std::string law;        // snake_case: amdahl, gustafson, universal_scalability, extra_p
+    std::string title;      // Amdahl's law
+    std::string formula;    // "T(p) = T(1)·(s + (1 − s)/p)"
+    std::string source;     // paper and equation
+    std::string refusal{};  // why there is none, in one sentence; then nothing below counts
+    std::vector<Parameter> parameters{};
+    double relative_error = unknown;     // mean over points of |fitted − measured| ÷ measured
+    std::function<double(double)> at{};  // the fitted law at a number of ranks
     // At each number of ranks asked for; without those where that would be guessing, and why, in one sentence or more.
-    std::string unit;  // of `at` and the predictions, as a reader says it; set by who gives the points
-    std::vector<Prediction> predictions;
-    std::string prediction_refusal;
-    std::vector<std::string> remarks;  // a parameter held at its bound, a peak too far away to be believed
+    std::string unit{};  // of `at` and the predictions, as a reader says it; set by who gives the points
+    std::vector<Prediction> predictions{};
+    std::string prediction_refusal{};
+    std::vector<std::string> remarks{};  // a parameter held at its bound, a peak too far away to be believed
 };
 
 // A prediction is made at no more than so many times the largest measured number of ranks, and at no fewer than the

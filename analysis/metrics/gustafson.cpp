@@ -19,11 +19,7 @@ double base_value(const FitData& data) {
 }  // namespace
 
 Fit fit_gustafson(const std::vector<FitPoint>& points, const std::vector<double>& predict_at) {
-    Fit fit;
-    fit.law = "gustafson";
-    fit.title = "Gustafson's law";
-    fit.formula = "S(p) = p − a·(p − 1)";
-    fit.source = "Gustafson 1988, \"Reevaluating Amdahl's law\"";
+    Fit fit{"gustafson", "Gustafson's law", "S(p) = p − a·(p − 1)", "Gustafson 1988, \"Reevaluating Amdahl's law\""};
     const FitData measured = fit_data(usable_points(points));
     const double base = measured.ranks.empty() ? 1 : measured.ranks.front();
     std::vector<FitPoint> relative = points;
@@ -49,11 +45,11 @@ Fit fit_gustafson(const std::vector<FitPoint>& points, const std::vector<double>
     };
     fit_law(fit, law, relative, predict_at);
     if (!fit.refusal.empty()) return fit;
-    if (base != 1) fit.remarks.push_back(fmt::format("p counts in units of {} ranks.", base));
+    if (base != 1) fit.remarks.push_back(fmt::format("p is in units of {} ranks.", base));
     if (fit.parameters[0].value < 1e-9)
-        fit.remarks.emplace_back("a is at 0, its least: the rate grows as fast as the ranks or faster.");
+        fit.remarks.emplace_back("a is at its lower bound, 0: the rate grows as fast as the ranks or faster.");
     if (fit.parameters[0].value > 1 - 1e-9)
-        fit.remarks.emplace_back("a is at 1, its most: the rate does not grow with more ranks.");
+        fit.remarks.emplace_back("a is at its upper bound, 1: the rate does not grow with more ranks.");
     return fit;
 }
 

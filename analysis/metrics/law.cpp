@@ -43,7 +43,7 @@ std::vector<double> predictable(Fit& fit, const Law& law, const FitData& data, c
     }
     if (!beyond.empty())
         fit.prediction_refusal = fmt::format(
-            "Not predicted at {} ranks: measured were {} to {}, and a fit is not followed beyond {} times that.",
+            "Not predicted at {} ranks: the runs cover {} to {}, and a fit is extrapolated by at most a factor of {}.",
             beyond, smallest, largest, farthest_prediction);
     return kept;
 }

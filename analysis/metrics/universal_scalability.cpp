@@ -42,7 +42,7 @@ double peak_of(double sigma, double kappa) {
 void add_peak(Fit& fit, const std::vector<FitPoint>& points, std::size_t fewest_to_predict) {
     const double sigma = fit.parameters[contention].value, kappa = fit.parameters[coherence].value;
     if (!(kappa > 1e-12)) {
-        fit.remarks.emplace_back("κ is at 0, its least: the law has no peak.");
+        fit.remarks.emplace_back("κ is at its lower bound, 0: the law has no peak.");
         return;
     }
     const FitData data = fit_data(usable_points(points));
@@ -50,12 +50,12 @@ void add_peak(Fit& fit, const std::vector<FitPoint>& points, std::size_t fewest_
     const bool measured = peak <= largest;
     if (!measured && data.different_ranks() < fewest_to_predict) {
         fit.remarks.push_back(
-            fmt::format("The peak lies beyond the {} ranks measured; to say where takes {} different numbers of ranks.",
+            fmt::format("The peak lies beyond the {} ranks measured; locating it needs {} different numbers of ranks.",
                         largest, fewest_to_predict));
         return;
     }
     if (peak > farthest_prediction * largest) {
-        fit.remarks.push_back(fmt::format("The peak lies beyond {} times the {} ranks measured, too far to say where.",
+        fit.remarks.push_back(fmt::format("The peak lies beyond {} times the {} ranks measured, too far to locate.",
                                           farthest_prediction, largest));
         return;
     }
@@ -70,11 +70,8 @@ void add_peak(Fit& fit, const std::vector<FitPoint>& points, std::size_t fewest_
 }  // namespace
 
 Fit fit_universal_scalability(const std::vector<FitPoint>& points, const std::vector<double>& predict_at) {
-    Fit fit;
-    fit.law = "universal_scalability";
-    fit.title = "Universal Scalability Law";
-    fit.formula = "X(p) = λ·p/(1 + σ·(p − 1) + κ·p·(p − 1))";
-    fit.source = "Gunther 1993, \"A simple capacity model of massively parallel transaction systems\"";
+    Fit fit{"universal_scalability", "Universal Scalability Law", "X(p) = λ·p/(1 + σ·(p − 1) + κ·p·(p − 1))",
+            "Gunther 1993, \"A simple capacity model of massively parallel transaction systems\""};
     Law law;
     law.name = "The Universal Scalability Law";
     law.fewest = 4;
@@ -87,9 +84,9 @@ Fit fit_universal_scalability(const std::vector<FitPoint>& points, const std::ve
     fit_law(fit, law, points, predict_at);
     if (!fit.refusal.empty()) return fit;
     if (fit.parameters[contention].value < 1e-9)
-        fit.remarks.emplace_back("σ is at 0, its least: no contention is seen, or the data are superlinear.");
+        fit.remarks.emplace_back("σ is at its lower bound, 0: no contention is seen, or the data are superlinear.");
     if (fit.parameters[contention].value > 1 - 1e-9)
-        fit.remarks.emplace_back("σ is at 1, its most: the rate does not grow with more ranks.");
+        fit.remarks.emplace_back("σ is at its upper bound, 1: the rate does not grow with more ranks.");
     add_peak(fit, points, law.fewest_to_predict);
     return fit;
 }

@@ -1,9 +1,10 @@
-// Headings, tables and sentences, one after the other, as text or as markdown.
+// Headings, tables and sentences in sequence, as text or Markdown.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <string>
+#include <vector>
 
 #include "base/table.hpp"
 
@@ -18,6 +19,11 @@ class Page {
     }
     void table(const Table& table) { text_ += table.print(format_); }
     void sentence(const std::string& words) { text_ += (format_ == TableFormat::markdown ? "- " : "") + words + "\n"; }
+    // Under the heading "Remarks"; nothing without any.
+    void remarks(const std::vector<std::string>& sentences) {
+        if (!sentences.empty()) heading("Remarks");
+        for (const std::string& one : sentences) sentence(one);
+    }
     const std::string& text() const { return text_; }
 
   private:

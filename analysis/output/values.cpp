@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -12,7 +11,7 @@
 namespace lockstep::analysis {
 namespace {
 
-constexpr double largest = 1e15;  // what a double still counts by ones
+constexpr double largest = 1e15;  // doubles below it still resolve 1
 
 }  // namespace
 
@@ -54,31 +53,32 @@ Json json_interval(const Interval& interval) {
     return interval.known() ? Json{interval.low, interval.high} : Json(nullptr);
 }
 
-std::string json_text(const Json& json) {
-    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+std::string json_text(const Json& json, int indent) {
+    return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::vector<Column> columns_named(std::initializer_list<const char*> names) {
+    std::vector<Column> columns;
+    for (const char* name : names) columns.push_back({name, ""});
+    return columns;
 }
 
 Table without_empty_columns(const Table& table) {
-    std::vector<std::size_t> kept;
-    std::vector<Column> columns;
+    std::vector<Field<std::vector<Cell>>> fields;
     for (std::size_t c = 0; c < table.columns().size(); ++c)
-        if (std::any_of(table.rows().begin(), table.rows().end(),
-                        [&](const auto& row) { return !std::holds_alternative<std::monostate>(row[c]); })) {
-            kept.push_back(c);
-            columns.push_back(table.columns()[c]);
-        }
-    Table shorter(columns);
-    for (const auto& row : table.rows()) {
-        std::vector<Cell> cells;
-        for (const std::size_t c : kept) cells.push_back(row[c]);
-        shorter.add_row(std::move(cells));
-    }
-    return shorter;
+        fields.push_back({table.columns()[c], [c](const std::vector<Cell>& row) { return row[c]; }, true});
+    return table_of(table.rows(), fields);
 }
 
 void print(const std::string& text) {
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
         throw fault_error("the output cannot be written: {}", system_error_text());
+}
+
+void add_format_option(CLI::App& command, std::string& format, const std::string& of) {
+    command.add_option("--format", format, of + "text, markdown, csv or json")
+        ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
+        ->capture_default_str();
 }
 
 }  // namespace lockstep::analysis

@@ -1,8 +1,11 @@
-// Numbers that may be unknown, as cells and as JSON, and how both are printed.
+// Values that may be unknown, as table cells and as JSON, and their printing.
 #pragma once
 
+#include <CLI/CLI.hpp>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "analysis/metrics/statistics.hpp"
 #include "base/table.hpp"
@@ -11,26 +14,58 @@ namespace lockstep::analysis {
 
 using Json = nlohmann::ordered_json;
 
-// Nothing where the value is not finite.
+// Empty if the value is not finite.
 Cell known(double value, double factor = 1);
 Cell known_whole(double value);  // rounded
 
-// For reading: numbers from 1e15 on, as a damaged or diverged run may have, with four digits instead of all of them.
+// For people: numbers from 1e15 up, as in a damaged or diverged run, are shortened to four digits.
 std::string whole_words(double value);                // "124,298,064", "1.2e+18"
 std::string fixed_words(double value, int decimals);  // "86.43", "1.2e+18"
-Cell known_fixed(double value, double factor = 1);    // a number that its column's decimals show, or words
+Cell known_fixed(double value, double factor = 1);    // a number, or text if too large for fixed decimals
 
 Json json_number(double value);
 Json json_cell(const Cell& cell);
 Json json_interval(const Interval& interval);  // [low, high]
 
-// With a newline at the end. Names that are not UTF-8 lose what is not.
-std::string json_text(const Json& json);
+// Ends with a newline. Invalid UTF-8 in names is replaced.
+std::string json_text(const Json& json, int indent = 2);
 
-// Without the columns that say nothing of any row.
+// Columns of tables that only programs read, which have no titles.
+std::vector<Column> columns_named(std::initializer_list<const char*> names);
+
+// A column with what stands in it for each row; `optional`: left out where that is nothing in all rows.
+template <class Row>
+struct Field {
+    Column column;
+    std::function<Cell(const Row&)> cell;
+    bool optional = false;
+};
+template <class Row>
+Table table_of(const std::vector<Row>& rows, const std::vector<Field<Row>>& fields) {
+    std::vector<Column> columns;
+    std::vector<std::vector<Cell>> cells(rows.size());
+    for (const Field<Row>& field : fields) {
+        bool any = !field.optional;
+        for (std::size_t r = 0; r < rows.size(); ++r) {
+            cells[r].push_back(field.cell(rows[r]));
+            any = any || !std::holds_alternative<std::monostate>(cells[r].back());
+        }
+        if (any)
+            columns.push_back(field.column);
+        else
+            for (auto& row : cells) row.pop_back();
+    }
+    Table table(std::move(columns));
+    for (auto& row : cells) table.add_row(std::move(row));
+    return table;
+}
+// Drops the columns that are empty in all rows.
 Table without_empty_columns(const Table& table);
 
-// To stdout; throws where it cannot be written.
+// Throws a fault if stdout cannot be written.
 void print(const std::string& text);
+
+// --format text, markdown, csv or json.
+void add_format_option(CLI::App& command, std::string& format, const std::string& of = "");
 
 }  // namespace lockstep::analysis

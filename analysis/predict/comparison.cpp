@@ -8,7 +8,6 @@
 #include "analysis/load/series.hpp"
 #include "analysis/predict/observations.hpp"
 #include "analysis/predict/prediction.hpp"
-#include "base/format.hpp"
 #include "base/plural.hpp"
 
 namespace lockstep::analysis {

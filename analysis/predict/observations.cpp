@@ -62,8 +62,8 @@ Group one_program(const std::vector<Measurement>& all, const PredictOptions& opt
         std::vector<std::string> titles;
         for (const Group& group : groups)
             titles.push_back(fmt::format("{} ({} …)", group.title, all[group.runs.front()].name));
-        throw usage_error("the runs are of {} programs, and a prediction is of one: {}; give the runs of one{}",
-                          groups.size(), fmt::join(titles, "; "), imported ? ", or choose with --batch" : "");
+        throw usage_error("the runs are of {} programs: {}; give the runs of one{}", groups.size(),
+                          fmt::join(titles, "; "), imported ? ", or choose with --batch" : "");
     }
     remarks.insert(remarks.end(), grouping.remarks.begin(), grouping.remarks.end());
     for (const Difference& difference : differences(members_of(all, groups.front().runs)))
@@ -75,7 +75,7 @@ Group one_program(const std::vector<Measurement>& all, const PredictOptions& opt
 // The sizes of the messages; 0 where the run does not say.
 void describe_traffic(const Measurement& run, ScalingProgram& program, std::vector<std::string>& remarks) {
     if (run.imported) {
-        remarks.emplace_back("Imported times do not say how many bytes are sent: the bytes sent are a guess.");
+        remarks.emplace_back("Imported times come without message sizes: the bytes sent are a guess.");
         return;
     }
     try {
@@ -323,8 +323,8 @@ void ask_for_curves(const std::vector<Measurement>& all, const Group& group, con
             group.kind == Kind::strong ? "strong" : "weak");
     if (of_share.size() == 1 && options.strong && !imported)
         result.remarks.emplace_back(
-            "All runs have the same share of sequences a replica: what does not shrink with it is a guess, and the "
-            "strong curve is wide.");
+            "All runs have the same number of sequences a replica: the part of the time that does not shrink with it "
+            "is a guess, and the strong curve is wide.");
 }
 
 }  // namespace
@@ -341,8 +341,7 @@ Observations observe(const std::vector<Measurement>& all, const config::Machine&
     std::set<double> counts;
     for (const MeasuredSteps& steps : result.steps) counts.insert(steps.ranks);
     if (counts.size() == 2)
-        result.remarks.emplace_back(
-            "Two numbers of ranks do not show a trend: a third would make the intervals much narrower.");
+        result.remarks.emplace_back("Two numbers of ranks show no trend: a third would narrow the intervals a lot.");
     bool beyond_node = false;
     for (const MeasuredSteps& steps : result.steps) beyond_node = beyond_node || steps.nodes > 1;
     if (!beyond_node)

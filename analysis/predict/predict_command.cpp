@@ -84,21 +84,20 @@ std::string page_of(const PredictionFile& prediction, TableFormat format) {
                                   plural(prediction.ranks_per_node), prediction.hardware));
         page.table(prediction_table(curve, prediction.unit));
         for (const std::string& remark : curve.remarks) page.sentence(remark);
-        page.heading("What it is made of");
+        page.heading("Breakdown");
         page.table(parts_table(curve, prediction.unit));
     }
-    page.heading("What was learned from the runs", true);
+    page.heading("Fitted parameters", true);
     page.table(numbers_table(prediction));
-    page.heading("Each number of ranks, predicted from the others");
+    page.heading("Cross-validation: each number of ranks predicted from the others");
     page.table(left_out_table(prediction));
     std::set<double> counts;
     for (const auto& run : prediction.runs) counts.insert(run.ranks);
-    page.sentence(
-        fmt::format("Every interval holds this error ({:.1f} %), the scatter of the steps, and what the {} "
-                    "numbers of ranks leave open.",
-                    100 * prediction.scaling.left_out_error, counts.size()));
-    if (!prediction.remarks.empty()) page.heading("Remarks");
-    for (const std::string& remark : prediction.remarks) page.sentence(remark);
+    page.sentence(fmt::format(
+        "Every interval includes this error ({:.1f} %), the scatter of the steps, and the uncertainty left by {} "
+        "numbers of ranks.",
+        100 * prediction.scaling.left_out_error, counts.size()));
+    page.remarks(prediction.remarks);
     return page.text();
 }
 
@@ -136,13 +135,13 @@ void add_predict(CLI::App& program, Action& action) {
     auto* ranks = command->add_option("--ranks", predict.ranks, "numbers of ranks to predict: 64,512,4096")
                       ->delimiter(',')
                       ->check(CLI::PositiveNumber);
-    command->add_option("--to", predict.to, "the most ranks; numbers below it by doubling")
+    command->add_option("--to", predict.to, "the largest number of ranks; smaller ones by doubling")
         ->check(CLI::Range(1.0, 1e7))
         ->capture_default_str()
         ->excludes(ranks);
-    auto* strong = command->add_flag("--strong", options->strong_alone, "the curve of the same batch alone");
+    auto* strong = command->add_flag("--strong", options->strong_alone, "strong scaling only: the same batch");
     auto* weak =
-        command->add_flag("--weak", options->weak_alone, "the curve of a batch that grows with the ranks alone");
+        command->add_flag("--weak", options->weak_alone, "weak scaling only: a batch that grows with the ranks");
     strong->excludes(weak);
     command
         ->add_option("--batch", predict.batch,
@@ -154,9 +153,7 @@ void add_predict(CLI::App& program, Action& action) {
         ->add_option("--ignore", predict.ignored, "settings that may differ between the runs: model.width,batch.length")
         ->delimiter(',');
     command->add_option("--out", options->out, "the prediction as a file (JSON), for scaling and report --prediction");
-    command->add_option("--format", options->format, "text, markdown, csv or json")
-        ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
-        ->capture_default_str();
+    add_format_option(*command, options->format);
     command->footer(
         "The runs are of one program on two numbers of ranks or more. docs/scaling-prediction.md has the method.\n"
         "  lockstep-analyze predict runs/g1 runs/g2 runs/g4 --hardware machine.toml --to 10000 --out prediction.json\n"
@@ -166,7 +163,7 @@ void add_predict(CLI::App& program, Action& action) {
         options->predict.weak = !options->strong_alone;
         for (const double count : options->predict.ranks)
             if (count != std::floor(count))
-                throw CLI::ValidationError("--ranks", fmt::format("{} is no number of ranks", count));
+                throw CLI::ValidationError("--ranks", fmt::format("{} is not a number of ranks", count));
         action = [options] { return run_predict(*options); };
     });
 }

@@ -30,6 +30,17 @@ struct PredictionFile {
     std::vector<std::string> remarks;
 };
 
+// The figures of a point that have a range, by their names in files.
+struct CurveFigure {
+    const char* name;
+    Range CurvePoint::*range;
+};
+inline constexpr CurveFigure curve_figures[] = {{"seconds", &CurvePoint::seconds},
+                                                {"tokens_per_second", &CurvePoint::tokens_per_second},
+                                                {"speedup", &CurvePoint::speedup},
+                                                {"efficiency", &CurvePoint::efficiency},
+                                                {"communication_share", &CurvePoint::communication_share}};
+
 Json json_of(const PredictionFile& prediction);
 // What is no prediction is a usage error; what begins like one and is not whole, a damaged file.
 PredictionFile read_prediction(const std::string& path);

@@ -1,5 +1,4 @@
 // The prediction as JSON, written and read.
-#include <fmt/format.h>
 
 #include <fstream>
 #include <iterator>
@@ -26,16 +25,6 @@ Range range_from(const Json& json) {
     return {number(json, "low"), number(json, "median"), number(json, "high")};
 }
 
-struct Figure {
-    const char* key;
-    Range CurvePoint::*range;
-};
-constexpr Figure figures[] = {{"seconds", &CurvePoint::seconds},
-                              {"tokens_per_second", &CurvePoint::tokens_per_second},
-                              {"speedup", &CurvePoint::speedup},
-                              {"efficiency", &CurvePoint::efficiency},
-                              {"communication_share", &CurvePoint::communication_share}};
-
 Json json_of_curve(const PredictedCurve& curve) {
     Json json = {{"kind", curve.request.kind == CurveKind::strong ? "strong" : "weak"},
                  {"batch", curve.request.batch},
@@ -50,7 +39,7 @@ Json json_of_curve(const PredictedCurve& curve) {
                     {"nodes", point.nodes},
                     {"batch", point.batch},
                     {"sequences_per_replica", point.sequences_per_replica}};
-        for (const Figure& figure : figures) one[figure.key] = json_range(point.*figure.range);
+        for (const CurveFigure& figure : curve_figures) one[figure.name] = json_range(point.*figure.range);
         Json& parts = one["parts"] = Json::object();
         for (const auto& [name, seconds] : point.parts) parts[name] = seconds;
         points.push_back(std::move(one));
@@ -74,7 +63,7 @@ PredictedCurve curve_from(const Json& json) {
         point.nodes = number(one, "nodes");
         point.batch = number(one, "batch");
         point.sequences_per_replica = number(one, "sequences_per_replica");
-        for (const Figure& figure : figures) point.*figure.range = range_from(one.at(figure.key));
+        for (const CurveFigure& figure : curve_figures) point.*figure.range = range_from(one.at(figure.name));
         for (const auto& [name, seconds] : one.at("parts").items()) point.parts.emplace_back(name, seconds);
         if (!(point.ranks > 0) || !(point.seconds.median > 0))
             throw std::invalid_argument("a point without ranks or time");
@@ -138,10 +127,10 @@ PredictionFile read_prediction(const std::string& path) {
     const Json json = Json::parse(text, nullptr, false);
     if (json.is_discarded() || !json.is_object() || json.value("format", Json()) != format_name) {
         if (json.is_discarded() && text.find(format_name) != std::string::npos)
-            throw damaged_error("the prediction {} is not whole JSON; make it again with lockstep-analyze predict",
-                                path);
+            throw damaged_error("the prediction {} is not whole JSON; recreate it with lockstep-analyze predict", path);
         throw usage_error(
-            "{} is no prediction; lockstep-analyze predict RUN… --hardware FILE.toml --out FILE makes one", path);
+            "{} is not a prediction; create one with lockstep-analyze predict RUN… --hardware FILE.toml --out FILE",
+            path);
     }
     if (json.value("format_version", Json()) != format_version)
         throw usage_error("the prediction {} has format version {}, and this program reads version {}", path,
@@ -176,7 +165,7 @@ PredictionFile read_prediction(const std::string& path) {
         prediction.remarks = json.at("remarks").get<std::vector<std::string>>();
         return prediction;
     } catch (const std::exception& problem) {
-        throw damaged_error("the prediction {} is damaged: {}; make it again with lockstep-analyze predict", path,
+        throw damaged_error("the prediction {} is damaged: {}; recreate it with lockstep-analyze predict", path,
                             problem.what());
     }
 }

@@ -78,14 +78,14 @@ Table parts_table(const PredictedCurve& curve, const std::string& unit) {
 
 Table numbers_table(const PredictionFile& prediction) {
     Table table({{"number", "number"},
-                 {"believed", "believed before"},
-                 {"value", "after the runs"},
+                 {"believed", "prior"},
+                 {"value", "posterior"},
                  {"interval", level_words()},
                  {"from", "comes from"}});
     for (const auto& one : prediction.scaling.numbers)
         table.add_row({one.title, fmt::format("{:.3g}", one.believed), fmt::format("{:.3g}", one.value.median),
                        fmt::format("{:.3g} to {:.3g}", one.value.low, one.value.high),
-                       one.measured ? "the runs" : "belief, mostly"});
+                       one.measured ? "the runs" : "mostly the prior"});
     return table;
 }
 
@@ -122,23 +122,14 @@ Table comparison_table(const ComparedCurve& curve, const std::string& unit) {
 
 Table prediction_rows(const PredictionFile& prediction) {
     std::vector<Column> columns = {{"kind", ""}, {"ranks", ""}, {"nodes", ""}, {"batch", ""}, {"unit", ""}};
-    struct Figure {
-        const char* name;
-        Range CurvePoint::*range;
-    };
-    const Figure figures[] = {{"seconds", &CurvePoint::seconds},
-                              {"tokens_per_second", &CurvePoint::tokens_per_second},
-                              {"speedup", &CurvePoint::speedup},
-                              {"efficiency", &CurvePoint::efficiency},
-                              {"communication_share", &CurvePoint::communication_share}};
-    for (const Figure& figure : figures)
+    for (const CurveFigure& figure : curve_figures)
         for (const char* end : {"_low", "_median", "_high"}) columns.push_back({std::string(figure.name) + end, ""});
     Table table(columns);
     for (const PredictedCurve& curve : prediction.scaling.curves)
         for (const CurvePoint& point : curve.points) {
             std::vector<Cell> cells = {std::string(curve.request.kind == CurveKind::strong ? "strong" : "weak"),
                                        whole(point.ranks), whole(point.nodes), whole(point.batch), prediction.unit};
-            for (const Figure& figure : figures) {
+            for (const CurveFigure& figure : curve_figures) {
                 const Range& range = point.*figure.range;
                 const bool said = range.median > 0;
                 for (const double value : {range.low, range.median, range.high})

@@ -50,14 +50,14 @@ double largest_of_exponential(double count) {
     return boost::math::digamma(count + 1) + boost::math::constants::euler<double>() - 1;
 }
 
-Placement::Placement(double ranks_, double nodes_, double batch_)
+Scale::Scale(double ranks_, double nodes_, double batch_)
     : ranks(ranks_),
       nodes(nodes_),
       batch(batch_),
       normal_largest(largest_of_normal(ranks_)),
       exponential_largest(largest_of_exponential(ranks_)) {}
 
-Placement placed(const ScalingProgram& program, double ranks, double batch) {
+Scale scale_of(const ScalingProgram& program, double ranks, double batch) {
     return {ranks, std::ceil(ranks / program.ranks_per_node), batch};
 }
 
@@ -68,8 +68,8 @@ double ScalingModel::Unknown::value(double unknown) const {
     return share ? normal_share(unknown) : std::exp(unknown);
 }
 
-double ScalingModel::sequences_per_replica(const Placement& placement) const {
-    const double sequences = placement.batch * program_.context / replicas(placement);
+double ScalingModel::sequences_per_replica(const Scale& scale) const {
+    const double sequences = scale.batch * program_.context / replicas(scale);
     return program_.must_divide || !program_.batch_known ? sequences : std::ceil(sequences - 1e-9);
 }
 
@@ -84,7 +84,7 @@ std::vector<ScalingModel::Unknown> ScalingModel::unknowns(const config::Machine&
         const std::string& name = terms_[i].name;
         const bool update = terms_[i].follows == WorkTerm::Follows::update, divided = program_.divided_update;
         const bool whole = update && !divided;
-        all.push_back({name + "_constant_seconds", name + ", what does not shrink, s", false, true,
+        all.push_back({name + "_constant_seconds", name + ", fixed part, s", false, true,
                        std::log(seconds[i] * (whole ? 1 : constant_share)), whole ? wide : constant_deviation});
         if (update)
             all.push_back({name + "_divided_seconds", name + ", what the replicas divide, s", false, divided,
@@ -121,9 +121,9 @@ std::vector<ScalingModel::Unknown> ScalingModel::unknowns(const config::Machine&
 }
 
 // `window`: the seconds beneath which gradients may travel.
-double ScalingModel::exchange(const Placement& placement, const double* links, double window) const {
-    if (placement.ranks <= 1) return 0;
-    const double on_node = placement.ranks / placement.nodes, all = replicas(placement);
+double ScalingModel::exchange(const Scale& scale, const double* links, double window) const {
+    if (scale.ranks <= 1) return 0;
+    const double on_node = scale.ranks / scale.nodes, all = replicas(scale);
     const double near = std::clamp(on_node / program_.shards, 1.0, all);  // replicas of one node
     const double groups = all / near;
     const double node_rate_is = std::exp(links[node_rate]), network_rate_is = std::exp(links[network_rate]);
@@ -136,8 +136,7 @@ double ScalingModel::exchange(const Placement& placement, const double* links, d
         return more * (steps_ * program_.buckets * (hops(near) * node_message + hops(groups) * network_message) +
                        bytes * ((near - 1) / near / node_rate_is + (groups - 1) / groups * beside / network_rate_is));
     };
-    double seconds =
-        steps_ * control_messages * (hops(on_node) * node_message + hops(placement.nodes) * network_message);
+    double seconds = steps_ * control_messages * (hops(on_node) * node_message + hops(scale.nodes) * network_message);
     if (all <= 1) return seconds;
     const double beneath = (program_.divided_update ? 1 : 2) * half(program_.gradient_bytes);
     seconds +=
@@ -146,9 +145,9 @@ double ScalingModel::exchange(const Placement& placement, const double* links, d
     return seconds;
 }
 
-StepTime ScalingModel::step(const Placement& placement, const std::vector<double>& unknowns) const {
+StepTime ScalingModel::step(const Scale& scale, const std::vector<double>& unknowns) const {
     const double* further = unknowns.data() + 2 * terms_.size();
-    const double sequences = sequences_per_replica(placement), on_node = placement.ranks / placement.nodes;
+    const double sequences = sequences_per_replica(scale), on_node = scale.ranks / scale.nodes;
     const double places = program_.places_per_node;
     const double crowd = places > 1 ? std::clamp((on_node - 1) / (places - 1), 0.0, 1.0) : 0;
     const double slower = (1 + crowd * std::exp(further[crowding])) * std::max(on_node / places, 1.0);
@@ -160,7 +159,7 @@ StepTime ScalingModel::step(const Placement& placement, const std::vector<double
         if (term.follows == WorkTerm::Follows::share)
             seconds += sequences * std::exp(unknowns[2 * i + 1]);
         else if (program_.divided_update)
-            seconds += std::exp(unknowns[2 * i + 1]) / replicas(placement);
+            seconds += std::exp(unknowns[2 * i + 1]) / replicas(scale);
         if (!term.communication) seconds *= slower;
         (term.communication ? time.communication : time.compute) += seconds;
         window += term.backward * seconds;
@@ -169,9 +168,9 @@ StepTime ScalingModel::step(const Placement& placement, const std::vector<double
     // Gradients are whole in the last micro-batch only.
     if (program_.micro_batch > 0) window /= std::max(sequences / program_.micro_batch, 1.0);
     const double far = normal_share(further[tail]);
-    time.wait = std::exp(further[spread]) * time.compute *
-                ((1 - far) * placement.normal_largest + far * placement.exponential_largest);
-    time.exchange = exchange(placement, further, window);
+    time.wait =
+        std::exp(further[spread]) * time.compute * ((1 - far) * scale.normal_largest + far * scale.exponential_largest);
+    time.exchange = exchange(scale, further, window);
     time.communication += time.wait + time.exchange;
     return time;
 }

@@ -42,14 +42,14 @@ struct WorkTerm {
 double largest_of_normal(double count);
 double largest_of_exponential(double count);
 
-// Where and with which batch (sequences a step) a step is made.
-struct Placement {
-    Placement(double ranks, double nodes, double batch);
+// At which scale a step runs; `batch`: sequences a step.
+struct Scale {
+    Scale(double ranks, double nodes, double batch);
     double ranks, nodes, batch;
     double normal_largest, exponential_largest;  // of the ranks, as above
 };
 // On as many nodes as the ranks fill, one after the other.
-Placement placed(const ScalingProgram& program, double ranks, double batch);
+Scale scale_of(const ScalingProgram& program, double ranks, double batch);
 
 struct StepTime {
     std::vector<double> work;  // seconds of each term
@@ -77,14 +77,14 @@ class ScalingModel {
     std::vector<Unknown> unknowns(const config::Machine& machine, const std::vector<double>& seconds, double sequences,
                                   double divided_among);
 
-    StepTime step(const Placement& placement, const std::vector<double>& unknowns) const;
-    double sequences_per_replica(const Placement& placement) const;
+    StepTime step(const Scale& scale, const std::vector<double>& unknowns) const;
+    double sequences_per_replica(const Scale& scale) const;
     const ScalingProgram& program() const { return program_; }
     const std::vector<WorkTerm>& terms() const { return terms_; }
 
   private:
-    double exchange(const Placement& placement, const double* links, double window) const;
-    double replicas(const Placement& placement) const { return placement.ranks / program_.shards; }
+    double exchange(const Scale& scale, const double* links, double window) const;
+    double replicas(const Scale& scale) const { return scale.ranks / program_.shards; }
     ScalingProgram program_;
     std::vector<WorkTerm> terms_;
     double steps_ = 1;  // that the measured seconds are of, a guess where they are of a whole run

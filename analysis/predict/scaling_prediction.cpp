@@ -42,7 +42,7 @@ class Predictor {
               const std::vector<MeasuredSteps>& runs)
         : model_(program, terms), runs_(runs) {
         for (const MeasuredSteps& run : runs_) {
-            places_.emplace_back(run.ranks, run.nodes, run.batch);
+            scales_.emplace_back(run.ranks, run.nodes, run.batch);
             counts_.insert(run.ranks);
         }
         if (counts_.size() < 2)
@@ -70,13 +70,13 @@ class Predictor {
     void believe(const config::Machine& machine) {
         std::size_t largest = 0;
         for (std::size_t i = 1; i < runs_.size(); ++i)
-            if (model_.sequences_per_replica(places_[i]) > model_.sequences_per_replica(places_[largest])) largest = i;
+            if (model_.sequences_per_replica(scales_[i]) > model_.sequences_per_replica(scales_[largest])) largest = i;
         const MeasuredSteps& run = runs_[largest];
         std::vector<double> seconds;
         for (const double value : run.work)
             seconds.push_back(std::isfinite(value) ? std::max(value, negligible)
                                                    : run.seconds / static_cast<double>(run.work.size()));
-        unknowns_ = model_.unknowns(machine, seconds, model_.sequences_per_replica(places_[largest]),
+        unknowns_ = model_.unknowns(machine, seconds, model_.sequences_per_replica(scales_[largest]),
                                     run.ranks / model_.program().shards);
     }
 
@@ -107,7 +107,7 @@ class Predictor {
         problem.predict = [this, used](const std::vector<double>& unknowns) {
             std::vector<double> values;
             for (const std::size_t i : used) {
-                const StepTime step = model_.step(places_[i], unknowns);
+                const StepTime step = model_.step(scales_[i], unknowns);
                 values.push_back(step.total());
                 for (std::size_t term = 0; term < step.work.size(); ++term)
                     if (std::isfinite(runs_[i].work[term])) values.push_back(step.work[term]);
@@ -130,7 +130,7 @@ class Predictor {
                 left.ranks = count;
                 left.batch = runs_[i].batch;
                 left.measured = runs_[i].seconds;
-                left.predicted = model_.step(places_[i], unknowns).total();
+                left.predicted = model_.step(scales_[i], unknowns).total();
                 left.error = left.predicted / left.measured - 1;
                 result.left_out.push_back(left);
                 const double ratio = std::log(left.predicted / left.measured);
@@ -165,22 +165,22 @@ class Predictor {
     }
 
     // Doublings from what was measured: of ranks, or of a replica's share.
-    double distance(const Placement& place) const {
+    double distance(const Scale& scale) const {
         double least = INFINITY, most = 0;
-        for (const Placement& measured : places_) {
+        for (const Scale& measured : scales_) {
             least = std::min(least, model_.sequences_per_replica(measured));
             most = std::max(most, model_.sequences_per_replica(measured));
         }
-        const double share = model_.sequences_per_replica(place);
-        return std::max({0.0, std::log2(place.ranks / *counts_.rbegin()), std::log2(*counts_.begin() / place.ranks),
+        const double share = model_.sequences_per_replica(scale);
+        return std::max({0.0, std::log2(scale.ranks / *counts_.rbegin()), std::log2(*counts_.begin() / scale.ranks),
                          std::log2(least / share), std::log2(share / most)});
     }
 
     // The draws' quantiles, and the error of leaving out beside them: it grows with the root of the doublings, as that
     // of a walk in steps of one doubling each.
-    Range seconds_at(const Placement& place, const std::vector<double>& draws, double left_out_error) const {
+    Range seconds_at(const Scale& scale, const std::vector<double>& draws, double left_out_error) const {
         const Range drawn = range_of(draws);
-        const double more = student(counts_.size()) * left_out_error * std::sqrt(1 + distance(place));
+        const double more = student(counts_.size()) * left_out_error * std::sqrt(1 + distance(scale));
         const double below = std::hypot(std::log(drawn.median / drawn.low), more),
                      above = std::hypot(std::log(drawn.high / drawn.median), more);
         return {drawn.median * std::exp(-below), drawn.median, drawn.median * std::exp(above)};
@@ -208,35 +208,35 @@ class Predictor {
                                                  : request.batch * ranks / model_.program().model_ranks();
     }
 
-    std::vector<double> totals(const Placement& place) const {
+    std::vector<double> totals(const Scale& scale) const {
         std::vector<double> values;
-        for (const auto& draw : draws_) values.push_back(model_.step(place, draw).total());
+        for (const auto& draw : draws_) values.push_back(model_.step(scale, draw).total());
         return values;
     }
 
     CurvePoint point(const CurveRequest& request, double ranks, double left_out_error) const {
-        const Placement place = placed(model_.program(), ranks, batch_at(request, ranks));
+        const Scale scale = scale_of(model_.program(), ranks, batch_at(request, ranks));
         CurvePoint point;
         point.ranks = ranks;
-        point.nodes = place.nodes;
-        point.batch = place.batch;
-        point.sequences_per_replica = model_.sequences_per_replica(place);
+        point.nodes = scale.nodes;
+        point.batch = scale.batch;
+        point.sequences_per_replica = model_.sequences_per_replica(scale);
         std::vector<double> shares;
         for (const auto& draw : draws_) {
-            const StepTime step = model_.step(place, draw);
+            const StepTime step = model_.step(scale, draw);
             shares.push_back(step.communication / step.total());
         }
-        point.seconds = seconds_at(place, totals(place), left_out_error);
+        point.seconds = seconds_at(scale, totals(scale), left_out_error);
         point.communication_share = range_of(shares);
-        const double work = place.batch / batch_at(request, request.base_ranks);
+        const double work = scale.batch / batch_at(request, request.base_ranks);
         const double times = ranks / request.base_ranks;
         const auto over = [&](double amount) {
             return Range{amount / point.seconds.high, amount / point.seconds.median, amount / point.seconds.low};
         };
         point.speedup = over(work * request.base_seconds);
         point.efficiency = over(work * request.base_seconds / times);
-        point.tokens_per_second = over(place.batch * request.tokens_a_sequence);
-        const StepTime step = model_.step(place, best_);
+        point.tokens_per_second = over(scale.batch * request.tokens_a_sequence);
+        const StepTime step = model_.step(scale, best_);
         for (std::size_t i = 0; i < step.work.size(); ++i)
             point.parts.emplace_back(model_.terms()[i].name, step.work[i]);
         point.parts.emplace_back("wait", step.wait);
@@ -251,7 +251,7 @@ class Predictor {
         const bool strong = request.kind == CurveKind::strong;
         if (!(curve.request.base_seconds > 0))
             curve.request.base_seconds =
-                range_of(totals(placed(program, request.base_ranks, batch_at(request, request.base_ranks)))).median;
+                range_of(totals(scale_of(program, request.base_ranks, batch_at(request, request.base_ranks)))).median;
         if (strong && program.batch_known) curve.most_ranks = request.batch * program.model_ranks();
         std::vector<std::string> reasons;
         double beyond = 0;
@@ -278,13 +278,13 @@ class Predictor {
             [](const CurvePoint& a, const CurvePoint& b) { return a.seconds.median < b.seconds.median; });
         if (strong && !curve.points.empty() && fastest + 1 != curve.points.end())
             curve.remarks.push_back(
-                fmt::format("More than {} ranks make a step no shorter.", with_commas(std::llround(fastest->ranks))));
+                fmt::format("More than {} ranks do not shorten a step.", with_commas(std::llround(fastest->ranks))));
         return curve;
     }
 
     ScalingModel model_;
     std::vector<MeasuredSteps> runs_;
-    std::vector<Placement> places_;
+    std::vector<Scale> scales_;
     std::set<double> counts_;
     std::vector<ScalingModel::Unknown> unknowns_;
     std::vector<double> best_;

@@ -23,7 +23,7 @@ namespace {
 class MemoryFile {
   public:
     MemoryFile() : descriptor_(::memfd_create("lockstep-analyze", MFD_CLOEXEC)) {
-        if (descriptor_ < 0) throw fault_error("there is no memory for gnuplot's input: {}", system_error_text());
+        if (descriptor_ < 0) throw fault_error("no memory for gnuplot's input: {}", system_error_text());
     }
     ~MemoryFile() { ::close(descriptor_); }
     MemoryFile(const MemoryFile&) = delete;
@@ -33,11 +33,11 @@ class MemoryFile {
         while (!text.empty()) {
             const ssize_t written = ::write(descriptor_, text.data(), text.size());
             if (written < 0 && errno == EINTR) continue;
-            if (written < 0) throw fault_error("gnuplot's input cannot be kept: {}", system_error_text());
+            if (written < 0) throw fault_error("cannot buffer gnuplot's input: {}", system_error_text());
             text.remove_prefix(static_cast<std::size_t>(written));
         }
         if (::lseek(descriptor_, 0, SEEK_SET) != 0)
-            throw fault_error("gnuplot's input cannot be kept: {}", system_error_text());
+            throw fault_error("cannot buffer gnuplot's input: {}", system_error_text());
     }
     std::string read() const {
         std::string text;
@@ -97,13 +97,14 @@ std::string run_gnuplot(const std::string& script, const std::string& plot) {
     }
     int status = 0;
     while (::waitpid(process, &status, 0) < 0)
-        if (errno != EINTR) throw fault_error("gnuplot was lost: {}", system_error_text());
-    if (WIFSIGNALED(status)) throw fault_error("gnuplot died of signal {} at the plot {}", WTERMSIG(status), plot);
+        if (errno != EINTR) throw fault_error("cannot wait for gnuplot: {}", system_error_text());
+    if (WIFSIGNALED(status))
+        throw fault_error("gnuplot was killed by signal {} at the plot {}", WTERMSIG(status), plot);
     std::string svg = output.read();
     if (WEXITSTATUS(status) != 0 || svg.find("</svg>") == std::string::npos) {
         const std::string words = one_line(errors.read());
         throw fault_error("gnuplot failed (exit code {}) at the plot {}: {}", WEXITSTATUS(status), plot,
-                          words.empty() ? "it said nothing" : words);
+                          words.empty() ? "no message" : words);
     }
     return svg;
 }
@@ -172,7 +173,7 @@ std::string inline_svg(const std::string& svg, const Plot& plot) {
     const std::string prefix = plot.name + "-";
     const std::size_t root = svg.find("<svg"), begin = svg.find('>', root);
     if (root == std::string::npos || begin == std::string::npos)
-        throw fault_error("what gnuplot drew for the plot {} is no SVG", plot.name);
+        throw fault_error("gnuplot's output for the plot {} is not an SVG", plot.name);
     std::string body = svg.substr(begin + 1);
     remove_elements(body, "title");
     remove_elements(body, "desc");
@@ -191,7 +192,7 @@ std::string inline_svg(const std::string& svg, const Plot& plot) {
 void write_plot(const std::string& folder, const Plot& plot, const std::string& svg) {
     std::error_code problem;
     std::filesystem::create_directories(folder, problem);
-    if (problem) throw usage_error("the folder {} for the plots cannot be made: {}", folder, problem.message());
+    if (problem) throw usage_error("the folder {} for the plots cannot be created: {}", folder, problem.message());
     const std::string path = folder + "/" + plot.name;
     write_file(path + ".svg", svg);
     write_file(path + ".dat", data_text(plot));

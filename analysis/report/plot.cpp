@@ -12,6 +12,26 @@ namespace lockstep::analysis {
 const std::vector<std::string> line_colours = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                                "#000000", "#E69F00", "#56B4E9"};
 
+Plot Plot::without(const std::string& reason, const std::string& name, const std::string& title) {
+    Plot plot;
+    plot.name = name;
+    plot.title = title;
+    plot.missing = reason;
+    return plot;
+}
+
+void Curves::add(Block block, const std::string& drawing, const std::string& title) {
+    if (block.rows.empty()) return;
+    parts_.push_back(fmt::format("data index {} {} title {}", plot.blocks.size(), drawing, gnuplot_string(title)));
+    plot.blocks.push_back(std::move(block));
+}
+
+Plot Curves::done(const std::string& before) {
+    plot.height += legend_height(parts_.size());
+    plot.script = fmt::format("{}plot {}\n", before, fmt::join(parts_, ", \\\n     "));
+    return std::move(plot);
+}
+
 std::string data_text(const Plot& plot) {
     std::string text;
     for (const Block& block : plot.blocks) {

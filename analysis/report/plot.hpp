@@ -23,6 +23,19 @@ struct Plot {
     int width = 480, height = 330;
     std::string script;  // draws from the blocks of the string `data`
     std::vector<Block> blocks;
+
+    static Plot without(const std::string& reason, const std::string& name, const std::string& title);
+};
+
+// Curves over one another, each with an entry of the legend.
+struct Curves {
+    Plot plot;
+    // `drawing`: how gnuplot draws the block, "with lines …". A block without rows is left out.
+    void add(Block block, const std::string& drawing, const std::string& title);
+    Plot done(const std::string& before);  // `before`: commands for axes and keys
+
+  private:
+    std::vector<std::string> parts_;
 };
 
 // Wide enough to be read at 360 pixels, where a plot is shown at two thirds of its size.

@@ -2,11 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
 
 #include "analysis/report/plots.hpp"
-#include "analysis/report/text.hpp"
 #include "base/plural.hpp"
 
 namespace lockstep::analysis {
@@ -32,22 +29,12 @@ struct Drawing {
 };
 
 Plot plot_of(const Drawing& drawing, const PredictedCurve& curve, Range CurvePoint::*range) {
-    Plot plot;
-    plot.name = drawing.name;
-    plot.title = drawing.title;
-    if (curve.points.size() < 2) {
-        plot.missing = "the prediction has fewer than two numbers of ranks.";
-        return plot;
-    }
-    plot.caption = drawing.caption;
-    std::vector<std::string> parts;
-    std::size_t entries = 0;
-    const auto add = [&](Block block, const std::string& with, const std::string& title) {
-        if (block.rows.empty()) return;
-        parts.push_back(fmt::format("data index {} {} title {}", plot.blocks.size(), with, gnuplot_string(title)));
-        plot.blocks.push_back(std::move(block));
-        ++entries;
-    };
+    if (curve.points.size() < 2)
+        return Plot::without("the prediction has fewer than two numbers of ranks.", drawing.name, drawing.title);
+    Curves curves;
+    curves.plot.name = drawing.name;
+    curves.plot.title = drawing.title;
+    curves.plot.caption = drawing.caption;
     std::vector<double> ranks;
     Block band{"predicted", {"ranks", drawing.column, "low", "high"}, {}};
     for (const CurvePoint& point : curve.points) {
@@ -56,25 +43,22 @@ Plot plot_of(const Drawing& drawing, const PredictedCurve& curve, Range CurvePoi
         band.rows.push_back(
             {point.ranks, value.median * drawing.factor, value.low * drawing.factor, value.high * drawing.factor});
     }
-    add(band, fmt::format("using 1:3:4 with filledcurves {}", band_style),
-        fmt::format("{:g} % interval", 100 * prediction_level));
-    add({"ideal", {"ranks", drawing.column}, drawing.ideal}, fmt::format("with lines {}", line_of_ideal), "ideal");
-    add(band, fmt::format("using 1:2 with lines {}", line_of_median), "predicted");
+    curves.add(band, fmt::format("using 1:3:4 with filledcurves {}", band_style),
+               fmt::format("{:g} % interval", 100 * prediction_level));
+    curves.add({"ideal", {"ranks", drawing.column}, drawing.ideal}, fmt::format("with lines {}", line_of_ideal),
+               "ideal");
+    curves.add(band, fmt::format("using 1:2 with lines {}", line_of_median), "predicted");
     for (const bool used : {true, false}) {
         Block block{used ? "measured, used" : "measured, not used", {"ranks", drawing.column}, {}};
         for (const Measured& point : drawing.measured)
             if (point.used == used) block.rows.push_back({point.ranks, point.value * drawing.factor});
         for (const auto& row : block.rows) ranks.push_back(row[0]);
-        add(block, fmt::format("with points {}", used ? used_points : new_points),
-            used ? "measured, used for the prediction" : "measured, not used for it");
+        curves.add(block, fmt::format("with points {}", used ? used_points : new_points),
+                   used ? "measured, used for the prediction" : "measured, not used for it");
     }
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-    plot.height += legend_height(entries);
-    plot.script = axes("ranks", drawing.axis) + rank_tics(ranks) + drawing.scale + "plot ";
-    for (std::size_t i = 0; i < parts.size(); ++i) plot.script += (i > 0 ? ", \\\n     " : "") + parts[i];
-    plot.script += "\n";
-    return plot;
+    return curves.done(axes("ranks", drawing.axis) + rank_tics(ranks) + drawing.scale);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "analysis/report/plots.hpp"
 #include "analysis/report/text.hpp"

@@ -1,7 +1,6 @@
-// lockstep-analyze report: one page with plots, tables and how every figure was computed.
+// lockstep-analyze report: one page with plots, tables and how each figure was computed.
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <memory>
 
 #include "analysis/command.hpp"
@@ -73,7 +72,7 @@ int run_report(const Options& options) {
     const std::string page = report_page(report, draw);
     if (!write_whole_file(options.out, page))
         throw usage_error("the report {} cannot be written: {}", options.out, system_error_text());
-    if (!draw) log::warning("gnuplot was not found: {} has no plots; install gnuplot and make it again", options.out);
+    if (!draw) log::warning("gnuplot was not found: {} has no plots; install gnuplot and rerun", options.out);
     fmt::print("{}: {} plot{}, {}\n", options.out, drawn, plural(drawn), human_bytes(static_cast<double>(page.size())));
     if (!options.plots.empty() && drawn > 0)
         fmt::print("{}: each plot as .svg, with its data (.dat) and its gnuplot script (.gp)\n", options.plots);
@@ -85,7 +84,7 @@ int run_report(const Options& options) {
 void add_report(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
     CLI::App* command =
-        program.add_subcommand("report", "one page with plots, tables and how every figure was computed");
+        program.add_subcommand("report", "one page with plots, tables and how each figure was computed");
     add_load_options(*command, options->load);
     command->add_option("--out", options->out, "the page (HTML)")->capture_default_str();
     command->add_option("--plots", options->plots, "a folder for the plots as files, with their data and scripts");

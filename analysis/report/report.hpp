@@ -43,7 +43,7 @@ Table step_times_table(const std::vector<Measurement>& measurements, const Label
 Table losses_table(const std::vector<Measurement>& measurements, const Labels& labels);
 Table ranks_table(const std::vector<Measurement>& measurements, const Labels& labels);
 
-// "How every figure was computed".
+// "How each figure was computed".
 std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scaling);
 
 }  // namespace lockstep::analysis

@@ -100,24 +100,23 @@ class Writer {
         figures({speedup_plot(series, suffix), efficiency_plot(series, suffix)});
         html_.table(time_table(series), "Time, speedup and efficiency");
         figures({factor_plot(series, suffix)});
-        html_.table(factor_table(series), "What the efficiency is made of");
+        html_.table(factor_table(series), "Efficiency factors");
         const Table fits = fit_table(series), predictions = predictions_table(series);
-        if (!series.fits.empty()) html_.heading(3, "Laws of scaling");
+        if (!series.fits.empty()) html_.heading(3, "Scaling laws");
         if (!fits.rows().empty())
             html_.table(fits, series.timed ? "Laws fitted to the slowest rank's times" : "Laws fitted to the rates");
         for (const Fit& fit : series.fits) {
             if (!fit.refusal.empty()) html_.paragraph(fmt::format("{} is not fitted. {}", fit.title, fit.refusal));
             if (fit.refusal.empty() && !fit.prediction_refusal.empty())
                 html_.paragraph(
-                    fmt::format("{} does not predict all that was asked. {}", fit.title, fit.prediction_refusal));
+                    fmt::format("{} does not predict all requested points. {}", fit.title, fit.prediction_refusal));
             for (const std::string& remark : fit.remarks) html_.paragraph(fmt::format("{}: {}", fit.title, remark));
         }
         if (predictions.rows().empty()) return;
         html_.table(predictions, "What the laws predict");
         html_.paragraph(
-            "A prediction takes for granted that the law holds there and that nothing else changes with the ranks: the "
-            "network, the placement, "
-            "the parts' sizes in caches.",
+            "A prediction assumes that the law holds there and that nothing else changes with the ranks: the network, "
+            "the placement, the working set per cache.",
             "soft");
     }
 
@@ -155,7 +154,7 @@ class Writer {
     }
 
     void ranks() {
-        html_.heading(2, "From rank to rank");
+        html_.heading(2, "Rank by rank");
         const std::vector<std::size_t> shown = runs_shown_by_rank(all_);
         if (shown.size() < all_.size())
             html_.paragraph(shown.size() == 1 ? "Of all runs the one with the most ranks is drawn; the table has all."
@@ -179,7 +178,7 @@ class Writer {
     }
 
     void method() {
-        html_.heading(2, "How every figure was computed");
+        html_.heading(2, "How each figure was computed");
         auto terms = method_of(report_.scaling);
         if (report_.prediction)
             terms.emplace_back(

@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 
 #include "analysis/report/plots.hpp"
 #include "analysis/report/text.hpp"
-#include "base/format.hpp"
 #include "base/plural.hpp"
 
 namespace lockstep::analysis {
@@ -29,40 +27,44 @@ const std::vector<Fill> fills = {
     {Phase::optimizer, "#6B3A5B", true},     {Phase::other, "#EFEFEF", false},
 };
 
-std::string ranks_in_words(std::int64_t ranks) {
-    return fmt::format("{} rank{}", ranks, plural(ranks));
-}
-
 std::string curve_title(const std::string& label, const Measurement& measurement) {
-    return shorten(label, 26) + ", " + ranks_in_words(measurement.ranks);
+    return shorten(label, 26) + fmt::format(", {} rank{}", measurement.ranks, plural(measurement.ranks));
 }
 
-// The first most_curves runs with data, and a sentence that names the others.
+// The first most_curves runs that have what is drawn, and a sentence that names the others.
 struct Chosen {
     std::vector<std::size_t> runs;
     std::string left_out;
 };
-Chosen choose(const std::vector<std::size_t>& candidates, const Labels& labels) {
+template <class Has>
+Chosen choose(const std::vector<Measurement>& measurements, const Labels& labels, const Has& has) {
     Chosen chosen;
-    chosen.runs.assign(candidates.begin(),
-                       candidates.begin() + static_cast<std::ptrdiff_t>(std::min(candidates.size(), most_curves)));
-    for (std::size_t i = chosen.runs.size(); i < candidates.size(); ++i)
-        chosen.left_out += (chosen.left_out.empty() ? "" : ", ") + clean_text(labels[candidates[i]]);
+    for (std::size_t i = 0; i < measurements.size(); ++i) {
+        if (!has(measurements[i])) continue;
+        if (chosen.runs.size() < most_curves)
+            chosen.runs.push_back(i);
+        else
+            chosen.left_out += (chosen.left_out.empty() ? "" : ", ") + clean_text(labels[i]);
+    }
     if (!chosen.left_out.empty())
         chosen.left_out = fmt::format(" Not drawn, because more than {} curves are indistinguishable: {}.", most_curves,
                                       chosen.left_out);
     return chosen;
 }
 
-Plot curves(Plot plot, const std::string& before, const std::vector<std::string>& titles) {
-    plot.height += legend_height(titles.size());
-    plot.script = before + "plot ";
-    for (std::size_t i = 0; i < titles.size(); ++i)
-        plot.script += fmt::format("{}data index {} with {} {} title {}", i > 0 ? ", \\\n     " : "", i,
-                                   plot.blocks[i].rows.size() < 20 ? "linespoints" : "lines", line_style(i),
-                                   gnuplot_string(titles[i]));
-    plot.script += "\n";
-    return plot;
+void add_curve(Curves& curves, Block block, const std::string& title) {
+    const std::string drawing = fmt::format("with {} {}", block.rows.size() < 20 ? "linespoints" : "lines",
+                                            line_style(curves.plot.blocks.size()));
+    curves.add(std::move(block), drawing, title);
+}
+
+// The times of the steps that count, the slowest rank's, ascending.
+std::vector<double> sorted_times(const Measurement& measurement) {
+    std::vector<double> times;
+    for (const StepSample& step : measurement.steps)
+        if (std::isfinite(step.slowest) && step.slowest > 0) times.push_back(step.slowest);
+    std::sort(times.begin(), times.end());
+    return times;
 }
 
 }  // namespace
@@ -109,14 +111,9 @@ Plot phase_plot(const std::vector<Measurement>& measurements, const Labels& labe
     Plot plot;
     plot.name = "phases";
     plot.title = "Shares of a step by phase";
-    std::vector<std::size_t> with;
-    for (std::size_t i = 0; i < measurements.size(); ++i)
-        if (!phase_shares(measurements[i]).empty()) with.push_back(i);
-    if (with.empty()) {
-        plot.missing = "in none of the runs were the phases of steps timed one by one.";
-        return plot;
-    }
-    const Chosen chosen = choose(with, labels);
+    const Chosen chosen = choose(measurements, labels, [](const auto& one) { return !phase_shares(one).empty(); });
+    if (chosen.runs.empty())
+        return Plot::without("in none of the runs were the phases of steps timed one by one.", plot.name, plot.title);
     std::string drawing, names;
     std::size_t used = 0;
     for (const Fill& fill : fills) {
@@ -157,26 +154,22 @@ Plot phase_plot(const std::vector<Measurement>& measurements, const Labels& labe
         static_cast<double>(chosen.runs.size()) - 0.45, names, drawing);
     plot.caption =
         "Mean over ranks, without warm-up, of the steps whose phases were timed one by one. Waiting for another rank "
-        "counts as communication; bars under 7 % bear no number." +
+        "counts as communication; bars below 7 % have no label." +
         chosen.left_out;
     return plot;
 }
 
 Plot loss_plot(const std::vector<Measurement>& measurements, const Labels& labels) {
-    Plot plot;
+    Curves curves;
+    Plot& plot = curves.plot;
     plot.name = "loss";
     plot.title = "Training loss";
-    std::vector<std::size_t> with;
-    for (std::size_t i = 0; i < measurements.size(); ++i)
-        if (std::count_if(measurements[i].losses.begin(), measurements[i].losses.end(),
-                          [](const auto& loss) { return std::isfinite(loss.second); }) > 1)
-            with.push_back(i);
-    if (with.empty()) {
-        plot.missing = "no run has the losses of at least two steps.";
-        return plot;
-    }
-    const Chosen chosen = choose(with, labels);
-    std::vector<std::string> titles;
+    const Chosen chosen = choose(measurements, labels, [](const Measurement& one) {
+        return std::count_if(one.losses.begin(), one.losses.end(),
+                             [](const auto& loss) { return std::isfinite(loss.second); }) > 1;
+    });
+    if (chosen.runs.empty())
+        return Plot::without("no run has the losses of at least two steps.", plot.name, plot.title);
     bool thinned = false;
     for (const std::size_t run : chosen.runs) {
         Curve curve;
@@ -186,8 +179,7 @@ Plot loss_plot(const std::vector<Measurement>& measurements, const Labels& label
         thinned = thinned || drawn.size() < curve.size();
         Block block{labels[run], {"step", "loss"}, {}};
         for (const auto& [step, loss] : drawn) block.rows.push_back({step, loss});
-        plot.blocks.push_back(std::move(block));
-        titles.push_back(curve_title(labels[run], measurements[run]));
+        add_curve(curves, std::move(block), curve_title(labels[run], measurements[run]));
     }
     plot.caption = "The loss of each step as it was logged, warm-up too, in nats a token.";
     if (thinned)
@@ -195,33 +187,24 @@ Plot loss_plot(const std::vector<Measurement>& measurements, const Labels& label
             " Curves of more than {} steps are thinned: of each stretch the lowest and the highest are drawn.",
             points_a_curve);
     plot.caption += chosen.left_out;
-    return curves(std::move(plot), axes("step", "loss, nats a token"), titles);
+    return curves.done(axes("step", "loss, nats a token"));
 }
 
 Plot distribution_plot(const std::vector<Measurement>& measurements, const Labels& labels) {
-    Plot plot;
+    Curves curves;
+    Plot& plot = curves.plot;
     plot.name = "step-times";
     plot.title = "Distribution of step times";
-    const auto times_of = [&](std::size_t run) {
-        std::vector<double> times;
-        for (const StepSample& step : measurements[run].steps)
-            if (std::isfinite(step.slowest) && step.slowest > 0) times.push_back(step.slowest);
-        std::sort(times.begin(), times.end());
-        return times;
-    };
-    std::vector<std::size_t> with;
-    for (std::size_t i = 0; i < measurements.size(); ++i)
-        if (!measurements[i].imported && times_of(i).size() >= fewest_samples) with.push_back(i);
-    if (with.empty()) {
-        plot.missing = fmt::format("no run has {} steps or more after its warm-up.", fewest_samples);
-        return plot;
-    }
-    const Chosen chosen = choose(with, labels);
-    std::vector<std::string> titles;
+    const Chosen chosen = choose(measurements, labels, [](const Measurement& one) {
+        return !one.imported && sorted_times(one).size() >= fewest_samples;
+    });
+    if (chosen.runs.empty())
+        return Plot::without(fmt::format("no run has {} steps or more after its warm-up.", fewest_samples), plot.name,
+                             plot.title);
     bool thinned = false;
     double shortest = 1, longest = 1;
     for (const std::size_t run : chosen.runs) {
-        const std::vector<double> times = times_of(run);
+        const std::vector<double> times = sorted_times(measurements[run]);
         const double middle = median(times);
         shortest = std::min(shortest, times.front() / middle);
         longest = std::max(longest, times.back() / middle);
@@ -233,8 +216,7 @@ Plot distribution_plot(const std::vector<Measurement>& measurements, const Label
             const std::size_t at = i * (times.size() - 1) / (count - 1);
             block.rows.push_back({times[at] / middle, static_cast<double>(at + 1) / static_cast<double>(times.size())});
         }
-        plot.blocks.push_back(std::move(block));
-        titles.push_back(curve_title(labels[run], measurements[run]));
+        add_curve(curves, std::move(block), curve_title(labels[run], measurements[run]));
     }
     const bool logarithmic = longest > 4;
     plot.caption = fmt::format(
@@ -253,7 +235,7 @@ Plot distribution_plot(const std::vector<Measurement>& measurements, const Label
                 tics += fmt::format("{}'{:g}' {:g}", tics.empty() ? "" : ", ", decade * leading, decade * leading);
         before += fmt::format("set logscale x\nset xtics ({})\n", tics);
     }
-    return curves(std::move(plot), before, titles);
+    return curves.done(before);
 }
 
 }  // namespace lockstep::analysis

@@ -6,7 +6,6 @@
 #include <functional>
 
 #include "analysis/report/plots.hpp"
-#include "analysis/report/text.hpp"
 #include "base/plural.hpp"
 
 namespace lockstep::analysis {
@@ -23,22 +22,6 @@ bool is_timed(const ScalingSeries& series) {
 bool is_law(const Fit& fit) {
     return fit.refusal.empty() && fit.at && fit.relative_error <= does_not_fit;
 }
-
-struct Curves {
-    Plot plot;
-    std::vector<std::string> parts;
-    void add(Block block, const std::string& drawing, const std::string& title) {
-        parts.push_back(fmt::format("data index {} {} title {}", plot.blocks.size(), drawing, gnuplot_string(title)));
-        plot.blocks.push_back(std::move(block));
-    }
-    Plot done(const std::string& before) {
-        plot.height += legend_height(parts.size());
-        plot.script += before + "plot ";
-        for (std::size_t i = 0; i < parts.size(); ++i) plot.script += (i > 0 ? ", \\\n     " : "") + parts[i];
-        plot.script += "\n";
-        return std::move(plot);
-    }
-};
 
 std::vector<double> ranks_of(const ScalingSeries& series) {
     std::vector<double> ranks;
@@ -68,14 +51,6 @@ std::string too_few(const ScalingSeries& series, const Reading& reading) {
     if (series.points.size() < 2) return "the series has one number of ranks only, and a curve needs two.";
     if (known < 2) return "fewer than two of its numbers of ranks have this figure.";
     return "";
-}
-
-Plot missing(const std::string& name, const std::string& title, const std::string& reason) {
-    Plot plot;
-    plot.name = name;
-    plot.title = title;
-    plot.missing = reason;
-    return plot;
 }
 
 // By time, the slowest rank's reading is what was measured, and averaging is the claim. By rates, the sum is what was
@@ -121,7 +96,7 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
     const std::string title = "Speedup, " + series.title;
     const Readings readings = speedups(series);
     if (const std::string reason = too_few(series, readings.measured); !reason.empty())
-        return missing("speedup" + suffix, title, reason);
+        return Plot::without(reason, "speedup" + suffix, title);
     const auto base = static_cast<double>(series.points[series.base].ranks);
     std::vector<double> ranks = ranks_of(series);
     const double first = ranks.front(), largest = ranks.back();
@@ -152,10 +127,8 @@ Plot speedup_plot(const ScalingSeries& series, const std::string& suffix) {
     widen(known);
     curves.add(known, fmt::format("with linespoints {}", measured), readings.measured_title);
     const Block other = block_of(series, readings.other_title, "speedup", readings.other);
-    if (!other.rows.empty()) {
-        widen(other);
-        curves.add(other, fmt::format("with linespoints {}", averaged), readings.other_title);
-    }
+    widen(other);
+    curves.add(other, fmt::format("with linespoints {}", averaged), readings.other_title);
     std::size_t laws = 0;
     for (const Fit& fit : series.fits) {
         if (!is_law(fit)) continue;
@@ -194,19 +167,19 @@ Plot efficiency_plot(const ScalingSeries& series, const std::string& suffix) {
     const std::string title = "Efficiency, " + series.title;
     const Readings readings = efficiencies(series);
     if (const std::string reason = too_few(series, readings.measured); !reason.empty())
-        return missing("efficiency" + suffix, title, reason);
+        return Plot::without(reason, "efficiency" + suffix, title);
     const std::vector<double> ranks = ranks_of(series);
     Curves curves;
     curves.plot.name = "efficiency" + suffix;
     curves.plot.title = title;
     curves.plot.caption =
-        "Speedup over the ideal speedup, over the number of ranks. 1 means that all that was added came to use.";
+        "Speedup over the ideal speedup, over the number of ranks. 1 means that all added ranks were fully used.";
     curves.add({"ideal", {"ranks", "efficiency"}, {{ranks.front(), 1}, {ranks.back(), 1}}},
                fmt::format("with lines {}", ideal), "ideal");
     curves.add(block_of(series, readings.measured_title, "efficiency", readings.measured),
                fmt::format("with linespoints {}", measured), readings.measured_title);
-    const Block other = block_of(series, readings.other_title, "efficiency", readings.other);
-    if (!other.rows.empty()) curves.add(other, fmt::format("with linespoints {}", averaged), readings.other_title);
+    curves.add(block_of(series, readings.other_title, "efficiency", readings.other),
+               fmt::format("with linespoints {}", averaged), readings.other_title);
     double highest = 1;
     for (const Block& block : curves.plot.blocks)
         for (const auto& row : block.rows) highest = std::max(highest, row[1]);
@@ -215,7 +188,7 @@ Plot efficiency_plot(const ScalingSeries& series, const std::string& suffix) {
 }
 
 Plot factor_plot(const ScalingSeries& series, const std::string& suffix) {
-    const std::string title = "What the efficiency is made of, " + series.title;
+    const std::string title = "Efficiency factors, " + series.title;
     struct Factor {
         const char* title;
         double ScalingPoint::*value;
@@ -240,9 +213,10 @@ Plot factor_plot(const ScalingSeries& series, const std::string& suffix) {
         curves.add(block, fmt::format("with linespoints {}", line_style(i)), factors[i].title);
     }
     if (series.points.size() < 2)
-        return missing(curves.plot.name, title, "the series has one number of ranks only, and a curve needs two.");
+        return Plot::without("the series has one number of ranks only, and a curve needs two.", curves.plot.name,
+                             title);
     if (curves.plot.blocks.size() < 2)
-        return missing(curves.plot.name, title, "neither computation nor communication was timed by rank.");
+        return Plot::without("neither computation nor communication was timed by rank.", curves.plot.name, title);
     curves.plot.caption =
         "Global efficiency = load balance × communication efficiency × computation scaling; the lowest of the three "
         "limits the scaling. Parallel efficiency is the product of the first two.";

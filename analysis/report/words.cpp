@@ -52,20 +52,19 @@ std::string limit_in_words(const ScalingPoint& point) {
         names += (names.empty() ? "" : " and ") + factor.name;
         if (std::isfinite(factor.value) && (!least || factor.value < least->value)) least = &factor;
     }
-    if (point.efficiency > hardly_limits) return "Hardly anything limits it.";
-    if (!least) return "What limits it is unknown: neither computation nor communication was timed by rank.";
+    if (point.efficiency > hardly_limits) return "Scaling is close to ideal.";
+    if (!least) return "The limit is unknown: neither computation nor communication was timed by rank.";
     if (least->value > hardly_limits && unmeasured.empty())
         return fmt::format("None of the factors that make up the efficiency is below {:.2f}.", least->value);
     if (least->value > hardly_limits)
         return fmt::format("It is not {} ({:.2f}) that limits it; {} could not be measured.", known, least->value,
                            unmeasured);
-    std::string words = "What limits it most is " + least->words + ".";
+    std::string words = "The main limit is " + least->words + ".";
     for (const Factor& factor : all)
         if (&factor != least && factor.value < limits_too)
-            words += fmt::format(" {} ({:.2f}) limits it as well.", factor.title, factor.value);
+            words += fmt::format(" {} ({:.2f}) limits it too.", factor.title, factor.value);
     if (!unmeasured.empty())
-        words = fmt::format("What limits it, as far as it was measured, is {}. Not measured: {}.", least->words,
-                            unmeasured);
+        words = fmt::format("The main measured limit is {}. Not measured: {}.", least->words, unmeasured);
     return words;
 }
 
@@ -74,8 +73,7 @@ std::string limit_in_words(const ScalingPoint& point) {
 std::vector<std::string> series_in_short(const ScalingSeries& series) {
     const ScalingPoint &base = series.points[series.base], &last = series.points.back();
     if (last.ranks == base.ranks)
-        return {
-            fmt::format("There is nothing beyond the base case of {} to compare it with.", ranks_in_words(base.ranks))};
+        return {fmt::format("There is only the base case of {}.", ranks_in_words(base.ranks))};
     const bool timed = std::isfinite(base.seconds_slowest) && std::isfinite(last.seconds_slowest);
     const double speedup = timed ? last.speedup_slowest : last.speedup_average;
     const double ideal = static_cast<double>(last.ranks) / static_cast<double>(base.ranks);
@@ -123,7 +121,7 @@ std::vector<Html::Item> remarks_of(const Scaling& scaling) {
         }
         for (const auto& [ranks, remark] : remarks)
             add("Warning", fmt::format("{}{} rank{}: {}", several ? series.title + ", " : "", ranks,
-                                       ranks == "1" ? "" : "s", remark));
+                                       plural(ranks == "1" ? 1 : 2), remark));
     }
     for (std::size_t i = 0; i < scaling.measurements.size(); ++i)
         if (in_series.count(i) == 0)
@@ -143,10 +141,11 @@ std::vector<std::pair<std::string, std::string>> method_of(const Scaling& scalin
     const bool traced = any([](const Measurement& one) { return !one.imported; });
     std::vector<std::pair<std::string, std::string>> terms;
     if (traced) {
-        terms.emplace_back("Warm-up",
-                           "The first steps of each launch are left out of every time and rate: 9, but at most a fifth "
-                           "of the launch, unless the command line says otherwise. How many they were stands in the "
-                           "table of runs. Losses and memory are of all steps.");
+        terms.emplace_back(
+            "Warm-up",
+            "The first steps of each launch are left out of every time and rate: 9, but at most a fifth "
+            "of the launch, unless the command line says otherwise. The table of runs lists how many. Losses and "
+            "memory are of all steps.");
         terms.emplace_back("Time of a step",
                            "The time of the slowest rank, since all wait for it at the step's end. A run's time is the "
                            "median over its steps.");

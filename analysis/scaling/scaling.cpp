@@ -212,8 +212,8 @@ ScalingSeries series_of(const Group& group, const Scaling& scaling, const Scalin
     }
     if (by_batch)
         series.remarks.emplace_back(
-            "The table gives no tokens: the work of a run is taken to grow with its batch. Where each run did the same "
-            "work, such as an epoch of the same data, --ignore batch.global says so.");
+            "The table gives no tokens, so work is assumed to be proportional to the batch. If each run did the same "
+            "work, such as an epoch of the same data, pass --ignore batch.global.");
     if (base.ranks > 1)
         series.remarks.push_back(fmt::format(
             "The base case has {} ranks: what they lose among themselves is in no speedup and no efficiency.",

@@ -1,7 +1,6 @@
 // lockstep-analyze scaling: speedup and efficiency of runs that differ in their number of ranks, and what limits them.
 #include "analysis/scaling/scaling_command.hpp"
 
-#include <cstdio>
 #include <memory>
 #include <optional>
 
@@ -13,6 +12,7 @@
 #include "analysis/scaling/scaling_tables.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/plural.hpp"
 #include "base/table.hpp"
 
 namespace lockstep::analysis {
@@ -32,7 +32,7 @@ std::string of_law(const Fit& fit, const std::string& sentence) {
 void print_fits(Page& page, const ScalingSeries& series) {
     const Table fits = fit_table(series);
     if (!fits.rows().empty()) {
-        page.heading("Laws of scaling, fitted");
+        page.heading("Fitted scaling laws");
         page.table(fits);
     }
     for (const Fit& fit : series.fits) {
@@ -44,14 +44,12 @@ void print_fits(Page& page, const ScalingSeries& series) {
         for (const std::string& remark : fit.remarks) page.sentence(of_law(fit, remark));
         if (!fit.prediction_refusal.empty()) page.sentence(of_law(fit, fit.prediction_refusal));
         for (const Prediction& prediction : fit.predictions)
-            page.sentence(
-                fmt::format("{}: at {:g} ranks {:.4g} {}{}{}.", fit.title, prediction.ranks, prediction.value, fit.unit,
-                            prediction.interval.known()
-                                ? fmt::format(" ({:.4g} to {:.4g})", prediction.interval.low, prediction.interval.high)
-                                : "",
-                            prediction.ranks > static_cast<double>(series.points.back().ranks)
-                                ? ", a guess beyond what was measured"
-                                : ""));
+            page.sentence(fmt::format(
+                "{}: at {:g} ranks {:.4g} {}{}{}.", fit.title, prediction.ranks, prediction.value, fit.unit,
+                prediction.interval.known()
+                    ? fmt::format(" ({:.4g} to {:.4g})", prediction.interval.low, prediction.interval.high)
+                    : "",
+                prediction.ranks > static_cast<double>(series.points.back().ranks) ? ", extrapolated" : ""));
     }
 }
 
@@ -61,23 +59,19 @@ void print_series(Page& page, const Scaling& scaling, const ScalingSeries& serie
     page.sentence(warm_up_sentence(scaling, series));
     page.heading("Time, speedup and efficiency");
     page.table(time_table(series));
-    page.heading("What the efficiency is made of");
+    page.heading("Efficiency factors");
     page.table(factor_table(series));
     print_fits(page, series);
-    bool any = !series.remarks.empty();
-    for (const ScalingPoint& point : series.points) any = any || !point.remarks.empty();
-    if (!any) return;
-    page.heading("Remarks");
-    for (const std::string& remark : series.remarks) page.sentence(remark);
+    std::vector<std::string> remarks = series.remarks;
     for (const ScalingPoint& point : series.points)
         for (const std::string& remark : point.remarks)
-            page.sentence(fmt::format("{} {}: {}", point.ranks, point.ranks == 1 ? "rank" : "ranks", remark));
+            remarks.push_back(fmt::format("{} rank{}: {}", point.ranks, plural(point.ranks), remark));
+    page.remarks(remarks);
 }
 
 void print_prediction(Page& page, const PredictionComparison& comparison, const PredictionFile& prediction) {
     for (const ComparedCurve& curve : comparison.curves) {
-        page.heading(fmt::format("{}: the prediction of {} beside what was measured", curve.title, prediction.made),
-                     true);
+        page.heading(fmt::format("{}: the prediction of {} and the measurements", curve.title, prediction.made), true);
         if (!curve.points.empty()) page.table(comparison_table(curve, prediction.unit));
         page.sentence(comparison_sentence(curve));
     }
@@ -101,7 +95,7 @@ int run_scaling(const Options& options) {
         text = json_text(json);
     } else if (format == TableFormat::csv) {
         text = scaling_rows(scaling).print(format);
-        if (prediction) log::warning("csv has no place for the prediction: --format json has its errors");
+        if (prediction) log::warning("csv leaves out the prediction; --format json has it");
         // Remarks have no row in CSV.
         for (const std::string& remark : scaling.remarks) log::warning("{}", remark);
         for (const ScalingSeries& series : scaling.series)
@@ -110,7 +104,7 @@ int run_scaling(const Options& options) {
         Page page(format);
         for (const ScalingSeries& series : scaling.series) print_series(page, scaling, series);
         if (prediction) print_prediction(page, comparison, *prediction);
-        if (!scaling.remarks.empty()) page.heading("Runs that were left out", true);
+        if (!scaling.remarks.empty()) page.heading("Runs left out", true);
         for (const std::string& remark : scaling.remarks) page.sentence(remark);
         text = page.text();
     }
@@ -133,7 +127,8 @@ Scaling scaling_or_none(std::vector<Measurement> measurements, const ScalingOpti
 }
 
 void add_prediction_option(CLI::App& command, std::string& path) {
-    command.add_option("--prediction", path, "a file that lockstep-analyze predict wrote: it is held against the runs");
+    command.add_option("--prediction", path,
+                       "a prediction (a file from lockstep-analyze predict) to compare the runs with");
 }
 
 void add_scaling_options(CLI::App& command, ScalingOptions& options) {
@@ -146,7 +141,7 @@ void add_scaling_options(CLI::App& command, ScalingOptions& options) {
         .add_option("--ignore", options.ignored,
                     "settings that may differ within a series, as in a run description: model.width,batch.length")
         ->delimiter(',');
-    command.add_option("--base", options.base_ranks, "the number of ranks that is the base case [the smallest]")
+    command.add_option("--base", options.base_ranks, "number of ranks of the base case [the smallest]")
         ->check(CLI::PositiveNumber);
     command
         .add_option("--laws", options.laws,
@@ -166,9 +161,7 @@ void add_scaling(CLI::App& program, Action& action) {
     add_load_options(*command, options->load);
     add_scaling_options(*command, options->scaling);
     add_prediction_option(*command, options->prediction);
-    command->add_option("--format", options->format, "text, markdown, csv or json")
-        ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
-        ->capture_default_str();
+    add_format_option(*command, options->format);
     command->footer(
         "Runs that differ only in the number of ranks form a series. A step takes as long as its slowest rank;\n"
         "what averaging over ranks would claim is printed beside it. docs/analysis.md has every equation.\n"

@@ -61,8 +61,8 @@ void fit_laws(ScalingSeries& series, const std::vector<Measurement>& all, const 
             fit.unit = seconds_unit;
         } else {
             series.remarks.push_back(law == "amdahl"
-                                         ? "Amdahl's law is of strong scaling: not fitted to this series."
-                                         : "Gustafson's law is of weak scaling: not fitted to this series.");
+                                         ? "Amdahl's law applies to strong scaling only: not fitted to this series."
+                                         : "Gustafson's law applies to weak scaling only: not fitted to this series.");
             continue;
         }
         if (!series.timed)
@@ -70,10 +70,9 @@ void fit_laws(ScalingSeries& series, const std::vector<Measurement>& all, const 
                 if (parameter.title.size() > 3 && parameter.title.substr(parameter.title.size() - 3) == ", s")
                     parameter.title += " a token";
         if (fit.refusal.empty() && fit.relative_error > does_not_fit) {
-            fit.remarks.push_back(
-                fmt::format("The law does not describe these points: its mean error is {:.0f} %. Its numbers "
-                            "say nothing.",
-                            100 * fit.relative_error));
+            fit.remarks.push_back(fmt::format(
+                "The law does not describe these points: its mean error is {:.0f} %. Ignore its parameters.",
+                100 * fit.relative_error));
             if (!fit.predictions.empty()) fit.prediction_refusal = "Not predicted: the law does not fit.";
             fit.predictions.clear();
         }

@@ -90,11 +90,11 @@ void remark_on_balance(ScalingPoint& point, const Measurement& run, const std::s
             point.speedup_average, ranks, spread_words(run), unit, point.speedup_slowest));
     } else if (run.imported && point.load_balance_time < out_of_balance) {
         point.remarks.push_back(fmt::format(
-            "The ranks are out of balance: {}; averaging over them would claim a speedup of {:.2f} instead of {:.2f}.",
+            "The ranks are imbalanced: {}; averaging over them would claim a speedup of {:.2f} instead of {:.2f}.",
             spread_words(run), point.speedup_average, point.speedup_slowest));
     } else if (point.load_balance < out_of_balance) {
-        point.remarks.push_back(fmt::format("The ranks are out of balance (load balance {:.2f} by {}).",
-                                            point.load_balance, point.load_balance_by));
+        point.remarks.push_back(fmt::format("The ranks are imbalanced (load balance {:.2f} by {}).", point.load_balance,
+                                            point.load_balance_by));
     }
 }
 
@@ -119,10 +119,10 @@ void remark_on_superlinear(ScalingPoint& point, Kind kind, double ranks) {
             "each rank computed its equal part in {:.0f} % less time than in the base case, which was "
             "slow for a reason of its own (busier cores, memory, a cold cache)",
             100 * (1 - 1 / point.computation_scaling));
-    point.remarks.push_back(
-        fmt::format("The speedup of {:.2f} on {:g} times the ranks is more than linear: {}. A base "
-                    "case on more ranks is the more honest one.",
-                    point.speedup_slowest, ranks, cause));
+    point.remarks.push_back(fmt::format(
+        "The speedup of {:.2f} on {:g} times the ranks is more than linear: {}. A base case on more ranks would be "
+        "fairer.",
+        point.speedup_slowest, ranks, cause));
 }
 
 // A mean far above the median: a few steps took very long, and throughput follows the mean.

@@ -7,6 +7,7 @@
 
 #include "analysis/output/values.hpp"
 #include "base/format.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -20,9 +21,8 @@ bool any(const ScalingSeries& series, double ScalingPoint::*member) {
                        [&](const ScalingPoint& point) { return std::isfinite(point.*member); });
 }
 
-// "rank", "ranks"
-std::string count_of(std::int64_t count, const char* one, const char* more) {
-    return fmt::format("{} {}", with_commas(count), count == 1 ? one : more);
+std::string ranks_words(std::int64_t ranks) {
+    return fmt::format("{} rank{}", with_commas(ranks), plural(ranks));
 }
 
 // Enough decimals for four digits of the smallest value, at most three.
@@ -39,6 +39,18 @@ Cell interval_cell(const Interval& interval, double factor, int decimals) {
     return fmt::format("{:.{}f} to {:.{}f}", interval.low * factor, decimals, interval.high * factor, decimals);
 }
 
+using Fields = std::vector<Field<ScalingPoint>>;
+
+Field<ScalingPoint> figure(const char* name, const std::string& title, int decimals, double ScalingPoint::*member,
+                           double factor = 1) {
+    return {{name, title, decimals}, [=](const ScalingPoint& point) { return known(point.*member, factor); }};
+}
+
+Field<ScalingPoint> optional(Field<ScalingPoint> field) {
+    field.optional = true;
+    return field;
+}
+
 }  // namespace
 
 std::string series_heading(const ScalingSeries& series) {
@@ -49,7 +61,7 @@ std::string series_heading(const ScalingSeries& series) {
 
 std::string base_sentence(const Scaling& scaling, const ScalingSeries& series) {
     const ScalingPoint& base = series.points[series.base];
-    std::string words = fmt::format("Base case: {}", count_of(base.ranks, "rank", "ranks"));
+    std::string words = fmt::format("Base case: {}", ranks_words(base.ranks));
     if (std::isfinite(base.seconds_slowest))
         words += series.unit == "run"
                      ? fmt::format(", {:.2f} s", base.seconds_slowest)
@@ -70,7 +82,7 @@ std::string warm_up_sentence(const Scaling& scaling, const ScalingSeries& series
             const Measurement& one = scaling.measurements[run];
             words += fmt::format("{}{} of {} on {}", words.empty() ? "" : ", ", one.warm_up,
                                  one.warm_up + one.disturbed + static_cast<std::int64_t>(one.steps.size()),
-                                 count_of(point.ranks, "rank", "ranks"));
+                                 ranks_words(point.ranks));
             disturbed += one.disturbed;
         }
     words = "Warm-up steps left out: " + words + ".";
@@ -82,88 +94,64 @@ std::string warm_up_sentence(const Scaling& scaling, const ScalingSeries& series
 }
 
 Table time_table(const ScalingSeries& series) {
-    const bool run = series.unit == "run";
-    const double factor = run ? 1 : 1e3;
+    using P = ScalingPoint;
+    const bool run = series.unit == "run", timed = any(series, &P::seconds_slowest);
+    const double factor = run ? 1 : 1e3, base = static_cast<double>(series.points[series.base].ranks);
     const int decimals = decimals_for(series, factor);
     const std::string unit = run ? "s" : "ms";
-    const bool timed = any(series, &ScalingPoint::seconds_slowest);
-    const bool averaged = any(series, &ScalingPoint::seconds_average);
-    const bool interval = std::any_of(series.points.begin(), series.points.end(),
-                                      [](const auto& point) { return point.seconds_interval.known(); });
-    std::vector<Column> columns = {{"ranks", "ranks"}, {"runs", "runs"}};
-    if (timed) columns.push_back({"slowest", (run ? "run, " : "step, ") + unit, decimals});
-    if (interval) columns.push_back({"interval", "95 % interval, " + unit});
-    if (averaged) columns.push_back({"average", "by average, " + unit, decimals});
-    if (any(series, &ScalingPoint::tokens_per_second)) columns.push_back({"rate", "tokens/s", 0});
-    columns.push_back({"speedup", "speedup", 2});
-    const bool speedup_interval = std::any_of(series.points.begin(), series.points.end(),
-                                              [](const auto& point) { return point.speedup_interval.known(); });
-    if (speedup_interval) columns.push_back({"speedup_interval", "95 % interval"});
-    columns.push_back({"ideal", "ideal", 2});
-    columns.push_back({"efficiency", "efficiency, %", 1});
-    columns.push_back({"other_speedup", timed ? "speedup by average" : "speedup by slowest rate", 2});
-    columns.push_back({"other_efficiency", timed ? "efficiency by average, %" : "efficiency by slowest rate, %", 1});
-    if (any(series, &ScalingPoint::karp_flatt)) columns.push_back({"karp_flatt", "Karp-Flatt serial, %", 2});
-    Table table(columns);
-    const double base = static_cast<double>(series.points[series.base].ranks);
-    for (const ScalingPoint& point : series.points) {
-        std::vector<Cell> cells = {point.ranks, static_cast<std::int64_t>(point.runs.size())};
-        if (timed) cells.push_back(known(point.seconds_slowest, factor));
-        if (interval) cells.push_back(interval_cell(point.seconds_interval, factor, decimals));
-        if (averaged) cells.push_back(known(point.seconds_average, factor));
-        if (any(series, &ScalingPoint::tokens_per_second)) cells.push_back(known_whole(point.tokens_per_second));
-        cells.push_back(known(timed ? point.speedup_slowest : point.speedup_average));
-        if (speedup_interval) cells.push_back(interval_cell(point.speedup_interval, 1, 2));
-        cells.push_back(static_cast<double>(point.ranks) / base);
-        cells.push_back(known(point.efficiency, 100));
-        cells.push_back(known(timed ? point.speedup_average : point.speedup_slowest));
-        cells.push_back(known(timed ? point.efficiency_average : point.efficiency_slowest_rate, 100));
-        // A share outside of 0 to 1 comes from a base case that does not fit.
-        const bool share = point.karp_flatt >= 0 && point.karp_flatt <= 1;
-        if (any(series, &ScalingPoint::karp_flatt)) cells.push_back(share ? known(point.karp_flatt, 100) : Cell());
-        table.add_row(std::move(cells));
-    }
-    return table;
+    return table_of(
+        series.points,
+        Fields{
+            {{"ranks", "ranks"}, [](const P& point) { return point.ranks; }},
+            {{"runs", "runs"}, [](const P& point) { return static_cast<std::int64_t>(point.runs.size()); }},
+            optional(figure("slowest", (run ? "run, " : "step, ") + unit, decimals, &P::seconds_slowest, factor)),
+            {{"interval", "95 % interval, " + unit},
+             [=](const P& point) { return interval_cell(point.seconds_interval, factor, decimals); },
+             true},
+            optional(figure("average", "by average, " + unit, decimals, &P::seconds_average, factor)),
+            {{"rate", "tokens/s", 0}, [](const P& point) { return known_whole(point.tokens_per_second); }, true},
+            figure("speedup", "speedup", 2, timed ? &P::speedup_slowest : &P::speedup_average),
+            {{"speedup_interval", "95 % interval"},
+             [](const P& point) { return interval_cell(point.speedup_interval, 1, 2); },
+             true},
+            {{"ideal", "ideal", 2}, [=](const P& point) { return static_cast<double>(point.ranks) / base; }},
+            figure("efficiency", "efficiency, %", 1, &P::efficiency, 100),
+            figure("other_speedup", timed ? "speedup by average" : "speedup by slowest rate", 2,
+                   timed ? &P::speedup_average : &P::speedup_slowest),
+            figure("other_efficiency", timed ? "efficiency by average, %" : "efficiency by slowest rate, %", 1,
+                   timed ? &P::efficiency_average : &P::efficiency_slowest_rate, 100),
+            // A share outside of 0 to 1 comes from a base case that does not fit.
+            {{"karp_flatt", "Karp-Flatt serial, %", 2},
+             [](const P& point) {
+                 return point.karp_flatt >= 0 && point.karp_flatt <= 1 ? known(point.karp_flatt, 100) : Cell();
+             },
+             !any(series, &P::karp_flatt)},
+        });
 }
 
 Table factor_table(const ScalingSeries& series) {
-    const bool run = series.unit == "run";
+    using P = ScalingPoint;
+    const bool run = series.unit == "run", computed = any(series, &P::compute_seconds),
+               communicated = any(series, &P::communication_seconds);
     const double factor = run ? 1 : 1e3;
     const std::string unit = run ? ", s" : ", ms";
-    const bool computed = any(series, &ScalingPoint::compute_seconds),
-               communicated = any(series, &ScalingPoint::communication_seconds);
-    std::vector<Column> columns = {{"ranks", "ranks"}, {"balance", "load balance", 3}, {"by", "by"}};
-    if (communicated) {
-        columns.push_back({"communication_efficiency", "communication efficiency", 3});
-        columns.push_back({"parallel_efficiency", "parallel efficiency", 3});
-    }
-    if (computed) columns.push_back({"computation_scaling", "computation scaling", 3});
-    if (communicated) columns.push_back({"global_efficiency", "global efficiency", 3});
-    if (computed) columns.push_back({"compute", "compute" + unit, 3});
-    if (communicated) {
-        columns.push_back({"communication", "communication" + unit, 3});
-        columns.push_back({"share", "communication, %", 1});
-        columns.push_back({"ratio", "communication / compute", 3});
-    }
-    Table table(columns);
-    for (const ScalingPoint& point : series.points) {
-        std::vector<Cell> cells = {point.ranks, known(point.load_balance), {}};
-        if (!point.load_balance_by.empty()) cells.back() = point.load_balance_by;
-        if (communicated) {
-            cells.push_back(known(point.communication_efficiency));
-            cells.push_back(known(point.parallel_efficiency));
-        }
-        if (computed) cells.push_back(known(point.computation_scaling));
-        if (communicated) cells.push_back(known(point.global_efficiency));
-        if (computed) cells.push_back(known(point.compute_seconds, factor));
-        if (communicated) {
-            cells.push_back(known(point.communication_seconds, factor));
-            cells.push_back(known(point.communication_share, 100));
-            cells.push_back(known(point.communication_ratio));
-        }
-        table.add_row(std::move(cells));
-    }
-    return table;
+    Fields fields = {{{"ranks", "ranks"}, [](const P& point) { return point.ranks; }},
+                     figure("balance", "load balance", 3, &P::load_balance),
+                     {{"by", "by"}, [](const P& point) {
+                          return point.load_balance_by.empty() ? Cell() : Cell(point.load_balance_by);
+                      }}};
+    const auto add = [&](bool shown, Field<P> field) {
+        if (shown) fields.push_back(std::move(field));
+    };
+    add(communicated, figure("communication_efficiency", "communication efficiency", 3, &P::communication_efficiency));
+    add(communicated, figure("parallel_efficiency", "parallel efficiency", 3, &P::parallel_efficiency));
+    add(computed, figure("computation_scaling", "computation scaling", 3, &P::computation_scaling));
+    add(communicated, figure("global_efficiency", "global efficiency", 3, &P::global_efficiency));
+    add(computed, figure("compute", "compute" + unit, 3, &P::compute_seconds, factor));
+    add(communicated, figure("communication", "communication" + unit, 3, &P::communication_seconds, factor));
+    add(communicated, figure("share", "communication, %", 1, &P::communication_share, 100));
+    add(communicated, figure("ratio", "communication / compute", 3, &P::communication_ratio));
+    return table_of(series.points, fields);
 }
 
 Table fit_table(const ScalingSeries& series) {
@@ -189,41 +177,42 @@ Table fit_table(const ScalingSeries& series) {
 }
 
 Table scaling_rows(const Scaling& scaling) {
-    Table table({{"series", "series"},
-                 {"kind", "kind"},
-                 {"batch", "batch"},
-                 {"runs", "runs"},
-                 {"ranks", "ranks"},
-                 {"unit", "unit"},
-                 {"seconds_slowest", ""},
-                 {"seconds_slowest_low", ""},
-                 {"seconds_slowest_high", ""},
-                 {"seconds_average", ""},
-                 {"tokens_per_second", ""},
-                 {"tokens_per_second_slowest", ""},
-                 {"speedup_slowest", ""},
-                 {"speedup_low", ""},
-                 {"speedup_high", ""},
-                 {"speedup_average", ""},
-                 {"efficiency", ""},
-                 {"efficiency_average", ""},
-                 {"efficiency_slowest_rate", ""},
-                 {"load_balance", ""},
-                 {"load_balance_by", ""},
-                 {"communication_efficiency", ""},
-                 {"parallel_efficiency", ""},
-                 {"computation_scaling", ""},
-                 {"global_efficiency", ""},
-                 {"compute_seconds", ""},
-                 {"communication_seconds", ""},
-                 {"communication_share", ""},
-                 {"communication_ratio", ""},
-                 {"karp_flatt", ""},
-                 {"steps", ""},
-                 {"warm_up_steps", ""},
-                 {"disturbed_steps", ""},
-                 {"load_balance_time", ""},
-                 {"remarks", ""}});
+    using P = ScalingPoint;
+    Table table(columns_named({"series",
+                               "kind",
+                               "batch",
+                               "runs",
+                               "ranks",
+                               "unit",
+                               "seconds_slowest",
+                               "seconds_slowest_low",
+                               "seconds_slowest_high",
+                               "seconds_average",
+                               "tokens_per_second",
+                               "tokens_per_second_slowest",
+                               "speedup_slowest",
+                               "speedup_low",
+                               "speedup_high",
+                               "speedup_average",
+                               "efficiency",
+                               "efficiency_average",
+                               "efficiency_slowest_rate",
+                               "load_balance",
+                               "load_balance_by",
+                               "communication_efficiency",
+                               "parallel_efficiency",
+                               "computation_scaling",
+                               "global_efficiency",
+                               "compute_seconds",
+                               "communication_seconds",
+                               "communication_share",
+                               "communication_ratio",
+                               "karp_flatt",
+                               "steps",
+                               "warm_up_steps",
+                               "disturbed_steps",
+                               "load_balance_time",
+                               "remarks"}));
     for (std::size_t s = 0; s < scaling.series.size(); ++s) {
         const ScalingSeries& series = scaling.series[s];
         for (const ScalingPoint& point : series.points) {
@@ -237,41 +226,27 @@ Table scaling_rows(const Scaling& scaling) {
                 disturbed += one.disturbed;
             }
             const std::int64_t batch = scaling.measurements[point.runs.front()].batch;
-            table.add_row({static_cast<std::int64_t>(s + 1),
-                           std::string(kind_name(series.kind)),
-                           batch > 0 ? Cell(batch) : Cell(),
-                           names,
-                           point.ranks,
-                           series.unit,
-                           known(point.seconds_slowest),
-                           known(point.seconds_interval.low),
-                           known(point.seconds_interval.high),
-                           known(point.seconds_average),
-                           known(point.tokens_per_second),
-                           known(point.tokens_per_second_slowest),
-                           known(point.speedup_slowest),
-                           known(point.speedup_interval.low),
-                           known(point.speedup_interval.high),
-                           known(point.speedup_average),
-                           known(point.efficiency),
-                           known(point.efficiency_average),
-                           known(point.efficiency_slowest_rate),
-                           known(point.load_balance),
-                           point.load_balance_by.empty() ? Cell() : Cell(point.load_balance_by),
-                           known(point.communication_efficiency),
-                           known(point.parallel_efficiency),
-                           known(point.computation_scaling),
-                           known(point.global_efficiency),
-                           known(point.compute_seconds),
-                           known(point.communication_seconds),
-                           known(point.communication_share),
-                           known(point.communication_ratio),
-                           known(point.karp_flatt),
-                           steps,
-                           warm_up,
-                           disturbed,
-                           known(point.load_balance_time),
-                           fmt::format("{}", fmt::join(point.remarks, " "))});
+            std::vector<Cell> cells = {static_cast<std::int64_t>(s + 1),
+                                       std::string(kind_name(series.kind)),
+                                       batch > 0 ? Cell(batch) : Cell(),
+                                       names,
+                                       point.ranks,
+                                       series.unit};
+            for (const double value :
+                 {point.seconds_slowest, point.seconds_interval.low, point.seconds_interval.high, point.seconds_average,
+                  point.tokens_per_second, point.tokens_per_second_slowest, point.speedup_slowest,
+                  point.speedup_interval.low, point.speedup_interval.high, point.speedup_average, point.efficiency,
+                  point.efficiency_average, point.efficiency_slowest_rate, point.load_balance})
+                cells.push_back(known(value));
+            cells.push_back(point.load_balance_by.empty() ? Cell() : Cell(point.load_balance_by));
+            for (double P::*member : {&P::communication_efficiency, &P::parallel_efficiency, &P::computation_scaling,
+                                      &P::global_efficiency, &P::compute_seconds, &P::communication_seconds,
+                                      &P::communication_share, &P::communication_ratio, &P::karp_flatt})
+                cells.push_back(known(point.*member));
+            for (const std::int64_t count : {steps, warm_up, disturbed}) cells.emplace_back(count);
+            cells.push_back(known(point.load_balance_time));
+            cells.emplace_back(fmt::format("{}", fmt::join(point.remarks, " ")));
+            table.add_row(std::move(cells));
         }
     }
     return table;

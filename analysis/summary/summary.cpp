@@ -8,7 +8,6 @@
 #include "analysis/output/page.hpp"
 #include "analysis/output/values.hpp"
 #include "analysis/summary/summary.hpp"
-#include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/table.hpp"
 
@@ -213,9 +212,9 @@ void communication_table(Page& page, const RunFigures& figures) {
     if (sum <= 0) return;
     Table table({{"kind", "communication"},
                  {"seconds", "seconds", 3},
-                 {"share", "share of the whole time, %", 2},
-                 {"least", "least of a rank, s", 3},
-                 {"most", "most of a rank, s", 3}});
+                 {"share", "share of the total time, %", 2},
+                 {"least", "lowest rank, s", 3},
+                 {"most", "highest rank, s", 3}});
     for (const CommunicationKind& kind : figures.communication)
         if (kind.most > 0)
             table.add_row(
@@ -240,9 +239,11 @@ void launch_table(Page& page, const Summary& summary) {
         const Launch& launch = summary.launches[i];
         const SpanFigures& span = summary.figures.launches[i];
         const bool counts = span.steps > 0;
-        table.add_row({launch.number, launch.started, counts ? Cell(span.first_step) : Cell(),
-                       counts ? Cell(span.last_step) : Cell(), launch.ranks, launch.grid, launch.hosts, launch.threads,
-                       launch.micro_batch, span.seconds, counts ? Cell(tokens_per_second(span)) : Cell()});
+        const auto setting = [&](const char* key) { return launch.settings.at(key); };
+        table.add_row({launch.number, setting("started"), counts ? Cell(span.first_step) : Cell(),
+                       counts ? Cell(span.last_step) : Cell(), setting("ranks"), setting("grid"), setting("hosts"),
+                       setting("threads"), setting("micro_batch"), span.seconds,
+                       counts ? Cell(tokens_per_second(span)) : Cell()});
     }
     page.heading("Launches");
     page.table(table);
@@ -280,13 +281,13 @@ void rank_table(Page& page, const RunFigures& figures) {
 void status_sentences(Page& page, const Summary& summary) {
     if (summary.status.empty()) return;
     const auto status = nlohmann::ordered_json::parse(summary.status, nullptr, false);
-    if (!status.is_object()) return page.sentence("How it ended is unknown: status.json cannot be read.");
+    if (!status.is_object()) return page.sentence("Final status unknown: status.json cannot be read.");
     std::string words;
     for (const auto& [key, value] : status.items())
         if (value.is_primitive() && !value.is_null() && value != "")
             words += fmt::format("{}{} {}", words.empty() ? "" : ", ", key,
                                  value.is_string() ? value.get<std::string>() : value.dump());
-    page.sentence("How it ended (status.json): " + words + ".");
+    page.sentence("Final status (status.json): " + words + ".");
 }
 
 void print_page(Page& page, const Summary& summary, const std::string& per) {
@@ -308,13 +309,13 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
     phase_tables(page, summary, "run", "whole run");
     rank_table(page, figures);
     if (per != "run") phase_tables(page, summary, per, "by " + per);
-    page.heading("Together");
+    page.heading("Totals");
     const SpanFigures& all = figures.all;
     page.sentence(fmt::format("{} ({} to {}), {} tokens, {:.3f} s in steps (the slowest rank's).",
                               all.steps == 1 ? "1 step" : with_commas(all.steps) + " steps", all.first_step,
                               all.last_step, with_commas(all.tokens), all.seconds));
     if (all.tokens > 0)
-        page.sentence(fmt::format("{} tokens/s on all ranks together, {} for the model.",
+        page.sentence(fmt::format("{} tokens/s over all ranks, {} for the model.",
                                   with_commas(std::llround(std::min(tokens_per_second(all), 1e15))),
                                   human_rate(per_second(all.model_flop, all.seconds), "FLOP")));
     if (figures.measured[forward])
@@ -322,8 +323,7 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
                                   1e3 * mean_per_call(figures.all.mean, forward), 1e3 * figures.forward_median));
     page.sentence(fmt::format("Skipped steps: {}. Tracing took {:.3f} % of the traced time.", all.skipped,
                               100 * figures.overhead_share));
-    if (all.steps > 1)
-        page.sentence("All steps count here, warm-up included; scaling, sweep and compare leave it out.");
+    if (all.steps > 1) page.sentence("These figures include the warm-up; scaling, sweep and compare skip it.");
     for (const std::string& note : figures.notes) page.sentence(note);
     status_sentences(page, summary);
 }
@@ -334,12 +334,9 @@ int run_summary(const Options& options) {
     for (const std::string& path : expand_runs(options.runs)) summaries.push_back(summarise(path, options));
     std::string out;
     if (format == TableFormat::json) {
-        auto all = nlohmann::ordered_json::array();
+        Json all = Json::array();
         for (const Summary& summary : summaries) all.push_back(json_of(summary));
-        // Names in a damaged description may not be UTF-8; print them nevertheless.
-        out = (summaries.size() == 1 ? all[0] : all)
-                  .dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
-              "\n";
+        out = json_text(summaries.size() == 1 ? all[0] : all, 1);
     } else if (format == TableFormat::csv) {
         out = csv_of(summaries, options.per);
     } else {
@@ -347,8 +344,7 @@ int run_summary(const Options& options) {
         for (const Summary& summary : summaries) print_page(page, summary, options.per);
         out = page.text();
     }
-    if (std::fwrite(out.data(), 1, out.size(), stdout) != out.size())
-        throw fault_error("the output cannot be written: {}", system_error_text());
+    print(out);
     return 0;
 }
 
@@ -359,9 +355,7 @@ void add_summary(CLI::App& program, Action& action) {
     CLI::App* command =
         program.add_subcommand("summary", "configuration, time by phase and rank, losses, rates, memory");
     command->add_option("RUN", options->runs, "run folders, trace files, or folders of run folders")->required();
-    command->add_option("--format", options->format, "text, markdown, csv or json")
-        ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
-        ->capture_default_str();
+    add_format_option(*command, options->format);
     command->add_option("--per", options->per, "tables of the whole run, or also of each epoch or each step")
         ->check(CLI::IsMember({"run", "epoch", "step"}))
         ->capture_default_str();

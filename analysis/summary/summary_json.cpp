@@ -77,14 +77,11 @@ Json json_rank(const RankFigures& rank, std::size_t number_of_rank) {
 
 Json json_launch(const Launch& launch, const SpanFigures& span) {
     Json object = json_span(span, "launch");
-    object["started"] = json_cell(launch.started);
+    object["started"] = json_cell(launch.settings.at("started"));
     object["first_step"] = span.steps > 0 ? Json(span.first_step) : Json(nullptr);
     object["last_step"] = span.steps > 0 ? Json(span.last_step) : Json(nullptr);
-    object["ranks"] = json_cell(launch.ranks);
-    object["grid"] = json_cell(launch.grid);
-    object["hosts"] = json_cell(launch.hosts);
-    object["threads"] = json_cell(launch.threads);
-    object["micro_batch"] = json_cell(launch.micro_batch);
+    for (const char* key : {"ranks", "grid", "hosts", "threads", "micro_batch"})
+        object[key] = json_cell(launch.settings.at(key));
     return object;
 }
 

@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include "analysis/load/differences.hpp"
+#include "analysis/load/series.hpp"
 #include "analysis/output/values.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -65,15 +65,14 @@ std::string resolve(const std::vector<Measurement>& all, const std::string& aske
     }
     if (ending.size() == 1) return ending.front();
     if (ending.size() > 1)
-        throw usage_error("--by {}: several settings end in that: {}; name one of them whole", asked,
-                          fmt::join(ending, ", "));
+        throw usage_error("--by {}: ambiguous between {}; give the full name", asked, fmt::join(ending, ", "));
     if (found != short_names().end())
-        throw usage_error("--by {}: none of these runs says it; name two settings of theirs with --by", asked);
+        throw usage_error("--by {}: none of these runs has this setting; choose two that they have with --by", asked);
     for (const auto& [shorter, longer] : short_names())
         if (known.count(longer) > 0) names.push_back(shorter);
     const std::string nearest = nearest_name(asked, names);
-    throw usage_error("--by {}: no run has such a setting{}", asked,
-                      nearest.empty() ? "; their names are those of a run description, batch.length"
+    throw usage_error("--by {}: no run has this setting{}", asked,
+                      nearest.empty() ? "; names are those of a run description, such as batch.length"
                                       : fmt::format("; did you mean {}?", nearest));
 }
 
@@ -193,10 +192,10 @@ void compare_work(Sweep& sweep) {
         how = "each run's total is scaled by its tokens";
     else if (undivided > 0)
         how += "; where the seconds in steps are not known, the total is scaled";
-    sweep.remarks.push_back(
-        fmt::format("The runs did not do the same work ({} to {} tokens): the best by time is that of the least "
-                    "seconds for {} tokens; {}.",
-                    whole_words(least), whole_words(most), whole_words(most), how));
+    sweep.remarks.push_back(fmt::format(
+        "The runs did not do the same work ({} to {} tokens): the best by time is the one with the shortest time for "
+        "{} tokens; {}.",
+        whole_words(least), whole_words(most), whole_words(most), how));
 }
 
 double time_of(const Sweep& sweep, const SweepRow& row) {
@@ -222,7 +221,7 @@ void find_best(Sweep& sweep) {
     const auto of_all = [&](std::size_t known, const char* what) {
         return known == sweep.rows.size()
                    ? std::string()
-                   : fmt::format("; the {} of {} settings is not known", what, sweep.rows.size() - known);
+                   : fmt::format("; the {} of {} settings is unknown", what, sweep.rows.size() - known);
     };
     if (sweep.best_by_time) {
         const SweepRow& row = sweep.rows[*sweep.best_by_time];
@@ -230,14 +229,14 @@ void find_best(Sweep& sweep) {
                                               fixed_words(time_of(sweep, row), 2),
                                               sweep.by_equal_work ? " for equal work" : "", of_all(times, "time")));
     } else {
-        sweep.sentences.emplace_back("Best by time: not known, no run has a time.");
+        sweep.sentences.emplace_back("Best by time: unknown; no run has a time.");
     }
     if (sweep.best_by_throughput) {
         const SweepRow& row = sweep.rows[*sweep.best_by_throughput];
         sweep.sentences.push_back(fmt::format("Best by throughput: {}, {} tokens/s{}.", name_of(row),
                                               whole_words(row.tokens_per_second), of_all(rates, "rate")));
     } else {
-        sweep.sentences.emplace_back("Best by throughput: not known, no run has a rate.");
+        sweep.sentences.emplace_back("Best by throughput: unknown; no run has a rate.");
     }
 }
 
@@ -266,7 +265,7 @@ void explain(Sweep& sweep) {
         const SweepRow& rate = sweep.rows[*sweep.best_by_throughput];
         std::string why;
         if (!std::isfinite(fast.tokens_per_second))
-            why = fmt::format(" The rate of {} is not known: {} is the best of those that have one.", name_of(fast),
+            why = fmt::format(" The rate of {} is unknown: {} is the best of those that have one.", name_of(fast),
                               name_of(rate));
         else if (measured)
             why = fmt::format(" The rate is of steps after the warm-up; {} spent {} s outside its steps, {} {} s.",
@@ -275,7 +274,7 @@ void explain(Sweep& sweep) {
         else if (differs)
             why = " Time × rate is not the same work in all runs.";
         else
-            why = " Time × rate is the same within 1 %, and so are the two but for that.";
+            why = " Time × rate agrees within 1 %, so the two are practically equal.";
         sweep.sentences.push_back(fmt::format("The two differ: {} takes {} s, {} takes {} s.{}", name_of(fast),
                                               fixed_words(time_of(sweep, fast), 2), name_of(rate),
                                               fixed_words(time_of(sweep, rate), 2), why));
@@ -302,10 +301,7 @@ void remark_differences(Sweep& sweep, const std::vector<Measurement>& all, const
     for (const Measurement& run : all) runs.push_back(&run);
     for (const Difference& difference : differences_of(runs)) {
         if (follows(difference.key, settings)) continue;
-        std::vector<std::string> values;
-        for (const std::string& value : difference.values) values.push_back(value.empty() ? "not given" : value);
-        sweep.remarks.push_back(
-            fmt::format("The runs differ in {}, too: {}.", difference.key, fmt::join(values, "; ")));
+        sweep.remarks.push_back(fmt::format("The runs also differ in {}.", words_of(difference)));
     }
     // A remark on several runs is printed once.
     std::vector<std::pair<std::string, std::string>> said;
@@ -320,9 +316,10 @@ void remark_differences(Sweep& sweep, const std::vector<Measurement>& all, const
         for (const std::string& remark : run.remarks) say(run.name, remark);
         if (partly_timed(run) && run.whole_run.has_step_phases())
             say(run.name,
-                fmt::format("{} of {} steps that count were timed phase by phase: forward, loss and backward have "
-                            "no sum, and their means are of the calls that were timed.",
-                            run.timed_steps, run.steps.size()));
+                fmt::format(
+                    "{} of {} measured steps were timed phase by phase: forward, loss and backward have no sum, and "
+                    "their means cover the timed calls.",
+                    run.timed_steps, run.steps.size()));
     }
     for (const auto& [remark, names] : said) sweep.remarks.push_back(names + ": " + remark);
 }
@@ -351,8 +348,8 @@ Sweep sweep_of(const std::vector<Measurement>& measurements, const std::vector<s
     remark_differences(sweep, measurements, settings);
     if (std::any_of(sweep.rows.begin(), sweep.rows.end(), [](const auto& row) { return row.runs.size() > 1; }))
         sweep.remarks.emplace_back(
-            "Of settings with several runs the figures are medians over these; the interval of a step is then that of "
-            "the runs' medians, from 6 runs.");
+            "Settings with several runs show medians over these; the interval of a step is then that of the runs' "
+            "medians, given 6 runs or more.");
     return sweep;
 }
 

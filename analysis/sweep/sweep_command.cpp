@@ -1,7 +1,4 @@
 // lockstep-analyze sweep: runs over two settings, such as batch and accumulation, and the best of them.
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <memory>
 
 #include "analysis/command.hpp"
@@ -9,7 +6,6 @@
 #include "analysis/output/page.hpp"
 #include "analysis/output/values.hpp"
 #include "analysis/sweep/sweep.hpp"
-#include "base/error.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -23,19 +19,14 @@ struct Options {
 std::string page_of(const Sweep& sweep, TableFormat format) {
     Page page(format);
     page.heading(fmt::format("{} × {}", sweep.keys[0], sweep.keys[1]), true);
-    page.table(without_empty_columns(sweep_times(sweep)));
+    page.table(sweep_times(sweep));
     for (const std::string& sentence : sweep.sentences) page.sentence(sentence);
-    const bool phases = std::any_of(sweep.rows.begin(), sweep.rows.end(), [](const SweepRow& row) {
-        for (const SweepPhase& phase : {row.validation, row.forward, row.loss, row.backward})
-            if (std::isfinite(phase.sum) || std::isfinite(phase.mean_per_call)) return true;
-        return false;
-    });
-    if (phases) {
+    const Table phases = sweep_phases(sweep);
+    if (phases.columns().size() > sweep.keys.size()) {
         page.heading("Phases, mean over ranks: seconds of the whole run, milliseconds a call");
-        page.table(without_empty_columns(sweep_phases(sweep)));
+        page.table(phases);
     }
-    if (!sweep.remarks.empty()) page.heading("Remarks");
-    for (const std::string& remark : sweep.remarks) page.sentence(remark);
+    page.remarks(sweep.remarks);
     return page.text();
 }
 
@@ -62,9 +53,7 @@ void add_sweep(CLI::App& program, Action& action) {
     command->add_option("--by", options->keys, "two settings: batch,accumulation or model.width,batch.length")
         ->delimiter(',')
         ->capture_default_str();
-    command->add_option("--format", options->format, "text, markdown, csv or json")
-        ->check(CLI::IsMember({"text", "markdown", "csv", "json"}))
-        ->capture_default_str();
+    add_format_option(*command, options->format);
     command->footer(
         "total: everything, the slowest rank; train: in steps, the slowest rank; epoch: without initialization,\n"
         "validation and checkpoints, mean over ranks. A step's time is a median, without the warm-up. For equal work\n"

@@ -30,8 +30,9 @@ Cell shown_value(const std::string& value) {
     return cell;
 }
 
-std::string best_of(const Sweep& sweep, std::size_t row) {
-    const bool time = sweep.best_by_time == row, rate = sweep.best_by_throughput == row;
+std::string best_of(const Sweep& sweep, const SweepRow& row) {
+    const auto index = static_cast<std::size_t>(&row - sweep.rows.data());
+    const bool time = sweep.best_by_time == index, rate = sweep.best_by_throughput == index;
     if (time && rate) return "time, throughput";
     return time ? "time" : rate ? "throughput" : "";
 }
@@ -52,37 +53,33 @@ Json best_json(const Sweep& sweep, const std::optional<std::size_t>& best) {
     return object;
 }
 
+// The two settings, left out where no run gives them.
+std::vector<Field<SweepRow>> key_fields(const Sweep& sweep) {
+    std::vector<Field<SweepRow>> fields;
+    for (std::size_t k = 0; k < 2; ++k)
+        fields.push_back(
+            {{sweep.keys[k], sweep.keys[k]}, [k](const SweepRow& row) { return shown_value(row.values[k]); }, true});
+    return fields;
+}
+
 }  // namespace
 
 Table sweep_times(const Sweep& sweep) {
-    std::vector<Column> columns = {{sweep.keys[0], sweep.keys[0]},
-                                   {sweep.keys[1], sweep.keys[1]},
-                                   {"runs", "runs"},
-                                   {"total", "total, s", 2},
-                                   {"train", "train, s", 2},
-                                   {"epoch", "epoch, s", 2},
-                                   {"step", "step, ms", 2},
-                                   {"interval", "95 %, ms"},
-                                   {"rate", "tokens/s"},
-                                   {"best", "best by"}};
-    if (sweep.by_equal_work) columns.insert(columns.begin() + 4, {"equal", "for equal work, s", 2});
-    Table table(columns);
-    for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
-        const SweepRow& row = sweep.rows[i];
-        std::vector<Cell> cells = {shown_value(row.values[0]),
-                                   shown_value(row.values[1]),
-                                   static_cast<std::int64_t>(row.runs.size()),
-                                   known_fixed(row.total),
-                                   known_fixed(row.train),
-                                   known_fixed(row.epoch),
-                                   known_fixed(row.step_seconds, 1e3),
-                                   interval_words(row.step_interval),
-                                   known_whole(row.tokens_per_second),
-                                   best_of(sweep, i)};
-        if (sweep.by_equal_work) cells.insert(cells.begin() + 4, known_fixed(row.equal_work));
-        table.add_row(std::move(cells));
-    }
-    return table;
+    using R = SweepRow;
+    const auto figure = [](const char* name, const char* title, double R::*member, double factor = 1) {
+        return Field<R>{{name, title, 2}, [=](const R& row) { return known_fixed(row.*member, factor); }, true};
+    };
+    std::vector<Field<R>> fields = key_fields(sweep);
+    fields.push_back({{"runs", "runs"}, [](const R& row) { return static_cast<std::int64_t>(row.runs.size()); }});
+    fields.push_back(figure("total", "total, s", &R::total));
+    if (sweep.by_equal_work) fields.push_back(figure("equal", "for equal work, s", &R::equal_work));
+    fields.push_back(figure("train", "train, s", &R::train));
+    fields.push_back(figure("epoch", "epoch, s", &R::epoch));
+    fields.push_back(figure("step", "step, ms", &R::step_seconds, 1e3));
+    fields.push_back({{"interval", "95 %, ms"}, [](const R& row) { return interval_words(row.step_interval); }, true});
+    fields.push_back({{"rate", "tokens/s"}, [](const R& row) { return known_whole(row.tokens_per_second); }, true});
+    fields.push_back({{"best", "best by"}, [&](const R& row) { return best_of(sweep, row); }});
+    return table_of(sweep.rows, fields);
 }
 
 Table sweep_phases(const Sweep& sweep) {
@@ -90,35 +87,42 @@ Table sweep_phases(const Sweep& sweep) {
                                                                                 {"forward", &SweepRow::forward},
                                                                                 {"loss", &SweepRow::loss},
                                                                                 {"backward", &SweepRow::backward}};
-    std::vector<Column> columns = {{sweep.keys[0], sweep.keys[0]}, {sweep.keys[1], sweep.keys[1]}};
+    std::vector<Field<SweepRow>> fields = key_fields(sweep);
     for (const auto& [name, member] : phases) {
-        const auto summed = [member = member](const SweepRow& row) { return std::isfinite((row.*member).sum); };
-        // Without the column of sums beside it the title names the phase.
-        const bool beside = std::any_of(sweep.rows.begin(), sweep.rows.end(), summed);
-        columns.push_back({name, name + ", s", 2});
-        columns.push_back({name + "_mean", (beside ? "" : name + ", ") + "a call, ms", 2});
+        const auto sum = [member = member](const SweepRow& row) { return known_fixed((row.*member).sum); };
+        const auto mean = [member = member](const SweepRow& row) {
+            return known_fixed((row.*member).mean_per_call, 1e3);
+        };
+        // Without a column of sums to the left the title names the phase.
+        const bool named =
+            std::any_of(sweep.rows.begin(), sweep.rows.end(), [&](const SweepRow& row) { return sum(row) != Cell(); });
+        fields.push_back({{name, name + ", s", 2}, sum, true});
+        fields.push_back({{name + "_mean", (named ? "" : name + ", ") + "a call, ms", 2}, mean, true});
     }
-    Table table(columns);
-    for (const SweepRow& row : sweep.rows) {
-        std::vector<Cell> cells = {shown_value(row.values[0]), shown_value(row.values[1])};
-        for (const auto& [name, member] : phases) {
-            cells.push_back(known_fixed((row.*member).sum));
-            cells.push_back(known_fixed((row.*member).mean_per_call, 1e3));
-        }
-        table.add_row(std::move(cells));
-    }
-    return table;
+    return table_of(sweep.rows, fields);
 }
 
 Table sweep_rows(const Sweep& sweep) {
-    std::vector<Column> columns = {{sweep.keys[0], ""}, {sweep.keys[1], ""}};
-    for (const char* name :
-         {"runs", "total_seconds", "equal_work_seconds", "train_seconds", "epoch_seconds", "validation_seconds",
-          "validation_mean_seconds", "backward_seconds", "backward_mean_seconds", "loss_seconds", "loss_mean_seconds",
-          "forward_seconds", "forward_mean_seconds", "step_seconds", "step_seconds_low", "step_seconds_high", "tokens",
-          "tokens_per_second"})
-        columns.push_back({name, ""});
-    Table table(columns);
+    Table table(columns_named({sweep.keys[0].c_str(),
+                               sweep.keys[1].c_str(),
+                               "runs",
+                               "total_seconds",
+                               "equal_work_seconds",
+                               "train_seconds",
+                               "epoch_seconds",
+                               "validation_seconds",
+                               "validation_mean_seconds",
+                               "backward_seconds",
+                               "backward_mean_seconds",
+                               "loss_seconds",
+                               "loss_mean_seconds",
+                               "forward_seconds",
+                               "forward_mean_seconds",
+                               "step_seconds",
+                               "step_seconds_low",
+                               "step_seconds_high",
+                               "tokens",
+                               "tokens_per_second"}));
     for (const SweepRow& row : sweep.rows) {
         std::vector<Cell> cells = {
             value_cell(row.values[0]), value_cell(row.values[1]), static_cast<std::int64_t>(row.runs.size()),

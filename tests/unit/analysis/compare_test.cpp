@@ -13,6 +13,7 @@ using namespace lockstep;
 using namespace lockstep::analysis;
 using test::analyze;
 using test::Output;
+using test::said;
 using trace::test::make_header;
 using trace::test::TemporaryFolder;
 
@@ -66,12 +67,6 @@ const CompareRow& phase(const Comparison& comparison, const std::string& name) {
     for (const CompareRow& row : comparison.phases)
         if (row.name == name) return row;
     throw std::runtime_error(name + " is not there");
-}
-
-bool said(const std::vector<std::string>& sentences, const std::string& words) {
-    for (const std::string& sentence : sentences)
-        if (sentence.find(words) != std::string::npos) return true;
-    return false;
 }
 
 void check(double value, double expected) {
@@ -140,7 +135,7 @@ BOOST_AUTO_TEST_CASE(few_samples_are_compared_by_their_medians) {
     BOOST_TEST(!comparison.whole.ratio_interval.known());
     BOOST_TEST((comparison.whole.finding == Finding::no_interval));
     BOOST_TEST(comparison.verdict->slower);
-    BOOST_TEST(comparison.verdict->sentence.find("no interval (5 and 60 samples; it takes 6 of both)") !=
+    BOOST_TEST(comparison.verdict->sentence.find("no interval (5 and 60 samples; each run needs 6)") !=
                std::string::npos);
     BOOST_TEST(comparison.last_common_step.value() == 5);
     check(comparison.b.loss, 0.2);
@@ -159,15 +154,15 @@ BOOST_AUTO_TEST_CASE(phases_that_were_not_timed_or_are_only_in_one_run) {
     BOOST_TEST(phase(comparison, "forward").a.samples == 60u);
     BOOST_TEST(phase(comparison, "forward").b.samples == 6u);
     BOOST_TEST(phase(comparison, "forward").ratio_interval.known());
-    BOOST_TEST(said(comparison.remarks, "B: phases are of the 6 of 60 steps"));
-    BOOST_TEST(!said(comparison.remarks, "A: phases"));
+    BOOST_TEST(said(comparison.remarks, "B: phase times come from the 6 of 60 steps"));
+    BOOST_TEST(!said(comparison.remarks, "A: phase"));
     BOOST_TEST((phase(comparison, "communication").finding == Finding::only_a));
     const CompareRow& saved = phase(comparison, "checkpoint");
     BOOST_TEST((saved.finding == Finding::only_b));
     BOOST_TEST(saved.of == "run");
     check(saved.b.seconds, 3);
     BOOST_TEST(json_of(comparison)["phases"].size() == 4u);
-    BOOST_TEST(compare_table(comparison).print(TableFormat::text).find("only B has it") != std::string::npos);
+    BOOST_TEST(compare_table(comparison).print(TableFormat::text).find("only in B") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(imported_runs_have_a_single_value) {
@@ -266,7 +261,7 @@ BOOST_AUTO_TEST_CASE(slower_is_what_the_whole_interval_says) {
     BOOST_TEST((between.whole.finding == Finding::slower));
     BOOST_TEST(!between.verdict->slower);
     BOOST_TEST(between.verdict->sentence.find(
-                   "slower by more than 5 % by the median, but the interval does not exclude less") !=
+                   "the median is slower by more than 5 %, but the interval does not rule out less") !=
                std::string::npos);
     BOOST_TEST(compare(a, b, 0.01).verdict->slower);
     BOOST_TEST(!compare(a, b, 0.2).verdict->slower);
@@ -356,7 +351,7 @@ BOOST_AUTO_TEST_CASE(the_command_ends_with_6_where_the_second_run_is_slower) {
                                      (folder / "before/../before/trace-001.h5") + " " + (folder / "before")}) {
         const Output own = analyze(folder, "compare " + paths);
         BOOST_TEST(own.code == 2);
-        BOOST_TEST(own.errors.find("is part of a run that is given, too") != std::string::npos);
+        BOOST_TEST(own.errors.find("is already part of another given run") != std::string::npos);
     }
     BOOST_TEST(analyze(folder, "compare " + (folder / "before") + " " + (folder / "after/trace-001.h5")).code == 0);
     write("before", 1.2, 50);

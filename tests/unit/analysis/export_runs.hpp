@@ -2,27 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
+#include "unit/analysis/text.hpp"
 #include "unit/trace/synthetic_trace.hpp"
 
 namespace lockstep::analysis::test {
-
-inline bool holds(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
-
-inline std::string read_text(const std::string& path) {
-    std::ifstream stream(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-inline void write_text(const std::string& path, const std::string& text) {
-    std::ofstream(path, std::ios::binary) << text;
-}
 
 inline const std::vector<std::string> usual_regions = {"epoch", "epoch/step", "epoch/step/forward",
                                                        "epoch/step/backward"};

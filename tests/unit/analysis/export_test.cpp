@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(one_run_at_a_time) {
         for (const std::string format : {"csv", "chrome"}) {
             const Output output = analyze(folder, "export " + runs + " --to " + format);
             BOOST_TEST(output.code == 2);
-            BOOST_TEST(holds(output.errors, "--to " + format + " takes one run, and these are 2"));
+            BOOST_TEST(holds(output.errors, "--to " + format + " takes one run, not 2"));
             BOOST_TEST(output.text == "");
         }
     const Output output = analyze(folder, "export " + folder / "runs/a" + " --to otf2");

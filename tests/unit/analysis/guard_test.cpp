@@ -152,7 +152,7 @@ BOOST_AUTO_TEST_CASE(structure_that_does_not_come_to_an_end_is_a_damaged_file) {
         });
     });
     BOOST_TEST(outcome.exited(3));
-    BOOST_TEST(outcome.says("loop.h5 is damaged: its structure could not be read within 60 s of processor time"));
+    BOOST_TEST(outcome.says("loop.h5 is damaged: its structure could not be read within 60 s of CPU time"));
 }
 
 BOOST_AUTO_TEST_CASE(sizes_beyond_the_memory_are_a_damaged_file) {

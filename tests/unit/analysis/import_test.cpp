@@ -11,10 +11,13 @@
 #include "analysis/load/settings.hpp"
 #include "base/error.hpp"
 #include "trace/reader.hpp"
+#include "unit/analysis/text.hpp"
 #include "unit/trace/synthetic_trace.hpp"
 
 using namespace lockstep;
 using namespace lockstep::analysis;
+using analysis::test::holds;
+using analysis::test::read_text;
 using trace::test::TemporaryFolder;
 
 namespace {
@@ -58,15 +61,6 @@ class Tables {
   private:
     TemporaryFolder folder_{"import"};
 };
-
-bool holds(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
-
-std::string read(const std::string& path) {
-    std::ifstream stream(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
-}
 
 }  // namespace
 
@@ -180,7 +174,7 @@ BOOST_AUTO_TEST_CASE(rows_become_runs) {
         "a,2,1,64,8.5,,51,2048,\n"
         "a,,0,,9,,50,1024,\n");
     BOOST_REQUIRE(tables.warnings.size() == 1u);
-    BOOST_TEST(tables.warnings[0] == "the column 'forwards' is not known and left out; did you mean forward?");
+    BOOST_TEST(tables.warnings[0] == "unknown column 'forwards' is ignored; did you mean forward?");
     BOOST_REQUIRE(runs.size() == 2u);
     BOOST_TEST(runs[0].name == "b");
     BOOST_TEST(runs[0].whole);
@@ -213,9 +207,9 @@ BOOST_AUTO_TEST_CASE(numbers_that_contradict_each_other_are_remarked_on) {
     BOOST_TEST(tables.runs("run,ranks,compute,communication\na,1,7,3\n")[0].slowest_total() == 10.0);
     BOOST_TEST(tables.remarks("run,ranks,data,tensor,pipeline\na,8,2,2,2\n") == "");
     BOOST_TEST(holds(tables.remarks("run,ranks,data,tensor,pipeline\na,8,2,2,1\n"),
-                     "data 2 × tensor 2 × pipeline 1 do not make 8 ranks"));
+                     "data 2 × tensor 2 × pipeline 1 do not multiply to 8 ranks"));
     BOOST_TEST(tables.remarks("run,ranks,tensor\na,8,4\n") == "");
-    BOOST_TEST(holds(tables.remarks("run,ranks,tensor\na,8,3\n"), "tensor 3 do not make 8 ranks"));
+    BOOST_TEST(holds(tables.remarks("run,ranks,tensor\na,8,3\n"), "tensor 3 do not multiply to 8 ranks"));
     BOOST_TEST(tables.remarks("run,ranks,total,tokens_per_second,tokens\na,2,10,100,1010\n") == "");
     BOOST_TEST(holds(tables.remarks("run,ranks,total,tokens_per_second,tokens\na,2,10,100,1100\n"),
                      "Time × tokens/s is 1000 tokens, but 1100 are given (-9.1 %)"));
@@ -239,7 +233,7 @@ BOOST_AUTO_TEST_CASE(a_run_becomes_a_trace_of_one_row) {
     const std::string folder = tables.folder() / "runs/a";
     const std::string path = write_imported_run(runs[0], "ta\"ble.csv", folder);
     BOOST_TEST(path == folder + "/trace-001.h5");
-    const std::string description = read(folder + "/run.toml");
+    const std::string description = read_text(folder + "/run.toml");
     BOOST_TEST(description ==
                "[run]\nname = \"a\"\n\n[batch]\nglobal = 64\nlength = 128\naccumulation = 2\n\n[parallel]\ndata = 3\n\n"
                "[imported]\ntable = \"ta\\\"ble.csv\"\nlines = [2, 3]\nwhole = false\ntotal = [10.0, nan, 9.0]\n"
@@ -285,7 +279,8 @@ BOOST_AUTO_TEST_CASE(a_row_without_rank_speaks_for_all_and_parts_lie_in_the_step
     const auto runs = tables.runs("run,ranks,total,forward,backward,tokens_per_second\nw,2,10,3,6,200.5\nr,2,,,,100\n");
     write_imported_run(runs[0], "t.csv", tables.folder() / "w");
     write_imported_run(runs[1], "t.csv", tables.folder() / "r");
-    BOOST_TEST(holds(read(tables.folder() / "w/run.toml"), "whole = true\ntotal = 10.0\ntokens_per_second = 200.5\n"));
+    BOOST_TEST(
+        holds(read_text(tables.folder() / "w/run.toml"), "whole = true\ntotal = 10.0\ntokens_per_second = 200.5\n"));
     const trace::Run run = trace::open_run(tables.folder() / "w");
     const trace::TraceFile& file = run.parts[0].file;
     BOOST_TEST(file.header().regions[2].path == "epoch/step/forward");

@@ -1,4 +1,4 @@
-// lockstep-analyze predict as a user runs it, and its predictions beside what was measured.
+// lockstep-analyze predict as a user runs it, and its predictions against measurements.
 #define BOOST_TEST_MODULE predict
 #include <boost/test/unit_test.hpp>
 #include <cmath>
@@ -14,16 +14,6 @@ using lockstep::trace::test::TemporaryFolder;
 using Json = nlohmann::json;
 
 namespace {
-
-void write(const std::string& path, const std::string& text) {
-    std::ofstream stream(path, std::ios::binary);
-    stream << text;
-}
-
-std::string read(const std::string& path) {
-    std::ifstream stream(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
-}
 
 const std::string machine = LOCKSTEP_SOURCE_DIR "/tests/unit/analysis/small_cluster.toml";
 
@@ -51,18 +41,12 @@ const Json& curve(const Json& prediction, const std::string& kind) {
     return prediction;
 }
 
-bool said(const Json& remarks, const std::string& words) {
-    for (const Json& remark : remarks)
-        if (remark.get<std::string>().find(words) != std::string::npos) return true;
-    return false;
-}
-
 }  // namespace
 
 BOOST_FIXTURE_TEST_SUITE(predict, Runs)
 
 BOOST_AUTO_TEST_CASE(the_file_holds_curves_with_ordered_intervals) {
-    const Json all = Json::parse(read(made()));
+    const Json all = Json::parse(read_text(made()));
     BOOST_TEST(all["format"] == "lockstep-scaling-prediction");
     BOOST_TEST(all["format_version"] == 1);
     BOOST_TEST(all["level"] == 0.9);
@@ -124,12 +108,12 @@ BOOST_AUTO_TEST_CASE(eight_ranks_are_predicted_from_one_two_and_four) {
 
 BOOST_AUTO_TEST_CASE(a_measured_time_outside_is_said_to_be_outside) {
     const std::string file = made();
-    Json all = Json::parse(read(file));
+    Json all = Json::parse(read_text(file));
     for (Json& one : all["curves"])
         for (Json& point : one["points"])
             for (const char* end : {"low", "median", "high"})
                 point["seconds"][end] = 2 * point["seconds"][end].get<double>();
-    write(file, all.dump());
+    write_text(file, all.dump());
     const Output output = run("scaling " + (folder / "g8") + " --prediction " + file + " --format json");
     BOOST_REQUIRE_MESSAGE(output.code == 0, output.errors);
     const Json row = output.json()["prediction"]["rows"][0];
@@ -141,7 +125,7 @@ BOOST_AUTO_TEST_CASE(the_report_draws_prediction_and_measurement) {
     const Output output = run("report " + folder.string() + " --prediction " + made() + " --out " +
                               (folder / "report.html") + " --plots " + (folder / "plots"));
     BOOST_REQUIRE_MESSAGE(output.code == 0, output.errors);
-    const std::string page = read(folder / "report.html");
+    const std::string page = read_text(folder / "report.html");
     BOOST_TEST(page.find("Prediction and measurement") != std::string::npos);
     BOOST_TEST(page.find("Predicted and measured") != std::string::npos);
     BOOST_TEST(page.find("--prediction") != std::string::npos);
@@ -149,10 +133,10 @@ BOOST_AUTO_TEST_CASE(the_report_draws_prediction_and_measurement) {
     for (const char* plot : {"predicted-time-1", "predicted-efficiency-1", "predicted-communication-1",
                              "predicted-time-2", "predicted-efficiency-2", "predicted-communication-2"}) {
         BOOST_TEST(page.find(std::string(plot) + "-") != std::string::npos, plot << " is not in the page");
-        BOOST_TEST(read(folder / ("plots/" + std::string(plot) + ".svg")).find("<svg") != std::string::npos);
+        BOOST_TEST(read_text(folder / ("plots/" + std::string(plot) + ".svg")).find("<svg") != std::string::npos);
     }
     // The band has its low and high ends, the measured points their two kinds.
-    const std::string data = read(folder / "plots/predicted-time-1.dat");
+    const std::string data = read_text(folder / "plots/predicted-time-1.dat");
     BOOST_TEST(data.find("# ranks milliseconds low high") != std::string::npos);
     BOOST_TEST(data.find("# measured, used") != std::string::npos);
     BOOST_TEST(data.find("# measured, not used") != std::string::npos);
@@ -166,7 +150,7 @@ BOOST_AUTO_TEST_CASE(tables_and_formats) {
     BOOST_TEST(text.text.find("Weak scaling") == std::string::npos);
     BOOST_TEST(text.text.find("No point at 6 ranks: 8 sequences do not divide among the 6 replicas") !=
                std::string::npos);
-    BOOST_TEST(text.text.find("Each number of ranks, predicted from the others") != std::string::npos);
+    BOOST_TEST(text.text.find("Cross-validation: each number of ranks predicted from the others") != std::string::npos);
     const Output csv = run(arguments + " --format csv --weak");
     BOOST_REQUIRE_MESSAGE(csv.code == 0, csv.errors);
     BOOST_TEST(csv.text.rfind("kind,ranks,nodes,batch,unit,seconds_low,seconds_median,seconds_high", 0) == 0);
@@ -177,16 +161,16 @@ BOOST_AUTO_TEST_CASE(tables_and_formats) {
 }
 
 BOOST_AUTO_TEST_CASE(imported_tables_are_predicted_from) {
-    write(folder / "table.csv",
-          "run,ranks,batch,total,tokens\na1,1,64,1000,1000000\na2,2,64,510,1000000\na4,4,64,262,1000000\n"
-          "a8,8,64,139,1000000\na16,16,64,77,1000000\n");
+    write_text(folder / "table.csv",
+               "run,ranks,batch,total,tokens\na1,1,64,1000,1000000\na2,2,64,510,1000000\na4,4,64,262,1000000\n"
+               "a8,8,64,139,1000000\na16,16,64,77,1000000\n");
     const std::string runs = folder / "imported";
     BOOST_REQUIRE(run("import " + (folder / "table.csv") + " --out " + runs).code == 0);
     const std::string file = folder / "imported.json";
     const Output output = run("predict " + runs + "/a1 " + runs + "/a2 " + runs + "/a4 " + runs + "/a8" + hardware() +
                               " --to 64 --out " + file);
     BOOST_REQUIRE_MESSAGE(output.code == 0, output.errors);
-    BOOST_TEST(output.text.find("Imported times do not say how many bytes are sent") != std::string::npos);
+    BOOST_TEST(output.text.find("Imported times come without message sizes") != std::string::npos);
     const Output compared = run("scaling " + runs + " --prediction " + file + " --format json");
     BOOST_REQUIRE_MESSAGE(compared.code == 0, compared.errors);
     const Json rows = compared.json()["prediction"]["rows"];
@@ -212,30 +196,30 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_predicted_is_refused_in_a_sentence) {
     refused("predict " + few(), 2, "--hardware is required");
     refused("predict " + (folder / "g2") + hardware(), 2, "all runs have 2 ranks: a prediction needs at least two");
     refused("predict " + few() + " --hardware " + (folder / "none.toml"), 2, "none.toml cannot be read");
-    write(folder / "wrong.toml", read(machine) + "card = 3\n");
+    write_text(folder / "wrong.toml", read_text(machine) + "card = 3\n");
     refused("predict " + few() + " --hardware " + (folder / "wrong.toml"), 2, "unknown key network.card");
     refused("predict " + few() + hardware() + " --strong --weak", 2, "excludes");
     refused("predict " + few() + hardware() + " --ranks 2.5", 2, "2.5");
     refused("predict " + few() + hardware() + " --out " + (folder / "no/such/folder.json"), 2, "cannot be written");
-    const std::string file = made(), text = read(file);
-    refused("scaling " + few() + " --prediction " + machine, 2, "is no prediction");
+    const std::string file = made(), text = read_text(file);
+    refused("scaling " + few() + " --prediction " + machine, 2, "is not a prediction");
     refused("report " + few() + " --prediction " + (folder / "none.json"), 2, "cannot be read");
-    write(file, text.substr(0, text.size() / 2));
+    write_text(file, text.substr(0, text.size() / 2));
     refused("scaling " + few() + " --prediction " + file, 3, "is not whole JSON");
     Json all = Json::parse(text);
     all["curves"][0]["points"][0]["seconds"]["low"] = "much";
-    write(file, all.dump());
+    write_text(file, all.dump());
     refused("scaling " + few() + " --prediction " + file, 3, "is damaged");
     all["format_version"] = 2;
-    write(file, all.dump());
+    write_text(file, all.dump());
     refused("scaling " + few() + " --prediction " + file, 2, "format version 2");
 }
 
 BOOST_AUTO_TEST_CASE(runs_of_another_program_are_not_compared) {
     const std::string file = made();
-    Json all = Json::parse(read(file));
+    Json all = Json::parse(read_text(file));
     all["settings"]["model.width"] = "128";
-    write(file, all.dump());
+    write_text(file, all.dump());
     const Output output = run("scaling " + (folder / "g8") + " --prediction " + file + " --format json");
     BOOST_REQUIRE_MESSAGE(output.code == 0, output.errors);
     BOOST_TEST(output.json()["prediction"]["rows"].empty());

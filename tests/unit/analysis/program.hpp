@@ -5,11 +5,10 @@
 
 #include <boost/test/unit_test.hpp>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "unit/analysis/text.hpp"
 #include "unit/trace/synthetic_trace.hpp"
 
 namespace lockstep::analysis::test {
@@ -20,11 +19,11 @@ struct Output {
     nlohmann::json json() const { return nlohmann::json::parse(text); }
 };
 
-// `arguments` as in a shell. stderr goes to a file of `folder`.
-inline Output analyze(const trace::test::TemporaryFolder& folder, const std::string& arguments) {
+// `arguments` as in a shell, after the shell's words `before`. stderr goes to a file of `folder`.
+inline Output analyze(const trace::test::TemporaryFolder& folder, const std::string& arguments,
+                      const std::string& before = "") {
     const std::string errors = folder / "stderr.txt";
-    const std::string command =
-        std::string(LOCKSTEP_BINARY_DIR) + "/bin/lockstep-analyze " + arguments + " 2>" + errors;
+    const std::string command = before + " " LOCKSTEP_BINARY_DIR "/bin/lockstep-analyze " + arguments + " 2>" + errors;
     Output output;
     FILE* pipe = ::popen(command.c_str(), "r");
     BOOST_REQUIRE(pipe != nullptr);
@@ -33,8 +32,7 @@ inline Output analyze(const trace::test::TemporaryFolder& folder, const std::str
         output.text.append(buffer, count);
     const int status = ::pclose(pipe);
     output.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    std::ifstream stream(errors);
-    output.errors.assign(std::istreambuf_iterator<char>(stream), {});
+    output.errors = read_text(errors);
     return output;
 }
 

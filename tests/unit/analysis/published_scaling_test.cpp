@@ -2,7 +2,6 @@
 #define BOOST_TEST_MODULE published_scaling
 #include <boost/test/unit_test.hpp>
 #include <cmath>
-#include <fstream>
 
 #include "unit/analysis/program.hpp"
 
@@ -24,12 +23,6 @@ const Json& row_of(const Json& rows, int batch, int ranks) {
         if (row["batch"] == batch && row["ranks"] == ranks) return row;
     BOOST_REQUIRE_MESSAGE(false, "no row of batch " << batch << " and " << ranks << " ranks");
     return rows;
-}
-
-bool said(const Json& remarks, const std::string& words) {
-    for (const Json& remark : remarks)
-        if (remark.get<std::string>().find(words) != std::string::npos) return true;
-    return false;
 }
 
 }  // namespace
@@ -79,8 +72,7 @@ BOOST_AUTO_TEST_CASE(the_report_says_why_the_published_speedup_is_not_real) {
     import(folder, "gpt-strong-scaling.csv");
     const Output output = analyze(folder, "report " + (folder / "runs") + " --out " + (folder / "report.html"));
     BOOST_REQUIRE_MESSAGE(output.code == 0, output.errors);
-    std::ifstream stream(folder / "report.html");
-    const std::string page{std::istreambuf_iterator<char>(stream), {}};
+    const std::string page = read_text(folder / "report.html");
     BOOST_TEST(page.find("would claim a speedup of 4.25") != std::string::npos);
     BOOST_TEST(page.find("It is not real: rank 0 took 706.41 s") != std::string::npos);
 }

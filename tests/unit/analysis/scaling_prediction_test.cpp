@@ -8,10 +8,12 @@
 #include "analysis/predict/scaling_prediction.hpp"
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "unit/analysis/text.hpp"
 
 using namespace lockstep;
 using namespace lockstep::config;
 using namespace lockstep::analysis;
+using lockstep::analysis::test::said;
 
 namespace {
 
@@ -60,11 +62,11 @@ std::vector<double> law(const ScalingProgram& of, const std::vector<std::pair<st
 
 MeasuredSteps measured(const ScalingModel& model, const std::vector<double>& truth, double ranks, double batch,
                        double noise = 1) {
-    const Placement place = placed(model.program(), ranks, batch);
-    const StepTime step = model.step(place, truth);
+    const Scale scale = scale_of(model.program(), ranks, batch);
+    const StepTime step = model.step(scale, truth);
     MeasuredSteps run;
     run.ranks = ranks;
-    run.nodes = place.nodes;
+    run.nodes = scale.nodes;
     run.batch = batch;
     run.seconds = step.total() * noise;
     run.deviation = 0.003;
@@ -88,12 +90,6 @@ const LearnedNumber& number(const ScalingPrediction& prediction, const std::stri
         if (one.name == name) return one;
     BOOST_REQUIRE_MESSAGE(false, "no number " << name);
     return prediction.numbers.front();
-}
-
-bool said(const std::vector<std::string>& remarks, const std::string& words) {
-    for (const std::string& remark : remarks)
-        if (remark.find(words) != std::string::npos) return true;
-    return false;
 }
 
 double near_to(double value, double expected) {
@@ -166,7 +162,7 @@ BOOST_AUTO_TEST_CASE(known_rates_and_latencies_come_out_of_the_steps) {
     check("node_bytes_per_second", 9e9, 0.15);
     check("network_bytes_per_second", 7e9, 0.15);
     check("network_latency_seconds", 8e-4, 0.3);
-    const double far = model.step(placed(of, 256, 512), truth).total();
+    const double far = model.step(scale_of(of, 256, 512), truth).total();
     BOOST_TEST(near_to(prediction.curves[0].points[1].seconds.median, far) < 0.1);
 }
 
@@ -194,7 +190,7 @@ BOOST_AUTO_TEST_CASE(intervals_hold_the_truth) {
         for (const PredictedCurve& curve : prediction.curves)
             for (const CurvePoint& point : curve.points) {
                 if (point.ranks == 1) continue;
-                const double is = model.step(placed(of, point.ranks, point.batch), truth).total();
+                const double is = model.step(scale_of(of, point.ranks, point.batch), truth).total();
                 inside += is >= point.seconds.low && is <= point.seconds.high ? 1 : 0;
                 ++all;
                 widest = std::max(widest, point.seconds.high / point.seconds.low);
@@ -265,11 +261,11 @@ BOOST_AUTO_TEST_CASE(the_cards_of_a_node_are_shared_by_its_devices) {
         of.shards = shards;
         ScalingModel model(of, terms);
         return model
-            .step(placed(of, ranks, 512), law(of, {{"network_bytes_per_second", std::log(network_rate)},
-                                                   {"hidden", -8.0},
-                                                   {"node_latency_seconds", std::log(1e-9)},
-                                                   {"network_latency_seconds", std::log(1e-9)},
-                                                   {"node_bytes_per_second", std::log(1e15)}}))
+            .step(scale_of(of, ranks, 512), law(of, {{"network_bytes_per_second", std::log(network_rate)},
+                                                     {"hidden", -8.0},
+                                                     {"node_latency_seconds", std::log(1e-9)},
+                                                     {"network_latency_seconds", std::log(1e-9)},
+                                                     {"node_bytes_per_second", std::log(1e15)}}))
             .exchange;
     };
     // 4 replicas of a node send one sum between 2 nodes: 2 · (2 − 1)/2 · 8 GB through 1 GB/s.
@@ -311,7 +307,7 @@ BOOST_AUTO_TEST_CASE(whole_times_alone_are_enough) {
     const auto prediction =
         predict_scaling(unknown, whole, machine(), runs, {request(CurveKind::strong, 512, {1, 32, 64})});
     for (const CurvePoint& point : prediction.curves[0].points) {
-        const double is = model.step(placed(of, point.ranks, 512), truth).total();
+        const double is = model.step(scale_of(of, point.ranks, 512), truth).total();
         BOOST_TEST(is > point.seconds.low);
         BOOST_TEST(is < point.seconds.high);
         BOOST_TEST(near_to(point.seconds.median, is) < 0.4);

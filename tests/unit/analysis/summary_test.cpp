@@ -386,7 +386,7 @@ BOOST_AUTO_TEST_CASE(what_is_empty_is_left_out_and_reserved_memory_is_peak_too) 
     }
     std::ofstream(folder / "run/status.json") << R"({"state": "finished", "step": 4, "reason": "", "time": "now"})";
     const Output page = analyze(folder, "summary " + (folder / "run"));
-    BOOST_TEST(page.text.find("How it ended (status.json): state finished, step 4, time now.") != std::string::npos);
+    BOOST_TEST(page.text.find("Final status (status.json): state finished, step 4, time now.") != std::string::npos);
     BOOST_TEST(page.text.find("Launches\n") == std::string::npos);
     const auto json = nlohmann::json::parse(analyze(folder, "summary --format json " + (folder / "run")).text);
     BOOST_TEST(json["ranks"][0]["peak_memory_bytes"] == 9000);
