@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(its_checkpoint_says_whose_it_is) {
     check_exit(run("verify " + file.string(), place.path()), 0);
     const Result text = run("inspect " + file.string(), place.path());
     check_exit(text, 0);
-    BOOST_TEST(contains(text.out, "state of the optimizer momentum-sgd: momentum ("), text);
+    BOOST_TEST(contains(text.out, "momentum-sgd state: momentum ("), text);
     const Result inspected = run("inspect --format json " + file.string(), place.path());
     const Json json = Json::parse(inspected.out);
     BOOST_TEST(json["optimizer"] == "momentum-sgd");
