@@ -24,7 +24,7 @@ std::string version_text() {
 
 // Whether this process is rank 0 according to the launcher (MPICH and derivatives, Open MPI, Slurm), before MPI has
 // started. True without a launcher.
-bool speaks_for_all() {
+bool is_first_process() {
     for (const char* name : {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"})
         if (const char* rank = std::getenv(name)) return std::atoi(rank) == 0;
     return true;
@@ -64,10 +64,10 @@ int main(int argc, char** argv) {
         // Commands that are not parallel run on rank 0 only.
         const bool by_ranks = program.got_subcommand("train") || program.got_subcommand("eval") ||
                               program.got_subcommand("bench") || program.got_subcommand("witness");
-        return by_ranks || speaks_for_all() ? action() : 0;
+        return by_ranks || is_first_process() ? action() : 0;
     } catch (const CLI::ParseError& problem) {
         if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version
-        if (!speaks_for_all()) return static_cast<int>(ExitCode::usage);
+        if (!is_first_process()) return static_cast<int>(ExitCode::usage);
         std::string sentence = problem.what();
         // Report an unknown first word as such, not as a missing subcommand.
         if (argc > 1 && argv[1][0] != '-' && program.get_subcommands().empty())

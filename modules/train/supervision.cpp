@@ -52,7 +52,7 @@ Supervision::FinalStatus Supervision::make_final_status(const Launch& launch) co
 }
 
 void Supervision::record_failures(cluster::Session& session) const {
-    session.set_last_words([write = final_status_](ExitCode code, const std::string& sentence) {
+    session.set_failure_handler([write = final_status_](ExitCode code, const std::string& sentence) {
         static_cast<void>(write("failed", code, sentence));
     });
 }

@@ -88,7 +88,7 @@ std::optional<FlightState> read_flight(const std::string& path, std::size_t most
     state.process = page.process;
     state.host = text_of(page.host);
     state.stage = static_cast<cluster::FlightStage>(
-        std::clamp(page.stage.load(acquire), 0, static_cast<std::int32_t>(cluster::FlightStage::ended_at_once)));
+        std::clamp(page.stage.load(acquire), 0, static_cast<std::int32_t>(cluster::FlightStage::signalled)));
     state.step = page.step.load(acquire);
     const int region = page.region.load(acquire);
     if (region >= 0 && static_cast<std::size_t>(region) < cluster::FlightPage::most_regions)

@@ -35,7 +35,7 @@ struct FlightState {
     std::string region;            // "epoch/step/forward"; "" where none is open
     double quiet_seconds = 0;      // since it was last seen to do anything
     double unwatched_seconds = 0;  // since the thread that looks at it last ran: of a stopped process it does not
-    int signal = 0;                // of cluster::FlightStage::ended_at_once
+    int signal = 0;                // of cluster::FlightStage::signalled
     std::optional<FlightOperation> waiting;
     std::vector<FlightGroup> groups;
     std::vector<FlightOperation> operations;  // the last ones, oldest first

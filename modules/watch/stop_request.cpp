@@ -30,7 +30,7 @@ extern "C" void note_signal(int signal) {
     if (firm_since < 0) {
         firm_since = static_cast<std::sig_atomic_t>(time);
     } else if (((time - firm_since) & clock_mask) >= one_request_milliseconds) {
-        cluster::flight_recorder().end_at_once(signal);
+        cluster::flight_recorder().set_signalled(signal);
         std::_Exit(128 + signal);
     }
 }

@@ -322,7 +322,7 @@ void Watchdog::end_run(ExitCode code) {
     static_cast<void>(take_last_word(options_.run_path, options_.key));
     // The launcher closes this rank's stderr as soon as it hears of the abort.
     sleep_seconds(0.3);
-    cluster::end_all_ranks(code);
+    cluster::abort_all_ranks(code);
 }
 
 }  // namespace lockstep::watch

@@ -111,7 +111,7 @@ std::vector<Death> first_of(std::vector<Death> dead, const std::vector<Watched>&
 
 void tell(const std::vector<Death>& first, const std::string& run_path) {
     const FlightState& state = first.front().state;
-    if (state.stage == cluster::FlightStage::ended_at_once) {
+    if (state.stage == cluster::FlightStage::signalled) {
         RunFolder::write_status(
             run_path, "stopped", state.step, 128 + state.signal,
             fmt::format("a second signal {} ended it at once, in step {}", signal_word(state.signal), state.step));

@@ -158,10 +158,10 @@ BOOST_AUTO_TEST_CASE(ranks_that_share_a_gpu_go_through_pinned_memory) {
     Trained trained;
     const fs::path cpu = trained.run(train("", "cpu"), 0, gpus(1));
     const fs::path shared = trained.run(train(""), 2, gpus(1));
-    BOOST_TEST(contains(read_file(run_folder(shared) / "log.txt"), "pinned memory, since ranks share a GPU"));
+    BOOST_TEST(contains(read_file(run_folder(shared) / "log.txt"), "pinned memory; ranks share a GPU"));
     check_near(shared, cpu, 2e-4);
     const fs::path absent = trained.run(train(""), 3, gpus(3) + " LOCKSTEP_EMULATED_NCCL_ABSENT=1");
-    BOOST_TEST(contains(read_file(run_folder(absent) / "log.txt"), "pinned memory, since NCCL"));
+    BOOST_TEST(contains(read_file(run_folder(absent) / "log.txt"), "pinned memory; NCCL"));
     check_near(absent, cpu, 2e-4);
 }
 
