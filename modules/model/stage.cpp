@@ -30,7 +30,7 @@ Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDesc
         table_ = parameters.working("embedding/weight");
         dtable_ = parameters.gradient("embedding/weight");
         if (model.position == config::Position::learned) {
-            // The positions of this rank's stretch of the sequence.
+            // The positions of this rank's part of the sequence.
             const std::int64_t first = chain_.rank() * options.shape.length;
             const std::int64_t count = chain_.alone() ? model.context : options.shape.length;
             const Tensor gradient = parameters.gradient("position/weight");
@@ -75,7 +75,7 @@ void Stage::plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Sa
     const bool remake = options_.recompute == Recompute::full;
     const std::int64_t rows_here = group_.stream_rows(options_.shape.rows());
     const Shape rows = {rows_here, model_.width};
-    // Blocks below the lowest hand their output to the next and forget it.
+    // The lowest blocks, with no backward pass, keep nothing.
     std::vector<Tensor> passing;
     for (std::size_t i = 0; i + 1 < lowest_ && i < 2; ++i)
         passing.push_back(blocks_[i].plan_output(arena, options_.shape));
@@ -95,7 +95,7 @@ void Stage::plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Sa
         }
         slots.push_back(std::move(slot));
     }
-    // One set for all blocks, which have the same shapes.
+    // One set shared by all blocks, whose shapes are equal.
     const bool passed = lowest_ < blocks_.size();
     if (!blocks_.empty() && (remake || lowest_ > 0))
         remade = blocks_.front().plan(arena, options_.shape, remake && passed, options_.recompute);
@@ -211,7 +211,7 @@ void Stage::loss(int slot, Tensor targets, float gradient_scale, Tensor losses) 
     }
     if (into_head) {
         group_.add_up(backend_, dnormed, all_dnormed);
-        backend_.fill(at.gradient, 0);  // a norm's backward adds
+        backend_.fill(at.gradient, 0);  // a norm's backward accumulates
         final_norm_->backward(backend_, at.gradient, dnormed, hidden_output(slot), at.final_statistics);
     }
     workspace_.release(mark);

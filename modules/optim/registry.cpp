@@ -12,7 +12,7 @@ extern "C" bool lockstep_optimizers;
 namespace lockstep::optim {
 namespace {
 
-// Made at the first use: optimizers register before main, in no known order.
+// Constructed on first use: optimizers register before main, in any order.
 std::vector<std::unique_ptr<const OptimizerType>>& types() {
     static std::vector<std::unique_ptr<const OptimizerType>> list;
     return list;
@@ -29,7 +29,7 @@ bool register_optimizer(std::unique_ptr<const OptimizerType> type) {
 const OptimizerType& optimizer_named(const std::string& name) {
     for (const auto& type : types())
         if (type->name() == name) return *type;
-    throw usage_error("optimizer.kind = \"{}\" is not an optimizer of this program; it has {}", name,
+    throw usage_error("optimizer.kind = \"{}\" is unknown; the optimizers are {}", name,
                       fmt::join(config::optimizer_names(), ", "));
 }
 

@@ -9,7 +9,7 @@
 namespace lockstep::train {
 namespace {
 
-constexpr double look_every_seconds = 1;  // for the stop file: file systems are slow
+constexpr double look_every_seconds = 1;  // for the stop file: file systems may be slow
 
 }  // namespace
 

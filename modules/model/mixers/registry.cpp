@@ -25,7 +25,7 @@ void add(Types& types, std::unique_ptr<MixerType> type) {
     types.push_back(std::move(type));
 }
 
-// Made at its first use: objects of other files may register types before main, in no known order.
+// Constructed on first use: other translation units may register types before main, in any order.
 Types& types() {
     static Types all = [] {
         Types own;
@@ -46,7 +46,7 @@ const MixerType* find(const std::string& name) {
 }  // namespace
 }  // namespace lockstep::model
 
-// Named by REGISTERS in CMake, so that every program that links this library has its mixers' keys.
+// Named by REGISTERS in CMake, so that every program linking this library has its mixers' keys.
 extern "C" bool lockstep_mixers;
 bool lockstep_mixers = !lockstep::model::types().empty();
 
@@ -69,7 +69,7 @@ const MixerType& mixer_type(const config::ModelDescription& model) {
     if (const MixerType* type = find(model.mixer)) return *type;
     std::vector<std::string> names;
     for (const auto& type : types()) names.push_back(type->name());
-    throw usage_error("model.mixer = {}: there is no such mixer; the mixers are {}", config::toml_text(model.mixer),
+    throw usage_error("model.mixer = {} is unknown; the mixers are {}", config::toml_text(model.mixer),
                       fmt::join(names, ", "));
 }
 

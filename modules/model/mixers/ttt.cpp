@@ -10,7 +10,7 @@ namespace lockstep::model {
 namespace {
 
 constexpr std::int64_t mlp_expansion = 4;
-constexpr std::int64_t least_context_tokens = 3;  // what a convolution looks back
+constexpr std::int64_t least_context_tokens = 3;  // a convolution's reach
 
 }  // namespace
 
@@ -30,8 +30,7 @@ std::int64_t TttType::hidden(const config::ModelDescription& model) const {
 void TttType::resolve(config::ModelDescription& model) const {
     config::Options& given = model.options.change(ttt_section);
     if (given.number("base_lr") == 0) given.set("base_lr", default_base_lr_);
-    if (model.position == config::Position::rope)
-        model.position = config::Position::none;  // the mixer rotates by itself
+    if (model.position == config::Position::rope) model.position = config::Position::none;  // the mixer rotates itself
 }
 
 void TttType::check(const config::ModelDescription& model) const {
@@ -71,8 +70,8 @@ std::string TttType::why_impossible(const config::ModelDescription& model, const
     const std::int64_t unit = layout.context * ttt.mini_batch;
     if (layout.length % unit != 0)
         return fmt::format(
-            "batch.length = {} is not a multiple of parallel.context x model.ttt.mini_batch = {}: a stretch of a "
-            "sequence is whole mini-batches",
+            "batch.length = {} is not a multiple of parallel.context x model.ttt.mini_batch = {}: each rank needs "
+            "whole mini-batches",
             layout.length, unit);
     if (layout.length / layout.context < least_context_tokens)
         return fmt::format("batch.length = {} leaves {} ranks fewer than {} tokens each", layout.length, layout.context,
