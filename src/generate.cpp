@@ -84,7 +84,7 @@ int generate(const Options& options) {
         const std::int32_t token = draw(logits.data(), known, options, random.uniform(static_cast<std::uint64_t>(i)));
         if (token == tokenizer->boundary()) break;
         sequence.push_back(token);
-        // Decoded as a whole: a token's text may depend on the one before it.
+        // Decoded as a whole: a token's text may depend on the previous one.
         const std::string text = tokenizer->decode(sequence);
         const std::size_t whole = whole_characters(text);
         if (whole > printed.size()) {

@@ -19,7 +19,7 @@ void add_witness(CLI::App& program, Action& action) {
     command->add_option("KEY", options->key, "Key of the launch")->required();
     command->callback([options, &action] {
         action = [options] {
-            watch::be_witness(options->node_folder, options->run_path, options->key);
+            watch::run_witness(options->node_folder, options->run_path, options->key);
             return 0;
         };
     });

@@ -52,7 +52,7 @@ void Share::run() {
         if (failure_of_writer) throw *failure_of_writer;
         if (failure_of_reader) throw *failure_of_reader;
         if (!stopped_) file_.sync_data();
-        read_back_the_rest();
+        read_back_remaining();
     });
     snapshot_ = {};
     ended_ = seconds_now();
@@ -123,7 +123,7 @@ void Share::read_back_behind() {
 }
 
 // Cached writes must be synced first, else they would not be read from the disk.
-void Share::read_back_the_rest() const {
+void Share::read_back_remaining() const {
     for (std::size_t i = 0; i < blocks_.size() && !stopped_; ++i) {
         if (directly_[i]) continue;
         cluster::flight_recorder().beat();

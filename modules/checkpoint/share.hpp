@@ -47,7 +47,7 @@ class Share {
     void run();
     void write();
     void read_back_behind();
-    void read_back_the_rest() const;
+    void read_back_remaining() const;
     void count_as_written(bool directly);
     void end_writing();
 

@@ -34,7 +34,7 @@ std::vector<int> ranks_along(int rank, const GridShape& shape, std::initializer_
     return ranks;
 }
 
-// All ranks create the groups in the same order, axis by axis, so that groups of one axis wait only for each other.
+// All ranks create the groups in the same order, axis by axis, so that groups of one axis wait only for one another.
 ProcessGroups make_groups(CommunicatorSource& source, int rank, const GridShape& shape) {
     ProcessGroups groups;
     groups.place = grid_place(rank, shape);

@@ -9,7 +9,7 @@
 //
 // Types: T is the compute type (fp32, bf16 or fp16), the type of activations and of the weights of matrix products and
 // embeddings. Weights of norms, convolutions and the TTT inner model, statistics, losses, step sizes and all gradients
-// of parameters are fp32. A tensor whose type is not said is of type T. Sums are made in fp32 or better, results are
+// of parameters are fp32. Tensors are of type T unless stated otherwise. Sums are in fp32 or better, results are
 // rounded once.
 //
 // Work may be asynchronous until synchronize(): operations run in the order they are called, after what was uploaded

@@ -241,7 +241,7 @@ void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved
             convolution_->backward_part(backend, workspace, dnormed, dh, normed, kept.convolution, Accumulate::no,
                                         shape.length);
             kept.convolution.send_gradient();
-            convolution_->add_from_behind(backend, dnormed, kept.convolution, shape.length);
+            convolution_->add_from_next_rank(backend, dnormed, kept.convolution, shape.length);
         }
         convolution_norm_->backward(backend, dh, dnormed, h, saved.convolution_statistics);
     }

@@ -207,23 +207,23 @@ Count ModelCount::count_block(std::int64_t number, const CountedShape& shape) co
         ParameterLayout(describe_parameters(model_, {number, number + 1, false, false}), ranks.group.part()), true,
         shape.type);
     Block block(backend, parameters, number, model_, ranks.neighbours);
-    const bool below = trains_before(model_, number), goes_back = below || block.trains();
-    const bool again = goes_back && shape.recompute == Recompute::full;
+    const bool below = trains_before(model_, number), has_backward = below || block.trains();
+    const bool recomputes = has_backward && shape.recompute == Recompute::full;
     // Unlimited: imaginary memory.
     Arena memory(backend.device(), std::size_t{1} << 50, "a count"),
         workspace(backend.device(), std::size_t{1} << 50, "");
-    Block::Saved saved = block.plan(memory, shape.pass, goes_back, shape.recompute);
+    Block::Saved saved = block.plan(memory, shape.pass, has_backward, shape.recompute);
     Block::Kept kept = block.plan_kept(memory, shape.pass);
     const Tensor h = block.plan_output(memory, shape.pass), dh = block.plan_output(memory, shape.pass);
     backend.take();
     Count count;
     block.forward(backend, workspace, saved, kept, h, shape.pass);
     count.forward = backend.take();
-    if (again) {
+    if (recomputes) {
         block.recompute(backend, workspace, saved, kept, h, shape.pass);
         count.recompute = backend.take();
     }
-    if (goes_back) {
+    if (has_backward) {
         block.backward(backend, workspace, dh, saved, kept, h, shape.pass, below);
         take_backward(count, backend);
     }
@@ -254,7 +254,7 @@ Count ModelCount::count_end(const StageRange& range, const CountedShape& shape) 
         count.loss = backend.take();
     }
     if (range.embedding) {
-        if (stage.goes_back()) stage.backward(0, ids);
+        if (stage.has_backward()) stage.backward(0, ids);
         count.backward = backend.take();
     }
     return count;

@@ -131,7 +131,7 @@ void Convolution::backward_part(Backend& backend, Arena& workspace, Tensor dx, T
     workspace.release(mark);
 }
 
-void Convolution::add_from_behind(Backend& backend, Tensor dx, const Handover& history, std::int64_t length) const {
+void Convolution::add_from_next_rank(Backend& backend, Tensor dx, const Handover& history, std::int64_t length) const {
     const Tensor from_behind = history.outgoing_gradient();
     if (from_behind.empty()) return;
     const std::int64_t kept = kernel() - 1;

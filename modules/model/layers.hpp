@@ -74,7 +74,7 @@ class Convolution {
     // Temporaries of backward_part.
     void plan_workspace(Arena& arena, Type type, std::int64_t batch, std::int64_t length,
                         const ContextChain& chain) const;
-    void add_from_behind(Backend& backend, Tensor dx, const Handover& history, std::int64_t length) const;
+    void add_from_next_rank(Backend& backend, Tensor dx, const Handover& history, std::int64_t length) const;
 
   private:
     // Sequences with their history in front.

@@ -116,7 +116,7 @@ void ParameterSet::plan_spare(Device device) {
     Arena measure(device);
     plan(measure);
     if (spare_gradients_.empty()) return;
-    spare_ = Arena(device, measure.peak(), "gradients nobody reads");
+    spare_ = Arena(device, measure.peak(), "unused gradients");
     plan(spare_);
 }
 

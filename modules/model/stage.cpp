@@ -64,7 +64,7 @@ Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDesc
     std::optional<Block::Saved> unused_too;
     plan(measure, unused, unused_too);
     activations_ = Arena(backend.device(), measure.peak(), "activations");
-    plan(activations_, slots_, remade_);
+    plan(activations_, slots_, recomputed_);
     Arena workspace(backend.device());
     plan_workspace(workspace);
     workspace_ = Arena(backend.device(), workspace.peak(), "workspace");
@@ -82,7 +82,7 @@ void Stage::plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Sa
     for (int number = 0; number < options_.slots; ++number) {
         Slot slot;
         slot.input = arena.allocate(type_, rows);
-        if (options_.training && goes_back()) slot.gradient = arena.allocate(type_, rows);
+        if (options_.training && has_backward()) slot.gradient = arena.allocate(type_, rows);
         for (std::size_t i = 0; i < blocks_.size(); ++i) {
             const Tensor output = i + 1 < lowest_ ? passing[i % 2] : Tensor();
             slot.kept.push_back(blocks_[i].plan_kept(arena, options_.shape, output));
@@ -102,7 +102,7 @@ void Stage::plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Sa
 }
 
 Block::Saved& Stage::saved(Slot& slot, std::size_t block) {
-    return slot.saved.empty() || block < lowest_ ? *remade_ : slot.saved[block - lowest_];
+    return slot.saved.empty() || block < lowest_ ? *recomputed_ : slot.saved[block - lowest_];
 }
 
 void Stage::plan_workspace(Arena& arena) const {
@@ -194,7 +194,7 @@ void Stage::loss(int slot, Tensor targets, float gradient_scale, Tensor losses) 
     const std::size_t mark = workspace_.mark();
     const std::int64_t rows = options_.shape.rows(), most = head_rows();
     const Tensor all_normed = group_.gathered(workspace_, backend_, at.normed, rows);
-    const bool into_head = backward && (trains_final_norm_ || goes_back_to_blocks());
+    const bool into_head = backward && (trains_final_norm_ || has_block_backward());
     const Tensor dnormed = into_head ? workspace_.allocate(type_, at.normed.shape()) : Tensor();
     const Tensor all_dnormed = into_head ? group_.partial_for(workspace_, dnormed, rows) : Tensor();
     const Tensor all_logits = workspace_.allocate(type_, {most, head_.size(0)});
@@ -230,25 +230,25 @@ void Stage::backward_blocks(int slot, std::size_t first, std::size_t last) {
                                          options_.tracer ? backward_regions_[i] : -1);
         cluster::flight_recorder().beat();
         const Tensor h = i == 0 ? at.input : at.kept[i - 1].output;
-        if (at.saved.empty()) blocks_[i].recompute(backend_, workspace_, *remade_, at.kept[i], h, options_.shape);
+        if (at.saved.empty()) blocks_[i].recompute(backend_, workspace_, *recomputed_, at.kept[i], h, options_.shape);
         blocks_[i].backward(backend_, workspace_, at.gradient, saved(at, i), at.kept[i], h, options_.shape,
                             passes_below(i));
     }
 }
 
-bool Stage::goes_back_to_blocks() const {
+bool Stage::has_block_backward() const {
     return trains_before_ || lowest_ < blocks_.size();
 }
 
-bool Stage::goes_back() const {
-    return goes_back_to_blocks() || trains_final_norm_ || trains_head_;
+bool Stage::has_backward() const {
+    return has_block_backward() || trains_final_norm_ || trains_head_;
 }
 
 void Stage::backward_embedding(int slot, Tensor ids) {
     if (!options_.range.embedding || (dtable_.empty() && dposition_.empty())) return;
     const std::size_t mark = workspace_.mark();
     const Tensor dy = group_.gathered(workspace_, backend_, hidden_gradient(slot), options_.shape.rows());
-    if (dtable_.empty())  // to a table of one row behind the last token
+    if (dtable_.empty())  // into a table with one row past the last token
         backend_.embedding_backward(workspace_.allocate(Type::fp32, {1, model_.width}), dposition_, ids, dy,
                                     model_.vocabulary, options_.shape.length);
     else

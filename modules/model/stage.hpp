@@ -46,8 +46,8 @@ class Stage {
     void backward(int slot, Tensor ids);
     // Whether anything here or below is trained, so that there is a backward pass; and whether anything below is, so
     // that it computes the gradient of hidden_input.
-    bool goes_back() const;
-    bool goes_back_below() const { return !options_.range.embedding && trains_before_; }
+    bool has_backward() const;
+    bool has_backward_below() const { return !options_.range.embedding && trains_before_; }
     // backward in parts, from the last block to the first: blocks [first, last) of this stage, from 0, then the
     // embedding. A block's gradients are complete afterwards.
     void backward_blocks(int slot, std::size_t first, std::size_t last);
@@ -59,7 +59,7 @@ class Stage {
     // [n, d], this rank's rows of the residual stream (all N, unless rows are divided).
     Tensor hidden_input(int slot) const { return slots_[static_cast<std::size_t>(slot)].input; }
     Tensor hidden_output(int slot) const;  // what the next stage receives
-    // Before backward the gradient of hidden_output, afterwards that of hidden_input. None unless goes_back().
+    // Before backward the gradient of hidden_output, afterwards that of hidden_input. None unless has_backward().
     Tensor hidden_gradient(int slot) const { return slots_[static_cast<std::size_t>(slot)].gradient; }
 
     void set_inner_rate_factor(double factor);
@@ -76,7 +76,7 @@ class Stage {
         std::vector<Block::Kept> kept;
         std::vector<Block::Saved> saved;  // of blocks with a backward pass; not with full recomputation
     };
-    bool goes_back_to_blocks() const;
+    bool has_block_backward() const;
     void plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Saved>& remade) const;
     void plan_workspace(Arena& arena) const;
     // Whether block `i` passes a gradient to what is below it.
@@ -97,9 +97,9 @@ class Stage {
     Arena activations_, workspace_;
     std::vector<Slot> slots_;
     bool trains_final_norm_ = false, trains_head_ = false;
-    bool trains_before_ = false;          // anything below the blocks is trained
-    std::size_t lowest_ = 0;              // the first block with a backward pass
-    std::optional<Block::Saved> remade_;  // of the current block: with full recomputation, and below the lowest
+    bool trains_before_ = false;              // anything below the blocks is trained
+    std::size_t lowest_ = 0;                  // the first block with a backward pass
+    std::optional<Block::Saved> recomputed_;  // of the current block: with full recomputation, and below the lowest
     bool timed_ = true;
     std::vector<trace::RegionId> forward_regions_, backward_regions_;
 };

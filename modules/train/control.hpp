@@ -42,7 +42,7 @@ class Control {
     const Launch& launch_;
     trace::Tracer& tracer_;
     CommunicationRegions regions_;
-    double last_look_ = 0;  // at the stop file
+    double last_poll_ = 0;  // at the stop file
 };
 
 }  // namespace lockstep::train

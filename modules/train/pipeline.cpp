@@ -147,7 +147,7 @@ void Pipeline::backward(const Step& step, const layout::PipelineStep& pass) {
     Chunk& chunk = chunks_[static_cast<std::size_t>(pass.chunk)];
     const int stages = static_cast<int>(options_.stages), here = groups_.place.pipeline;
     const bool whole = --chunk.backward_left == 0;
-    if (!chunk.stage->goes_back()) return;
+    if (!chunk.stage->has_backward()) return;
     if (!chunk.last)
         receive(*groups_.gradients, chunk.stage->hidden_gradient(pass.slot), (here + 1) % stages,
                 tag(here + 1 == stages ? pass.chunk + 1 : pass.chunk, pass.micro_batch), step.exact);
@@ -157,7 +157,7 @@ void Pipeline::backward(const Step& step, const layout::PipelineStep& pass) {
             if (whole && segment.bucket) step.reduce(*segment.bucket);
         }
     });
-    if (chunk.stage->goes_back_below())
+    if (chunk.stage->has_backward_below())
         chunk.sent_gradient[static_cast<std::size_t>(pass.slot)] = groups_.gradients->begin_send(
             chunk.stage->hidden_gradient(pass.slot), (here + stages - 1) % stages, tag(pass.chunk, pass.micro_batch));
 }

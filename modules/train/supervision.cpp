@@ -40,7 +40,7 @@ Supervision::FinalStatus Supervision::make_final_status(const Launch& launch) co
     const bool has_log = launch.folders.run != nullptr;
     return [path = launch.folders.run_path, key = node_folder_->key(), step = step_, has_log](
                const std::string& state, ExitCode code, const std::string& sentence) {
-        if (!watch::take_last_word(path, key)) return false;
+        if (!watch::claim_final_status(path, key)) return false;
         watch::RunFolder::write_status(path, state, *step, static_cast<int>(code), sentence);
         try {
             if (!has_log) log::add_file(path + "/log.txt");

@@ -16,6 +16,6 @@ void remove_watch_folders(const std::string& run_path);
 bool claim(const std::string& path);
 
 // Who may record the end of a launch that fails: true for the first caller, while the launch owns the run.
-bool take_last_word(const std::string& run_path, const std::string& key);
+bool claim_final_status(const std::string& run_path, const std::string& key);
 
 }  // namespace lockstep::watch

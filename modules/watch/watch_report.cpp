@@ -291,7 +291,7 @@ std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::v
     return text;
 }
 
-std::string whereabouts_sentence(const std::vector<RankReport>& ranks, int size) {
+std::string progress_sentence(const std::vector<RankReport>& ranks, int size) {
     constexpr double long_seconds = 2;
     const auto moves = [&](const RankReport& report) {
         return report.flight.quiet_seconds < long_seconds && !is_stopped(report) && !is_gone(report);

@@ -35,7 +35,7 @@ double quiet_of_working(const std::vector<RankReport>& ranks);
 std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::vector<RankReport>& ranks, int size);
 
 // The same, or that all ranks make progress if none has been quiet for long.
-std::string whereabouts_sentence(const std::vector<RankReport>& ranks, int size);
+std::string progress_sentence(const std::vector<RankReport>& ranks, int size);
 
 // The whole report: title and sentence, a table of ranks, and each one's last communications.
 std::string watch_report_text(const std::string& title, const std::string& sentence,

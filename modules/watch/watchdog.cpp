@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double look_every_seconds = 0.25;
+constexpr double poll_seconds = 0.25;
 constexpr double siblings_every_seconds = 1, questions_every_seconds = 1, most_seconds_between_questions = 20;
 // A launcher that kills the others after a rank's death does so sooner than this.
 constexpr double launcher_seconds = 3;
@@ -75,7 +75,7 @@ std::string file_time() {
 
 }  // namespace
 
-Watchdog::Watchdog(WatchOptions options) : options_(std::move(options)), moved_(seconds_now()), looked_(moved_) {
+Watchdog::Watchdog(WatchOptions options) : options_(std::move(options)), moved_(seconds_now()), last_check_(moved_) {
     for (const auto& member : node_members(options_.node_folder)) {
         const auto state = read_flight(member.recorder, 0);
         if (member.rank != options_.rank && state) siblings_.push_back({member, 0});
@@ -100,7 +100,7 @@ Watchdog::~Watchdog() {
 void Watchdog::run() {
     cluster::bind_helper_thread();
     std::unique_lock lock(mutex_);
-    while (!wake_.wait_for(lock, std::chrono::duration<double>(look_every_seconds), [&] { return stop_; })) {
+    while (!wake_.wait_for(lock, std::chrono::duration<double>(poll_seconds), [&] { return stop_; })) {
         lock.unlock();
         try {
             const double now = seconds_now();
@@ -116,13 +116,13 @@ void Watchdog::run() {
 }
 
 void Watchdog::check_this_rank(double now) {
-    const double away = now - looked_;
+    const double away = now - last_check_;
     if (away > suspended_seconds) {
         moved_ += away;
         for (Sibling& sibling : siblings_)
             if (sibling.died > 0) sibling.died += away;
     }
-    looked_ = now;
+    last_check_ = now;
     const std::uint64_t events = cluster::flight_recorder().events();
     if (events != events_) {
         events_ = events;
@@ -223,7 +223,7 @@ std::optional<std::vector<RankReport>> Watchdog::gather_reports(const std::strin
     const double start = seconds_now();
     while (options_.node != 0 && written && seconds_now() - start < first_node_seconds) {
         if (exists(parts + "/claim")) return std::nullopt;
-        sleep_seconds(look_every_seconds);
+        sleep_seconds(poll_seconds);
     }
     if (written && !claim(parts + "/claim")) return std::nullopt;
     gather(parts, all, start + parts_seconds);
@@ -259,7 +259,7 @@ void Watchdog::gather(const std::string& parts, std::vector<RankReport>& all, do
             }
         }
         if (seconds_now() >= until) return;
-        if (static_cast<int>(ranks.size()) < options_.ranks) sleep_seconds(look_every_seconds);
+        if (static_cast<int>(ranks.size()) < options_.ranks) sleep_seconds(poll_seconds);
     }
 }
 
@@ -276,7 +276,7 @@ void Watchdog::report_where() {
     fs::remove(question, ignored);
     log::info("where: {}",
               write_report(fmt::format("where-{}.txt", file_time()), fmt::format("Where the ranks are, {}", utc_now()),
-                           whereabouts_sentence(*all, options_.ranks), *all));
+                           progress_sentence(*all, options_.ranks), *all));
 }
 
 void Watchdog::end_without_progress() {
@@ -287,7 +287,7 @@ void Watchdog::end_without_progress() {
     if (!all) {
         // Another node reports, and ends the run or withdraws the alarm.
         const double start = seconds_now();
-        while (exists(alarm) && seconds_now() - start < last_resort_seconds / 2) sleep_seconds(look_every_seconds);
+        while (exists(alarm) && seconds_now() - start < last_resort_seconds / 2) sleep_seconds(poll_seconds);
         if (exists(alarm)) end_run(ExitCode::watchdog);
         withdraw_alarm(seconds_now());
         return;
@@ -319,7 +319,7 @@ void Watchdog::withdraw_alarm(double moved) {
 void Watchdog::end_run(ExitCode code) {
     cluster::flight_recorder().set_stage(cluster::FlightStage::failed);
     // Keeps the witness from reporting the others' deaths.
-    static_cast<void>(take_last_word(options_.run_path, options_.key));
+    static_cast<void>(claim_final_status(options_.run_path, options_.key));
     // The launcher closes stderr on the abort.
     sleep_seconds(0.3);
     cluster::abort_all_ranks(code);

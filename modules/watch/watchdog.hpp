@@ -63,7 +63,7 @@ class Watchdog {
     std::vector<Sibling> siblings_;  // other ranks of this node
     std::atomic<bool> any_step_ = false;
     std::uint64_t events_ = 0;
-    double moved_ = 0, looked_ = 0, checked_siblings_ = 0, polled_requests_ = 0, alarmed_ = 0, polled_alarm_ = 0,
+    double moved_ = 0, last_check_ = 0, checked_siblings_ = 0, polled_requests_ = 0, alarmed_ = 0, polled_alarm_ = 0,
            ended_elsewhere_ = 0;
     std::string reported_;  // the last request served
     std::mutex mutex_;

@@ -142,7 +142,7 @@ void start_witness(const std::string& program, const std::string& node_folder, c
     if (problem != 0) log::debug("no witness on this node: {}", std::strerror(problem));
 }
 
-void be_witness(const std::string& node_folder, const std::string& run_path, const std::string& key) {
+void run_witness(const std::string& node_folder, const std::string& run_path, const std::string& key) {
     // Signals to the ranks must not end it, and it must not hold their files open, except stderr.
     ::setsid();
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE}) std::signal(signal, SIG_IGN);
@@ -168,12 +168,12 @@ void be_witness(const std::string& node_folder, const std::string& run_path, con
         ranks.push_back({member, state->process});
         pipes.push_back({pipe, POLLIN, 0});
     }
-    bool told = false, first_look = true;
+    bool told = false, first_poll = true;
     for (std::size_t left = ranks.size(); left > 0;) {
         // A rank that died before its pipe was opened here never shows up on it: poll all now and then.
-        constexpr int look_every_milliseconds = 5000;
-        if (::poll(pipes.data(), pipes.size(), first_look ? 0 : look_every_milliseconds) < 0 && errno != EINTR) break;
-        first_look = false;
+        constexpr int poll_milliseconds = 5000;
+        if (::poll(pipes.data(), pipes.size(), first_poll ? 0 : poll_milliseconds) < 0 && errno != EINTR) break;
+        first_poll = false;
         std::vector<Death> dead;
         for (std::size_t i = 0; i < pipes.size(); ++i) {
             if (pipes[i].fd < 0 || (pipes[i].revents == 0 && flight_alive(ranks[i].member.recorder))) continue;
@@ -194,7 +194,7 @@ void be_witness(const std::string& node_folder, const std::string& run_path, con
             return is_crash(death.signal) || !death.state.waiting;
         });
         if (!may_be_first) std::this_thread::sleep_for(std::chrono::milliseconds(500));
-        if (take_last_word(run_path, key)) tell(first, run_path);
+        if (claim_final_status(run_path, key)) tell(first, run_path);
     }
     std::error_code ignored;
     std::filesystem::remove_all(node_folder, ignored);

@@ -12,6 +12,6 @@ void start_witness(const std::string& program, const std::string& node_folder, c
                    const std::string& key);
 
 // The witness itself: returns when all ranks of the node have ended, and removes their files.
-void be_witness(const std::string& node_folder, const std::string& run_path, const std::string& key);
+void run_witness(const std::string& node_folder, const std::string& run_path, const std::string& key);
 
 }  // namespace lockstep::watch

@@ -56,7 +56,7 @@ __device__ inline void load_rows(typename W::T* to, const typename W::T* from, i
     constexpr int per_row = W::width / W::vector;
     if constexpr (W::exact) {
         // A thread keeps to its columns and steps through the rows: few addresses.
-        constexpr int side = per_row & -per_row, step = threads / side;  // 8, 4 and 16 threads beside each other
+        constexpr int side = per_row & -per_row, step = threads / side;  // 8, 4 and 16 threads side by side
         static_assert(rows % step == 0);
         const int row = static_cast<int>(threadIdx.x) / side, column = static_cast<int>(threadIdx.x) % side * W::vector;
         to += row * W::stride + column;

@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
         float* step_rows = rows + step % 2 * 2 * Tile::queries;
         if (thread < 2 * Tile::queries) step_rows[thread] = row_value;
         copy_async_wait<0>();
-        __syncthreads();  // this tile has come, and nobody reads the buffer of the next one any more
+        __syncthreads();  // this tile has arrived, and the next one's buffer is free
         if (step + 1 < steps) row_value = load_queries(step + 1);
         const int query = query_of(step);
         if (query + Tile::queries <= warp_first) continue;  // all precede the warp's keys
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
 #pragma unroll 1
     for (int tile = 0; tile < key_tiles; ++tile) {
         copy_async_wait<0>();
-        __syncthreads();  // this tile has come, and nobody reads the buffer of the next one any more
+        __syncthreads();  // this tile has arrived, and the next one's buffer is free
         if (tile + 1 < key_tiles) load_keys(tile + 1);
         const int key = tile * Tile::keys;
         if (key >= warp_first + Tile::warp_rows) continue;  // the warp's queries all precede these keys

@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads)
 #pragma unroll 1
     for (int tile = 0; tile < key_tiles; ++tile) {
         copy_async_wait<0>();
-        __syncthreads();  // this tile has come, and nobody reads the buffer of the next one any more
+        __syncthreads();  // this tile has arrived, and the next one's buffer is free
         if (tile + 1 < key_tiles) load_keys(tile + 1);
         const int key = tile * Tile::keys;
         if (key >= warp_first + Tile::warp_rows) continue;  // the warp's queries all precede these keys

@@ -283,7 +283,7 @@ struct General {
                 sum = fmaf(i < f ? a.query[t * f + i] : 1.0f, a.dread[t * f + j], sum);
                 sum = fmaf(i < f ? a.key[t * f + i] : 1.0f, a.dgradient[t * f + j], sum);
             }
-            dweight[index] += sum;  // dc lies behind dW
+            dweight[index] += sum;  // dc follows dW
         });
         for_elements(tokens, [&](int i) {
             float step = a.scale[tokens - 1] * a.dlast[i], scale = 0;

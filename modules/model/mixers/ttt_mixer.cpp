@@ -319,7 +319,7 @@ class TttMixer final : public Mixer {
         key_convolution_->backward_part(backend, workspace, dby_key, dk, shared, history, Accumulate::yes,
                                         shape.length);
         history.send_gradient();
-        query_convolution_->add_from_behind(backend, dby_query, history, shape.length);
+        query_convolution_->add_from_next_rank(backend, dby_query, history, shape.length);
     }
 
     float step_scale() const {

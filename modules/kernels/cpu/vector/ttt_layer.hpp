@@ -82,7 +82,7 @@ struct Steps {
     float* token_scale;   // τ [b], zero beyond r
     float* step_size;     // λ [b], likewise
     float* last;          // e = λ τ_r [b]
-    float* scale;         // Eᵀ with the mask: row j, column i >= j holds τ_i λ_j, the others 0; [b, b]
+    float* scale;         // Eᵀ with the mask: row j, column i >= j holds τ_i λ_j, other elements 0; [b, b]
 };
 
 static inline void take_steps(Steps& steps, Carver& carver, std::int64_t batch) {
