@@ -90,7 +90,8 @@ Job read_job(const Options& options, const PlanRequest& request) {
 std::vector<std::int64_t> device_counts(const PlanRequest& request, const Job& job, const Machine& hardware) {
     std::vector<std::int64_t> counts = counts_of(request.gpus, "--gpus");
     if (request.nodes > 0) counts.push_back(std::llround(request.nodes) * ranks_per_node(hardware, job));
-    if (counts.empty()) throw usage_error("how many devices? --gpus N, or --gpus 1,2,4 to compare, or --nodes N");
+    if (counts.empty())
+        throw usage_error("no number of devices given: --gpus N, --gpus 1,2,4 to compare, or --nodes N");
     std::sort(counts.begin(), counts.end());
     counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
     for (const std::int64_t count : counts)
@@ -142,7 +143,7 @@ int plan_layouts(const Options& options) {
     const PlanRequest request = options.run.empty() ? options.request : merged(options, read_plan_request(options.run));
     if (request.hardware.empty())
         throw usage_error(
-            "on which machine? --hardware NAME or FILE; shipped are {}; lockstep bench --calibrate FILE "
+            "no machine given: --hardware NAME or FILE; shipped: {}; lockstep bench --calibrate FILE "
             "describes this one",
             fmt::join(machine_names(), ", "));
     PlanOutput output;
