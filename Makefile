@@ -1,4 +1,4 @@
-# The front door: what there is to do, and the one command for each. CMake does the work; see docs/install.md.
+# One command per task; CMake does the work, see docs/install.md.
 BUILD  ?= build
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
@@ -6,15 +6,15 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 CMAKE_FLAGS ?=
 CTEST_FLAGS ?=
 FUZZ_SECONDS ?= 600
-# Of make bench-peers: the checkouts, and the Python of the second.
+# For make bench-peers: the checkouts, and the Python of the second.
 LLM_C ?=
 TTT_LM_PYTORCH ?=
 PYTHON ?= python3
 
-# make demo alone leaves out the CUDA kernels where they could not run.
+# make demo skips the CUDA kernels if there is no GPU.
 CONFIGURE = cmake -S . -B $(BUILD) $(call GENERATOR,$(BUILD))
 ALL_GPUS  = -DLOCKSTEP_CUDA_ARCHITECTURES=ALL
-# A folder that exists keeps what it has compiled.
+# An existing build folder keeps its configuration.
 DEMO_CUDA = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DLOCKSTEP_CUDA_WITHOUT_GPU=OFF)
 
 GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),,-G Ninja))
@@ -24,24 +24,24 @@ CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --
 .PHONY: help dependencies build debug asan test test-grids test-long fuzz test-gpu cuda-report demo demo-scaling bench bench-peers format tidy install clean
 
 help:
-	@echo 'make build        installs what is missing, builds $(BUILD)/bin/lockstep and the tests'
-	@echo 'make test         builds, then runs the quick tests'
-	@echo 'make test-grids   builds, then trains in every possible layout of up to 8 ranks (hours)'
-	@echo 'make test-long    make test, the mutations of GPU kernels, the job scripts under a real Slurm, make fuzz (an hour)'
-	@echo 'make fuzz         damaged traces for $(FUZZ_SECONDS) s through lockstep-analyze, built with AddressSanitizer'
-	@echo 'make test-gpu     builds, then runs the tests that need a GPU, one at a time'
-	@echo 'make cuda-report  registers, spills and occupancy of every CUDA kernel; fails where one spills unannounced'
-	@echo 'make demo         builds the programs, then packs text, trains on 2 ranks, stops, resumes, generates, analyses'
-	@echo 'make demo-scaling builds the programs, trains on 1, 2 and 4 ranks, prints scaling tables and writes a report'
-	@echo 'make debug        builds build/debug without optimisation'
-	@echo 'make asan         builds build/asan with AddressSanitizer and UndefinedBehaviorSanitizer, runs the quick tests'
-	@echo 'make bench        builds and runs the benchmarks: kernels, the analysis, whole training steps'
-	@echo 'make bench-peers  LLM_C=DIR TTT_LM_PYTORCH=DIR: trains beside peers that you have built (docs/benchmarks.md)'
-	@echo 'make format       formats the sources with clang-format 14'
-	@echo 'make tidy         checks the sources with clang-tidy 14'
-	@echo 'make install      builds build/install without tests and fault injection, installs to PREFIX=$(PREFIX)'
-	@echo 'make clean        removes $(BUILD), with the demo in it'
-	@echo 'JOBS=$(JOBS) compile and test at a time.'
+	@echo 'make build        install missing packages, build $(BUILD)/bin/lockstep and the tests'
+	@echo 'make test         build, run the quick tests'
+	@echo 'make test-grids   build, train in every possible layout of up to 8 ranks (hours)'
+	@echo 'make test-long    make test, GPU kernel mutations, job scripts under a real Slurm, make fuzz (an hour)'
+	@echo 'make fuzz         fuzz lockstep-analyze with damaged traces for $(FUZZ_SECONDS) s, under AddressSanitizer'
+	@echo 'make test-gpu     build, run the tests that need a GPU, one at a time'
+	@echo 'make cuda-report  report registers, spills and occupancy of all CUDA kernels; fails on unexpected spills'
+	@echo 'make demo         build the programs, pack text, train on 2 ranks, stop, resume, generate, analyse'
+	@echo 'make demo-scaling build the programs, train on 1, 2 and 4 ranks, print scaling tables, write a report'
+	@echo 'make debug        build build/debug without optimisation'
+	@echo 'make asan         build build/asan with AddressSanitizer and UndefinedBehaviorSanitizer, run the quick tests'
+	@echo 'make bench        build and run the benchmarks: kernels, analysis, training steps'
+	@echo 'make bench-peers  LLM_C=DIR TTT_LM_PYTORCH=DIR: compare training with peers that you have built (docs/benchmarks.md)'
+	@echo 'make format       format the sources with clang-format 14'
+	@echo 'make tidy         check the sources with clang-tidy 14'
+	@echo 'make install      build build/install without tests and fault injection, install to PREFIX=$(PREFIX)'
+	@echo 'make clean        remove $(BUILD), including the demo'
+	@echo 'Parallel jobs: JOBS=$(JOBS).'
 
 dependencies:
 	@tools/install_dependencies
@@ -78,7 +78,7 @@ cuda-report: dependencies
 	$(CONFIGURE) -DLOCKSTEP_CUDA_WITHOUT_GPU=ON $(CMAKE_FLAGS)
 	cmake --build $(BUILD) --parallel $(JOBS) --target cuda-report
 
-# Only the two programs; the tests of the same build folder are compiled when something asks for them.
+# Only the two programs, not the tests.
 demo: dependencies
 	$(CONFIGURE) $(DEMO_CUDA) $(CMAKE_FLAGS)
 	cmake --build $(BUILD) --parallel $(JOBS) --target lockstep lockstep-analyze
@@ -100,7 +100,7 @@ bench:
 	build/bench/bin/bench_plan
 	@if nvidia-smi >/dev/null 2>&1 && [ -x build/bench/bin/bench_gpu_kernels ]; then build/bench/bin/bench_gpu_kernels; fi
 
-# LLM_C may name several checkouts, built for different lengths; PYTHON has the packages of TTT_LM_PYTORCH.
+# LLM_C may list several checkouts, built for different lengths; PYTHON must have the packages of TTT_LM_PYTORCH.
 bench-peers:
 	@tools/install_dependencies --benchmarks
 	cmake -S . -B build/bench $(call GENERATOR,build/bench) -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCHMARKS=ON $(CMAKE_FLAGS)

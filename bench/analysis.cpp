@@ -55,8 +55,8 @@ trace::Header make_header(std::size_t ranks) {
 }
 
 // Ranks differ by a few percent, steps too; the slowest rank waits for nobody.
-trace::Block make_block(const trace::Header& header, std::int64_t first, std::int64_t count) {
-    trace::Block block;
+trace::RowBatch make_block(const trace::Header& header, std::int64_t first, std::int64_t count) {
+    trace::RowBatch block;
     for (std::int64_t step = first; step < first + count; ++step) {
         trace::StepRow row;
         row.step = step;

@@ -1,4 +1,4 @@
-// lockstep bench: what this machine's operations, links and disk give, as a table or as a file for lockstep plan.
+// lockstep bench: measures this machine's kernels, links and disk; prints the rates or writes them for lockstep plan.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -33,7 +33,7 @@ struct Options {
     bool quick = false;
 };
 
-// How long the other ranks of the node sleep while one has all cores.
+// Sleep of the node's other ranks while one rank uses all cores.
 constexpr double team_seconds = 1.5, quick_team_seconds = 0.3;
 
 int cores_of(const cluster::Placement& placement) {
@@ -49,8 +49,8 @@ int gpus_of(const cluster::Placement& placement) {
     return std::max(1, static_cast<int>(gpus.size()));
 }
 
-// One rank with all cores of its node, against as many ranks of one thread. An efficiency E of all c cores is taken as
-// E^(ln t / ln c) of t threads.
+// Compares one rank on all cores of its node with one single-threaded rank per core. An efficiency E on all c cores
+// becomes E^(ln t / ln c) on t threads.
 void measure_team(const cluster::Session& session, layout::Devices& devices, const calibrate::CalibrationRank& rank,
                   bool quick, config::Rates& rates) {
     if (devices.on_gpu() || rates.cores < 2) return;
@@ -77,7 +77,7 @@ void measure_team(const cluster::Session& session, layout::Devices& devices, con
     rank.control.barrier();
     const calibrate::TeamProbe& of_all = alone ? own : other;
     const calibrate::TeamProbe& of_one = alone ? other : own;
-    const double of_threads = alone ? 1 : threads_of_rank;  // that the smaller one had
+    const double of_threads = alone ? 1 : threads_of_rank;  // of that rank
     const double reached = of_all.flop_per_second / (alone ? other.flop_per_second : busy) * of_threads / cores;
     const double part = 1 - std::log(of_threads) / std::log(cores);
     std::vector<double> found = {
@@ -92,8 +92,8 @@ std::string origin_of(const config::Rates& rates, const cluster::Session& sessio
     std::string text =
         fmt::format("measured {} on {} by {} rank{} x {} thread{} of lockstep {} ({})", utc_now(), session.place().host,
                     session.size(), plural(session.size()), rates.threads, plural(rates.threads), version(), commit());
-    if (session.size() == 1) text += "; one rank alone: its links are not measured";
-    if (session.size() == session.place().local_ranks) text += "; one node alone: its network is not measured";
+    if (session.size() == 1) text += "; a single rank: links are not measured";
+    if (session.size() == session.place().local_ranks) text += "; a single node: the network is not measured";
     return text;
 }
 
@@ -107,7 +107,7 @@ config::Machine machine_of(const config::Rates& rates, const layout::Devices& de
     device.per_node = rates.cores;
     if (devices.on_gpu()) {
         device.kind = config::MachineKind::gpu;
-        // What is free beside the process, so that it takes nothing more.
+        // Free memory with this process resident: its fixed share is already excluded.
         device.memory_gib = static_cast<double>(devices.free_memory()) / (1 << 30);
         machine.memory.fixed_gb = 0;
     } else {
@@ -144,10 +144,11 @@ Table table_of(config::Rates rates) {
 
 void check(const Options& options) {
     if (options.precision != "all" && options.precision != "fp32" && options.precision != "bf16")
-        throw usage_error("--precision {} is unknown; there are fp32, bf16 and all", options.precision);
+        throw usage_error("--precision {} is unknown; use fp32, bf16 or all", options.precision);
 }
 
-// Whether write_whole_file can succeed, without leaving anything. The folder is asked too: the file is renamed into it.
+// Whether write_whole_file can succeed; leaves nothing behind. The folder must be writable: the file is renamed into
+// it.
 void check_writable(const std::string& path) {
     std::error_code none;
     const auto status = std::filesystem::status(path, none);
@@ -163,7 +164,7 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
     const auto control = session.make_world_group();
     layout::Devices devices =
         layout::open_devices(config::from_word<config::DeviceChoice>(options.device, "--device"), session, true);
-    // A file that cannot be written is known before a minute is spent.
+    // Fail on an unwritable file before measuring for a minute.
     cluster::on_root(*control, [&] {
         if (!options.out.empty()) check_writable(options.out);
     });
@@ -182,7 +183,7 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
     calibration.bf16 = options.precision != "fp32" && has_bf16;
     if (options.precision == "bf16" && !has_bf16)
         throw usage_error(
-            "--precision bf16: not every rank's processor has instructions for bf16; training would compute in fp32");
+            "--precision bf16: some rank's processor lacks bf16 instructions; training would compute in fp32");
     calibration.quick = options.quick;
     calibration.folder = options.folder;
     const double start = seconds_now();
@@ -196,12 +197,12 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
     if (!options.out.empty()) {
         if (!write_whole_file(options.out, config::to_toml(machine_of(rates, devices, session))))
             throw usage_error("{} cannot be written: {}", options.out, system_error_text());
-        log::info("{} is written, after {:.1f} s", options.out, seconds_now() - start);
+        log::info("wrote {} after {:.1f} s", options.out, seconds_now() - start);
         return 0;
     }
     const std::string text = table_of(rates).print(format);
     if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
-        throw fault_error("the result cannot be printed: {}", system_error_text());
+        throw fault_error("cannot print the result: {}", system_error_text());
     return 0;
 }
 
@@ -217,19 +218,20 @@ int run(const Options& options) {
 void add_bench(CLI::App& program, Action& action) {
     const auto options = std::make_shared<Options>();
     CLI::App* command =
-        program.add_subcommand("bench", "This machine's rates: kernels, links, disk (under mpirun: all ranks at once)");
+        program.add_subcommand("bench", "Measure this machine: kernels, links, disk (under mpirun: all ranks at once)");
     command
         ->add_option("--calibrate", options->out,
-                     "Write the rates to this file, a description of the machine for lockstep plan")
+                     "Write the rates to this file, a machine description for lockstep plan")
         ->type_name("FILE");
     command->add_option("--device", options->device, "auto, cpu or cuda");
-    command->add_option("--precision", options->precision, "fp32, bf16 or all (bf16 where the processor has it)");
-    command->add_option("--folder", options->folder, "Where writing is measured: a few MiB, removed again")
+    command->add_option("--precision", options->precision, "fp32, bf16 or all (all: bf16 where the processor has it)");
+    command
+        ->add_option("--folder", options->folder, "Folder whose write speed is measured; a few MiB, removed afterwards")
         ->type_name("FOLDER");
-    command->add_flag("--quick", options->quick, "Tiny sizes: shows in seconds that it works; the rates say little");
+    command->add_flag("--quick", options->quick, "Tiny sizes: a check that takes seconds; the rates mean little");
     command->add_option("--format", options->format, "text, markdown, csv or json");
     command->footer(
-        "Start it as training is started, with as many ranks a node as it has cores or GPUs, and nothing beside it.\n"
+        "Start it like training, with one rank per core or GPU, on otherwise idle nodes.\n"
         "Example: mpirun -np 2 lockstep bench --calibrate machine.toml\n"
         "What is measured, and what follows from it: docs/planner-own-program.md");
     command->callback([options, &action] { action = [options] { return run(*options); }; });

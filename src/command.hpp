@@ -1,5 +1,4 @@
-// A command of the program: adds its options to the command line and, when chosen, sets what runs. One file per
-// command.
+// One subcommand per file: adds its options to the command line and, if chosen, sets the action to run.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,7 +6,7 @@
 
 namespace lockstep::commands {
 
-// What the parsed command line asks for; returns the exit code, throws Error.
+// Returns the exit code; throws Error.
 using Action = std::function<int()>;
 
 void add_train(CLI::App& program, Action& action);

@@ -49,12 +49,11 @@ int run(const Options& options) {
             dataset.emplace(dataset_options(options, file));
             if (dataset->vocabulary() > model.vocabulary)
                 throw usage_error(
-                    "the data has a vocabulary of {} tokens, the model's is {}; it was not made for this model",
+                    "the data has a vocabulary of {} tokens, the model's is {}; it was packed with another tokenizer",
                     dataset->vocabulary(), model.vocabulary);
         });
         if (model.position != config::Position::none && length > model.context)
-            throw usage_error("--length {} is more than the {} positions that the model knows (model.context)", length,
-                              model.context);
+            throw usage_error("--length {} exceeds the model's {} positions (model.context)", length, model.context);
         model::StageOptions stage_options;
         stage_options.range = model::whole_model(model);
         const std::int64_t micro = options.micro > 0 ? options.micro : std::max<std::int64_t>(1, 4096 / length);
@@ -81,16 +80,16 @@ int run(const Options& options) {
 
 void add_eval(CLI::App& program, Action& action) {
     auto* command =
-        program.add_subcommand("eval", "Validation loss and perplexity of a checkpoint on data (also under mpirun)");
+        program.add_subcommand("eval", "Compute validation loss and perplexity of a checkpoint (also under mpirun)");
     const auto options = std::make_shared<Options>();
-    command->add_option("--checkpoint", options->checkpoint, "The checkpoint file")->required();
-    command->add_option("--data", options->data, "Token files, text files or folders (may be repeated)")->required();
+    command->add_option("--checkpoint", options->checkpoint, "Checkpoint file")->required();
+    command->add_option("--data", options->data, "Token files, text files or folders (repeatable)")->required();
     command->add_option("--device", options->device, "auto, cpu or cuda");
-    command->add_option("--length", options->length, "Tokens a sequence (default: as trained)")
+    command->add_option("--length", options->length, "Tokens per sequence (default: as trained)")
         ->check(CLI::PositiveNumber);
-    command->add_option("--micro", options->micro, "Sequences a forward pass (default: about 4096 tokens)")
+    command->add_option("--micro", options->micro, "Sequences per forward pass (default: about 4096 tokens)")
         ->check(CLI::PositiveNumber);
-    command->add_option("--windows", options->windows, "Use only the first so many windows of the data (default: all)")
+    command->add_option("--windows", options->windows, "Use only the first N windows of the data (default: all)")
         ->check(CLI::PositiveNumber);
     command->add_option("--format", options->format, "text, markdown, csv or json");
     command->callback([options, &action] { action = [options] { return run(*options); }; });

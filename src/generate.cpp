@@ -26,7 +26,7 @@ struct Options {
     double temperature = 0.8;
 };
 
-// Draws from softmax(logits / temperature) over the top_k most likely tokens; temperature 0 takes the most likely one.
+// Samples from softmax(logits / temperature) over the top_k most likely tokens; temperature 0 is greedy.
 std::int32_t draw(const float* logits, std::int64_t vocabulary, const Options& options, double uniform) {
     std::vector<std::int32_t> order(static_cast<std::size_t>(vocabulary));
     std::iota(order.begin(), order.end(), 0);
@@ -62,16 +62,15 @@ int generate(const Options& options) {
     const auto& model = file.description.model;
     if (file.contents.tokenizer_kind.empty())
         throw usage_error(
-            "{} does not name its tokenizer (it was trained on .bin token files), so text cannot be generated from it",
+            "{} does not name its tokenizer (it was trained on .bin token files), so it cannot generate text",
             options.checkpoint);
     const auto tokenizer = data::make_tokenizer(file.contents.tokenizer_kind, file.contents.tokenizer_model);
     std::vector<std::int32_t> prompt = tokenizer->encode(options.prompt);
     if (prompt.empty()) prompt.push_back(std::max(0, tokenizer->boundary()));
     const std::int64_t context = static_cast<std::int64_t>(prompt.size()) + options.tokens;
     if (model.position != config::Position::none && context > model.context)
-        throw usage_error(
-            "prompt and text are {} tokens, the positions that the model knows end at {}; ask for fewer with --tokens",
-            context, model.context);
+        throw usage_error("prompt and text are {} tokens, but the model has {} positions; lower --tokens", context,
+                          model.context);
 
     model::Decoder decoder(*devices.backend, *file.parameters, model, context);
     decoder.set_inner_rate_factor(train::inner_rate_factor(file));
@@ -85,7 +84,7 @@ int generate(const Options& options) {
         const std::int32_t token = draw(logits.data(), known, options, random.uniform(static_cast<std::uint64_t>(i)));
         if (token == tokenizer->boundary()) break;
         sequence.push_back(token);
-        // Decoded as a whole: a token's text may depend on the one before it.
+        // Decoded as a whole: a token's text may depend on the previous one.
         const std::string text = tokenizer->decode(sequence);
         const std::size_t whole = whole_characters(text);
         if (whole > printed.size()) {
@@ -105,18 +104,17 @@ void add_generate(CLI::App& program, Action& action) {
     auto* command = program.add_subcommand("generate", "Continue a text with the model of a checkpoint");
     const auto options = std::make_shared<Options>();
     command->add_option("--device", options->device, "auto, cpu or cuda");
-    command->add_option("--checkpoint", options->checkpoint, "The checkpoint file; it holds model and tokenizer")
-        ->required();
-    command->add_option("--prompt", options->prompt, "The text to continue")->required();
-    command->add_option("--tokens", options->tokens, "How many tokens to add")
+    command->add_option("--checkpoint", options->checkpoint, "Checkpoint file; holds model and tokenizer")->required();
+    command->add_option("--prompt", options->prompt, "Text to continue")->required();
+    command->add_option("--tokens", options->tokens, "Tokens to generate")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
-    command->add_option("--temperature", options->temperature, "0 takes the most likely token; higher is more varied")
+    command->add_option("--temperature", options->temperature, "0: always the most likely token; higher: more varied")
         ->capture_default_str();
-    command->add_option("--top-k", options->top_k, "Draw from the K most likely tokens only (0: all)")
+    command->add_option("--top-k", options->top_k, "Sample from the K most likely tokens only (0: all)")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
-    command->add_option("--seed", options->seed, "The same seed gives the same text")->capture_default_str();
+    command->add_option("--seed", options->seed, "Same seed, same text")->capture_default_str();
     command->callback([options, &action] { action = [options] { return generate(*options); }; });
 }
 

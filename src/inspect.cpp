@@ -1,4 +1,4 @@
-// lockstep inspect: what a checkpoint, trace, token file or model holds
+// lockstep inspect: contents of a run description, run folder, checkpoint, trace, token file or model
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -47,7 +47,7 @@ int inspect_model(const Options& options) {
     const auto parameters = model::describe_parameters(model, model::whole_model(model));
     model::check_frozen(model);
     const std::int64_t count = model::parameter_count(model), trained = model::trained_parameter_count(model);
-    // Values, gradients and the optimizer's state, all fp32; of a frozen parameter the value.
+    // Value, gradient and optimizer state, all fp32; of a frozen parameter only the value.
     const optim::OptimizerType& optimizer = optim::optimizer_of(description.optimizer);
     const std::int64_t state = optim::state_count(optimizer, parameters);
     const double bytes = static_cast<double>(count + trained + state) * sizeof(float);
@@ -91,8 +91,8 @@ int inspect_model(const Options& options) {
     std::fputs(table.print(format).c_str(), stdout);
     if (format == TableFormat::csv) return 0;
     fmt::print(
-        "\n{} parameters in {} tensors{}; {} to train without activations (fp32 values, gradients, state of {}); "
-        "{:.3g} FLOP a token of training at length {}\n",
+        "\n{} parameters in {} tensors{}; {} to train, activations excluded (fp32 values, gradients, {} state); "
+        "{:.3g} training FLOP per token at length {}\n",
         with_commas(count), parameters.size(),
         trained < count ? fmt::format(", {} of them trained", with_commas(trained)) : "", human_bytes(bytes),
         optimizer.name(), model::training_flop_per_token(model, model.context), model.context);
@@ -110,7 +110,7 @@ std::int64_t count_parameters(const hdf5::File& file) {
     return count;
 }
 
-// What a checkpoint keeps of its optimizer: the elements of every state.
+// A checkpoint's optimizer state: elements by name.
 std::map<std::string, std::int64_t> optimizer_states(const std::string& path) {
     std::map<std::string, std::int64_t> states;
     const std::string group = "optimizer/";
@@ -121,12 +121,12 @@ std::map<std::string, std::int64_t> optimizer_states(const std::string& path) {
     return states;
 }
 
-// Attributes and datasets of any file of this program.
+// Attributes and datasets of any file that lockstep writes.
 int inspect_file(const Options& options) {
     const TableFormat format = table_format(options.format);
     const hdf5::File file = hdf5::File::open(options.file);
     if (!file.has_attribute("/", "format"))
-        throw usage_error("{} is an HDF5 file, but none of lockstep's: it has no attribute 'format'", options.file);
+        throw usage_error("{} is an HDF5 file that lockstep did not write: it has no attribute 'format'", options.file);
     const std::string kind = file.read_string("/", "format");
     Json attributes = Json::object();
     std::string text;
@@ -174,27 +174,27 @@ int inspect_file(const Options& options) {
     for (const auto& [name, count] : states)
         kept += fmt::format("{}{} ({} elements)", kept.empty() ? "" : ", ", name, with_commas(count));
     fmt::print("\n{} parameters{}\n", with_commas(parameters),
-               optimizer.empty() ? "" : fmt::format("; state of the optimizer {}: {}", optimizer, kept));
+               optimizer.empty() ? "" : fmt::format("; {} state: {}", optimizer, kept));
     return 0;
 }
 
 }  // namespace
 
 void add_inspect(CLI::App& program, Action& action) {
-    auto* command = program.add_subcommand(
-        "inspect", "What a run description, run folder, checkpoint, trace, token file or model holds");
+    auto* command =
+        program.add_subcommand("inspect", "Show a run description, run folder, checkpoint, trace, token file or model");
     const auto options = std::make_shared<Options>();
     command->add_option("FILE", options->file,
                         "A run description (TOML), a run's folder, a checkpoint, trace or token file");
-    command->add_option("--preset", options->preset, "A model by name: its tensors, shapes, parameters and memory");
+    command->add_option("--preset", options->preset, "A named model: its tensors, shapes, parameters and memory");
     command
         ->add_option("--set", options->settings,
-                     "Change one key of the description or model: --set model.vocabulary=50257 (may be repeated)")
+                     "Override a key of the description or model: --set model.vocabulary=50257 (repeatable)")
         ->allow_extra_args(false);
     command
         ->add_option("--print", options->keys,
-                     "Print only the value of this key of the run description, such as run.name, or of the folder's "
-                     "status.json, such as state (may be repeated, one line each)")
+                     "Print only this key's value: of the run description, such as run.name, or of the folder's "
+                     "status.json, such as state (repeatable, one line each)")
         ->allow_extra_args(false);
     command->add_option("--format", options->format, "text, markdown, csv or json");
     std::string names;

@@ -38,7 +38,7 @@ FileKind kind_of(const std::string& path, bool has_keys) {
     const fs::file_status status = fs::status(path, none);
     if (path.empty() || !fs::exists(status)) return path.ends_with(".toml") ? FileKind::description : FileKind::other;
     if (fs::is_directory(status)) return FileKind::run_folder;
-    char start[8] = {};  // of a pipe nothing may be read twice
+    char start[8] = {};  // peeked at only in regular files: a pipe cannot be read twice
     if (fs::is_regular_file(status)) std::ifstream(path, std::ios::binary).read(start, sizeof start);
     const bool hdf5 = std::string_view(start, sizeof start) == std::string_view("\x89HDF\r\n\x1a\n", 8);
     return !hdf5 && (has_keys || path.ends_with(".toml")) ? FileKind::description : FileKind::other;
@@ -68,7 +68,7 @@ int inspect_description(const std::string& path, const std::vector<std::string>&
         fmt::print("{}\n", json.dump(2));
         return 0;
     }
-    // Comments, so that what is printed is a run description too.
+    // As comments, so that the output is itself a run description.
     fmt::print("{}\n# {} parameters{}\n# run folder: {}\n# checkpoints: {}\n", config::to_toml(description),
                with_commas(count), trained < count ? fmt::format(", {} of them trained", with_commas(trained)) : "",
                run_folder, checkpoints);
@@ -78,9 +78,9 @@ int inspect_description(const std::string& path, const std::vector<std::string>&
 int inspect_run_folder(const std::string& path, const std::vector<std::string>& keys, TableFormat format) {
     const fs::path file = fs::path(path) / "status.json";
     std::ifstream stream(file);
-    if (!stream) throw usage_error("{} cannot be read: {}; name a run's folder", file.string(), system_error_text());
+    if (!stream) throw usage_error("{} cannot be read: {}; name a run folder", file.string(), system_error_text());
     const Json status = Json::parse(stream, nullptr, false);
-    if (!status.is_object()) throw damaged_error("{} is not what lockstep writes there", file.string());
+    if (!status.is_object()) throw damaged_error("{} is damaged: it is not a JSON object", file.string());
     if (keys.empty()) {
         if (format == TableFormat::json) {
             fmt::print("{}\n", status.dump(2));

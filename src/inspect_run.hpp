@@ -1,4 +1,4 @@
-// lockstep inspect of a run: its description before it starts, its folder afterwards.
+// lockstep inspect for runs: the description before the start, the run folder afterwards.
 #pragma once
 
 #include <string>
@@ -9,15 +9,14 @@
 namespace lockstep::commands {
 
 enum class FileKind { description, run_folder, other };
-// A description's name ends with ".toml", unless keys of it are asked for. other: also where there is no such file, or
-// none is named.
+// description: the name ends with ".toml", or keys are asked for. other: anything else, also a missing file or none.
 FileKind kind_of(const std::string& path, bool has_keys);
 
-// What the run will be: the resolved description, the model's size, the folders it will write to. With `keys` only
-// their values, one line each; nothing for a single one that is empty.
+// The resolved description, the model's size and the output folders. With `keys` only their values, one line each;
+// nothing is printed for a single empty one.
 int inspect_description(const std::string& path, const std::vector<std::string>& settings,
                         const std::vector<std::string>& keys, TableFormat format);
-// status.json of a run's folder, or only the values of `keys`.
+// status.json of a run folder, or only the values of `keys`.
 int inspect_run_folder(const std::string& path, const std::vector<std::string>& keys, TableFormat format);
 
 }  // namespace lockstep::commands

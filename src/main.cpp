@@ -22,9 +22,9 @@ std::string version_text() {
         lockstep::data::has_sentencepiece() ? "yes" : "no");
 }
 
-// Whether this process speaks for the launch before MPI has started, by what the launchers of MPICH and its kin, of
-// Open MPI and of Slurm say. Without a launcher it does.
-bool speaks_for_all() {
+// Whether this process is rank 0 according to the launcher (MPICH and derivatives, Open MPI, Slurm), before MPI has
+// started. True without a launcher.
+bool is_first_process() {
     for (const char* name : {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"})
         if (const char* rank = std::getenv(name)) return std::atoi(rank) == 0;
     return true;
@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
     using namespace lockstep;
     CLI::App program{
         "Trains transformer and TTT (test-time-training) language models over MPI ranks.\n"
-        "Exit codes: 0 done, 1 a fault inside, 2 the input is wrong, 3 a file is damaged, 4 stopped early with a "
+        "Exit codes: 0 success, 1 internal fault, 2 wrong input, 3 damaged file, 4 stopped early with a "
         "checkpoint, 5 no progress (the watchdog)."};
     program.name("lockstep");
     program.require_subcommand(1);
@@ -61,15 +61,15 @@ int main(int argc, char** argv) {
     commands::add_witness(program, action);
     try {
         program.parse(argc, argv);
-        // What is not for many ranks is done by the first.
+        // Commands that are not parallel run on rank 0 only.
         const bool by_ranks = program.got_subcommand("train") || program.got_subcommand("eval") ||
                               program.got_subcommand("bench") || program.got_subcommand("witness");
-        return by_ranks || speaks_for_all() ? action() : 0;
+        return by_ranks || is_first_process() ? action() : 0;
     } catch (const CLI::ParseError& problem) {
         if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version
-        if (!speaks_for_all()) return static_cast<int>(ExitCode::usage);
+        if (!is_first_process()) return static_cast<int>(ExitCode::usage);
         std::string sentence = problem.what();
-        // A first word that is no command is what is wrong, not that a command is missing.
+        // Report an unknown first word as such, not as a missing subcommand.
         if (argc > 1 && argv[1][0] != '-' && program.get_subcommands().empty())
             sentence = unknown_command(program, argv[1]);
         std::fprintf(stderr, "lockstep: %s; see lockstep --help\n", sentence.c_str());
@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
         log::error("{}", error.what());
         return static_cast<int>(error.code());
     } catch (const std::exception& error) {
-        log::error("a fault inside lockstep: {}", error.what());
+        log::error("internal error: {}", error.what());
         return static_cast<int>(ExitCode::fault);
     }
 }

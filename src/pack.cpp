@@ -19,11 +19,11 @@ struct Options {
     std::string format = "text";
 };
 
-// The one record as rows of name and value for people; for programs as an object or a line of its own.
+// One record: rows of name and value for text and markdown; one object or line for JSON and CSV.
 std::string print_record(const Table& record, TableFormat format) {
     if (format == TableFormat::csv) return record.print(format);
     if (format == TableFormat::json) {
-        // The only row of an array, its lines two columns to the left.
+        // The array's only row, indented two columns less.
         const std::string rows = record.print(format);
         std::string object = rows.substr(rows.find('{'), rows.rfind('}') + 1 - rows.find('{')) + "\n";
         for (auto at = object.find("\n  "); at != std::string::npos; at = object.find("\n  ", at + 1))
@@ -48,22 +48,22 @@ std::string print_record(const Table& record, TableFormat format) {
 int run(const Options& options, bool tokenizer_given) {
     const TableFormat format = table_format(options.format);
     if (tokenizer_given && options.pack.train_tokenizer != 0)
-        throw usage_error("--tokenizer and --train-tokenizer exclude each other: give one");
+        throw usage_error("--tokenizer and --train-tokenizer exclude each other; give one");
     const data::PackResult result = data::pack(options.pack);
     Table record({{"files", "text files"},
                   {"skipped_files", "files left out (empty or not text)"},
                   {"bytes", "bytes of text"},
                   {"tokens", "tokens"},
                   {"vocabulary", "vocabulary"},
-                  {"byte_entropy", "entropy of a byte, nats", 4},
-                  {"conditional_entropy", "entropy of a byte given the one before, nats", 4},
+                  {"byte_entropy", "entropy per byte, nats", 4},
+                  {"conditional_entropy", "entropy per byte given the previous, nats", 4},
                   {"checksum", "checksum"},
                   {"out", "token file"}});
     record.add_row({result.files, result.skipped_files, result.bytes, result.tokens, result.vocabulary,
                     result.byte_entropy, result.conditional_entropy, hash_text(result.checksum), options.pack.out});
     const std::string text = print_record(record, format);
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-        throw fault_error("the result cannot be printed: {}", system_error_text());
+        throw fault_error("cannot print the result: {}", system_error_text());
     return 0;
 }
 
@@ -73,14 +73,12 @@ void add_pack(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
     CLI::App* command = program.add_subcommand("pack", "Turn text files and folders into a token file");
     command->footer(
-        "A folder stands for all text files below it, in byte order of their paths; hidden files, empty files and "
+        "A folder means all text files below it, in byte order of their paths; hidden files, empty files and "
         "files with a\n"
-        "NUL byte in their first 64 KiB are left out. One boundary token stands between files.\n"
+        "NUL byte in their first 64 KiB are skipped. Files are separated by one boundary token.\n"
         "Example: lockstep pack --out tokens.h5 --train-tokenizer 8000 books/ notes.txt");
     command->add_option("paths", options->pack.paths, "Text files and folders")->required()->type_name("PATH");
-    command
-        ->add_option("--out", options->pack.out,
-                     "The token file to write (HDF5); an older one is replaced when all is done")
+    command->add_option("--out", options->pack.out, "Token file to write (HDF5); replaces an existing one on success")
         ->required()
         ->type_name("FILE");
     CLI::Option* tokenizer = command
@@ -89,7 +87,7 @@ void add_pack(CLI::App& program, Action& action) {
                                  ->type_name("bytes|FILE.model");
     command
         ->add_option("--train-tokenizer", options->pack.train_tokenizer,
-                     "First make a sentencepiece model of N pieces from the text; it is kept in the token file")
+                     "First train a sentencepiece model of N pieces on the text; stored in the token file")
         ->type_name("N")
         ->check(CLI::PositiveNumber);
     command->add_option("--format", options->format, "text, markdown, csv or json")

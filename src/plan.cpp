@@ -1,4 +1,4 @@
-// lockstep plan: memory, time and cost of every way to lay a run out.
+// lockstep plan: memory, step time and cost of every layout of a run.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -28,18 +28,18 @@ using namespace plan;
 struct Options {
     std::string run, out, fit, evaluate, format = "text";
     std::vector<std::string> settings;
-    PlanRequest request;          // what the command line says,
-    std::set<std::string> given;  // and of what
+    PlanRequest request;
+    std::set<std::string> given;  // options given on the command line
     std::int64_t top = 10;
     std::string write_job, write_run;
 };
 
 void write_text(const std::string& path, const std::string& text) {
     if (!write_whole_file(path, text)) throw usage_error("{} cannot be written: {}", path, system_error_text());
-    log::info("{} was written", path);
+    log::info("wrote {}", path);
 }
 
-// The command line before the file. A count of devices given there, by GPUs or by nodes, replaces the file's.
+// The command line overrides the file. A device count given there as GPUs or as nodes replaces either in the file.
 PlanRequest merged(Options options, PlanRequest file) {
     const std::vector<config::Key> of_command = options.request.keys(), of_file = file.keys();
     if (options.given.count("gpus") + options.given.count("nodes") > 0) {
@@ -73,44 +73,46 @@ Job read_job(const Options& options, const PlanRequest& request) {
         if (request.program == "lockstep")
             throw usage_error(
                 "{}: [[plan.models]] are several models in one job, which this program does not train; set "
-                "plan.program to another one: {}",
+                "plan.program to one of: {}",
                 options.run, fmt::join(program_names(), ", "));
         if (run.batch.length == 0)
-            throw usage_error("{}: batch.length is wanted, since [[plan.models]] have no context", options.run);
+            throw usage_error("{}: batch.length is required, since [[plan.models]] have no context", options.run);
         run.model = models.front().shape;
     }
     Job job = job_of(run);
     if (!models.empty()) job.models = std::move(models);
     if (request.program != job.program.name) job.program = program_named(request.program);
     job.ranks_per_node = request.ranks_per_node;
-    if (job.run.batch.global < 1) throw usage_error("batch.global is wanted: the sequences of a step");
-    if (job.run.batch.length < 1) throw usage_error("batch.length is wanted: the tokens of a sequence");
+    if (job.run.batch.global < 1) throw usage_error("batch.global is required: sequences per step");
+    if (job.run.batch.length < 1) throw usage_error("batch.length is required: tokens per sequence");
     return job;
 }
 
 std::vector<std::int64_t> device_counts(const PlanRequest& request, const Job& job, const Machine& machine) {
     std::vector<std::int64_t> counts = counts_of(request.gpus, "--gpus");
     if (request.nodes > 0) counts.push_back(request.nodes * ranks_per_node(machine, job));
-    if (counts.empty()) throw usage_error("how many devices? --gpus N, or --gpus 1,2,4 to compare, or --nodes N");
+    if (counts.empty())
+        throw usage_error("no number of devices given: --gpus N, --gpus 1,2,4 to compare, or --nodes N");
     std::sort(counts.begin(), counts.end());
     counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
     for (const std::int64_t count : counts)
-        if (count < 1) throw usage_error("--gpus = {}: at least 1 is wanted", count);
+        if (count < 1) throw usage_error("--gpus = {} must be at least 1", count);
     return counts;
 }
 
-// Before anything is computed.
+// Checked before the search.
 void check_writing(const Options& options, const Job& job) {
     if (options.write_job.empty() && options.write_run.empty()) return;
     if (!job.own_program())
-        throw usage_error("--write-job and --write-run are for runs of this program, not of {}", job.program.name);
+        throw usage_error("--write-job and --write-run work for lockstep only, not for {}", job.program.name);
     if (!options.write_job.empty() && options.write_job != "slurm")
-        throw usage_error("--write-job {}: slurm is known; jobs/ has scripts for PBS, LSF and Flux to edit",
+        throw usage_error("--write-job {}: only slurm is supported; jobs/ has scripts for PBS, LSF and Flux to edit",
                           options.write_job);
     for (const char character : options.write_run)
         if (std::isspace(static_cast<unsigned char>(character)) != 0 || character == '\'' || character == '"')
-            throw usage_error("--write-run {}: the job script wants a name without blanks and quotation marks",
-                              options.write_run);
+            throw usage_error(
+                "--write-run {}: the name must not contain spaces or quotes, since the job script uses it",
+                options.write_run);
 }
 
 void write_run_and_job(const Options& options, const Job& job, const Machine& machine, const Candidate& best,
@@ -121,7 +123,7 @@ void write_run_and_job(const Options& options, const Job& job, const Machine& ma
     if (options.write_job.empty()) return;
     JobScript script;
     script.run_file = run_file;
-    // As few nodes as have the same number of ranks each.
+    // The fewest nodes with equal numbers of ranks.
     const std::int64_t per_node = ranks_per_node(machine, job);
     script.nodes = (best.devices + per_node - 1) / per_node;
     while (best.devices % script.nodes != 0) ++script.nodes;
@@ -130,8 +132,8 @@ void write_run_and_job(const Options& options, const Job& job, const Machine& ma
     if (!script.gpus)
         script.cores_per_rank =
             std::max<std::int64_t>(1, static_cast<std::int64_t>(machine.device.per_node) / script.ranks_per_node);
-    constexpr double reserve = 1.1, beside = 600, longest = 86400, unknown = 4 * 3600;  // beside: the start
-    script.seconds = best.job.total() > 0 ? std::min(longest, reserve * best.job.total() + beside) : unknown;
+    constexpr double reserve = 1.1, startup = 600, longest = 86400, unknown = 4 * 3600;  // seconds
+    script.seconds = best.job.total() > 0 ? std::min(longest, reserve * best.job.total() + startup) : unknown;
     if (limits.seconds > 0) script.seconds = std::min(script.seconds, limits.seconds);
     const std::string path = stem + ".slurm";
     write_text(path, slurm_script(script));
@@ -142,7 +144,7 @@ int plan_layouts(const Options& options) {
     const PlanRequest request = options.run.empty() ? options.request : merged(options, read_plan_request(options.run));
     if (request.hardware.empty())
         throw usage_error(
-            "on which machine? --hardware NAME or FILE; shipped are {}; lockstep bench --calibrate FILE "
+            "no machine given: --hardware NAME or FILE; shipped: {}; lockstep bench --calibrate FILE "
             "describes this one",
             fmt::join(machine_names(), ", "));
     PlanOutput output;
@@ -156,10 +158,10 @@ int plan_layouts(const Options& options) {
     }
     if (!request.within.empty()) output.limits.seconds = seconds_of(request.within, "--within");
     if (output.limits.seconds > 0 && output.job.steps <= 0)
-        throw usage_error("--within wants to know how long the run is: set schedule.steps");
+        throw usage_error("--within needs the run's length: set schedule.steps");
     output.limits.gpu_hours = request.budget_gpu_hours;
     if (output.limits.gpu_hours > 0 && output.job.steps <= 0)
-        throw usage_error("--budget wants to know how long the run is: set schedule.steps");
+        throw usage_error("--budget needs the run's length: set schedule.steps");
     output.limits.memory = request.memory_limit_gib * 1073741824.0;
     check_writing(options, output.job);
     output.counts = device_counts(request, output.job, output.machine);
@@ -181,7 +183,7 @@ int evaluate(const Options& options) {
 }
 
 int fit_table(const Options& options) {
-    if (options.out.empty()) throw usage_error("--fit writes a machine's description: name it with --out FILE.toml");
+    if (options.out.empty()) throw usage_error("--fit writes a machine description: name it with --out FILE.toml");
     const auto rows = read_measured_table(options.fit);
     const std::string name = options.request.hardware.empty() ? "a100-80-4x100g" : options.request.hardware;
     const Machine start = read_machine(name);
@@ -194,9 +196,8 @@ int fit_table(const Options& options) {
         rows.size(), std::filesystem::path(options.fit).filename().string(), folds, 100 * crossed.mean_absolute_error,
         100 * crossed.worst_error);
     if (crossed.mean_absolute_error > doubtful)
-        log::warning(
-            "the errors are large ({:.0f} % mean): a row may be mistyped, or a layout may be of another program",
-            100 * crossed.mean_absolute_error);
+        log::warning("the errors are large ({:.0f} % mean): a row may be mistyped or measured with another program",
+                     100 * crossed.mean_absolute_error);
     std::fputs(print_judgement(fitted, rows, crossed, table_format(options.format)).c_str(), stdout);
     write_text(options.out, to_toml(fitted));
     return 0;
@@ -207,7 +208,7 @@ CLI::Validator whole_number() {
                 const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
                 return digits && text.size() <= 6 && std::stol(text) > 0
                            ? std::string()
-                           : text + ": a whole number from 1 to 999999 is wanted";
+                           : text + ": must be a whole number from 1 to 999999";
             },
             "COUNT"};
 }
@@ -217,7 +218,7 @@ CLI::Validator above_zero() {
                 double value = 0;
                 return CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value > 0
                            ? std::string()
-                           : text + ": a number above 0 is wanted";
+                           : text + ": must be a number above 0";
             },
             "NUMBER"};
 }
@@ -227,29 +228,30 @@ CLI::Validator above_zero() {
 void add_plan(CLI::App& program, Action& action) {
     auto* command = program.add_subcommand(
         "plan",
-        "Prices every way to lay a run out: memory, time of a step, time to finish, GPU-hours; says which is best and "
-        "why. Exit code 2 where none fits.");
+        "Price every layout of a run: memory, step time, job time, GPU-hours; recommend the best and say "
+        "why. Exit code 2 if none fits.");
     auto options = std::make_shared<Options>();
     PlanRequest& request = options->request;
     request.hardware.clear();
     command->add_option("run", options->run, "Run description (TOML); its section [plan] may hold these options");
-    command->add_option("--set", options->settings, "KEY=VALUE over the description, as for train");
-    command->add_option("--gpus,--ranks", request.gpus, "Devices to use; several counts are compared: 1,2,4");
-    command->add_option("--nodes", request.nodes, "Whole nodes instead")->check(whole_number());
+    command->add_option("--set", options->settings, "Override a key of the description: KEY=VALUE, as for train");
+    command->add_option("--gpus,--ranks", request.gpus, "Number of devices; several are compared: 1,2,4");
+    command->add_option("--nodes", request.nodes, "Number of whole nodes instead")->check(whole_number());
     command
         ->add_option("--ranks-per-node", request.ranks_per_node,
-                     "Ranks on a node; default one a GPU, or one a core of processors")
+                     "Ranks per node; default one per GPU, or per core without GPUs")
         ->check(whole_number());
     command->add_option("--hardware", request.hardware, "Machine: a shipped description's name, or a file");
-    command->add_option("--program", request.program, "Whose memory and time: lockstep, or another program");
-    command->add_option("--within", request.within, "The job must end in this time: 12h, 90m, 1d12h");
-    command->add_option("--budget", request.budget_gpu_hours, "GPU-hours it may take")->check(above_zero());
-    command->add_option("--memory-limit", request.memory_limit_gib, "GiB it may use of a device")->check(above_zero());
+    command->add_option("--program", request.program, "Program to model: lockstep or another one");
+    command->add_option("--within", request.within, "Time limit of the job: 12h, 90m, 1d12h");
+    command->add_option("--budget", request.budget_gpu_hours, "GPU-hours that the job may use")->check(above_zero());
+    command->add_option("--memory-limit", request.memory_limit_gib, "GiB that a rank may use of its device")
+        ->check(above_zero());
     command
         ->add_option_function<std::string>(
             "--by",
             [&request](const std::string& word) { request.by = config::from_word<config::PlanOrder>(word, "--by"); },
-            "Order: time, tokens (a second) or gpu-hours")
+            "Sort by time, tokens (per second) or gpu-hours")
         ->check(CLI::IsMember({"time", "tokens", "gpu-hours"}));
     for (const auto& [name, target] : {std::pair{"--tensor", &request.tensor},
                                        {"--pipeline", &request.pipeline},
@@ -259,21 +261,21 @@ void add_plan(CLI::App& program, Action& action) {
                                        {"--zero", &request.zero},
                                        {"--sequence", &request.sequence},
                                        {"--recompute", &request.recompute}})
-        command->add_option(name, *target, "Values that may be taken, with commas between; else all that is possible")
+        command->add_option(name, *target, "Values to consider, comma-separated; default: all possible")
             ->group("Layouts");
-    command->add_option("--top", options->top, "Layouts to list")->check(CLI::Range(1, 1000));
+    command->add_option("--top", options->top, "Number of layouts to list")->check(CLI::Range(1, 1000));
     command->add_option("--write-run", options->write_run, "Write the best layout's run description to this file");
-    command->add_option("--write-job", options->write_job, "Write it and a job script: slurm");
-    command->add_option("--fit", options->fit, "Fit the machine's description to this table of measured steps (CSV)")
+    command->add_option("--write-job", options->write_job, "Also write a job script: slurm");
+    command->add_option("--fit", options->fit, "Fit the machine description to this table of measured steps (CSV)")
         ->group("Measured steps");
     command->add_option("--out", options->out, "Where --fit writes the description")->group("Measured steps");
     command
         ->add_option("--evaluate", options->evaluate,
-                     "Judge a machine's description by this table (CSV); default a100-80-4x100g")
+                     "Evaluate a machine description against this table (CSV); default a100-80-4x100g")
         ->group("Measured steps");
     command->add_option("--format", options->format, "text, markdown, csv or json");
     command->callback([options, command, &action] {
-        // Where an option is not called as its key in [plan].
+        // Options whose names differ from their keys in [plan].
         const std::map<std::string, std::string> keys = {
             {"budget", "budget_gpu_hours"}, {"memory_limit", "memory_limit_gib"}, {"ranks", "gpus"}};
         for (const CLI::Option* option : command->get_options()) {
@@ -285,10 +287,9 @@ void add_plan(CLI::App& program, Action& action) {
         action = [options] {
             const bool table = !options->fit.empty() || !options->evaluate.empty();
             if (table && (!options->run.empty() || options->given.count("gpus") + options->given.count("nodes") > 0))
-                throw usage_error(
-                    "--fit and --evaluate are about a table: without a run description, --gpus or --nodes");
+                throw usage_error("--fit and --evaluate take a table, no run description, --gpus or --nodes");
             if (!options->fit.empty() && !options->evaluate.empty())
-                throw usage_error("--fit and --evaluate are two things: one at a time");
+                throw usage_error("--fit and --evaluate exclude each other; give one");
             if (!options->fit.empty()) return fit_table(*options);
             if (!options->evaluate.empty()) return evaluate(*options);
             return plan_layouts(*options);

@@ -79,7 +79,7 @@ Json json_of(const StepTime& time) {
             {"optimizer", time.optimizer}, {"control", time.control}};
 }
 
-// Rows as JSON, with the names that keys had before.
+// Rows as JSON; keeps the old name of a renamed key.
 Json json_of(const Table& table) {
     Json rows = Json::parse(table.print(TableFormat::json));
     for (Json& row : rows) row["sequence"] = row["sequence_parallel"];
@@ -88,7 +88,7 @@ Json json_of(const Table& table) {
 
 struct Words {
     std::string winner, parts, job, next, ruled_out, full, count;
-    std::vector<std::string> shape, without;  // without: counts on which nothing works
+    std::vector<std::string> shape, without;  // without: why a device count has no layout
 };
 
 Words words_of(const PlanOutput& plan) {
@@ -172,23 +172,23 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
                         result.fitting.size() >= 100 ? "at least " : "", result.fitting.size());
     for (const std::string& remark : result.remarks)
         if (!result.fitting.empty()) text += remark + "\n";
-    if (result.fitting.empty()) return text;  // why is said as an error
+    if (result.fitting.empty()) return text;  // the caller throws the reason
     text += "\n" + table.print(format) + "\n";
     if (!of_counts.empty())
-        text += "the best of each count\n" + layout_table(plan, of_counts, of_counts.size()).print(format) + "\n";
-    text += fmt::format("recommended: {}\ntime of a step: {}\n", words.winner, words.parts);
-    if (!words.job.empty()) text += "time of the job: " + words.job + "\n";
+        text += "best layout per device count\n" + layout_table(plan, of_counts, of_counts.size()).print(format) + "\n";
+    text += fmt::format("recommended: {}\nstep time: {}\n", words.winner, words.parts);
+    if (!words.job.empty()) text += "job time: " + words.job + "\n";
     if (!words.count.empty()) text += words.count + "\n";
     if (!words.next.empty()) text += words.next + "\n";
     if (!words.full.empty()) text += words.full + "\n";
     for (const std::string& sentence : words.without) text += sentence + "\n";
     if (!words.ruled_out.empty()) text += words.ruled_out + "\n";
-    for (const std::string& sentence : words.shape) text += "the model's shape: " + sentence + "\n";
+    for (const std::string& sentence : words.shape) text += "model shape: " + sentence + "\n";
     const Layout layout = plan.chosen().layout;
     text += fmt::format(
         "\n[batch]\nmicro = {}\n\n[parallel]\ndata = {}\ntensor = {}\npipeline = {}\ncontext = {}\ninterleave = "
-        "{}\nzero "
-        "= {}\nsequence = {}\nrecompute = \"{}\"\n",
+        ""
+        "{}\nzero = {}\nsequence = {}\nrecompute = \"{}\"\n",
         layout.micro, layout.data, layout.tensor, layout.pipeline, layout.context, layout.interleave, layout.zero,
         layout.sequence, config::word_of(layout.recompute));
     return text;
@@ -233,7 +233,7 @@ std::string print_judgement(const Machine& machine, const std::vector<MeasuredRo
     }
     return fmt::format(
         "{}; {}\n\n{}\nstep time: mean error {:.2f} %, worst {:.2f} %, rank correlation {:.4f}\nmemory: mean error "
-        "{:.2f} %, worst {:.2f} %; outcomes told wrong: {}\nflagged rows take no part\n",
+        "{:.2f} %, worst {:.2f} %; wrong outcomes: {}\nflagged rows are excluded\n",
         machine.name, machine.origin, table.print(format), 100 * judgement.mean_absolute_error,
         100 * judgement.worst_error, judgement.rank_correlation, 100 * judgement.mean_memory_error,
         100 * judgement.worst_memory_error, judgement.wrong_outcomes);

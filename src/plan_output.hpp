@@ -18,11 +18,11 @@ struct PlanOutput {
     std::vector<std::int64_t> counts;
     plan::SearchResult result;
     std::int64_t top = 10;
-    // The best, or with several counts the recommended count's best. There is one.
+    // The best layout; of several device counts, that of the recommended count. There must be one.
     plan::Candidate chosen() const;
 };
 std::string print_plan(const PlanOutput& plan, TableFormat format);
-std::string why_none(const PlanOutput& plan);  // where nothing fits: which number is too large
+std::string why_none(const PlanOutput& plan);  // why nothing fits, and what exceeds its limit
 
 std::string print_judgement(const config::Machine& machine, const std::vector<plan::MeasuredRow>& rows,
                             const plan::Judgement& judgement, TableFormat format);

@@ -1,4 +1,4 @@
-// lockstep topo: where the ranks of a node would run.
+// lockstep topo: where ranks would run on a node.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -21,10 +21,10 @@ using Json = nlohmann::ordered_json;
 struct Options {
     std::string xml, device = "auto", format = "text";
     bool xml_given = false;
-    int ranks = 0;  // 0: by the GPUs in use, else by the NUMA nodes
+    int ranks = 0;  // 0: one per GPU in use, else one per NUMA node
 };
 
-// PCI bus ids of the GPUs that ranks would compute on.
+// PCI bus ids of the GPUs that ranks would use.
 std::vector<std::string> usable_gpus(const Options& options, config::DeviceChoice device,
                                      const cluster::Hardware& hardware) {
     std::vector<std::string> buses;
@@ -39,7 +39,7 @@ std::vector<std::string> usable_gpus(const Options& options, config::DeviceChoic
             if (gpu.vendor == cluster::GpuVendor::nvidia) buses.push_back(gpu.bus);
     }
     if (buses.empty() && device == config::DeviceChoice::cuda)
-        throw usage_error("the device is to be cuda, but no GPU can be used: {}; choose cpu or auto", why_none);
+        throw usage_error("--device cuda: no GPU can be used: {}; choose cpu or auto", why_none);
     return buses;
 }
 
@@ -102,7 +102,7 @@ int run(const Options& options) {
     const TableFormat format = table_format(options.format);
     const auto device = config::from_word<config::DeviceChoice>(options.device, "--device");
     if (options.xml_given && options.xml.empty())
-        throw usage_error("--xml has no file's name; leave it out to see this machine");
+        throw usage_error("--xml needs a file name; omit it for this machine");
     const cluster::Topology topology =
         options.xml.empty() ? cluster::Topology::live() : cluster::Topology::from_xml(options.xml);
     const cluster::Hardware hardware = cluster::read_hardware(topology);
@@ -112,7 +112,7 @@ int run(const Options& options) {
     const std::vector<cluster::RankRequest> requests(static_cast<std::size_t>(ranks), {allowed, gpus});
     const std::string text = printed(format, hardware, map_ranks(hardware, requests), gpus);
     if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
-        throw fault_error("the result cannot be printed: {}", system_error_text());
+        throw fault_error("cannot print the result: {}", system_error_text());
     return 0;
 }
 
@@ -120,23 +120,22 @@ int run(const Options& options) {
 
 void add_topo(CLI::App& program, Action& action) {
     const auto options = std::make_shared<Options>();
-    CLI::App* command =
-        program.add_subcommand("topo", "Where ranks run: cores, NUMA nodes, GPUs and network cards of each");
+    CLI::App* command = program.add_subcommand("topo", "Show each rank's cores, NUMA nodes, GPU and network cards");
     auto* xml = command->add_option("--xml", options->xml,
-                                    "The topology of another node, as lstopo writes it (default: this machine)");
+                                    "Topology of another node, written by lstopo (default: this machine)");
     xml->type_name("FILE");
     command
         ->add_option("--ranks-per-node", options->ranks,
-                     "Ranks on the node (default: one for each GPU in use, else one for each NUMA node)")
+                     "Ranks per node (default: one per GPU in use, else one per NUMA node)")
         ->check(CLI::Range(1, 4096));
     command->add_option("--device", options->device,
-                        "auto, cpu or cuda; with --xml the file's NVIDIA GPUs count as usable unless it is cpu");
+                        "auto, cpu or cuda; with --xml all NVIDIA GPUs of the file are usable, except with cpu");
     command->add_option("--format", options->format, "text, markdown, csv or json");
     command->footer(
-        "Shows what lockstep train binds to (run.bind), so that a job can be planned before it is submitted.\n"
-        "Write a node's topology in a job on it: lstopo --of xml node.xml\n"
+        "Shows what lockstep train would bind to (run.bind), before a job is submitted.\n"
+        "To save a node's topology, run on it: lstopo --of xml node.xml\n"
         "Example: lockstep topo --xml node.xml --ranks-per-node 4\n"
-        "What the columns and remarks mean: docs/topology.md");
+        "Columns and remarks: docs/topology.md");
     command->callback([options, xml, &action] {
         options->xml_given = xml->count() > 0;
         action = [options] { return run(*options); };

@@ -23,8 +23,7 @@ int run(const Options& options) {
     cluster::Session session(nullptr, nullptr);
     return session.run([&] {
         if (options.description.empty() && options.settings.empty())
-            throw usage_error(
-                "train takes a run description: lockstep train RUN.toml; jobs/examples has some to start from");
+            throw usage_error("train takes a run description: lockstep train RUN.toml; see jobs/examples");
         std::vector<std::string> settings = options.settings;
         if (!options.device.empty()) settings.push_back("run.device=" + options.device);
         const char* sync_of_environment = std::getenv("LOCKSTEP_SYNC");
@@ -48,27 +47,26 @@ void add_train(CLI::App& program, Action& action) {
     auto* command = program.add_subcommand("train", "Train a model: mpirun -np N lockstep train RUN.toml");
     const auto options = std::make_shared<Options>();
     command->add_option("RUN.toml", options->description,
-                        "The run description; docs/run-description.md explains every key");
+                        "Run description; docs/run-description.md explains every key");
     command
         ->add_option("--set", options->settings,
-                     "Set one key of the description: --set batch.global=16 (may be repeated)")
+                     "Override a key of the description: --set batch.global=16 (repeatable)")
         ->allow_extra_args(false);
     command->add_option("--device", options->device, "auto, cpu or cuda (default: run.device)");
     command->add_option("--sync", options->sync,
-                        "async, bounded, phase, collective or launch: when the host waits for the GPU (default: the "
-                        "variable LOCKSTEP_SYNC, then sync.mode); docs/sync-modes.md");
+                        "async, bounded, phase, collective or launch: when the host waits for the GPU (default: "
+                        "$LOCKSTEP_SYNC, then sync.mode); docs/sync-modes.md");
     command->add_option("--resume", options->resume,
-                        "Continue from a checkpoint: 'auto' (the newest whole one) or a file");
+                        "Resume from a checkpoint: 'auto' (the newest undamaged one) or a file");
     command->add_option("--stop-at", options->train.stop_at, "Stop with a checkpoint after this step (exit code 4)")
         ->check(CLI::PositiveNumber);
     command
         ->add_option("--stop-after", options->train.stop_after_minutes,
-                     "Stop with a checkpoint after so many minutes (exit code 4)")
+                     "Stop with a checkpoint after this many minutes (exit code 4)")
         ->check(CLI::PositiveNumber);
     command->footer(
-        "A run stops with a checkpoint and exit code 4 on the signals USR1, TERM and INT, and when a file named 'stop' "
-        "is "
-        "put into its folder; --resume auto continues it, on any number of ranks.");
+        "SIGUSR1, SIGTERM, SIGINT or a file named 'stop' in the run folder stop the run with a checkpoint (exit code "
+        "4); --resume auto continues it, on any number of ranks.");
     command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

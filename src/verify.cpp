@@ -1,4 +1,4 @@
-// lockstep verify: checks every checksum of the files that lockstep writes.
+// lockstep verify: checks all checksums of lockstep's files.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -18,7 +18,7 @@
 namespace lockstep::commands {
 namespace {
 
-// Each checks one whole file and says what it holds; throws what is wrong with it.
+// Each checks one whole file and describes it; throws on damage.
 std::string verify_checkpoint(const std::string& path) {
     std::uint64_t shown = 0;
     const std::uint64_t bytes = checkpoint::verify(path, [&](std::uint64_t checked, std::uint64_t total) {
@@ -42,14 +42,14 @@ std::string verify_tokens(const std::string& path) {
                        human_bytes(static_cast<double>(bytes)));
 }
 
-// Rows of a trace carry no checksums of ours: HDF5 checks its structure, and every row that counts must be readable.
+// Traces carry no checksums: HDF5 checks the structure, and all rows must be readable.
 std::string verify_trace(const std::string& path) {
     const trace::TraceFile file(path);
     const std::size_t steps = file.steps().size();
     std::vector<double> numbers;
     std::vector<std::uint32_t> calls;
     std::vector<std::uint64_t> memory;
-    constexpr std::size_t rows = 1024;  // at a time
+    constexpr std::size_t rows = 1024;
     for (std::size_t first = 0; first < steps; first += rows) {
         const std::size_t count = std::min(rows, steps - first);
         file.read_times(first, count, numbers);
@@ -78,11 +78,11 @@ std::string verify_file(const std::string& path) {
     }
     for (const auto& format : formats)
         if (name == format.name) return format.verify(path);
-    throw usage_error("{} is an HDF5 file but none that lockstep writes: its format is {}", path,
+    throw usage_error("{} is an HDF5 file that lockstep did not write: its format is {}", path,
                       name.empty() ? "not given" : "'" + name + "'");
 }
 
-// Of several failures the exit code is that of the gravest: damage, then faults, then wrong input.
+// The exit code is that of the gravest failure: damage, then faults, then wrong input.
 int gravity(ExitCode code) {
     switch (code) {
         case ExitCode::done:
@@ -98,7 +98,7 @@ int gravity(ExitCode code) {
 
 void print_line(const std::string& line) {
     if (std::printf("%s\n", line.c_str()) < 0 || std::fflush(stdout) != 0)
-        throw fault_error("the result cannot be printed: {}", system_error_text());
+        throw fault_error("cannot print the result: {}", system_error_text());
 }
 
 int run(const std::vector<std::string>& paths) {
@@ -106,7 +106,7 @@ int run(const std::vector<std::string>& paths) {
     for (const auto& path : paths) {
         std::string line;
         try {
-            line = fmt::format("{}: whole: {}", path, verify_file(path));
+            line = fmt::format("{}: intact: {}", path, verify_file(path));
         } catch (const Error& error) {
             log::status_line("");
             line = error.what();
@@ -123,9 +123,9 @@ void add_verify(CLI::App& program, Action& action) {
     auto paths = std::make_shared<std::vector<std::string>>();
     CLI::App* command = program.add_subcommand("verify", "Check every checksum of checkpoints and token files");
     command->footer(
-        "Prints one line for each file: what it holds, or what is wrong with it. Traces are checked for their "
-        "structure.\n"
-        "Exit code: 0 all are whole, 3 one is damaged, 2 one does not exist or is none of lockstep's.\n"
+        "Prints one line per file: its contents, or what is wrong. Traces have no checksums; only their "
+        "structure is checked.\n"
+        "Exit code: 0 all intact, 3 damage, 2 a missing file or one that lockstep did not write.\n"
         "Example: lockstep verify checkpoints/demo/*.h5");
     command->add_option("files", *paths, "Checkpoints, token files and traces")->required()->type_name("FILE");
     command->callback([paths, &action] { action = [paths] { return run(*paths); }; });

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `make demo` runs, in build/demo: packs text, trains on 2 ranks, is stopped in the middle, resumes, prints a sample,
-# checks the validation loss, analyses. The whole log of the training is in build/demo/train.log.
+# `make demo`, in build/demo: packs text, trains on 2 ranks, stops halfway, resumes, prints a sample, checks the validation
+# loss, analyses. The complete training log is build/demo/train.log.
 # Usage: tools/demo.sh [BUILD-FOLDER]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,7 +21,7 @@ show() {
     printf '$%s\n' "$(printf ' %q' "$@")" >&2
     "$@"
 }
-# Trains with the options given. The whole log goes to the file; what is shown of the steps is every 25th.
+# Trains with the given options. The log file gets everything, the terminal every 25th step.
 train() {
     show "$mpirun" -np 2 "$build/bin/lockstep" train "$description" "${settings[@]}" "$@" 2>&1 | while IFS= read -r line; do
         printf '%s\n' "$line" >>"$log"
@@ -29,9 +29,9 @@ train() {
         printf '%s\n' "$line"
     done
 }
-# A variable of the build's CMake cache.
+# A CMake cache variable of the build.
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" | head -n 1; }
-# The last number that a JSON file (or a file of JSON lines) has under a key.
+# The last number under a key in a JSON or JSON-lines file.
 last_number() { sed -n "s/.*\"$1\": *\\([-+0-9.eE][-+0-9.eE]*\\).*/\\1/p" "$2" | tail -n 1; }
 
 for program in lockstep lockstep-analyze; do
@@ -39,20 +39,20 @@ for program in lockstep lockstep-analyze; do
 done
 compiler=$(cached CMAKE_CXX_COMPILER)
 mpirun=$(cached MPIEXEC_EXECUTABLE)
-# Open MPI refuses two things by default that a demo in a container needs; MPICH ignores these.
+# Open MPI by default refuses two things that a demo in a container needs; MPICH ignores these.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 
-heading "Text: the C++ standard library's headers of the compiler"
+heading "Text: the compiler's C++ standard library headers"
 headers=
 while read -r path; do
     if [[ -z $headers && -f $path/vector && -f $path/string ]]; then headers=$(cd "$path" && pwd -P); fi
 done < <(LC_ALL=C "$compiler" -E -x c++ - -v </dev/null 2>&1 >/dev/null | sed -n '/^#include </,/^End of search/p')
-[[ -n $headers ]] || fail "$compiler names no folder with the C++ standard library's headers"
+[[ -n $headers ]] || fail "$compiler reports no folder with the C++ standard library headers"
 mkdir -p "$folder"
 rm -rf "$run" "$checkpoints" "$log"
 show "$build/bin/lockstep" pack --out "$folder/tokens.h5" --format json "$headers" >"$folder/pack.json" ||
-    fail "the text could not be packed"
+    fail "packing failed"
 cat "$folder/pack.json"
 conditional=$(last_number conditional_entropy "$folder/pack.json")
 [[ -n $conditional ]] || fail "lockstep pack did not print the conditional entropy"
@@ -63,11 +63,11 @@ half=$((steps / 2))
 heading "Training on 2 ranks, stopped after step $half of $steps"
 code=0
 train --stop-at "$half" || code=$?
-[[ $code -eq 4 ]] || fail "exit code 4 (stopped early with a checkpoint) was expected, not $code; the log is $log"
-echo "Stopped with exit code 4: there is more to do, and a checkpoint to do it from."
+[[ $code -eq 4 ]] || fail "expected exit code 4 (stopped early with a checkpoint), not $code; see $log"
+echo "Exit code 4: stopped early, with a checkpoint to resume from."
 
 heading "Resuming to the end"
-train --resume auto || fail "the resumed run ended with exit code $?; the log is $log"
+train --resume auto || fail "the resumed run exited with code $?; see $log"
 
 heading "A sample"
 newest=
@@ -81,13 +81,13 @@ heading "Validation"
 loss=$(last_number validation_loss "$run/metrics.jsonl")
 [[ -n $loss ]] || fail "there is no validation loss in $run/metrics.jsonl"
 awk -v loss="$loss" -v conditional="$conditional" 'BEGIN {
-    printf "final validation loss                               %.4f nats a byte\n", loss
-    printf "conditional entropy of a byte given the one before  %.4f nats a byte\n", conditional
-    printf "the model is below it by                            %.4f nats a byte\n", conditional - loss
+    printf "final validation loss                                %.4f nats per byte\n", loss
+    printf "conditional entropy of a byte given the previous one %.4f nats per byte\n", conditional
+    printf "difference                                           %.4f nats per byte\n", conditional - loss
     exit !(conditional - loss >= 0.3)
 }' || fail "the validation loss should be at least 0.3 nats below the conditional entropy"
 
-heading "How the time was spent"
+heading "Where the time went"
 show "$build/bin/lockstep-analyze" summary "$run"
 
-printf '\nThe run is in %s, its checkpoints in %s, the log of the training in %s.\n' "$run" "$checkpoints" "$log"
+printf '\nThe run is in %s, its checkpoints in %s, the training log in %s.\n' "$run" "$checkpoints" "$log"

@@ -108,8 +108,8 @@ class RegionTable {
     std::vector<TimeColumn> columns_;
 };
 
-trace::Block block_of(const ImportedRun& run, const RegionTable& regions) {
-    trace::Block block;
+trace::RowBatch block_of(const ImportedRun& run, const RegionTable& regions) {
+    trace::RowBatch block;
     trace::StepRow row;
     row.step = 1;
     row.loss = row.learning_rate = row.gradient_norm = unknown;

@@ -1,4 +1,4 @@
-// Clocks. seconds_now() is monotonic and only its differences mean something; wall_seconds() is time since 1970.
+// Clocks. seconds_now() is monotonic with an arbitrary origin; wall_seconds() counts from 1970.
 #pragma once
 
 #include <chrono>

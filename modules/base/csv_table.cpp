@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view blanks = " \t";
-constexpr std::uintmax_t largest_table = std::uintmax_t{256} << 20;  // bytes; a table of measurements is far smaller
+constexpr std::uintmax_t largest_table = std::uintmax_t{256} << 20;  // bytes; far more than a table of measurements
 
 std::string trimmed(const std::string& text) {
     const std::size_t first = text.find_first_not_of(blanks);
@@ -26,15 +26,13 @@ void check_text(const std::string& path, const std::string& text) {
     const std::size_t damage = std::min(first_damage(text), text.find('\0'));
     if (damage == std::string::npos) return;
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(damage), '\n');
-    throw usage_error("{} line {}: this is not text in UTF-8; save the table as CSV in UTF-8", path, line);
+    throw usage_error("{} line {}: not UTF-8; save the table as CSV in UTF-8", path, line);
 }
 
 std::string read_text(const std::string& path) {
     std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored))
-        throw usage_error("{} does not exist; give a table of comma-separated values", path);
-    if (!std::filesystem::is_regular_file(path, ignored))
-        throw usage_error("{} is not a file; give a table of comma-separated values", path);
+    if (!std::filesystem::exists(path, ignored)) throw usage_error("{} does not exist; give a CSV table", path);
+    if (!std::filesystem::is_regular_file(path, ignored)) throw usage_error("{} is not a file; give a CSV table", path);
     if (std::filesystem::file_size(path, ignored) > largest_table)
         throw usage_error("{} is larger than 256 MiB; split the table", path);
     std::string text = read_text_file(path);
@@ -44,7 +42,6 @@ std::string read_text(const std::string& path) {
     return text;
 }
 
-// Reads row after row.
 class Reader {
   public:
     Reader(const std::string& path, const std::string& text) : path_(path), text_(text) {}
@@ -58,7 +55,7 @@ class Reader {
         do row.fields.push_back(field());
         while (take(','));
         if (at_ < text_.size() && !end_of_line())
-            throw usage_error("{} line {}: there is text behind a closing quote", path_, line_);
+            throw usage_error("{} line {}: text after a closing quote", path_, line_);
         take_line_end();
         return true;
     }
@@ -101,7 +98,7 @@ class Reader {
         std::string value;
         while (at_ < text_.size() && text_[at_] != ',' && !end_of_line()) {
             if (text_[at_] == '"')
-                throw usage_error("{} line {}: a quote inside a field without quotes; write \"…\"\"…\"", path_, line_);
+                throw usage_error("{} line {}: a quote in an unquoted field; write \"…\"\"…\"", path_, line_);
             value += text_[at_++];
         }
         return trimmed(value);
@@ -118,7 +115,7 @@ class Reader {
             if (letter == '\n') ++line_;
             value += letter;
         }
-        throw usage_error("{} line {}: a quote is opened and not closed", path_, began);
+        throw usage_error("{} line {}: unterminated quote", path_, began);
     }
 
     const std::string& path_;
@@ -136,7 +133,7 @@ void check_header(const CsvTable& table) {
     std::set<std::string> seen;
     for (const std::string& name : header.fields)
         if (!name.empty() && !seen.insert(name).second)
-            throw usage_error("{} line {}: there are two columns '{}'", table.path, header.line, printable(name));
+            throw usage_error("{} line {}: duplicate column '{}'", table.path, header.line, printable(name));
 }
 
 }  // namespace
@@ -165,7 +162,7 @@ CsvTable read_csv_table(const std::string& path) {
         if (row.fields.size() != table.header.fields.size())
             throw usage_error("{} line {}: {} fields, but the header in line {} names {} columns", path, row.line,
                               row.fields.size(), table.header.line, table.header.fields.size());
-    if (table.rows.empty()) throw usage_error("{} holds no row below its header in line {}", path, table.header.line);
+    if (table.rows.empty()) throw usage_error("{} has no rows below its header in line {}", path, table.header.line);
     return table;
 }
 

@@ -1,5 +1,5 @@
-// Comma-separated tables as RFC 4180 describes them, in UTF-8: quoted fields, CRLF, a byte order mark. Blank lines and
-// lines that begin with # are skipped.
+// CSV tables (RFC 4180) in UTF-8: quoted fields, CRLF, byte order mark. Blank lines and lines starting with # are
+// skipped.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 namespace lockstep {
 
 struct CsvRow {
-    std::size_t line = 0;  // of its beginning in the file, from 1
+    std::size_t line = 0;  // where it begins in the file, from 1
     std::vector<std::string> fields;
 };
 
@@ -19,10 +19,10 @@ struct CsvTable {
     std::vector<CsvRow> rows;  // each with as many fields as the header
 };
 
-// What is no such table is a usage error that names the line.
+// Malformed tables are usage errors that name the line.
 CsvTable read_csv_table(const std::string& path);
 
-// A cell as a sentence shows it: on one line, and shortened where it is long.
+// A cell for messages: on one line, shortened if long.
 std::string printable(const std::string& cell);
 
 }  // namespace lockstep

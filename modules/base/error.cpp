@@ -10,7 +10,7 @@ std::string system_error_text() {
 }
 
 void contract_failed(const char* condition, const char* file, int line) {
-    throw fault_error("internal contract broken: {} ({}:{}); please report this with the command that led to it",
+    throw fault_error("internal error: assertion {} failed ({}:{}); please report this with the command that caused it",
                       condition, file, line);
 }
 

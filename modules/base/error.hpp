@@ -1,4 +1,4 @@
-// The one exception type. Its sentence says what is wrong, where, and what to do; its exit code is the program's.
+// The only exception type. Its sentence says what is wrong, where, and what to do; its code is the exit code.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,12 +11,12 @@ namespace lockstep {
 
 enum class ExitCode : int {
     done = 0,
-    fault = 1,     // a fault inside the program or the machine
-    usage = 2,     // the user's input is wrong
-    damaged = 3,   // a file is damaged
+    fault = 1,     // a program or machine fault
+    usage = 2,     // wrong input
+    damaged = 3,   // a damaged file
     stopped = 4,   // stopped early with a checkpoint: requeue
     watchdog = 5,  // no progress
-    slower = 6,    // `lockstep-analyze compare` found it slower
+    slower = 6,    // `lockstep-analyze compare` found a slowdown
 };
 
 class Error : public std::runtime_error {
@@ -42,14 +42,13 @@ Error fault_error(fmt::format_string<Arguments...> format, Arguments&&... argume
     return {ExitCode::fault, fmt::format(format, std::forward<Arguments>(arguments)...)};
 }
 
-// The last system error as words: "No space left on device".
+// strerror(errno): "No space left on device".
 std::string system_error_text();
 
 [[noreturn]] void contract_failed(const char* condition, const char* file, int line);
 
 }  // namespace lockstep
 
-// A contract between pieces of this program; broken only by a bug. Checked in every build: all uses are outside inner
-// loops.
+// Fails only through a bug in this program. Checked in every build: never used in inner loops.
 #define LOCKSTEP_ASSERT(condition) \
     ((condition) ? static_cast<void>(0) : ::lockstep::contract_failed(#condition, __FILE__, __LINE__))

@@ -13,7 +13,7 @@ namespace lockstep::fault {
 #ifdef LOCKSTEP_FAULT_INJECTION
 namespace {
 
-// Read by the checkpoint writer's thread too.
+// Also read by the checkpoint writer's threads.
 std::atomic<int> own_rank = 0;
 std::atomic<long> own_step = 0;
 

@@ -1,5 +1,5 @@
-// The 16-bit floating-point types as bits: bf16 (8 bits of exponent) and fp16 (IEEE binary16, 5 bits). Conversions from
-// fp32 round to nearest even; a NaN becomes 0x7fff, as NVIDIA's hardware gives.
+// bf16 (8 exponent bits) and fp16 (IEEE binary16, 5 bits) as bits. Conversion from fp32 rounds to nearest even; NaN
+// becomes 0x7fff, as on NVIDIA hardware.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,4 @@
-// Numbers and names as a person reads them.
+// Human-readable numbers and names.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ std::string with_commas(std::int64_t number);                      // 124,298,06
 std::string human_bytes(double bytes);                             // 1.50 GiB
 std::string human_seconds(double seconds);                         // 12.3 s, 4 min 05 s, 3 h 20 min
 std::string human_rate(double per_second, std::string_view unit);  // 12.3 GFLOP/s
-// The known name nearest to `name` by edit distance, or "" when none is near.
+// The known name closest to `name` by edit distance, or "" if none is close.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
 
 // "a, b and c" with `word` before the last.

@@ -21,12 +21,12 @@ struct Hasher::State {
 };
 
 Hasher::Hasher() : state_(std::make_unique<State>()) {
-    if (!state_->value || XXH3_64bits_reset(state_->value) != XXH_OK) throw fault_error("no memory for a checksum");
+    if (!state_->value || XXH3_64bits_reset(state_->value) != XXH_OK) throw fault_error("out of memory for a checksum");
 }
 Hasher::~Hasher() = default;
 
 void Hasher::add(const void* data, std::size_t bytes) {
-    if (XXH3_64bits_update(state_->value, data, bytes) != XXH_OK) throw fault_error("a checksum could not be computed");
+    if (XXH3_64bits_update(state_->value, data, bytes) != XXH_OK) throw fault_error("cannot compute a checksum");
 }
 
 std::uint64_t Hasher::digest() const {

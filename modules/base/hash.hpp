@@ -11,7 +11,7 @@ namespace lockstep {
 std::uint64_t hash64(const void* data, std::size_t bytes);
 std::string hash_text(std::uint64_t hash);  // 16 hexadecimal digits
 
-// The same checksum over data that arrives in pieces.
+// Incremental computation.
 class Hasher {
   public:
     Hasher();

@@ -12,14 +12,15 @@ namespace lockstep {
 namespace {
 
 constexpr Eigen::Index most_columns = 8;
-constexpr double dependent = 1e-10;  // what is left of a column beside the others, as a share of it: rounding
-constexpr double rounding = 1e-14;   // of a residual, as a share of the target
+constexpr double dependent =
+    1e-10;  // residual share of a column after projecting out the others that counts as rounding
+constexpr double rounding = 1e-14;  // of a residual, as a share of the target
 
-// Coefficients and target after an orthogonal reduction: as many rows as columns, on the stack.
+// Coefficients and target after QR reduction: as many rows as columns, on the stack.
 using Reduced =
     Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor, most_columns + 1, most_columns + 1>;
 
-// Sums of squares are the same before and after; unlike normal equations it keeps all digits.
+// An orthogonal reduction preserves sums of squares and, unlike normal equations, all digits.
 Reduced reduce(const LinearFit& fit) {
     const auto rows = static_cast<Eigen::Index>(fit.target.size());
     const auto columns = static_cast<Eigen::Index>(fit.columns.size());
@@ -36,11 +37,11 @@ Reduced reduce(const LinearFit& fit) {
 }
 
 struct Solution {
-    std::vector<double> coefficients;  // empty: there is none
+    std::vector<double> coefficients;  // empty: no solution
     double error = 0;                  // sum of squares
 };
 
-// Of the columns in the bit mask `used`; the coefficients of the others are 0.
+// With the columns in the bit mask `used`; the other coefficients are 0.
 Solution solve(const Reduced& reduced, unsigned used) {
     const Eigen::Index columns = reduced.cols() - 1;
     Reduced chosen(reduced.rows(), reduced.cols());
@@ -64,7 +65,7 @@ Solution solve(const Reduced& reduced, unsigned used) {
     return solution;
 }
 
-// The interface that Eigen's Levenberg–Marquardt asks for.
+// The functor interface of Eigen's Levenberg-Marquardt.
 class Differentiated {
   public:
     Differentiated(const Residuals& residuals, const std::vector<double>& start)
@@ -76,7 +77,7 @@ class Differentiated {
         values = Eigen::Map<const Eigen::VectorXd>(result.data(), static_cast<Eigen::Index>(result.size()));
         return 0;
     }
-    // Returns how often the residuals were computed.
+    // Returns the number of residual evaluations.
     int df(const Eigen::VectorXd& at, Eigen::MatrixXd& jacobian) const {
         constexpr double difference = 1e-5;
         Eigen::VectorXd here, there, moved = at;
@@ -106,7 +107,7 @@ std::vector<double> least_squares(const LinearFit& fit) {
     const Reduced reduced = reduce(fit);
     const unsigned all = (1U << fit.columns.size()) - 1;
     if (!fit.non_negative) return solve(reduced, all).coefficients;
-    // The problem is convex: its solution is the unbounded one of the columns that it uses.
+    // The problem is convex: its solution is the unconstrained one of the columns it uses.
     const double noise = rounding * rounding * reduced.col(reduced.cols() - 1).squaredNorm();
     Solution best;
     for (unsigned used = 1; used <= all; ++used) {

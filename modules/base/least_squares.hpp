@@ -1,4 +1,4 @@
-// Least squares, for whatever is fitted to measurements.
+// Least-squares fits.
 #pragma once
 
 #include <functional>
@@ -6,23 +6,22 @@
 
 namespace lockstep {
 
-// The coefficients x that minimize Σᵢ (weights[i] · (Σ_c columns[c][i] · x[c] − target[i]))².
+// Minimizes Σᵢ (weights[i] · (Σ_c columns[c][i] · x[c] − target[i]))² over the coefficients x.
 struct LinearFit {
     std::vector<std::vector<double>> columns;  // [coefficients][rows], 1 to 8 of them
     std::vector<double> target;                // [rows]
-    std::vector<double> weights;               // [rows]; empty: all 1; a row of weight 0 does not count
-    bool non_negative = false;                 // no coefficient below 0
+    std::vector<double> weights;               // [rows]; empty: all 1; rows of weight 0 are ignored
+    bool non_negative = false;                 // constrain the coefficients to ≥ 0
 };
-// Empty where the columns depend on each other or there are fewer rows than columns; with `non_negative` dependent
-// columns are left out (their coefficients are 0), and of equally good solutions the one with fewer columns is taken.
+// Empty if the columns are dependent or there are fewer rows than columns; with `non_negative`, dependent columns are
+// dropped (coefficient 0), and among equal solutions the one with fewer columns wins.
 std::vector<double> least_squares(const LinearFit& fit);
 
-// Costs and rates from measured values: non-negative coefficients with the least squared relative errors.
+// Fits costs and rates: non-negative coefficients that minimize squared relative errors.
 LinearFit relative_fit(std::vector<std::vector<double>> columns, std::vector<double> target);
 
-// The unknowns that minimize the sum of squares of `residuals`, searched for from `start` by the Levenberg–Marquardt
-// method (Moré 1978, as in MINPACK) with forward differences. `residuals` must return the same number of values for
-// all unknowns, at least as many as there are unknowns.
+// Minimizes the sum of squares of `residuals` from `start` by Levenberg-Marquardt (Moré 1978, as in MINPACK) with
+// forward differences. `residuals` must always return the same number of values, at least the number of unknowns.
 using Residuals = std::function<std::vector<double>(const std::vector<double>& unknowns)>;
 std::vector<double> least_squares(const Residuals& residuals, const std::vector<double>& start);
 

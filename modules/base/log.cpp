@@ -35,7 +35,7 @@ spdlog::level::level_enum spdlog_level(Level level) {
     return spdlog::level::info;
 }
 
-// From LOCKSTEP_LOG; an unknown word is said in the log, which must not fail itself.
+// From LOCKSTEP_LOG; an unknown word is reported in the log, so this must not fail.
 std::optional<Level> level_from_environment() {
     const char* value = std::getenv("LOCKSTEP_LOG");
     const std::string name = value ? value : "info";
@@ -53,7 +53,7 @@ spdlog::logger& logger() {
         made->flush_on(spdlog::level::info);
         const auto level = level_from_environment();
         made->set_level(spdlog_level(level.value_or(Level::info)));
-        if (!level) made->warn("LOCKSTEP_LOG is not one of debug, info, warning and error; info is taken");
+        if (!level) made->warn("LOCKSTEP_LOG must be debug, info, warning or error; using info");
         return made;
     }();
     return *instance;

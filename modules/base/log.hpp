@@ -1,5 +1,5 @@
-// The log: to stderr (from LOCKSTEP_LOG=debug|info|warning|error on; default info), and to a file once a run has a
-// folder. Every rank may warn (its rank is named); only rank 0 informs.
+// The log: to stderr (level LOCKSTEP_LOG=debug,info,warning,error; default info), and to a file once a run has a
+// folder. Any rank may warn, with its rank as prefix; only rank 0 logs info.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ enum class Level { debug, info, warning, error };
 void set_rank(int rank);
 void add_file(const std::string& path);  // appends; rank 0 only
 void write(Level level, std::string_view sentence);
-// One line on stderr that the next one overwrites; shown only on a terminal, on rank 0. "" clears it.
+// A line on stderr that the next one overwrites; only on terminals, on rank 0. "" clears it.
 void status_line(std::string_view text);
 bool on_terminal();
 

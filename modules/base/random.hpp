@@ -1,5 +1,5 @@
-// Counter-based random numbers: a pure function of (seed, purpose, index), so that no number depends on how many ranks
-// or threads ask for it. Philox4x32-10: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+// Counter-based random numbers: a pure function of (seed, purpose, index), independent of the numbers of ranks and
+// threads. Philox4x32-10: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@ class RandomStream {
     std::array<std::uint32_t, 2> purpose_;
 };
 
-// A permutation of [0, count) computed point by point: where `index` goes under key (seed, purpose). A Feistel network
-// over the next even power of two, walked until the value falls inside the range.
+// A permutation of [0, count), evaluated point by point under the key (seed, purpose): a Feistel network over the next
+// even power of two, iterated until the value is in range (cycle walking).
 class RandomPermutation {
   public:
     RandomPermutation(std::uint64_t seed, std::string_view purpose, std::uint64_t count);

@@ -84,7 +84,7 @@ nlohmann::ordered_json json_object(const std::vector<Column>& columns, const std
     return object;
 }
 
-// Names that are not UTF-8 lose what is not.
+// Names that are not UTF-8 lose their invalid bytes.
 std::string json_text(const nlohmann::ordered_json& json) {
     return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
@@ -103,7 +103,7 @@ TableFormat table_format(std::string_view name) {
     if (name == "markdown") return TableFormat::markdown;
     if (name == "csv") return TableFormat::csv;
     if (name == "json") return TableFormat::json;
-    throw usage_error("--format is '{}'; it takes text, markdown, csv or json", name);
+    throw usage_error("--format '{}' is unknown; use text, markdown, csv or json", name);
 }
 
 void Table::add_row(std::vector<Cell> cells) {

@@ -46,7 +46,7 @@ std::size_t whole_characters(std::string_view text) {
         } catch (const utf8::not_enough_room&) {
             return text.size() - back;
         } catch (const utf8::exception&) {
-            // The last byte of a longer character, or of none.
+            // The last byte of a longer character, or invalid.
         }
     }
     return text.size();

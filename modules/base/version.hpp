@@ -1,4 +1,4 @@
-// Which program this is: version, commit ("+" when built from changed sources), compiler and build type.
+// Program version, commit ("+" if built from modified sources), compiler and build type.
 #pragma once
 
 namespace lockstep {

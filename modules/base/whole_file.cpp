@@ -31,7 +31,7 @@ std::string read_text_file(const std::string& path) {
 }
 
 bool write_whole_file(const std::string& path, const std::string& text) {
-    // What is no file (/dev/stdout, a pipe) is written to, never replaced.
+    // Anything but a regular file (/dev/stdout, a pipe) is written to, never replaced.
     std::error_code none;
     const bool special = std::filesystem::exists(path, none) && !std::filesystem::is_regular_file(path, none);
     if (special) {
@@ -40,18 +40,18 @@ bool write_whole_file(const std::string& path, const std::string& text) {
         stream.close();
         return !stream.fail();
     }
-    // A link stays one.
+    // Follow links instead of replacing them.
     if (std::filesystem::is_symlink(path, none)) {
         const std::string target = std::filesystem::canonical(path, none).string();
         if (!none) return write_whole_file(target, text);
     }
-    const std::string beside = fmt::format("{}.{}-{}.tmp", path, host_name(), getpid());
-    std::ofstream file(beside, std::ios::binary);
+    const std::string temporary = fmt::format("{}.{}-{}.tmp", path, host_name(), getpid());
+    std::ofstream file(temporary, std::ios::binary);
     file << text;
     file.close();
     if (!file) return false;
     std::error_code problem;
-    std::filesystem::rename(beside, path, problem);
+    std::filesystem::rename(temporary, path, problem);
     if (problem) errno = problem.value();
     return !problem;
 }

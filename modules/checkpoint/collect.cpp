@@ -44,8 +44,8 @@ void Collector::check_cover() {
         std::int64_t next = span.first;
         const auto fail_before = [&](std::int64_t element) {
             if (next < element)
-                throw fault_error("no rank holds elements {} to {} of {}, so no checkpoint can be written", next,
-                                  element, layout_.places[span.place].path);
+                throw fault_error("cannot write the checkpoint: no rank holds elements {} to {} of {}", next, element,
+                                  layout_.places[span.place].path);
         };
         for (const Segment& segment : sources_of(span, rank_)) {
             fail_before(segment.first);
@@ -58,7 +58,7 @@ void Collector::check_cover() {
 
 template <class Destination>
 void Collector::copy(const std::vector<Segment>& segments, bool from_devices, Destination&& destination) const {
-    struct Part {  // of a device's tensor: what the segments span, which arrives in one run
+    struct Part {  // of a device tensor: the range that the segments span, copied as one
         std::int64_t first, last;
         int segments = 0;
         std::unique_ptr<float[]> values;
@@ -112,7 +112,7 @@ void Collector::copy_own() {
     for (const Span& span : spans) copy_span(span, true);
 }
 
-// One message for each span and each rank that gives a part of it, its segments in the tensor's order.
+// One message per span and sending rank, its segments in tensor order.
 void Collector::prepare_receives(int round) {
     for (const Span& span : spans_of_round(rounds_.spans[static_cast<std::size_t>(rank_)], round)) {
         struct Message {

@@ -6,13 +6,13 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// What a piece holds of a span: its elements [first, last).
+// A holder's elements [first, last) of a span.
 struct Part {
     std::int64_t first, last;
     std::int64_t count() const { return last - first; }
 };
 
-Part part_of_span(const Piece& piece, const Span& span) {
+Part part_of_span(const SliceRange& piece, const Span& span) {
     return {elements_before(piece, span.first), elements_before(piece, span.first + span.count)};
 }
 
@@ -37,9 +37,9 @@ Distributor::Distributor(const OpenFile& file, const std::string& file_path, con
                 if (holder.rank == rank_) wanted_[place].push_back({&held, holder.entry});
 }
 
-// The span's elements. A block is read when the first of its spans comes.
+// The span's elements. A block is read with its first span.
 const float* Distributor::block_of(const Span& span) {
-    const Block& block = share_[span.block];
+    const ChecksumBlock& block = share_[span.block];
     auto& data = blocks_[span.block];
     if (!data) {
         data = std::make_unique_for_overwrite<float[]>(block.bytes / sizeof(float));
@@ -48,7 +48,7 @@ const float* Distributor::block_of(const Span& span) {
     return data.get() + (span.first - static_cast<std::int64_t>(block.first / sizeof(float)));
 }
 
-// Reads this rank's spans of the round. Each part of a span that pieces want is one message to each rank that wants it.
+// Reads this rank's spans of the round. Each part of a span is one message to each rank that needs it.
 void Distributor::read(int round) {
     const auto spans = spans_of_round(rounds_.spans[static_cast<std::size_t>(rank_)], round);
     if (spans.begin() == spans.end()) return;

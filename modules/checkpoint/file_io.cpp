@@ -17,7 +17,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// Linux moves at most 2 GiB less a page a call; a smaller piece keeps an interrupted call cheap.
+// Linux transfers at most 2 GiB minus a page per call; smaller pieces keep interrupted calls cheap.
 constexpr std::uint64_t largest_piece = std::uint64_t{1} << 26;
 
 int open_file(const std::string& path, int flags) {
@@ -32,13 +32,13 @@ std::uint64_t page_bytes() {
     return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// To whole pages, so that nobody has a part of one in the page cache.
+// To page boundaries, so that no other descriptor caches part of one.
 bool is_aligned(const void* data, std::uint64_t bytes, std::uint64_t offset) {
     return reinterpret_cast<std::uintptr_t>(data) % direct_alignment == 0 && (bytes | offset) % direct_alignment == 0 &&
            (bytes | offset) % page_bytes() == 0;
 }
 
-// In the words of a file system that wants another alignment, or cannot go past the page cache at all.
+// Errors of file systems with stricter alignment, or without direct I/O.
 bool is_refusal(int error) {
     return error == EINVAL || error == EOPNOTSUPP;
 }
@@ -48,7 +48,7 @@ bool is_refusal(int error) {
 OpenFile OpenFile::for_reading(const std::string& path) {
     return {open_file(path, O_RDONLY), path};
 }
-// Read as well: some file systems read the rest of a page before a part of it is written.
+// Readable too: some file systems read a page before a partial write.
 OpenFile OpenFile::for_writing(const std::string& path) {
     OpenFile file(open_file(path, O_RDWR), path);
     do file.direct_ = ::open(path.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);  // refused by some file systems
@@ -77,7 +77,7 @@ void OpenFile::read(void* data, std::uint64_t bytes, std::uint64_t offset) const
         const ssize_t got = ::pread(descriptor_, to, std::min(bytes, largest_piece), static_cast<off_t>(offset));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) throw fault_error("{} cannot be read at byte {}: {}", path_, offset, system_error_text());
-        if (got == 0) throw damaged_error("{} is cut short: it ends at byte {} or before", path_, offset);
+        if (got == 0) throw damaged_error("{} is truncated at or before byte {}", path_, offset);
         to += got;
         offset += static_cast<std::uint64_t>(got);
         bytes -= static_cast<std::uint64_t>(got);
@@ -104,7 +104,7 @@ bool OpenFile::read_directly(void* data, std::uint64_t bytes, std::uint64_t offs
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && is_refusal(errno)) return false;
         if (got < 0) throw fault_error("{} cannot be read at byte {}: {}", path_, offset, system_error_text());
-        if (got == 0) throw damaged_error("{} is cut short: it ends at byte {} or before", path_, offset);
+        if (got == 0) throw damaged_error("{} is truncated at or before byte {}", path_, offset);
         to += got;
         offset += static_cast<std::uint64_t>(got);
         bytes -= static_cast<std::uint64_t>(got);
@@ -134,15 +134,14 @@ void OpenFile::reserve(std::uint64_t bytes) const {
     do result = ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes));
     while (result != 0 && errno == EINTR);
     if (result == 0) return;
-    if (errno != EOPNOTSUPP)
-        throw fault_error("{} bytes for {} cannot be reserved: {}", bytes, path_, system_error_text());
-    // This file system cannot reserve. posix_fallocate would write every block here, for minutes when the file is
-    // large; what is free is asked for instead.
+    if (errno != EOPNOTSUPP) throw fault_error("cannot reserve {} bytes for {}: {}", bytes, path_, system_error_text());
+    // This file system cannot preallocate. posix_fallocate would write every block, taking minutes for a large file, so
+    // check free space instead.
     struct statvfs space {};
     if (::fstatvfs(descriptor_, &space) != 0 || ::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0)
-        throw fault_error("{} cannot be made {} bytes long: {}", path_, bytes, system_error_text());
+        throw fault_error("{} cannot be extended to {} bytes: {}", path_, bytes, system_error_text());
     if (static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize < bytes)
-        throw fault_error("{} bytes for {} are not free on its disk", bytes, path_);
+        throw fault_error("not enough disk space: {} bytes for {}", bytes, path_);
 }
 
 void OpenFile::sync_data() const {
@@ -153,7 +152,7 @@ void OpenFile::sync() const {
     if (::fsync(descriptor_) != 0) throw fault_error("{} cannot be synced: {}", path_, system_error_text());
 }
 
-// Some file systems take O_DIRECT and use the page cache all the same.
+// Some file systems accept O_DIRECT and use the page cache anyway.
 bool OpenFile::is_cached(std::uint64_t offset) const {
     const std::uint64_t page = page_bytes();
     void* mapped = ::mmap(nullptr, page, PROT_READ, MAP_SHARED, descriptor_, static_cast<off_t>(offset / page * page));
@@ -165,7 +164,7 @@ bool OpenFile::is_cached(std::uint64_t offset) const {
 }
 
 void OpenFile::forget_cached(std::uint64_t offset, std::uint64_t bytes) const {
-    // Whole pages: the system keeps those of which a part is meant.
+    // Whole pages: the kernel keeps partially covered ones.
     const std::uint64_t page = page_bytes(), first = offset / page * page,
                         last = (offset + bytes + page - 1) / page * page;
     static_cast<void>(
@@ -181,7 +180,7 @@ void OpenFile::close() {
 
 std::uint64_t file_bytes(const std::string& path) {
     struct stat about {};
-    if (::stat(path.c_str(), &about) != 0) throw fault_error("{} cannot be looked at: {}", path, system_error_text());
+    if (::stat(path.c_str(), &about) != 0) throw fault_error("cannot stat {}: {}", path, system_error_text());
     return static_cast<std::uint64_t>(about.st_size);
 }
 

@@ -1,4 +1,4 @@
-// Positioned reads and writes that finish or say why not. Only checkpoint/ includes this.
+// Positioned reads and writes that complete or throw. Only checkpoint/ includes this.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace lockstep::checkpoint {
 
-// What is moved past the page cache begins and ends at multiples of it, in memory and in the file.
+// Alignment of direct I/O, in memory and in the file.
 constexpr std::uint64_t direct_alignment = 4096;
 
-// An open file; closed with it. Failures throw fault errors that carry the path and the system's words; a file that
-// ends before what is read does: damaged error.
+// An open file (RAII). Failures throw fault errors with the path and the system's reason; reading past the end throws a
+// damaged error.
 class OpenFile {
   public:
     OpenFile() = default;
     static OpenFile for_reading(const std::string& path);
-    static OpenFile for_writing(const std::string& path);  // an existing file, not cut
-    static OpenFile create(const std::string& path);       // new or cut to nothing
+    static OpenFile for_writing(const std::string& path);  // an existing file, not truncated
+    static OpenFile create(const std::string& path);       // new or truncated
     OpenFile(OpenFile&& other) noexcept
         : descriptor_(std::exchange(other.descriptor_, -1)),
           direct_(std::exchange(other.direct_, -1)),
@@ -28,23 +28,23 @@ class OpenFile {
 
     void read(void* data, std::uint64_t bytes, std::uint64_t offset) const;
     void write(const void* data, std::uint64_t bytes, std::uint64_t offset) const;
-    // Past the page cache, to and from the disk, of files open for writing. Not where the file system or the alignment
-    // does not allow it; some file systems take the call and use the page cache nevertheless.
+    // Direct I/O, bypassing the page cache, on files open for writing. False where the file system or the alignment
+    // rules it out; some file systems accept it and use the page cache nevertheless.
     enum class Direct { refused, cached, done };
     Direct write_directly(const void* data, std::uint64_t bytes, std::uint64_t offset) const;
-    bool read_directly(void* data, std::uint64_t bytes, std::uint64_t offset) const;  // whether past the page cache
-    void reserve(std::uint64_t bytes) const;  // room on the disk for so many bytes from the start
+    bool read_directly(void* data, std::uint64_t bytes, std::uint64_t offset) const;  // whether it bypassed the cache
+    void reserve(std::uint64_t bytes) const;                                          // allocates disk space
     void sync_data() const;
     void sync() const;
-    // Asks that what is read next comes from the disk and not from memory. A hint: some file systems ignore it.
+    // Drops cached pages, so that later reads come from the disk. A hint: some file systems ignore it.
     void forget_cached(std::uint64_t offset, std::uint64_t bytes) const;
-    void close();  // and says if that failed, as network file systems do for late writes
+    void close();  // throws if it fails, as network file systems do on late writes
 
   private:
     OpenFile(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {}
     bool is_cached(std::uint64_t offset) const;
     int descriptor_ = -1;
-    int direct_ = -1;  // the same file, open to go past the page cache
+    int direct_ = -1;  // the same file, opened with O_DIRECT
     std::string path_;
 };
 
@@ -52,7 +52,7 @@ std::uint64_t file_bytes(const std::string& path);
 void sync_folder(const std::string& folder);
 void rename_file(const std::string& from, const std::string& to);
 
-// The injected fault of a test, in the words of the system.
+// A test's injected fault, as a system error.
 void fail_if_injected(std::string_view point, const std::string& path);
 
 }  // namespace lockstep::checkpoint

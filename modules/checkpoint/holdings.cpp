@@ -12,7 +12,7 @@ namespace {
 
 enum Kind : std::uint64_t { nothing, everything, piece, other_shape, not_there };
 
-// Small numbers in few bytes: seven bits each, the lowest first, the eighth set where more follow.
+// Variable-length integers: seven bits per byte, lowest first; the eighth bit is set if more follow.
 void put(std::string& bytes, std::uint64_t number) {
     for (; number >= 0x80; number >>= 7) bytes.push_back(static_cast<char>(number | 0x80));
     bytes.push_back(static_cast<char>(number));
@@ -46,13 +46,13 @@ class Bytes {
     std::string_view bytes_;
 };
 
-Piece everything_of(const Place& place) {
-    return piece_of(place.shape, 0, 0, place.shape[0], 0, element_count(place.shape));
+SliceRange whole_range(const Place& place) {
+    return slice_range(place.shape, 0, 0, place.shape[0], 0, element_count(place.shape));
 }
 
 using Shapes = std::map<std::string, Shape>;
 
-// What `entries` say that `known` does not, as one line; "" for nothing.
+// What differs in `entries` from `known`, as one line; "" if nothing.
 std::string news(const std::vector<Entry>& entries, const Shapes& known) {
     auto list = nlohmann::json::array();
     std::set<std::pair<std::string, Shape>> told;
@@ -71,8 +71,8 @@ void learn(Shapes& known, std::string_view lines) {
             const auto [place, is_new] = known.emplace(told.at(0), told.at(1));
             const Shape shape = told.at(1);
             if (!is_new && place->second != shape)
-                throw fault_error("the ranks do not hold the same tensors: {} is {} on one and {} on another",
-                                  place->first, shape_text(place->second), shape_text(shape));
+                throw fault_error("ranks disagree on the shape of {}: {} on one, {} on another", place->first,
+                                  shape_text(place->second), shape_text(shape));
         }
         lines.remove_prefix(end + 1);
     }
@@ -86,11 +86,11 @@ Entry whole(std::string path, Tensor value, kernels::Backend* device) {
     return {std::move(path), std::move(shape), 0, 0, extent, 0, value, device};
 }
 
-Piece piece_of(const Entry& entry) {
+SliceRange slice_range(const Entry& entry) {
     const Type type = entry.value.type();
     LOCKSTEP_ASSERT(entry.value.empty() || type == Type::fp32 || type == Type::bf16 || type == Type::fp16);
-    return piece_of(entry.shape, entry.axis, entry.offset, entry.extent, entry.first,
-                    entry.value.empty() ? 0 : entry.value.count());
+    return slice_range(entry.shape, entry.axis, entry.offset, entry.extent, entry.first,
+                       entry.value.empty() ? 0 : entry.value.count());
 }
 
 namespace {
@@ -124,7 +124,7 @@ void copy_in(const Entry& entry, std::int64_t first, std::int64_t count, const f
 }
 
 std::vector<TensorInfo> union_of_tensors(const std::vector<Entry>& entries, cluster::HostGroup& group) {
-    // Most ranks name what the first one names, if not all hold the same: only the difference is gathered.
+    // Most ranks name what the first one does: gather only the differences.
     Shapes known;
     const std::string first = group.broadcast_text(group.rank() == 0 ? news(entries, known) : "", 0);
     std::optional<Error> contradiction = cluster::caught([&] { learn(known, first); });
@@ -157,8 +157,8 @@ std::string holdings_to_bytes(const std::vector<Place>& places, const std::vecto
             for (const auto size : entry.shape) put(bytes, size);
             continue;
         }
-        const Piece own = piece_of(entry);
-        const bool all = own == everything_of(places[place->second]);
+        const SliceRange own = slice_range(entry);
+        const bool all = own == whole_range(places[place->second]);
         put(bytes, own.count == 0 ? Kind::nothing : all ? Kind::everything : Kind::piece);
         put(bytes, place->second);
         if (own.count == 0 || all) continue;
@@ -185,9 +185,9 @@ Holdings holdings_from_bytes(const std::vector<Place>& places, std::string_view 
                 for (auto& size : shape) size = bytes.integer();
                 holdings.other_shapes.emplace(place, std::move(shape));
             } else if (kind == Kind::everything) {
-                add(holdings.spreads[place], everything_of(places[place]), {rank, entry});
+                add(holdings.spreads[place], whole_range(places[place]), {rank, entry});
             } else if (kind == Kind::piece) {
-                Piece held;
+                SliceRange held;
                 for (auto* number : {&held.row, &held.start, &held.width, &held.first, &held.count})
                     *number = bytes.integer();
                 add(holdings.spreads[place], held, {rank, entry});

@@ -20,7 +20,7 @@ std::uint64_t blocks_of(std::uint64_t bytes, std::uint64_t block_bytes) {
     return (bytes + block_bytes - 1) / block_bytes;
 }
 
-// The fields of State by name: one list for writing and reading.
+// The fields of State by name, shared by writer and reader.
 template <class StateType, class Field>
 void for_each_field(StateType& state, Field&& field) {
     field("optimizer", state.optimizer);
@@ -61,15 +61,15 @@ struct StateReader {
     void operator()(const char* name, std::uint64_t& value) { value = file.read_unsigned("state", name); }
     void operator()(const char* name, double& value) { value = file.read_number("state", name); }
     void operator()(const char* name, bool& value) { value = file.read_integer("state", name) != 0; }
-    // Version 1 had no optimizer's name at first.
+    // The first version 1 files do not name the optimizer.
     void operator()(const char* name, std::string& value) {
         if (&value != &state.optimizer || version > 1 || file.has_attribute("state", name))
             value = file.read_string("state", name);
     }
 };
 
-// A checksum over what blocks do not cover: every attribute, and every dataset's name, type and shape. HDF5 checks most
-// of its metadata itself, but not attributes of 64 KiB and more. checkpoints/README.md describes the text.
+// Checksum over what the block checksums do not cover: all attributes, and each dataset's name, type and shape. HDF5
+// checksums most of its metadata, but not attributes of 64 KiB and more. checkpoints/README.md describes the text.
 std::uint64_t checksum_of_header(const hdf5::File& file) {
     Hasher hasher;
     const auto add = [&](const std::string& text) { hasher.add(text.data(), text.size()); };
@@ -78,7 +78,7 @@ std::uint64_t checksum_of_header(const hdf5::File& file) {
         std::sort(names.begin(), names.end());
         for (const auto& name : names) {
             const std::string kind = file.attribute_kind(object, name);
-            // 17 digits: the one form of a double that C and Python print alike.
+            // 17 digits: C and Python print a double alike.
             const std::string value = kind == "number" ? fmt::format("{:.17g}", file.read_number(object, name))
                                                        : file.read_as_text(object, name);
             add(fmt::format("attribute {} {} {} {}\n", object, name, kind, value.size()));
@@ -100,14 +100,13 @@ Place place_of(const hdf5::File& file, const std::string& path, std::uint64_t bl
         throw damaged_error("{}: /{} is not a contiguous {} dataset", file.path(), path,
                             is_tokenizer ? "uint8" : "fp32");
     const std::string checksums_path = checksums_prefix + path;
-    if (!file.exists(checksums_path)) throw damaged_error("{}: /{} has no checksums", file.path(), path);
+    if (!file.exists(checksums_path)) throw damaged_error("{}: /{} lacks checksums", file.path(), path);
     const auto checksums = file.info(checksums_path);
     const std::uint64_t blocks = blocks_of(about.bytes, block_bytes);
     if (checksums.type_name != "uint64" || !checksums.contiguous || checksums.bytes != blocks * sizeof(std::uint64_t))
-        throw damaged_error("{}: /{} does not hold the {} checksums of its tensor", file.path(), checksums_path,
-                            blocks);
+        throw damaged_error("{}: /{} does not hold {} checksums", file.path(), checksums_path, blocks);
     if (about.offset + about.bytes > file_size || checksums.offset + checksums.bytes > file_size)
-        throw damaged_error("{} is cut short: /{} reaches beyond its end", file.path(), path);
+        throw damaged_error("{} is truncated: /{} extends past its end", file.path(), path);
     Shape shape(about.dimensions.begin(), about.dimensions.end());
     return {path, std::move(shape), about.bytes, about.offset, checksums.offset};
 }
@@ -135,19 +134,19 @@ void check_format(const hdf5::File& file) {
             "{} is a checkpoint of format version {}, written by lockstep {}; this is lockstep {}, which reads up to "
             "version {}: use the newer program",
             path, version, file.read_string("/", "program_version"), lockstep::version(), newest_format_version);
-    if (version < 1) throw damaged_error("{}: {} is no format version", path, version);
+    if (version < 1) throw damaged_error("{}: invalid format version {}", path, version);
 }
 
 }  // namespace
 
-std::vector<Block> share_of_blocks(const Layout& layout, int rank, int ranks) {
+std::vector<ChecksumBlock> share_of_blocks(const Layout& layout, int rank, int ranks) {
     std::uint64_t total = 0;
     for (const auto& place : layout.places) total += place.bytes;
-    // Block by block: a rank has those that begin within its part of [0, total).
+    // By blocks: a rank has those that begin in its part of [0, total).
     const auto owner = [&](std::uint64_t start) {
         return static_cast<int>(static_cast<long double>(start) * ranks / static_cast<long double>(total));
     };
-    std::vector<Block> share;
+    std::vector<ChecksumBlock> share;
     std::uint64_t start = 0;
     for (std::size_t place = 0; place < layout.places.size(); ++place) {
         const std::uint64_t bytes = layout.places[place].bytes;
@@ -159,24 +158,24 @@ std::vector<Block> share_of_blocks(const Layout& layout, int rank, int ranks) {
     return share;
 }
 
-std::uint64_t offset_of(const Layout& layout, const Block& block) {
+std::uint64_t offset_of(const Layout& layout, const ChecksumBlock& block) {
     return layout.places[block.place].offset + block.first;
 }
 
-std::uint64_t checksum_offset_of(const Layout& layout, const Block& block) {
+std::uint64_t checksum_offset_of(const Layout& layout, const ChecksumBlock& block) {
     return layout.places[block.place].checksums_offset + block.index * sizeof(std::uint64_t);
 }
 
-void check_block(const std::string& file_path, const Layout& layout, const Block& block, const void* data,
+void check_block(const std::string& file_path, const Layout& layout, const ChecksumBlock& block, const void* data,
                  std::uint64_t checksum) {
     const std::uint64_t found = hash64(data, block.bytes);
     if (found != checksum)
-        throw damaged_error("{} is damaged: /{}, bytes {} to {}, have checksum {} where {} is stored", file_path,
+        throw damaged_error("{0} is damaged: bytes {2} to {3} of /{1} have checksum {4}, stored is {5}", file_path,
                             layout.places[block.place].path, block.first, block.first + block.bytes, hash_text(found),
                             hash_text(checksum));
 }
 
-void read_block(const OpenFile& file, const std::string& file_path, const Layout& layout, const Block& block,
+void read_block(const OpenFile& file, const std::string& file_path, const Layout& layout, const ChecksumBlock& block,
                 void* data) {
     file.read(data, block.bytes, offset_of(layout, block));
     std::uint64_t checksum = 0;
@@ -229,14 +228,14 @@ Header read_header(const std::string& path) {
     const hdf5::File file = hdf5::File::open(path);
     check_format(file);
     if (!file.exists(header_checksum_path) || file.info(header_checksum_path).bytes != sizeof(std::uint64_t))
-        throw damaged_error("{} is damaged: its header has no checksum", path);
+        throw damaged_error("{} is damaged: its header checksum is missing", path);
     std::uint64_t expected = 0;
     file.read_as(header_checksum_path, hdf5::ElementType::uint64, &expected);
     if (checksum_of_header(file) != expected)
-        throw damaged_error("{} is damaged: its attributes or shapes are not those that were written", path);
+        throw damaged_error("{} is damaged: the header checksum does not match", path);
     const std::int64_t block_bytes = file.read_integer("/checksums", "block_bytes");
     if (block_bytes <= 0 || block_bytes % std::int64_t{sizeof(float)} != 0)
-        throw damaged_error("{} is damaged: blocks of {} bytes", path, block_bytes);
+        throw damaged_error("{} is damaged: invalid block size {}", path, block_bytes);
     Header header;
     header.layout = layout_of(file, static_cast<std::uint64_t>(block_bytes), file_bytes(path));
     header.contents.run_description = file.read_string("/", "run_description");

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t smallest_bytes = std::uint64_t{1} << 18, largest_bytes = std::uint64_t{1} << 22;
 constexpr double long_enough_seconds = 0.02, patience_seconds = 0.2;
 constexpr int rounds_of_the_largest = 3;
-// What is free may be meant for others; a checkpoint's own room is looked after when it is written.
+// Free space is not checked here: a checkpoint reserves its own when written.
 constexpr std::uint64_t part_of_what_is_free = 8;
 
 struct Removed {
@@ -26,7 +26,7 @@ struct Removed {
     }
 };
 
-// Bytes that no file system can make smaller.
+// Incompressible, whatever the file system.
 void fill(std::vector<std::uint64_t>& words) {
     std::uint64_t state = 1;
     for (std::uint64_t& word : words) {
@@ -53,8 +53,8 @@ double write_once(const std::string& folder, const std::string& path, const std:
     }
     if (found != words)
         throw fault_error(
-            "what was written to {} reads back with other bytes, so no checkpoint would be whole there; choose another "
-            "checkpoint.folder and have this file system looked at",
+            "{} does not read back what was written, so checkpoints there would be damaged; choose another "
+            "checkpoint.folder and have this file system checked",
             path);
     return seconds;
 }

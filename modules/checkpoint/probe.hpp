@@ -1,4 +1,4 @@
-// Whether a folder takes checkpoints, and how fast.
+// Tests whether a folder can take checkpoints, and how fast it is.
 #pragma once
 
 #include <string>
@@ -6,13 +6,13 @@
 namespace lockstep::checkpoint {
 
 struct FolderRate {
-    double bytes_per_second = 0;  // the best of a few writes, each with what it takes to reach the disk
+    double bytes_per_second = 0;  // the best of a few writes, sync included
     double seconds = 0;           // of that write
 };
 
-// Writes up to a few MiB to a new file `name` of the folder, syncs it, reads it back and removes it, several times in
-// about 0.2 s; a slow disk sees one write of 256 KiB only. A usage error where the folder cannot be written, a fault
-// where other bytes come back.
+// Writes up to a few MiB to a new file `name` in the folder, syncs, reads back and removes it, repeatedly for about 0.2
+// s; on a slow disk only one write of 256 KiB. Usage error if the folder is not writable; fault error if other bytes
+// come back.
 FolderRate probe_folder(const std::string& folder, const std::string& name);
 
 }  // namespace lockstep::checkpoint

@@ -10,14 +10,14 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr int whole_file = 1;  // "ranks" of a share that is everything
+constexpr int whole_file = 1;  // number of "ranks" when one reads everything
 
 std::string group_of(const std::string& path) {
     if (path.starts_with("optimizer/")) return path.substr(0, path.find('/', sizeof "optimizer/"));
     return path.substr(0, path.find('/'));
 }
 
-// The places that ranks name, in file order, with what is held of each in `spreads`.
+// The named places, in file order, with their holders in `spreads`.
 Layout selected(const std::string& path, const Layout& layout, Holdings holdings, std::vector<Spread>& spreads) {
     std::set<std::string> groups;
     for (std::size_t place = 0; place < layout.places.size(); ++place)

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view name_prefix = "step-", name_suffix = ".h5", unfinished_suffix = ".tmp";
 
-// File names of `folder`, nothing when there is no such folder.
+// File names in `folder`; empty if it does not exist.
 std::vector<std::string> names_in(const std::string& folder) {
     std::error_code error;
     std::vector<std::string> names;
@@ -62,7 +62,7 @@ std::string find_newest(const std::string& folder, std::vector<std::string>& ski
             verify(path);
             return path;
         } catch (const Error& error) {
-            // Only damage is passed over: a file that cannot be read today may be the best one tomorrow.
+            // Only damaged files are skipped: one that cannot be read today may be readable tomorrow.
             if (error.code() != ExitCode::damaged) throw;
             skipped.emplace_back(error.what());
         }

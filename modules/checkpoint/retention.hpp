@@ -1,4 +1,4 @@
-// Names of checkpoint files, and which of them go. Only checkpoint/ includes this.
+// Names of checkpoint files, and which of them are removed. Only checkpoint/ includes this.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace lockstep::checkpoint {
 
-std::optional<std::int64_t> step_of(std::string_view name);  // nothing for names that file_name() does not make
-std::string unfinished_name(const std::string& path);        // what it is called until it is committed
+std::optional<std::int64_t> step_of(std::string_view name);  // empty unless file_name() made the name
+std::string unfinished_name(const std::string& path);        // its name until it is committed
 
-// Removes what a run that was killed while it wrote has left. Returns what was removed.
+// Removes what a killed run left unfinished. Returns what was removed.
 std::vector<std::string> remove_unfinished(const std::string& folder);
-// Keeps the newest `keep` of the checkpoints up to `step`. Later ones stay: a run that was resumed before them has not
-// reached them again, and replaces them when it does.
+// Keeps the newest `keep` checkpoints up to `step`. Later ones stay: the run was resumed before them and replaces them
+// when it gets there.
 std::vector<std::string> remove_older(const std::string& folder, std::int64_t step, std::int64_t keep);
 
 }  // namespace lockstep::checkpoint

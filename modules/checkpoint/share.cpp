@@ -31,12 +31,12 @@ void Share::start() {
         file_ = OpenFile::for_writing(path_);
         thread_ = std::thread([this] { run(); });
     });
-    if (!failure) return;  // from here on failure_ is the thread's
+    if (!failure) return;  // from here on failure_ belongs to the thread
     failure_ = std::move(failure);
     progress_ = Writer::Progress::failed;
 }
 
-// Two threads that sleep while the disk works: one writes, the other reads back behind it.
+// Two threads that mostly sleep in the kernel: one writes, the other reads back behind it.
 void Share::run() {
     cluster::bind_helper_thread();
     std::optional<Error> failure_of_reader;
@@ -52,7 +52,7 @@ void Share::run() {
         if (failure_of_writer) throw *failure_of_writer;
         if (failure_of_reader) throw *failure_of_reader;
         if (!stopped_) file_.sync_data();
-        read_back_the_rest();
+        read_back_remaining();
     });
     snapshot_ = {};
     ended_ = seconds_now();
@@ -61,15 +61,15 @@ void Share::run() {
 
 void Share::write() {
     if (blocks_.empty()) fail_if_injected("checkpoint_write", path_);
-    constexpr std::uint64_t synced_at_a_time = std::uint64_t{1} << 30;  // so that no sync takes long by itself
+    constexpr std::uint64_t synced_at_a_time = std::uint64_t{1} << 30;  // keeps each sync short
     std::uint64_t not_synced = 0;
-    bool past_the_cache = true;  // until the file system turns out to use the page cache in any case
+    bool past_the_cache = true;  // until the file system turns out to use the page cache anyway
     for (std::size_t i = 0; i < blocks_.size() && !stopped_; ++i) {
         if (i == blocks_.size() / 2) fail_if_injected("checkpoint_write", path_);
-        const Block& block = blocks_[i];
+        const ChecksumBlock& block = blocks_[i];
         float* data = snapshot_.block(i);
         const std::uint64_t offset = offset_of(layout_, block);
-        cluster::flight_recorder().beat();  // a rank may wait for this thread
+        cluster::flight_recorder().beat();  // a rank may be waiting for this thread
         checksums_[i] = hash64(data, block.bytes);
         file_.write(&checksums_[i], sizeof checksums_[i], checksum_offset_of(layout_, block));
         if (i == 0 && fault::at("checkpoint_data") == "damage") *data = 1.0f - *data;
@@ -102,7 +102,7 @@ void Share::end_writing() {
     changed_.notify_one();
 }
 
-// What went past the page cache comes back from the disk at once.
+// Direct writes can be read back from the disk at once.
 void Share::read_back_behind() {
     const AlignedMemory read = allocate_aligned(blocks_.empty() ? 0 : layout_.block_bytes, huge_page);
     for (std::size_t i = 0; i < blocks_.size() && !stopped_; ++i) {
@@ -122,8 +122,8 @@ void Share::read_back_behind() {
     }
 }
 
-// What lay in the page cache must have been synced before, else it would not be read from the disk.
-void Share::read_back_the_rest() const {
+// Cached writes must be synced first, else they would not be read from the disk.
+void Share::read_back_remaining() const {
     for (std::size_t i = 0; i < blocks_.size() && !stopped_; ++i) {
         if (directly_[i]) continue;
         cluster::flight_recorder().beat();
@@ -135,17 +135,18 @@ void Share::read_back_the_rest() const {
 void Share::verify_borders() const {
     if (blocks_.empty()) return;
     std::vector<char> buffer(layout_.block_bytes);
-    for (const Block& block : {blocks_.front(), blocks_.back()}) {
+    for (const ChecksumBlock& block : {blocks_.front(), blocks_.back()}) {
         file_.forget_cached(offset_of(layout_, block), block.bytes);
         read_block(file_, path_, layout_, block, buffer.data());
     }
-    // All are forgotten before any is read: what is read brings its neighbours along.
-    for (const Block& block : blocks_) file_.forget_cached(checksum_offset_of(layout_, block), sizeof(std::uint64_t));
+    // Drop all pages before reading any: reads prefetch their neighbours.
+    for (const ChecksumBlock& block : blocks_)
+        file_.forget_cached(checksum_offset_of(layout_, block), sizeof(std::uint64_t));
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
         std::uint64_t stored = 0;
         file_.read(&stored, sizeof stored, checksum_offset_of(layout_, blocks_[i]));
         if (stored != checksums_[i])
-            throw fault_error("{}: the checksum of /{} that was read back is not the one written", path_,
+            throw fault_error("{}: /{} reads back with another checksum than was written", path_,
                               layout_.places[blocks_[i].place].path);
     }
 }

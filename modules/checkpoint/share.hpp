@@ -1,5 +1,5 @@
-// One rank's part of one checkpoint: a copy of its share of the blocks, and the threads that write it and read it back
-// beside training. Only checkpoint/ includes this.
+// One rank's part of a checkpoint: a copy of its share of the blocks, and the threads that write it and read it back in
+// the background. Only checkpoint/ includes this.
 #pragma once
 
 #include <atomic>
@@ -24,44 +24,44 @@ class Share {
   public:
     Share(std::string path, Layout layout, int rank, int ranks);
     const Layout& layout() const { return layout_; }
-    // Waits for the threads; when nobody has waited for them before, the rest is not written.
+    // Waits for the threads; unless they were waited for before, the rest is not written.
     ~Share();
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    // Collective: brings this rank's blocks together. Afterwards the tensors may change.
+    // Collective: assembles this rank's blocks. Afterwards the tensors may change.
     std::optional<cluster::Failure> collect(Collector& collector) { return collector.collect(snapshot_); }
-    // Writes them beside the caller, and reads back each. What fails is kept for failure().
+    // Writes them in the background and reads each back. Errors are kept for failure().
     void start();
 
     Writer::Progress progress() const { return progress_; }
-    // Once waited for:
+    // After wait():
     void wait();
     const std::optional<Error>& failure() const { return failure_; }
     double ended() const { return ended_; }  // seconds_now()
-    // Every block was read back as soon as it was on the disk. Once all ranks are done, what shares a page with another
-    // rank's part is read again: the ends of this share, and the checksums.
+    // Each block was read back once on the disk. When all ranks are done, what shares a page with another rank's part
+    // is read again: both ends of this share, and the checksums.
     void verify_borders() const;
 
   private:
     void run();
     void write();
     void read_back_behind();
-    void read_back_the_rest() const;
+    void read_back_remaining() const;
     void count_as_written(bool directly);
     void end_writing();
 
     std::string path_;
     Layout layout_;
-    std::vector<Block> blocks_;
+    std::vector<ChecksumBlock> blocks_;
     Snapshot snapshot_;
     OpenFile file_;
-    std::vector<std::uint64_t> checksums_;  // of each block
+    std::vector<std::uint64_t> checksums_;  // per block
 
-    std::mutex lock_;  // of the next four, until the writing has ended and both threads know
+    std::mutex lock_;  // guards the next four until writing has ended
     std::condition_variable changed_;
     std::size_t written_ = 0;     // blocks
-    std::vector<bool> directly_;  // each block written: past the page cache, so that it can be read back at once
+    std::vector<bool> directly_;  // per written block: bypassed the page cache, so it can be read back at once
     bool writing_ended_ = false;
 
     std::atomic<bool> stopped_ = false;  // the rest need not be written

@@ -21,9 +21,9 @@ AlignedMemory allocate_aligned(std::size_t bytes, std::size_t alignment) {
     return memory;
 }
 
-Snapshot::Snapshot(const std::vector<Block>& blocks) {
+Snapshot::Snapshot(const std::vector<ChecksumBlock>& blocks) {
     std::size_t bytes = 0;
-    for (const Block& block : blocks) {
+    for (const ChecksumBlock& block : blocks) {
         starts_.push_back(bytes / sizeof(float));
         bytes += round_up(block.bytes, direct_alignment);
     }

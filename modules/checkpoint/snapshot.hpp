@@ -1,4 +1,5 @@
-// Memory for a rank's share of a checkpoint, taken while training stands still. Only checkpoint/ includes this.
+// Memory for the copy of a rank's share of a checkpoint, taken while training is paused. Only checkpoint/ includes
+// this.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +16,14 @@ struct FreeAligned {
 };
 using AlignedMemory = std::unique_ptr<float[], FreeAligned>;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
-// Not filled; null for no bytes. Aligned to a huge page it asks for huge pages. std::bad_alloc where there is no room.
+// Uninitialized; null for 0 bytes. Aligned to huge pages, it asks for them. Throws std::bad_alloc.
 AlignedMemory allocate_aligned(std::size_t bytes, std::size_t alignment);
 
-// The blocks one behind another, each from an address that can be written past the page cache.
+// The blocks one after another, each aligned for direct I/O.
 class Snapshot {
   public:
     Snapshot() = default;
-    explicit Snapshot(const std::vector<Block>& blocks);  // std::bad_alloc where there is no room
+    explicit Snapshot(const std::vector<ChecksumBlock>& blocks);  // throws std::bad_alloc
     float* block(std::size_t number) const { return memory_.get() + starts_[number]; }
 
   private:

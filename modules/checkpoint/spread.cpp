@@ -7,12 +7,12 @@ namespace lockstep::checkpoint {
 namespace {
 
 constexpr std::int64_t elements_in_flight = (std::int64_t{64} << 20) / std::int64_t{sizeof(float)};
-constexpr std::int64_t least_a_round = std::int64_t{1} << 14;  // smaller messages would cost more than they carry
+constexpr std::int64_t least_a_round = std::int64_t{1} << 14;  // avoid messages dominated by latency
 
-// What is held at one place of a walk along a range.
+// Progress of one holder in a walk along a range.
 struct Candidate {
     const Held* held;
-    std::int64_t next, last;  // the piece's next element, and the end of what it has of the range
+    std::int64_t next, last;  // its next element, and the end of its part of the range
 };
 
 const Holder* holder_of(const Held& held, int rank) {
@@ -21,7 +21,7 @@ const Holder* holder_of(const Held& held, int rank) {
     return found != held.holders.end() && found->rank == rank ? &*found : nullptr;
 }
 
-// The candidate and holder that `owner` is given from.
+// The candidate and holder that `owner` receives from.
 std::pair<const Candidate*, Holder> chosen(const std::vector<const Candidate*>& covering, int owner) {
     for (const auto* candidate : covering)
         if (const Holder* own = holder_of(*candidate->held, owner)) return {candidate, *own};
@@ -29,7 +29,7 @@ std::pair<const Candidate*, Holder> chosen(const std::vector<const Candidate*>& 
         const auto& holders = covering[0]->held->holders;
         return {covering[0], holders[static_cast<std::size_t>(owner) % holders.size()]};
     }
-    // Each rank once, in the order of ranks.
+    // Each rank once, ascending.
     std::vector<std::pair<const Candidate*, Holder>> all;
     for (const auto* candidate : covering)
         for (const Holder& holder : candidate->held->holders) all.emplace_back(candidate, holder);
@@ -55,20 +55,20 @@ void append(std::vector<Segment>& segments, const Segment& segment) {
 
 }  // namespace
 
-Piece piece_of(const Shape& shape, int axis, std::int64_t offset, std::int64_t extent, std::int64_t first,
-               std::int64_t count) {
+SliceRange slice_range(const Shape& shape, int axis, std::int64_t offset, std::int64_t extent, std::int64_t first,
+                       std::int64_t count) {
     LOCKSTEP_ASSERT(axis >= 0 && static_cast<std::size_t>(axis) < shape.size());
     LOCKSTEP_ASSERT(offset >= 0 && extent >= 0 && offset + extent <= shape[static_cast<std::size_t>(axis)]);
     const auto behind = std::accumulate(shape.begin() + axis + 1, shape.end(), std::int64_t{1}, std::multiplies<>());
     const std::int64_t all = element_count(shape), row = shape[static_cast<std::size_t>(axis)] * behind;
     LOCKSTEP_ASSERT(first >= 0 && count >= 0 && (count == 0 || first + count <= all / row * extent * behind));
     if (count == 0) return {};
-    const Piece piece = {row, offset * behind, extent * behind, first, count};
+    const SliceRange piece = {row, offset * behind, extent * behind, first, count};
     if (run_length(piece, 0, count) < count) return piece;
     return {all, element_of_tensor(piece, 0), count, 0, count};
 }
 
-void add(Spread& spread, const Piece& piece, const Holder& holder) {
+void add(Spread& spread, const SliceRange& piece, const Holder& holder) {
     if (piece.count == 0) return;
     auto held = std::find_if(spread.begin(), spread.end(), [&](const Held& one) { return one.piece == piece; });
     if (held == spread.end()) held = spread.insert(held, {piece, {}});
@@ -87,11 +87,11 @@ std::vector<Segment> sources(const Spread& spread, std::int64_t first, std::int6
     std::vector<Segment> segments;
     std::vector<const Candidate*> covering;
     for (std::int64_t at = first; at < last;) {
-        // Up to the next element where anything begins or ends to be held.
+        // Up to the next element at which any holder begins or ends.
         std::int64_t until = last;
         covering.clear();
         for (auto& candidate : candidates) {
-            const Piece& piece = candidate.held->piece;
+            const SliceRange& piece = candidate.held->piece;
             candidate.next = elements_before(piece, at);
             if (candidate.next >= candidate.last) continue;
             const std::int64_t start = element_of_tensor(piece, candidate.next);
@@ -111,7 +111,7 @@ std::vector<Segment> sources(const Spread& spread, std::int64_t first, std::int6
     return segments;
 }
 
-std::vector<Span> cut_into_rounds(const std::vector<Block>& share, std::int64_t most) {
+std::vector<Span> cut_into_rounds(const std::vector<ChecksumBlock>& share, std::int64_t most) {
     std::vector<Span> spans;
     std::int64_t used = 0;
     int round = 0;

@@ -1,4 +1,4 @@
-// Moving tensors between the ranks that hold them and the ranks that write or read their blocks, in rounds of bounded
+// Moves tensors between the ranks that hold them and the ranks that write or read their blocks, in rounds of bounded
 // size. Only checkpoint/ includes this.
 #pragma once
 
@@ -18,12 +18,12 @@ namespace lockstep::checkpoint {
 
 // Every rank's share of the file, cut into rounds.
 struct Rounds {
-    Rounds(const Layout& layout, int ranks, std::int64_t elements);  // at most so many of each share a round
-    std::vector<std::vector<Span>> spans;                            // of each rank
+    Rounds(const Layout& layout, int ranks, std::int64_t elements);  // elements: the most of each share per round
+    std::vector<std::vector<Span>> spans;                            // per rank
     int count = 0;
 };
 
-// The messages of one round, and memory for those that are not sent from or received at the place itself.
+// The messages of one round, and buffers for those not sent from or received in place.
 struct Traffic {
     std::vector<cluster::HostMessage> receives, sends;
     std::vector<std::unique_ptr<float[]>> buffers;
@@ -39,15 +39,15 @@ struct Traffic {
     static std::size_t bytes(std::int64_t count) { return static_cast<std::size_t>(count) * sizeof(float); }
 };
 
-// Brings the blocks that this rank writes together, from its own memory where that holds them, else from other ranks'.
-// What it is given outlives it.
+// Assembles the blocks that this rank writes, from its own memory where it holds them, else from other ranks'. Its
+// arguments must outlive it.
 class Collector {
   public:
     Collector(const Layout& layout, const std::vector<Spread>& spreads, const std::vector<Entry>& entries,
               cluster::HostGroup& group, std::int64_t elements);
-    // Throws a fault error when no rank holds some element of this rank's share.
+    // Throws a fault error if no rank holds some element of this rank's share.
     void check_cover();
-    // Collective, after check_cover() of every rank: this rank's blocks, in `blocks`.
+    // Collective, after check_cover() on every rank: fills `blocks`.
     std::optional<cluster::Failure> collect(Snapshot& blocks);
 
   private:
@@ -57,7 +57,7 @@ class Collector {
     void prepare_receives(int round);
     void prepare_sends(int round);
     void finish_receives();
-    // Copies those of the segments, all of this rank's entries, that lie on devices, or the others, to destination(i).
+    // Copies this rank's own segments, those in device memory or the others, to destination(i).
     template <class Destination>
     void copy(const std::vector<Segment>& segments, bool from_devices, Destination&& destination) const;
 
@@ -67,9 +67,9 @@ class Collector {
     cluster::HostGroup& group_;
     const int rank_;
     Rounds rounds_;
-    std::vector<Block> share_;
-    std::vector<bool> holds_;  // each place: whether this rank has any of it
-    int foreign_rounds_ = 0;   // up to the last in which this rank gets anything from another
+    std::vector<ChecksumBlock> share_;
+    std::vector<bool> holds_;  // per place: whether this rank holds any of it
+    int foreign_rounds_ = 0;   // up to the last one in which this rank receives
     const Snapshot* collected_ = nullptr;
     Traffic traffic_;
     struct Scattered {
@@ -77,11 +77,11 @@ class Collector {
         float* to;
         std::int64_t count;
     };
-    std::vector<Scattered> scattered_;  // what was received, to be copied to its places
+    std::vector<Scattered> scattered_;  // received, still to be copied into place
 };
 
-// Reads this rank's share of the blocks, checks them, and passes them to the ranks that asked for a part.
-// What it is given outlives it.
+// Reads and verifies this rank's share of the blocks and sends the parts to the ranks that need them. Its arguments
+// must outlive it.
 class Distributor {
   public:
     Distributor(const OpenFile& file, const std::string& file_path, const Layout& layout,
@@ -107,16 +107,16 @@ class Distributor {
     cluster::HostGroup& group_;
     const int rank_;
     Rounds rounds_;
-    std::vector<Block> share_;
-    std::map<std::size_t, std::unique_ptr<float[]>> blocks_;  // read, by their number in the share
-    std::vector<std::vector<Wanted>> wanted_;                 // of each place, by this rank
+    std::vector<ChecksumBlock> share_;
+    std::map<std::size_t, std::unique_ptr<float[]>> blocks_;  // read, by index in the share
+    std::vector<std::vector<Wanted>> wanted_;                 // per place, by this rank
     Traffic traffic_;
     struct Upload {
         int entry;
         std::int64_t first, count;
         const float* values;
     };
-    std::vector<Upload> uploads_;  // what was received for tensors of a device or of another type
+    std::vector<Upload> uploads_;  // received for device tensors or other types
 };
 
 }  // namespace lockstep::checkpoint

@@ -22,20 +22,20 @@ using cluster::Failure;
 
 namespace {
 
-constexpr std::int64_t least_kept = 2;  // so that one is left when the newest is found damaged
+constexpr std::int64_t least_kept = 2;  // so that one is left if the newest is damaged
 
 void remove_quietly(const std::string& path) {
     std::error_code ignored;
     std::filesystem::remove(path, ignored);
 }
 
-// Rank 0: the file with all its metadata, and room on the disk for the rest.
+// Rank 0: creates the file with all metadata and reserves space for the rest.
 Layout lay_out(const std::string& path, const Contents& contents, const std::vector<TensorInfo>& tensors) {
     constexpr std::uint64_t fixed = std::uint64_t{1} << 20, per_tensor = 4096;
     const std::uint64_t metadata =
         fixed + per_tensor * tensors.size() + contents.run_description.size() + contents.tokenizer_model.size();
     fail_if_injected("checkpoint_reserve", path);
-    // HDF5 cannot let go of a file that it could not write whole, so room for its part is looked for before it begins.
+    // HDF5 cannot release a file that it failed to write, so check for space first.
     OpenFile::create(path).reserve(metadata);
     Layout layout = write_header(path, contents, tensors);
     OpenFile file = OpenFile::for_writing(path);
@@ -52,27 +52,27 @@ struct Writer::Implementation {
     std::int64_t keep;
     std::unique_ptr<cluster::HostGroup> group;
 
-    std::unique_ptr<Share> share;  // of the checkpoint under way
+    std::unique_ptr<Share> share;  // the pending checkpoint's
     std::int64_t step = 0;
     std::string path;
     bool last_was_written = true;  // of those begun
-    double begun = 0, left = 0;    // when begin() was called for the last one and when it returned, seconds_now()
+    double begun = 0, left = 0;    // when begin() for the last one was called and returned, seconds_now()
     Cost cost;
 
     bool first() const { return group->rank() == 0; }
 
-    // Nothing stays of the one under way.
+    // Discards the pending checkpoint.
     void give_up(const Failure& failure) {
         last_was_written = false;
         if (!first()) return;
         remove_quietly(unfinished_name(path));
         const std::string where = group->size() > 1 ? fmt::format(" on rank {}", failure.rank) : "";
-        log::warning("the checkpoint of step {} was not written{}: {}; training goes on, and earlier checkpoints stay",
+        log::warning("the checkpoint of step {} was not written{}: {}; training continues, earlier checkpoints stay",
                      step, where, failure.error.what());
     }
 
     void publish() const {
-        // What was written must open as a checkpoint before it gets the name of one.
+        // The file must open as a checkpoint before it gets its name.
         static_cast<void>(read_header(unfinished_name(path)));
         OpenFile file = OpenFile::for_writing(unfinished_name(path));
         file.sync();
@@ -91,7 +91,7 @@ Writer::Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::H
     self.group = std::move(group);
     cluster::on_root(*self.group, [&] {
         for (const auto& path : remove_unfinished(self.folder))
-            log::info("removed {}, which an earlier launch did not finish", path);
+            log::info("removed {}, left unfinished by an earlier launch", path);
     });
 }
 
@@ -115,7 +115,7 @@ bool Writer::begin(const Contents& contents, const std::vector<Entry>& entries) 
                              std::error_code error;
                              std::filesystem::create_directories(self.folder, error);
                              if (error)
-                                 throw fault_error("the folder {} cannot be made: {}", self.folder, error.message());
+                                 throw fault_error("cannot create the folder {}: {}", self.folder, error.message());
                              text = layout_to_text(lay_out(unfinished_name(self.path), contents, tensors));
                          }),
                          *self.group);
@@ -170,7 +170,7 @@ bool Writer::commit() {
     self.last_was_written = true;
     const double now = seconds_now();
     const double still = self.left - self.begun + now - called;
-    // The slowest rank's: the file is whole when all have written.
+    // Of the slowest rank: the file is complete when all have written.
     std::vector<double> slowest = {written - self.begun + now - waited, still};
     self.group->all_reduce(slowest, cluster::Reduce::maximum);
     self.cost = {bytes, std::max(slowest[0], slowest[1]), slowest[1]};

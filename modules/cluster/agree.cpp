@@ -12,9 +12,9 @@ std::optional<Error> caught(const std::function<void()>& work) {
     } catch (const Error& error) {
         return error;
     } catch (const std::bad_alloc&) {
-        return fault_error("there is not enough memory");
+        return fault_error("out of memory");
     } catch (const std::exception& problem) {
-        return fault_error("a fault inside lockstep: {}", problem.what());
+        return fault_error("internal error: {}", problem.what());
     }
     return std::nullopt;
 }

@@ -1,4 +1,4 @@
-// Agreement before anyone throws: a rank that throws alone would leave the others waiting in their next collective.
+// Agreement before throwing: a rank that throws alone leaves the others hanging in their next collective.
 #pragma once
 
 #include <functional>
@@ -9,21 +9,21 @@
 
 namespace lockstep::cluster {
 
-// Runs `work`; what it throws comes back instead.
+// Runs `work` and returns its error, if any.
 std::optional<Error> caught(const std::function<void()>& work);
 
-// A failure as all ranks see it: of the lowest rank that had one.
+// The error that all ranks agree on: that of the lowest failed rank.
 struct Failure {
     Error error;
     int rank;
 };
-// Collective: nothing when no rank has one.
+// Collective; nothing if no rank failed.
 std::optional<Failure> agree(const std::optional<Error>& own, HostGroup& group);
 
-// Collective. Runs `work` on rank 0 only; when it throws, every rank throws the same Error.
+// Collective. Runs `work` on rank 0 only; if it throws, every rank throws the same Error.
 void on_root(HostGroup& group, const std::function<void()>& work);
 
-// Collective. Runs `work` on every rank; when any throws, every rank throws the Error of the lowest rank that did.
+// Collective. Runs `work` on every rank; if any throws, every rank throws the lowest failed rank's Error.
 void together(HostGroup& group, const std::function<void()>& work);
 
 }  // namespace lockstep::cluster

@@ -15,9 +15,9 @@ namespace {
 struct Bound {
     std::shared_ptr<const Topology> topology;
     CpuSet helpers;
-    std::vector<int> core_of_thread;  // empty: threads stay on the whole set
+    std::vector<int> core_of_thread;  // empty: threads are not pinned to cores
 };
-// Threads look at it at any time, so it is replaced as a whole.
+// Read by threads at any time, so it is replaced atomically.
 std::mutex bound_lock;
 std::shared_ptr<const Bound> bound_now;
 std::atomic<bool> warned = false;
@@ -28,30 +28,29 @@ std::shared_ptr<const Bound> current() {
 }
 
 void warn_once(const std::string& sentence) {
-    if (!warned.exchange(true)) log::warning("{}; the run goes on without this binding", sentence);
+    if (!warned.exchange(true)) log::warning("{}; continuing without this binding", sentence);
 }
 
-// Binds and looks whether the system did it.
+// Binds and verifies that the system did so.
 void bind_to(const Topology& topology, const CpuSet& units, int flags, const char* what) {
     const auto wanted = bitmap_of(units);
     if (hwloc_set_cpubind(topology.get(), wanted.get(), flags) != 0) {
-        warn_once(
-            fmt::format("the system refuses to bind {} to the cores {}: {}", what, units.text(), system_error_text()));
+        warn_once(fmt::format("cannot bind {} to cores {}: {}", what, units.text(), system_error_text()));
         return;
     }
     const auto found = bitmap_of({});
     if (hwloc_get_cpubind(topology.get(), found.get(), flags) == 0 && !hwloc_bitmap_isequal(found.get(), wanted.get()))
-        warn_once(fmt::format("the system bound {} to the cores {} instead of {}", what, cpu_set_of(found.get()).text(),
+        warn_once(fmt::format("the system bound {} to cores {} instead of {}", what, cpu_set_of(found.get()).text(),
                               units.text()));
 }
 
-// Only where the rank keeps to one node: several nodes' memory is best taken from where the thread that first touches
-// it runs. Memory is asked for there, not demanded, so a full node is no end of the run.
+// Only for seats within one NUMA node: across several, first-touch allocation is best. The policy is a preference, not
+// strict, so a full node does not end the run.
 void bind_memory(const Topology& topology, const RankSeat& seat) {
     if (seat.numa_nodes.size() != 1 || hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_NUMANODE) < 2) return;
     const auto node = bitmap_of(CpuSet(seat.numa_nodes));
     if (hwloc_set_membind(topology.get(), node.get(), HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_BYNODESET) != 0)
-        log::debug("memory is not bound to NUMA node {}: {}", seat.numa_nodes.front(), system_error_text());
+        log::debug("cannot bind memory to NUMA node {}: {}", seat.numa_nodes.front(), system_error_text());
 }
 
 void bind_compute_thread(int thread) {
@@ -68,7 +67,7 @@ void bind_compute_thread(int thread) {
 }  // namespace
 
 void bind_process(const std::shared_ptr<const Topology>& topology, const RankSeat& seat, bool on_gpu) {
-    // hwloc says that it bound to a topology of a file, and does nothing.
+    // hwloc pretends to bind for a topology loaded from a file, and does nothing.
     if (!topology->is_this_machine()) return;
     auto bound = std::make_shared<Bound>();
     bound->topology = topology;

@@ -14,7 +14,7 @@ int size_of(const CoreList& cores) {
     return static_cast<int>(cores.size());
 }
 
-// The cores by NUMA node, in the cores' order.
+// Cores grouped by NUMA node, in core order.
 std::vector<CoreList> by_numa_node(const Hardware& hardware, const CoreList& cores) {
     std::vector<CoreList> domains;
     std::map<int, Index> known;
@@ -26,7 +26,7 @@ std::vector<CoreList> by_numa_node(const Hardware& hardware, const CoreList& cor
     return domains;
 }
 
-// `ranks` over the domains in proportion to their cores, by largest remainders.
+// Distributes `ranks` over the domains in proportion to their cores, by largest remainder.
 std::vector<int> in_proportion(const std::vector<CoreList>& domains, int ranks) {
     int cores = 0;
     for (const CoreList& domain : domains) cores += size_of(domain);
@@ -43,7 +43,7 @@ std::vector<int> in_proportion(const std::vector<CoreList>& domains, int ranks) 
     return counts;
 }
 
-// Equal parts of one list; what is left over lies at the end of it.
+// Equal parts of one list; the remainder stays at its end.
 void cut(const CoreList& cores, int parts, std::vector<CoreList>& into) {
     const int each = size_of(cores) / parts;
     for (int part = 0; part < parts; ++part)
@@ -56,7 +56,7 @@ int smallest(const std::vector<CoreList>& parts) {
     return least;
 }
 
-// Parts that keep to NUMA nodes: several ranks within a node, or several whole nodes to a rank.
+// Parts aligned to NUMA nodes: several ranks within a node, or several whole nodes per rank.
 std::vector<CoreList> along_nodes(const std::vector<CoreList>& domains, int ranks) {
     std::vector<CoreList> parts;
     if (ranks >= static_cast<int>(domains.size())) {
@@ -75,8 +75,8 @@ std::vector<CoreList> along_nodes(const std::vector<CoreList>& domains, int rank
     return parts;
 }
 
-// Parts of the same home. A step lasts as long as the rank with the fewest cores takes, so parts cross NUMA nodes where
-// that gives it over a tenth more.
+// Parts of one home. A step takes as long as its rank with the fewest cores, so parts cross NUMA nodes where that gains
+// over a tenth.
 std::vector<CoreList> divide_one(const Hardware& hardware, const CoreList& home, int ranks) {
     const std::vector<CoreList> domains = by_numa_node(hardware, home);
     if (ranks > size_of(home)) {
@@ -95,9 +95,9 @@ std::vector<CoreList> divide_one(const Hardware& hardware, const CoreList& home,
     return parts;
 }
 
-// Homes that overlap without being the same: cores go one by one to the rank that has the fewest.
+// Homes that overlap without being equal: each core goes to the rank with the fewest so far.
 std::vector<CoreList> divide_many(const std::vector<CoreList>& homes) {
-    std::map<int, int> wanted_by;  // core: ranks that may have it
+    std::map<int, int> wanted_by;  // per core: the ranks that may have it
     for (const CoreList& home : homes)
         for (const int core : home) ++wanted_by[core];
     std::vector<CoreList> open = homes, parts(homes.size());
@@ -116,7 +116,7 @@ std::vector<CoreList> divide_many(const std::vector<CoreList>& homes) {
         parts[poorest].push_back(core);
         for (CoreList& list : open) list.erase(std::remove(list.begin(), list.end(), core), list.end());
     }
-    // Ranks with the same home: neighbours get neighbouring cores.
+    // Ranks with equal homes: neighbouring ranks get neighbouring cores.
     std::map<CoreList, std::vector<Index>> alike;
     for (Index r = 0; r < homes.size(); ++r) alike[homes[r]].push_back(r);
     for (const auto& [home, ranks] : alike) {
@@ -131,7 +131,7 @@ std::vector<CoreList> divide_many(const std::vector<CoreList>& homes) {
         }
     }
     for (Index r = 0; r < homes.size(); ++r)
-        if (parts[r].empty()) parts[r] = homes[r];  // no core of its own: it shares
+        if (parts[r].empty()) parts[r] = homes[r];  // none of its own: shared
     return parts;
 }
 
@@ -148,7 +148,7 @@ std::vector<CoreList> divide_cores(const Hardware& hardware, const std::vector<C
     std::vector<bool> done(homes.size(), false);
     for (Index first = 0; first < homes.size(); ++first) {
         if (done[first]) continue;
-        // The ranks that compete with this one, over others too.
+        // The ranks that compete with this one for cores, directly or through others.
         std::vector<Index> group = {first};
         done[first] = true;
         for (Index i = 0; i < group.size(); ++i)

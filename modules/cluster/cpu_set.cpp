@@ -11,7 +11,7 @@
 namespace lockstep::cluster {
 namespace {
 
-constexpr int most_units = 1 << 16;  // what no machine has, so that a list cannot fill the memory
+constexpr int most_units = 1 << 16;  // more than any machine has; bounds memory
 
 int take_number(std::string_view& text, std::string_view whole) {
     int number = 0;

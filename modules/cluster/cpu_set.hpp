@@ -1,4 +1,4 @@
-// A set of processing units (what the system schedules threads on) by their operating-system numbers.
+// A set of processing units (hardware threads) by operating-system index.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace lockstep::cluster {
 class CpuSet {
   public:
     CpuSet() = default;
-    explicit CpuSet(std::vector<int> units);  // in any order, repeats allowed
-    // "0-3,8", with strides as taskset takes them: "0-12:4". Anything else is a usage error.
+    explicit CpuSet(std::vector<int> units);  // any order, duplicates allowed
+    // "0-3,8", with strides as in taskset: "0-12:4". Anything else is a usage error.
     static CpuSet parse(std::string_view text);
 
     const std::vector<int>& units() const { return units_; }  // ascending
@@ -19,7 +19,7 @@ class CpuSet {
     int size() const { return static_cast<int>(units_.size()); }
     bool contains(int unit) const;
     bool overlaps(const CpuSet& other) const;
-    std::string text() const;  // the shortest list that parse() takes: "0-3,8"
+    std::string text() const;  // the shortest form that parse() accepts: "0-3,8"
 
     friend bool operator==(const CpuSet&, const CpuSet&) = default;
     friend CpuSet operator|(const CpuSet& left, const CpuSet& right);

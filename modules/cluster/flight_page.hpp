@@ -1,5 +1,5 @@
-// One rank's flight recorder as it lies in memory that other processes of the node read while it is written. Only the
-// flight_* files include this.
+// One rank's flight recorder: the layout of the memory that other processes of the node read while it is written. Only
+// the flight_* files include this.
 #pragma once
 
 #include <array>
@@ -10,20 +10,20 @@
 namespace lockstep::cluster {
 
 struct FlightPage {
-    static constexpr std::uint64_t expected_magic = 0x3267696c66736b6c;  // of this layout
+    static constexpr std::uint64_t expected_magic = 0x3267696c66736b6c;  // identifies this layout
     static constexpr std::size_t most_groups = 32, most_regions = 512, kept_operations = 256;
 
     struct Group {
         std::array<char, 32> name{};
-        std::array<char, 224> members{};                           // rank_list_text; "" where it is too long
-        std::atomic<std::uint64_t> collectives = 0, messages = 0;  // begun
+        std::array<char, 224> members{};                           // rank_list_text; "" if too long
+        std::atomic<std::uint64_t> collectives = 0, messages = 0;  // number begun
     };
     struct Operation {
         std::atomic<std::uint64_t> sequence = 0;  // of all operations, from 1; written last
-        std::uint64_t number = 0;                 // among its group's collectives, or its messages, from 1
+        std::uint64_t number = 0;                 // among its group's collectives or messages, from 1
         std::uint64_t bytes = 0;
         double begun = 0;              // seconds_now()
-        std::atomic<double> done = 0;  // 0: not yet
+        std::atomic<double> done = 0;  // 0: pending
         std::int32_t group = 0, kind = 0, peer = -1, on_device = 0;
     };
     using Name = std::array<char, 96>;
@@ -33,13 +33,13 @@ struct FlightPage {
     std::int64_t process = 0;
     Name host{};
     std::atomic<std::int32_t> stage = 0;   // FlightStage
-    std::atomic<std::int32_t> signal = 0;  // of FlightStage::ended_at_once
+    std::atomic<std::int32_t> signal = 0;  // of FlightStage::signalled
     std::atomic<std::int32_t> region = -1;
     std::atomic<std::int64_t> step = 0;
-    std::atomic<std::uint64_t> events = 0;   // grows with whatever this rank does
-    std::atomic<std::uint64_t> waiting = 0;  // the sequence of the operation it waits for; 0: none
-    std::atomic<double> moved = 0;           // when `events` was last seen to grow
-    std::atomic<double> watched = 0;         // when that was last looked at
+    std::atomic<std::uint64_t> events = 0;   // incremented by any activity of this rank
+    std::atomic<std::uint64_t> waiting = 0;  // sequence of the operation it waits for; 0: none
+    std::atomic<double> moved = 0;           // when `events` last changed
+    std::atomic<double> watched = 0;         // when it was last checked
     std::atomic<std::uint32_t> groups = 0, regions = 0;
     std::atomic<std::uint64_t> operations = 0;
     std::array<Group, most_groups> group;
@@ -47,6 +47,6 @@ struct FlightPage {
     std::array<Operation, kept_operations> operation;
 };
 static_assert(std::atomic<double>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free,
-              "other processes read these");
+              "other processes read them");
 
 }  // namespace lockstep::cluster

@@ -70,7 +70,7 @@ FlightRecorder::FlightRecorder() : page_(new FlightPage) {
     page_->process = ::getpid();
 }
 
-// A mapped page stays as long as the process, for threads that may still write to it.
+// A mapped page is never unmapped: threads may still write to it.
 FlightRecorder::~FlightRecorder() {
     if (!mapped_) delete page_;
 }
@@ -79,7 +79,7 @@ bool FlightRecorder::share(const std::string& path) {
     if (mapped_) return true;
     const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (file < 0) return false;
-    // Without its memory reserved, a full file system would end the process at the first write.
+    // Reserve the space: on a full file system the first write would kill the process.
     const int problem = ::posix_fallocate(file, 0, sizeof(FlightPage));
     void* memory =
         problem == 0 ? ::mmap(nullptr, sizeof(FlightPage), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
@@ -92,12 +92,12 @@ bool FlightRecorder::share(const std::string& path) {
         errno = error;
         return false;
     }
-    // A page is made of what is copied bit for bit; nobody else reads it yet. The file stays open for its lock.
+    // The page is trivially copyable, and nobody else reads it yet. The file stays open for its lock.
     FlightPage* const before = page_;
     std::memcpy(memory, static_cast<const void*>(before), sizeof(FlightPage));
     page_ = std::launder(static_cast<FlightPage*>(memory));
     delete before;
-    set_watched(seconds_now(), seconds_now());  // until a thread looks
+    set_watched(seconds_now(), seconds_now());  // until a thread monitors it
     mapped_ = true;
     return true;
 }
@@ -112,9 +112,9 @@ void FlightRecorder::set_stage(FlightStage stage) {
     page_->stage.store(static_cast<std::int32_t>(stage), release);
 }
 
-void FlightRecorder::end_at_once(int signal) {
+void FlightRecorder::set_signalled(int signal) {
     page_->signal.store(signal, relaxed);
-    set_stage(FlightStage::ended_at_once);
+    set_stage(FlightStage::signalled);
 }
 
 int FlightRecorder::add_group(const std::string& name, const std::vector<int>& members) {

@@ -1,7 +1,7 @@
-// What this rank did last, for those who ask when it no longer answers: the step, the open region, and its last
-// communications, each with when it began and ended. Kept in memory that other processes of the node can read
-// (flight_reader.hpp), also when this rank is stopped or killed. Written by the thread that communicates; only beat()
-// and the stage may be used from any thread. Costs a few tens of nanoseconds a communication.
+// A rank's recent activity, for diagnosis when it no longer responds: step, open region, and its last communications
+// with their begin and end times. Kept in shared memory, readable by other processes of the node (flight_reader.hpp)
+// even when this rank is stopped or killed. Written by the communicating thread; only beat() and the stage may be used
+// from any thread. Costs a few tens of nanoseconds per communication.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,9 @@ inline bool is_message(FlightKind kind) {
     return kind == FlightKind::send || kind == FlightKind::receive;
 }
 
-// leaving: it ends as it should; failed: with an error it has said itself, and may take the others with it;
-// ended_at_once: by a signal, as it was told to.
-enum class FlightStage { running, leaving, failed, ended_at_once };
+// leaving: normal exit; failed: with an error that it has reported itself, and it may abort the others; signalled:
+// terminated by a signal on request.
+enum class FlightStage { running, leaving, failed, signalled };
 
 class FlightRecorder {
   public:
@@ -30,31 +30,31 @@ class FlightRecorder {
     FlightRecorder(const FlightRecorder&) = delete;
     FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-    // From now on in the file `path`, with what was recorded before; the file is locked as long as this process lives.
-    // False (with errno) where it cannot be made.
+    // From now on in the file `path`, including what was recorded before; the file is locked while this process lives.
+    // False (with errno) on failure.
     bool share(const std::string& path);
     void set_rank(int rank, int ranks, const std::string& host);
     void set_stage(FlightStage stage);
-    void end_at_once(int signal);  // for a signal's handler
+    void set_signalled(int signal);  // for a signal handler
 
-    // `members`: ranks of the world, ascending. Beyond the number of groups the recorder has room for: the last one.
+    // `members`: world ranks, ascending. If the table of groups is full, the last entry is reused.
     int add_group(const std::string& name, const std::vector<int>& members);
 
-    // Returns the operation's sequence number. `peer`: a rank of the world, for messages. on_device: a GPU carries it
-    // out some time later.
+    // Returns the operation's sequence number. `peer`: a world rank, for messages. on_device: a GPU executes it
+    // asynchronously.
     std::uint64_t begin(int group, FlightKind kind, std::size_t bytes, int peer = -1, bool on_device = false);
     void done(std::uint64_t sequence);
-    // What this rank waits for; 0: for nothing. Returns what it waited for before.
+    // The operation this rank waits for; 0: none. Returns the previous one.
     std::uint64_t wait_for(std::uint64_t sequence);
     std::uint64_t newest() const;
-    void device_reached(std::uint64_t sequence);  // the GPU has ended every operation up to this one
+    void device_reached(std::uint64_t sequence);  // the GPU has completed all operations up to this one
 
     void name_region(int region, const std::string& path);
-    void set_region(int region);  // the innermost open one; -1: none
+    void set_region(int region);  // innermost open region; -1: none
     void set_step(std::int64_t step);
-    void beat();  // something was done
+    void beat();  // records activity
     std::uint64_t events() const;
-    // What a thread that watches this rank saw, seconds_now(): when `events` last grew, and now.
+    // For the thread that monitors this rank; seconds_now(): when `events` last changed, and the time of this check.
     void set_watched(double moved, double now);
 
   private:
@@ -63,9 +63,9 @@ class FlightRecorder {
     std::uint64_t device_done_ = 0;
 };
 
-FlightRecorder& flight_recorder();  // this process's
+FlightRecorder& flight_recorder();
 
-// While the caller waits for a communication that was begun.
+// Marks the caller as waiting for a communication.
 class FlightScope {
   public:
     explicit FlightScope(std::uint64_t sequence) : sequence_(sequence), before_(flight_recorder().wait_for(sequence)) {}

@@ -35,22 +35,22 @@ CpuSet packages_around(const Hardware& hardware, const CpuSet& units) {
     return CpuSet(std::move(all));
 }
 
-// Ranks and GPUs in pairs, so that as many ranks as possible have one (augmenting paths).
+// Maximum bipartite matching of ranks and GPUs (augmenting paths).
 class Matching {
   public:
-    Matching(const Hardware& hardware, const std::vector<GpuWish>& wishes)
-        : wishes_(wishes), chosen_(wishes.size(), -1), holders_(hardware.gpus.size()) {
+    Matching(const Hardware& hardware, const std::vector<GpuRequest>& requests)
+        : requests_(requests), chosen_(requests.size(), -1), holders_(hardware.gpus.size()) {
         for (const GpuDevice& gpu : hardware.gpus) around_.push_back(packages_around(hardware, gpu.near));
         for (const GpuDevice& gpu : hardware.gpus) near_.push_back(gpu.near);
-        for (const GpuWish& wish : wishes_) order_.push_back(in_core_order(hardware, wish.gpus));
+        for (const GpuRequest& request : requests_) order_.push_back(in_core_order(hardware, request.gpus));
     }
 
     std::vector<int> find() {
-        // First each GPU to one rank only, near ones before far ones; then to a second rank, and so on.
+        // First at most one rank per GPU, near GPUs before far ones; then two, and so on.
         for (Index most = 1; !complete(); ++most)
             for (int distance = 0; distance < 3; ++distance)
-                for (Index rank = 0; rank < wishes_.size(); ++rank) {
-                    if (chosen_[rank] >= 0 || wishes_[rank].gpus.empty()) continue;
+                for (Index rank = 0; rank < requests_.size(); ++rank) {
+                    if (chosen_[rank] >= 0 || requests_[rank].gpus.empty()) continue;
                     tried_.assign(near_.size(), false);
                     place(rank, distance, most);
                 }
@@ -59,13 +59,13 @@ class Matching {
 
   private:
     bool complete() const {
-        for (Index rank = 0; rank < wishes_.size(); ++rank)
-            if (chosen_[rank] < 0 && !wishes_[rank].gpus.empty()) return false;
+        for (Index rank = 0; rank < requests_.size(); ++rank)
+            if (chosen_[rank] < 0 && !requests_[rank].gpus.empty()) return false;
         return true;
     }
     int distance_of(Index rank, Index gpu) const {
-        if (near_[gpu].empty() || wishes_[rank].allowed.overlaps(near_[gpu])) return 0;
-        return wishes_[rank].allowed.overlaps(around_[gpu]) ? 1 : 2;
+        if (near_[gpu].empty() || requests_[rank].allowed.overlaps(near_[gpu])) return 0;
+        return requests_[rank].allowed.overlaps(around_[gpu]) ? 1 : 2;
     }
     bool place(Index rank, int distance, Index most) {
         for (const int wanted : order_[rank]) {
@@ -74,7 +74,7 @@ class Matching {
             take(rank, gpu);
             return true;
         }
-        // Only then may another rank have to move to another GPU.
+        // Only then may another rank move to another GPU.
         for (const int wanted : order_[rank]) {
             const auto gpu = static_cast<Index>(wanted);
             if (tried_[gpu] || distance_of(rank, gpu) > distance) continue;
@@ -96,37 +96,37 @@ class Matching {
         holders_[gpu].push_back(rank);
     }
 
-    const std::vector<GpuWish>& wishes_;
+    const std::vector<GpuRequest>& requests_;
     std::vector<CpuSet> near_, around_;
-    std::vector<std::vector<int>> order_;  // of each rank's GPUs
+    std::vector<std::vector<int>> order_;  // each rank's GPUs, by preference
     std::vector<int> chosen_;
-    std::vector<std::vector<Index>> holders_;  // of each GPU
+    std::vector<std::vector<Index>> holders_;  // the ranks of each GPU
     std::vector<bool> tried_;
 };
 
 }  // namespace
 
-std::vector<int> choose_gpus(const Hardware& hardware, const std::vector<GpuWish>& wishes) {
-    if (wishes.empty()) return {};
-    const bool alike = std::all_of(wishes.begin(), wishes.end(), [&](const GpuWish& wish) {
-        return wish.allowed == wishes.front().allowed && wish.gpus == wishes.front().gpus;
+std::vector<int> choose_gpus(const Hardware& hardware, const std::vector<GpuRequest>& requests) {
+    if (requests.empty()) return {};
+    const bool alike = std::all_of(requests.begin(), requests.end(), [&](const GpuRequest& request) {
+        return request.allowed == requests.front().allowed && request.gpus == requests.front().gpus;
     });
-    const Index ranks = wishes.size();
+    const Index ranks = requests.size();
     std::vector<int> chosen(ranks, -1);
     if (alike) {
-        const std::vector<int> gpus = in_core_order(hardware, wishes.front().gpus);
+        const std::vector<int> gpus = in_core_order(hardware, requests.front().gpus);
         if (!gpus.empty())
             for (Index rank = 0; rank < ranks; ++rank) chosen[rank] = gpus[rank * gpus.size() / ranks];
         return chosen;
     }
-    chosen = Matching(hardware, wishes).find();
+    chosen = Matching(hardware, requests).find();
     // Among ranks with the same choice, neighbours get neighbouring GPUs.
     std::map<std::pair<std::vector<int>, std::vector<int>>, std::vector<Index>> groups;
     for (Index rank = 0; rank < ranks; ++rank)
-        if (chosen[rank] >= 0) groups[{wishes[rank].allowed.units(), wishes[rank].gpus}].push_back(rank);
-    for (const auto& [wish, members] : groups) {
-        std::map<int, int> place;  // of each GPU in the order
-        const std::vector<int> order = in_core_order(hardware, wish.second);
+        if (chosen[rank] >= 0) groups[{requests[rank].allowed.units(), requests[rank].gpus}].push_back(rank);
+    for (const auto& [request, members] : groups) {
+        std::map<int, int> place;  // each GPU's position in the order
+        const std::vector<int> order = in_core_order(hardware, request.second);
         for (Index i = 0; i < order.size(); ++i) place[order[i]] = static_cast<int>(i);
         std::vector<int> taken;
         for (const Index rank : members) taken.push_back(chosen[rank]);

@@ -1,4 +1,4 @@
-// Which rank of a node computes on which GPU.
+// Assigns a node's GPUs to its ranks.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace lockstep::cluster {
 
-struct GpuWish {
-    CpuSet allowed;         // the units the rank may use
-    std::vector<int> gpus;  // indices into Hardware::gpus that it can see; none: it computes on the CPU
+struct GpuRequest {
+    CpuSet allowed;         // units the rank may use
+    std::vector<int> gpus;  // visible GPUs, indices into Hardware::gpus; none: computes on the CPU
 };
 
-// The GPU of each rank, -1 for none. No two ranks share a GPU as long as each can have its own; then as few as possible
-// do, neighbours together. Ranks that may use the same units are spread over all GPUs in the order of the cores near
-// these; ranks that the launcher bound get GPUs near their units where there are any.
-std::vector<int> choose_gpus(const Hardware& hardware, const std::vector<GpuWish>& wishes);
+// The GPU of each rank, -1 for none. No GPU is shared while each rank can have its own; otherwise as few as possible
+// are, by neighbouring ranks. Ranks with equal CPU sets are spread over all GPUs in the order of their nearby cores;
+// ranks bound by the launcher get GPUs near their units if there are any.
+std::vector<int> choose_gpus(const Hardware& hardware, const std::vector<GpuRequest>& requests);
 
 }  // namespace lockstep::cluster

@@ -1,5 +1,5 @@
-// Communicators for tensors on GPUs: NCCL where every rank has a GPU of its own and NCCL can be used, otherwise MPI
-// through pinned host memory. Both work on streams of their own, beside the context's compute stream.
+// Communicators for GPU tensors: NCCL if every rank has its own GPU and NCCL is usable, otherwise MPI through pinned
+// host memory. Both use streams of their own, concurrent with the compute stream.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ class CudaContext;
 
 namespace lockstep::cluster {
 
-// Collective over all ranks. `gpu` names this rank's GPU so that no two GPUs of the world have the same name. The
-// carrier reads "NCCL 2.28.3", "MPI through pinned memory, since ranks share a GPU", "none" for one rank.
+// Collective over all ranks. `gpu` identifies this rank's GPU uniquely in the world. The carrier reads "NCCL 2.28.3",
+// "MPI through pinned memory; ranks share a GPU", or "none" for one rank.
 std::unique_ptr<CommunicatorSource> make_gpu_communicator_source(std::shared_ptr<CudaContext> context,
                                                                  const std::string& gpu);
 

@@ -1,4 +1,4 @@
-// For a lockstep without the CUDA backend, where no GPU is ever found.
+// For builds without the CUDA backend, which find no GPU.
 #include "cluster/gpu_communicator.hpp"
 
 namespace lockstep::cluster {

@@ -22,7 +22,7 @@ std::string bus_id(const hwloc_obj* pci) {
     return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", place.domain, place.bus, place.dev, place.func);
 }
 
-// The PCI device an operating-system device belongs to: there may be other devices between (virtio).
+// The PCI device of an OS device; others may lie between (virtio).
 const hwloc_obj* pci_of(const hwloc_obj* device) {
     while (device != nullptr && device->type != HWLOC_OBJ_PCI_DEVICE) device = device->parent;
     return device;
@@ -48,8 +48,7 @@ std::vector<const hwloc_obj*> os_devices_below(const Topology& topology, const h
     return found;
 }
 
-// By what drives it, else by its PCI class. Some files of real machines give odd types to these devices, so their names
-// decide.
+// By driver, else by PCI class. Some topology files give these devices odd types, so their names decide.
 std::optional<GpuVendor> gpu_vendor(const hwloc_obj* pci, const std::vector<const hwloc_obj*>& os_devices) {
     for (const hwloc_obj* device : os_devices) {
         if (starts_with(device->name, "cuda") || starts_with(device->name, "nvml")) return GpuVendor::nvidia;
@@ -64,7 +63,7 @@ std::optional<GpuVendor> gpu_vendor(const hwloc_obj* pci, const std::vector<cons
             return GpuVendor::nvidia;
         case vendor_amd:
             return GpuVendor::amd;
-        case vendor_intel:  // on bus 0: the processor's own graphics
+        case vendor_intel:  // on bus 0: integrated graphics
             if (base_class == display && pci->attr->pcidev.bus != 0) return GpuVendor::intel;
             return {};
         default:
@@ -88,7 +87,7 @@ std::optional<NetworkCard> network_card(const hwloc_obj* pci, const std::vector<
     for (const hwloc_obj* device : os_devices) {
         if (device->name == nullptr) continue;
         const bool fabric = device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS;
-        // Fabrics whose driver offers no verbs are told by their interfaces' names.
+        // Fabrics without a verbs driver are recognized by interface name.
         card.fabric = card.fabric || fabric || starts_with(device->name, "hsn") || starts_with(device->name, "ib");
         if (fabric)
             card.name += (card.name.empty() ? "" : "/") + std::string(device->name);
@@ -131,7 +130,7 @@ void read_memory(const Topology& topology, Hardware& hardware) {
               [](const NumaNode& a, const NumaNode& b) { return a.number < b.number; });
 }
 
-// The smallest node around the core; of several alike (memory of two kinds beside one processor) the first.
+// The smallest node that contains the core; the first of equals (two kinds of memory on one processor).
 int numa_node_of(const CpuSet& units, const std::vector<NumaNode>& nodes) {
     const NumaNode* nearest = nullptr;
     for (const NumaNode& node : nodes)
@@ -142,7 +141,7 @@ int numa_node_of(const CpuSet& units, const std::vector<NumaNode>& nodes) {
 
 void read_cores(const Topology& topology, Hardware& hardware) {
     const hwloc_topology_t loaded = topology.get();
-    // Some virtual machines and boards have processing units only.
+    // Some virtual machines and boards expose processing units without cores.
     const bool has_cores = hwloc_get_nbobjs_by_type(loaded, HWLOC_OBJ_CORE) > 0;
     const hwloc_obj_type_t type = has_cores ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
     const int kinds = hwloc_cpukinds_get_nr(loaded, 0);
@@ -177,7 +176,7 @@ Hardware read_hardware(const Topology& topology) {
     Hardware hardware;
     read_memory(topology, hardware);
     read_cores(topology, hardware);
-    // hwloc gives memory of devices the units of what it hangs on; only nodes that some core calls its own have cores.
+    // hwloc gives device memory the units of its parent; only nodes that some core claims have cores.
     for (NumaNode& node : hardware.numa_nodes)
         if (std::none_of(hardware.cores.begin(), hardware.cores.end(),
                          [&](const Core& core) { return core.numa_node == node.number; }))

@@ -1,5 +1,5 @@
-// Messages of host memory among a group of ranks: what ranks agree on, and blocks of bytes. Tensors of a backend travel
-// by a Communicator. Every rank of a group must make the same calls in the same order.
+// Host-memory communication within a group of ranks: agreement and blocks of bytes. Device tensors go through a
+// Communicator. All ranks of a group must make the same calls in the same order.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace lockstep::cluster {
 
 enum class Reduce { sum, maximum, minimum };
 
-// Bytes for another rank, or from it.
+// Bytes to or from another rank.
 struct HostMessage {
     int rank;
     void* data;
@@ -32,12 +32,12 @@ class HostGroup {
     virtual void all_reduce(std::vector<double>& values, Reduce operation) = 0;
     virtual void all_reduce(std::vector<std::int64_t>& values, Reduce operation) = 0;
     virtual void broadcast(void* data, std::size_t bytes, int root) = 0;
-    // Every rank's block of the same size, gathered on `root` in rank order (empty elsewhere).
+    // Each rank's block, all of one size, gathered on `root` in rank order (empty elsewhere).
     virtual std::vector<char> gather(const void* data, std::size_t bytes, int root) = 0;
-    // Every rank's block of its own size, in rank order.
+    // Each rank's block, of any size, in rank order.
     virtual std::vector<char> all_gather_bytes(const void* data, std::size_t bytes) = 0;
-    // All receives are posted before any send, and all are waited for. Messages between the same two ranks, which may
-    // be one rank and itself, match in order; those of 0 bytes are left out on both sides.
+    // Posts all receives before any send, and completes them all. Messages between the same two ranks (or a rank and
+    // itself) match in order; messages of 0 bytes are omitted on both sides.
     virtual void exchange(const std::vector<HostMessage>& receives, const std::vector<HostMessage>& sends) = 0;
     virtual void barrier() = 0;
 
@@ -46,7 +46,7 @@ class HostGroup {
     double all_sum(double value);
 };
 
-// One rank alone: every operation is the identity. For commands that run without MPI, and for tests.
+// A single rank: every operation is the identity. For commands without MPI, and for tests.
 std::unique_ptr<HostGroup> make_solo_group();
 
 }  // namespace lockstep::cluster

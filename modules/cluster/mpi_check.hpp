@@ -1,4 +1,4 @@
-// Every MPI call goes through check_mpi: a failure becomes an Error with MPI's own words.
+// Wraps every MPI call: a failure becomes an Error with MPI's error string.
 #pragma once
 
 #include <mpi.h>

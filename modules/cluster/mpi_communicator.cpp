@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "cluster/mpi_check.hpp"
-#include "cluster/mpi_pieces.hpp"
 #include "cluster/mpi_reduction.hpp"
+#include "cluster/mpi_segments.hpp"
 #include "cluster/mpi_wait.hpp"
 #include "cluster/parts.hpp"
 #include "device/sync.hpp"
@@ -15,29 +15,29 @@ namespace lockstep::cluster {
 void MpiCommunicator::all_reduce(Tensor values, Reduce operation) {
     const FlightScope noted(group_->note(FlightKind::all_reduce, values.bytes()));
     group_->meet("all-reduce", values.bytes());
-    all_reduce_by_piece(values.data(), static_cast<std::size_t>(values.count()), values.type(), operation,
-                        group_->comm());
+    all_reduce_segmented(values.data(), static_cast<std::size_t>(values.count()), values.type(), operation,
+                         group_->comm());
     group_->meet("end of the all-reduce", values.bytes());
 }
 
-void MpiCommunicator::add(Piece piece) {
-    not_begun_.push_back(std::move(piece));
-    begin_what_has_room();
+void MpiCommunicator::add(Segment segment) {
+    queued_.push_back(std::move(segment));
+    begin_queued();
 }
 
-void MpiCommunicator::begin_what_has_room() {
-    while (!not_begun_.empty()) {
-        const Piece& piece = not_begun_.front();
-        if (!under_way_.empty() && reduced_at_once_ + piece.reduced_bytes > 2 * largest_reduced_piece()) return;
-        reduced_at_once_ += piece.reduced_bytes;
-        under_way_.push_back(MPI_REQUEST_NULL);
-        piece.begin(&under_way_.back());
-        not_begun_.pop_front();
+void MpiCommunicator::begin_queued() {
+    while (!queued_.empty()) {
+        const Segment& segment = queued_.front();
+        if (!pending_.empty() && reducing_bytes_ + segment.reduced_bytes > 2 * largest_reduced_segment()) return;
+        reducing_bytes_ += segment.reduced_bytes;
+        pending_.push_back(MPI_REQUEST_NULL);
+        segment.begin(&pending_.back());
+        queued_.pop_front();
     }
 }
 
 void MpiCommunicator::begin(FlightKind kind, Tensor values, const std::function<void()>& issue) {
-    // MPI may run them in any order, which shows where they share memory.
+    // MPI may execute them in any order, which matters if they overlap.
     const auto* first = static_cast<const char*>(values.data());
     const Range own{first, first + values.bytes()};
     const auto meets = [&](const Range& other) { return own.first < other.last && other.first < own.last; };
@@ -55,14 +55,14 @@ void MpiCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
     begin(FlightKind::all_reduce, values, [&] {
         const MpiReduction reduction = mpi_reduction(values.type(), operation);
         const std::size_t element = type_bytes(values.type());
-        const auto reduce = [&](char* piece, int count) {
+        const auto reduce = [&](char* segment, int count) {
             add({static_cast<std::size_t>(count) * element, [=, this](MPI_Request* request) {
-                     LOCKSTEP_MPI(MPI_Iallreduce, MPI_IN_PLACE, piece, count, reduction.type, reduction.operation,
+                     LOCKSTEP_MPI(MPI_Iallreduce, MPI_IN_PLACE, segment, count, reduction.type, reduction.operation,
                                   group_->comm(), request);
                  }});
         };
-        for_each_piece(values.data(), static_cast<std::size_t>(values.count()), element, reduce,
-                       largest_reduced_piece());
+        for_each_segment(values.data(), static_cast<std::size_t>(values.count()), element, reduce,
+                         largest_reduced_segment());
     });
 }
 
@@ -73,17 +73,17 @@ void MpiCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std:
     begin(FlightKind::reduce_scatter, values, [&] {
         const MpiReduction reduction = mpi_reduction(values.type(), Reduce::sum);
         const std::size_t element = type_bytes(values.type());
-        const auto step = std::max(std::int64_t{1}, static_cast<std::int64_t>(largest_reduced_piece() / 2 / element));
-        // A piece of each owner's part in turn, so that those under way at one time are added up by different ranks.
+        const auto step = std::max(std::int64_t{1}, static_cast<std::int64_t>(largest_reduced_segment() / 2 / element));
+        // One segment of each owner's part in turn, so that concurrent ones are reduced by different ranks.
         for (std::int64_t first = 0; first < longest; first += step) {
             for (int owner = 0; owner < size(); ++owner) {
                 const Tensor part = parts[static_cast<std::size_t>(owner)];
                 const std::int64_t count = std::min(step, part.count() - first);
                 if (count <= 0) continue;
-                const Tensor piece = part.slice(first, count);
-                add({piece.bytes(), [=, this](MPI_Request* request) {
+                const Tensor segment = part.slice(first, count);
+                add({segment.bytes(), [=, this](MPI_Request* request) {
                          const bool own = owner == rank();
-                         LOCKSTEP_MPI(MPI_Ireduce, own ? MPI_IN_PLACE : piece.data(), own ? piece.data() : nullptr,
+                         LOCKSTEP_MPI(MPI_Ireduce, own ? MPI_IN_PLACE : segment.data(), own ? segment.data() : nullptr,
                                       static_cast<int>(count), reduction.type, reduction.operation, owner,
                                       group_->comm(), request);
                      }});
@@ -97,9 +97,9 @@ void MpiCommunicator::begin_all_gather(Tensor values, const std::vector<std::int
     begin(FlightKind::all_gather, values, [&] {
         for (int owner = 0; owner < size(); ++owner) {
             const Tensor part = parts[static_cast<std::size_t>(owner)];
-            for_each_piece(part.data(), part.bytes(), 1, [&](char* piece, int bytes) {
+            for_each_segment(part.data(), part.bytes(), 1, [&](char* segment, int bytes) {
                 add({0, [=, this](MPI_Request* request) {
-                         LOCKSTEP_MPI(MPI_Ibcast, piece, bytes, MPI_BYTE, owner, group_->comm(), request);
+                         LOCKSTEP_MPI(MPI_Ibcast, segment, bytes, MPI_BYTE, owner, group_->comm(), request);
                      }});
             });
         }
@@ -110,11 +110,11 @@ void MpiCommunicator::finish_collectives() {
     ranges_.clear();
     if (noted_.empty()) return;
     const std::uint64_t before = flight_recorder().wait_for(noted_.front());
-    while (!under_way_.empty()) {
-        wait_for(static_cast<int>(under_way_.size()), under_way_.data());
-        under_way_.clear();
-        reduced_at_once_ = 0;
-        begin_what_has_room();
+    while (!pending_.empty()) {
+        wait_for(static_cast<int>(pending_.size()), pending_.data());
+        pending_.clear();
+        reducing_bytes_ = 0;
+        begin_queued();
     }
     static_cast<void>(flight_recorder().wait_for(before));
     for (const std::uint64_t sequence : noted_) flight_recorder().done(sequence);

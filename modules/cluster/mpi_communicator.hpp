@@ -1,4 +1,4 @@
-// The Communicator over MPI, on tensors in host memory. Only cluster/ includes this.
+// Communicator over MPI, for host tensors. Only cluster/ includes this.
 #pragma once
 
 #include <mpi.h>
@@ -15,7 +15,6 @@ namespace lockstep::cluster {
 
 class MpiCommunicator final : public Communicator {
   public:
-    // `use`: what the group was made for.
     MpiCommunicator(std::shared_ptr<MpiGroup> group, Use use) : group_(std::move(group)), use_(use) {}
     int rank() const override { return group_->rank(); }
     int size() const override { return group_->size(); }
@@ -28,28 +27,28 @@ class MpiCommunicator final : public Communicator {
     std::unique_ptr<Transfer> begin_receive(Tensor values, int from, int tag) override;
 
   private:
-    // Issues a collective on `values`, behind what was begun on the same memory.
+    // Issues a collective on `values`, ordered after pending ones on the same memory.
     void begin(FlightKind kind, Tensor values, const std::function<void()>& issue);
-    // A part of a collective: begun at once where there is room for it among what is being reduced, else by
-    // finish_collectives. How many begin at once is the same on all ranks, so that all begin the same ones in the same
-    // order, whatever other collectives come between. reduced_bytes: 0 for what is not reduced.
-    struct Piece {
+    // Part of a collective. Started if it fits the limit on concurrent reductions, else queued for finish_collectives.
+    // The number started is the same on all ranks, so all start the same segments in the same order, whatever
+    // collectives come between. reduced_bytes: 0 unless it is a reduction.
+    struct Segment {
         std::size_t reduced_bytes = 0;
         std::function<void(MPI_Request*)> begin;
     };
-    void add(Piece piece);
-    void begin_what_has_room();
+    void add(Segment segment);
+    void begin_queued();
 
-    // Memory that a collective under way reads or writes.
+    // Memory in use by a pending collective.
     struct Range {
         const char *first, *last;
     };
     std::shared_ptr<MpiGroup> group_;
     Use use_;
-    std::vector<std::uint64_t> noted_;  // collectives under way, in the flight recorder
-    std::vector<MPI_Request> under_way_;
-    std::size_t reduced_at_once_ = 0;  // bytes
-    std::deque<Piece> not_begun_;
+    std::vector<std::uint64_t> noted_;  // pending collectives in the flight recorder
+    std::vector<MPI_Request> pending_;
+    std::size_t reducing_bytes_ = 0;
+    std::deque<Segment> queued_;
     std::vector<Range> ranges_;
 };
 

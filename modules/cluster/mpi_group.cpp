@@ -13,12 +13,12 @@
 namespace lockstep::cluster {
 namespace {
 
-// How long a rank waits in the sync mode `collective` before it warns.
+// With --sync collective: how long a rank waits before it warns.
 constexpr double first_warning_seconds = 5;
 
-constexpr int largest_tag = 32767;  // what every MPI has
+constexpr int largest_tag = 32767;  // guaranteed by the MPI standard
 
-// A communicator of these ranks of the world, whose messages meet no other's.
+// A private communicator of these world ranks.
 MPI_Comm make_group(const std::vector<int>& ranks) {
     LOCKSTEP_ASSERT(!ranks.empty() && ranks.front() >= 0);
     LOCKSTEP_ASSERT(std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end());
@@ -72,7 +72,7 @@ void MpiGroup::meet(const char* what, std::size_t bytes) {
         LOCKSTEP_MPI(MPI_Test, &request, &done, MPI_STATUS_IGNORE);
         if (!done) static_cast<void>(sched_yield());
         if (done || seconds_now() < next_warning) continue;
-        log::warning("rank {} waits for the other ranks at operation {}, {} of {}", rank_, meetings_, what,
+        log::warning("rank {} is waiting for the other ranks at operation {}, {} of {}", rank_, meetings_, what,
                      human_bytes(static_cast<double>(bytes)));
         next_warning += 10 * first_warning_seconds;
     }
@@ -81,7 +81,7 @@ void MpiGroup::meet(const char* what, std::size_t bytes) {
 
 void MpiGroup::check_transfer(Use use, int other, int tag) const {
     if (use != Use::transfers)
-        throw fault_error("rank {} sends or receives on a communicator that was made for collectives only", rank_);
+        throw fault_error("rank {} sends or receives on a communicator made for collectives only", rank_);
     if (other == rank_) throw fault_error("rank {} sends to or receives from itself", rank_);
     LOCKSTEP_ASSERT(other >= 0 && other < size() && tag >= 0 && tag <= largest_tag);
 }

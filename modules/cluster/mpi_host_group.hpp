@@ -1,4 +1,4 @@
-// The HostGroup over MPI. Only cluster/ includes this.
+// HostGroup over MPI. Only cluster/ includes this.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ class MpiHostGroup final : public HostGroup {
   public:
     MpiHostGroup(const std::vector<int>& ranks, const std::string& name)
         : MpiHostGroup(std::make_shared<MpiGroup>(ranks, name)) {}
-    // Shares the MPI communicator of another user, whose messages between two ranks must not meet an exchange().
+    // Shares an MPI communicator; its other user's point-to-point messages must not mix with exchange().
     explicit MpiHostGroup(std::shared_ptr<MpiGroup> group) : group_(std::move(group)) {}
     int rank() const override { return group_->rank(); }
     int size() const override { return group_->size(); }

@@ -6,7 +6,7 @@
 
 #include "base/float16.hpp"
 #include "cluster/mpi_check.hpp"
-#include "cluster/mpi_pieces.hpp"
+#include "cluster/mpi_segments.hpp"
 #include "cluster/mpi_wait.hpp"
 
 namespace lockstep::cluster {
@@ -21,7 +21,7 @@ MPI_Op mpi_operation(Reduce operation) {
         case Reduce::minimum:
             return MPI_MIN;
     }
-    throw fault_error("unknown reduction");
+    throw fault_error("unsupported reduction");
 }
 
 template <Type type, Reduce operation>
@@ -39,7 +39,7 @@ void combine(void* incoming, void* result, int* count, MPI_Datatype*) {
     }
 }
 
-// Made at the first need, and MPI's until the end of the process.
+// Created on first use, never freed.
 template <Type type, Reduce operation>
 MPI_Op operation_of() {
     static const MPI_Op made = [] {
@@ -60,7 +60,7 @@ MPI_Op operation_of(Reduce operation) {
         case Reduce::minimum:
             return operation_of<type, Reduce::minimum>();
     }
-    throw fault_error("unknown reduction");
+    throw fault_error("unsupported reduction");
 }
 
 }  // namespace
@@ -78,10 +78,10 @@ MpiReduction mpi_reduction(Type type, Reduce operation) {
         case Type::fp16:
             return {MPI_UINT16_T, operation_of<Type::fp16>(operation)};
     }
-    throw fault_error("unknown type of a reduction");
+    throw fault_error("unsupported data type of a reduction");
 }
 
-std::size_t largest_piece() {
+std::size_t largest_segment() {
     static const std::size_t bytes = [] {
         const char* text = std::getenv("LOCKSTEP_MPI_PIECE_BYTES");
         const std::size_t given = text ? std::strtoull(text, nullptr, 10) : 0;
@@ -90,15 +90,15 @@ std::size_t largest_piece() {
     return bytes;
 }
 
-void all_reduce_by_piece(void* data, std::size_t count, Type type, Reduce operation, MPI_Comm comm) {
+void all_reduce_segmented(void* data, std::size_t count, Type type, Reduce operation, MPI_Comm comm) {
     const MpiReduction reduction = mpi_reduction(type, operation);
-    const auto reduce = [&](char* piece, int elements) {
+    const auto reduce = [&](char* segment, int elements) {
         wait_for([&](MPI_Request* request) {
-            LOCKSTEP_MPI(MPI_Iallreduce, MPI_IN_PLACE, piece, elements, reduction.type, reduction.operation, comm,
+            LOCKSTEP_MPI(MPI_Iallreduce, MPI_IN_PLACE, segment, elements, reduction.type, reduction.operation, comm,
                          request);
         });
     };
-    for_each_piece(data, count, type_bytes(type), reduce, largest_reduced_piece());
+    for_each_segment(data, count, type_bytes(type), reduce, largest_reduced_segment());
 }
 
 }  // namespace lockstep::cluster

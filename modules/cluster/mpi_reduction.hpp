@@ -1,4 +1,4 @@
-// What MPI reduces with. It has no 16-bit floating-point types: those have operations of our own.
+// MPI reduction operations. MPI has no 16-bit floating-point types: bf16 and fp16 use user-defined ones.
 #pragma once
 
 #include <mpi.h>
@@ -13,7 +13,7 @@ struct MpiReduction {
 };
 MpiReduction mpi_reduction(Type type, Reduce operation);
 
-// In place, in pieces that MPI's counts and its buffers can hold; waits.
-void all_reduce_by_piece(void* data, std::size_t count, Type type, Reduce operation, MPI_Comm comm);
+// In place, segmented to fit MPI's counts and buffers; blocking.
+void all_reduce_segmented(void* data, std::size_t count, Type type, Reduce operation, MPI_Comm comm);
 
 }  // namespace lockstep::cluster

@@ -6,13 +6,13 @@
 
 #include "cluster/mpi_check.hpp"
 #include "cluster/mpi_communicator.hpp"
-#include "cluster/mpi_pieces.hpp"
+#include "cluster/mpi_segments.hpp"
 #include "cluster/mpi_wait.hpp"
 
 namespace lockstep::cluster {
 namespace {
 
-// Whether a send ends only when its receive has begun: who relies on buffers hangs at once, and not one day.
+// Synchronous sends: reliance on buffering hangs at once instead of some day.
 bool synchronous_sends() {
     static const bool synchronous = [] {
         const char* text = std::getenv("LOCKSTEP_SYNCHRONOUS_SENDS");
@@ -25,7 +25,7 @@ class MpiTransfer final : public Transfer {
   public:
     ~MpiTransfer() override {
         LOCKSTEP_ASSERT(requests.empty() || std::uncaught_exceptions() > 0);
-        // The other rank may never come. What is sent may still be read until this process ends.
+        // The peer may never come. The send buffer may be read until this process ends.
         for (MPI_Request& request : requests) {
             if (receives) static_cast<void>(MPI_Cancel(&request));
             static_cast<void>(MPI_Request_free(&request));
@@ -45,19 +45,19 @@ class MpiTransfer final : public Transfer {
 }  // namespace
 
 void start_send(MpiRequests& requests, void* data, std::size_t bytes, int to, int tag, MPI_Comm comm) {
-    for_each_piece(data, bytes, 1, [&](char* piece, int count) {
+    for_each_segment(data, bytes, 1, [&](char* segment, int count) {
         requests.push_back(MPI_REQUEST_NULL);
         if (synchronous_sends())
-            LOCKSTEP_MPI(MPI_Issend, piece, count, MPI_BYTE, to, tag, comm, &requests.back());
+            LOCKSTEP_MPI(MPI_Issend, segment, count, MPI_BYTE, to, tag, comm, &requests.back());
         else
-            LOCKSTEP_MPI(MPI_Isend, piece, count, MPI_BYTE, to, tag, comm, &requests.back());
+            LOCKSTEP_MPI(MPI_Isend, segment, count, MPI_BYTE, to, tag, comm, &requests.back());
     });
 }
 
 void start_receive(MpiRequests& requests, void* data, std::size_t bytes, int from, int tag, MPI_Comm comm) {
-    for_each_piece(data, bytes, 1, [&](char* piece, int count) {
+    for_each_segment(data, bytes, 1, [&](char* segment, int count) {
         requests.push_back(MPI_REQUEST_NULL);
-        LOCKSTEP_MPI(MPI_Irecv, piece, count, MPI_BYTE, from, tag, comm, &requests.back());
+        LOCKSTEP_MPI(MPI_Irecv, segment, count, MPI_BYTE, from, tag, comm, &requests.back());
     });
 }
 

@@ -1,4 +1,4 @@
-// Messages between two ranks over MPI, in pieces that MPI's counts can hold. Only cluster/ includes this.
+// Point-to-point messages over MPI, segmented to fit MPI's counts. Only cluster/ includes this.
 #pragma once
 
 #include <mpi.h>
@@ -10,7 +10,7 @@ namespace lockstep::cluster {
 
 using MpiRequests = std::vector<MPI_Request>;
 
-// Both add their requests to the list.
+// Both append their requests to the list.
 void start_send(MpiRequests& requests, void* data, std::size_t bytes, int to, int tag, MPI_Comm comm);
 void start_receive(MpiRequests& requests, void* data, std::size_t bytes, int from, int tag, MPI_Comm comm);
 void wait_for_all(MpiRequests& requests);

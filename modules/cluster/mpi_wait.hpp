@@ -1,6 +1,5 @@
-// Waiting for MPI. MPI's own waiting spins; where ranks share cores, each then burns the time in which the rank it
-// waits for could work. Here a rank that has looked in vain a few times lets others run first. Only cluster/ includes
-// this.
+// Waiting for MPI. MPI's own waits spin; where ranks share cores, that takes time from the rank being waited for. Here
+// a rank yields after a few unsuccessful polls. Only cluster/ includes this.
 #pragma once
 
 #include <sched.h>
@@ -19,7 +18,7 @@ inline void wait_for(int count, MPI_Request* requests) {
     }
 }
 
-// Calls begin(&request), a non-blocking operation, and waits for it.
+// Starts a non-blocking operation with begin(&request) and waits for it.
 template <class Begin>
 void wait_for(Begin&& begin) {
     MPI_Request request = MPI_REQUEST_NULL;

@@ -1,4 +1,4 @@
-// A flat tensor cut into one part for each rank.
+// A flat tensor divided into one part per rank.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace lockstep::cluster {
 
-// What begin_reduce_scatter and begin_all_gather are given, as flat tensors in rank order; asserts that the cuts fit.
+// The arguments of begin_reduce_scatter and begin_all_gather as flat tensors in rank order; asserts that the cuts fit.
 std::vector<Tensor> parts_of(Tensor values, const std::vector<std::int64_t>& cuts, int ranks);
 
 }  // namespace lockstep::cluster

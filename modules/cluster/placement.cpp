@@ -18,7 +18,7 @@
 namespace lockstep::cluster {
 namespace {
 
-// The first number of OMP_NUM_THREADS ("8" or, for nested regions, "8,2"); 0 when it gives none.
+// The first number of OMP_NUM_THREADS ("8", or "8,2" for nested regions); 0 if unset.
 int threads_of_environment() {
     const char* text = std::getenv("OMP_NUM_THREADS");
     if (text == nullptr) return 0;
@@ -41,7 +41,7 @@ void use_environment(Placement& placement) {
     placement.seat().threads = threads;
 }
 
-// Texts of any length of all ranks of a communicator, on every rank.
+// Gathers a text of any length from every rank.
 std::vector<std::string> all_texts(const std::string& own, MPI_Comm communicator) {
     int size = 0;
     LOCKSTEP_MPI(MPI_Comm_size, communicator, &size);
@@ -62,10 +62,10 @@ std::vector<std::string> all_texts(const std::string& own, MPI_Comm communicator
     return texts;
 }
 
-// What rank 0 needs of a rank for the log.
+// A rank's contribution to the log.
 struct Line {
     std::string host, hardware, seat;
-    std::vector<std::string> remarks;  // of a node's first rank only
+    std::vector<std::string> remarks;  // from a node's first rank only
 };
 
 std::string text_of(const Line& line) {
@@ -99,13 +99,14 @@ std::vector<Node> by_node(const std::vector<std::string>& texts) {
     return nodes;
 }
 
-void say_node(const Node& node) {
+void log_node(const Node& node) {
     constexpr std::size_t most = 16;
     for (std::size_t i = 0; i < std::min(most, node.ranks.size()); ++i)
         log::info("rank {} on {}: {}", node.ranks[i], node.host, node.seats[i]);
     if (node.ranks.size() > most)
-        log::info("{} more ranks on {}; lockstep topo shows all", node.ranks.size() - most, node.host);
-    for (const std::string& remark : node.remarks) log::info("on {}, ranks counted from 0: {}", node.host, remark);
+        log::info("{} more ranks on {}; see lockstep topo", node.ranks.size() - most, node.host);
+    for (const std::string& remark : node.remarks)
+        log::info("{} (ranks numbered within the node): {}", node.host, remark);
 }
 
 }  // namespace
@@ -144,13 +145,13 @@ void take_seat(Placement& placement, bool on_gpu, bool bind_too) {
     if (bind_too) bind_process(placement.topology, placement.seat(), on_gpu);
 }
 
-void say_placement(const Placement& placement, const Session& session, HostGroup& world) {
+void log_placement(const Placement& placement, const Session& session, HostGroup& world) {
     const RankSeat& seat = placement.seat();
     Line own{session.place().host, hardware_text(placement.hardware), seat_text(seat), {}};
     if (placement.threads_given) own.seat += " (OMP_NUM_THREADS)";
     if (placement.local_rank == 0) own.remarks = placement.map.remarks;
     const std::string text = text_of(own);
-    // Blocks of one size: the longest.
+    // Blocks of equal size: the longest.
     const auto width = static_cast<std::size_t>(world.all_maximum(static_cast<std::int64_t>(text.size())));
     std::string block = text;
     block.resize(width, ' ');
@@ -161,7 +162,7 @@ void say_placement(const Placement& placement, const Session& session, HostGroup
 
     const std::vector<Node> nodes = by_node(texts);
     log::info("{}{}: {}", nodes.front().host, nodes.size() > 1 ? ", the first node" : "", nodes.front().hardware);
-    say_node(nodes.front());
+    log_node(nodes.front());
     constexpr std::size_t most_others = 4;
     std::vector<const Node*> others;
     std::string different;
@@ -172,16 +173,14 @@ void say_placement(const Placement& placement, const Session& session, HostGroup
                            std::any_of(others.begin(), others.end(), [&](const Node* one) { return one->like(node); });
         if (!known) others.push_back(&node);
     }
-    for (std::size_t i = 0; i < std::min(most_others, others.size()); ++i) say_node(*others[i]);
-    if (others.size() > most_others) log::info("{} more nodes have maps of their own", others.size() - most_others);
+    for (std::size_t i = 0; i < std::min(most_others, others.size()); ++i) log_node(*others[i]);
+    if (others.size() > most_others) log::info("{} more nodes differ in their rank maps", others.size() - most_others);
     if (!different.empty())
-        log::warning("the nodes differ, and steps wait for the slowest: {} has {}; {}", nodes.front().host,
+        log::warning("nodes differ, and each step waits for the slowest: {} has {}; {}", nodes.front().host,
                      nodes.front().hardware, different);
     if (nodes.size() > 1)
-        log::info("{} ranks on {} nodes{}", session.size(), nodes.size(),
-                  others.empty() ? ", each as on the first" : "");
-    log::info("{}", placement.bound ? "ranks, threads and memory are bound as shown"
-                                    : "nothing is bound (run.bind = false): the system moves threads as it likes");
+        log::info("{} ranks on {} nodes{}", session.size(), nodes.size(), others.empty() ? ", all placed alike" : "");
+    log::info("{}", placement.bound ? "binding: as shown" : "binding: none (run.bind = false)");
 }
 
 }  // namespace lockstep::cluster

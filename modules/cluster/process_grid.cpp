@@ -36,7 +36,7 @@ std::vector<int> ranks_along(int rank, const config::Grid& grid, std::initialize
     return ranks;
 }
 
-// All ranks make the kinds of groups in the same order, so that those of one kind wait for each other only.
+// All ranks create the groups in the same order, axis by axis, so that groups of one axis wait only for one another.
 ProcessGroups make_groups(CommunicatorSource& source, int rank, const config::Grid& grid) {
     ProcessGroups groups;
     groups.place = grid_place(rank, grid);

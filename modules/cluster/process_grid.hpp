@@ -1,5 +1,5 @@
-// Every rank's place in the process grid. Tensor is fastest, since the ranks that share a layer communicate most and
-// belong on one node; then the ranks along a sequence, then the replicas, then the pipeline's stages.
+// The process grid: each rank's coordinates on four axes. Tensor varies fastest, since ranks that share a layer
+// communicate most and belong on one node; then context, data, and pipeline.
 #pragma once
 
 #include <initializer_list>
@@ -15,24 +15,24 @@ enum class Axis { tensor, context, data, pipeline };
 
 struct GridPlace {
     std::int64_t tensor = 0, context = 0, data = 0, pipeline = 0;
-    // Among the ranks that hold the same parameters.
+    // among the ranks with the same parameters
     std::int64_t replica(const config::Grid& grid) const { return context + grid.context * data; }
 };
 GridPlace grid_place(int rank, const config::Grid& grid);
 int grid_rank(const GridPlace& place, const config::Grid& grid);
-// The ranks that differ from `rank` along the given axes only, itself among them, ascending.
+// The ranks that differ from `rank` only along the given axes, itself included, ascending.
 std::vector<int> ranks_along(int rank, const config::Grid& grid, std::initializer_list<Axis> axes);
 
-// One rank's communicators, for tensors of its backend. Groups of one rank have one too, in which nothing happens.
+// One rank's communicators for device tensors. Groups of one rank have one too, a no-op.
 struct ProcessGroups {
     GridPlace place;
-    std::unique_ptr<Communicator> tensor;    // share each layer
-    std::unique_ptr<Communicator> replicas;  // hold the same parameters: data and context
-    std::unique_ptr<Communicator> model;     // hold one replica of the model together: tensor and pipeline
-    std::unique_ptr<Communicator> context;   // along a sequence; messages between two ranks
-    // Along the pipeline, messages between two ranks. Apart, since between two stages either goes its own way.
+    std::unique_ptr<Communicator> tensor;    // ranks that share each layer
+    std::unique_ptr<Communicator> replicas;  // ranks with the same parameters: data and context
+    std::unique_ptr<Communicator> model;     // ranks of one model replica: tensor and pipeline
+    std::unique_ptr<Communicator> context;   // ranks along a sequence; point-to-point
+    // Along the pipeline, point-to-point. Separate communicators: the directions between two stages are independent.
     std::unique_ptr<Communicator> activations, gradients;
-    std::unique_ptr<Communicator> ends;  // the first and the last stage; null on stages between them
+    std::unique_ptr<Communicator> ends;  // first and last stage; null on the others
 };
 // Collective over all ranks.
 ProcessGroups make_groups(CommunicatorSource& source, int rank, const config::Grid& grid);

@@ -9,7 +9,7 @@
 namespace lockstep::cluster {
 namespace {
 
-// Takes a number off the front of `text`; false where there is none.
+// Consumes a leading number; false if there is none.
 bool take_number(std::string_view& text, int& number) {
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (problem != std::errc() || number < 0) return false;
@@ -30,7 +30,7 @@ std::string rank_list_text(const std::vector<int>& ranks) {
         std::size_t last = first;
         const int step = first + 1 < ranks.size() ? ranks[first + 1] - ranks[first] : 1;
         while (last + 1 < ranks.size() && ranks[last + 1] - ranks[last] == step) ++last;
-        if (last == first + 1 && step != 1) last = first;  // two far apart are no run
+        if (last == first + 1 && step != 1) last = first;  // two apart are not a range
         if (!text.empty()) text += ',';
         text += std::to_string(ranks[first]);
         if (last > first) text += fmt::format("-{}", ranks[last]);

@@ -7,7 +7,7 @@
 namespace lockstep::cluster {
 
 std::string rank_list_text(const std::vector<int>& ranks);  // ascending
-// Empty for text that is none of rank_list_text's.
+// Empty if `text` is not of this form.
 std::vector<int> rank_list_from(const std::string& text);
 
 }  // namespace lockstep::cluster

@@ -27,7 +27,7 @@ CoreList cores_with(const Hardware& hardware, const CpuSet& units) {
     return cores;
 }
 
-// GPUs that a rank sees and the hardware does not show (a container may hide the PCI bus): near everything.
+// GPUs that a rank sees but hwloc does not (a container may hide the PCI bus): near everything.
 Hardware with_unknown_gpus(Hardware hardware, const std::vector<RankRequest>& requests) {
     std::set<std::string> known;
     for (const GpuDevice& gpu : hardware.gpus) known.insert(gpu.bus);
@@ -43,20 +43,20 @@ Hardware with_unknown_gpus(Hardware hardware, const std::vector<RankRequest>& re
     return hardware;
 }
 
-std::vector<GpuWish> wishes_of(const Hardware& hardware, const std::vector<RankRequest>& requests,
-                               const std::vector<CpuSet>& allowed) {
-    std::vector<GpuWish> wishes(requests.size());
+std::vector<GpuRequest> gpu_requests(const Hardware& hardware, const std::vector<RankRequest>& requests,
+                                     const std::vector<CpuSet>& allowed) {
+    std::vector<GpuRequest> result(requests.size());
     for (Index rank = 0; rank < requests.size(); ++rank) {
-        wishes[rank].allowed = allowed[rank];
+        result[rank].allowed = allowed[rank];
         const auto& seen = requests[rank].gpus;
         for (Index gpu = 0; gpu < hardware.gpus.size(); ++gpu)
             if (std::find(seen.begin(), seen.end(), hardware.gpus[gpu].bus) != seen.end())
-                wishes[rank].gpus.push_back(static_cast<int>(gpu));
+                result[rank].gpus.push_back(static_cast<int>(gpu));
     }
-    return wishes;
+    return result;
 }
 
-// What a rank may get, from the cores at its GPU to all it is allowed.
+// The cores a rank may get, from those near its GPU to all that it is allowed.
 struct Homes {
     CoreList at_gpu, in_package, allowed;
 };
@@ -79,7 +79,7 @@ Homes homes_of(const Hardware& hardware, const CpuSet& allowed, const CpuSet& ne
     return homes;
 }
 
-// Which ranks have cores that others have too.
+// Which ranks' cores overlap others'.
 std::vector<bool> sharing(const Hardware& hardware, const std::vector<CoreList>& parts) {
     std::vector<int> holders(hardware.cores.size(), 0);
     for (const CoreList& part : parts)
@@ -94,7 +94,7 @@ bool any(const std::vector<bool>& flags) {
     return std::find(flags.begin(), flags.end(), true) != flags.end();
 }
 
-// Ranks that would have to share cores take them from farther away, and when that is not enough, all ranks do.
+// Ranks that would share cores take farther ones instead; if that is not enough, all ranks do.
 std::vector<CoreList> divided(const Hardware& hardware, const std::vector<Homes>& choices) {
     std::vector<CoreList> homes;
     for (const Homes& choice : choices) homes.push_back(choice.at_gpu);
@@ -112,8 +112,8 @@ std::vector<CoreList> divided(const Hardware& hardware, const std::vector<Homes>
     return any(sharing(hardware, from_all)) ? parts : from_all;
 }
 
-// Steps wait for the slowest rank, so what one rank has more is of no use to it: it goes to helpers. Only where little
-// is lost to it.
+// Steps wait for the slowest rank, so surplus cores of one rank do not help: they become helper cores. Only where that
+// loses little.
 void make_equal(std::vector<CoreList>& parts) {
     if (parts.empty()) return;
     Index least = parts.front().size(), most = 0;
@@ -125,8 +125,8 @@ void make_equal(std::vector<CoreList>& parts) {
     for (CoreList& part : parts) part.resize(least);
 }
 
-// The cards that share most PCI bridges with the GPU; of a rank without one, those at its cores. Where there is a
-// fabric, plain Ethernet does not count.
+// The cards with the most PCI bridges in common with the GPU; without a GPU, those near the rank's cores. Plain
+// Ethernet is ignored if there is a fabric.
 std::vector<std::string> nearest_network(const Hardware& hardware, const GpuDevice* gpu, const CpuSet& cores) {
     const bool fabric = std::any_of(hardware.network.begin(), hardware.network.end(),
                                     [](const NetworkCard& card) { return card.fabric; });
@@ -164,7 +164,7 @@ std::vector<int> numa_nodes_of(const Hardware& hardware, const CpuSet& units) {
     return {nodes.begin(), nodes.end()};
 }
 
-// Hardware threads beside the rank's own; else cores of its NUMA nodes that nobody computes on; else its own.
+// Idle hardware threads of the rank's own cores; else idle cores of its NUMA nodes; else its own.
 CpuSet helpers_of(const Hardware& hardware, const RankSeat& seat, const CpuSet& allowed, const CpuSet& computing) {
     const CpuSet free = allowed - computing;
     std::vector<int> beside, left_over;
@@ -181,11 +181,11 @@ CpuSet helpers_of(const Hardware& hardware, const RankSeat& seat, const CpuSet& 
     return left_over.empty() ? seat.cores : CpuSet(std::move(left_over));
 }
 
-// The units of the cores a rank has. Ranks that share cores may use all of their hardware threads.
+// Units of the rank's cores. Ranks that share cores may use all their hardware threads.
 void take_cores(const Hardware& hardware, const std::vector<CpuSet>& allowed, const std::vector<CoreList>& parts,
                 std::vector<RankSeat>& seats) {
     std::vector<CpuSet> firsts, all;
-    std::map<int, int> holders;  // of each unit
+    std::map<int, int> holders;  // per unit
     for (Index rank = 0; rank < seats.size(); ++rank) {
         std::vector<int> first_units, all_units;
         for (const int core : parts[rank]) {
@@ -218,9 +218,9 @@ RankMap map_ranks(const Hardware& given, const std::vector<RankRequest>& request
         const CpuSet own = request.allowed & everything;
         allowed.push_back(own.empty() ? everything : own);
     }
-    const std::vector<int> gpus = choose_gpus(hardware, wishes_of(hardware, requests, allowed));
+    const std::vector<int> gpus = choose_gpus(hardware, gpu_requests(hardware, requests, allowed));
 
-    // A launcher that gave every rank units of its own has divided already.
+    // A launcher that gave each rank its own units has divided already.
     std::vector<CoreList> parts(ranks);
     std::vector<Index> divisible_ranks;
     std::vector<Homes> homes;
@@ -237,7 +237,7 @@ RankMap map_ranks(const Hardware& given, const std::vector<RankRequest>& request
         divisible_ranks.push_back(rank);
     }
     std::vector<CoreList> divisible = divided(hardware, homes);
-    // Shared cores are not to be taken away.
+    // Shared cores must not be taken away.
     if (!any(sharing(hardware, divisible))) make_equal(divisible);
     for (Index i = 0; i < divisible.size(); ++i) parts[divisible_ranks[i]] = divisible[i];
 

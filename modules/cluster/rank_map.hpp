@@ -1,5 +1,5 @@
-// Where the ranks of one node run: which cores, GPU, memory and network card each uses. A pure function of the hardware
-// and of what each rank may use; docs/topology.md says in which order it decides.
+// Where a node's ranks run: each one's cores, GPU, memory and network cards. A pure function of the hardware and of
+// each rank's permissions; docs/topology.md gives the order of decisions.
 #pragma once
 
 #include <string>
@@ -9,27 +9,27 @@
 
 namespace lockstep::cluster {
 
-// Of one rank; requests are in the order of the ranks on the node.
+// Per rank, in the order of local ranks.
 struct RankRequest {
-    CpuSet allowed;                 // what cgroups and the launcher leave it; empty: everything
-    std::vector<std::string> gpus;  // PCI bus ids it can compute on; none: it computes on the CPU
+    CpuSet allowed;                 // by cgroups and the launcher; empty: everything
+    std::vector<std::string> gpus;  // PCI bus ids it can compute on; none: CPU
 };
 
 struct RankSeat {
     std::string gpu;                   // PCI bus id; empty: the CPU
-    std::string gpu_name;              // empty where the hardware does not know it
-    CpuSet cores;                      // one unit of each core; all units of cores that are shared with other ranks
-    CpuSet helpers;                    // where threads that write files and keep watch run
-    int threads = 1;                   // one a core; 1 where cores are shared
+    std::string gpu_name;              // empty if unknown
+    CpuSet cores;                      // one unit per core; all units of cores shared with other ranks
+    CpuSet helpers;                    // where writer and monitoring threads run
+    int threads = 1;                   // one per core; 1 on shared cores
     std::vector<int> numa_nodes;       // of the cores, ascending
     std::vector<std::string> network;  // the nearest cards
     bool shares_cores = false, shares_gpu = false;
-    bool gpu_is_far = false;  // no core of its own is near the GPU
+    bool gpu_is_far = false;  // none of its cores is near the GPU
 };
 
 struct RankMap {
     std::vector<RankSeat> seats;
-    std::vector<std::string> remarks;  // what is unbalanced, a sentence each
+    std::vector<std::string> remarks;  // imbalances, one sentence each
 };
 
 RankMap map_ranks(const Hardware& hardware, const std::vector<RankRequest>& requests);

@@ -22,12 +22,12 @@ std::string cores_text(std::size_t count) {
     return fmt::format("{} core{}", count, plural(count));
 }
 
-// What several remarks look at.
+// Inputs of several remarks.
 struct View {
     const Hardware& hardware;
     const std::vector<RankRequest>& requests;
     const std::vector<RankSeat>& seats;
-    CpuSet everything, allowed, computing;  // of the node; of any rank; where ranks compute
+    CpuSet everything, allowed, computing;  // units: of the node; allowed to any rank; used for computing
 
     View(const Hardware& all, const std::vector<RankRequest>& wanted, const std::vector<RankSeat>& found)
         : hardware(all), requests(wanted), seats(found) {
@@ -71,9 +71,8 @@ void on_few_cores(const View& view, std::vector<std::string>& remarks) {
     const std::size_t cores = view.hardware.cores.size(), ranks = view.seats.size();
     if (cores < 2 * ranks) return;
     remarks.push_back(
-        fmt::format("every rank may use 1 core only, though the node has {} cores; ask the launcher for more (srun "
-                    "--cpus-per-task={}, "
-                    "mpirun --bind-to none)",
+        fmt::format("every rank is confined to 1 core, though the node has {} cores; ask the launcher for more "
+                    "(srun --cpus-per-task={}, mpirun --bind-to none)",
                     cores, cores / ranks));
 }
 
@@ -82,9 +81,8 @@ void on_far_gpus(const View& view, std::vector<std::string>& remarks) {
         const RankSeat& seat = view.seats[rank];
         if (!seat.gpu_is_far) continue;
         remarks.push_back(
-            fmt::format("rank {} may use no core near its GPU {} (it has cores {}, the GPU is at {}); let the launcher "
-                        "bind nothing, "
-                        "or bind by GPU",
+            fmt::format("rank {} has no core near its GPU {} (cores {}, GPU on {}); turn off the launcher's "
+                        "binding or bind by GPU",
                         rank, seat.gpu, seat.cores.text(), nodes_text(view.numa_nodes_of(view.gpu(seat.gpu)->near))));
     }
 }
@@ -94,14 +92,13 @@ void on_sharing(const View& view, std::vector<std::string>& remarks) {
     if (!sharing.empty()) {
         CpuSet shared;
         for (const int rank : sharing) shared = shared | view.seats[static_cast<Index>(rank)].cores;
-        remarks.push_back(fmt::format("{} share {}: there are not enough for one each", ranks_text(sharing),
-                                      cores_text(view.cores_in(shared))));
+        remarks.push_back(
+            fmt::format("{} share {}: fewer cores than ranks", ranks_text(sharing), cores_text(view.cores_in(shared))));
     }
     std::map<std::string, std::vector<int>> holders;
     for (Index rank = 0; rank < view.seats.size(); ++rank)
         if (view.seats[rank].shares_gpu) holders[view.seats[rank].gpu].push_back(static_cast<int>(rank));
-    for (const auto& [bus, ranks] : holders)
-        remarks.push_back(fmt::format("{} share the GPU {}", ranks_text(ranks), bus));
+    for (const auto& [bus, ranks] : holders) remarks.push_back(fmt::format("{} share GPU {}", ranks_text(ranks), bus));
 }
 
 void on_unequal_cores(const View& view, std::vector<std::string>& remarks) {
@@ -113,7 +110,7 @@ void on_unequal_cores(const View& view, std::vector<std::string>& remarks) {
     for (const auto& [count, ranks] : by_count)
         text += fmt::format("{}{} {} {}", text.empty() ? "" : ", ", ranks_text(ranks),
                             ranks.size() == 1 ? "has" : "have", cores_text(static_cast<std::size_t>(count)));
-    remarks.push_back(fmt::format("cores are unequal, and steps wait for the slowest rank: {}", text));
+    remarks.push_back(fmt::format("unequal numbers of cores, and steps wait for the slowest rank: {}", text));
 }
 
 void on_spread(const View& view, std::vector<std::string>& remarks) {
@@ -132,8 +129,8 @@ void on_spread(const View& view, std::vector<std::string>& remarks) {
         const std::string nodes = list_text(view.seats[static_cast<Index>(rank)].numa_nodes);
         where += (where.empty() ? "" : "; ") + nodes;
     }
-    remarks.push_back(fmt::format("{} {} over several NUMA nodes ({})", ranks_text(ranks),
-                                  ranks.size() == 1 ? "spreads" : "spread", where));
+    remarks.push_back(
+        fmt::format("{} {} several NUMA nodes ({})", ranks_text(ranks), ranks.size() == 1 ? "spans" : "span", where));
 }
 
 void on_what_is_idle(const View& view, std::vector<std::string>& remarks) {
@@ -154,8 +151,7 @@ void on_what_is_idle(const View& view, std::vector<std::string>& remarks) {
             ++count;
         }
     if (count > 0)
-        remarks.push_back(
-            fmt::format("{} GPU{} {} left idle: {}", count, plural(count), count == 1 ? "is" : "are", idle));
+        remarks.push_back(fmt::format("{} GPU{} {} idle: {}", count, plural(count), count == 1 ? "is" : "are", idle));
 
     std::size_t left = 0;
     for (const Core& core : view.hardware.cores) {
@@ -163,9 +159,8 @@ void on_what_is_idle(const View& view, std::vector<std::string>& remarks) {
         if (core.units.overlaps(view.allowed) && !core.units.overlaps(view.computing) && !idle_node) ++left;
     }
     if (left > 0)
-        remarks.push_back(
-            fmt::format("{} of the {} that the ranks may use {} left over for helper threads and the system", left,
-                        cores_text(view.cores_in(view.allowed)), left == 1 ? "is" : "are"));
+        remarks.push_back(fmt::format("{} of {} allowed {} left for helper threads and the system", left,
+                                      cores_text(view.cores_in(view.allowed)), left == 1 ? "is" : "are"));
 }
 
 void on_devices(const View& view, std::vector<std::string>& remarks) {
@@ -175,11 +170,11 @@ void on_devices(const View& view, std::vector<std::string>& remarks) {
     for (const GpuDevice& gpu : view.hardware.gpus)
         if (visible.count(gpu.bus) == 0 && gpu.vendor != GpuVendor::nvidia) ++unused[gpu.vendor];
     for (const auto& [vendor, count] : unused)
-        remarks.push_back(fmt::format("{} {} GPU{} {} seen but not used: lockstep computes on NVIDIA GPUs and on CPUs",
-                                      count, vendor_name(vendor), plural(count), count == 1 ? "is" : "are"));
+        remarks.push_back(fmt::format("{} {} GPU{} {} unused: lockstep computes on NVIDIA GPUs and CPUs", count,
+                                      vendor_name(vendor), plural(count), count == 1 ? "is" : "are"));
     for (const RankSeat& seat : view.seats) {
         if (seat.gpu.empty() || (view.gpu(seat.gpu) && !view.gpu(seat.gpu)->near.empty())) continue;
-        remarks.emplace_back("the system does not say which cores are near the GPUs");
+        remarks.emplace_back("unknown which cores are near the GPUs");
         break;
     }
     std::map<int, std::vector<int>> kinds;
@@ -188,8 +183,8 @@ void on_devices(const View& view, std::vector<std::string>& remarks) {
             kinds[core.kind].push_back((core.units & view.allowed).units().front());
     if (kinds.size() < 2) return;
     remarks.push_back(
-        fmt::format("the cores {} are slower than the cores {}; what one step divides waits for them; "
-                    "taskset -c {} before the command leaves them out",
+        fmt::format("cores {} are slower than cores {} and slow down every step; to exclude them, start "
+                    "with taskset -c {}",
                     CpuSet(kinds.begin()->second).text(), CpuSet(kinds.rbegin()->second).text(),
                     CpuSet(kinds.rbegin()->second).text()));
 }

@@ -1,4 +1,4 @@
-// What a person should know about a map of ranks: sentences for RankMap::remarks.
+// Warnings about a rank map: sentences for RankMap::remarks.
 #pragma once
 
 #include <string>

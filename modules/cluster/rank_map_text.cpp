@@ -36,7 +36,7 @@ std::vector<int> ranks_of_gpu(const RankMap& map, const std::string& bus) {
     return ranks;
 }
 
-// What a core does: the ranks that compute on it, "+" for helpers only, "." for nothing.
+// A core's ranks; "+" for helpers only, "." for idle.
 std::string cell(const Core& core, const RankMap& map) {
     std::vector<int> ranks;
     bool helps = false;
@@ -74,7 +74,7 @@ std::string gpu_line(const GpuDevice& gpu, const RankMap& map) {
                        ranks.empty() ? "not used" : (ranks.size() == 1 ? "rank " : "ranks ") + list_text(ranks));
 }
 
-// GPUs and cards that hang on exactly these units, one a line.
+// GPUs and cards attached to exactly these units, one per line.
 void draw_devices(const Hardware& hardware, const RankMap& map, const CpuSet& at, const char* indent,
                   std::set<std::string>& drawn, std::string& out) {
     const auto is_here = [&](const CpuSet& near) { return !near.empty() && (near - at).empty(); };
@@ -112,7 +112,7 @@ std::string draw_node(const Hardware& hardware, const RankMap& map) {
     for (int package = 0; package < hardware.packages; ++package) {
         out += fmt::format("package {}\n", package);
         std::vector<int> of_package;
-        std::vector<int> nodes;  // in the cores' order
+        std::vector<int> nodes;  // in core order
         for (const Core& core : hardware.cores) {
             if (core.package != package) continue;
             of_package.insert(of_package.end(), core.units.units().begin(), core.units.units().end());
@@ -132,7 +132,7 @@ std::string draw_node(const Hardware& hardware, const RankMap& map) {
                 if (one.number == node && one.bytes > 0) memory = ", " + human_bytes(static_cast<double>(one.bytes));
             out += fmt::format("|  NUMA node {}{}\n", node < 0 ? "?" : std::to_string(node), memory);
             draw_cores(hardware, map, cores, out);
-            // A node around several packages is drawn in each, what hangs on it once.
+            // A node that spans several packages is drawn in each, its devices once.
             draw_devices(hardware, map, CpuSet(std::move(units)), "|  |  ", drawn, out);
         }
         draw_devices(hardware, map, CpuSet(std::move(of_package)), "|  ", drawn, out);
@@ -145,9 +145,9 @@ std::string draw_node(const Hardware& hardware, const RankMap& map) {
         if (drawn.insert(gpu.bus).second) out += gpu_line(gpu, map) + '\n';
     for (const NumaNode& node : hardware.numa_nodes)
         if (node.units.empty())
-            out += fmt::format("NUMA node {}{}, without cores: never used\n", node.number,
+            out += fmt::format("NUMA node {}{}, without cores: unused\n", node.number,
                                node.bytes > 0 ? ", " + human_bytes(static_cast<double>(node.bytes)) : "");
-    return out + "digits: the rank that computes on the core;  +: helper threads only;  .: idle or not allowed\n";
+    return out + "digits: rank computing on the core;  +: helper threads only;  .: idle or not allowed\n";
 }
 
 std::string seat_text(const RankSeat& seat) {

@@ -1,4 +1,4 @@
-// A map of ranks for people: a table, a drawing of the node, lines for the log.
+// Prints a rank map: a table, a drawing of the node, and log lines.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace lockstep::cluster {
 
 Table rank_table(const RankMap& map);
 
-// Packages, NUMA nodes, cores, GPUs and network cards, and which ranks sit where.
+// Packages, NUMA nodes, cores, GPUs and network cards, and the ranks on them.
 std::string draw_node(const Hardware& hardware, const RankMap& map);
 
 // "cores 0-7 (NUMA node 0), 8 threads, GPU 0000:1b:00.0, network mlx5_0".

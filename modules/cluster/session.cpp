@@ -23,10 +23,10 @@
 namespace lockstep::cluster {
 namespace {
 
-// How long a rank that failed waits for the others to fail alike before it takes them down.
+// How long a failed rank waits for the others to fail too before it aborts them.
 constexpr double patience_seconds = 2;
-// The same for one that has done its work.
-constexpr double last_patience_seconds = 600;
+// The same for a rank that is done.
+constexpr double end_patience_seconds = 600;
 
 std::vector<std::string> split_texts(const std::vector<char>& all, std::size_t width) {
     std::vector<std::string> texts;
@@ -65,7 +65,7 @@ RankPlace find_place(int rank, int size) {
     return place;
 }
 
-// One rank of a node looks at the machine and tells the others: many at a time are slow on a large node.
+// One rank per node discovers the hardware and passes it on: many at once are slow on a large node.
 Topology find_topology(const RankPlace& place, int rank) {
     MPI_Comm node = MPI_COMM_NULL;
     LOCKSTEP_MPI(MPI_Comm_split, MPI_COMM_WORLD, place.node, rank, &node);
@@ -85,8 +85,8 @@ Topology find_topology(const RankPlace& place, int rank) {
 
 }  // namespace
 
-void end_all_ranks(ExitCode code) {
-    constexpr unsigned patience = 10;  // seconds for the launcher to end this process
+void abort_all_ranks(ExitCode code) {
+    constexpr unsigned patience = 10;  // seconds until the launcher has ended this process
     alarm(patience);
     MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
     std::_Exit(static_cast<int>(code));
@@ -95,7 +95,7 @@ void end_all_ranks(ExitCode code) {
 Session::Session(int* argc, char*** argv) {
     int provided = 0;
     if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
-        throw fault_error("MPI could not start; was the program started with this MPI's mpirun?");
+        throw fault_error("MPI_Init failed; was the program started with this MPI's mpirun?");
     if (provided < MPI_THREAD_FUNNELED) throw fault_error("this MPI does not allow threads (MPI_THREAD_FUNNELED)");
     LOCKSTEP_MPI(MPI_Comm_set_errhandler, MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     log::set_rank(rank());
@@ -111,7 +111,7 @@ Session::Session(int* argc, char*** argv) {
 
 Session::~Session() {
     if (finished_) {
-        // All ranks have agreed that they are done. Some MPIs over some networks then wait for each other for ever.
+        // All ranks are done. Some MPIs on some networks hang in MPI_Finalize.
         constexpr unsigned patience = 60;  // seconds
         std::signal(SIGALRM, leave_as_agreed);
         alarm(patience);
@@ -141,7 +141,7 @@ std::unique_ptr<HostGroup> Session::make_world_group(const std::string& name) co
 int Session::run(const std::function<int()>& body) {
     MPI_Comm endings = MPI_COMM_NULL;
     LOCKSTEP_MPI(MPI_Comm_dup, MPI_COMM_WORLD, &endings);
-    std::array<int, 2> own = {0, -INT_MAX};  // exit code; minus the rank that speaks
+    std::array<int, 2> own = {0, -INT_MAX};  // exit code; minus the reporting rank
     std::string sentence;
     try {
         own[0] = body();
@@ -150,7 +150,7 @@ int Session::run(const std::function<int()>& body) {
         sentence = error.what();
     } catch (const std::exception& error) {
         own = {static_cast<int>(ExitCode::fault), -rank()};
-        sentence = std::string("a fault inside lockstep: ") + error.what();
+        sentence = std::string("internal error: ") + error.what();
     }
     log::status_line("");
 
@@ -163,20 +163,21 @@ int Session::run(const std::function<int()>& body) {
         if (done) break;
         if (!sentence.empty() && seconds_now() - start > patience_seconds) {
             flight_recorder().set_stage(FlightStage::failed);
-            if (last_words_) last_words_(static_cast<ExitCode>(own[0]), sentence);
-            log::error("{} (on rank {} of {}; the other ranks are ended)", sentence, rank(), size());
-            // The launcher closes this rank's stderr as soon as it hears of the abort: let the sentence through first.
+            if (failure_handler_) failure_handler_(static_cast<ExitCode>(own[0]), sentence);
+            log::error("{} (on rank {} of {}; aborting the others)", sentence, rank(), size());
+            // The launcher closes stderr on the abort: let the message through first.
             std::this_thread::sleep_for(std::chrono::milliseconds(300));
-            end_all_ranks(static_cast<ExitCode>(own[0]));
+            abort_all_ranks(static_cast<ExitCode>(own[0]));
         }
-        if (sentence.empty() && seconds_now() - start > last_patience_seconds) {
-            log::error("this rank has ended, and others have not for {:.0f} s: they are ended", last_patience_seconds);
-            end_all_ranks(ExitCode::watchdog);
+        if (sentence.empty() && seconds_now() - start > end_patience_seconds) {
+            log::error("this rank is done, the others have not finished for {:.0f} s: aborting them",
+                       end_patience_seconds);
+            abort_all_ranks(ExitCode::watchdog);
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     if (!sentence.empty() && all[1] == own[1]) {
-        log::set_rank(0);  // the sentence speaks for the run, not for this rank
+        log::set_rank(0);  // the message is for the run, not this rank
         log::error("{}", sentence);
     }
     finished_ = true;

@@ -1,5 +1,5 @@
-// This process as one MPI rank: starts MPI, names itself, finds its node and what of it the launcher allows, and ends
-// so that all ranks leave with one exit code and an error is printed once.
+// This process as one MPI rank: initializes MPI, finds its node and permitted hardware, and ends so that all ranks
+// return the same exit code and an error is printed once.
 #pragma once
 
 #include <functional>
@@ -15,13 +15,13 @@ namespace lockstep::cluster {
 
 struct RankPlace {
     std::string host;
-    int node = 0;        // nodes are numbered in the order of their lowest rank
+    int node = 0;        // numbered by their lowest rank
     int local_rank = 0;  // among the ranks of this node
     int local_ranks = 1;
 };
 
-// Ends all ranks with this exit code, whatever they are doing; from any thread.
-[[noreturn]] void end_all_ranks(ExitCode code);
+// Aborts all ranks with this exit code at once; from any thread.
+[[noreturn]] void abort_all_ranks(ExitCode code);
 
 class Session {
   public:
@@ -33,26 +33,26 @@ class Session {
     int rank() const;
     int size() const;
     const RankPlace& place() const { return place_; }
-    // The node's, the same on all its ranks, and what of it this process was allowed when it started.
+    // The node's, identical on all its ranks, and what this process was allowed of it at its start.
     const std::shared_ptr<const Topology>& topology() const { return topology_; }
     const CpuSet& allowed() const { return allowed_; }
-    // A group of all ranks whose messages meet no other group's.
+    // A group of all ranks with a private communicator.
     std::unique_ptr<HostGroup> make_world_group(const std::string& name = "world") const;
 
-    // Runs `body` on this rank and returns the program's exit code, the same on every rank: what `body` returned, or
-    // the code of the Error it threw. When every rank throws, the sentence is printed once; when only some do, the
-    // others are ended within seconds.
+    // Runs `body` and returns the program's exit code, the same on all ranks: what `body` returned, or that of the
+    // Error it threw. If every rank throws, the error is printed once; if only some do, the others are aborted within
+    // seconds.
     int run(const std::function<int()>& body);
 
-    // What a rank that failed alone does before it ends the others, since rank 0 no longer can.
-    using LastWords = std::function<void(ExitCode code, const std::string& sentence)>;
-    void set_last_words(LastWords last_words) { last_words_ = std::move(last_words); }
+    // Called on a rank that failed alone, before it aborts the others: rank 0 can no longer record the failure.
+    using FailureHandler = std::function<void(ExitCode code, const std::string& sentence)>;
+    void set_failure_handler(FailureHandler handler) { failure_handler_ = std::move(handler); }
 
   private:
     RankPlace place_;
     std::shared_ptr<const Topology> topology_;
     CpuSet allowed_;
-    LastWords last_words_;
+    FailureHandler failure_handler_;
     bool finished_ = false;
 };
 

@@ -21,7 +21,7 @@ class SoloCommunicator final : public Communicator {
     std::unique_ptr<Transfer> begin_receive(Tensor, int, int) override { throw nobody(); }
 
   private:
-    static Error nobody() { return fault_error("one rank alone has nobody to send to or to receive from"); }
+    static Error nobody() { return fault_error("a single rank has no peer to send to or receive from"); }
 };
 
 class SoloGroup final : public HostGroup {

@@ -8,7 +8,7 @@
 namespace lockstep::cluster {
 namespace {
 
-// Everything but the loading. Without the filter there are no GPUs and network cards.
+// Everything but hwloc_topology_load. Without the filter there are no GPUs and network cards.
 void prepare(hwloc_topology_t topology, unsigned long flags) {
     flags |= HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED;
     if (hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) != 0 ||
@@ -38,17 +38,17 @@ Topology Topology::live() {
     Topology result(started());
     prepare(result.get(), 0);
     if (hwloc_topology_load(result.get()) != 0)
-        throw fault_error("hwloc could not read this machine: {}", system_error_text());
+        throw fault_error("hwloc cannot read this machine's topology: {}", system_error_text());
     return result;
 }
 
 Topology Topology::from_xml(const std::string& path) {
     const std::string text = read_text_file(path);
     if (text.find("<topology") == std::string::npos)
-        throw usage_error("{} is not a topology of hwloc; write one on the node with: lstopo --of xml node.xml", path);
+        throw usage_error("{} is not an hwloc topology; write one on the node with: lstopo --of xml node.xml", path);
     Topology result(started());
     prepare(result.get(), 0);
-    // hwloc counts the terminating zero.
+    // including the terminating zero
     if (hwloc_topology_set_xmlbuffer(result.get(), text.c_str(), static_cast<int>(text.size() + 1)) != 0 ||
         hwloc_topology_load(result.get()) != 0)
         throw damaged_error(
@@ -62,7 +62,7 @@ Topology Topology::shared(const std::string& xml) {
     prepare(result.get(), HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM);
     if (hwloc_topology_set_xmlbuffer(result.get(), xml.c_str(), static_cast<int>(xml.size() + 1)) != 0 ||
         hwloc_topology_load(result.get()) != 0)
-        throw fault_error("hwloc could not read the topology that local rank 0 found: {}", system_error_text());
+        throw fault_error("hwloc cannot read the topology from local rank 0: {}", system_error_text());
     return result;
 }
 
@@ -70,7 +70,7 @@ std::string Topology::to_xml() const {
     char* buffer = nullptr;
     int length = 0;
     if (hwloc_topology_export_xmlbuffer(get(), &buffer, &length, 0) != 0)
-        throw fault_error("hwloc could not write the topology as XML: {}", system_error_text());
+        throw fault_error("hwloc cannot write the topology as XML: {}", system_error_text());
     std::string xml(buffer);
     hwloc_free_xmlbuffer(get(), buffer);
     return xml;
@@ -88,7 +88,7 @@ CpuSet Topology::process_binding() const {
     const auto bound = bitmap_of({});
     if (!is_this_machine() || hwloc_get_cpubind(get(), bound.get(), HWLOC_CPUBIND_PROCESS) != 0) return allowed();
     const CpuSet all = cpu_set_of(hwloc_topology_get_complete_cpuset(get()));
-    // On systems that say nothing of bindings, hwloc gives an endless or an empty set.
+    // Without binding support, hwloc returns an infinite or an empty set.
     if (hwloc_bitmap_weight(bound.get()) <= 0) return allowed();
     const CpuSet units = cpu_set_of(bound.get()) & all;
     return units.empty() ? allowed() : units;
@@ -96,7 +96,7 @@ CpuSet Topology::process_binding() const {
 
 CpuSet cpu_set_of(const hwloc_bitmap_s* bitmap) {
     std::vector<int> units;
-    if (bitmap == nullptr || hwloc_bitmap_weight(bitmap) < 0) return {};  // an endless set names no units
+    if (bitmap == nullptr || hwloc_bitmap_weight(bitmap) < 0) return {};  // an infinite set lists no units
     for (int unit = hwloc_bitmap_first(bitmap); unit >= 0; unit = hwloc_bitmap_next(bitmap, unit))
         units.push_back(unit);
     return CpuSet(std::move(units));
@@ -107,7 +107,7 @@ std::unique_ptr<hwloc_bitmap_s, FreeBitmap> bitmap_of(const CpuSet& set) {
     bool stored = bitmap != nullptr;
     for (const int unit : set.units())
         stored = stored && hwloc_bitmap_set(bitmap.get(), static_cast<unsigned>(unit)) == 0;
-    if (!stored) throw fault_error("there is no memory for a set of processing units");
+    if (!stored) throw fault_error("out of memory for a set of processing units");
     return bitmap;
 }
 

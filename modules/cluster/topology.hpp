@@ -1,5 +1,5 @@
-// A node's hardware as hwloc describes it: of this machine, or from a file that lstopo wrote on another one. Processing
-// units that this process may not use are in it too, so that all ranks of a node see the same numbers.
+// A node's hardware as hwloc sees it: this machine's, or from a file written by lstopo on another. Includes units that
+// this process may not use, so that all ranks of a node see the same numbers.
 #pragma once
 
 #include <memory>
@@ -15,15 +15,15 @@ namespace lockstep::cluster {
 class Topology {
   public:
     static Topology live();
-    // Written by lstopo or to_xml(). A file that is no such XML is a usage error, one that cannot be taken is damaged.
+    // Written by lstopo or to_xml(). Not such XML: usage error; unreadable by hwloc: damaged error.
     static Topology from_xml(const std::string& path);
-    // Of this machine as another process of it found it: quicker than each looking for itself.
+    // This machine's, as found by another process of it: quicker than discovering it again.
     static Topology shared(const std::string& xml);
 
     std::string to_xml() const;
     bool is_this_machine() const;
-    CpuSet allowed() const;  // what cgroups and the like leave of all units, not yet what a launcher bound
-    // What the calling process may run on: the launcher's binding within allowed(). Only of this machine.
+    CpuSet allowed() const;  // by cgroups and the like, before the launcher's binding
+    // The units this process may run on: the launcher's binding within allowed(). Only for this machine.
     CpuSet process_binding() const;
     hwloc_topology* get() const { return topology_.get(); }
 

@@ -37,8 +37,7 @@ std::shared_ptr<const Sources> open_sources(const DatasetOptions& options) {
 }  // namespace
 
 Dataset::Dataset(const DatasetOptions& options) {
-    if (options.length <= 0)
-        throw usage_error("a sequence length of {} is not possible; it is at least 1", options.length);
+    if (options.length <= 0) throw usage_error("the sequence length {} must be at least 1", options.length);
     auto made = std::make_shared<Implementation>();
     made->sources = open_sources(options);
     made->key = options.key;
@@ -49,7 +48,7 @@ Dataset::Dataset(const DatasetOptions& options) {
     made->windows = (tokens - 1) / options.length;
     if (made->windows < 1)
         throw usage_error(
-            "{}: a sequence takes {} tokens and the one after, but the data has only {}; give more text or a smaller "
+            "{}: a sample needs {} tokens plus one, but the data has only {}; give more text or a smaller "
             "[batch] length",
             options.key, with_commas(options.length), with_commas(tokens));
     implementation_ = std::move(made);
@@ -80,15 +79,14 @@ std::uint64_t Dataset::checksum() const {
 }
 
 Dataset Dataset::split_off(double fraction) {
-    if (!(fraction > 0 && fraction < 1))
-        throw usage_error("[data] validation = {} is not a fraction between 0 and 1", fraction);
+    if (!(fraction > 0 && fraction < 1)) throw usage_error("[data] validation = {} must be between 0 and 1", fraction);
     const std::int64_t windows = implementation_->windows;
     if (windows < 2)
         throw usage_error(
-            "{}: the data is one sequence of {} tokens, so none can be split off for validation; give more text or a "
+            "{}: the data is a single sequence of {} tokens, leaving none for validation; give more text or a "
             "smaller [batch] length",
             implementation_->key, with_commas(implementation_->length));
-    // The factor keeps 0.1 of 30 at 3, although the product in floating point lies above.
+    // Guards against rounding: 0.1 of 30 is 3, although the floating-point product is larger.
     const double wanted = std::ceil(fraction * static_cast<double>(windows) * (1 - 1e-12));
     const std::int64_t taken = std::clamp<std::int64_t>(static_cast<std::int64_t>(wanted), 1, windows - 1);
     auto kept = std::make_shared<Implementation>(*implementation_);
@@ -106,7 +104,7 @@ void Dataset::fetch(std::int64_t number, std::int32_t* inputs, std::int32_t* tar
     const Implementation& my = *implementation_;
     std::int64_t window = number % my.windows;
     if (my.random) {
-        std::array<char, 48> purpose;  // no allocation here
+        std::array<char, 48> purpose;  // avoids allocation
         const auto end = fmt::format_to_n(purpose.data(), purpose.size(), "data order/epoch {}", number / my.windows);
         const RandomPermutation permutation(my.seed, std::string_view(purpose.data(), end.size),
                                             static_cast<std::uint64_t>(my.windows));

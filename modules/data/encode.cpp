@@ -16,18 +16,18 @@ namespace {
 void append_tokens(const std::vector<std::int32_t>& tokens, std::size_t width, std::string& out) {
     for (const auto token : tokens) {
         std::array<char, sizeof token> bytes;
-        std::memcpy(bytes.data(), &token, sizeof token);  // little-endian: the low bytes come first
+        std::memcpy(bytes.data(), &token, sizeof token);  // little-endian: low bytes first
         out.append(bytes.data(), width);
     }
 }
 
-std::string encode_piece(const Tokenizer& tokenizer, const TextBatch& batch, const Piece& piece, bool first_of_all,
-                         std::size_t width) {
-    const std::string_view text = std::string_view(batch.bytes).substr(piece.begin, piece.end - piece.begin);
+std::string encode_span(const Tokenizer& tokenizer, const TextBatch& batch, const TextSpan& span, bool first_of_all,
+                        std::size_t width) {
+    const std::string_view text = std::string_view(batch.bytes).substr(span.begin, span.end - span.begin);
     std::string out;
-    if (piece.starts_document && !first_of_all && tokenizer.boundary() >= 0)
+    if (span.starts_document && !first_of_all && tokenizer.boundary() >= 0)
         append_tokens({tokenizer.boundary()}, width, out);
-    append_tokens(piece.starts_document ? tokenizer.encode(text) : tokenizer.encode_continued(text), width, out);
+    append_tokens(span.starts_document ? tokenizer.encode(text) : tokenizer.encode_continued(text), width, out);
     return out;
 }
 
@@ -110,7 +110,7 @@ std::size_t token_width(const Tokenizer& tokenizer) {
 
 void encode_text(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
                  const std::function<void(const void* tokens, std::size_t bytes)>& take) {
-    const bool as_they_are = tokenizer.kind() == "bytes";  // the batch, with its boundaries, is the tokens
+    const bool as_they_are = tokenizer.kind() == "bytes";  // the batch with its boundaries is the tokens
     const std::size_t width = token_width(tokenizer);
     Progress progress(options.title, text.bytes(), options.progress);
     TextReader reader(text, options.batch_bytes);
@@ -123,22 +123,22 @@ void encode_text(const TextFiles& text, const Tokenizer& tokenizer, const Encode
         if (as_they_are) {
             take(batch.bytes.data(), batch.bytes.size());
         } else {
-            encoded.assign(batch.pieces.size(), std::string());
-            // A few megabytes a time, so that progress is seen to move where a tokenizer is slow.
+            encoded.assign(batch.spans.size(), std::string());
+            // A few megabytes at a time, so that a slow tokenizer shows progress.
             const std::size_t group = 16 * static_cast<std::size_t>(threads());
-            for (std::size_t begin = 0; begin < batch.pieces.size(); begin += group) {
-                const std::size_t end = std::min(batch.pieces.size(), begin + group);
+            for (std::size_t begin = 0; begin < batch.spans.size(); begin += group) {
+                const std::size_t end = std::min(batch.spans.size(), begin + group);
                 parallel_for(
                     static_cast<std::int64_t>(end - begin), 1, [&](std::int64_t first, std::int64_t last, int) {
                         for (auto i = begin + static_cast<std::size_t>(first);
                              i < begin + static_cast<std::size_t>(last); ++i)
-                            encoded[i] = encode_piece(tokenizer, batch, batch.pieces[i], first_of_all && i == 0, width);
+                            encoded[i] = encode_span(tokenizer, batch, batch.spans[i], first_of_all && i == 0, width);
                     });
                 for (std::size_t i = begin; i < end; ++i) {
                     take(encoded[i].data(), encoded[i].size());
                     encoded[i] = std::string();
                 }
-                progress.show(done + batch.pieces[end - 1].end);
+                progress.show(done + batch.spans[end - 1].end);
             }
         }
         first_of_all = false;

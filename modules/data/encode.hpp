@@ -1,4 +1,4 @@
-// Inside the module: text files to one stream of tokens, with all threads, and what the bytes of the text look like.
+// Internal: multithreaded tokenization of text files to one token stream, and byte statistics of the text.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace lockstep::data {
 
-// A status line with the share done, the rate and the time left, at most four times a second; cleared at the end.
+// A status line with progress, rate and time left, updated at most four times a second; cleared at the end.
 class Progress {
   public:
     Progress(std::string title, std::uint64_t total_bytes, bool shown);
@@ -29,13 +29,13 @@ class Progress {
     double begun_, last_shown_;
 };
 
-// Counts of bytes and of pairs of neighbours in a stream of bytes that arrives in parts.
+// Counts bytes and pairs of adjacent bytes of a stream that arrives in parts.
 class ByteStatistics {
   public:
     ByteStatistics() : pairs_(256 * 256) {}
     void add(std::string_view bytes);
-    double entropy() const;              // of a byte, in nats
-    double conditional_entropy() const;  // of a byte when the one before it is known, in nats
+    double entropy() const;              // per byte, nats
+    double conditional_entropy() const;  // per byte given the previous one, nats
 
   private:
     std::vector<std::uint64_t> pairs_;  // [before][byte]
@@ -43,18 +43,18 @@ class ByteStatistics {
     unsigned char first_ = 0, last_ = 0;
 };
 
-// Bytes of a token in files and in memory: 1 for the tokenizer bytes, else 2, or 4 for vocabularies beyond 65,536.
+// Bytes per token, in files and memory: 1 for the tokenizer "bytes", else 2, or 4 if the vocabulary exceeds 65,536.
 std::size_t token_width(const Tokenizer& tokenizer);
 
 struct EncodeOptions {
-    std::size_t batch_bytes = std::size_t{32} << 20;  // of text read at a time; changes nothing in the result
+    std::size_t batch_bytes = std::size_t{32} << 20;  // of text read at a time; does not affect the result
     std::string title = "packing";
     bool progress = true;
     ByteStatistics* statistics = nullptr;  // of the text with byte 0 between documents
 };
 
-// Gives the tokens of all files to `take`, in order, as unsigned integers of token_width bytes, with the tokenizer's
-// boundary between documents. The tokens do not depend on the number of threads.
+// Passes the tokens of all files to `take`, in order, as unsigned integers of token_width bytes, with the tokenizer's
+// boundary between documents. Independent of the number of threads.
 void encode_text(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
                  const std::function<void(const void* tokens, std::size_t bytes)>& take);
 

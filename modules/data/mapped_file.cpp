@@ -50,16 +50,17 @@ void FileDescriptor::write(const void* data, std::size_t bytes, std::uint64_t of
 }
 
 void FileDescriptor::reserve(std::uint64_t bytes, std::uint64_t offset) const {
-    // posix_fallocate would write zeros where a file system cannot reserve; there, writing itself will tell.
+    // posix_fallocate would write zeros where preallocation is unsupported; there, the write itself reports a full
+    // disk.
     while (::fallocate(descriptor_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
         if (errno == EINTR) continue;
         if (errno == EOPNOTSUPP || errno == ENOSYS) return;
-        throw fault_error("there is no room for the {} bytes of {}: {}", bytes, path_, system_error_text());
+        throw fault_error("no room for the {} bytes of {}: {}", bytes, path_, system_error_text());
     }
 }
 
 void FileDescriptor::sync() const {
-    if (::fsync(descriptor_) != 0) throw fault_error("writing {} to the disk failed: {}", path_, system_error_text());
+    if (::fsync(descriptor_) != 0) throw fault_error("syncing {} failed: {}", path_, system_error_text());
 }
 
 MappedFile::MappedFile(const std::string& path) {

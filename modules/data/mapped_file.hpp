@@ -1,4 +1,4 @@
-// Inside the module: a whole file as read-only memory, and files written from front to back.
+// Internal: a file mapped read-only into memory, and files written sequentially.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@ namespace lockstep::data {
 
 class FileDescriptor {
   public:
-    FileDescriptor(const std::string& path, int flags);  // no such file, no right to it: usage error; writing: fault
+    FileDescriptor(const std::string& path, int flags);  // missing or unreadable: usage error; writing: fault
     ~FileDescriptor();
     FileDescriptor(const FileDescriptor&) = delete;
     FileDescriptor& operator=(const FileDescriptor&) = delete;
     int get() const { return descriptor_; }
     const std::string& path() const { return path_; }
-    // Fills `data` unless the file ends before; returns the bytes read.
+    // Fills `data` up to the end of file; returns the bytes read.
     std::size_t read(void* data, std::size_t bytes, std::uint64_t offset) const;
     void write(const void* data, std::size_t bytes, std::uint64_t offset) const;
-    void reserve(std::uint64_t bytes, std::uint64_t offset) const;  // so that a full disk is known at once
+    void reserve(std::uint64_t bytes, std::uint64_t offset) const;  // detects a full disk early
     void sync() const;
 
   private:
@@ -40,7 +40,7 @@ class MappedFile {
     std::size_t bytes_ = 0;
 };
 
-// Moves a finished file to its name and makes the move last.
+// Renames a finished file into place, durably.
 void rename_into_place(const std::string& from, const std::string& to);
 
 }  // namespace lockstep::data

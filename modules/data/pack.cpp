@@ -23,7 +23,7 @@ namespace {
 constexpr std::int64_t format_version = 1;
 constexpr std::int64_t most_pieces = 1'000'000;
 
-// A file that is gone at the end unless it was renamed.
+// A file that is removed at the end unless renamed.
 class TemporaryFile {
   public:
     explicit TemporaryFile(std::string path) : path_(std::move(path)) {}
@@ -36,7 +36,7 @@ class TemporaryFile {
     std::string path_;
 };
 
-// Tokens written one after another, and their checksum.
+// Writes tokens sequentially and computes their checksum.
 class TokenWriter {
   public:
     TokenWriter(const std::string& path, int flags, std::uint64_t offset) : file_(path, flags), offset_(offset) {}
@@ -56,9 +56,9 @@ class TokenWriter {
 };
 
 void check_out(const std::string& out) {
-    if (out.empty()) throw usage_error("--out names no file");
+    if (out.empty()) throw usage_error("--out needs a file name");
     std::error_code problem;
-    if (std::filesystem::is_directory(out, problem)) throw usage_error("--out {} is a folder; name a file in it", out);
+    if (std::filesystem::is_directory(out, problem)) throw usage_error("--out {} is a folder; name a file", out);
     const std::filesystem::path folder = std::filesystem::path(out).parent_path();
     if (!folder.empty() && !std::filesystem::is_directory(folder, problem))
         throw usage_error("--out {}: the folder {} does not exist", out, folder.string());
@@ -69,12 +69,12 @@ void check_not_replaced(const TextFiles& text, const std::string& out) {
     if (!std::filesystem::exists(out, problem)) return;
     for (const auto& file : text.files)
         if (std::filesystem::equivalent(file.path, out, problem))
-            throw usage_error("--out {} is one of the text files and would be replaced; name another file", out);
+            throw usage_error("--out {} is one of the input files; name another file", out);
 }
 
 std::unique_ptr<Tokenizer> choose_tokenizer(const PackOptions& options, const TextFiles& text) {
     if (options.train_tokenizer == 0) return open_tokenizer(options.tokenizer);
-    log::info("training a tokenizer of {} pieces", options.train_tokenizer);
+    log::info("training a tokenizer with {} pieces", options.train_tokenizer);
     return make_tokenizer("sentencepiece", train_sentencepiece(text, options.train_tokenizer, options.progress));
 }
 
@@ -82,7 +82,7 @@ hdf5::ElementType element_type(std::size_t width) {
     return width == 1 ? hdf5::ElementType::uint8 : width == 2 ? hdf5::ElementType::uint16 : hdf5::ElementType::uint32;
 }
 
-// The file with everything but the tokens and their checksum, which come at the returned offset.
+// Everything but the tokens and their checksum, which go to the returned offset.
 std::uint64_t lay_out(hdf5::File& file, const Tokenizer& tokenizer, std::uint64_t tokens) {
     file.write_attribute("/", "format", std::string("lockstep-tokens"));
     file.write_attribute("/", "format_version", format_version);
@@ -113,7 +113,7 @@ void copy_tokens(const FileDescriptor& from, TokenWriter& to, std::uint64_t byte
     for (std::uint64_t done = 0; done < bytes; done += part.size()) {
         part.resize(static_cast<std::size_t>(std::min<std::uint64_t>(bytes - done, 8 << 20)));
         if (from.read(part.data(), part.size(), done) != part.size())
-            throw fault_error("{} became shorter", from.path());
+            throw fault_error("{} was truncated meanwhile", from.path());
         to.take(part.data(), part.size());
     }
 }
@@ -122,10 +122,9 @@ void copy_tokens(const FileDescriptor& from, TokenWriter& to, std::uint64_t byte
 
 PackResult pack(const PackOptions& options) {
     if (options.train_tokenizer != 0 && options.tokenizer != "bytes")
-        throw usage_error("--tokenizer {} and --train-tokenizer exclude each other: give one", options.tokenizer);
+        throw usage_error("--tokenizer {} and --train-tokenizer exclude each other; give one", options.tokenizer);
     if (options.train_tokenizer < 0 || options.train_tokenizer > most_pieces)
-        throw usage_error("--train-tokenizer {} is not a number of pieces between 1 and {}", options.train_tokenizer,
-                          most_pieces);
+        throw usage_error("--train-tokenizer {} must be between 1 and {}", options.train_tokenizer, most_pieces);
     check_out(options.out);
     const TextFiles text = collect_text_files(options.paths);
     check_not_replaced(text, options.out);
@@ -152,14 +151,14 @@ PackResult pack(const PackOptions& options) {
     std::unique_ptr<TokenWriter> spooled;
     std::uint64_t tokens = text.bytes() + text.files.size() - 1;
     if (tokenizer->kind() != "bytes") {
-        // How many tokens there will be is known only when all are made, and the dataset's size must be known before.
+        // The number of tokens, needed for the dataset's size, is known only after tokenizing all.
         spooled = std::make_unique<TokenWriter>(spool.path(), O_RDWR | O_CREAT | O_TRUNC, 0);
         encode_into(*spooled);
         tokens = spooled->written() / width;
-        if (tokens == 0) throw usage_error("this tokenizer makes no tokens of the text; is it all spaces?");
+        if (tokens == 0) throw usage_error("the tokenizer produced no tokens; is the text all spaces?");
     }
     hdf5::File file = hdf5::File::create(temporary.path());
-    // HDF5 never touches the bytes of this dataset: it is allocated early and never filled.
+    // HDF5 never writes this dataset: it is allocated early and never filled.
     TokenWriter writer(temporary.path(), O_RDWR, lay_out(file, *tokenizer, tokens));
     writer.file().reserve(tokens * width, file.info("tokens").offset);
     if (spooled)

@@ -15,7 +15,7 @@ namespace lockstep::data {
 namespace {
 
 constexpr std::uint64_t sample_bytes = std::uint64_t{32} << 20;
-constexpr std::size_t longest_sentence = 4096;  // the trainer passes over those longer than 4192
+constexpr std::size_t longest_sentence = 4096;  // the trainer skips those longer than 4192
 
 class SentencePieceTokenizer final : public Tokenizer {
   public:
@@ -44,8 +44,8 @@ class SentencePieceTokenizer final : public Tokenizer {
 
     std::vector<std::int32_t> encode_continued(std::string_view text) const override {
         auto tokens = encode(text);
-        // The space that the model puts before every text; before a newline it is a token of its own and can be taken
-        // off.
+        // The space that the model prepends to every text: before a newline it is a token of its own and can be
+        // removed.
         if (leading_space_ >= 0 && !text.empty() && text.front() == '\n' && tokens.front() == leading_space_)
             tokens.erase(tokens.begin());
         return tokens;
@@ -67,7 +67,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     std::int32_t leading_space_ = -1;
 };
 
-// Lines of every stride-th piece of the text.
+// The lines of every stride-th span of the text.
 class SampledLines final : public sentencepiece::SentenceIterator {
   public:
     SampledLines(const TextFiles& text, bool progress)
@@ -83,7 +83,7 @@ class SampledLines final : public sentencepiece::SentenceIterator {
     void Next() override {
         do {
             while (rest_.empty()) {
-                if (!next_piece()) {
+                if (!next_span()) {
                     done_ = true;
                     return;
                 }
@@ -93,17 +93,17 @@ class SampledLines final : public sentencepiece::SentenceIterator {
     }
 
   private:
-    bool next_piece() {
+    bool next_span() {
         for (;;) {
-            if (piece_ == batch_.pieces.size()) {
+            if (span_ == batch_.spans.size()) {
                 read_ += batch_.bytes.size();
                 progress_.show(read_);
                 if (!reader_.next(batch_)) return false;
-                piece_ = 0;
+                span_ = 0;
             }
-            const Piece& piece = batch_.pieces[piece_++];
+            const TextSpan& span = batch_.spans[span_++];
             if (count_++ % stride_ != 0) continue;
-            rest_ = std::string_view(batch_.bytes).substr(piece.begin, piece.end - piece.begin);
+            rest_ = std::string_view(batch_.bytes).substr(span.begin, span.end - span.begin);
             return true;
         }
     }
@@ -119,7 +119,7 @@ class SampledLines final : public sentencepiece::SentenceIterator {
     std::uint64_t stride_;
     TextReader reader_;
     TextBatch batch_;
-    std::size_t piece_ = 0;
+    std::size_t span_ = 0;
     std::uint64_t count_ = 0, read_ = 0;
     std::string_view rest_;
     std::string line_;
@@ -127,7 +127,7 @@ class SampledLines final : public sentencepiece::SentenceIterator {
     Progress progress_;
 };
 
-// The number that follows `words` in what sentencepiece says, "" when it says something else.
+// The number after `words` in a sentencepiece message; "" if it is not there.
 std::string number_after(const std::string& sentence, const std::string& words) {
     const auto found = sentence.find(words);
     if (found == std::string::npos) return "";
@@ -138,13 +138,12 @@ std::string number_after(const std::string& sentence, const std::string& words) 
 Error training_error(const std::string& said, std::int64_t pieces) {
     const std::string most = number_after(said, "Please set it to a value <= ");
     if (!most.empty())
-        return usage_error("--train-tokenizer {} is too many pieces for this text, which is enough for {}", pieces,
-                           most);
+        return usage_error("--train-tokenizer {} is too large for this text, which yields at most {}", pieces, most);
     const std::string least = number_after(said, "smaller than required_chars. " + std::to_string(pieces) + " vs ");
     if (!least.empty())
-        return usage_error("--train-tokenizer {} is too few pieces: the bytes and letters of this text alone take {}",
+        return usage_error("--train-tokenizer {} is too small: the bytes and letters of this text alone need {}",
                            pieces, least);
-    return usage_error("--train-tokenizer {}: no tokenizer could be made from this text: {}", pieces, said);
+    return usage_error("--train-tokenizer {}: training on this text failed: {}", pieces, said);
 }
 
 }  // namespace
@@ -154,7 +153,7 @@ std::unique_ptr<Tokenizer> make_sentencepiece(const std::string& model, const st
 }
 
 std::string train_sentencepiece(const TextFiles& text, std::int64_t pieces, bool progress) {
-    // The number of threads is written into the model, so it must not follow the machine.
+    // Fixed: the number of threads is stored in the model, which must not depend on the machine.
     const std::unordered_map<std::string, std::string> settings = {
         {"model_type", "bpe"},
         {"vocab_size", std::to_string(pieces)},

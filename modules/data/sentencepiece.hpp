@@ -1,5 +1,4 @@
-// Inside the module: sentencepiece models, used and trained. Without sentencepiece in the build both throw a usage
-// error.
+// Internal: sentencepiece models, loading and training. Both throw a usage error in builds without sentencepiece.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +10,11 @@
 
 namespace lockstep::data {
 
-// `origin` names the model in errors. A model that cannot be read: damaged error.
+// `origin` names the model in errors. An unreadable model: damaged error.
 std::unique_ptr<Tokenizer> make_sentencepiece(const std::string& model, const std::string& origin);
 
-// A BPE model of `pieces` pieces with a piece for every byte, from at most 32 MiB of the text taken evenly from all of
-// it. The same text gives the same model. A number of pieces that does not suit the text: usage error.
+// Trains a BPE model with `pieces` pieces, including one per byte, on at most 32 MiB sampled evenly from the text.
+// Deterministic. An unsuitable number of pieces: usage error.
 std::string train_sentencepiece(const TextFiles& text, std::int64_t pieces, bool progress);
 
 }  // namespace lockstep::data

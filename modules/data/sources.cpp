@@ -22,12 +22,12 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "token files are read in place as little-endian integers");
 
 constexpr std::uint64_t small_file =
-    1 << 20;  // text files below are copied: a mapping each would run into the system's limit
+    1 << 20;  // smaller text files are copied: one mapping each would exceed the system's limit
 constexpr std::size_t checksum_part = 1 << 20;
 
 enum class SourceKind { text, token_file, flat_file };
 
-// Files of whole tokens without HDF5 around them.
+// Raw token files, without HDF5.
 struct FlatLayout {
     std::size_t header_bytes = 0, width = 2;
     std::uint64_t count = 0;
@@ -46,12 +46,12 @@ SourceKind kind_of(const std::string& path) {
     }
     if (!std::filesystem::is_regular_file(path, problem)) return SourceKind::text;
     if (ends_with(path, ".bin")) return SourceKind::flat_file;
-    // By its name too: a token file whose first bytes are damaged shall not pass for text.
+    // Also by name: a token file with a damaged beginning must not pass for text.
     if (ends_with(path, ".h5") || ends_with(path, ".hdf5") || is_token_file(path)) return SourceKind::token_file;
     return SourceKind::text;
 }
 
-// llm.c begins its files with 256 int32: a magic number, a version that goes with the width, and the count of tokens.
+// llm.c's files begin with 256 int32: a magic number, a version that implies the width, and the number of tokens.
 FlatLayout flat_layout(const MappedFile& file, const std::string& path) {
     struct Header {
         std::int32_t magic, version;
@@ -67,20 +67,19 @@ FlatLayout flat_layout(const MappedFile& file, const std::string& path) {
         std::find_if(known.begin(), known.end(), [&](const Header& one) { return one.magic == start[0]; });
     if (header != known.end()) {
         if (file.bytes() < header_bytes)
-            throw damaged_error("{} is cut short inside its header of {} bytes", path, header_bytes);
+            throw damaged_error("{} is truncated within its header of {} bytes", path, header_bytes);
         if (start[1] != header->version)
-            throw damaged_error("{}: the header is of version {}, not {}", path, start[1], header->version);
+            throw damaged_error("{}: the header has version {} instead of {}", path, start[1], header->version);
         layout.header_bytes = header_bytes;
         layout.width = header->width;
     }
     const std::uint64_t token_bytes = file.bytes() - layout.header_bytes;
     if (token_bytes % layout.width != 0)
-        throw damaged_error("{} is cut short: {} bytes are no whole number of {}-byte tokens", path, token_bytes,
+        throw damaged_error("{} is truncated: {} bytes are not a whole number of {}-byte tokens", path, token_bytes,
                             layout.width);
     layout.count = token_bytes / layout.width;
     if (header != known.end() && static_cast<std::int64_t>(layout.count) != start[2])
-        throw damaged_error("{} is cut short or longer than it should be: its header says {} tokens, and there are {}",
-                            path, start[2], layout.count);
+        throw damaged_error("{} is damaged: its header says {} tokens, the file has {}", path, start[2], layout.count);
     if (layout.count == 0) throw damaged_error("{} holds no tokens", path);
     return layout;
 }
@@ -100,7 +99,7 @@ std::uint32_t largest_of(const std::byte* data, std::int64_t count) {
     return *std::max_element(parts.begin(), parts.end());
 }
 
-// Widens and returns the largest token.
+// Widens the tokens and returns the largest.
 template <class Stored>
 std::uint32_t widen(const std::byte* data, std::size_t count, std::int32_t* out) {
     std::uint32_t largest = 0;
@@ -126,7 +125,7 @@ std::uint64_t ends_checksum(const std::byte* data, std::size_t bytes) {
 
 Sources::Sources(const std::vector<std::string>& paths, const std::string& name,
                  std::shared_ptr<const Tokenizer> kept) {
-    if (paths.empty()) throw usage_error("no files or folders are given");
+    if (paths.empty()) throw usage_error("no files or folders given");
     std::vector<std::string> text;
     const auto add_gathered_text = [&] {
         if (text.empty()) return;
@@ -164,7 +163,7 @@ void Sources::add_flat_file(const std::string& path) {
     const auto count = static_cast<std::int64_t>(layout.count);
     const std::uint32_t largest =
         layout.width == 2 ? largest_of<std::uint16_t>(tokens, count) : largest_of<std::uint32_t>(tokens, count);
-    if (largest >= std::uint32_t{1} << 31) throw damaged_error("{}: token {} is not possible", path, largest);
+    if (largest >= std::uint32_t{1} << 31) throw damaged_error("{}: invalid token {}", path, largest);
     agree_on_tokenizer("", "", std::int64_t{largest} + 1, path);
     add_to_checksum(layout.count);
     add_to_checksum(ends_checksum(file.data(), file.bytes()));
@@ -173,7 +172,7 @@ void Sources::add_flat_file(const std::string& path) {
 
 void Sources::add_text(const std::vector<std::string>& paths, const Tokenizer& tokenizer) {
     const TextFiles text = collect_text_files(paths);
-    if (text.skipped > 0) log::info("{} files that are empty or not text are left out", text.skipped);
+    if (text.skipped > 0) log::info("skipped {} files that are empty or not text", text.skipped);
     agree_on_tokenizer(tokenizer.kind(), tokenizer.model(), tokenizer.vocabulary(), paths.front());
     if (tokenizer.kind() == "bytes")
         add_bytes(text);
@@ -182,7 +181,7 @@ void Sources::add_text(const std::vector<std::string>& paths, const Tokenizer& t
 }
 
 void Sources::add_bytes(const TextFiles& text) {
-    std::string run;  // small files one after another, and the boundaries before large ones
+    std::string run;  // consecutive small files, and the boundaries before large ones
     const std::string* run_path = nullptr;
     const auto end_run = [&] {
         if (run.empty()) return;
@@ -196,7 +195,7 @@ void Sources::add_bytes(const TextFiles& text) {
         if (i > 0) run += '\0';
         MappedFile file(about.path);
         if (file.bytes() == 0)
-            throw usage_error("{} changed while it was read; start again when nothing writes to it", about.path);
+            throw usage_error("{} changed while being read; start again when nothing writes to it", about.path);
         add_to_checksum(file.bytes());
         add_to_checksum(ends_checksum(file.data(), file.bytes()));
         if (file.bytes() < small_file) {
@@ -211,7 +210,7 @@ void Sources::add_bytes(const TextFiles& text) {
 }
 
 void Sources::add_encoded(const TextFiles& text, const Tokenizer& tokenizer) {
-    log::info("tokenizing {} of text; lockstep pack does it once for all runs",
+    log::info("tokenizing {} of text; lockstep pack does this once for all runs",
               human_bytes(static_cast<double>(text.bytes())));
     std::string& tokens = buffers_.emplace_back();
     EncodeOptions options;

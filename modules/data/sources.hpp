@@ -1,4 +1,4 @@
-// Inside the module: the tokens behind a dataset, whatever they come from, as one row of segments in memory.
+// Internal: the token stream of a dataset, from whatever sources, as consecutive segments in memory.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace lockstep::data {
 
 class Sources {
   public:
-    // Paths in the order given; text files and folders that follow each other are documents of one text.
-    // Plain text is tokenized with `kept`, or where that is null with the tokenizer that is named.
+    // Paths in the given order; adjacent text files and folders are documents of one text. Plain text is tokenized with
+    // `kept`, or if that is null with the named tokenizer.
     Sources(const std::vector<std::string>& paths, const std::string& name, std::shared_ptr<const Tokenizer> kept);
     Sources(const Sources&) = delete;
     Sources& operator=(const Sources&) = delete;
@@ -28,14 +28,14 @@ class Sources {
     const std::string& tokenizer_kind() const { return tokenizer_kind_; }
     const std::string& tokenizer_model() const { return tokenizer_model_; }
     std::uint64_t checksum() const { return checksum_; }
-    // Tokens [begin, begin + count) of the row.
+    // Tokens [begin, begin + count) of the stream.
     void copy(std::int64_t begin, std::int64_t count, std::int32_t* out) const;
 
   private:
     struct Segment {
-        std::int64_t begin = 0, end = 0;  // in the row
+        std::int64_t begin = 0, end = 0;  // in the stream
         const std::byte* data = nullptr;
-        std::size_t width = 0;              // bytes of a token
+        std::size_t width = 0;              // bytes per token
         const std::string* path = nullptr;  // named in errors
     };
     void add_token_file(const std::string& path);

@@ -17,8 +17,8 @@
 namespace lockstep::data {
 namespace {
 
-constexpr std::size_t looked_at = 65536;  // bytes of a file that decide whether it is text
-constexpr std::size_t longest_piece = 65536;
+constexpr std::size_t looked_at = 65536;  // leading bytes that decide whether a file is text
+constexpr std::size_t longest_span = 65536;
 
 using FolderIdentity = std::pair<dev_t, ino_t>;
 
@@ -32,7 +32,7 @@ bool is_text(const std::string& path) {
 struct Walk {
     std::string folder;
     std::set<FolderIdentity> entered;
-    std::vector<TextFile> candidates;  // paths inside `folder`
+    std::vector<TextFile> candidates;  // relative to `folder`
     std::int64_t skipped = 0;
 
     void enter(const std::string& inside) {
@@ -43,7 +43,7 @@ struct Walk {
              entry.increment(problem))
             names.push_back(entry->path().filename().native());
         if (problem) throw usage_error("the folder {} cannot be read: {}", path, problem.message());
-        // The order decides under which name a folder that two links lead to is read.
+        // The order determines under which name a folder with several links is read.
         std::sort(names.begin(), names.end());
         for (const auto& name : names)
             if (name.front() != '.') visit(inside.empty() ? name : inside + "/" + name);
@@ -54,7 +54,7 @@ struct Walk {
         if (::stat((folder + "/" + inside).c_str(), &about) != 0) {
             if (errno != ENOENT && errno != ELOOP)
                 throw usage_error("{}/{} cannot be read: {}", folder, inside, system_error_text());
-            ++skipped;  // a link to nothing
+            ++skipped;  // a dangling link
         } else if (S_ISDIR(about.st_mode)) {
             if (entered.insert({about.st_dev, about.st_ino}).second) enter(inside);
         } else if (S_ISREG(about.st_mode) && about.st_size > 0) {
@@ -82,8 +82,8 @@ void collect_folder(const std::string& folder, const struct stat& about, TextFil
             ++walk.skipped;
     }
     if (text.files.size() == before)
-        throw usage_error("the folder {} holds no text ({} other files); name text files, or folders that hold some",
-                          folder, walk.skipped);
+        throw usage_error("the folder {} has no text files ({} others); name text files or folders with some", folder,
+                          walk.skipped);
     text.skipped += walk.skipped;
 }
 
@@ -112,40 +112,39 @@ TextFiles collect_text_files(const std::vector<std::string>& paths) {
         } else if (is_text(path)) {
             text.files.push_back({path, static_cast<std::uint64_t>(about.st_size)});
         } else {
-            throw usage_error("{} is not text: there is a NUL byte in its first 64 KiB", path);
+            throw usage_error("{} is not text: it has a NUL byte in its first 64 KiB", path);
         }
     }
     if (text.files.empty())
-        throw usage_error("there is no text to read: {}",
-                          paths.empty() ? "no path is given" : paths.front() + " is empty");
+        throw usage_error("no text: {}", paths.empty() ? "no path given" : paths.front() + " is empty");
     return text;
 }
 
 bool TextReader::next(TextBatch& batch) {
     batch.bytes = std::exchange(carried_, std::string());
-    batch.pieces.clear();
-    piece_begin_ = 0;
-    while (file_ < files_.size() && (batch.pieces.empty() || batch.bytes.size() < batch_bytes_)) {
+    batch.spans.clear();
+    span_begin_ = 0;
+    while (file_ < files_.size() && (batch.spans.empty() || batch.bytes.size() < batch_bytes_)) {
         read_more(batch);
-        cut_pieces(batch);
+        cut_spans(batch);
         if (!document_complete_) continue;
         document_complete_ = false;
-        piece_starts_document_ = true;
+        span_starts_document_ = true;
         descriptor_.reset();
         offset_ = 0;
         if (++file_ < files_.size()) batch.bytes += '\0';
-        piece_begin_ = batch.bytes.size();
+        span_begin_ = batch.bytes.size();
     }
-    carried_.assign(batch.bytes, piece_begin_);
-    batch.bytes.resize(piece_begin_);
-    return !batch.pieces.empty();
+    carried_.assign(batch.bytes, span_begin_);
+    batch.bytes.resize(span_begin_);
+    return !batch.spans.empty();
 }
 
 void TextReader::read_more(TextBatch& batch) {
     const TextFile& file = files_[file_];
     if (!descriptor_) descriptor_ = std::make_unique<FileDescriptor>(file.path, O_RDONLY);
-    // One byte beyond the longest piece, so that at least one piece is cut.
-    const std::uint64_t room = std::max(batch_bytes_, batch.bytes.size() + longest_piece + 1) - batch.bytes.size();
+    // One byte beyond the maximum length, so that at least one is cut.
+    const std::uint64_t room = std::max(batch_bytes_, batch.bytes.size() + longest_span + 1) - batch.bytes.size();
     const auto wanted = static_cast<std::size_t>(std::min(room, file.bytes - offset_));
     const std::size_t before = batch.bytes.size();
     batch.bytes.resize(before + wanted);
@@ -154,28 +153,28 @@ void TextReader::read_more(TextBatch& batch) {
     offset_ += wanted;
     document_complete_ = offset_ == file.bytes;
     if (ends_early || (document_complete_ && descriptor_->read(&beyond, 1, offset_) > 0))
-        throw usage_error("{} changed while it was read; start again when nothing writes to it", file.path);
+        throw usage_error("{} changed while being read; start again when nothing writes to it", file.path);
 }
 
-void TextReader::cut_pieces(TextBatch& batch) {
+void TextReader::cut_spans(TextBatch& batch) {
     const char* bytes = batch.bytes.data();
     const std::size_t end = batch.bytes.size();
-    while (piece_begin_ < end) {
-        std::size_t piece_end = end;
-        if (end - piece_begin_ > longest_piece) {
-            piece_end = piece_begin_ + longest_piece;
-            const void* newline = ::memrchr(bytes + piece_begin_ + 1, '\n', longest_piece - 1);
+    while (span_begin_ < end) {
+        std::size_t span_end = end;
+        if (end - span_begin_ > longest_span) {
+            span_end = span_begin_ + longest_span;
+            const void* newline = ::memrchr(bytes + span_begin_ + 1, '\n', longest_span - 1);
             if (newline) {
-                piece_end = static_cast<std::size_t>(static_cast<const char*>(newline) - bytes);
+                span_end = static_cast<std::size_t>(static_cast<const char*>(newline) - bytes);
             } else {
-                // No newline: between two characters.
-                piece_end = piece_begin_ + whole_characters({bytes + piece_begin_, longest_piece});
+                // No newline: at a character boundary.
+                span_end = span_begin_ + whole_characters({bytes + span_begin_, longest_span});
             }
         } else if (!document_complete_) {
             break;
         }
-        batch.pieces.push_back({piece_begin_, piece_end, std::exchange(piece_starts_document_, false)});
-        piece_begin_ = piece_end;
+        batch.spans.push_back({span_begin_, span_end, std::exchange(span_starts_document_, false)});
+        span_begin_ = span_end;
     }
 }
 

@@ -37,7 +37,7 @@ std::uint64_t parse_hash(const std::string& text, const std::string& path, const
         const std::uint64_t value = std::stoull(text, &read, 16);
         if (read == 16 && text.size() == 16) return value;
     } catch (const std::exception&) {
-        // said below
+        // reported below
     }
     throw damaged_error("{}: the attribute {} is '{}', not 16 hexadecimal digits", path, name, text);
 }
@@ -46,7 +46,7 @@ std::size_t width_of(const hdf5::DatasetInfo& about, const std::string& path) {
     if (about.type_name == "uint8") return 1;
     if (about.type_name == "uint16") return 2;
     if (about.type_name == "uint32") return 4;
-    throw damaged_error("{}: /tokens holds {}, not uint8, uint16 or uint32", path, about.type_name);
+    throw damaged_error("{}: /tokens has type {}, not uint8, uint16 or uint32", path, about.type_name);
 }
 
 }  // namespace
@@ -62,12 +62,13 @@ TokenFileInfo read_token_file_info(const std::string& path) {
     check_readable(path);
     const std::uint64_t file_bytes = std::filesystem::file_size(path);
     if (file_bytes < hdf5_signature.size() || !begins_like_hdf5(path))
-        throw damaged_error("{} is no token file or its beginning is damaged; lockstep pack makes token files", path);
+        throw damaged_error("{} is not a token file, or its beginning is damaged; make token files with lockstep pack",
+                            path);
     const hdf5::File file = hdf5::File::open(path);
     const std::string format =
         file.has_attribute("/", "format") ? file.read_string("/", "format") : "unknown HDF5 data";
     if (format != "lockstep-tokens")
-        throw usage_error("{} holds {}, not tokens; lockstep pack makes token files", path, format);
+        throw usage_error("{} holds {}, not tokens; make token files with lockstep pack", path, format);
     const std::int64_t version = file.read_integer("/", "format_version");
     if (version > known_version)
         throw usage_error("{} is a token file of version {}; this program reads up to {}: use a newer lockstep", path,
@@ -89,20 +90,18 @@ TokenFileInfo read_token_file_info(const std::string& path) {
         const std::string expected = file.read_string("/", "tokenizer_model_checksum");
         const std::string found = hash_text(hash64(info.tokenizer_model.data(), info.tokenizer_model.size()));
         if (found != expected)
-            throw damaged_error("{}: the checksum of the tokenizer model is {}, but it was written as {}", path, found,
-                                expected);
+            throw damaged_error("{}: the tokenizer model has checksum {}, stored is {}", path, found, expected);
     }
     const hdf5::DatasetInfo about = file.info("tokens");
     info.token_width = width_of(about, path);
     info.offset = about.offset;
     if (about.dimensions.size() != 1 || about.dimensions[0] != static_cast<std::uint64_t>(info.token_count) ||
         info.token_count <= 0 || !about.contiguous || about.offset == 0)
-        throw damaged_error("{}: /tokens is not one contiguous row of the {} tokens that the file says it holds", path,
-                            info.token_count);
+        throw damaged_error("{}: /tokens is not a contiguous row of {} tokens", path, info.token_count);
     if (info.vocabulary <= 0 || info.vocabulary > std::int64_t{1} << 31)
-        throw damaged_error("{}: a vocabulary of {} is not possible", path, info.vocabulary);
+        throw damaged_error("{}: invalid vocabulary {}", path, info.vocabulary);
     if (file_bytes < info.offset + info.token_bytes())
-        throw damaged_error("{} is cut short: it has {} bytes, and its tokens end at byte {}", path, file_bytes,
+        throw damaged_error("{} is truncated: it has {} bytes, its tokens end at byte {}", path, file_bytes,
                             info.offset + info.token_bytes());
     return info;
 }
@@ -114,9 +113,9 @@ Table describe(const TokenFileInfo& info) {
                  {"tokens", "tokens"},
                  {"documents", "documents"},
                  {"bytes", "bytes of text"},
-                 {"token_bytes", "bytes a token"},
-                 {"byte_entropy", "entropy of a byte, nats", 4},
-                 {"conditional_entropy", "entropy of a byte given the one before, nats", 4},
+                 {"token_bytes", "bytes per token"},
+                 {"byte_entropy", "entropy per byte, nats", 4},
+                 {"conditional_entropy", "entropy per byte given the previous, nats", 4},
                  {"checksum", "checksum"},
                  {"program_version", "written by lockstep"}});
     table.add_row({info.path, info.tokenizer_kind, info.vocabulary, info.token_count, info.document_count,
@@ -126,8 +125,8 @@ Table describe(const TokenFileInfo& info) {
 }
 
 TokenFile::TokenFile(const std::string& path) : info_(read_token_file_info(path)), file_(path) {
-    // Looked at again: another file may have taken the name in between.
-    if (file_.bytes() < info_.offset + info_.token_bytes()) throw damaged_error("{} changed while it was opened", path);
+    // Checked again: the file may have been replaced meanwhile.
+    if (file_.bytes() < info_.offset + info_.token_bytes()) throw damaged_error("{} changed while being opened", path);
 }
 
 std::uint64_t verify_token_file(const std::string& path) {
@@ -135,8 +134,8 @@ std::uint64_t verify_token_file(const std::string& path) {
     const TokenFileInfo& info = file.info();
     const std::uint64_t found = hash64(file.tokens(), info.token_bytes());
     if (found != info.checksum)
-        throw damaged_error("{} is damaged: the checksum of its tokens is {}, but it was written as {}; pack it again",
-                            path, hash_text(found), hash_text(info.checksum));
+        throw damaged_error("{} is damaged: its tokens have checksum {}, stored is {}; pack it again", path,
+                            hash_text(found), hash_text(info.checksum));
     return info.token_bytes() + info.tokenizer_model.size();
 }
 

@@ -1,5 +1,5 @@
-// A token file: what `lockstep pack` writes. HDF5, with the tokens as one contiguous dataset that is read through mmap.
-// The format is in docs/data.md.
+// Token files, written by `lockstep pack`: HDF5 with the tokens as one contiguous dataset that is read through mmap.
+// Format: docs/data.md.
 #pragma once
 
 #include <cstddef>
@@ -13,32 +13,32 @@ namespace lockstep::data {
 
 struct TokenFileInfo {
     std::string path, program_version;
-    std::string tokenizer_kind, tokenizer_model;  // as make_tokenizer takes them
+    std::string tokenizer_kind, tokenizer_model;  // as for make_tokenizer
     std::int64_t vocabulary = 0, token_count = 0, document_count = 0, byte_count = 0;
     double byte_entropy = 0, conditional_entropy = 0;  // nats
     std::uint64_t checksum = 0;                        // XXH3 of the bytes of all tokens
-    std::size_t token_width = 0;                       // bytes of a token: 1, 2 or 4
+    std::size_t token_width = 0;                       // bytes per token: 1, 2 or 4
     std::uint64_t offset = 0;                          // of the first token in the file
 
     std::uint64_t token_bytes() const { return static_cast<std::uint64_t>(token_count) * token_width; }
 };
 
-// Whether the file is HDF5 and says that it holds tokens. No such file: usage error.
+// Whether the file is HDF5 marked as a token file. Missing file: usage error.
 bool is_token_file(const std::string& path);
 
-// Everything but the tokens. Usage errors: no such file, not a token file, written by a newer program. Damaged errors:
-// cut short, a dataset or attribute is missing or of another type, the tokenizer's checksum differs.
+// Everything but the tokens. Usage errors: missing, not a token file, written by a newer program. Damaged errors:
+// truncated, a dataset or attribute missing or of another type, a wrong tokenizer checksum.
 TokenFileInfo read_token_file_info(const std::string& path);
 
-// One row of what `lockstep inspect` shows.
+// One row for `lockstep inspect`.
 Table describe(const TokenFileInfo& info);
 
-// Reads the whole file and compares its checksums; returns the bytes that were checked. Damaged error when they differ.
+// Reads the whole file and verifies its checksums; returns the bytes checked. Mismatch: damaged error.
 std::uint64_t verify_token_file(const std::string& path);
 
 class TokenFile {
   public:
-    explicit TokenFile(const std::string& path);  // errors as of read_token_file_info
+    explicit TokenFile(const std::string& path);  // errors as for read_token_file_info
     const TokenFileInfo& info() const { return info_; }
     const std::byte* tokens() const {
         return file_.data() + info_.offset;

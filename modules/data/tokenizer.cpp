@@ -56,8 +56,8 @@ bool has_sentencepiece() {
 namespace {
 Error without_sentencepiece() {
     return usage_error(
-        "this lockstep was built without sentencepiece, so it knows only the tokenizer \"bytes\"; install "
-        "sentencepiece (Debian: libsentencepiece-dev) and build again");
+        "this lockstep was built without sentencepiece and has only the tokenizer \"bytes\"; install "
+        "sentencepiece (Debian: libsentencepiece-dev) and rebuild");
 }
 }  // namespace
 std::unique_ptr<Tokenizer> make_sentencepiece(const std::string&, const std::string&) {
@@ -70,8 +70,8 @@ std::string train_sentencepiece(const TextFiles&, std::int64_t, bool) {
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, const std::string& model) {
     if (kind == "bytes") return std::make_unique<ByteTokenizer>();
-    if (kind == "sentencepiece") return make_sentencepiece(model, "the sentencepiece model that is kept in the file");
-    throw usage_error("the tokenizer kind '{}' is not known; there are bytes and sentencepiece", kind);
+    if (kind == "sentencepiece") return make_sentencepiece(model, "the stored sentencepiece model");
+    throw usage_error("unknown tokenizer kind '{}'; use bytes or sentencepiece", kind);
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 
-// "max" and files that are not there are no number.
+// Empty for "max" and for missing files.
 std::optional<std::uint64_t> number_in(const std::string& path) {
     std::ifstream file(path);
     std::uint64_t number = 0;
@@ -19,7 +19,7 @@ std::optional<std::uint64_t> number_in(const std::string& path) {
     return number;
 }
 
-// The number behind `name` in a file of names and numbers.
+// The number of `name` in a file of names and numbers.
 std::optional<std::uint64_t> entry_in(const std::string& path, const std::string& name) {
     std::ifstream file(path);
     std::string line;
@@ -32,11 +32,11 @@ std::optional<std::uint64_t> entry_in(const std::string& path, const std::string
     return std::nullopt;
 }
 
-struct Names {  // of a control group's files
+struct Names {  // of cgroup files
     const char *limit, *used, *droppable;
 };
 
-// What the group at `folder`/`path` and those above it leave.
+// What the cgroup at `folder`/`path` and its ancestors leave.
 std::uint64_t left_by_groups(const std::string& folder, std::string path, const Names& names) {
     std::uint64_t left = unlimited;
     while (true) {

@@ -1,4 +1,4 @@
-// How much of a node's memory is left.
+// A node's available memory.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace lockstep {
 
-// Bytes that processes like this one may still take together: what the system calls available (MemAvailable), or what
-// the limits of the control groups above this process leave (versions 1 and 2; file pages that can be dropped count as
-// free), whichever is least. The largest number where nothing is known. `root`: where /proc and /sys are, for tests.
+// Bytes that processes like this one can still allocate together: the minimum of MemAvailable and what the limits of
+// this process's cgroups leave (versions 1 and 2; droppable page cache counts as free). The largest number if unknown.
+// `root`: prefix of /proc and /sys, for tests.
 std::uint64_t available_memory(const std::string& root = "");
 
 }  // namespace lockstep

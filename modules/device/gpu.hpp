@@ -1,4 +1,4 @@
-// The GPUs of this machine as seen by this process. In a program without the CUDA backend there are none.
+// The GPUs visible to this process. Builds without the CUDA backend find none.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ struct Gpu {
 };
 struct Gpus {
     std::vector<Gpu> list;
-    std::string why_none;  // "the CUDA driver is not installed", …; empty when there are any
+    std::string why_none;  // "the CUDA driver is not installed", …; empty if there are GPUs
 };
-const char* gpu_support();  // what this program was built with: "13.0 with NCCL", "not in this build"
-Gpus find_gpus();           // never throws; starts nothing on the GPUs
+const char* gpu_support();  // of this build: "13.0 with NCCL", "not in this build"
+Gpus find_gpus();           // never throws; does not initialize the GPUs
 
-// A shared context, so that what uses it may be destroyed in any order.
+// Shared, so that its users may be destroyed in any order.
 std::shared_ptr<CudaContext> open_gpu(int index);
 std::uint64_t free_gpu_memory(CudaContext& context);
 
-// Named ranges on a profiler's timeline (NVTX); nothing where no profiler listens.
+// Named ranges on a profiler's timeline (NVTX); no-op without a profiler.
 void push_range(const char* name);
 void pop_range();
 

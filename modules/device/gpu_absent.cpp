@@ -1,4 +1,4 @@
-// The GPUs of a program that was built without the CUDA backend.
+// Builds without the CUDA backend.
 #include "base/error.hpp"
 #include "device/gpu.hpp"
 
@@ -21,7 +21,7 @@ std::shared_ptr<CudaContext> open_gpu(int index) {
 }
 
 std::uint64_t free_gpu_memory(CudaContext&) {
-    throw usage_error("there is no GPU whose memory could be asked for: {}", reason);
+    throw usage_error("no GPU: {}", reason);
 }
 
 void push_range(const char*) {}

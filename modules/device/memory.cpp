@@ -33,8 +33,9 @@ Arena::Arena(Device device, std::size_t bytes, std::string name)
     if (device.memory) {
         memory_ = {device.memory->allocate(std::max<std::size_t>(bytes, 1)), Free{device.memory}};
         if (!memory_)
-            throw usage_error("no room on GPU {} for {} of {}: {}; use a smaller model, batch.micro or batch.length",
-                              device.index, human_bytes(static_cast<double>(bytes)), name_, device.memory->free_text());
+            throw usage_error(
+                "out of memory on GPU {}: {} of {} do not fit, {}; use a smaller model, batch.micro or batch.length",
+                device.index, human_bytes(static_cast<double>(bytes)), name_, device.memory->free_text());
         return;
     }
     const std::size_t page = bytes >= huge_page ? huge_page : host_alignment;
@@ -42,10 +43,10 @@ Arena::Arena(Device device, std::size_t bytes, std::string name)
     memory_.reset(std::aligned_alloc(page, rounded));
     if (!memory_)
         throw usage_error(
-            "no room for {} of {}; use a smaller model, batch.micro or batch.length, or more ranks on more nodes",
+            "out of memory: {} of {} do not fit; use a smaller model, batch.micro or batch.length, or more ranks on more nodes",
             human_bytes(static_cast<double>(bytes)), name_);
     if (page == huge_page)
-        static_cast<void>(madvise(memory_.get(), rounded, MADV_HUGEPAGE));  // a hint; refusal costs speed only
+        static_cast<void>(madvise(memory_.get(), rounded, MADV_HUGEPAGE));  // a hint; refusal costs only speed
     std::memset(memory_.get(), 0, rounded);
 }
 
@@ -56,7 +57,7 @@ Tensor Arena::allocate(Type type, const Shape& shape) {
     peak_ = std::max(peak_, used_);
     if (measuring()) return {nullptr, type, shape};
     LOCKSTEP_ASSERT(used_ <= capacity_);
-    // Not null, as a tensor that is none would be, and nowhere: 2^54 is beyond what a process is given.
+    // Not null, like an empty tensor's, yet not accessible: 2^54 is beyond a process's address space.
     if (imaginary_) return {reinterpret_cast<void*>((std::uintptr_t{1} << 54) + offset), type, shape};
     return {static_cast<char*>(memory_.get()) + offset, type, shape};
 }

@@ -1,5 +1,5 @@
 // Memory, planned once: an Arena is one allocation from which tensors are cut in order. A measuring arena owns nothing
-// and only adds up what the same calls would take, so that a plan is made by the code that will use it.
+// and only adds up sizes, so that the plan is made by the same code that uses the memory.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@ namespace lockstep {
 
 enum class DeviceKind { cpu, cuda };
 
-// Where a device's memory comes from.
+// Allocator of a device.
 class MemorySource {
   public:
     virtual ~MemorySource() = default;
-    virtual void* allocate(std::size_t bytes) = 0;  // zeroed, 256-byte aligned; null where there is no room
+    virtual void* allocate(std::size_t bytes) = 0;  // zeroed, 256-byte aligned; null if out of memory
     virtual void release(void* memory) = 0;
-    virtual std::string free_text() const = 0;  // "12.3 GiB of 139 GiB are free", for errors
+    virtual std::string free_text() const = 0;  // "12.3 GiB of 139 GiB free", for errors
 };
 struct Device {
     DeviceKind kind = DeviceKind::cpu;
     int index = 0;
-    MemorySource* memory = nullptr;  // of the process where null; outlives every arena
-    bool imaginary = false;          // to plan with: arenas have the sizes they would have, and no memory
+    MemorySource* memory = nullptr;  // host memory if null; outlives every arena
+    bool imaginary = false;          // for planning: arenas have sizes but no memory
 };
 
 class Arena {
@@ -34,13 +34,13 @@ class Arena {
     Arena() = default;                                                   // measuring: tensors have no memory
     explicit Arena(Device device) : alignment_(alignment_of(device)) {}  // likewise
     Arena(Device device, std::size_t bytes,
-          std::string name);  // zeroed; says `name` and the size when there is no room
+          std::string name);  // zeroed; the error names `name` and the size
     Arena(Arena&&) = default;
     Arena& operator=(Arena&&) = default;
 
     Tensor allocate(Type type, const Shape& shape);  // 64-byte aligned; on CUDA 256
     std::size_t mark() const { return used_; }
-    void release(std::size_t mark) { used_ = mark; }  // what was cut since is free again
+    void release(std::size_t mark) { used_ = mark; }  // frees everything cut since
     std::size_t used() const { return used_; }
     std::size_t peak() const { return peak_; }
     bool measuring() const { return memory_ == nullptr && !imaginary_; }
@@ -66,7 +66,7 @@ class Arena {
     std::string name_;
 };
 
-// This process's memory now and at its highest, in bytes (resident set).
+// This process's current and peak resident set, in bytes.
 struct ProcessMemory {
     std::uint64_t resident = 0;
     std::uint64_t peak = 0;

@@ -45,8 +45,8 @@ void parallel_run(std::int64_t count, std::int64_t grain, Body body, void* conte
         return;
     }
     std::exception_ptr problem;
-    // The whole team, though some may have nothing to do: libgomp ends the threads that a smaller team does without,
-    // and starts new ones for the next.
+    // Always the whole team, even if some threads are idle: libgomp ends threads that a smaller team does not need and
+    // starts new ones for the next.
 #pragma omp parallel
     {
         const std::int64_t thread = omp_get_thread_num();

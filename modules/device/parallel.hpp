@@ -1,5 +1,5 @@
-// Threads of this rank. Work is cut into the same pieces whatever the number of threads, so results do not depend on it
-// unless a kernel says so.
+// This rank's threads. Work is divided the same way whatever their number, so results do not depend on it unless a
+// kernel says so.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace lockstep {
 
-void set_threads(int count);  // also for the matrix-product library
+void set_threads(int count);  // also of the BLAS library
 int threads();
 
-// `place` is called once in every thread but the first of a team, with its number from 1 on, before it does work: where
-// it binds itself to a core. It must not throw. Threads that come later are placed too.
+// `place` is called once on each thread of a team but the first, with its number (from 1), before it does work, to bind
+// it to a core. Must not throw. Threads created later are placed too.
 using PlaceThread = void (*)(int thread);
 void set_thread_place(PlaceThread place);
 
@@ -20,8 +20,8 @@ using Body = void (*)(void* context, std::int64_t first, std::int64_t last, int 
 void parallel_run(std::int64_t count, std::int64_t grain, Body body, void* context);
 }  // namespace detail
 
-// Calls body(first, last, thread) over disjoint ranges that cover [0, count), about equally many to each thread, none
-// smaller than `grain` but the last. One range runs in the calling thread.
+// Calls body(first, last, thread) on disjoint ranges that cover [0, count), about equal in size, none smaller than
+// `grain` but the last. A single range runs on the calling thread.
 template <class Function>
 void parallel_for(std::int64_t count, std::int64_t grain, Function&& body) {
     detail::parallel_run(

@@ -1,5 +1,5 @@
-// A tensor: a typed, shaped view of memory that somebody else owns (an Arena). Row-major, contiguous, up to 4 axes; the
-// type is known at run time. Copying a Tensor copies the view.
+// A typed, shaped view of memory that something else owns (an Arena). Row-major, contiguous, up to 4 axes; the type is
+// known at run time. Copying a Tensor copies the view.
 #pragma once
 
 #include <array>
@@ -46,11 +46,11 @@ class Tensor {
     bool empty() const { return data_ == nullptr; }
     Type type() const { return type_; }
     int axes() const { return axes_; }
-    std::int64_t size(int axis) const;  // negative counts from the last: size(-1)
+    std::int64_t size(int axis) const;  // negative counts from the end: size(-1)
     Shape shape() const { return {sizes_.begin(), sizes_.begin() + axes_}; }
     std::int64_t count() const;  // elements
     std::size_t bytes() const { return static_cast<std::size_t>(count()) * type_bytes(type_); }
-    std::int64_t rows() const { return count() / size(-1); }  // all axes but the last, flattened
+    std::int64_t rows() const { return count() / size(-1); }  // product of all axes but the last
     void* data() const { return data_; }
 
     template <class Element>
@@ -61,7 +61,7 @@ class Tensor {
     float* fp32() const { return as<float>(); }
     double* fp64() const { return as<double>(); }
 
-    Tensor reshaped(const Shape& shape) const;                   // same elements, another shape
+    Tensor reshaped(const Shape& shape) const;                   // same elements
     Tensor slice(std::int64_t first, std::int64_t count) const;  // rows [first, first + count) of the first axis
 
   private:

@@ -16,8 +16,8 @@ namespace {
 
 static_assert(sizeof(hid_t) == sizeof(std::int64_t));
 
-// Where closing a file fails (a full disk), HDF5 1.10 crashes when it cleans up at exit, and the exit code is lost.
-// Every handle here is closed by its owner, so there is nothing to clean up. Must come before any other call to HDF5.
+// If closing a file fails (disk full), HDF5 1.10 crashes in its exit handler and the exit code is lost. Every handle
+// here is closed by its owner, so the handler is not needed. Must precede any other HDF5 call.
 [[maybe_unused]] const bool no_cleanup_at_exit = H5dont_atexit() >= 0;
 
 void silence_hdf5() {
@@ -25,7 +25,7 @@ void silence_hdf5() {
     static_cast<void>(once);
 }
 
-// Keeps the innermost words: the walk goes from the call that failed down to its cause.
+// Keeps the innermost message: the walk goes from the failed call down to its cause.
 herr_t keep_description(unsigned, const H5E_error2_t* entry, void* text) {
     if (entry->desc && *entry->desc) *static_cast<std::string*>(text) = entry->desc;
     return 0;
@@ -41,14 +41,14 @@ std::string hdf5_says() {
 [[noreturn]] void fail(const std::string& path, bool writing, const std::string& doing) {
     const std::string reason = hdf5_says();
     if (writing) throw fault_error("{}: {} failed: {}", path, doing, reason);
-    throw damaged_error("{} is damaged or not of this format: {} failed: {}", path, doing, reason);
+    throw damaged_error("{} is damaged or of another format: {} failed: {}", path, doing, reason);
 }
 
 void check(herr_t result, const std::string& path, bool writing, const std::string& doing) {
     if (result < 0) fail(path, writing, doing);
 }
 
-// Owns a handle of the C API; made only of valid ones.
+// Owns a valid handle of the C API.
 class Handle {
   public:
     using Close = herr_t (*)(hid_t);
@@ -92,7 +92,7 @@ hid_t native(ElementType type) {
 }
 
 Handle text_type(std::size_t bytes, const std::string& path) {
-    const std::string doing = "describing a text";
+    const std::string doing = "creating a string type";
     Handle type(H5Tcopy(H5T_C_S1), H5Tclose, path, true, doing);
     const hid_t id = type.get();
     if (H5Tset_size(id, std::max<std::size_t>(bytes, 1)) < 0 || H5Tset_strpad(id, H5T_STR_NULLPAD) < 0 ||
@@ -102,12 +102,12 @@ Handle text_type(std::size_t bytes, const std::string& path) {
 }
 
 Handle record_type(const RecordType& record, const std::string& path) {
-    Handle type(H5Tcreate(H5T_COMPOUND, record.bytes), H5Tclose, path, true, "describing a record");
+    Handle type(H5Tcreate(H5T_COMPOUND, record.bytes), H5Tclose, path, true, "creating a record type");
     for (const auto& field : record.fields) {
         const Handle text = text_type(field.text_bytes, path);
         const hid_t member = field.text_bytes > 0 ? text.get() : native(field.type);
         check(H5Tinsert(type.get(), field.name.c_str(), field.offset, member), path, true,
-              "describing the field " + field.name);
+              "creating the field " + field.name);
     }
     return type;
 }
@@ -137,7 +137,7 @@ herr_t collect_dataset(hid_t, const char* name, const H5O_info_t* info, void* na
     return 0;
 }
 
-// An attribute, open, with what is known of it.
+// An open attribute and its type.
 struct StoredAttribute {
     StoredAttribute(hid_t file, const std::string& file_path, bool writing, const std::string& path,
                     const std::string& name)
@@ -172,7 +172,7 @@ void read_number_raw(hid_t file, const std::string& path, bool writing, const st
                      const std::string& name, hid_t type, void* value) {
     const StoredAttribute stored(file, path, writing, object, name);
     if (stored.single && stored.kind == H5T_ENUM && H5Tequal(type, H5T_NATIVE_INT64) > 0) {
-        // What h5py writes for a truth value: an enumeration over an integer, read as that integer.
+        // h5py writes booleans as an enumeration over an integer, read as that integer.
         const Handle base(H5Tget_super(stored.type.get()), H5Tclose, path, writing, stored.doing);
         std::int64_t number = 0;
         check(H5Aread(stored.attribute.get(), stored.type.get(), &number), path, writing, stored.doing);
@@ -185,7 +185,7 @@ void read_number_raw(hid_t file, const std::string& path, bool writing, const st
     check(H5Aread(stored.attribute.get(), type, value), path, writing, stored.doing);
 }
 
-// Without times of change, equal contents make equal files.
+// No modification times: equal contents make equal files.
 void keep_no_times(const Handle& creation, const std::string& path, const std::string& doing) {
     check(H5Pset_obj_track_times(creation.get(), false), path, true, doing);
 }
@@ -229,7 +229,7 @@ File File::open(const std::string& path) {
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(path, ignored))
         throw usage_error("{} {}", path, std::filesystem::exists(path, ignored) ? "is not a file" : "does not exist");
-    // A file that this user may not read is not a damaged one; HDF5 does not tell the two apart.
+    // An unreadable file is not a damaged one, but HDF5 does not distinguish them.
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) throw usage_error("{} cannot be read: {}", path, system_error_text());
     ::close(descriptor);
@@ -248,7 +248,7 @@ File File::create(const std::string& path) {
     const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, path, true, doing);
     check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110), path, true, doing);
     check(H5Pset_alignment(access.get(), 65536, 4096), path, true, doing);
-    // One process writes a file, under a name that nobody reads; some parallel file systems refuse locks.
+    // Each file is written by one process under a temporary name; some parallel file systems refuse locks.
     check(H5Pset_file_locking(access.get(), false, true), path, true, doing);
     const Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose, path, true, doing);
     keep_no_times(creation, path, doing);
@@ -266,7 +266,7 @@ void File::close() {
 }
 
 bool File::exists(const std::string& object) const {
-    // H5Lexists wants every parent to exist.
+    // H5Lexists requires all parents to exist.
     for (std::size_t end = object.find('/', 1);; end = object.find('/', end + 1)) {
         const std::string part = object.substr(0, end);
         if (part != "/" && !part.empty()) {
@@ -305,7 +305,7 @@ void File::make_group(const std::string& group_or_slash) {
     if (group.empty() || exists(group)) return;
     const std::size_t parent = group.rfind('/');
     if (parent != std::string::npos && parent > 0) make_group(group.substr(0, parent));
-    const std::string doing = "making the group " + group;
+    const std::string doing = "creating the group " + group;
     const Handle creation(H5Pcreate(H5P_GROUP_CREATE), H5Pclose, path_, true, doing);
     keep_no_times(creation, path_, doing);
     const Handle made(H5Gcreate2(id_, group.c_str(), H5P_DEFAULT, creation.get(), H5P_DEFAULT), H5Gclose, path_, true,
@@ -313,7 +313,7 @@ void File::make_group(const std::string& group_or_slash) {
 }
 
 void File::write_attribute(const std::string& object, const std::string& name, const std::string& value) {
-    // Attributes of 64 KiB and more need dense storage, which files of the 1.10 format have.
+    // Attributes of 64 KiB and more need dense storage, available in the 1.10 format.
     const Handle type = text_type(value.size(), path_);
     const char empty = '\0';
     write_attribute_raw(id_, path_, object, name, type.get(), value.empty() ? &empty : value.data());
@@ -348,7 +348,7 @@ std::vector<std::string> File::attributes(const std::string& object) const {
 std::string File::read_string(const std::string& object, const std::string& name) const {
     const StoredAttribute stored(id_, path_, writing_, object, name);
     if (!stored.single || stored.kind != H5T_STRING)
-        throw damaged_error("{}: the attribute {} of {} is not a text", path_, name, object);
+        throw damaged_error("{}: the attribute {} of {} is not a string", path_, name, object);
     if (H5Tis_variable_str(stored.type.get()) > 0) {
         char* text = nullptr;
         check(H5Aread(stored.attribute.get(), stored.type.get(), &text), path_, writing_, stored.doing);
@@ -391,7 +391,7 @@ std::string File::read_as_text(const std::string& object, const std::string& nam
     const std::string kind = attribute_kind(object, name);
     if (kind == "text") return read_string(object, name);
     if (kind == "number") return fmt::format("{}", read_number(object, name));
-    if (kind == "other") return "(not one text or number)";
+    if (kind == "other") return "(not a single string or number)";
     const StoredAttribute stored(id_, path_, writing_, object, name);
     if (H5Tget_sign(stored.type.get()) == H5T_SGN_NONE) return fmt::format("{}", read_unsigned(object, name));
     return fmt::format("{}", read_integer(object, name));
@@ -472,7 +472,7 @@ void read_row_range(const std::string& file_path, bool writing, const std::strin
     std::vector<hsize_t> sizes(static_cast<std::size_t>(std::max(rank, 0)));
     if (rank < 1 || H5Sget_simple_extent_dims(space.get(), sizes.data(), nullptr) < 0 || first > sizes[0] ||
         count > sizes[0] - first)
-        throw damaged_error("{}: /{} does not have the rows {} to {}", file_path, path, first, first + count);
+        throw damaged_error("{}: /{} has no rows {} to {}", file_path, path, first, first + count);
     if (count == 0) return;
     std::vector<hsize_t> start(sizes.size(), 0);
     start[0] = first;

@@ -1,6 +1,6 @@
-// RAII over the HDF5 C API; nothing else calls H5*. Serial use only: one rank, one thread at a time.
-// Files are written in the 1.10 format, whose metadata carries its own checksums. A failed call throws Error: `damaged`
-// while reading, `fault` while writing, with HDF5's own words.
+// RAII over the HDF5 C API; nothing else calls H5*. Serial: one rank, one thread at a time. Files use the 1.10 format,
+// whose metadata is checksummed. Failed calls throw Error, `damaged` while reading and `fault` while writing, with
+// HDF5's message.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ namespace lockstep::hdf5 {
 enum class ElementType { uint8, uint16, int32, uint32, int64, uint64, fp32, fp64 };
 std::size_t element_bytes(ElementType type);
 
-// A record of named fields, as one HDF5 compound: what h5py shows as a structured array.
+// A record of named fields: an HDF5 compound, in h5py a structured array.
 struct RecordType {
     struct Field {
         std::string name;
         ElementType type;
         std::size_t offset = 0;
-        std::size_t text_bytes = 0;  // > 0: a fixed-size, zero-padded string; `type` is not looked at
+        std::size_t text_bytes = 0;  // > 0: a fixed-size, zero-padded string; `type` is ignored
     };
     std::vector<Field> fields;
-    std::size_t bytes = 0;  // of one record in memory and in the file
+    std::size_t bytes = 0;  // per record, in memory and in the file
 };
 
 using Dimensions = std::vector<std::uint64_t>;
@@ -31,15 +31,15 @@ struct DatasetInfo {
     Dimensions dimensions;
     std::size_t element_bytes = 0;
     std::uint64_t bytes = 0;   // of the whole dataset
-    std::uint64_t offset = 0;  // of its first byte in the file; only of contiguous, allocated datasets
+    std::uint64_t offset = 0;  // of the first byte in the file; contiguous, allocated datasets only
     bool contiguous = false;
     std::string type_name;  // "uint16", "fp32", …, "record", "other"
 };
 
 class File {
   public:
-    static File open(const std::string& path);    // read only; no such file: usage error; no HDF5 file: damaged
-    static File create(const std::string& path);  // replaces what is there
+    static File open(const std::string& path);    // read-only; missing: usage error; not HDF5: damaged
+    static File create(const std::string& path);  // replaces an existing file
     File(File&& other) noexcept
         : id_(std::exchange(other.id_, -1)), path_(std::move(other.path_)), writing_(other.writing_) {}
     File& operator=(File&&) = delete;
@@ -48,9 +48,9 @@ class File {
 
     bool exists(const std::string& object) const;
     std::vector<std::string> children(const std::string& group) const;  // in name order
-    // Full paths (no leading '/') of every dataset below `group`, in name order.
+    // Full paths (without leading '/') of all datasets below `group`, by name.
     std::vector<std::string> datasets(const std::string& group) const;
-    void make_group(const std::string& group);  // with its parents
+    void make_group(const std::string& group);  // with parents
 
     // Attributes of a group or dataset ("/" for the root).
     void write_attribute(const std::string& object, const std::string& name, const std::string& value);
@@ -63,25 +63,25 @@ class File {
     std::int64_t read_integer(const std::string& object, const std::string& name) const;
     std::uint64_t read_unsigned(const std::string& object, const std::string& name) const;
     double read_number(const std::string& object, const std::string& name) const;
-    // "text", "integer", "number" (floating point) or "other" (also: several values).
+    // "text", "integer", "number" (floating point) or "other" (including arrays).
     std::string attribute_kind(const std::string& object, const std::string& name) const;
-    // Any attribute as text, for people.
+    // Any attribute as text, for display.
     std::string read_as_text(const std::string& object, const std::string& name) const;
 
-    // Contiguous, allocated at once, never filled; parents are made. The bytes are then written by write() or by pwrite
-    // at info().offset once the file is closed.
+    // Contiguous, allocated at once, never filled; creates parents. Write the data with write(), or with pwrite at
+    // info().offset once the file is closed.
     void create_dataset(const std::string& path, ElementType type, const Dimensions& dimensions);
     void create_dataset(const std::string& path, const RecordType& type, const Dimensions& dimensions);
-    void write(const std::string& path, const void* data);  // the whole dataset, in its own element type
-    void read(const std::string& path, void* data) const;   // the whole dataset, in its own element type
+    void write(const std::string& path, const void* data);  // the whole dataset, in its element type
+    void read(const std::string& path, void* data) const;   // the whole dataset, in its element type
     void read_as(const std::string& path, ElementType type, void* data) const;  // converted
-    // Records whose file fields are matched to `type` by name.
+    // Records; file fields are matched to `type` by name.
     void read_records(const std::string& path, const RecordType& type, void* data) const;
     void write_text(const std::string& path, const std::string& bytes);  // a uint8 dataset
     std::string read_text(const std::string& path) const;
     DatasetInfo info(const std::string& path) const;
-    void close();  // and says if that failed
-    // `count` rows from `first` of the dataset's first dimension, converted to `type`; the rows must exist.
+    void close();  // throws on failure
+    // `count` existing rows from `first` of the first dimension, converted to `type`.
     void read_rows(const std::string& path, ElementType type, std::uint64_t first, std::uint64_t count,
                    void* data) const;
     void read_rows(const std::string& path, const RecordType& type, std::uint64_t first, std::uint64_t count,

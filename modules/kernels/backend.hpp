@@ -1,5 +1,5 @@
-// The numerical operations: one interface, one class behind it per kind of device (cpu/, cuda/). A layer calls these
-// and nothing else. Every operation has a naive double-precision twin in tests/reference.
+// The numerical operations: one interface, implemented once per kind of device (cpu/, cuda/). Layers call nothing else.
+// Every operation has a naive double-precision twin in tests/reference.
 //
 // Shapes: B sequences, L tokens a sequence, N = B·L rows, d width, H heads, G key/value heads, f = width of a head,
 // V vocabulary, b TTT mini-batch, g hidden width of the TTT inner model (f for linear, 4f for mlp).
@@ -9,7 +9,7 @@
 //
 // Types: T is the compute type (fp32, bf16 or fp16), the type of activations and of the weights of matrix products and
 // embeddings. Weights of norms, convolutions and the TTT inner model, statistics, losses, step sizes and all gradients
-// of parameters are fp32. A tensor whose type is not said is of type T. Sums are made in fp32 or better, results are
+// of parameters are fp32. Tensors are of type T unless stated otherwise. Sums are in fp32 or better, results are
 // rounded once.
 //
 // Work may be asynchronous until synchronize(): operations run in the order they are called, after what was uploaded
@@ -49,67 +49,65 @@ struct TttInner {
     Tensor norm_weight, norm_bias;  // [H, f]
 };
 
-// The inner model of every sequence at one place of it, fp32: [B, H, f, g], [B, H, 1, g], [B, H, g, f], [B, H, 1, f]
-// (the last two: mlp only). Empty tensors where there is none.
+// The inner model of each sequence at one position, fp32: [B, H, f, g], [B, H, 1, g], [B, H, g, f], [B, H, 1, f] (the
+// last two: mlp only). Empty tensors if there is none.
 struct TttCarry {
     Tensor weight1, bias1, weight2, bias2;
     bool empty() const { return weight1.axes() == 0; }
 };
 
-// The inner model as a sequence has changed it, for decoding token by token.
+// A sequence's updated inner model, for decoding token by token.
 struct TttState {
     Tensor weight1, bias1, weight2, bias2;                  // [H, f, g], …: at the start of the mini-batch
     Tensor weight1_sum, bias1_sum, weight2_sum, bias2_sum;  // Σ λ ∇ since then
 };
 
-// The places of a decision about an update, fp64 [places].
+// The slots of an update decision, fp64 [places].
 struct Decision {
     static constexpr int places = 8;
     static constexpr int proceed = 0, factor = 1, gradient_norm = 2, updates = 3, loss_scale = 4, good_steps = 5,
                          bad_steps = 6, zeros = 7;
 };
 
-// How the loss scale follows the gradients (Micikevicius et al. 2018): doubled after `growth_interval` good steps,
-// halved by each bad step from the hysteresis-th since it was last doubled, never below `minimum`. growth_interval 0:
-// the scale stays 1.
+// Dynamic loss scaling (Micikevicius et al. 2018): doubled after `growth_interval` good steps, halved by each bad step
+// from the hysteresis-th since the last doubling, never below `minimum`. growth_interval 0: the scale stays 1.
 struct LossScaling {
     std::int64_t growth_interval = 0, hysteresis = 0;
     double minimum = 1;
 };
 
-// Values on their way from the device.
+// Values being transferred from the device.
 class Later {
   public:
     virtual ~Later() = default;
-    virtual const std::vector<double>& get() = 0;  // waits for the work they come from
+    virtual const std::vector<double>& get() = 0;  // waits for the work that produces them
 };
 
-// Work recorded once, to be run again and again on the same tensors.
+// Work recorded once, to be replayed on the same tensors.
 class Recording {
   public:
     virtual ~Recording() = default;
     virtual void run() = 0;
 };
 
-// Which weights decay, told to adamw: int32 words, one bit for so many neighbouring elements.
+// Which weights decay, for adamw: int32 words, one bit per run of elements.
 struct DecayBits {
-    static constexpr std::int64_t elements = 16, bits = 32;  // elements a bit, bits a word
+    static constexpr std::int64_t elements = 16, bits = 32;  // elements per bit, bits per word
     static constexpr std::int64_t elements_a_word = elements * bits;
     static constexpr std::int64_t words_for(std::int64_t count) {
         return (count + elements_a_word - 1) / elements_a_word;
     }
 };
 
-// What AdamW is run with.
 struct AdamWSettings {
     float learning_rate, beta1, beta2, epsilon, weight_decay;
 };
 
-// What an operation costs that a mixer or an optimizer brings itself.
+// The cost of an operation that a mixer or an optimizer defines itself.
 struct CustomWork {
     const char* name;  // "ema_forward"
     double flop = 0;   // arithmetic that counts as the model's
-    double bytes = 0;  // moved
+    double bytes = 0;  // bytes moved
 };
 
 class Backend {
@@ -122,12 +120,12 @@ class Backend {
 #include "kernels/operations.inc"
 };
 
-// The backend of this machine's processor; the instruction set is chosen here, at run time.
+// The backend of this machine's processor; selects the instruction set at run time.
 // LOCKSTEP_INSTRUCTION_SET=baseline|avx2|avx512 overrides the choice.
 std::unique_ptr<Backend> make_cpu_backend();
-const char* cpu_instruction_set();  // what make_cpu_backend chooses: "baseline", "avx2", "avx512"
-// Whether oneDNN multiplies bf16 with instructions of this processor (AVX512-BF16 or AMX), so that bf16 is worth its
-// while: the backend computes in it on every processor, elsewhere slowly. LOCKSTEP_CPU_BF16=0|1 overrides the answer.
+const char* cpu_instruction_set();  // what make_cpu_backend selects: "baseline", "avx2", "avx512"
+// Whether oneDNN has native bf16 products on this processor (AVX512-BF16 or AMX), so that bf16 pays off: the backend
+// computes in bf16 on every processor, but slowly elsewhere. LOCKSTEP_CPU_BF16=0|1 overrides the answer.
 bool cpu_multiplies_bf16();
 
 }  // namespace lockstep::kernels

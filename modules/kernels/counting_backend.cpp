@@ -29,7 +29,7 @@ std::vector<Operation> CountingBackend::take() {
     return std::exchange(operations_, {});
 }
 
-// A tensor that is read and written is named twice.
+// A tensor that is read and written is listed twice.
 void CountingBackend::moves(Kind kind, Type type, std::initializer_list<Tensor> tensors) {
     double bytes = 0;
     for (const Tensor& tensor : tensors) bytes += bytes_of(tensor);
@@ -46,7 +46,7 @@ Device CountingBackend::device() const {
 void CountingBackend::synchronize() {}
 void CountingBackend::upload(Tensor, const void*) {}
 void CountingBackend::download(void*, Tensor) {
-    throw fault_error("there are no values on an imaginary device");
+    throw fault_error("an imaginary device has no values");
 }
 std::unique_ptr<Later> CountingBackend::read_later(Tensor x) {
     return std::make_unique<Nothing>(static_cast<std::size_t>(x.count()));
@@ -90,7 +90,7 @@ void CountingBackend::product(Tensor c, Tensor a, Transpose transpose_a, Tensor 
 
 void CountingBackend::linear_forward(Tensor y, Tensor x, Tensor weight, Tensor, Tensor residual) {
     const bool adds = !residual.empty();
-    // The processors' library adds to the result only, so that the residual is copied there first.
+    // oneDNN only accumulates into the result, so the residual is copied there first.
     if (adds && kind_ == DeviceKind::cpu && residual.data() != y.data()) copy(y, residual);
     product(y, x, Transpose::no, weight, Transpose::yes, adds ? Accumulate::yes : Accumulate::no);
 }
@@ -118,7 +118,7 @@ void CountingBackend::embedding_forward(Tensor y, Tensor, Tensor, std::int64_t, 
 }
 void CountingBackend::embedding_backward(Tensor dtable, Tensor dposition, Tensor, Tensor dy, std::int64_t,
                                          std::int64_t) {
-    const Tensor rows(dy.data(), dtable.type(), dy.shape());  // of the table, as many as tokens
+    const Tensor rows(dy.data(), dtable.type(), dy.shape());  // rows of the table, one per token
     moves(Kind::embedding_backward, dy.type(), {dy, rows, rows, dposition, dposition});
 }
 

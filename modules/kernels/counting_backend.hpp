@@ -1,6 +1,6 @@
-// A backend that counts: its device is imaginary, and what is asked of it is written down and not done. It plans memory
-// (arenas have the sizes they have on that kind of device, and no memory) and it finds out what a piece of a model
-// costs: the operations that it issues, in their order.
+// A counting backend: its device is imaginary, and operations are recorded instead of executed. Used to plan memory
+// (arenas have the sizes they have on that kind of device, but no memory) and to find a model's cost: the operations it
+// issues, in order.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace lockstep::kernels {
 class CountingBackend final : public Backend {
   public:
     explicit CountingBackend(DeviceKind kind) : kind_(kind) {}
-    // What was asked for since it was made, or since the last take(); messages may be added to it in their place.
+    // Operations since construction or the last take(); messages may be inserted.
     std::vector<Operation>& operations() { return operations_; }
     std::vector<Operation> take();
 
@@ -27,7 +27,7 @@ class CountingBackend final : public Backend {
     std::vector<Operation> operations_;
 };
 
-// FLOP and bytes of what `issue` asks of a backend.
+// FLOP and bytes of the operations that `issue` calls.
 struct Work {
     double flop = 0, bytes = 0;
 };

@@ -26,7 +26,7 @@ Operation product_work(OperationKind kind, Type type, std::int64_t rows, std::in
     work.flop = 2 * work.rows * work.columns * work.depth;
     work.bytes = static_cast<double>(type_bytes(type)) *
                  (work.rows * work.depth + work.depth * work.columns + work.rows * work.columns);
-    // How far apart rows are in memory: of the first matrix, the second and the result.
+    // Row strides of the first matrix, the second and the result.
     const std::int64_t first = kind == OperationKind::product_weight_gradient ? rows : depth;
     const std::int64_t second = kind == OperationKind::product_forward ? depth : columns;
     const auto aligned = static_cast<std::int64_t>(16 / type_bytes(type));
@@ -42,7 +42,7 @@ Operation attention_work(const AttentionShape& shape, Type type, bool backward) 
     const auto queries = static_cast<double>(shape.query_length), keys = static_cast<double>(shape.key_length);
     const auto width = static_cast<double>(shape.head_width);
     work.batch = static_cast<double>(shape.batch * shape.heads);
-    // Query i sees the keys up to i + keys - queries: two products over what is seen.
+    // Query i sees keys up to i + keys - queries: two products over the visible part.
     work.flop = 4 * work.batch * width * queries * (keys - queries / 2);
     const double query_rows = queries * static_cast<double>(shape.batch * shape.heads) * width;
     const double key_rows = keys * static_cast<double>(shape.batch * shape.key_heads) * width;

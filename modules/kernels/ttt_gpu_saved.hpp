@@ -1,5 +1,5 @@
-// What a TTT forward pass on a GPU keeps for its backward: the inner model's states at the start of some mini-batches,
-// from which those between are made again. Sizes only, so that memory is planned where there is no GPU.
+// What a TTT forward pass on a GPU saves for its backward: the inner model's states at the start of some mini-batches,
+// from which those between are recomputed. Sizes only, so that memory can be planned without a GPU.
 #pragma once
 
 #include <algorithm>
@@ -9,15 +9,15 @@
 
 namespace lockstep::kernels {
 
-// Mini-batches between two kept states: the square root of all, which keeps the kept states (fp32, of every sequence)
-// and those made again between two of them (of the blocks that run) few; at most 16, so that the latter stay in L2.
+// Mini-batches between saved states: the square root of all, which balances the saved states (fp32, of every sequence)
+// and the recomputed ones (of running blocks); at most 16, so that the latter stay in L2.
 inline std::int64_t ttt_interval(std::int64_t mini_batches) {
     std::int64_t interval = 1;
     while (interval < 16 && interval * interval < mini_batches) ++interval;
     return interval;
 }
 
-// Floats of a kept state, W and c, for all kernels of TTT-Linear: as wide as tiles pad them.
+// Floats of a saved state, W and c, for all kernels of TTT-Linear: padded to whole tiles.
 inline std::int64_t ttt_linear_kept_floats(std::int64_t head_width) {
     std::int64_t padded = head_width;
     for (const std::int64_t width : {128, 96, 64, 32, 16})
@@ -25,13 +25,13 @@ inline std::int64_t ttt_linear_kept_floats(std::int64_t head_width) {
     return padded * padded + padded;
 }
 
-// Of TTT-MLP, W1 [f, 4f], c1, W2 [4f, f], c2: the kernels with tensor cores pad f to the width they are made for.
+// Of TTT-MLP, W1 [f, 4f], c1, W2 [4f, f], c2: tensor-core kernels pad f to their fixed width.
 inline std::int64_t ttt_mlp_kept_floats(std::int64_t head_width) {
     const std::int64_t padded = head_width <= 64 ? 64 : head_width <= 96 ? 96 : head_width;
     return 8 * padded * padded + 5 * padded;
 }
 
-// Backend::ttt_saved_count of a GPU. Never 0: an empty tensor says that no backward follows.
+// Backend::ttt_saved_count of a GPU. Never 0: an empty tensor means that no backward follows.
 inline std::int64_t ttt_gpu_saved_count(const TttShape& shape) {
     const std::int64_t mini_batches = (shape.length + shape.mini_batch - 1) / shape.mini_batch;
     const std::int64_t kept = (mini_batches - 1) / ttt_interval(mini_batches);

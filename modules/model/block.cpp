@@ -5,7 +5,7 @@
 namespace lockstep::model {
 namespace {
 
-// A tensor that was not planned to be kept is one of the workspace.
+// Tensors that the plan does not keep come from the workspace.
 Tensor kept_or_temporary(Arena& workspace, Tensor kept, Type type, const Shape& shape) {
     return kept.axes() > 0 ? kept : workspace.allocate(type, shape);
 }
@@ -78,7 +78,7 @@ Block::Kept Block::plan_kept(Arena& arena, const PassShape& shape, Tensor output
     return kept;
 }
 
-// As pass() and backward() allocate.
+// Mirrors the allocations of pass() and backward().
 void Block::plan_workspace(Arena& arena, const PassShape& shape, Recompute recompute, Direction direction,
                            bool to_below) const {
     const std::int64_t rows = shape.rows();
@@ -89,7 +89,7 @@ void Block::plan_workspace(Arena& arena, const PassShape& shape, Recompute recom
         if (group_.divides_rows()) arena.allocate(type_, {rows, width_});
     };
     if (direction == Direction::forward) {
-        if (selective) of_stream();  // each layer's normed rows
+        if (selective) of_stream();  // each layer's normalized rows
         const std::size_t layer = arena.mark();
         gathered();  // a layer's input and its partial sums
         gathered();
@@ -102,8 +102,8 @@ void Block::plan_workspace(Arena& arena, const PassShape& shape, Recompute recom
         return;
     }
     const Passed pass = passed(to_below);
-    of_stream();                 // the gradient of normed rows
-    if (selective) of_stream();  // normed rows
+    of_stream();                 // gradient of the normalized rows
+    if (selective) of_stream();  // normalized rows
     const std::size_t layer = arena.mark();
     const auto gathered_for = [&](bool input) {
         gathered();
@@ -158,7 +158,7 @@ void Block::pass(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, T
         workspace.release(mark);
     }
     const Tensor normed = kept_or_temporary(workspace, saved.mlp_normed, type_, h.shape());
-    // The norm adds the residual stream to what the mixer wrote.
+    // The norm also adds the mixer's output to the residual stream.
     mlp_norm_.forward(backend, normed, saved.mlp_statistics, saved.after_mixer, input);
     const Tensor x = group_.gathered(workspace, backend, normed, rows);
     Mlp::Saved mlp = saved.mlp;
@@ -182,8 +182,8 @@ Tensor Block::kept_or_recomputed(Backend& backend, Arena& workspace, const Norm&
     return made;
 }
 
-// A layer is passed where it or something below it is trained, and up to its input where its norm or something below
-// is.
+// The pass goes through a layer if it or something below it is trained, and up to its input if its norm or something
+// below is.
 Block::Passed Block::passed(bool to_below) const {
     Passed pass{};
     pass.convolution = convolution_ && (to_below || trained_.convolution_norm || trained_.convolution);
@@ -241,7 +241,7 @@ void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved
             convolution_->backward_part(backend, workspace, dnormed, dh, normed, kept.convolution, Accumulate::no,
                                         shape.length);
             kept.convolution.send_gradient();
-            convolution_->add_from_behind(backend, dnormed, kept.convolution, shape.length);
+            convolution_->add_from_next_rank(backend, dnormed, kept.convolution, shape.length);
         }
         convolution_norm_->backward(backend, dh, dnormed, h, saved.convolution_statistics);
     }
@@ -260,7 +260,7 @@ Block::State Block::plan_state(Arena& arena, std::int64_t context) const {
     return state;
 }
 
-// As decode() allocates.
+// Mirrors the allocations of decode().
 void Block::plan_decoding(Arena& arena, std::int64_t tokens) const {
     const std::size_t mark = arena.mark();
     arena.allocate(type_, {tokens, width_});

@@ -31,11 +31,11 @@ void ColumnNorm::forward(Backend& backend, Tensor y, const Statistics& statistic
 
 void ColumnNorm::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, const Statistics& statistics) const {
     if (group_.alone()) {
-        backend.fill(dx, 0);  // a norm's backward adds
+        backend.fill(dx, 0);  // a norm's backward accumulates
         backend.layer_norm_backward(dx, dweight_, dbias_, dy, x, weight_, statistics.mean, statistics.inverse);
         return;
     }
-    const Tensor sums = statistics.moments.slice(0, 1).reshaped({x.rows(), 2});  // the moments have done their duty
+    const Tensor sums = statistics.moments.slice(0, 1).reshaped({x.rows(), 2});  // reuses the moments' memory
     backend.split_norm_backward_sums(sums, dweight_, dbias_, dy, x, weight_, statistics.mean, statistics.inverse);
     group_.sum(sums);
     backend.split_norm_backward(dx, dy, x, weight_, statistics.mean, statistics.inverse, sums,

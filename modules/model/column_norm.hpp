@@ -1,5 +1,4 @@
-// LayerNorm over rows whose columns the ranks of a tensor group divide: the row's statistics are put together from
-// theirs.
+// LayerNorm of rows whose columns are divided over a tensor group: row statistics are combined from the ranks' parts.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@ class ColumnNorm {
   public:
     struct Statistics {
         Tensor mean, inverse;  // [N], of whole rows
-        Tensor moments;        // [R, N, 2], every rank's; with several ranks only
+        Tensor moments;        // [R, N, 2], of every rank; only with several ranks
     };
     ColumnNorm(const ParameterSet& parameters, const std::string& name, double epsilon, const TensorGroup& group);
     void plan(Arena& arena, Statistics& statistics, std::int64_t rows) const;

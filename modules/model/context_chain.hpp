@@ -1,7 +1,6 @@
-// The ranks along a sequence that is longer than one rank's memory (context parallelism): each has a stretch of tokens,
-// in order. What a layer knows of the tokens before (the state of TTT, the inputs of a convolution) is handed forward
-// from rank to rank, and its gradient backward. A rank's layer begins as soon as the rank before has ended the same
-// layer.
+// The ranks along a divided sequence (context parallelism): each has a range of tokens, in order. A layer's state from
+// earlier tokens (TTT's inner model, a convolution's inputs) is handed forward from rank to rank, and its gradient
+// backward. A rank starts a layer as soon as its predecessor has finished it.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +14,8 @@ namespace lockstep::model {
 
 class ContextChain {
   public:
-    ContextChain() = default;                                       // a rank alone
-    ContextChain(int rank, int size) : rank_(rank), size_(size) {}  // to plan with
+    ContextChain() = default;                                       // a single rank
+    ContextChain(int rank, int size) : rank_(rank), size_(size) {}  // for planning
     ContextChain(cluster::Communicator& transfers, trace::Tracer* tracer, trace::RegionId region);
     int rank() const { return rank_; }
     int size() const { return size_; }
@@ -37,17 +36,17 @@ class ContextChain {
     trace::RegionId region_ = -1;
 };
 
-// One such thing of one layer and one micro-batch: its memory, and the messages under way.
+// One such state of one layer and micro-batch: its memory and pending messages.
 class Handover {
   public:
     Handover() = default;
-    // tag: one for each handover of a model; it and the next one are used.
+    // tag: unique to each handover of a model; this one and the next are used.
     Handover(Arena& arena, Type type, const Shape& shape, const ContextChain& chain, int tag);
 
     // Forward. `incoming` is empty on the first rank, `outgoing` on the last.
     void receive();
     Tensor incoming() const { return incoming_; }
-    Tensor outgoing();  // to be written; waits until the last that was sent has left
+    Tensor outgoing();  // to be written; waits until the previous send is complete
     void send();
     // Backward. `outgoing_gradient` is empty on the last rank, `incoming_gradient` on the first.
     void receive_gradient();
@@ -55,7 +54,7 @@ class Handover {
     Tensor incoming_gradient();  // to be written
     void send_gradient();
 
-    void finish();  // waits for what was sent
+    void finish();  // waits for pending sends
 
   private:
     const ContextChain* chain_ = nullptr;

@@ -18,7 +18,7 @@ using kernels::MessageGroup;
 using kernels::Operation;
 using kernels::OperationKind;
 
-constexpr std::int64_t of_embedding = -1, of_head = -2;  // numbers of what is no block
+constexpr std::int64_t of_embedding = -1, of_head = -2;  // indices of the two ends
 constexpr std::size_t models_kept = 16;
 
 class Arrived final : public cluster::Transfer {
@@ -26,7 +26,7 @@ class Arrived final : public cluster::Transfer {
     void wait() override {}
 };
 
-// Stands in for the ranks of a group: writes down what is said to them.
+// Stands in for a group's ranks and records the messages.
 class CountingCommunicator final : public cluster::Communicator {
   public:
     CountingCommunicator(CountingBackend& backend, MessageGroup group, int rank, int size)
@@ -62,11 +62,11 @@ class CountingCommunicator final : public cluster::Communicator {
     int rank_, size_;
 };
 
-// The imaginary neighbours of a rank.
+// A rank's imaginary neighbours.
 struct Surroundings {
     Surroundings(CountingBackend& backend, const CountedShape& shape)
         : tensor(backend, MessageGroup::tensor, 0, static_cast<int>(shape.tensor)),
-          // In the middle, though two ranks have none.
+          // In the middle of the chain, also if it has only two ranks.
           context(backend, MessageGroup::context, 1, static_cast<int>(std::max<std::int64_t>(3, shape.context))),
           group(shape.tensor > 1 ? TensorGroup(tensor, shape.divides_rows, nullptr, -1) : TensorGroup()),
           chain(shape.context > 1 ? ContextChain(context, nullptr, -1) : ContextChain()) {}
@@ -76,7 +76,7 @@ struct Surroundings {
     Neighbours neighbours{group, chain};
 };
 
-// What a backward pass does of a forward pass, it makes again.
+// The part of a backward pass that repeats the forward pass is recomputation.
 bool goes_forward(OperationKind kind) {
     switch (kind) {
         case OperationKind::norm_forward:
@@ -101,7 +101,7 @@ bool any_trained(const std::vector<ParameterDescription>& parameters) {
     return std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) { return parameter.trained; });
 }
 
-// What tells blocks apart: names within the block and sizes, what is trained, whether something below it is.
+// Identifies equal blocks: names within the block and shapes, what is trained, whether something below is.
 std::string signature(const config::ModelDescription& model, std::int64_t number, bool below) {
     std::string text = below ? "+" : "-";
     const std::size_t prefix = block_prefix(number).size();
@@ -110,7 +110,7 @@ std::string signature(const config::ModelDescription& model, std::int64_t number
     return text;
 }
 
-// FLOP of a token: of one sequence on one rank.
+// FLOP per token, of one sequence on one rank.
 CountedShape one_sequence(std::int64_t length) {
     CountedShape shape;
     shape.pass = {1, length};
@@ -118,7 +118,7 @@ CountedShape one_sequence(std::int64_t length) {
     return shape;
 }
 
-// A sum over what one sequence goes through, as a share of a token.
+// The total over one sequence, per token.
 template <class FlopOf>
 double flop_per_token(const config::ModelDescription& model, std::int64_t length, FlopOf&& flop_of) {
     config::ModelDescription longer = model;
@@ -126,7 +126,7 @@ double flop_per_token(const config::ModelDescription& model, std::int64_t length
     const auto count = ModelCount::of(longer);
     const CountedShape shape = one_sequence(length);
     double flop = flop_of(count->embedding(shape), false) + flop_of(count->head(shape), false);
-    std::map<std::int64_t, double> blocks;  // those that differ
+    std::map<std::int64_t, double> blocks;  // the distinct ones
     for (std::int64_t number = 0; number < model.layers; ++number) {
         const auto [known, is_new] = blocks.emplace(count->alike(number), 0);
         if (is_new) known->second = flop_of(count->block(number, shape), true);
@@ -163,7 +163,7 @@ ModelCount::ModelCount(const config::ModelDescription& model) : model_(model) {
 
 std::shared_ptr<ModelCount> ModelCount::of(const config::ModelDescription& model) {
     static std::mutex mutex;
-    static std::deque<std::shared_ptr<ModelCount>> known;  // the last one asked for in front
+    static std::deque<std::shared_ptr<ModelCount>> known;  // most recently used first
     const std::lock_guard lock(mutex);
     const auto found =
         std::find_if(known.begin(), known.end(), [&](const auto& count) { return count->model_ == model; });
@@ -207,23 +207,23 @@ Count ModelCount::count_block(std::int64_t number, const CountedShape& shape) co
         ParameterLayout(describe_parameters(model_, {number, number + 1, false, false}), ranks.group.part()), true,
         shape.type);
     Block block(backend, parameters, number, model_, ranks.neighbours);
-    const bool below = trains_before(model_, number), goes_back = below || block.trains();
-    const bool again = goes_back && shape.recompute == Recompute::full;
-    // Room without end: nothing is there.
+    const bool below = trains_before(model_, number), has_backward = below || block.trains();
+    const bool recomputes = has_backward && shape.recompute == Recompute::full;
+    // Unlimited: imaginary memory.
     Arena memory(backend.device(), std::size_t{1} << 50, "a count"),
         workspace(backend.device(), std::size_t{1} << 50, "");
-    Block::Saved saved = block.plan(memory, shape.pass, goes_back, shape.recompute);
+    Block::Saved saved = block.plan(memory, shape.pass, has_backward, shape.recompute);
     Block::Kept kept = block.plan_kept(memory, shape.pass);
     const Tensor h = block.plan_output(memory, shape.pass), dh = block.plan_output(memory, shape.pass);
     backend.take();
     Count count;
     block.forward(backend, workspace, saved, kept, h, shape.pass);
     count.forward = backend.take();
-    if (again) {
+    if (recomputes) {
         block.recompute(backend, workspace, saved, kept, h, shape.pass);
         count.recompute = backend.take();
     }
-    if (goes_back) {
+    if (has_backward) {
         block.backward(backend, workspace, dh, saved, kept, h, shape.pass, below);
         take_backward(count, backend);
     }
@@ -254,7 +254,7 @@ Count ModelCount::count_end(const StageRange& range, const CountedShape& shape) 
         count.loss = backend.take();
     }
     if (range.embedding) {
-        if (stage.goes_back()) stage.backward(0, ids);
+        if (stage.has_backward()) stage.backward(0, ids);
         count.backward = backend.take();
     }
     return count;

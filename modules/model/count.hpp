@@ -1,6 +1,6 @@
-// What a model costs apart from any machine, counted: its blocks and its two ends are run, forward and backward, on an
-// imaginary device and among imaginary ranks, and what they ask of backend and communicator is written down. Nothing
-// here knows what a layer does.
+// A model's machine-independent cost, by counting: its blocks and both ends are run forward and backward on an
+// imaginary device among imaginary ranks, recording what they ask of backend and communicator. Independent of what
+// layers do.
 #pragma once
 
 #include <cstdint>
@@ -14,38 +14,37 @@
 
 namespace lockstep::model {
 
-// One micro-batch on one rank.
 struct CountedShape {
     DeviceKind device = DeviceKind::cpu;
-    Type type = Type::fp32;  // that it computes in
-    PassShape pass;          // of this rank
+    Type type = Type::fp32;  // compute type
+    PassShape pass;          // on this rank
     std::int64_t tensor = 1, context = 1;
     bool divides_rows = false;
     Recompute recompute = Recompute::none;
     bool operator<(const CountedShape& other) const;
 };
 
-// Operations and messages in their order. Of the ranks of a tensor group the first, of those along a sequence one in
-// the middle, which receives and sends.
+// Operations and messages, in order. Of a tensor group the first rank; along a sequence a rank in the middle, which
+// receives and sends.
 struct Count {
     std::vector<kernels::Operation> forward;
-    std::vector<kernels::Operation> loss;  // of the last stage: logits, loss, their gradients, the final norm's
-    std::vector<kernels::Operation> recompute, backward;  // in the backward pass; what it makes again, and all else
+    std::vector<kernels::Operation> loss;                 // last stage: logits, loss, their gradients, the final norm's
+    std::vector<kernels::Operation> recompute, backward;  // in the backward pass: recomputation, and the rest
 };
 
-// The counts of one model, made when they are asked for and kept. A model whose blocks are alike has one of them.
+// One model's counts, made on demand and cached. Equal blocks share one.
 class ModelCount {
   public:
     explicit ModelCount(const config::ModelDescription& model);
-    // That of a model, which all who ask share.
+    // The shared one of a model.
     static std::shared_ptr<ModelCount> of(const config::ModelDescription& model);
 
     const config::ModelDescription& model() const { return model_; }
-    // The lowest block that costs what block `number` does.
+    // The lowest block with the cost of block `number`.
     std::int64_t alike(std::int64_t number) const { return alike_[static_cast<std::size_t>(number)]; }
     const Count& block(std::int64_t number, const CountedShape& shape);
     const Count& embedding(const CountedShape& shape);
-    const Count& head(const CountedShape& shape);  // with the final norm
+    const Count& head(const CountedShape& shape);  // final norm included
 
   private:
     const Count& kept(std::int64_t number, const CountedShape& shape);
@@ -56,12 +55,12 @@ class ModelCount {
     std::map<std::pair<std::int64_t, CountedShape>, Count> counts_;
 };
 
-// Model FLOP of one token in sequences of `length` (kernels/operation_work.hpp says how they are counted), of a
-// training step, recomputation not counted: three times the forward pass where everything is trained. Of a layer with
-// frozen weights: forward; mixing and the gradients of what weights are multiplied with where something in the layer or
-// below is trained (of the layer's input: in its norm or below); and the gradients of weights that are trained.
+// Model FLOP per token of sequences of `length` in a training step, without recomputation (kernels/operation_work.hpp
+// has the convention): three times the forward pass if everything is trained. A layer with frozen weights counts the
+// forward pass; mixing and input gradients if something in the layer or below is trained (the layer's input: in its
+// norm or below); and weight gradients of what is trained.
 double training_flop_per_token(const config::ModelDescription& model, std::int64_t length);
-// What full recomputation does once more in the backward pass, in the blocks that this reaches.
+// FLOP that full recomputation adds to the backward pass, in the blocks it reaches.
 double recomputed_flop_per_token(const config::ModelDescription& model, std::int64_t length);
 // Forward, of the head and of an average block.
 struct PartFlop {

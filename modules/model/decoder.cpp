@@ -7,7 +7,7 @@ namespace lockstep::model {
 using kernels::Transpose;
 
 namespace {
-constexpr std::int64_t piece = 256;  // tokens of a prompt fed at a time
+constexpr std::int64_t piece = 256;  // prompt tokens fed at a time
 }
 
 Decoder::Decoder(Backend& backend, ParameterSet& parameters, const config::ModelDescription& model,
@@ -38,7 +38,7 @@ void Decoder::plan_states(Arena& arena) {
     logits_ = arena.allocate(Type::fp32, {1, model_.vocabulary});
 }
 
-// As feed_piece allocates.
+// Mirrors the allocations of feed_piece.
 void Decoder::plan_workspace(Arena& arena) const {
     const std::int64_t count = std::min(piece, context_);
     arena.allocate(Type::int32, {count});
@@ -62,8 +62,7 @@ const std::vector<float>& Decoder::feed(const std::vector<std::int32_t>& tokens)
     LOCKSTEP_ASSERT(!tokens.empty());
     const auto count = static_cast<std::int64_t>(tokens.size());
     if (position_ + count > context_)
-        throw usage_error("the sequence would be longer than {} tokens, the longest this decoding was planned for",
-                          context_);
+        throw usage_error("the sequence exceeds the {} tokens that this decoder was planned for", context_);
     for (std::int64_t first = 0; first < count; first += piece)
         feed_piece(tokens.data() + first, std::min(piece, count - first));
     host_logits_.resize(static_cast<std::size_t>(model_.vocabulary));

@@ -1,5 +1,5 @@
-// Text generation, token by token from a state: keys and values for attention, the inner model for TTT (its memory does
-// not grow with the length).
+// Text generation, token by token from a state: keys and values for attention; for TTT the inner model, whose memory
+// does not grow with length.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace lockstep::model {
 
 class Decoder {
   public:
-    // `context`: the longest sequence, prompt included.
+    // `context`: maximum length, prompt included.
     Decoder(Backend& backend, ParameterSet& parameters, const config::ModelDescription& model, std::int64_t context);
     void start_sequence();
     void set_inner_rate_factor(double factor);
-    // Feeds the tokens that come next; returns the logits [V] of the token after the last of them, fp32, on the host.
+    // Feeds the next tokens; returns the logits [V] after the last of them, fp32, on the host.
     const std::vector<float>& feed(const std::vector<std::int32_t>& tokens);
     std::int64_t position() const { return position_; }
 

@@ -16,7 +16,7 @@ bool matches(const std::string& pattern, const std::string& name) {
     return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-// Letters to change, add or leave out until the pattern matches, where `*` takes any text for nothing.
+// Edit distance to a pattern, where `*` matches any text at no cost.
 std::size_t distance(const std::string& pattern, const std::string& name) {
     std::vector<std::size_t> row(name.size() + 1);
     std::iota(row.begin(), row.end(), std::size_t{0});

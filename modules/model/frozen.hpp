@@ -1,5 +1,5 @@
-// Frozen parameters (model.frozen): they have values, but no gradients and no moments. A gradient flows through a
-// frozen layer where something below it is trained; below the lowest trained parameter there is no backward pass.
+// Frozen parameters (model.frozen) have values but no gradients or optimizer state. Gradients flow through a frozen
+// layer if something below it is trained; below the lowest trained parameter there is no backward pass.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace lockstep::model {
 
-// Whether a pattern of model.frozen matches the name: `*` stands for any text, `/` included, `?` for one character,
-// `[…]` for one of several (fnmatch of POSIX).
+// Whether a model.frozen pattern matches the name: `*` matches any text, including `/`; `?` one character; `[…]` a
+// character class (POSIX fnmatch).
 bool is_frozen(const config::ModelDescription& model, const std::string& name);
 
-// Usage error where a pattern matches no parameter of the model (it names the nearest), or nothing is left to train.
+// Usage error if a pattern matches no parameter (it names the nearest), or nothing is left to train.
 void check_frozen(const config::ModelDescription& model);
 
-// Whether the embedding, the positions or a block before `block` train anything.
+// Whether the embedding, the positions or a block before `block` is trained.
 bool trains_before(const config::ModelDescription& model, std::int64_t block);
 
 std::int64_t trained_parameter_count(const config::ModelDescription& model);

@@ -102,8 +102,8 @@ void Convolution::plan_workspace(Arena& arena, Type type, std::int64_t batch, st
     arena.release(mark);
 }
 
-// The kernel knows sequences that begin with zeros, so each is made longer by its history: the gradient of the history
-// comes out in front.
+// The kernel pads sequences with zeros in front, so each is extended by its history; the history's gradient comes out
+// in front.
 void Convolution::backward_part(Backend& backend, Arena& workspace, Tensor dx, Tensor dy, Tensor x, Handover& history,
                                 Accumulate accumulate, std::int64_t length) const {
     const Tensor before = history.incoming();
@@ -131,7 +131,7 @@ void Convolution::backward_part(Backend& backend, Arena& workspace, Tensor dx, T
     workspace.release(mark);
 }
 
-void Convolution::add_from_behind(Backend& backend, Tensor dx, const Handover& history, std::int64_t length) const {
+void Convolution::add_from_next_rank(Backend& backend, Tensor dx, const Handover& history, std::int64_t length) const {
     const Tensor from_behind = history.outgoing_gradient();
     if (from_behind.empty()) return;
     const std::int64_t kept = kernel() - 1;
@@ -146,7 +146,7 @@ void move_convolution_history(Backend& backend, Tensor history, Tensor inputs) {
     const Tensor all = inputs.reshaped({count, width});
     for (std::int64_t row = 0; row < kept; ++row) {
         const std::int64_t from =
-            row + count;  // in (history, inputs); rows move towards the front, so in order is safe
+            row + count;  // in (history, inputs); rows only move forward, so copying in order is safe
         backend.copy(rows.slice(row, 1), from < kept ? rows.slice(from, 1) : all.slice(from - kept, 1));
     }
 }

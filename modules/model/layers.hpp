@@ -1,7 +1,6 @@
-// The small layers blocks are made of. A layer owns no memory: it holds views of its parameters and is given all else.
-// forward reads x and writes y; backward is given dy, writes or adds to dx, and adds to the gradients of its
-// parameters that are trained. Where ranks share a layer, each has its part of the parameters, and y or dx are its
-// partial sums.
+// Small layers of which blocks are made. A layer owns no memory: it holds views of its parameters and is given the
+// rest. forward reads x and writes y; backward takes dy, writes or adds to dx, and accumulates the gradients of trained
+// parameters. If ranks share a layer, each has its part of the parameters, and y or dx are partial sums.
 #pragma once
 
 #include <string>
@@ -16,18 +15,18 @@ namespace lockstep::model {
 using kernels::Accumulate;
 using kernels::Backend;
 
-// y [N, out] = x [N, in] weightᵀ + bias + residual (may be empty, may be y)
+// y [N, out] = x [N, in] weightᵀ + bias + residual (may be empty or y)
 class Linear {
   public:
     Linear(const ParameterSet& parameters, const std::string& name);
     void forward(Backend& backend, Tensor y, Tensor x, Tensor residual = {}) const;
-    // The bias is of the sum that the ranks make together: one of them adds it.
+    // The bias belongs to the sum over ranks: one of them adds it.
     void forward_part(Backend& backend, Tensor y, Tensor x, Tensor residual, bool with_bias) const;
-    // dx may be empty: nobody below needs it.
+    // dx may be empty if nothing below needs it.
     void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, Accumulate accumulate) const;
     void backward_parameters(Backend& backend, Tensor dy, Tensor x) const;  // backward without dx
     std::int64_t outputs() const { return weight_.size(0); }
-    Tensor weight() const { return weight_; }  // of the compute type, like the bias
+    Tensor weight() const { return weight_; }  // in the compute type, like the bias
     Tensor bias() const { return bias_; }
 
   private:
@@ -41,9 +40,9 @@ class Norm {
         Tensor mean, inverse;  // [N]; mean of LayerNorm only
         void plan(Arena& arena, std::int64_t rows, bool with_mean);
     };
-    Norm(const ParameterSet& parameters, const std::string& name, double epsilon);  // LayerNorm where it has a bias
+    Norm(const ParameterSet& parameters, const std::string& name, double epsilon);  // LayerNorm if it has a bias
     void plan(Arena& arena, Statistics& statistics, std::int64_t rows) const { statistics.plan(arena, rows, centred_); }
-    // Where a residual is given, x becomes x + residual first.
+    // With a residual, x becomes x + residual first.
     void forward(Backend& backend, Tensor y, const Statistics& statistics, Tensor x, Tensor residual = {}) const;
     void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, const Statistics& statistics) const;  // dx is +=
 
@@ -62,22 +61,23 @@ class Convolution {
     void forward(Backend& backend, Tensor y, Tensor x, Tensor history, std::int64_t length) const;
     void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, std::int64_t length) const;  // dx overwritten
 
-    // Where a sequence goes on from another rank: `history` hands over the last inputs [B, k-1, d] of every sequence.
+    // For sequences that continue from another rank: `history` hands over the last inputs [B, k-1, d] of each sequence.
     void plan_handover(Arena& arena, Handover& history, Type type, std::int64_t batch, const ContextChain& chain,
                        int tag) const;
-    // recompute: nothing is handed over, `history` still has it
+    // recompute: no handover, `history` is still valid
     void hand_over(Backend& backend, Handover& history, Tensor x, std::int64_t length, bool recompute) const;
-    // Backward in parts, between history.receive_gradient() and history.send_gradient(): dx (overwritten) without what
-    // comes from behind, and the gradient of the history, overwritten or added to; then what comes from behind.
+    // Backward in two parts, between history.receive_gradient() and history.send_gradient(): dx (overwritten) without
+    // the next rank's contribution, and the history's gradient, overwritten or added to; then the next rank's
+    // contribution.
     void backward_part(Backend& backend, Arena& workspace, Tensor dx, Tensor dy, Tensor x, Handover& history,
                        Accumulate accumulate, std::int64_t length) const;
-    // The temporaries of backward_part.
+    // Temporaries of backward_part.
     void plan_workspace(Arena& arena, Type type, std::int64_t batch, std::int64_t length,
                         const ContextChain& chain) const;
-    void add_from_behind(Backend& backend, Tensor dx, const Handover& history, std::int64_t length) const;
+    void add_from_next_rank(Backend& backend, Tensor dx, const Handover& history, std::int64_t length) const;
 
   private:
-    // Sequences with their histories in front.
+    // Sequences with their history in front.
     struct Longer {
         Tensor x, dy, dx;
     };
@@ -85,23 +85,23 @@ class Convolution {
     Tensor weight_, bias_, dweight_, dbias_;
 };
 
-// While decoding: history [1, k-1, d] becomes the last k-1 rows of (history, inputs [n, d]).
+// For decoding: history [1, k-1, d] becomes the last k-1 rows of (history, inputs [n, d]).
 void move_convolution_history(Backend& backend, Tensor history, Tensor inputs);
 
 // down(silu(gate x) ⊙ up x) or down(gelu(up x))
 class Mlp {
   public:
     struct Saved {
-        Tensor gate, up, activated;  // [N, mlp_width], this rank's part of the columns
+        Tensor gate, up, activated;  // [N, mlp_width], this rank's columns
     };
     Mlp(const ParameterSet& parameters, const std::string& prefix, const config::ModelDescription& model,
         const TensorGroup& group);
     void plan(Arena& arena, Saved& saved, std::int64_t rows, bool with_activated = true) const;
     Tensor plan_activated(Arena& arena, std::int64_t rows) const;
-    void plan_workspace(Arena& arena, std::int64_t rows) const;        // the temporaries of backward
-    void widen(Backend& backend, const Saved& saved, Tensor x) const;  // all of saved
+    void plan_workspace(Arena& arena, std::int64_t rows) const;        // temporaries of backward
+    void widen(Backend& backend, const Saved& saved, Tensor x) const;  // fills all of saved
     void activate(Backend& backend, const Saved& saved) const;         // recomputes saved.activated from the others
-    // y = residual + this rank's part of mlp(x); the residual may be empty, or y
+    // y = residual + this rank's part of mlp(x); the residual may be empty or y
     void narrow(Backend& backend, Tensor y, Tensor residual, const Saved& saved) const;
     void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dh, const Saved& saved,
                   Tensor x) const;  // dx overwritten, or empty
@@ -109,13 +109,13 @@ class Mlp {
 
   private:
     struct Gradients {
-        Tensor dup, dactivated, dgate;  // the last two of swiglu only
+        Tensor dup, dactivated, dgate;  // the last two: swiglu only
     };
     Gradients allocate_gradients(Arena& arena, std::int64_t rows) const;
     bool swiglu_, adds_bias_;
     std::int64_t width_;
     Type type_;
-    std::vector<Linear> gate_;  // one, or none for gelu
+    std::vector<Linear> gate_;  // one; none for gelu
     Linear up_, down_;
 };
 

@@ -1,5 +1,5 @@
-// What mixes the tokens of a sequence in a block, at run time. model/mixers/ has one implementation a mixer, found by
-// name through model/mixers/registry.hpp.
+// Run-time interface of what mixes a block's tokens. model/mixers/ has one implementation per mixer, found by name
+// through model/mixers/registry.hpp.
 #pragma once
 
 #include <memory>
@@ -15,29 +15,29 @@ namespace lockstep::model {
 
 using kernels::Backend;
 
-// What one forward pass keeps for its backward pass. A stage has as many sets as micro-batches can be in flight.
+// What a forward pass saves for its backward pass. A stage has one set per micro-batch in flight.
 struct MixerSaved {
     virtual ~MixerSaved() = default;
 };
 
-// What a pass exchanges with the neighbours along a divided sequence. Kept even where `MixerSaved` is recomputed.
+// What a pass exchanges with neighbours along a divided sequence. Kept even if `MixerSaved` is recomputed.
 struct MixerCarry {
     virtual ~MixerCarry() = default;
-    virtual void finish() = 0;  // waits for outstanding sends
+    virtual void finish() = 0;  // waits for pending sends
 };
 
-// What decoding one sequence keeps from token to token.
+// State of one sequence while decoding.
 struct MixerState {
     virtual ~MixerState() = default;
 };
 
-// One micro-batch on one rank: sequences, and tokens of each (this rank's stretch of them).
+// One micro-batch on one rank: sequences, and tokens per sequence (this rank's part).
 struct PassShape {
     std::int64_t batch = 0, length = 0;
     std::int64_t rows() const { return batch * length; }
 };
 
-// Who shares the work of a layer with this rank.
+// The ranks that share a layer with this one.
 struct Neighbours {
     const TensorGroup& group;
     const ContextChain& chain;
@@ -46,9 +46,9 @@ const Neighbours& no_neighbours();
 
 enum class Direction { forward, backward };
 
-// A mixer owns no memory but tables of constants: parameters are views into the ParameterSet, everything else comes
-// from arenas. The plan functions allocate exactly what the passes use; they and the passes must run on an imaginary
-// device, so no tensor is touched on the host but through the backend (its own arithmetic: Backend::custom).
+// A mixer owns no memory but constant tables: parameters are views into the ParameterSet, the rest comes from arenas.
+// The plan functions allocate exactly what the passes use; they and the passes must run on an imaginary device, so
+// tensors are accessed only through the backend (a mixer's own arithmetic: Backend::custom).
 class Mixer {
   public:
     Mixer() = default;
@@ -57,34 +57,34 @@ class Mixer {
     virtual ~Mixer() = default;
 
     virtual std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool training) const = 0;
-    // Null: nothing is handed over.
+    // Null: no handover.
     virtual std::unique_ptr<MixerCarry> plan_carry(Arena& arena, const PassShape& shape) const;
     // Allocates and releases the temporaries of forward or backward.
     virtual void plan_workspace(Arena& arena, const PassShape& shape, Direction direction) const = 0;
-    // y [N, d] = this rank's part of mixer(x [N, d]). `recompute`: refill `saved`; nothing is handed over.
+    // y [N, d] = this rank's part of mixer(x [N, d]). `recompute`: refill `saved`, without handover.
     virtual void forward(Backend& backend, Arena& workspace, Tensor y, MixerSaved& saved, MixerCarry* carry, Tensor x,
                          const PassShape& shape, bool recompute) = 0;
     // This rank's part of dx (overwritten; empty: not needed) from dy; gradients of parameters are accumulated.
     virtual void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dy, MixerSaved& saved,
                           MixerCarry* carry, Tensor x, const PassShape& shape) = 0;
 
-    // Decoding: one sequence, x [n, d] are the n tokens from `position` on.
+    // Decoding of one sequence: x [n, d] are the n tokens from `position` on.
     virtual std::unique_ptr<MixerState> plan_state(Arena& arena, std::int64_t context) const = 0;
-    virtual void plan_decoding(Arena& arena, std::int64_t tokens) const = 0;  // the temporaries of decode
+    virtual void plan_decoding(Arena& arena, std::int64_t tokens) const = 0;  // temporaries of decode
     virtual void start_sequence(Backend& backend, MixerState& state) const = 0;
     virtual void decode(Backend& backend, Arena& workspace, Tensor y, MixerState& state, Tensor x,
                         std::int64_t position) = 0;
 
     virtual std::size_t table_bytes() const { return 0; }  // of constants, such as rotary positions
 
-    // A factor on the learning rate of an inner model, while it warms up.
+    // A factor on an inner model's learning rate during its warm-up.
     virtual void set_inner_rate_factor(double) {}
 };
 
 std::string block_prefix(std::int64_t number);  // "blocks/0/"
 std::string mixer_prefix(std::int64_t number);  // "blocks/0/mixer/"
 
-// Tags of what is handed along a sequence. A Handover takes two; a mixer has the tags 0 to mixer_tags - 1 of its block.
+// Tags of handovers along a sequence. A Handover takes two; a mixer has the tags 0 to mixer_tags - 1 of its block.
 constexpr int mixer_tags = 4, tag_of_block_convolution = mixer_tags, handover_tags = mixer_tags + 2;
 inline int handover_tag(std::int64_t number, int what) {
     return static_cast<int>(number) * handover_tags + what;

@@ -97,7 +97,7 @@ ParameterLayout::ParameterLayout(std::vector<ParameterDescription> descriptions,
         slices_.push_back(slice_of(parameter, part));
         offsets_.push_back(total_);
         const Slice& slice = slices_.back();
-        // Room for the largest part, so that all ranks of a tensor group have one layout.
+        // Sized for the largest part, so that all ranks of a tensor group have the same layout.
         Shape largest = slice.shape;
         auto& extent = largest[static_cast<std::size_t>(slice.axis)];
         if (parameter.split != Split::none) {

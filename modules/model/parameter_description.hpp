@@ -1,5 +1,5 @@
-// What learned tensors a model has: names (as in checkpoints), shapes, initial values, and how the ranks that share a
-// layer divide them.
+// A model's learned tensors: names (as in checkpoints), shapes, initial values, and how ranks that share a layer divide
+// them.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 namespace lockstep::model {
 
 enum class Initial { normal, zero, one, convolution };  // N(0, deviation²); 0; 1; uniform ±1/√kernel
-enum class Split { none, axis0, axis1 };                // which axis tensor parallelism cuts
+enum class Split { none, axis0, axis1 };                // the axis divided by tensor parallelism
 
-// What a rank's gradient of an undivided tensor is, where several ranks share the layer.
+// What a rank's gradient of an undivided tensor is if several ranks share the layer.
 enum class GradientPart {
     whole,       // the same on each of them
-    of_heads,    // the sum over the rank's heads: to be added up
-    of_the_rows  // the sum over the rows whose norm the rank computes: to be added up where rows are divided
+    of_heads,    // partial, from the rank's heads: to be summed
+    of_the_rows  // partial, from the rows the rank normalizes: to be summed if rows are divided
 };
 
 struct ParameterDescription {
@@ -27,34 +27,34 @@ struct ParameterDescription {
     Initial initial = Initial::normal;
     double deviation = 0.02;
     Split split = Split::none;
-    bool matrix = false;  // a weight of a matrix product or an embedding: decay = "matrices" decays it
+    bool matrix = false;  // a weight of a matrix product or an embedding; decays with decay = "matrices"
     bool exact = false;   // used in fp32 whatever the compute type
     bool trained = true;  // false: frozen (model/frozen.hpp)
     GradientPart gradient_part = GradientPart::whole;
 };
 
-// A run of blocks [first_block, last_block), with or without the two ends of the model.
+// A range of blocks [first_block, last_block), with or without either end of the model.
 struct StageRange {
     std::int64_t first_block = 0, last_block = 0;
     bool embedding = true, head = true;
 };
 StageRange whole_model(const config::ModelDescription& model);
 
-// In a fixed order: embedding, blocks, final norm, head. A tied head has no tensor of its own; who has the head and not
-// the embedding holds a copy of the embedding's table under the same name.
+// In a fixed order: embedding, blocks, final norm, head. A tied head has no tensor of its own; a stage with the head
+// but not the embedding has a copy of the embedding table under the same name.
 std::vector<ParameterDescription> describe_parameters(const config::ModelDescription& model,
                                                       const std::vector<StageRange>& ranges);
 std::vector<ParameterDescription> describe_parameters(const config::ModelDescription& model, const StageRange& range);
 std::int64_t parameter_count(const config::ModelDescription& model);
 
-// One rank's part of what `size` ranks divide: neighbouring parts, as even as whole numbers allow.
+// One rank's part of what `size` ranks divide: contiguous and as even as possible.
 struct Part {
     std::int64_t rank = 0, size = 1;
     std::int64_t first(std::int64_t whole) const { return whole * rank / size; }
     std::int64_t count(std::int64_t whole) const { return whole * (rank + 1) / size - first(whole); }
 };
 
-// A rank's slice of a tensor: [offset, offset + extent) of an axis.
+// A rank's slice of a tensor: [offset, offset + extent) of one axis.
 struct Slice {
     int axis = 0;
     std::int64_t offset = 0, extent = 0;
@@ -62,21 +62,23 @@ struct Slice {
 };
 Slice slice_of(const ParameterDescription& parameter, const Part& part);
 
-// Where a rank's slices lie in one flat tensor, the same on all ranks of a tensor group: what is trained in the order
-// of the descriptions, then what is frozen, so that gradients and moments are of the first elements. Each begins at a
-// multiple of `alignment` elements; the padding between them is zero in values, gradients and moments.
+// The layout of a rank's slices in one flat tensor, the same on all ranks of a tensor group: trained parameters in the
+// order of the descriptions, then frozen ones, so that gradients and optimizer state cover a prefix. Each begins at a
+// multiple of `alignment` elements; padding is zero in values, gradients and optimizer state.
 class ParameterLayout {
   public:
     static constexpr std::int64_t alignment = 128;
     ParameterLayout(std::vector<ParameterDescription> descriptions, Part part);
-    const std::vector<ParameterDescription>& descriptions() const { return descriptions_; }  // in the layout's order
+    const std::vector<ParameterDescription>& descriptions() const { return descriptions_; }  // in layout order
     std::size_t size() const { return descriptions_.size(); }
     const Slice& slice(std::size_t index) const { return slices_[index]; }
     std::int64_t offset(std::size_t index) const { return offsets_[index]; }
     std::int64_t count(std::size_t index) const { return element_count(slices_[index].shape); }
-    std::int64_t total() const { return total_; }                  // elements with padding
-    std::int64_t trained_total() const { return trained_total_; }  // those of trained parameters, which come first
-    std::size_t at(std::int64_t position) const;                   // the last parameter that begins at or before it
+    std::int64_t total() const { return total_; }  // elements, including padding
+    std::int64_t trained_total() const {
+        return trained_total_;
+    }                                             // elements of the trained parameters, which come first
+    std::size_t at(std::int64_t position) const;  // the last parameter that begins at or before it
 
   private:
     std::vector<ParameterDescription> descriptions_;

@@ -1,4 +1,4 @@
-// Lists the learned tensors of a model's layers, in order; a mixer describes its own with it.
+// Lists the learned tensors of a model's layers, in order; also used by mixers.
 #pragma once
 
 #include <string>
@@ -14,26 +14,25 @@ class ParameterLister {
     static constexpr double default_deviation = 0.02;
     static constexpr std::int64_t convolution_kernel = 4;
 
-    // Names given to the functions below are behind `prefix`.
+    // Prepended to all names given below.
     ParameterLister(const config::ModelDescription& model, std::vector<ParameterDescription>& list,
                     std::string prefix = "");
 
-    // A vector or tensor of the compute type. References are valid until the next parameter is added.
+    // A vector or tensor in the compute type. References are valid until the next parameter is added.
     ParameterDescription& add(const std::string& name, const Shape& shape, Initial initial, Split split);
-    // A weight of a matrix product or an embedding: normally distributed, decayed.
+    // A weight of a matrix product or an embedding: normally distributed, decaying.
     ParameterDescription& matrix(const std::string& name, const Shape& shape, Split split,
                                  double deviation = default_deviation);
-    // What kernels take in fp32 whatever the compute type.
+    // Used in fp32 whatever the compute type.
     ParameterDescription& exact(const std::string& name, const Shape& shape, Initial initial, Split split);
 
-    // Layers (model/layers.hpp). A Linear's weight is [out, in]; its bias is divided where its outputs are.
+    // Layers (model/layers.hpp). A Linear's weight is [out, in]; its bias is divided with its outputs.
     void linear(const std::string& name, std::int64_t out, std::int64_t in, Split split, bool bias,
                 double deviation = default_deviation);
-    void norm(const std::string& name);                      // of the model's kind, over the residual stream
+    void norm(const std::string& name);                      // the model's kind, over the residual stream
     void convolution(const std::string& name, Split split);  // depthwise, over [width] channels
 
-    // Of a projection that writes to the residual stream: GPT-2's scaling by 1/sqrt(2 layers), unless the model's
-    // mixer does without.
+    // For projections into the residual stream: GPT-2's scaling by 1/sqrt(2 layers), unless the mixer opts out.
     double residual_deviation() const;
 
   private:

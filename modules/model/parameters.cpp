@@ -9,7 +9,7 @@
 namespace lockstep::model {
 namespace {
 
-constexpr double convolution_bound = 0.5;  // 1/√4, of its kernel
+constexpr double convolution_bound = 0.5;  // 1/√(kernel size 4)
 
 Arena make_flat(Device device, std::int64_t count, Type type, const char* name, Tensor& all) {
     Arena arena(device, static_cast<std::size_t>(count) * type_bytes(type) + Arena::device_alignment, name);
@@ -17,9 +17,9 @@ Arena make_flat(Device device, std::int64_t count, Type type, const char* name, 
     return arena;
 }
 
-// Element `index` of the slice, as an element of the whole tensor.
+// Maps element `index` of the slice to the whole tensor.
 std::uint64_t element_of_whole(const ParameterDescription& parameter, const Slice& slice, std::int64_t index) {
-    std::int64_t behind = 1;  // elements of one step along the axis
+    std::int64_t behind = 1;  // stride of the axis
     for (std::size_t axis = static_cast<std::size_t>(slice.axis) + 1; axis < parameter.shape.size(); ++axis)
         behind *= parameter.shape[axis];
     const std::int64_t in_slice = slice.extent * behind;
@@ -95,14 +95,14 @@ bool ParameterSet::is_kept_exactly(std::size_t index) const {
     return descriptions()[index].exact && layout_.offset(index) >= values_end_;
 }
 
-// How many elements of all_exact_ lie before a position of the other flat tensors.
+// Elements of all_exact_ before a position of the other flat tensors.
 std::int64_t ParameterSet::exact_position(std::int64_t position) const {
     if (layout_.size() == 0) return 0;
     const std::size_t index = layout_.at(position);
     return exact_offsets_[index] + (is_kept_exactly(index) ? position - layout_.offset(index) : 0);
 }
 
-// Blocks take their turns, so that what is alike in them needs memory once.
+// Blocks run one at a time, so equal ones share this memory.
 void ParameterSet::plan_spare(Device device) {
     const auto plan = [&](Arena& arena) {
         spare_gradients_.clear();
@@ -116,7 +116,7 @@ void ParameterSet::plan_spare(Device device) {
     Arena measure(device);
     plan(measure);
     if (spare_gradients_.empty()) return;
-    spare_ = Arena(device, measure.peak(), "gradients nobody reads");
+    spare_ = Arena(device, measure.peak(), "unused gradients");
     plan(spare_);
 }
 
@@ -200,7 +200,7 @@ void ParameterSet::initialize(kernels::Backend& backend, std::uint64_t seed) {
             initialize(backend, seed, i, 0, value.reshaped({value.count()}));
             continue;
         }
-        // Where this rank keeps the parameter: in whole, or in the pieces it owns.
+        // Where this rank keeps the parameter: whole, or the pieces it owns.
         const std::int64_t begin = layout_.offset(i), end = begin + layout_.count(i);
         if (begin < values_end_) {
             initialize(backend, seed, i, 0, all_values_.slice(begin, end - begin));
@@ -217,10 +217,10 @@ void ParameterSet::initialize(kernels::Backend& backend, std::uint64_t seed) {
     refresh_working(backend);
 }
 
-// Elements of parameter `index` from `first` on, in `to`.
+// Writes elements of parameter `index` from `first` on to `to`.
 void ParameterSet::initialize(kernels::Backend& backend, std::uint64_t seed, std::size_t index, std::int64_t first,
                               Tensor to) const {
-    constexpr std::int64_t at_a_time = std::int64_t{1} << 20;  // elements made on the host
+    constexpr std::int64_t at_a_time = std::int64_t{1} << 20;  // elements generated on the host
     const ParameterDescription& parameter = descriptions()[index];
     const RandomStream random(seed, "parameter/" + parameter.name);
     std::vector<float> values;

@@ -1,4 +1,4 @@
-// The memory of one rank's learned tensors: values, working copies, gradients.
+// One rank's learned tensors: values, working copies, gradients.
 #pragma once
 
 #include <cstdint>
@@ -19,63 +19,63 @@ struct Piece {
     std::int64_t first = 0, count = 0;
 };
 
-// Values and gradients are fp32; where the compute type is another there are working copies of the values in it. Each
-// kind is one flat tensor in the order of the layout, so that the optimizer and the reductions see few tensors.
+// Values and gradients are fp32; for other compute types there are working copies of the values. Each kind is one flat
+// tensor in layout order, so that optimizer and reductions handle few tensors.
 //
-// Where replicas divide the values among themselves, a rank keeps the fp32 values of the pieces it owns, and whole only
-// what it computes with: the working copies and, in a flat tensor of their own, the fp32 values of exact parameters.
-// (Where the compute type is fp32 the values are what it computes with, so all are kept.)
+// If replicas divide the values, a rank keeps fp32 values only of the pieces it owns, and entire only what it computes
+// with: the working copies and, in a separate flat tensor, fp32 values of exact parameters. (If the compute type is
+// fp32, it computes with the values, so all are kept.)
 //
-// Of a frozen parameter every rank keeps what it computes with, and no more.
+// Of a frozen parameter every rank keeps only what it computes with.
 class ParameterSet {
   public:
-    // `owned`: ascending, each at multiples of the layout's alignment; empty: everything, nothing is divided.
+    // `owned`: ascending, aligned to the layout's alignment; empty: everything, nothing is divided.
     ParameterSet(Device device, ParameterLayout layout, bool with_gradients, Type compute = Type::fp32,
                  std::vector<Piece> owned = {});
-    // A whole model on one rank.
+    // A whole model on a single rank.
     ParameterSet(Device device, std::vector<ParameterDescription> descriptions, bool with_gradients,
                  Type compute = Type::fp32);
 
     const ParameterLayout& layout() const { return layout_; }
     const std::vector<ParameterDescription>& descriptions() const { return layout_.descriptions(); }
     bool has(const std::string& name) const { return index_.count(name) > 0; }
-    // fp32; of an exact parameter, or where nothing is divided (of a frozen one: where the compute type is fp32)
+    // fp32; of an exact parameter, or if nothing is divided (frozen ones: if the compute type is fp32)
     Tensor value(const std::string& name) const;
-    Tensor working(const std::string& name) const;   // of the compute type: for products and embeddings
-    Tensor gradient(const std::string& name) const;  // empty without gradients, and where the parameter is frozen
-    // Of an exact parameter, for operations that make its gradient together with that of their input: where it is
-    // frozen, memory that the blocks share and nobody reads.
+    Tensor working(const std::string& name) const;   // in the compute type: for products and embeddings
+    Tensor gradient(const std::string& name) const;  // empty without gradients, and for frozen parameters
+    // For operations that compute an exact parameter's gradient along with their input's: if it is frozen, scratch
+    // memory shared by the blocks.
     Tensor gradient_or_spare(const std::string& name) const;
-    // What is kept of a frozen parameter: fp32 where it is exact or the compute type is fp32, else of the compute type.
+    // What is kept of a frozen parameter: fp32 if exact or if the compute type is fp32, else the compute type.
     Tensor frozen_value(std::size_t index) const;
-    bool trains(const std::string& prefix) const;  // any parameter whose name begins so
+    bool trains(const std::string& prefix) const;  // any parameter with this name prefix
     Type compute_type() const { return compute_; }
 
-    // Flat, all of them; empty where there are none. Gradients, and values where there are working copies, are those of
-    // trained parameters.
+    // Flat tensors; empty if there are none. Gradients, and values if there are working copies, cover trained
+    // parameters only.
     Tensor all_values() const { return all_values_; }
     Tensor all_working() const { return all_working_; }
     Tensor all_gradients() const { return all_gradients_; }
-    Tensor all_exact() const { return all_exact_; }  // fp32 values of exact parameters that are not among all_values()
-    Tensor part(Tensor all, std::size_t index) const;  // parameter `index` of a flat tensor of all
+    Tensor all_exact() const { return all_exact_; }    // fp32 values of exact parameters outside all_values()
+    Tensor part(Tensor all, std::size_t index) const;  // parameter `index` within a flat tensor
 
     // The pieces this rank updates, and their fp32 values.
     const std::vector<Piece>& owned() const { return owned_; }
     Tensor owned_value(std::size_t piece) const { return owned_values_[piece]; }
 
-    // What replicas give each other after an update of the piece [first, first + count): flat tensors, and for a
-    // position within the piece where that is in each.
+    // What replicas exchange after updating the piece [first, first + count): flat tensors, and the mapping of
+    // positions within the piece to each.
     struct Shared {
         Tensor tensor;
         std::vector<std::int64_t> cuts;
     };
     std::vector<Shared> shared(const Piece& range, const std::vector<std::int64_t>& cuts) const;
 
-    // Initial values: a function of (seed, name, element of the whole tensor) alone. Of owned pieces, as after an
+    // Initial values: a function of (seed, name, element of the whole tensor) only. Sets owned pieces, as after an
     // update.
     void initialize(kernels::Backend& backend, std::uint64_t seed);
     void refresh_working(kernels::Backend& backend);  // from the values this rank owns
-    void refresh_exact(kernels::Backend& backend);    // likewise, where an update has written the working copies
+    void refresh_exact(kernels::Backend& backend);    // likewise, if an update has written the working copies
     std::size_t value_bytes() const { return values_.capacity() + working_.capacity() + exact_.capacity(); }
     std::size_t gradient_bytes() const { return gradients_.capacity() + spare_.capacity(); }
 
@@ -92,10 +92,10 @@ class ParameterSet {
     Type compute_;
     std::vector<Piece> owned_;
     std::vector<Tensor> owned_values_;
-    std::int64_t values_end_ = 0;                          // where all_values_ ends in the layout
-    std::vector<std::int64_t> exact_offsets_;              // of each parameter: elements of all_exact_ before it
+    std::int64_t values_end_ = 0;                          // the end of all_values_ in the layout
+    std::vector<std::int64_t> exact_offsets_;              // per parameter: elements of all_exact_ before it
     std::vector<std::pair<Tensor, Tensor>> exact_copies_;  // to, from: of what this rank owns
-    std::map<std::string, Tensor> spare_gradients_;        // by the name within a block
+    std::map<std::string, Tensor> spare_gradients_;        // by name within a block
     Arena values_, working_, gradients_, exact_, spare_;
     Tensor all_values_, all_working_, all_gradients_, all_exact_;
 };

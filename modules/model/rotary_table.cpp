@@ -7,7 +7,7 @@
 namespace lockstep::model {
 namespace {
 
-// Llama 3.1's stretching of long wavelengths from a context of 8192 (its published configuration: factor 8, low 1, high
+// Llama 3.1's scaling of long wavelengths from a context of 8192 (its published configuration: factor 8, low 1, high
 // 4).
 double llama3_frequency(double frequency) {
     constexpr double factor = 8, low = 1, high = 4, old_context = 8192;

@@ -1,4 +1,4 @@
-// Cosines and sines of rotary positions (Su et al. 2021), fp32, computed once a model in double.
+// Cosines and sines of rotary positions (Su et al. 2021), fp32, computed once per model in double precision.
 #pragma once
 
 #include "config/model_description.hpp"
@@ -7,7 +7,7 @@
 namespace lockstep::model {
 
 struct RotaryTable {
-    // `period` positions: the mini-batch for TTT (positions count from its start), the context for attention.
+    // `period` positions: the mini-batch for TTT (positions restart in each), the context for attention.
     RotaryTable(kernels::Backend& backend, const config::ModelDescription& model, std::int64_t period);
     Arena memory;
     Tensor cosine, sine;  // [period, f/2]

@@ -30,7 +30,7 @@ Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDesc
         table_ = parameters.working("embedding/weight");
         dtable_ = parameters.gradient("embedding/weight");
         if (model.position == config::Position::learned) {
-            // The positions of this rank's stretch of the sequence.
+            // The positions of this rank's part of the sequence.
             const std::int64_t first = chain_.rank() * options.shape.length;
             const std::int64_t count = chain_.alone() ? model.context : options.shape.length;
             const Tensor gradient = parameters.gradient("position/weight");
@@ -64,7 +64,7 @@ Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDesc
     std::optional<Block::Saved> unused_too;
     plan(measure, unused, unused_too);
     activations_ = Arena(backend.device(), measure.peak(), "activations");
-    plan(activations_, slots_, remade_);
+    plan(activations_, slots_, recomputed_);
     Arena workspace(backend.device());
     plan_workspace(workspace);
     workspace_ = Arena(backend.device(), workspace.peak(), "workspace");
@@ -75,14 +75,14 @@ void Stage::plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Sa
     const bool remake = options_.recompute == Recompute::full;
     const std::int64_t rows_here = group_.stream_rows(options_.shape.rows());
     const Shape rows = {rows_here, model_.width};
-    // Blocks below the lowest hand their output to the next and forget it.
+    // The lowest blocks, with no backward pass, keep nothing.
     std::vector<Tensor> passing;
     for (std::size_t i = 0; i + 1 < lowest_ && i < 2; ++i)
         passing.push_back(blocks_[i].plan_output(arena, options_.shape));
     for (int number = 0; number < options_.slots; ++number) {
         Slot slot;
         slot.input = arena.allocate(type_, rows);
-        if (options_.training && goes_back()) slot.gradient = arena.allocate(type_, rows);
+        if (options_.training && has_backward()) slot.gradient = arena.allocate(type_, rows);
         for (std::size_t i = 0; i < blocks_.size(); ++i) {
             const Tensor output = i + 1 < lowest_ ? passing[i % 2] : Tensor();
             slot.kept.push_back(blocks_[i].plan_kept(arena, options_.shape, output));
@@ -95,14 +95,14 @@ void Stage::plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Sa
         }
         slots.push_back(std::move(slot));
     }
-    // One set for all blocks, which have the same shapes.
+    // One set shared by all blocks, whose shapes are equal.
     const bool passed = lowest_ < blocks_.size();
     if (!blocks_.empty() && (remake || lowest_ > 0))
         remade = blocks_.front().plan(arena, options_.shape, remake && passed, options_.recompute);
 }
 
 Block::Saved& Stage::saved(Slot& slot, std::size_t block) {
-    return slot.saved.empty() || block < lowest_ ? *remade_ : slot.saved[block - lowest_];
+    return slot.saved.empty() || block < lowest_ ? *recomputed_ : slot.saved[block - lowest_];
 }
 
 void Stage::plan_workspace(Arena& arena) const {
@@ -194,7 +194,7 @@ void Stage::loss(int slot, Tensor targets, float gradient_scale, Tensor losses) 
     const std::size_t mark = workspace_.mark();
     const std::int64_t rows = options_.shape.rows(), most = head_rows();
     const Tensor all_normed = group_.gathered(workspace_, backend_, at.normed, rows);
-    const bool into_head = backward && (trains_final_norm_ || goes_back_to_blocks());
+    const bool into_head = backward && (trains_final_norm_ || has_block_backward());
     const Tensor dnormed = into_head ? workspace_.allocate(type_, at.normed.shape()) : Tensor();
     const Tensor all_dnormed = into_head ? group_.partial_for(workspace_, dnormed, rows) : Tensor();
     const Tensor all_logits = workspace_.allocate(type_, {most, head_.size(0)});
@@ -211,7 +211,7 @@ void Stage::loss(int slot, Tensor targets, float gradient_scale, Tensor losses) 
     }
     if (into_head) {
         group_.add_up(backend_, dnormed, all_dnormed);
-        backend_.fill(at.gradient, 0);  // a norm's backward adds
+        backend_.fill(at.gradient, 0);  // a norm's backward accumulates
         final_norm_->backward(backend_, at.gradient, dnormed, hidden_output(slot), at.final_statistics);
     }
     workspace_.release(mark);
@@ -230,25 +230,25 @@ void Stage::backward_blocks(int slot, std::size_t first, std::size_t last) {
                                          options_.tracer ? backward_regions_[i] : -1);
         cluster::flight_recorder().beat();
         const Tensor h = i == 0 ? at.input : at.kept[i - 1].output;
-        if (at.saved.empty()) blocks_[i].recompute(backend_, workspace_, *remade_, at.kept[i], h, options_.shape);
+        if (at.saved.empty()) blocks_[i].recompute(backend_, workspace_, *recomputed_, at.kept[i], h, options_.shape);
         blocks_[i].backward(backend_, workspace_, at.gradient, saved(at, i), at.kept[i], h, options_.shape,
                             passes_below(i));
     }
 }
 
-bool Stage::goes_back_to_blocks() const {
+bool Stage::has_block_backward() const {
     return trains_before_ || lowest_ < blocks_.size();
 }
 
-bool Stage::goes_back() const {
-    return goes_back_to_blocks() || trains_final_norm_ || trains_head_;
+bool Stage::has_backward() const {
+    return has_block_backward() || trains_final_norm_ || trains_head_;
 }
 
 void Stage::backward_embedding(int slot, Tensor ids) {
     if (!options_.range.embedding || (dtable_.empty() && dposition_.empty())) return;
     const std::size_t mark = workspace_.mark();
     const Tensor dy = group_.gathered(workspace_, backend_, hidden_gradient(slot), options_.shape.rows());
-    if (dtable_.empty())  // to a table of one row behind the last token
+    if (dtable_.empty())  // into a table with one row past the last token
         backend_.embedding_backward(workspace_.allocate(Type::fp32, {1, model_.width}), dposition_, ids, dy,
                                     model_.vocabulary, options_.shape.length);
     else

@@ -1,8 +1,8 @@
-// What one rank owns of a model in one piece: a run of blocks, with the embedding in front where it is the first stage
-// and the final norm, head and loss behind where it is the last. A whole model on one rank is a stage with both.
+// One rank's contiguous part of a model: a range of blocks, with the embedding on the first stage and the final norm,
+// head and loss on the last. A whole model on one rank is both.
 //
-// A micro-batch passes in three calls: forward, loss (last stage), backward. `slot` names one of the sets of saved
-// activations, as many as micro-batches may be under way at once.
+// A micro-batch takes three calls: forward, loss (last stage), backward. `slot` selects one of the sets of saved
+// activations, one per micro-batch in flight.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,20 @@
 
 namespace lockstep::model {
 
-// Logits are made for so many rows at a time that they stay near this size.
+// Logits are computed in batches of rows of about this size.
 constexpr std::int64_t logits_bytes(DeviceKind device) {
     return std::int64_t{device == DeviceKind::cpu ? 128 : 512} << 20;
 }
 
 struct StageOptions {
     StageRange range;
-    PassShape shape;       // of one micro-batch on one rank
+    PassShape shape;       // one micro-batch on one rank
     bool training = true;  // backward follows
     int slots = 1;
     Recompute recompute = Recompute::none;
     const Neighbours* neighbours = nullptr;  // null: none; outlives the stage
-    Tensor loss_scale;                // fp64 [1] on the device: what losses are multiplied by before the backward
-    trace::Tracer* tracer = nullptr;  // times every block where the run's detail is "layer"
+    Tensor loss_scale;                       // fp64 [1] on the device: factor on losses before the backward pass
+    trace::Tracer* tracer = nullptr;         // times every block if the run's detail is "layer"
 };
 
 class Stage {
@@ -37,33 +37,33 @@ class Stage {
     Stage(Backend& backend, ParameterSet& parameters, const config::ModelDescription& model,
           const StageOptions& options);
 
-    // ids int32 [N] on the first stage; elsewhere hidden_input(slot) has been filled.
+    // ids int32 [N] on the first stage; elsewhere hidden_input(slot) must have been filled.
     void forward(int slot, Tensor ids);
     // Last stage, after forward: losses fp32 [N] of targets int32 [N] (negative: ignored), the same on all ranks of the
-    // tensor group. When training, also runs the head backward with every row's loss weighted by gradient_scale; logits
-    // are made a few rows at a time and never kept.
+    // tensor group. When training, also runs the head's backward pass with each row's loss weighted by gradient_scale;
+    // logits are computed a few rows at a time and never kept.
     void loss(int slot, Tensor targets, float gradient_scale, Tensor losses);
     void backward(int slot, Tensor ids);
-    // Whether anything here or below is trained, so that there is a backward pass; and whether something below is, so
-    // that the pass makes the gradient of hidden_input.
-    bool goes_back() const;
-    bool goes_back_below() const { return !options_.range.embedding && trains_before_; }
-    // backward in parts, from the last block to the first: blocks [first, last) of this stage, counted from 0, then the
-    // embedding. After a block its gradients are whole.
+    // Whether anything here or below is trained, so that there is a backward pass; and whether anything below is, so
+    // that it computes the gradient of hidden_input.
+    bool has_backward() const;
+    bool has_backward_below() const { return !options_.range.embedding && trains_before_; }
+    // backward in parts, from the last block to the first: blocks [first, last) of this stage, from 0, then the
+    // embedding. A block's gradients are complete afterwards.
     void backward_blocks(int slot, std::size_t first, std::size_t last);
     void backward_embedding(int slot, Tensor ids);
-    void finish();  // waits for what was handed to neighbours
-    // All logits [N, V] of the last forward; for tests and small models, on one rank.
+    void finish();  // waits for pending sends to neighbours
+    // All logits [N, V] of the last forward; single rank only, for tests and small models.
     void logits(int slot, Tensor logits);
 
-    // [n, d], the rows of the residual stream that this rank has (all N, unless rows are divided).
+    // [n, d], this rank's rows of the residual stream (all N, unless rows are divided).
     Tensor hidden_input(int slot) const { return slots_[static_cast<std::size_t>(slot)].input; }
     Tensor hidden_output(int slot) const;  // what the next stage receives
-    // Before backward the gradient of hidden_output, after it the gradient of hidden_input. None without goes_back().
+    // Before backward the gradient of hidden_output, afterwards that of hidden_input. None unless has_backward().
     Tensor hidden_gradient(int slot) const { return slots_[static_cast<std::size_t>(slot)].gradient; }
 
     void set_inner_rate_factor(double factor);
-    void set_timed(bool timed) { timed_ = timed; }  // whether blocks are timed as parts of a training step
+    void set_timed(bool timed) { timed_ = timed; }  // whether to time blocks
     std::size_t activation_bytes() const { return activations_.capacity(); }
     std::size_t workspace_bytes() const { return workspace_.capacity(); }
     std::size_t table_bytes() const;  // of rotary positions
@@ -71,17 +71,17 @@ class Stage {
 
   private:
     struct Slot {
-        Tensor input, gradient, normed;  // [n, d]; normed: what the head reads
+        Tensor input, gradient, normed;  // [n, d]; normed: input of the head
         Norm::Statistics final_statistics;
         std::vector<Block::Kept> kept;
-        std::vector<Block::Saved> saved;  // of blocks that are passed backward; not with full recomputation
+        std::vector<Block::Saved> saved;  // of blocks with a backward pass; not with full recomputation
     };
-    bool goes_back_to_blocks() const;
+    bool has_block_backward() const;
     void plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Saved>& remade) const;
     void plan_workspace(Arena& arena) const;
-    // Whether block `i` gives a gradient to what is below it.
+    // Whether block `i` passes a gradient to what is below it.
     bool passes_below(std::size_t i) const { return trains_before_ || i > lowest_; }
-    std::int64_t head_rows() const;  // rows of logits made at a time
+    std::int64_t head_rows() const;  // rows of logits computed at a time
     Block::Saved& saved(Slot& slot, std::size_t block);
     void cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale);
 
@@ -97,9 +97,9 @@ class Stage {
     Arena activations_, workspace_;
     std::vector<Slot> slots_;
     bool trains_final_norm_ = false, trains_head_ = false;
-    bool trains_before_ = false;          // something below the blocks is trained
-    std::size_t lowest_ = 0;              // the first block that is passed backward
-    std::optional<Block::Saved> remade_;  // of the block at work: with full recomputation, and below the lowest
+    bool trains_before_ = false;              // anything below the blocks is trained
+    std::size_t lowest_ = 0;                  // the first block with a backward pass
+    std::optional<Block::Saved> recomputed_;  // of the current block: with full recomputation, and below the lowest
     bool timed_ = true;
     std::vector<trace::RegionId> forward_regions_, backward_regions_;
 };

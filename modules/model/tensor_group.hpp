@@ -1,10 +1,9 @@
 // The ranks that share each layer (tensor parallelism; Shoeybi et al. 2019, arXiv:1909.08053): each has some of the
-// heads, of the MLP's hidden columns and of the vocabulary's rows. What they make of a row of the residual stream is a
-// partial sum, added up before it joins the stream.
+// heads, MLP columns and vocabulary rows. Each computes partial sums of the residual stream's rows, which are reduced
+// before they are added to it.
 //
-// The rows of the stream between the layers, with their norms, are the same on all of them, or divided too (sequence
-// parallelism; Korthikanti et al. 2022, arXiv:2205.05198): then a sum is scattered, and rows are gathered before a
-// layer.
+// Between layers, the stream's rows and their norms are replicated, or divided too (sequence parallelism; Korthikanti
+// et al. 2022, arXiv:2205.05198): then sums are reduce-scattered, and rows all-gathered before a layer.
 #pragma once
 
 #include <cstdint>
@@ -21,28 +20,28 @@ using kernels::Backend;
 
 class TensorGroup {
   public:
-    TensorGroup() = default;  // a rank alone
-    // To plan with: nothing is said to the others.
+    TensorGroup() = default;  // a single rank
+    // For planning: no communication.
     TensorGroup(const Part& part, bool divides_rows) : part_(part), divides_rows_(divides_rows && part.size > 1) {}
-    // What it waits is timed as `region` of `tracer` (may be null).
+    // Waiting time is recorded as `region` of `tracer` (may be null).
     TensorGroup(cluster::Communicator& communicator, bool divides_rows, trace::Tracer* tracer, trace::RegionId region);
 
     const Part& part() const { return part_; }
     bool alone() const { return part_.size == 1; }
-    bool first() const { return part_.rank == 0; }  // who adds what is to be added once
+    bool first() const { return part_.rank == 0; }  // adds what must be added only once
     bool divides_rows() const { return divides_rows_; }
     std::int64_t stream_rows(std::int64_t rows) const { return divides_rows_ ? part_.count(rows) : rows; }
     void set_timed(bool timed) { timed_ = timed; }
 
     void sum(Tensor values) const;
     void maximum(Tensor values) const;
-    // all [R, …]: every rank has filled its own of the R parts.
+    // all [R, …]: every rank has filled its part.
     void gather(Tensor all) const;
 
-    // All rows [rows, d] of the stream of which this rank has `mine`: `mine` itself, or a tensor of `workspace`.
+    // All rows [rows, d] of the stream, of which this rank has `mine`: `mine` itself, or a tensor of `workspace`.
     Tensor gathered(Arena& workspace, Backend& backend, Tensor mine, std::int64_t rows) const;
-    // Where a layer writes its partial sums [rows, d] for `mine`: `mine` itself, or a tensor of `workspace`; and what
-    // then brings their sum into `mine`.
+    // Where a layer writes its partial sums [rows, d] for `mine`: `mine` itself, or a tensor of `workspace`; and the
+    // reduction of these into `mine`.
     Tensor partial_for(Arena& workspace, Tensor mine, std::int64_t rows) const;
     void add_up(Backend& backend, Tensor mine, Tensor partial) const;
 

@@ -29,12 +29,12 @@ bool decays(const config::OptimizerSection& settings, const model::ParameterDesc
 DecayMap::DecayMap(kernels::Backend& backend, const model::ParameterSet& parameters,
                    const config::OptimizerSection& settings)
     : memory_(arena_for(backend.device(), parameters.owned())), words_(allocate_words(memory_, parameters.owned())) {
-    if (backend.device().imaginary) return;  // which weights decay changes no size
+    if (backend.device().imaginary) return;  // decay does not affect sizes
     std::vector<std::vector<std::uint32_t>> words;
     for (const Tensor& tensor : words_) words.emplace_back(static_cast<std::size_t>(tensor.count()));
     for (const ParameterRange& range : ranges_of(parameters.layout(), parameters.owned())) {
         if (!decays(settings, parameters.descriptions()[range.parameter])) continue;
-        // Padding is zero in value, gradient and state, so that it may decay too.
+        // Padding is zero in value, gradient and state: decaying it does no harm.
         const std::int64_t end = (range.begin + range.count + range.padding) / DecayBits::elements;
         for (std::int64_t bit = range.begin / DecayBits::elements; bit < end; ++bit)
             words[range.piece][static_cast<std::size_t>(bit / DecayBits::bits)] |= 1u << (bit % DecayBits::bits);

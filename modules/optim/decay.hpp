@@ -1,4 +1,4 @@
-// Which parameters' weights decay (optimizer.decay), and the form in which kernels are told so.
+// Which parameters decay (optimizer.decay), in the form that kernels take.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ namespace lockstep::optim {
 
 bool decays(const config::OptimizerSection& settings, const model::ParameterDescription& parameter);
 
-// For each owned piece the bits that kernels::DecayBits describes.
+// For each owned piece the bits described at kernels::DecayBits.
 class DecayMap {
   public:
     DecayMap(kernels::Backend& backend, const model::ParameterSet& parameters,

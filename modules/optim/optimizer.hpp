@@ -1,6 +1,6 @@
-// An optimizer at work on the pieces of the parameters that a rank updates. What all have in common is here: the norm
-// of all gradients, clipping, skipping, loss scaling, the memory of the state. One optimizer is a class derived from
-// this, which says how its pieces change, and an OptimizerType.
+// An optimizer at run time, working on the pieces of parameters that a rank updates. Common parts are here: gradient
+// norm, clipping, skipping, loss scaling, memory of the state. Each optimizer derives a class from this, which updates
+// its pieces, and an OptimizerType.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +19,19 @@ class Optimizer {
     Optimizer& operator=(const Optimizer&) = delete;
     virtual ~Optimizer() = default;
 
-    // One update of the pieces this rank owns, decided on the device: none where `loss` (fp64 [1]) or the norm of all
-    // gradients is not finite; the norm decides the clip factor, clip / (norm + 1e-6), at most 1. Collective over the
-    // norm's communicators.
+    // One update of the pieces this rank owns, decided on the device: none if `loss` (fp64 [1]) or the norm of all
+    // gradients is not finite; gradients are scaled by clip / (norm + 1e-6), at most 1. Collective over the norm's
+    // communicators.
     void update(double learning_rate, Tensor loss);
-    Tensor decision() const { return decision_.values(); }  // about the last update, laid out as kernels::Decision
+    Tensor decision() const { return decision_.values(); }  // of the last update, laid out as kernels::Decision
     Tensor loss_scale() const { return decision().slice(kernels::Decision::loss_scale, 1); }
     void set_progress(const Progress& progress) { decision_.set_progress(setup_.backend, progress); }
-    // Elements counted in the norm that belong to no parameter; they are counted as zero gradients.
+    // Counted elements of padding; they appear as zero gradients.
     std::int64_t padding() const { return counted_padding(setup_.parameters.layout(), setup_.norm); }
 
     const OptimizerType& type() const { return type_; }
     const StateMemory& state() const { return state_; }
-    std::size_t bytes() const { return state_.bytes() + decision_.bytes() + other_bytes(); }  // of the device
+    std::size_t bytes() const { return state_.bytes() + decision_.bytes() + other_bytes(); }  // of device memory
 
   protected:
     // The type outlives the optimizer.
@@ -40,17 +40,16 @@ class Optimizer {
     kernels::Backend& backend() const { return setup_.backend; }
     const model::ParameterSet& parameters() const { return setup_.parameters; }
     const config::OptimizerSection& settings() const { return setup_.settings; }
-    // Flat, of an owned piece: what the next step computes with, in the compute type, empty where that is the value
-    // itself; the gradient as the step left it, to be multiplied by the decision's factor.
+    // Flat, of an owned piece: the working copy in the compute type, empty if that is the value itself; and the raw
+    // gradient, to be multiplied by the decision's factor.
     Tensor owned_working(std::size_t piece) const;
     Tensor owned_gradient(std::size_t piece) const;
 
   private:
-    // Changes value, working copy and state of all owned pieces; nothing where decision()[proceed] is 0, which is known
-    // on the device only. Gradients count times decision()[factor]. The values of exact parameters kept beside follow
-    // by themselves.
+    // Updates value, working copy and state of all owned pieces, unless decision()[proceed] is 0, which only the device
+    // knows. Gradients count times decision()[factor]. Separate values of exact parameters are updated by the caller.
     virtual void apply(double learning_rate) = 0;
-    virtual std::size_t other_bytes() const { return 0; }  // memory of the device beside state and decision
+    virtual std::size_t other_bytes() const { return 0; }  // device memory besides state and decision
 
     const OptimizerType& type_;
     OptimizerSetup setup_;
@@ -58,7 +57,7 @@ class Optimizer {
     UpdateDecision decision_;
 };
 
-// Bytes of the device that such an optimizer takes, on a backend that may be imaginary.
+// Device bytes that such an optimizer takes; the backend may be imaginary.
 std::size_t optimizer_bytes(const OptimizerType& type, const OptimizerSetup& setup);
 
 }  // namespace lockstep::optim

@@ -1,5 +1,5 @@
-// What is known of an optimizer before one is built: its name, the tensors of its state, where it may be divided, what
-// an update moves. Checkpoints, memory plans, prices and `inspect` ask this and know no optimizer by name.
+// An optimizer before it is built: name, tensors of its state, where it may be divided, bytes moved per update.
+// Checkpoints, memory plans, prices and `inspect` ask this; none of them knows an optimizer by name.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@ namespace lockstep::optim {
 
 class Optimizer;
 
-// One tensor that an optimizer keeps of a parameter, fp32.
+// A tensor of optimizer state for one parameter, fp32.
 struct StateDescription {
     std::string name;  // "first_moment"; in checkpoints /optimizer/<name>/<parameter>
     Shape shape;       // of the whole tensor
-    // Which axis tensor parallelism cuts where it cuts the parameter; as long as the parameter's cut axis. none: each
+    // The axis that tensor parallelism divides if it divides the parameter; as long as the parameter's axis. none: each
     // rank of the tensor group has the whole tensor, and all must compute the same.
     model::Split split = model::Split::none;
 };
 
-// Where replicas that divide the optimizer (ZeRO) may cut a parameter. What is cut is the rank's slice of it: where
-// tensor parallelism divides a matrix, `matrix` means this rank's slice of the matrix, kept whole.
+// Where ZeRO may cut a parameter, or rather the rank's slice of it: with tensor parallelism, `matrix` keeps this rank's
+// slice of the matrix whole.
 struct Granularity {
     enum class Unit {
-        element,  // anywhere: every element is updated by itself
+        element,  // anywhere: elementwise updates
         matrix,   // nowhere
         block     // at multiples of `block` elements of the slice, in row-major order
     };
@@ -39,7 +39,7 @@ struct Granularity {
     std::int64_t block = 1;
 };
 
-// What an optimizer is built of. The parameters outlive it.
+// What an optimizer is built from. The parameters outlive it.
 struct OptimizerSetup {
     OptimizerSetup(kernels::Backend& on, model::ParameterSet& of, config::OptimizerSection with = {},
                    NormPlan norm_plan = {}, kernels::LossScaling loss_scaling = {})
@@ -55,20 +55,20 @@ struct OptimizerSetup {
 class OptimizerType : public config::Kind {
   public:
     using Kind::Kind;
-    // The tensors kept of a trained parameter. One of another shape than the parameter's needs the granularity
-    // `matrix`: whoever updates the parameter keeps it whole.
+    // The state of a trained parameter. A state of another shape than the parameter's needs granularity `matrix`: the
+    // rank that updates the parameter keeps it whole.
     virtual std::vector<StateDescription> states(const model::ParameterDescription& parameter) const = 0;
     virtual Granularity granularity(const model::ParameterDescription& parameter) const = 0;
-    // Bytes that the update of the whole parameter moves to and from memory, without the working copy. As given here:
-    // the gradient is read, value and state are read and written, once each.
+    // Bytes moved by updating a whole parameter, without the working copy. Default: the gradient is read, value and
+    // state are read and written, once each.
     virtual double bytes_moved(const model::ParameterDescription& parameter) const;
-    // Built on an imaginary device too, to know its bytes: the constructor allocates from arenas and uploads, no more.
+    // Also built on an imaginary device, to plan memory: the constructor only allocates from arenas and uploads.
     virtual std::unique_ptr<Optimizer> make(const OptimizerSetup& setup) const = 0;
 };
 
-// Elements of all states of the parameters that are trained.
+// Elements of all states of the trained parameters.
 std::int64_t state_count(const OptimizerType& type, const std::vector<model::ParameterDescription>& parameters);
-// Bytes of the tensors of a checkpoint: the parameters' values and the state.
+// Tensor bytes of a checkpoint: parameter values and state.
 std::int64_t checkpoint_bytes(const OptimizerType& type, const config::ModelDescription& model);
 
 }  // namespace lockstep::optim

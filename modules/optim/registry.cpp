@@ -12,7 +12,7 @@ namespace lockstep::optim {
 const OptimizerType& optimizer_named(const std::string& name) {
     const config::Kind* kind = config::find_kind(config::Family::optimizer, name);
     if (const auto* type = dynamic_cast<const OptimizerType*>(kind)) return *type;
-    throw usage_error("optimizer.kind = \"{}\" is not an optimizer of this program; it has {}", name,
+    throw usage_error("optimizer.kind = \"{}\" is unknown; the optimizers are {}", name,
                       fmt::join(config::kind_names(config::Family::optimizer), ", "));
 }
 

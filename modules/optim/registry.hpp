@@ -1,4 +1,4 @@
-// The optimizers of this program by name (optimizer.kind).
+// Optimizers by name (optimizer.kind).
 #pragma once
 
 #include <memory>
@@ -8,12 +8,12 @@
 
 namespace lockstep::optim {
 
-// Makes an optimizer and its keys known for the rest of the program's run; before main, or at the start of a test. The
-// result is true, for static objects. Fault error where the name is taken.
+// Registers an optimizer and its keys for the rest of the process; before main, or at the start of a test. Returns
+// true, for static objects. A duplicate name: fault error.
 inline bool register_optimizer(std::unique_ptr<const OptimizerType> type) {
     return config::register_kind(config::Family::optimizer, std::move(type));
 }
-const OptimizerType& optimizer_named(const std::string& name);  // usage error that lists all where there is none
+const OptimizerType& optimizer_named(const std::string& name);  // unknown: usage error that lists all
 const OptimizerType& optimizer_of(const config::OptimizerSection& settings);
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSetup& setup);  // of its settings' kind
 

@@ -11,7 +11,7 @@ namespace lockstep::optim {
 double learning_rate(const config::ScheduleSection& schedule, std::int64_t steps, std::int64_t step) {
     const double peak = schedule.peak_lr, last = schedule.final_lr;
     if (step < schedule.warmup) return peak * static_cast<double>(step) / static_cast<double>(schedule.warmup);
-    const auto share = [&](std::int64_t first) {  // of the way from step `first` to the last
+    const auto share = [&](std::int64_t first) {  // progress from step `first` to the last
         return std::clamp(
             static_cast<double>(step - first) / static_cast<double>(std::max<std::int64_t>(1, steps - first)), 0.0,
             1.0);

@@ -7,12 +7,12 @@
 
 namespace lockstep::optim {
 
-// Of step 1..steps. Warm-up: from 0 linearly, peak at step `warmup`. Then "cosine" or "linear" to final_lr at the last
-// step, "constant", or "wsd": constant, and linear to final_lr over the last decay_steps (a fifth when not given).
+// For step 1..steps. Linear warm-up from 0 to the peak at step `warmup`, then "cosine" or "linear" to final_lr at the
+// last step, "constant", or "wsd": constant, then linear to final_lr over the last decay_steps (default: a fifth).
 double learning_rate(const config::ScheduleSection& schedule, std::int64_t steps, std::int64_t step);
 
-// The factor on the inner learning rate of a mixer that warms up (TTT: base_lr_warmup / base_lr at first); linear, 1
-// from step `warmup` on, 1 throughout for other mixers.
+// The factor on the inner learning rate of a mixer with warm-up (TTT: base_lr_warmup / base_lr initially); linear, 1
+// from step `warmup` on, always 1 for other mixers.
 double inner_rate_factor(const config::ModelDescription& model, std::int64_t warmup, std::int64_t step);
 
 }  // namespace lockstep::optim

@@ -12,7 +12,7 @@ std::size_t axis_of(model::Split split) {
     return split == model::Split::axis1 ? 1 : 0;
 }
 
-// A rank's slice of a state: cut where its parameter is, as that is.
+// A rank's slice of a state: divided like its parameter.
 model::Slice slice_of_state(const OptimizerType& type, const StateDescription& state,
                             const model::ParameterDescription& parameter, const model::Slice& of_parameter) {
     if (state.shape.empty())
@@ -84,7 +84,7 @@ void StateMemory::plan(const model::ParameterSet& parameters, const OptimizerTyp
 
 std::size_t StateMemory::number_of(const std::string& state) const {
     const auto found = std::find(states_.begin(), states_.end(), state);
-    return static_cast<std::size_t>(found - states_.begin());  // of none where nothing is owned
+    return static_cast<std::size_t>(found - states_.begin());  // past the end if nothing is owned
 }
 
 StateMemory::Kept StateMemory::kept(const std::string& state, std::size_t parameter) const {

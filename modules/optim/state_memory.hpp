@@ -1,4 +1,4 @@
-// The memory of an optimizer's state: of each state, what belongs to the pieces that this rank updates.
+// Memory of an optimizer's state: the parts belonging to the pieces that this rank updates.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +11,26 @@
 
 namespace lockstep::optim {
 
-// What a rank holds of one state of one parameter.
+// A rank's part of one state of one parameter.
 struct StatePart {
     std::string path;        // "first_moment/blocks/0/mixer/query/weight"
     Shape shape;             // of the whole tensor
-    model::Slice slice;      // of it, this rank's
-    std::int64_t first = 0;  // elements of the slice before the value
+    model::Slice slice;      // this rank's, of the whole tensor
+    std::int64_t first = 0;  // elements of the slice before `value`
     Tensor value;            // fp32, flat
 };
 
 class StateMemory {
   public:
-    // Zero. Fault error where a state's shape, split and its parameter's granularity do not fit together.
+    // Initialized to zero. Fault error if a state's shape and split contradict its parameter's granularity.
     StateMemory(Device device, const model::ParameterSet& parameters, const OptimizerType& type);
 
-    // A state of the parameters' own shapes, for all elements of an owned piece, padding included.
+    // A state with the parameters' shapes, over all elements of an owned piece, padding included.
     Tensor of_piece(const std::string& state, std::size_t piece) const;
-    // A state of a parameter that this rank updates whole, shaped as the rank's slice of it; empty where it does not.
+    // A state of a parameter that this rank updates whole, shaped as the rank's slice; else empty.
     Tensor of_parameter(const std::string& state, std::size_t parameter) const;
-    std::vector<StatePart> parts() const;  // all that is held, without padding
-    Tensor all() const { return all_; }    // flat, with padding; empty where nothing is updated
+    std::vector<StatePart> parts() const;  // everything held, without padding
+    Tensor all() const { return all_; }    // flat, with padding; empty if nothing is updated
     std::size_t bytes() const { return memory_.capacity(); }
 
   private:
@@ -39,10 +39,10 @@ class StateMemory {
         std::int64_t first = 0, count = 0;    // of the state's slice
         std::int64_t offset = 0, padded = 0;  // within all()
     };
-    struct Run {  // the places of a state of a piece
+    struct Run {  // the places of a piece's state
         std::int64_t offset = 0, count = 0;
     };
-    struct Kept {  // a state of a parameter
+    struct Kept {  // one state of one parameter
         Shape shape;
         model::Slice slice;
     };
@@ -53,7 +53,7 @@ class StateMemory {
     const model::ParameterSet& parameters_;
     const OptimizerType& type_;
     std::vector<std::string> states_;
-    std::vector<Place> places_;  // by state, piece and parameter, as they lie in memory
+    std::vector<Place> places_;  // by state, piece and parameter, in memory order
     std::vector<Run> runs_;      // by state and piece
     std::int64_t total_ = 0;
     Arena memory_;

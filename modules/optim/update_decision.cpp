@@ -7,7 +7,7 @@ namespace lockstep::optim {
 using kernels::Decision;
 
 UpdateDecision::UpdateDecision(kernels::Backend& backend)
-    : memory_(backend.device(), 2 * Arena::device_alignment, "the decision about an update"),
+    : memory_(backend.device(), 2 * Arena::device_alignment, "update decision"),
       values_(memory_.allocate(Type::fp64, {Decision::places})),
       totals_(memory_.allocate(Type::fp64, {2})) {
     set_progress(backend, {});

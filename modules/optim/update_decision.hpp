@@ -1,4 +1,4 @@
-// Whether a step's gradients are used and how strongly, decided on the device: skipping, clipping, loss scaling.
+// Decides on the device whether and at what scale a step's gradients are used: skipping, clipping, loss scaling.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace lockstep::optim {
 
-// Where a run is begun or resumed.
+// Initial or resumed state.
 struct Progress {
     std::int64_t updates = 0;
     double loss_scale = 1;
@@ -20,7 +20,7 @@ class UpdateDecision {
     explicit UpdateDecision(kernels::Backend& backend);
     void set_progress(kernels::Backend& backend, const Progress& progress);
     Tensor values() const { return values_; }  // fp64, laid out as kernels::Decision
-    Tensor totals() const { return totals_; }  // fp64 [2]: what is decided from (sum_gradients)
+    Tensor totals() const { return totals_; }  // fp64 [2]: its input (sum_gradients)
     std::size_t bytes() const { return memory_.capacity(); }
 
   private:

@@ -13,7 +13,7 @@ namespace {
 
 using hdf5::ElementType;
 
-// A table of records whose fields are chosen at run time: text fields are as wide as their longest value.
+// A compound type assembled at run time: text fields are as wide as their longest value.
 class RecordBuilder {
   public:
     std::size_t number(const std::string& name, ElementType type) { return add({name, type, 0, 0}, 8); }
@@ -49,7 +49,7 @@ std::string get_text(const char* record, std::size_t offset, std::size_t bytes) 
     return {record + offset, strnlen(record + offset, bytes)};
 }
 
-// The tables as laid out for the widths of `text`: what is written and what is read use the same fields.
+// The tables with text fields as wide as in `text`; shared by writer and reader.
 struct RankTable {
     explicit RankTable(std::size_t text_bytes) : text(text_bytes) {}
     std::size_t text;
@@ -72,7 +72,7 @@ struct RegionTable {
                 name = record.text("name", text), path = record.text("path", text);
 };
 
-constexpr std::size_t widest_text = 1024;  // bytes of a text field; what is longer is cut
+constexpr std::size_t widest_text = 1024;  // bytes of a text field; longer texts are truncated
 
 void write_ranks(hdf5::File& file, const std::vector<RankRow>& ranks) {
     std::size_t width = 8;
@@ -118,10 +118,10 @@ void write_regions(hdf5::File& file, const std::vector<RegionRow>& regions) {
     file.write("regions", records.data());
 }
 
-// Rows of a one-dimensional dataset of records, refused when the number cannot be true.
+// Rows of a one-dimensional dataset of records; rejects impossible numbers.
 std::size_t table_rows(const hdf5::File& file, const std::string& name) {
     constexpr std::uint64_t most = 1u << 17;
-    if (!file.exists(name)) throw damaged_error("{} is damaged: it has no /{}", file.path(), name);
+    if (!file.exists(name)) throw damaged_error("{} is damaged: /{} is missing", file.path(), name);
     const auto about = file.info(name);
     if (about.dimensions.size() != 1 || about.dimensions[0] > most || about.type_name != "record")
         throw damaged_error("{} is damaged: /{} is not a table", file.path(), name);
@@ -229,7 +229,7 @@ Header read_header(const hdf5::File& file) {
     header.detail = file.read_string("run", "detail");
     header.event_every = file.read_integer("run", "event_every");
     header.part = file.read_integer("run", "part");
-    // Traces of imported runs and of earlier versions do not have it.
+    // Absent in traces of imported runs and of earlier versions.
     if (file.has_attribute("run", "trained_parameters"))
         header.trained_parameters = file.read_integer("run", "trained_parameters");
     {

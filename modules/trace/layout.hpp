@@ -1,4 +1,4 @@
-// What a trace file holds and where (docs/trace.md): the records that writer and reader share.
+// The layout of a trace file (docs/trace.md): records shared by writer and reader.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct StepRow : StepRecord {
     double wall_time = 0;  // seconds since 1970 when rank 0 closed the row
 };
 
-// One row of /ranks. The rank's clock shows `clock_offset` seconds more than rank 0's, within ± clock_error.
+// One row of /ranks. The rank's clock is ahead of rank 0's by `clock_offset` seconds, ± clock_error.
 struct RankRow : RankRecord {
     double clock_offset = 0, clock_error = 0;
 };
@@ -30,7 +30,7 @@ struct RegionRow {
     std::string name, path;
 };
 
-// One row of /events: an uninterrupted stretch of a region, in seconds since rank 0's clock zero.
+// One row of /events: an uninterrupted span of a region, in seconds since rank 0's clock zero.
 struct EventRow {
     std::int64_t step = 0;
     std::int32_t rank = 0, region = 0;
@@ -43,13 +43,13 @@ struct Header {
     std::string detail = "phase";
     double start_time = 0;  // seconds since 1970 at rank 0's clock zero
     std::int64_t event_every = 0;
-    std::int64_t part = 0;                // of this launch: 0 for its first file
+    std::int64_t part = 0;                // index of the file within its launch
     std::int64_t trained_parameters = 0;  // of the whole model; 0: unknown
     std::vector<RankRow> ranks;
     std::vector<RegionRow> regions;
 };
 
-// Where the bytes of each dataset begin in the file.
+// File offsets of the datasets.
 struct Offsets {
     std::uint64_t steps = 0, rank_loss = 0, times = 0, calls = 0, memory = 0, overhead = 0, events = 0;
     std::uint64_t valid_steps = 0, valid_events = 0, closed = 0;
@@ -58,16 +58,16 @@ struct Offsets {
 const hdf5::RecordType& step_record();
 const hdf5::RecordType& event_record();
 
-// Bytes of one step in all datasets but /events.
+// Bytes per step in all datasets but /events.
 std::uint64_t bytes_per_row(const Header& header);
 
-// Creates `path` with room for so many rows and events, none of them valid, and closes it. Faults throw.
+// Creates and closes `path` with space for this many rows and events, none valid yet. Throws fault errors.
 Offsets lay_out(const std::string& path, const Header& header, std::uint64_t rows, std::uint64_t events);
 
 // The tables /ranks and /regions, and the attributes of /run, of a file opened for reading.
 Header read_header(const hdf5::File& file);
 
-// trace-NNN.h5 files of a folder, by number.
+// The trace-NNN.h5 files of a folder, by number.
 struct NumberedFile {
     std::int64_t number = 0;
     std::string path;

@@ -13,11 +13,11 @@ namespace {
 
 using hdf5::ElementType;
 
-// HDF5's own words about a foreign file help nobody, so what is no HDF5 file is told apart first.
+// HDF5's errors about foreign files are unhelpful, so these are recognized first.
 hdf5::File open_trace(const std::string& path) {
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored))
-        throw usage_error("{} does not exist; give a run's folder or a trace file", path);
+        throw usage_error("{} does not exist; give a run folder or a trace file", path);
     if (!std::filesystem::is_regular_file(path, ignored)) throw usage_error("{} is not a file", path);
     std::ifstream stream(path, std::ios::binary);
     if (!stream) throw usage_error("{} cannot be read: {}", path, system_error_text());
@@ -27,12 +27,12 @@ hdf5::File open_trace(const std::string& path) {
     if (stream.gcount() == 0) throw damaged_error("{} is empty", path);
     if (start != signature) {
         if (std::filesystem::path(path).extension() == ".h5")
-            throw damaged_error("{} is damaged: it does not begin like an HDF5 file", path);
-        throw usage_error("{} is not a trace; give a run's folder or a trace-NNN.h5 file", path);
+            throw damaged_error("{} is damaged: it has no HDF5 signature", path);
+        throw usage_error("{} is not a trace; give a run folder or a trace-NNN.h5 file", path);
     }
     hdf5::File file = hdf5::File::open(path);
     if (!file.has_attribute("/", "format") || file.read_string("/", "format") != format_name)
-        throw usage_error("{} is an HDF5 file but not a trace of lockstep", path);
+        throw usage_error("{} is an HDF5 file but not a lockstep trace", path);
     const std::int64_t version = file.read_integer("/", "format_version");
     if (version < 1 || version > format_version)
         throw usage_error("{} has trace format {}; this program reads up to {}: use a newer lockstep", path, version,
@@ -41,10 +41,10 @@ hdf5::File open_trace(const std::string& path) {
 }
 
 std::int64_t read_count(const hdf5::File& file, const std::string& name) {
-    if (!file.exists(name)) throw damaged_error("{} is damaged: it has no /{}", file.path(), name);
+    if (!file.exists(name)) throw damaged_error("{} is damaged: /{} is missing", file.path(), name);
     const auto about = file.info(name);
     if (!about.dimensions.empty() || about.type_name != "int64")
-        throw damaged_error("{} is damaged: /{} is not one number", file.path(), name);
+        throw damaged_error("{} is damaged: /{} is not a single number", file.path(), name);
     std::int64_t value = 0;
     file.read(name, &value);
     return value;
@@ -52,14 +52,13 @@ std::int64_t read_count(const hdf5::File& file, const std::string& name) {
 
 void check_shape(const hdf5::File& file, const std::string& name, const hdf5::Dimensions& behind, std::uint64_t rows,
                  const std::string& type) {
-    if (!file.exists(name)) throw damaged_error("{} is damaged: it has no /{}", file.path(), name);
+    if (!file.exists(name)) throw damaged_error("{} is damaged: /{} is missing", file.path(), name);
     const auto about = file.info(name);
     bool right = about.dimensions.size() == behind.size() + 1 && about.dimensions[0] >= rows && about.type_name == type;
     for (std::size_t i = 0; right && i < behind.size(); ++i) right = about.dimensions[i + 1] == behind[i];
     if (!right)
-        throw damaged_error("{} is damaged: /{} does not have the shape that its other parts ask for", file.path(),
-                            name);
-    // A wrong shape must not become a wish for terabytes of memory.
+        throw damaged_error("{} is damaged: the shape of /{} does not fit the other datasets", file.path(), name);
+    // A wrong shape must not turn into a huge allocation.
     constexpr std::uint64_t most = std::uint64_t{1} << 46;
     std::uint64_t bytes = about.element_bytes;
     for (const auto size : about.dimensions) {
@@ -68,7 +67,7 @@ void check_shape(const hdf5::File& file, const std::string& name, const hdf5::Di
         bytes *= size;
     }
     if (about.contiguous && bytes > std::filesystem::file_size(file.path()))
-        throw damaged_error("{} is damaged: it ends before /{} does", file.path(), name);
+        throw damaged_error("{} is truncated: /{} extends past its end", file.path(), name);
 }
 
 }  // namespace
@@ -128,7 +127,7 @@ std::vector<EventRow> TraceFile::read_events() const {
     for (const EventRow& event : events)
         if (event.rank < 0 || static_cast<std::size_t>(event.rank) >= ranks() || event.region < 0 ||
             static_cast<std::size_t>(event.region) >= regions())
-            throw damaged_error("{} is damaged: an event names rank {} and region {}", path(), event.rank,
+            throw damaged_error("{} is damaged: an event refers to rank {} and region {}", path(), event.rank,
                                 event.region);
     return events;
 }
@@ -151,7 +150,7 @@ Run open_run(const std::string& path) {
         part.launch = run.launches;
         run.parts.push_back(std::move(part));
     }
-    // A later file's steps are what the run is made of; an earlier file counts up to where a later one begins.
+    // Later files take precedence: an earlier file counts up to the first step of a later one.
     std::int64_t resumed_at = std::numeric_limits<std::int64_t>::max();
     for (auto part = run.parts.rbegin(); part != run.parts.rend(); ++part) {
         const auto& steps = part->file.steps();

@@ -1,6 +1,5 @@
-// Reads trace files: one file, or a run's folder whose files are joined. Files that were never closed (a crash, a kill,
-// a run still going on) are read up to their last flush. Errors: usage where the input is something else, damaged where
-// a trace is not whole.
+// Reads trace files: one file, or all of a run folder, joined. Files that were not closed (crash, kill, or a run in
+// progress) are read up to their last flush. Usage errors for other input, damaged errors for incomplete traces.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,7 @@ class TraceFile {
     void read_times(std::size_t first, std::size_t count, std::vector<double>& seconds) const;
     void read_calls(std::size_t first, std::size_t count, std::vector<std::uint32_t>& calls) const;
     void read_rank_loss(std::size_t first, std::size_t count, std::vector<double>& losses) const;
-    void read_memory(std::size_t first, std::size_t count, std::vector<std::uint64_t>& bytes) const;  // 3 a rank
+    void read_memory(std::size_t first, std::size_t count, std::vector<std::uint64_t>& bytes) const;  // 3 per rank
     void read_overhead(std::size_t first, std::size_t count, std::vector<double>& seconds) const;
     std::vector<EventRow> read_events() const;
 
@@ -38,23 +37,23 @@ class TraceFile {
     bool closed_ = false;
 };
 
-// One file of a run and how many of its rows count: those that no later launch made again.
+// One file of a run and its number of valid rows: those that no later launch repeated.
 struct RunPart {
     TraceFile file;
     std::size_t rows = 0;
-    std::int64_t launch = 1;  // which of the run's launches wrote it, from 1
+    std::int64_t launch = 1;  // the launch that wrote it, from 1
 };
 
 struct Run {
     std::string path;            // as given
-    std::vector<RunPart> parts;  // in the order of their steps; at least one
+    std::vector<RunPart> parts;  // by step; at least one
     std::size_t superseded = 0;  // rows dropped because a later launch resumed before them
     std::int64_t launches = 0;
     const Header& header() const { return parts.back().file.header(); }  // of the last launch
     bool closed() const { return parts.back().file.closed(); }
 };
 
-// A run's folder or one trace file.
+// A run folder or one trace file.
 Run open_run(const std::string& path);
 
 }  // namespace lockstep::trace

@@ -1,5 +1,5 @@
-// What a run records of its ranks and steps. One object carries a step's numbers from the device to the trace,
-// metrics.jsonl and the log.
+// What a run records of its ranks and steps. One object carries a step's numbers from the device to trace,
+// metrics.jsonl and log.
 #pragma once
 
 #include <cstdint>
@@ -7,29 +7,28 @@
 
 namespace lockstep::trace {
 
-// The columns of the trace's /steps: what all ranks agree on about one step.
+// The columns of the trace's /steps: the global numbers of one step.
 struct StepRecord {
     std::int64_t step = 0;  // counts from 1
     std::int64_t epoch = 0;
     double loss = 0, learning_rate = 0, gradient_norm = 0;  // loss: mean over tokens; norm: before clipping
     std::int64_t tokens = 0, batch = 0;                     // of this step, all ranks; batch in sequences
-    double loss_scale = 1;                                  // that the step's loss was multiplied by
-    std::int64_t skipped = 0;                               // 1 when no update was made
-    double seconds = 0;                                     // the slowest rank's
+    double loss_scale = 1;                                  // the factor on this step's loss
+    std::int64_t skipped = 0;                               // 1 if there was no update
+    double seconds = 0;                                     // on the slowest rank
     double model_flop = 0, hardware_flop = 0;               // of this step, all ranks; hardware: including recompute
 
     double per_second(double amount) const { return amount / seconds; }
 };
 
 struct StepNumbers : StepRecord {
-    double rank_loss = 0;             // the mean over this rank's own tokens, where it computes a loss
-    std::int64_t zero_gradients = 0;  // elements of the whole gradient
-    // Running totals, this step included.
-    std::int64_t run_samples = 0, run_tokens = 0, run_skipped = 0;  // of the run, over all launches
-    std::int64_t launch_not_finite = 0;                             // losses of this launch that were not finite
+    double rank_loss = 0;             // mean over this rank's tokens, where it computes a loss
+    std::int64_t zero_gradients = 0;  // elements, over all ranks
+    // Running totals, including this step.
+    std::int64_t run_samples = 0, run_tokens = 0, run_skipped = 0;  // over all launches
+    std::int64_t launch_not_finite = 0;                             // non-finite losses of this launch
 };
 
-// Where a rank runs.
 struct RankRecord {
     std::string host, cores, gpu, network;  // cores "0-3,8"; network cards "mlx5_0, mlx5_1"
     std::int64_t numa_node = -1;

@@ -10,9 +10,9 @@ bool RegionClock::on_path(RegionId ancestor, RegionId region) const {
     return region == ancestor;
 }
 
-// `region` is not a child of the innermost open one. What is open and not on its path stands still meanwhile
-// (validation pauses epoch; communication pauses backward), so that siblings never count the same second twice; what is
-// on its path and not open is entered with it.
+// `region` is not a child of the innermost open one. Open regions off its path are paused (validation pauses epoch;
+// communication pauses backward), so that siblings never count the same second twice; ancestors not yet open are
+// entered with it.
 void RegionClock::begin_elsewhere(RegionId region, double now) {
     std::uint32_t paused = 0;
     RegionId open_ancestor = -1;

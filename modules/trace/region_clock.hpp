@@ -1,4 +1,4 @@
-// The stopwatch under the tracer: nested regions of one rank, their inclusive times and calls since the last row.
+// The tracer's stopwatch: nested regions of one rank, inclusive times and calls since the last row.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace lockstep::trace {
 
-// An uninterrupted stretch of a region, on this rank's clock.
-struct Stretch {
+// An uninterrupted span of a region, on this rank's clock.
+struct Span {
     std::int64_t step = 0;
     RegionId region = -1;
     std::int32_t unused = 0;
@@ -38,7 +38,7 @@ class RegionClock {
         enter(region, now);
     }
     void end(RegionId region) {
-        LOCKSTEP_ASSERT(region == running_ && region >= 0);  // regions end in the reverse order of their begin
+        LOCKSTEP_ASSERT(region == running_ && region >= 0);  // regions end in reverse order
         const double now = seconds_now();
         const Frame frame = frames_.back();
         account(frames_.back(), now);
@@ -47,22 +47,22 @@ class RegionClock {
         running_ = frames_.empty() ? -1 : frames_.back().region;
     }
 
-    // Accounts the time of what is open so far, gives the row away and starts the next one.
+    // Accounts open regions up to now, returns the row and starts the next one.
     void take_row(std::vector<double>& times, std::vector<std::uint32_t>& calls);
     double seconds_of(RegionId region) const;
     std::uint64_t calls_in_row() const;
 
-    void record_stretches(bool wanted) { recording_ = wanted; }
-    // Since the last call; their step is not set. At most so many are kept between two calls.
-    static constexpr std::size_t most_stretches = 1u << 16;
-    std::vector<Stretch> take_stretches() { return std::exchange(stretches_, {}); }
+    void record_spans(bool wanted) { recording_ = wanted; }
+    // Since the last call; `step` is not set. At most `most_spans` are kept between calls.
+    static constexpr std::size_t most_spans = 1u << 16;
+    std::vector<Span> take_spans() { return std::exchange(spans_, {}); }
 
   private:
     struct Frame {
         RegionId region = -1;
         bool paused_now = false;
-        std::uint32_t entered = 0;  // regions on its path that were entered with it
-        std::uint32_t paused = 0;   // frames that stand still while it is open
+        std::uint32_t entered = 0;  // ancestors entered with it
+        std::uint32_t paused = 0;   // frames paused while it is open
         double start = 0;
     };
     void enter(RegionId region, double now) {
@@ -72,8 +72,7 @@ class RegionClock {
     }
     void account(Frame& frame, double now) {
         times_[static_cast<std::size_t>(frame.region)] += now - frame.start;
-        if (recording_ && stretches_.size() < most_stretches)
-            stretches_.push_back({0, frame.region, 0, frame.start, now});
+        if (recording_ && spans_.size() < most_spans) spans_.push_back({0, frame.region, 0, frame.start, now});
         frame.start = now;
     }
     bool on_path(RegionId ancestor, RegionId region) const;
@@ -85,8 +84,8 @@ class RegionClock {
     std::vector<std::uint32_t> calls_;
     std::vector<Frame> frames_;
     std::vector<std::size_t> paused_frames_;
-    std::vector<Stretch> stretches_;
-    RegionId running_ = -1;  // the innermost
+    std::vector<Span> spans_;
+    RegionId running_ = -1;
     bool recording_ = false;
 };
 

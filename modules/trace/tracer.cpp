@@ -19,7 +19,7 @@ namespace {
 constexpr double flush_after_seconds = 2;
 constexpr std::size_t flush_after_rows = 256;
 
-// What every rank tells rank 0 about itself at the start.
+// What each rank sends rank 0 at the start.
 struct RankMessage {
     char host[256] = {}, cores[512] = {}, gpu[256] = {}, network[256] = {};
     std::int64_t numa_node = -1, data = 0, tensor = 0, pipeline = 0, context = 0, threads = 1;
@@ -30,9 +30,8 @@ void copy_text(char (&to)[size], const std::string& from) {
     std::memcpy(to, from.data(), std::min(from.size(), size - 1));
 }
 
-// How far each rank's clock is from rank 0's. In a barrier nobody leaves before everybody has entered: with the offset
-// o of a rank's clock, entered(rank) - o <= left(0) and entered(0) <= left(rank) - o. Many barriers narrow the
-// interval.
+// Each rank's clock offset from rank 0's. Nobody leaves a barrier before everybody has entered: with the offset o of a
+// rank's clock, entered(rank) - o <= left(0) and entered(0) <= left(rank) - o. Repeated barriers narrow the interval.
 struct ClockOffset {
     double offset = 0, error = 0;
 };
@@ -61,7 +60,7 @@ std::vector<ClockOffset> measure_clock_offsets(cluster::HostGroup& communicator)
     return offsets;
 }
 
-// Seconds that one begin and its end cost on this machine.
+// Cost of one begin and end on this machine, in seconds.
 double measure_pair_cost() {
     RegionClock scratch;
     const RegionId region = scratch.add(-1);
@@ -84,7 +83,7 @@ void append_bytes(std::vector<char>& to, const std::vector<Number>& values) {
     to.insert(to.end(), first, first + values.size() * sizeof(Number));
 }
 
-// Sections of one rank's message go to [row, rank, …].
+// Scatters one rank's message into [row, rank, …].
 template <class Number>
 const char* scatter_rows(const char* from, std::size_t rows, std::size_t rank, std::size_t ranks, std::size_t per_rank,
                          std::vector<Number>& to) {
@@ -98,9 +97,9 @@ const char* scatter_rows(const char* from, std::size_t rows, std::size_t rank, s
 struct Tracer::Implementation {
     TracerOptions options;
     std::unique_ptr<cluster::HostGroup> communicator;
-    bool on = false;      // a file is wanted
+    bool on = false;      // a file is written
     bool sealed = false;  // the first row is closed: no more regions
-    bool ended = false;   // all ranks agreed that nothing more is written
+    bool ended = false;   // all ranks agreed to stop writing
     bool closed = false;
     bool failed = false;  // rank 0 could not write
     double pair_cost = 0, overhead_total = 0, overhead_row = 0, clock_zero = 0;
@@ -108,12 +107,12 @@ struct Tracer::Implementation {
     std::vector<RegionRow> regions;
     std::uint64_t regions_hash = 0;
 
-    // Rows waiting for the next flush.
+    // Rows since the last flush.
     std::vector<StepRow> rows;
     std::vector<double> rank_loss, overhead, times;
     std::vector<std::uint32_t> calls;
     std::vector<std::uint64_t> memory;
-    std::vector<Stretch> stretches;
+    std::vector<Span> spans;
     std::uint64_t memory_now[3] = {};
     double oldest_row = 0;
     bool any_row = false;
@@ -135,18 +134,18 @@ struct Tracer::Implementation {
         times.clear();
         calls.clear();
         memory.clear();
-        stretches.clear();
+        spans.clear();
     }
-    // The tracing goes on as a stopwatch; only the file ends.
+    // Timing continues; only the file ends.
     void give_up(const char* reason) {
-        if (!failed) log::warning("the trace ends here and training goes on: {}", reason);
+        if (!failed) log::warning("the trace ends here, training continues: {}", reason);
         failed = true;
         writer.reset();
     }
     void gather_ranks();
-    void gather_rows(Block& block);
-    void gather_events(Block& block, std::size_t most);
-    void write(const Block& block);
+    void gather_rows(RowBatch& batch);
+    void gather_events(RowBatch& batch, std::size_t most);
+    void write(const RowBatch& batch);
     void flush();
     void add_rest();
 };
@@ -195,7 +194,7 @@ void Tracer::Implementation::gather_ranks() {
     }
 }
 
-void Tracer::Implementation::gather_rows(Block& block) {
+void Tracer::Implementation::gather_rows(RowBatch& batch) {
     const std::size_t count = rows.size(), region_count = clock.regions();
     std::vector<char> own;
     append_bytes(own, rank_loss);
@@ -206,37 +205,37 @@ void Tracer::Implementation::gather_rows(Block& block) {
     const std::vector<char> all = communicator->gather(own.data(), own.size(), 0);
     if (!root()) return;
     const auto ranks = static_cast<std::size_t>(communicator->size());
-    block.steps = rows;
-    block.rank_loss.resize(count * ranks);
-    block.overhead.resize(count * ranks);
-    block.memory.resize(count * ranks * 3);
-    block.times.resize(count * ranks * region_count);
-    block.calls.resize(count * ranks * region_count);
+    batch.steps = rows;
+    batch.rank_loss.resize(count * ranks);
+    batch.overhead.resize(count * ranks);
+    batch.memory.resize(count * ranks * 3);
+    batch.times.resize(count * ranks * region_count);
+    batch.calls.resize(count * ranks * region_count);
     for (std::size_t rank = 0; rank < ranks; ++rank) {
         const char* from = all.data() + rank * own.size();
-        from = scatter_rows(from, count, rank, ranks, 1, block.rank_loss);
-        from = scatter_rows(from, count, rank, ranks, 1, block.overhead);
-        from = scatter_rows(from, count, rank, ranks, 3, block.memory);
-        from = scatter_rows(from, count, rank, ranks, region_count, block.times);
-        scatter_rows(from, count, rank, ranks, region_count, block.calls);
+        from = scatter_rows(from, count, rank, ranks, 1, batch.rank_loss);
+        from = scatter_rows(from, count, rank, ranks, 1, batch.overhead);
+        from = scatter_rows(from, count, rank, ranks, 3, batch.memory);
+        from = scatter_rows(from, count, rank, ranks, region_count, batch.times);
+        scatter_rows(from, count, rank, ranks, region_count, batch.calls);
     }
 }
 
-void Tracer::Implementation::gather_events(Block& block, std::size_t most) {
-    stretches.resize(most);  // the same size everywhere; the padding has region -1
-    const std::vector<char> all = communicator->gather(stretches.data(), most * sizeof(Stretch), 0);
-    for (std::size_t i = 0; i < all.size() / sizeof(Stretch); ++i) {
-        Stretch stretch;
-        std::memcpy(&stretch, all.data() + i * sizeof stretch, sizeof stretch);
-        if (stretch.region < 0) continue;
+void Tracer::Implementation::gather_events(RowBatch& batch, std::size_t most) {
+    spans.resize(most);  // same size on all ranks; padded with region -1
+    const std::vector<char> all = communicator->gather(spans.data(), most * sizeof(Span), 0);
+    for (std::size_t i = 0; i < all.size() / sizeof(Span); ++i) {
+        Span span;
+        std::memcpy(&span, all.data() + i * sizeof span, sizeof span);
+        if (span.region < 0) continue;
         const std::size_t rank = i / most;
         const double zero = clock_zero + header.ranks[rank].clock_offset;
-        block.events.push_back(
-            {stretch.step, static_cast<std::int32_t>(rank), stretch.region, stretch.start - zero, stretch.end - zero});
+        batch.events.push_back(
+            {span.step, static_cast<std::int32_t>(rank), span.region, span.start - zero, span.end - zero});
     }
 }
 
-void Tracer::Implementation::write(const Block& block) {
+void Tracer::Implementation::write(const RowBatch& batch) {
     if (failed) return;
     try {
         if (!writer) {
@@ -244,11 +243,10 @@ void Tracer::Implementation::write(const Block& block) {
             const auto expected = std::max<std::int64_t>(options.steps_left, 0);
             writer = std::make_unique<TraceWriter>(options.folder, header, static_cast<std::uint64_t>(expected));
         }
-        writer->append(block);
+        writer->append(batch);
         if (writer->events_dropped() > 0 && !told_of_dropped_events) {
             told_of_dropped_events = true;
-            log::warning("{} has no room for all events of a sampled step; the rest of them are left out",
-                         writer->path());
+            log::warning("{} has no room for all events of a sampled step; the rest are dropped", writer->path());
         }
     } catch (const std::exception& problem) {
         give_up(problem.what());
@@ -259,27 +257,27 @@ void Tracer::Implementation::flush() {
     const double start = seconds_now();
     const auto count = static_cast<std::int64_t>(rows.size());
     const auto hash = static_cast<std::int64_t>(regions_hash >> 2);
-    std::vector<std::int64_t> agreed = {count,         -count, hash, -hash, static_cast<std::int64_t>(stretches.size()),
+    std::vector<std::int64_t> agreed = {count,         -count, hash, -hash, static_cast<std::int64_t>(spans.size()),
                                         failed ? 1 : 0};
     communicator->all_reduce(agreed, cluster::Reduce::maximum);
-    LOCKSTEP_ASSERT(agreed[0] == count && agreed[1] == -count);  // every rank has closed the same rows
+    LOCKSTEP_ASSERT(agreed[0] == count && agreed[1] == -count);  // every rank closed the same rows
     LOCKSTEP_ASSERT(agreed[2] == hash && agreed[3] == -hash);    // and registered the same regions in the same order
     ended = ended || agreed[5] != 0;
     if (!ended && count > 0) {
-        Block block;
-        gather_rows(block);
-        if (agreed[4] > 0) gather_events(block, static_cast<std::size_t>(agreed[4]));
-        if (root()) write(block);
+        RowBatch batch;
+        gather_rows(batch);
+        if (agreed[4] > 0) gather_events(batch, static_cast<std::size_t>(agreed[4]));
+        if (root()) write(batch);
     }
     clear_rows();
     spend(seconds_now() - start);
 }
 
-// What was timed after the last row (a last validation, a last checkpoint) is added to it.
+// Time after the last row (a final validation or checkpoint) is added to it.
 void Tracer::Implementation::add_rest() {
     if (ended || !any_row) return;
     clear_rows();
-    clock.record_stretches(false);
+    clock.record_spans(false);
     const double timed = pair_cost * static_cast<double>(clock.calls_in_row());
     overhead_total += timed;
     clock.take_row(times, calls);
@@ -287,11 +285,11 @@ void Tracer::Implementation::add_rest() {
     rank_loss.push_back(0);
     memory.insert(memory.end(), 3, 0);
     rows.emplace_back();
-    Block block;
-    gather_rows(block);
+    RowBatch batch;
+    gather_rows(batch);
     if (!root() || failed) return;
     try {
-        writer->add_to_last_row(block.times, block.calls, block.overhead);
+        writer->add_to_last_row(batch.times, batch.calls, batch.overhead);
         writer->finish();
     } catch (const std::exception& problem) {
         give_up(problem.what());
@@ -307,10 +305,10 @@ Tracer::Tracer(TracerOptions options, std::unique_ptr<cluster::HostGroup> commun
     if (!own.on) return;
     own.pair_cost = measure_pair_cost();
     own.gather_ranks();
-    own.clock.record_stretches(own.options.event_every > 0);  // of the first row always: it holds the initialization
+    own.clock.record_spans(own.options.event_every > 0);  // always for the first row, which has the initialization
 }
 
-// Not collective: a rank may get here by an exception. What was flushed is in the file, which stays readable as it is.
+// Not collective: a rank may get here by an exception. What was flushed stays readable.
 Tracer::~Tracer() = default;
 
 RegionId Tracer::region(const std::string& path, Detail least) {
@@ -354,12 +352,12 @@ void Tracer::finish_step(const StepNumbers& numbers) {
     own.sealed = own.any_row = true;
     own.spend(own.pair_cost * static_cast<double>(own.clock.calls_in_row()));
     own.clock.take_row(own.times, own.calls);
-    for (Stretch& stretch : own.clock.take_stretches()) {
-        stretch.step = numbers.step;
-        own.stretches.push_back(stretch);
+    for (Span& span : own.clock.take_spans()) {
+        span.step = numbers.step;
+        own.spans.push_back(span);
     }
     const std::int64_t every = own.options.event_every;
-    own.clock.record_stretches(every > 0 && (numbers.step + 1) % every == 0);
+    own.clock.record_spans(every > 0 && (numbers.step + 1) % every == 0);
     if (own.rows.empty()) own.oldest_row = start;
     own.rows.emplace_back();
     static_cast<StepRecord&>(own.rows.back()) = numbers;

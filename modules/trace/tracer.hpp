@@ -1,6 +1,6 @@
-// Times what a rank does, by region, with little cost. Rank 0 writes what all ranks measured into
-// runs/NAME/trace-NNN.h5 (format: docs/trace.md). A region is a path: "epoch/step/forward"; its parents are made with
-// it. All ranks register the same regions in the same order before the first step.
+// Low-overhead timing of a rank's activity, by region. Rank 0 writes what all ranks measured to runs/NAME/trace-NNN.h5
+// (format: docs/trace.md). A region is a path such as "epoch/step/forward"; its parents are registered with it. All
+// ranks register the same regions in the same order before the first step.
 #pragma once
 
 #include <cstdint>
@@ -23,38 +23,38 @@ struct TracerOptions {
     std::string folder;                   // runs/NAME
     std::string run_name, description;    // the resolved run description (TOML)
     std::int64_t trained_parameters = 0;  // of the whole model; 0: unknown
-    std::int64_t steps_left = 0;          // steps this launch may make: how large a file is laid out
+    std::int64_t steps_left = 0;          // most steps this launch may make; sizes the file
     RankRecord rank;
-    std::int64_t event_every = 100;  // every so many steps each region's start and end are kept too
+    std::int64_t event_every = 100;  // steps between samples of every region's start and end
 };
 
 class Tracer {
   public:
-    // Collective. The communicator must be the tracer's own.
+    // Collective; the tracer needs a group of its own.
     Tracer(TracerOptions options, std::unique_ptr<cluster::HostGroup> communicator);
     ~Tracer();
 
     RegionId region(const std::string& path,
-                    Detail least = Detail::phase);  // -1 when the run's detail is below `least`
-    void begin(RegionId region);  // nested; a region may be entered many times a step; -1 does nothing
+                    Detail least = Detail::phase);  // -1 if the run's detail is below `least`
+    void begin(RegionId region);                    // nested; repeatable within a step; -1 is a no-op
     void end(RegionId region);
     void memory(std::uint64_t allocated, std::uint64_t reserved, std::uint64_t peak);  // bytes, of this step
 
-    // Closes the row of this step: all region times since the last row belong to it. Local and cheap.
+    // Closes this step's row: all region times since the last row belong to it. Local and cheap.
     void finish_step(const StepNumbers& numbers);
-    // Collective: rank 0 gathers the finished rows and writes them; after it they survive a crash.
+    // Collective: rank 0 gathers and writes the finished rows; they then survive a crash.
     void flush();
-    bool wants_flush() const;  // rank 0: rows are waiting for longer than two seconds, or many are
-    void close();              // collective: flushes, and cuts the file to the steps made
+    bool wants_flush() const;  // rank 0: rows have waited for two seconds, or are many
+    void close();              // collective: flushes, and truncates the file to its valid rows
     double overhead_seconds() const;
-    double seconds_of(RegionId region) const;  // this rank's, in the row being filled
+    double seconds_of(RegionId region) const;  // this rank's, in the current row
 
   private:
     struct Implementation;
     std::unique_ptr<Implementation> implementation_;
 };
 
-// Of what is not always timed: nothing where there is no tracer.
+// Times an optional scope; no-op without a tracer.
 class OptionalScope {
   public:
     OptionalScope(Tracer* tracer, RegionId region) : tracer_(tracer), region_(region) {

@@ -28,7 +28,7 @@ class Descriptor {
     int get() const { return id_; }
     int release() { return std::exchange(id_, -1); }
     void sync_and_close() {
-        // Some file systems report only here that there was no room.
+        // Some file systems report a full disk only here.
         if (::fsync(id_) != 0) throw fault_error("{} cannot be synced: {}", path_, system_error_text());
         if (::close(release()) != 0) throw fault_error("{} cannot be closed: {}", path_, system_error_text());
     }
@@ -82,7 +82,7 @@ TraceWriter::TraceWriter(std::string folder, Header header, std::uint64_t rows, 
     : folder_(std::move(folder)), header_(std::move(header)), limits_(limits), rows_expected_(rows) {
     std::error_code problem;
     std::filesystem::create_directories(folder_, problem);
-    if (problem) throw fault_error("the folder {} cannot be made: {}", folder_, problem.message());
+    if (problem) throw fault_error("cannot create the folder {}: {}", folder_, problem.message());
     begin_file();
 }
 
@@ -97,7 +97,7 @@ void TraceWriter::begin_file() {
     row_capacity_ = std::max(std::min(rows_expected_, fitting), limits_.fewest_rows);
     event_capacity_ = header_.event_every > 0 ? limits_.event_bytes / sizeof(EventRow) : 0;
     rows_ = events_ = 0;
-    // Under another name until it is whole: a kill while HDF5 writes must not leave a trace that cannot be opened.
+    // Under a temporary name until complete: a kill during HDF5 writes must not leave an unreadable trace.
     const std::string unfinished = path_ + ".tmp";
     offsets_ = lay_out(unfinished, header_, row_capacity_, event_capacity_);
     rename_file(unfinished, path_);
@@ -117,18 +117,18 @@ void TraceWriter::read_at(std::uint64_t offset, void* data, std::size_t bytes) c
     read_all(descriptor_, path_, offset, data, bytes);
 }
 
-void TraceWriter::write_rows(const Block& block, std::size_t first, std::size_t count) {
+void TraceWriter::write_rows(const RowBatch& batch, std::size_t first, std::size_t count) {
     const std::size_t ranks = header_.ranks.size(), cells = ranks * header_.regions.size();
     const auto part = [&](std::uint64_t offset, const auto& values, std::size_t per_row) {
         const std::size_t bytes = per_row * sizeof(values[0]);
         if (bytes > 0) write_at(offset + rows_ * bytes, values.data() + first * per_row, count * bytes);
     };
-    part(offsets_.steps, block.steps, 1);
-    part(offsets_.rank_loss, block.rank_loss, ranks);
-    part(offsets_.times, block.times, cells);
-    part(offsets_.calls, block.calls, cells);
-    part(offsets_.memory, block.memory, ranks * 3);
-    part(offsets_.overhead, block.overhead, ranks);
+    part(offsets_.steps, batch.steps, 1);
+    part(offsets_.rank_loss, batch.rank_loss, ranks);
+    part(offsets_.times, batch.times, cells);
+    part(offsets_.calls, batch.calls, cells);
+    part(offsets_.memory, batch.memory, ranks * 3);
+    part(offsets_.overhead, batch.overhead, ranks);
     rows_ += count;
     rows_expected_ -= std::min<std::uint64_t>(rows_expected_, count);
     const auto valid = static_cast<std::int64_t>(rows_);
@@ -145,13 +145,13 @@ void TraceWriter::write_events(const std::vector<EventRow>& events) {
     write_at(offsets_.valid_events, &valid, sizeof valid);
 }
 
-void TraceWriter::append(const Block& block) {
-    const std::size_t count = block.steps.size(), ranks = header_.ranks.size(), cells = ranks * header_.regions.size();
-    LOCKSTEP_ASSERT(block.rank_loss.size() == count * ranks && block.overhead.size() == count * ranks);
-    LOCKSTEP_ASSERT(block.times.size() == count * cells && block.calls.size() == count * cells);
-    LOCKSTEP_ASSERT(block.memory.size() == count * ranks * 3);
+void TraceWriter::append(const RowBatch& batch) {
+    const std::size_t count = batch.steps.size(), ranks = header_.ranks.size(), cells = ranks * header_.regions.size();
+    LOCKSTEP_ASSERT(batch.rank_loss.size() == count * ranks && batch.overhead.size() == count * ranks);
+    LOCKSTEP_ASSERT(batch.times.size() == count * cells && batch.calls.size() == count * cells);
+    LOCKSTEP_ASSERT(batch.memory.size() == count * ranks * 3);
     for (std::size_t first = 0; first < count;) {
-        const bool events_do_not_fit = events_ > 0 && block.events.size() > event_capacity_ - events_;
+        const bool events_do_not_fit = events_ > 0 && batch.events.size() > event_capacity_ - events_;
         if (rows_ == row_capacity_ || (rows_ > 0 && events_do_not_fit)) {
             close_descriptor();
             full_.push_back({path_, header_, offsets_, rows_, row_capacity_, events_, event_capacity_});
@@ -159,11 +159,11 @@ void TraceWriter::append(const Block& block) {
             begin_file();
         }
         const std::size_t now = std::min<std::size_t>(count - first, row_capacity_ - rows_);
-        write_rows(block, first, now);
+        write_rows(batch, first, now);
         first += now;
     }
-    // Last: an event's step is then always one of the rows, of this file or of the one before.
-    write_events(block.events);
+    // Events last: an event's step is then always among the rows of this file or the previous one.
+    write_events(batch.events);
 }
 
 void TraceWriter::add_to_last_row(const std::vector<double>& times, const std::vector<std::uint32_t>& calls,
@@ -184,7 +184,7 @@ void TraceWriter::add_to_last_row(const std::vector<double>& times, const std::v
 }
 
 void TraceWriter::trim(const Done& file) {
-    // Rows lie in order, so a shorter dataset is the beginning of the longer one.
+    // Rows are in order, so a shorter dataset is a prefix of the longer one.
     const std::string shorter = file.path + ".tmp";
     const Offsets to = lay_out(shorter, file.header, file.rows, file.events);
     const Offsets& from = file.offsets;

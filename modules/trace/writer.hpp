@@ -1,5 +1,5 @@
-// Writes the trace files of one launch; rank 0 only, serial. A file is laid out once and then filled by pwrite, the
-// count of valid rows last, so that it is readable whenever the process is killed.
+// Writes the trace files of one launch; rank 0 only, serial. A file is laid out once and filled by pwrite, the count of
+// valid rows last, so that it stays readable if the process is killed.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace lockstep::trace {
 
-// Rows of consecutive steps, as the datasets hold them: step-major, then rank, then region.
-struct Block {
+// Rows of consecutive steps, laid out as in the datasets: step, rank, region.
+struct RowBatch {
     std::vector<StepRow> steps;
     std::vector<double> rank_loss, overhead;  // [steps, ranks]
     std::vector<double> times;                // [steps, ranks, regions], seconds
@@ -21,27 +21,27 @@ struct Block {
 };
 
 struct WriterLimits {
-    std::uint64_t file_bytes = std::uint64_t{240} << 20;  // of the rows of one file …
-    std::uint64_t event_bytes = std::uint64_t{12} << 20;  // … and of its events
+    std::uint64_t file_bytes = std::uint64_t{240} << 20;  // rows of one file
+    std::uint64_t event_bytes = std::uint64_t{12} << 20;  // events of one file
     std::uint64_t fewest_rows = 64;
 };
 
-// Every failure throws a fault; what was written before stays readable.
+// Failures throw fault errors; what was written before stays readable.
 class TraceWriter {
   public:
-    // Takes the next free trace-NNN.h5 of `folder` (made where it is missing); `rows` is how many steps are expected.
+    // Takes the next free trace-NNN.h5 of `folder` (created if missing); `rows`: expected number of steps.
     TraceWriter(std::string folder, Header header, std::uint64_t rows, WriterLimits limits = {});
     ~TraceWriter();
     TraceWriter(const TraceWriter&) = delete;
     TraceWriter& operator=(const TraceWriter&) = delete;
 
-    void append(const Block& block);
-    // Adds to the last row what was timed after it: times and calls [ranks, regions], overhead [ranks].
+    void append(const RowBatch& batch);
+    // Adds times measured after the last row to it: times and calls [ranks, regions], overhead [ranks].
     void add_to_last_row(const std::vector<double>& times, const std::vector<std::uint32_t>& calls,
                          const std::vector<double>& overhead);
-    // Marks the files as closed and cuts each to its valid rows. The writer is done then.
+    // Marks the files as closed and truncates each to its valid rows. Ends the writer's use.
     void finish();
-    const std::string& path() const { return path_; }  // of the file being filled
+    const std::string& path() const { return path_; }  // of the current file
     std::uint64_t events_dropped() const { return events_dropped_; }
 
   private:
@@ -52,7 +52,7 @@ class TraceWriter {
         std::uint64_t rows = 0, row_capacity = 0, events = 0, event_capacity = 0;
     };
     void begin_file();
-    void write_rows(const Block& block, std::size_t first, std::size_t count);
+    void write_rows(const RowBatch& batch, std::size_t first, std::size_t count);
     void write_events(const std::vector<EventRow>& events);
     void write_at(std::uint64_t offset, const void* data, std::size_t bytes);
     void read_at(std::uint64_t offset, void* data, std::size_t bytes) const;

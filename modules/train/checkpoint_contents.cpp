@@ -15,7 +15,7 @@ class EntryList {
     EntryList(const model::ParameterSet& parameters, kernels::Backend* device)
         : parameters_(parameters), layout_(parameters.layout()), device_(device) {}
 
-    // Elements of parameter `index`, from `first` on within this rank's slice of it.
+    // Elements of parameter `index`, from `first` on within this rank's slice.
     void add(const std::string& group, std::size_t index, std::int64_t first, Tensor value) {
         const model::Slice& slice = layout_.slice(index);
         checkpoint::Entry entry;
@@ -29,7 +29,7 @@ class EntryList {
         entry.device = device_;
         entries_.push_back(std::move(entry));
     }
-    // The part of every parameter that lies in the pieces this rank owns; `of_piece` is the flat tensor of a piece.
+    // The parts of all parameters within the pieces this rank owns; `of_piece` is the flat tensor of a piece.
     void add_owned(const std::string& group, const std::function<Tensor(std::size_t)>& of_piece) {
         for (std::size_t index = 0; index < layout_.size(); ++index) {
             const std::int64_t begin = layout_.offset(index), end = begin + layout_.count(index);

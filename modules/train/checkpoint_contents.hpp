@@ -1,4 +1,4 @@
-// What a checkpoint holds of a run: the tensors that each rank contributes, and the state beside them.
+// A checkpoint's contents: the tensors that each rank contributes, and the run's state.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace lockstep::train {
 
-// Parameters and optimizer state, as far as this rank holds them; for saving and for loading.
+// The parameters and optimizer state that this rank holds; for saving and loading.
 std::vector<checkpoint::Entry> checkpoint_entries(const TrainingState& state, const layout::Devices& devices);
 
 checkpoint::Contents checkpoint_contents(const Launch& launch, const TrainingState& state, std::int64_t step);

@@ -67,7 +67,7 @@ void CheckpointSchedule::log_committed() const {
     const auto bytes = static_cast<double>(cost.bytes);
     log::info("checkpoint {}/{}: {} in {}, {}; training paused {}", launch_.folders.checkpoint_path,
               checkpoint::file_name(saved_step_), human_bytes(bytes), human_seconds(cost.seconds),
-              human_rate(bytes / std::max(cost.seconds, 1e-9), "B"), human_seconds(cost.still_seconds));
+              human_rate(bytes / std::max(cost.seconds, 1e-9), "B"), human_seconds(cost.blocked_seconds));
 }
 
 }  // namespace lockstep::train

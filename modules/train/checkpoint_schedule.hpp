@@ -1,5 +1,5 @@
-// When checkpoints are written and committed. They are written beside the training by a thread of each rank; the ranks
-// commit one together once all have written their share.
+// When checkpoints are written and committed. Each rank writes in the background; all commit together once every rank
+// has written its share.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@ namespace lockstep::train {
 
 class CheckpointSchedule {
   public:
-    // Collective. All of them outlive this object.
+    // Collective. The arguments outlive this object.
     CheckpointSchedule(const Launch& launch, const TrainingState& state, trace::Tracer& tracer, trace::RegionId region);
 
-    void start();                       // checkpoint.every_minutes count from here
+    void start();                       // starts the clock of checkpoint.every_minutes
     bool due(std::int64_t step) const;  // by checkpoint.every
     bool interval_over() const;         // by checkpoint.every_minutes; rank 0 decides
-    bool writing() const;               // this rank's thread
+    bool writing() const;               // by this rank's threads
     bool pending() const;               // begun and not committed
 
-    // Collective. Waits for the file where `wait`. False: it could not be written, and training may go on.
+    // Collective. `wait` blocks until committed. False: writing failed; training may continue.
     bool save(std::int64_t step, bool wait);
-    // Collective, once no rank is writing any more.
+    // Collective, once no rank is writing.
     void commit();
 
   private:

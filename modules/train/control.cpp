@@ -9,7 +9,7 @@
 namespace lockstep::train {
 namespace {
 
-constexpr double look_every_seconds = 1;  // for the stop file: file systems are slow
+constexpr double poll_seconds = 1;  // for the stop file: file systems may be slow
 
 }  // namespace
 
@@ -31,8 +31,8 @@ std::int64_t Control::requested_stop() {
     if (!launch_.root()) return go_on;
     const double now = seconds_now();
     std::int64_t stop = go_on;
-    if (now - last_look_ > look_every_seconds) {
-        last_look_ = now;
+    if (now - last_poll_ > poll_seconds) {
+        last_poll_ = now;
         if (launch_.folders.run->stop_file_exists()) stop = stop_file;
     }
     const double minutes = launch_.options.stop_after_minutes;

@@ -36,7 +36,7 @@ Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::i
         if (share.counts_tokens) sums[1] += static_cast<double>(real * share.length);
         evaluate_batch([&](std::int32_t* ids, std::int32_t* targets) {
             for (std::int64_t i = 0; i < share.micro; ++i) {
-                // The last micro-batch may be short: it is padded with a repeated window whose targets are ignored.
+                // A short last micro-batch is padded with a repeated window whose targets are ignored.
                 data.fetch(i < real ? window + i : window, ids + i * share.length, targets + i * share.length);
                 if (i >= real) std::fill_n(targets + i * share.length, share.length, -1);
             }

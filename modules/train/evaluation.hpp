@@ -1,4 +1,4 @@
-// The loss over a data set, without training.
+// Evaluates the loss over a data set.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace lockstep::train {
 
 struct Evaluation {
-    double loss = 0;  // mean cross-entropy a token, nats
+    double loss = 0;  // mean cross-entropy per token, nats
     std::int64_t tokens = 0;
 };
 
@@ -20,14 +20,14 @@ struct BatchTensors {
     BatchTensors(Device device, const model::PassShape& shape);
     Arena memory;
     Tensor ids, targets, losses;                       // [N]; fp32 losses
-    Tensor sum;                                        // fp64 [1]: of the losses
-    std::vector<std::int32_t> host_ids, host_targets;  // filled here, then uploaded
+    Tensor sum;                                        // fp64 [1]: sum of the losses
+    std::vector<std::int32_t> host_ids, host_targets;  // filled first, then uploaded
     void upload(kernels::Backend& backend);            // ids and targets
 };
 
 // This rank's share of a data set: sequences per forward pass and tokens per sequence; its place among the replicas
-// that divide the windows; and whether it contributes losses and token counts, since the ranks of one replica see the
-// same windows.
+// that divide the windows; and whether it contributes losses and token counts, since ranks of one replica see the same
+// windows.
 struct EvaluationShare {
     std::int64_t micro = 1, length = 1;
     model::Part replicas;
@@ -37,8 +37,8 @@ struct EvaluationShare {
 using LoadWindows = std::function<void(std::int32_t* ids, std::int32_t* targets)>;
 using EvaluateBatch = std::function<void(const LoadWindows& load)>;
 
-// Collective: the first `windows` windows of `data` in order (0: all). `sum` (fp64 [1], of the backend) is where
-// `evaluate_batch` adds the losses.
+// Collective: the first `windows` windows of `data` in order (0: all). `evaluate_batch` adds the losses to `sum` (fp64
+// [1], on the device).
 Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::int64_t windows,
                     const EvaluationShare& share, Tensor sum, const EvaluateBatch& evaluate_batch,
                     cluster::HostGroup& group);

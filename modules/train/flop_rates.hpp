@@ -1,4 +1,4 @@
-// What TFLOP/s and MFU in the log mean: FLOP per token, and the peak they are measured against.
+// The basis of TFLOP/s and MFU in the log: FLOP per token, and the reference peak.
 #pragma once
 
 #include "train/launch.hpp"
@@ -10,8 +10,7 @@ struct FlopRates {
     double peak = 0;                                     // FLOP/s of one rank's device
 };
 
-// product_flops: FLOP/s of this rank's matrix products, as the self-test measured it; 0: not measured. Logs what the
-// rates mean.
+// product_flops: FLOP/s of this rank's matrix products, from the self-test; 0: not measured. Logs what the rates mean.
 FlopRates find_flop_rates(Launch& launch, double product_flops);
 
 }  // namespace lockstep::train

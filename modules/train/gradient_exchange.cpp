@@ -15,7 +15,7 @@ void GradientExchange::begin(std::size_t number) {
 }
 
 void GradientExchange::finish(Tensor loss) {
-    // Both ends of the pipeline have gradients of a tied table; with their sum both update their copies alike.
+    // Both ends of the pipeline have gradients of a tied table; the sum keeps their copies equal.
     if (const auto tied = state_.gradient_plan.tied) {
         const layout::Bucket& bucket = state_.gradient_plan.buckets[*tied];
         groups_.ends->all_reduce(state_.parameters->all_gradients().slice(bucket.range.first, bucket.range.count),

@@ -1,6 +1,6 @@
-// How gradients become whole: partial gradients are summed over the tensor group, each bucket over the replicas while
-// the backward pass goes on, and a tied table over both ends of the pipeline. Where replicas divide the optimizer (ZeRO
-// stage 1), a bucket is reduce-scattered, and the updated parameters are gathered afterwards.
+// Reduction of gradients: partial gradients are summed over the tensor group, each bucket over the replicas during the
+// backward pass, and a tied table over both ends of the pipeline. With ZeRO stage 1, buckets are reduce-scattered, and
+// updated parameters all-gathered afterwards.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@ namespace lockstep::train {
 
 class GradientExchange {
   public:
-    // All of them outlive this object.
+    // The arguments outlive this object.
     GradientExchange(const TrainingState& state, const layout::Devices& devices, const cluster::ProcessGroups& groups,
                      const model::TensorGroup& tensor_group)
         : state_(state), devices_(devices), groups_(groups), tensor_group_(tensor_group) {}
 
-    // This rank's backward pass has completed the bucket: begins to reduce it.
+    // This rank's backward pass has completed the bucket: starts its reduction.
     void begin(std::size_t bucket);
-    // After the last backward pass: the tied table, then waits for every bucket. `loss` (fp64 [1]) is summed over all
-    // ranks on the way.
+    // After the last backward pass: the tied table, then waits for all buckets. Also sums `loss` (fp64 [1]) over all
+    // ranks.
     void finish(Tensor loss);
 
   private:
@@ -32,7 +32,7 @@ class GradientExchange {
     const model::TensorGroup& tensor_group_;
 };
 
-// Each replica's part of the parameters goes to all replicas, where they divide the optimizer; else nothing.
+// With ZeRO, all-gathers the replicas' parts of the parameters; else a no-op.
 void gather_parameters(const TrainingState& state, const cluster::ProcessGroups& groups);
 
 }  // namespace lockstep::train

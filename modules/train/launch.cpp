@@ -15,7 +15,7 @@
 namespace lockstep::train {
 namespace {
 
-// CPUs compute in fp32, and in bf16 where all ranks' processors have instructions for it.
+// CPUs compute in fp32, or in bf16 if all ranks' processors have instructions for it.
 void choose_precision(Launch& launch) {
     if (launch.devices.on_gpu()) return;
     config::Precision& compute = launch.description.precision.compute;
@@ -27,12 +27,12 @@ void choose_precision(Launch& launch) {
     compute = config::Precision::fp32;
     if (launch.root())
         log::warning(
-            "precision.compute = \"bf16\": not every rank's processor has instructions for bf16 (AVX512-BF16 or "
-            "AMX), or the environment forbids them (ONEDNN_MAX_CPU_ISA, LOCKSTEP_CPU_BF16); this launch computes in "
+            "precision.compute = \"bf16\": some rank's processor lacks bf16 instructions (AVX512-BF16 or "
+            "AMX), or the environment disables them (ONEDNN_MAX_CPU_ISA, LOCKSTEP_CPU_BF16); this launch computes in "
             "fp32");
 }
 
-// What each rank does: its place in the grid, its part of the model, its share of a batch.
+// Each rank's role: its place in the grid, its part of the model, its share of a batch.
 void lay_out(Launch& launch) {
     const config::RunDescription& description = launch.description;
     model::check_frozen(description.model);

@@ -1,5 +1,5 @@
-// How a launch begins: its devices, process grid, data and folders, and the decision what to resume. All of it is
-// opened and checked before anything of the model is allocated.
+// Start of a launch: devices, process grid, data and folders, and the decision what to resume. Everything is opened and
+// checked before the model is allocated.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@
 namespace lockstep::train {
 
 struct TrainOptions {
-    bool resume_newest = false;     // from the newest whole checkpoint of the run, if there is one …
-    std::string resume_file;        // … or from this one; "": a fresh start
+    bool resume_newest = false;     // from the run's newest undamaged checkpoint, if any
+    std::string resume_file;        // or from this file; "": a fresh start
     std::int64_t stop_at = 0;       // > 0: stop with a checkpoint after this step
-    double stop_after_minutes = 0;  // > 0: stop with a checkpoint after so long
-    std::string witness_program;    // this program, started once a node to say which rank died; "": none
+    double stop_after_minutes = 0;  // > 0: stop with a checkpoint after this time
+    std::string witness_program;    // this executable, started once per node to report which rank died; "": none
 };
 
 struct Folders {
@@ -32,7 +32,7 @@ struct Folders {
     std::unique_ptr<watch::RunFolder> run;            // rank 0
     std::unique_ptr<watch::RunLock> checkpoint_lock;  // rank 0
 
-    // status.json, on rank 0; elsewhere nothing.
+    // status.json, on rank 0; elsewhere a no-op.
     void write_status(const std::string& state, std::int64_t step, ExitCode code, const std::string& reason) const;
 };
 
@@ -40,24 +40,24 @@ struct Launch {
     cluster::Session& session;
     config::RunDescription description;
     TrainOptions options;
-    double started;                               // of seconds_now()
-    std::unique_ptr<cluster::HostGroup> control;  // of all ranks, for messages between hosts
+    double started;                               // seconds_now()
+    std::unique_ptr<cluster::HostGroup> control;  // all ranks, for host messages
     Folders folders{};
     std::unique_ptr<Supervision> supervision{};
     layout::Devices devices{};
     config::Grid grid{};
     cluster::ProcessGroups groups{};
-    layout::MemoryPlan plan{};  // and what this rank has of the model and of a batch
+    layout::MemoryPlan plan{};  // of this rank
     RunData data{};
     Resume resume{};
     calibrate::FolderTest folder_test{};  // of the self-test
 
     bool root() const { return session.rank() == 0; }
-    config::RunDescription resolved() const;  // the description with what was chosen for this launch
+    config::RunDescription resolved() const;  // the description with all choices of this launch
 };
 
-// Collective. Takes the run's folder. Where the checkpoint to resume is already at the schedule's end, nothing is
-// watched and no log is written.
+// Collective. Claims the run folder. If the checkpoint to resume is already at the schedule's end, starts neither
+// watchdog nor log.
 Launch open_launch(cluster::Session& session, config::RunDescription description, const TrainOptions& options);
 
 }  // namespace lockstep::train

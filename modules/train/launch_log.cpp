@@ -20,7 +20,7 @@ void log_launch(const Launch& launch) {
               ranks, plural(ranks), threads(), plural(threads()), launch.session.place().host,
               config::word_of(launch.description.precision.compute));
     if (!devices.why_no_gpu.empty()) log::info("not using a GPU: {}", devices.why_no_gpu);
-    cluster::say_placement(devices.placement, launch.session, *launch.control);
+    cluster::log_placement(devices.placement, launch.session, *launch.control);
     if (ranks > 1)
         log::info("grid: data {} x tensor {} x pipeline {} x context {}; communication: {}", grid.data, grid.tensor,
                   grid.pipeline, grid.context, devices.carrier);

@@ -1,4 +1,4 @@
-// What the log says of a launch before its first step.
+// What is logged about a launch before its first step.
 #pragma once
 
 #include "train/launch.hpp"

@@ -47,7 +47,7 @@ void check_free_memory(const Launch& launch) {
             ++ranks;
         }
         if (planned <= free) return;
-        throw usage_error("not enough memory: {} rank{} would take {} on {} of {}, which has {} free; rank {}: {}; {}",
+        throw usage_error("not enough memory: {} rank{} would use {} on {} of {}, which has {} free; rank {}: {}; {}",
                           ranks, plural(ranks), bytes_text(planned), on_gpu ? "GPU " + gpu : "the node", place.host,
                           bytes_text(free), launch.session.rank(), layout::memory_text(launch.plan),
                           layout::what_to_change(launch.plan, launch.description));
@@ -81,7 +81,7 @@ void log_memory_plan(const Launch& launch) {
         const std::string where = stages > 1 ? fmt::format(", stage {} of {}", stage + 1, stages) : "";
         log::info("memory per rank{}: {}", where, std::string(all.data() + rank * width));
     }
-    log::info("writing a checkpoint takes {} more of the host's memory; micro-batches of {} x {} tokens, {} per step",
+    log::info("writing a checkpoint takes {} more host memory; micro-batches of {} x {} tokens, {} per step",
               bytes_text(plan.checkpoint), plan.micro, batch.length, plan.micro_batches);
     if (!batch.ramp) return;
     log::info("batch ramp: from {} sequences in steps of {} to {}, reached after {} samples", batch.ramp->start,

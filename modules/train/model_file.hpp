@@ -1,4 +1,4 @@
-// A model read from a checkpoint, for evaluation and generation.
+// Loads a model from a checkpoint for evaluation and generation.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,10 @@ struct ModelFile {
     std::unique_ptr<model::ParameterSet> parameters;  // values only
 };
 
-// Collective. The model computes in fp32, whatever it was trained in.
+// Collective. Computes in fp32, whatever the training precision.
 ModelFile load_model(const std::string& checkpoint, kernels::Backend& backend, cluster::HostGroup& group);
 
-// The factor on the inner learning rate of TTT at the step of the checkpoint.
+// The factor on TTT's inner learning rate at the checkpoint's step.
 double inner_rate_factor(const ModelFile& file);
 
 }  // namespace lockstep::train

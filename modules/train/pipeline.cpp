@@ -9,16 +9,16 @@
 namespace lockstep::train {
 namespace {
 
-// Kernels must have run once, with their memory found and their matrix products chosen, before they are recorded.
+// Kernels must run once, to allocate and to select matrix product algorithms, before they are recorded.
 constexpr std::int64_t runs_before_recording = 2;
 
-// Tags are small numbers; messages of one tag come in the order they are sent.
+// Tags are small; messages of one tag arrive in order.
 constexpr std::int64_t tagged_micro_batches = 64;
 
 }  // namespace
 
 struct Pipeline::Step {
-    bool training;  // part of a step that is timed
+    bool training;  // part of a timed step
     bool exact;
     float gradient_scale;
     Tensor loss_sum;
@@ -57,7 +57,7 @@ Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, mod
         chunk.first = groups.place.pipeline == 0 && number == 0;
         chunk.last = groups.place.pipeline + 1 == options.stages && number + 1 == chunks;
         has_head_ = has_head_ || stage.range.head;
-        // The embedding's tokens are needed again in the backward pass; targets only once.
+        // The backward pass needs the embedding's tokens again; targets are used once.
         const int batches = stage.range.embedding ? stage.slots : stage.range.head ? 1 : 0;
         for (int slot = 0; slot < batches; ++slot) chunk.batches.emplace_back(devices.backend->device(), shape_);
         chunk.sent_activation.resize(static_cast<std::size_t>(stage.slots));
@@ -147,7 +147,7 @@ void Pipeline::backward(const Step& step, const layout::PipelineStep& pass) {
     Chunk& chunk = chunks_[static_cast<std::size_t>(pass.chunk)];
     const int stages = static_cast<int>(options_.stages), here = static_cast<int>(groups_.place.pipeline);
     const bool whole = --chunk.backward_left == 0;
-    if (!chunk.stage->goes_back()) return;
+    if (!chunk.stage->has_backward()) return;
     if (!chunk.last)
         receive(*groups_.gradients, chunk.stage->hidden_gradient(pass.slot), (here + 1) % stages,
                 tag(here + 1 == stages ? pass.chunk + 1 : pass.chunk, pass.micro_batch), step.exact);
@@ -157,18 +157,18 @@ void Pipeline::backward(const Step& step, const layout::PipelineStep& pass) {
             if (whole && segment.bucket) step.reduce(*segment.bucket);
         }
     });
-    if (chunk.stage->goes_back_below())
+    if (chunk.stage->has_backward_below())
         chunk.sent_gradient[static_cast<std::size_t>(pass.slot)] = groups_.gradients->begin_send(
             chunk.stage->hidden_gradient(pass.slot), (here + stages - 1) % stages, tag(pass.chunk, pass.micro_batch));
 }
 
-// Forward and backward of a whole model on one rank, recorded segment by segment.
+// Forward and backward of a whole model on one rank, recorded in segments.
 void Pipeline::replay(const Step& step, const layout::PipelineStep& pass) {
     const NamedRange range("forward, loss, backward");
     Chunk& chunk = chunks_.front();
     fill_batch(chunk, pass.slot, pass.micro_batch, step.load, step.training, step.exact);
     const bool whole = --chunk.backward_left == 0;
-    // The inner rate is part of the work: while it warms up, every step has another.
+    // The inner rate is part of the recording; during its warm-up it changes every step.
     const bool lasting = inner_rate_factor_ == 1 && sync_mode() != SyncMode::launch;
     for (std::size_t i = 0; i < chunk.segments.size(); ++i) {
         const auto work = [&] {
@@ -230,7 +230,7 @@ void Pipeline::forward_only(Tensor loss_sum, const Load& load) {
     }
 }
 
-// The rate and the scale are part of what was recorded.
+// Rate and scale are part of the recording.
 void Pipeline::forget_recordings() {
     for (Chunk& chunk : chunks_)
         for (auto& recording : chunk.recordings) recording.reset();

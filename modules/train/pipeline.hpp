@@ -1,5 +1,5 @@
 // This rank's share of a step's forward and backward passes: its chunks of the model in the order of the pipeline
-// schedule, with the activations and gradients exchanged with neighbouring stages.
+// schedule, exchanging activations and gradients with neighbouring stages.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@
 namespace lockstep::train {
 
 struct PipelineOptions {
-    std::vector<model::StageRange> chunks;  // this rank's pieces of the model
+    std::vector<model::StageRange> chunks;  // this rank's parts of the model
     std::int64_t stages = 1;
-    std::int64_t micro = 1, length = 1;   // sequences a forward pass, tokens of a whole sequence
+    std::int64_t micro = 1, length = 1;   // sequences per forward pass, tokens per whole sequence
     std::int64_t most_micro_batches = 1;  // of any step
     model::Recompute recompute = model::Recompute::none;
     const model::Neighbours* neighbours = nullptr;  // outlives the pipeline
@@ -39,7 +39,7 @@ class Pipeline {
              const config::ModelDescription& model, const layout::GradientPlan& plan, const PipelineOptions& options,
              const Regions& regions);
 
-    // One step. exact: every phase is timed on its own. loss_sum (fp64 [1]) += the losses of this rank's tokens, on
+    // One step. exact: every phase is timed separately. loss_sum (fp64 [1]) += the losses of this rank's tokens, on
     // ranks with the head; gradients are those of loss x gradient_scale.
     void run(std::int64_t micro_batches, bool exact, double gradient_scale, Tensor loss_sum, const Load& load,
              const Reduce& reduce);
@@ -55,10 +55,10 @@ class Pipeline {
     struct Chunk {
         std::unique_ptr<model::Stage> stage;
         std::vector<layout::Segment> segments;
-        std::vector<std::unique_ptr<kernels::Recording>> recordings;  // of each segment's work
-        std::vector<BatchTensors> batches;                            // of every slot, where tokens are needed
-        std::vector<std::unique_ptr<cluster::Transfer>> sent_activation, sent_gradient;  // of every slot
-        bool first = false, last = false;                                                // piece of the whole model
+        std::vector<std::unique_ptr<kernels::Recording>> recordings;  // of each segment
+        std::vector<BatchTensors> batches;                            // per slot, where tokens are needed
+        std::vector<std::unique_ptr<cluster::Transfer>> sent_activation, sent_gradient;  // per slot
+        bool first = false, last = false;                                                // chunk of the whole model
         std::int64_t backward_left = 0;                                                  // micro-batches of this step
     };
     struct Step;  // the arguments of run()
@@ -81,15 +81,15 @@ class Pipeline {
     PipelineOptions options_;
     Regions regions_;
     PhaseTimer timer_;
-    model::PassShape shape_;  // of this rank's stretch
+    model::PassShape shape_;  // of this rank's part
     std::vector<Chunk> chunks_;
     bool has_head_ = false;
-    bool recordable_ = false;                     // no communication between its kernels
-    std::vector<layout::PipelineStep> schedule_;  // of so many micro-batches
+    bool recordable_ = false;                     // no communication between kernels
+    std::vector<layout::PipelineStep> schedule_;  // for the current number of micro-batches
     std::int64_t scheduled_ = 0;
     std::int64_t runs_ = 0;  // micro-batches since the work last changed
     double inner_rate_factor_ = 1, gradient_scale_ = 0;
-    std::vector<std::int32_t> host_ids_, host_targets_;  // of whole sequences, where they are divided
+    std::vector<std::int32_t> host_ids_, host_targets_;  // of whole sequences, if they are divided
 };
 
 }  // namespace lockstep::train

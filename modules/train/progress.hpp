@@ -1,4 +1,4 @@
-// What a person sees of a run: one log line per step, and on a terminal a line with progress and the time left.
+// User-visible progress: one log line per step, and on terminals a line with progress and time left.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace lockstep::train {
 
 struct ProgressOptions {
-    std::int64_t first_step = 0, steps = 0;  // this launch begins after; of the whole schedule
+    std::int64_t first_step = 0, steps = 0;  // the step before this launch's first; of the whole schedule
     int ranks = 1;
     double peak_flops = 0;  // FLOP/s of one rank's device; 0: unknown
 };

@@ -23,7 +23,7 @@ Regions register_regions(trace::Tracer& tracer, std::int64_t layers) {
     regions.optimizer = tracer.region("epoch/step/optimizer");
     regions.validation = tracer.region("validation");
     regions.checkpoint = tracer.region("checkpoint");
-    // Stages hold different blocks, but every rank registers the same regions.
+    // Stages have different blocks, but all ranks register the same regions.
     for (const char* direction : {"forward", "backward"})
         for (std::int64_t block = 0; block < layers; ++block)
             static_cast<void>(

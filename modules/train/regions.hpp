@@ -1,4 +1,4 @@
-// The trace's regions of a training run, and how a phase of a step is timed.
+// A training run's trace regions, and the timing of a step's phases.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,17 @@ struct Regions {
     CommunicationRegions communication;
 };
 
-// The same on every rank. `layers`: of the whole model.
+// The same on all ranks. `layers`: of the whole model.
 Regions register_regions(trace::Tracer& tracer, std::int64_t layers);
 
-// Times phases where a step is timed exactly; on a GPU the host then waits for each phase.
+// Times phases of steps that are timed exactly; on a GPU the host then waits for each phase.
 struct PhaseTimer {
     trace::Tracer* tracer;  // may be null
     const layout::Devices& devices;
 
     trace::OptionalScope scope(bool exact, trace::RegionId region) const { return {exact ? tracer : nullptr, region}; }
 
-    // `name` is what profilers show, exact or not.
+    // `name` is shown by profilers, exact or not.
     template <class Body>
     void phase(bool exact, trace::RegionId region, const char* name, Body&& body) const {
         const NamedRange range(name);

@@ -31,33 +31,33 @@ std::string find_checkpoint(const Launch& launch) {
     if (!newest_wanted) return file;
     std::vector<std::string> skipped;
     const std::string newest = checkpoint::find_newest(folder, skipped);
-    for (const auto& why : skipped) log::warning("passed over: {}", why);
+    for (const auto& why : skipped) log::warning("skipped: {}", why);
     if (newest.empty() && any)
         throw damaged_error(
-            "no checkpoint in {} is whole; move them away to begin again, or give one with --resume FILE", folder);
-    if (newest.empty()) log::info("nothing to resume in {}: a fresh start", folder);
+            "all checkpoints in {} are damaged; move them away to start over, or name one with --resume FILE", folder);
+    if (newest.empty()) log::info("nothing to resume in {}: starting fresh", folder);
     return newest;
 }
 
 void check_same_optimizer(const std::string& path, const std::string& before, const std::string& now) {
     if (before != now)
         throw usage_error(
-            "{} is a checkpoint of the optimizer {}, with whose state {} cannot continue; set optimizer.kind = \"{}\", "
+            "{} is a checkpoint of the optimizer {}, whose state {} cannot use; set optimizer.kind = \"{}\", "
             "or start a new run under another run.name",
             path, before, now, before);
 }
 
-// The tensors of two models may agree in name and shape and still mean other things (heads, rotation, epsilon).
+// Tensors of two models may agree in name and shape and still differ in meaning (heads, rotation, epsilon).
 void check_same_model(const Resume& resume, const config::RunDescription& description) {
     config::RunDescription before = resume.description;
-    // These change no number of the forward pass: a preset's name, what is trained, and the context where positions are
-    // not learned.
+    // These do not affect the forward pass: the preset's name, what is trained, and the context unless positions are
+    // learned.
     before.model.preset = description.model.preset;
     before.model.frozen = description.model.frozen;
     if (description.model.position != config::Position::learned) before.model.context = description.model.context;
     const std::vector<std::string> list = config::differences(description, before, "model");
     if (!list.empty())
-        throw usage_error("{} is a checkpoint of another model: {}; give the run description it was made with",
+        throw usage_error("{} is a checkpoint of another model: {}; use the run description it was made with",
                           resume.path, fmt::format("{}", fmt::join(list, "; ")));
 }
 
@@ -69,7 +69,7 @@ void log_changed_keys(const Resume& resume, const config::RunDescription& resolv
     if (!list.empty()) log::warning("changed since the checkpoint: {}", fmt::join(list, "; "));
 }
 
-// On rank 0: other ranks' warnings would be printed too.
+// On rank 0 only, since all ranks' warnings are printed.
 void log_what_differs(const Launch& launch, const checkpoint::State& saved) {
     std::vector<std::string> list;
     const auto compare = [&](const auto& then, const auto& now, const char* what) {
@@ -81,19 +81,19 @@ void log_what_differs(const Launch& launch, const checkpoint::State& saved) {
     compare(saved.commit, std::string(commit()), "commit");
     compare(launch.resume.description.batch.micro, launch.plan.micro, "sequences per micro-batch");
     for (const auto& difference : config::differences(launch.resolved(), launch.resume.description, "parallel"))
-        if (!difference.starts_with("parallel.data"))  // follows from ranks and the other axes
+        if (!difference.starts_with("parallel.data"))  // implied by ranks and the other axes
             list.push_back(difference);
     if (!list.empty())
-        log::warning("this resume will not repeat an uninterrupted run bit for bit: {}", fmt::join(list, ", "));
+        log::warning("this resume will not be bit-identical to an uninterrupted run: {}", fmt::join(list, ", "));
     if (saved.data_checksum != launch.data.training->checksum() || saved.length != launch.description.batch.length ||
         saved.seed != launch.description.run.seed)
         log::warning(
-            "the training data, batch.length or run.seed differs from the checkpoint's: samples are drawn differently "
-            "from here on, and some may be seen twice");
+            "the training data, batch.length or run.seed differs from the checkpoint's: the sample order changes "
+            "from here on, and some samples may be seen twice");
 }
 
-// The optimizer's state of parameters that were trained and are frozen now is skipped; what was frozen has none and
-// starts at zero.
+// Optimizer state of parameters that are frozen now is skipped; newly trained parameters have none saved and start at
+// zero.
 std::vector<checkpoint::Entry> entries_to_load(const Launch& launch, const TrainingState& state) {
     std::vector<checkpoint::Entry> entries = checkpoint_entries(state, launch.devices);
     const auto& model = launch.description.model;
@@ -139,7 +139,7 @@ Resume choose_checkpoint(const Launch& launch) {
     resume.complete = resume.state.step >= launch.data.steps;
     if (resume.complete && !launch.options.resume_newest)
         throw usage_error(
-            "{} is of step {}, and the schedule ends at step {}: nothing is left to train; raise schedule.steps",
+            "{} is at step {}, and the schedule ends at step {}: nothing left to train; raise schedule.steps",
             resume.path, resume.state.step, launch.data.steps);
     return resume;
 }
@@ -161,7 +161,7 @@ void restore(const Launch& launch, TrainingState& state) {
     log::info("resumed from {} at step {}", launch.resume.path, saved.step);
     cluster::on_root(*launch.control, [&] {
         for (const auto& moved : checkpoint::set_aside_later(launch.folders.checkpoint_path, saved.step))
-            log::warning("a checkpoint later than step {} is set aside: {}", saved.step, moved);
+            log::warning("a checkpoint later than step {} was set aside: {}", saved.step, moved);
     });
     if (launch.root()) log_what_differs(launch, saved);
 }

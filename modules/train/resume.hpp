@@ -1,4 +1,4 @@
-// Which checkpoint a launch resumes from, whether it may, and what is loaded from it.
+// Which checkpoint a launch resumes from, whether it may, and what it loads.
 #pragma once
 
 #include <string>
@@ -12,18 +12,18 @@ struct Launch;
 struct TrainingState;
 
 struct Resume {
-    std::string path;                    // of the checkpoint; "": a fresh start
-    checkpoint::State state;             // as it was saved
-    config::RunDescription description;  // it was made with
-    bool complete = false;               // it is at the end of the schedule
+    std::string path;  // of the checkpoint; "": a fresh start
+    checkpoint::State state;
+    config::RunDescription description;  // of the run that wrote it
+    bool complete = false;               // at the end of the schedule
 };
 
-// Collective; needs the data and the folders. Usage error for a checkpoint of another model, for a run that has
-// checkpoints but is not resumed, and for a named checkpoint after which nothing is left to train.
+// Collective; needs data and folders. Usage error for another model's checkpoint, for a run that has checkpoints but is
+// not resumed, and for a named checkpoint with nothing left to train.
 Resume choose_checkpoint(const Launch& launch);
 
-// Collective. Fills parameters, optimizer and counters from launch.resume; sets later checkpoints aside; warns where
-// the resumed run will not repeat an uninterrupted one bit for bit.
+// Collective. Fills parameters, optimizer and counters from launch.resume; sets later checkpoints aside; warns if the
+// resumed run will not be bit-identical to an uninterrupted one.
 void restore(const Launch& launch, TrainingState& state);
 
 }  // namespace lockstep::train

@@ -35,7 +35,7 @@ void check_vocabulary(const RunData& run, std::int64_t of_model) {
         if (!*set || (*set)->vocabulary() <= of_model) continue;
         throw usage_error(
             "the {} data has a vocabulary of {} tokens, the model's is {}; set model.vocabulary to at least {} or use "
-            "the data this model was made for",
+            "data packed for this model",
             set == &run.training ? "training" : "validation", (*set)->vocabulary(), of_model, (*set)->vocabulary());
     }
     if (run.training->vocabulary() < of_model)
@@ -50,7 +50,7 @@ std::int64_t count_steps(const config::RunDescription& description, std::int64_t
         steps = std::max<std::int64_t>(
             1, layout::steps_for(description.batch, schedule.epochs * static_cast<double>(windows)));
     if (schedule.warmup > steps)
-        throw usage_error("schedule.warmup = {} is longer than the {} steps of the run", schedule.warmup, steps);
+        throw usage_error("schedule.warmup = {} exceeds the run's {} steps", schedule.warmup, steps);
     return steps;
 }
 
@@ -66,7 +66,7 @@ void log_data(const RunData& run, const config::BatchSection& batch) {
               static_cast<double>(samples) / static_cast<double>(run.training->windows()));
 }
 
-// A path may name different files on different nodes.
+// A path may be different files on different nodes.
 void check_same_on_all_ranks(const RunData& run, cluster::HostGroup& control) {
     const auto checksum = static_cast<std::int64_t>(run.training->checksum());
     const std::int64_t validation = run.validation ? run.validation->windows() : 0;
@@ -75,8 +75,8 @@ void check_same_on_all_ranks(const RunData& run, cluster::HostGroup& control) {
     control.all_reduce(most, cluster::Reduce::maximum);
     if (least != most)
         throw usage_error(
-            "the ranks see different data under the same names ([data] train or validation); put the files where every "
-            "node sees the same ones");
+            "ranks see different data under the same paths ([data] train or validation); use a file system that all "
+            "nodes share");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The data a launch trains on and validates with, and how many steps that makes.
+// A launch's training and validation data, and the resulting number of steps.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct RunData {
     std::int64_t steps = 0;  // of the whole schedule
 };
 
-// Collective. Usage error where the data does not fit the model or the schedule, or where ranks see different data.
+// Collective. Usage error if the data does not fit the model or the schedule, or if ranks see different data.
 RunData open_run_data(const config::RunDescription& description, cluster::HostGroup& control);
 
 }  // namespace lockstep::train

@@ -24,7 +24,7 @@ StepRunner::StepRunner(const StepParts& parts, const FlopRates& rates)
     : parts_(parts),
       rates_(rates),
       timer_{&parts.tracer, parts.launch.devices},
-      memory_(parts.launch.devices.backend->device(), Arena::device_alignment, "the losses of a step"),
+      memory_(parts.launch.devices.backend->device(), Arena::device_alignment, "step losses"),
       losses_(memory_.allocate(Type::fp64, {2})) {
     rank_loss_ = losses_.slice(0, 1);
     total_loss_ = losses_.slice(1, 1);
@@ -78,7 +78,7 @@ void StepRunner::issue(std::int64_t step, std::int64_t epoch, bool exact) {
 
 void StepRunner::clear(bool exact) {
     kernels::Backend& backend = *parts_.launch.devices.backend;
-    const Tensor gradients = parts_.state.parameters->all_gradients();  // none on a stage that is frozen
+    const Tensor gradients = parts_.state.parameters->all_gradients();  // empty on a frozen stage
     timer_.phase(exact, parts_.regions.optimizer, "optimizer", [&] {
         if (!gradients.empty()) backend.fill(gradients, 0);
         backend.fill(losses_, 0);
@@ -105,7 +105,7 @@ void StepRunner::run_passes(std::int64_t batch, bool exact) {
 void StepRunner::exchange_gradients(bool exact) {
     const auto timed = timer_.scope(exact, parts_.regions.communication.all);
     timer_.phase(exact, parts_.regions.communication.data, "communication", [&] {
-        // Tensor ranks have the same loss: the first one counts.
+        // Tensor ranks have the same loss: only the first one counts.
         if (parts_.pipeline.has_head() && parts_.layers.tensor.first())
             parts_.launch.devices.backend->copy(total_loss_, rank_loss_);
         parts_.exchange.finish(total_loss_);
@@ -132,12 +132,12 @@ trace::StepNumbers StepRunner::finish() {
     parts_.launch.supervision->finish_step();
 
     const double now = seconds_now();
-    // While steps overlap, each lasts from the end of the one before to its own.
+    // If steps overlap, each counts from the end of the previous one.
     numbers.seconds = now - std::max(issued.start, last_finish_);
     last_finish_ = now;
     const auto tokens = static_cast<double>(numbers.tokens);
     numbers.loss = losses[1] / tokens;
-    // Stages without the head have no loss of their own.
+    // Only stages with the head have a loss.
     const auto replicas = static_cast<double>(parts_.launch.grid.replicas());
     numbers.rank_loss = parts_.pipeline.has_head() ? losses[0] * replicas / tokens : numbers.loss;
     numbers.loss_scale = issued.loss_scale->get()[0];

@@ -1,6 +1,6 @@
-// One training step on this rank. On a GPU the host runs ahead: it issues the work of a step, while the numbers of the
-// steps before (loss, norm, the decision about the update) are still on their way from the device. They are read one
-// step later, or more in the sync mode `bounded`.
+// One training step on this rank. On a GPU the host runs ahead: it issues a step's work while the numbers of previous
+// steps (loss, norm, update decision) are still on their way from the device. They are read one step later, or more in
+// the sync mode `bounded`.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace lockstep::train {
 
-// What a step works with; all of it outlives the runner.
+// A step's dependencies; all outlive the runner.
 struct StepParts {
     const Launch& launch;
     TrainingState& state;
@@ -34,26 +34,27 @@ class StepRunner {
   public:
     StepRunner(const StepParts& parts, const FlopRates& rates);
 
-    // Whether the phases of `step` are timed one by one: always where the host waits anyway, else every so many steps.
+    // Whether to time the phases of `step` separately: always if the host waits anyway, else periodically.
     bool wants_exact_times(std::int64_t step) const;
 
-    // Issues a whole step: forward and backward passes, the exchange of gradients, the update.
+    // Issues a step: forward and backward passes, gradient exchange, update.
     void issue(std::int64_t step, std::int64_t epoch, bool exact);
 
-    // Waits for the oldest step in flight and counts it in state.counters. `seconds` is this rank's; ranks then agree
-    // on the slowest.
+    // Waits for the oldest step in flight and adds it to state.counters. `seconds` is this rank's; ranks then agree on
+    // the slowest.
     trace::StepNumbers finish();
-    bool finished_exact() const { return finished_exact_; }  // of the step finished last
+    bool finished_exact() const { return finished_exact_; }  // of the last finished step
 
     std::size_t in_flight() const { return in_flight_.size(); }
-    std::size_t in_flight_limit() const;  // steps that may stay in flight while the host goes on
+    std::size_t in_flight_limit() const;  // steps that may stay in flight
     std::int64_t next_sample() const { return parts_.state.counters.data_cursor + samples_in_flight(); }
-    // Steps skipped in a row once they have reached optimizer.skip_limit, else 0. Later steps may be in flight.
+    // The number of consecutive skipped steps once it has reached optimizer.skip_limit, else 0. Later steps may be in
+    // flight.
     std::int64_t skipped_to_limit() const { return skipped_to_limit_; }
 
   private:
     struct Issued {
-        trace::StepNumbers numbers;  // what is known before the step has run
+        trace::StepNumbers numbers;  // known before the step has run
         bool exact = true;
         double start = 0;
         std::uint64_t communications = 0;  // the newest one in the flight recorder
@@ -70,12 +71,12 @@ class StepRunner {
     FlopRates rates_;
     PhaseTimer timer_;
     Arena memory_;
-    Tensor losses_;                  // fp64 [2], read by the host as one: …
-    Tensor rank_loss_, total_loss_;  // … sums over this rank's tokens, and over all ranks'
+    Tensor losses_;                  // fp64 [2], read by the host as one:
+    Tensor rank_loss_, total_loss_;  // sums over this rank's tokens, and over all ranks'
     std::deque<Issued> in_flight_;
     double last_finish_ = 0;
     bool finished_exact_ = false;
-    std::int64_t not_finite_ = 0;  // steps of this launch whose loss was not
+    std::int64_t not_finite_ = 0;  // steps of this launch with a non-finite loss
     std::int64_t skipped_to_limit_ = 0;
 };
 

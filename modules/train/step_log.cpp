@@ -11,7 +11,7 @@ namespace {
 
 constexpr double status_every_seconds = 10;
 
-// Steps between two comparisons of the ranks: all are timed phase by phase, or one in a hundred.
+// Steps between comparisons of the ranks: all are timed by phase, or one in a hundred.
 constexpr std::int64_t timed_steps = 20, few_timed_steps = 4;
 
 }  // namespace
@@ -22,7 +22,7 @@ StepLog::StepLog(const Launch& launch, trace::Tracer& tracer, const Regions& reg
       regions_(regions),
       progress_({launch.resume.state.step, launch.data.steps, launch.session.size(), peak_flops}) {
     if (launch.folders.run) launch.folders.run->open_metrics(launch.resume.state.step);
-    // Ranks that share a core take turns.
+    // Ranks that share a core alternate.
     const bool share = launch.control->all_maximum(launch.devices.placement.seat().shares_cores ? 1 : 0) != 0;
     if (launch.session.size() > 1 && regions.communication.all >= 0 && !share)
         slow_ranks_.emplace(*launch.control, static_cast<int>(launch.groups.place.pipeline),

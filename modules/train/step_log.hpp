@@ -1,5 +1,4 @@
-// Where a step's numbers go: a row of the trace, a line of metrics.jsonl, a line of the log, status.json. Ranks slower
-// than their peers are named here too.
+// Writes a step's numbers to the trace, metrics.jsonl, the log and status.json. Also reports slow ranks.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +14,15 @@ namespace lockstep::train {
 
 class StepLog {
   public:
-    // Collective. All of them outlive this object. peak_flops: of one rank's device.
+    // Collective. The arguments outlive this object. peak_flops: of one rank's device.
     StepLog(const Launch& launch, trace::Tracer& tracer, const Regions& regions, double peak_flops);
 
-    // Collective every so many steps; for steps that are timed exactly, before anything else joins their row of times.
+    // Periodically collective; for exactly timed steps, before anything else joins their row.
     void compare_ranks(std::int64_t step);
-    // Of a step whose `seconds` are the slowest rank's. Its row of the trace stays open: what the ranks do before the
-    // next step begins belongs to it.
+    // For a step whose `seconds` are the slowest rank's. Its trace row stays open for what the ranks do before the next
+    // step.
     void add(const trace::StepNumbers& numbers);
-    // Writes the open row, if there is one, to the trace.
+    // Writes the open row, if any, to the trace.
     void close_row();
 
   private:
@@ -31,7 +30,7 @@ class StepLog {
     trace::Tracer& tracer_;
     const Regions& regions_;
     Progress progress_;
-    std::optional<watch::SlowRanks> slow_ranks_;  // with several ranks whose communication is timed
+    std::optional<watch::SlowRanks> slow_ranks_;  // with several ranks and timed communication
     std::optional<trace::StepNumbers> open_row_;
     double last_status_ = 0;
 };

@@ -23,10 +23,10 @@ Supervision::Supervision(const Launch& launch)
     options.rank = launch.session.rank();
     options.ranks = launch.session.size();
     options.node = launch.session.place().node;
-    options.last_words = final_status_;
+    options.write_final_status = final_status_;
     if (launch.folders.run) watch::make_watch_folder(options.run_path, options.key);
     launch.control->barrier();  // all ranks of the node are in its folder
-    // In containers each rank may have a node folder to itself.
+    // In containers each rank may have its own node folder.
     const auto members = watch::node_members(options.node_folder);
     const bool first = !members.empty() && members.front().rank == options.rank;
     if (first && !launch.options.witness_program.empty())
@@ -34,13 +34,13 @@ Supervision::Supervision(const Launch& launch)
     watchdog_ = std::make_unique<watch::Watchdog>(std::move(options));
 }
 
-// Writes status.json and opens log.txt for the error that follows; false where another rank was first. It runs after
-// the launch is gone, so it holds copies.
+// Writes status.json and opens log.txt for the error that follows; false if another rank was first. Holds copies, since
+// it may run after the launch is gone.
 Supervision::FinalStatus Supervision::make_final_status(const Launch& launch) const {
     const bool has_log = launch.folders.run != nullptr;
     return [path = launch.folders.run_path, key = node_folder_->key(), step = step_, has_log](
                const std::string& state, ExitCode code, const std::string& sentence) {
-        if (!watch::take_last_word(path, key)) return false;
+        if (!watch::claim_final_status(path, key)) return false;
         watch::RunFolder::write_status(path, state, *step, static_cast<int>(code), sentence);
         try {
             if (!has_log) log::add_file(path + "/log.txt");
@@ -52,7 +52,7 @@ Supervision::FinalStatus Supervision::make_final_status(const Launch& launch) co
 }
 
 void Supervision::record_failures(cluster::Session& session) const {
-    session.set_last_words([write = final_status_](ExitCode code, const std::string& sentence) {
+    session.set_failure_handler([write = final_status_](ExitCode code, const std::string& sentence) {
         static_cast<void>(write("failed", code, sentence));
     });
 }

@@ -1,5 +1,5 @@
-// What watches a launch from outside its training loop: the watchdog of this rank, the witness of its node, and the
-// final status that any rank can write when the launch fails.
+// Supervises a launch from outside its training loop: this rank's watchdog, its node's witness, and the final status
+// that any rank can write if the launch fails.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct Launch;
 
 class Supervision {
   public:
-    // Collective. Starts the watchdog, and the witness on one rank of each node.
+    // Collective. Starts the watchdog, and the witness on one rank per node.
     explicit Supervision(const Launch& launch);
 
-    // From here on a rank that fails alone records the final status, since rank 0 no longer can.
+    // From here on a rank that fails alone records the final status, since rank 0 cannot.
     void record_failures(cluster::Session& session) const;
 
     void begin_step(std::int64_t step) { *step_ = step; }

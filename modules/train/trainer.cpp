@@ -63,7 +63,7 @@ PipelineOptions pipeline_options(const Launch& launch, const TrainingState& stat
     return options;
 }
 
-// Returns the rate of this rank's matrix products, FLOP/s; 0 where run.self_test is off.
+// Returns this rank's rate of matrix products, FLOP/s; 0 if run.self_test is off.
 double self_test(Launch& launch) {
     if (!launch.description.run.self_test) return 0;
     return calibrate::run_self_test({launch.session, *launch.control, launch.devices, launch.grid, launch.groups,
@@ -71,7 +71,7 @@ double self_test(Launch& launch) {
                                      launch.folders.run_path, launch.folder_test});
 }
 
-// status.json says what `body` throws.
+// An exception of `body` goes to status.json.
 void recording_failure(const Launch& launch, const std::function<void()>& body) {
     try {
         body();
@@ -89,7 +89,7 @@ ExitCode train(cluster::Session& session, config::RunDescription description, co
     Launch launch = open_launch(session, std::move(description), options);
     const std::int64_t first = launch.resume.state.step;
     if (launch.resume.complete) {
-        log::info("the run {} is finished: its checkpoint {} is of step {} of {}", launch.description.run.name,
+        log::info("run {} is finished: its checkpoint {} is at step {} of {}", launch.description.run.name,
                   launch.resume.path, first, launch.data.steps);
         launch.folders.write_status("finished", first, ExitCode::done, "");
         return ExitCode::done;
@@ -97,7 +97,7 @@ ExitCode train(cluster::Session& session, config::RunDescription description, co
     TrainingState state = make_training_state(launch);
     log_launch(launch);
     fill_training_state(launch, state);
-    // Only now: a launch that could not resume leaves the status of the run as it was.
+    // Only now: a launch that failed to resume leaves the run's status unchanged.
     if (launch.folders.run) {
         launch.folders.run->write_description(config::to_toml(launch.description));
         launch.folders.run->remove_stop_file();
@@ -122,7 +122,7 @@ Trainer::Trainer(Launch& launch, TrainingState& state)
       exchange_(state, launch.devices, launch.groups, layers_.tensor),
       control_(launch, *tracer_, regions_.communication) {
     const trace::Scope timed(*tracer_, regions_.initialization);
-    // Before the activations, so that there is free GPU memory for it.
+    // Before the activations, while GPU memory is free.
     const double product_flops = self_test(launch);
     pipeline_.emplace(launch.devices, launch.groups, *state.parameters, launch.description.model, state.gradient_plan,
                       pipeline_options(launch, state, layers_, tracer_.get()), regions_);
@@ -143,7 +143,7 @@ ExitCode Trainer::run() {
         Agreement agreed;
         agreed.stop = control_.stop_after(step);
 
-        // A step that is timed exactly has the device, and a row of times, to itself.
+        // An exactly timed step has the device and its trace row to itself.
         const bool exact = steps_->wants_exact_times(step);
         if (exact) agreed.add(finish_all_steps());
         log_->close_row();
@@ -153,12 +153,12 @@ ExitCode Trainer::run() {
             steps_->issue(step, epoch_, exact);
             agreed.add(finish_steps(exact ? 0 : steps_->in_flight_limit()));
         }
-        // What looks at parameters, or at this step's numbers, waits for them.
+        // What reads parameters or this step's numbers waits for them.
         if (due_after(step, agreed).any()) agreed.add(finish_all_steps());
 
         const Due due = due_after(step, agreed);
         const bool gives_up = steps_->skipped_to_limit() > 0;
-        if (gives_up) state_.counters.skipped_in_a_row = 0;  // whoever resumes has changed something
+        if (gives_up) state_.counters.skipped_in_a_row = 0;  // a resumed run starts counting again
         if (due.validate) validation_->run(step);
         if (agreed.checkpoint_pending && !agreed.checkpoint_writing) checkpoints_->commit();
         if (due.compare_replicas) compare_replicas(step);
@@ -186,7 +186,7 @@ void Trainer::follow_epoch() {
     epoch_ = epoch;
 }
 
-// Finishes steps in flight, oldest first, until `left_in_flight` remain. All ranks have the same steps in flight.
+// Finishes steps in flight, oldest first, until `left_in_flight` remain. All ranks have the same ones.
 Agreement Trainer::finish_steps(std::size_t left_in_flight) {
     Agreement agreed;
     while (steps_->in_flight() > left_in_flight) {
@@ -231,15 +231,15 @@ void Trainer::compare_replicas(std::int64_t step) {
 
 void Trainer::fail_unsaved(std::int64_t step) {
     tracer_->close();
-    throw fault_error("step {} could not be saved in {}; resume from the newest whole checkpoint there", step,
+    throw fault_error("step {} could not be saved in {}; resume from the newest checkpoint there", step,
                       launch_.folders.checkpoint_path);
 }
 
 void Trainer::fail_not_finite(std::int64_t step) {
     tracer_->close();
     throw fault_error(
-        "the loss or its gradient was not finite in {} steps in a row, up to step {}; the last good parameters are in "
-        "{}/{}; lower schedule.peak_lr, clip the gradient harder, or look at the data",
+        "loss or gradient was not finite in {} consecutive steps, up to step {}; the last good parameters are in "
+        "{}/{}; lower schedule.peak_lr, clip harder, or check the data",
         steps_->skipped_to_limit(), step, launch_.folders.checkpoint_path, checkpoint::file_name(step));
 }
 

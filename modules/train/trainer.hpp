@@ -1,13 +1,13 @@
-// The training loop: issues steps, finishes them, and after each does what is due (validation, checkpoints, checks).
+// The training loop: issues steps, finishes them, and does what is due after each (validation, checkpoints, checks).
 // How the parts of a launch fit together:
 //
 //   launch            devices, grid, data, folders; what to resume (resume, run_data, memory_check, launch_log)
-//   training_state    parameters, optimizer, counters; what a checkpoint holds of them (checkpoint_contents)
-//   step              one step's work: pipeline (forward, backward), gradient_exchange, the update
-//   control           what ranks agree on at a step's end
+//   training_state    parameters, optimizer, counters (in checkpoints: checkpoint_contents)
+//   step              a step's work: pipeline (forward, backward), gradient_exchange, update
+//   control           agreement at a step's end
 //   step_log          a step's numbers to trace, metrics and log (progress, flop_rates)
 //   checkpoint_schedule, validation, replica_check   what is due after some steps
-//   supervision       watchdog and witness, beside all that
+//   supervision       watchdog and witness
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,13 @@
 
 namespace lockstep::train {
 
-// Collective: a whole launch, from opening devices to the final status. `done` at the end of the schedule, `stopped`
-// when asked to stop before it.
+// Collective: a whole launch, from opening devices to the final status. `done` at the schedule's end, `stopped` if
+// asked to stop earlier.
 ExitCode train(cluster::Session& session, config::RunDescription description, const TrainOptions& options);
 
 class Trainer {
   public:
-    // Collective; both outlive the trainer. Opens the trace, runs the self-test, allocates the model's activations.
+    // Collective; both outlive the trainer. Opens the trace, runs the self-test, allocates activations.
     Trainer(Launch& launch, TrainingState& state);
     Trainer(const Trainer&) = delete;
     Trainer& operator=(const Trainer&) = delete;
@@ -42,7 +42,7 @@ class Trainer {
     ExitCode run();
 
   private:
-    // What follows a step, from what the ranks have agreed on so far.
+    // Acts on what the ranks have agreed after a step.
     struct Due {
         bool last = false, validate = false, save = false, compare_replicas = false;
         bool any() const { return validate || save || compare_replicas; }

@@ -13,7 +13,7 @@ namespace {
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const Launch& launch, const TrainingState& state,
                                                  const model::Part& part) {
-    // A tied table lies on two stages, and is counted on the first.
+    // A tied table exists on two stages and is counted on the first.
     const bool last = launch.groups.place.pipeline + 1 == launch.grid.pipeline;
     optim::NormPlan norm;
     norm.counted = optim::counted_pieces(*state.parameters, part, state.gradient_plan.tied && last);

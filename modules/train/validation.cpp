@@ -15,7 +15,7 @@ Validation::Validation(Launch& launch, LayerGroups& layers, Pipeline& pipeline, 
       pipeline_(pipeline),
       tracer_(tracer),
       region_(region),
-      memory_(launch.devices.backend->device(), Arena::device_alignment, "the validation loss"),
+      memory_(launch.devices.backend->device(), Arena::device_alignment, "validation loss"),
       loss_(memory_.allocate(Type::fp64, {1})) {}
 
 bool Validation::due(std::int64_t step) const {

@@ -1,4 +1,4 @@
-// The loss over the validation data, by the model as it is being trained.
+// Validation loss during training.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace lockstep::train {
 
 class Validation {
   public:
-    // All of them outlive this object.
+    // The arguments outlive this object.
     Validation(Launch& launch, LayerGroups& layers, Pipeline& pipeline, trace::Tracer& tracer, trace::RegionId region);
 
     bool due(std::int64_t step) const;

@@ -24,7 +24,7 @@ std::string text_of(const std::array<char, size>& from) {
     return {from.data(), strnlen(from.data(), size)};
 }
 
-// Another process's page, mapped to be read.
+// Another process's page, mapped read-only.
 class MappedPage {
   public:
     explicit MappedPage(const std::string& path) {
@@ -53,7 +53,7 @@ class MappedPage {
     const cluster::FlightPage* page_ = nullptr;
 };
 
-// Nothing where it is being overwritten meanwhile.
+// Empty if overwritten meanwhile.
 std::optional<FlightOperation> operation_of(const cluster::FlightPage& page, std::uint64_t sequence, double now) {
     if (sequence == 0) return std::nullopt;
     const cluster::FlightPage::Operation& from = page.operation[(sequence - 1) % cluster::FlightPage::kept_operations];
@@ -88,7 +88,7 @@ std::optional<FlightState> read_flight(const std::string& path, std::size_t most
     state.process = page.process;
     state.host = text_of(page.host);
     state.stage = static_cast<cluster::FlightStage>(
-        std::clamp(page.stage.load(acquire), 0, static_cast<std::int32_t>(cluster::FlightStage::ended_at_once)));
+        std::clamp(page.stage.load(acquire), 0, static_cast<std::int32_t>(cluster::FlightStage::signalled)));
     state.step = page.step.load(acquire);
     const int region = page.region.load(acquire);
     if (region >= 0 && static_cast<std::size_t>(region) < cluster::FlightPage::most_regions)

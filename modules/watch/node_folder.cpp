@@ -29,13 +29,13 @@ std::string rank_file(const std::string& folder, int rank, const std::string& en
     return fmt::format("{}/rank-{:05}{}", folder, rank, end);
 }
 
-// Where a node keeps files in memory, the best first; as many on all nodes.
+// Candidates for in-memory folders, best first; the same number on all nodes.
 std::array<std::string, 3> parents() {
     const char* temporary = std::getenv("TMPDIR");
     return {"/dev/shm", temporary ? temporary : "", "/tmp"};
 }
 
-// Whether this user's folder is or can be made, with room for so many ranks.
+// Whether this user's folder exists or can be created, with room for this many ranks.
 bool usable(const std::string& of_user, int ranks) {
     constexpr std::uint64_t bytes_a_rank = 1u << 20;
     if (::mkdir(of_user.c_str(), 0700) != 0 && errno != EEXIST) return false;
@@ -52,7 +52,7 @@ bool any_alive(const std::string& folder) {
                        [](const NodeMember& member) { return flight_alive(member.recorder); });
 }
 
-// Folders of launches that were killed as a whole. One that is being made may have nobody in it yet.
+// Folders of launches that were killed entirely. One being created may be empty yet.
 void remove_stale(const std::string& of_user, const std::string& own) {
     constexpr auto long_ago = std::chrono::hours(1);
     std::error_code problem;
@@ -86,11 +86,11 @@ NodeFolder::NodeFolder(cluster::HostGroup& world, const cluster::RankPlace& plac
     key_ = world.broadcast_text(hash_text(hash64(origin.data(), origin.size())), 0);
     cluster::flight_recorder().set_rank(world.rank(), world.size(), place.host);
     for (const std::string& parent : parents()) {
-        // The ranks of a node must meet in one place.
+        // The ranks of a node must agree on one folder.
         const std::string of_user = fmt::format("{}/lockstep-{}", parent, ::getuid());
         const bool can = !parent.empty() && usable(of_user, place.local_ranks);
         if (world.all_maximum(can ? 0 : 1) != 0) continue;
-        // The host's name is for folders that nodes share.
+        // With the host's name, in case nodes share the folder.
         if (!enter(of_user, fmt::format("{}/{}-{}", of_user, key_, place.host), world.rank()))
             log::debug("{}: the flight recorder stays in this process: {}", of_user, system_error_text());
         return;
@@ -101,7 +101,7 @@ bool NodeFolder::enter(const std::string& of_user, const std::string& folder, in
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return false;
     recorder_ = rank_file(folder, rank, recorder_end);
     life_ = rank_file(folder, rank, life_end);
-    // Opened for both, since opening it to write alone waits for a reader.
+    // Read-write: opening a pipe write-only blocks until there is a reader.
     if (::mkfifo(life_.c_str(), 0600) == 0) pipe_ = ::open(life_.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (pipe_ < 0 || !cluster::flight_recorder().share(recorder_)) {
         if (pipe_ >= 0) ::close(pipe_);
@@ -117,7 +117,7 @@ NodeFolder::~NodeFolder() {
     const bool failed = std::uncaught_exceptions() > 0;
     cluster::flight_recorder().set_stage(failed ? cluster::FlightStage::failed : cluster::FlightStage::leaving);
     if (path_.empty()) return;
-    // Of a rank that failed the recorder stays, so that whoever looks knows why the others end.
+    // A failed rank leaves its recorder, so that observers see why the others end.
     if (!failed) ::unlink(recorder_.c_str());
     ::unlink(life_.c_str());
     ::rmdir(path_.c_str());

@@ -1,5 +1,5 @@
-// A folder in the memory of this node, with the flight recorders of this launch's ranks here and one pipe a rank that
-// stays open as long as the rank lives.
+// A folder in this node's memory with the flight recorders of the launch's local ranks, and one pipe per rank that
+// stays open while the rank lives.
 #pragma once
 
 #include <string>
@@ -10,26 +10,26 @@
 
 namespace lockstep::watch {
 
-// What the folder of a node holds of one rank.
+// One rank's files in the node folder.
 struct NodeMember {
     int rank = 0;
     std::string recorder, life;  // paths
 };
-// Ascending by rank.
+// by rank
 std::vector<NodeMember> node_members(const std::string& folder);
 
 class NodeFolder {
   public:
-    // Collective. Puts this rank's recorder and pipe there. Where this node has no place for them, path() is empty and
-    // the recorder stays this process's own.
+    // Collective. Puts this rank's recorder and pipe there. If the node has no suitable place, path() is empty and the
+    // recorder stays private.
     NodeFolder(cluster::HostGroup& world, const cluster::RankPlace& place);
-    // Removes what is this rank's. What killed ranks leave is removed by the witness, or by a later launch.
+    // Removes this rank's files. Those of killed ranks are removed by the witness, or by a later launch.
     ~NodeFolder();
     NodeFolder(const NodeFolder&) = delete;
     NodeFolder& operator=(const NodeFolder&) = delete;
 
     const std::string& path() const { return path_; }
-    const std::string& key() const { return key_; }  // of this launch, on all its nodes
+    const std::string& key() const { return key_; }  // of this launch, the same on all nodes
 
   private:
     bool enter(const std::string& of_user, const std::string& folder, int rank);

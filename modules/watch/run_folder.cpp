@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// JSON has no NaN: a number that is not finite is written as null.
+// JSON has no NaN: non-finite numbers become null.
 Json number(double value) {
     return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
@@ -48,7 +48,7 @@ void RunFolder::write_status(const std::string& folder, const std::string& state
     try {
         write_whole(folder + "/status.json", status.dump(2) + "\n");
     } catch (const Error& error) {
-        log::warning("{}", error.what());  // this file does not decide how a run ends
+        log::warning("{}", error.what());  // this file must not decide how a run ends
     }
 }
 
@@ -71,7 +71,7 @@ void RunFolder::open_metrics(std::int64_t step) {
     std::ifstream before(path);
     for (std::string line; std::getline(before, line);) {
         const Json entry = Json::parse(line, nullptr, false);
-        // A line that does not parse was cut off by a crash.
+        // An unparsable line was truncated by a crash.
         if (!entry.is_object() || !entry.contains("step") || entry["step"].get<std::int64_t>() > step) continue;
         kept += line + "\n";
     }
@@ -87,9 +87,9 @@ void RunFolder::write_metrics_line(const std::string& line) {
     const auto written = write(metrics_, text.data(), text.size());
     const bool whole = written == static_cast<ssize_t>(text.size());
     if (!whole && metrics_writable_)
-        log::warning("{}/metrics.jsonl cannot be written ({}): lines are lost, training continues", path_,
+        log::warning("cannot write {}/metrics.jsonl ({}): lines are lost, training continues", path_,
                      system_error_text());
-    // Half a line would spoil the next one.
+    // Half a line would corrupt the next one.
     if (!whole && written > 0 && ftruncate(metrics_, before) != 0)
         log::warning("{}/metrics.jsonl ends with a truncated line", path_);
     metrics_writable_ = whole;

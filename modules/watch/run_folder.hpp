@@ -12,7 +12,7 @@ namespace lockstep::watch {
 
 class RunFolder {
   public:
-    // Creates the folder and locks it; a second launch of the same run is a usage error that names the first.
+    // Creates and locks the folder; a second launch of the same run is a usage error that names the first.
     explicit RunFolder(const std::string& path);
     ~RunFolder();
     RunFolder(const RunFolder&) = delete;
@@ -21,13 +21,13 @@ class RunFolder {
     const std::string& path() const { return path_; }
     void write_description(const std::string& toml) const;
     // state: "running", "finished", "stopped", "failed", "lost" (a rank died).
-    // A failure to write it is a warning. Static: a rank that fails alone writes it for rank 0.
+    // Failing to write it is a warning. Static: a rank that fails alone writes it in rank 0's place.
     static void write_status(const std::string& folder, const std::string& state, std::int64_t step, int exit_code,
                              const std::string& reason);
-    // rates.json, what the self-test measured: "" where there is none; a failure to write it is a warning.
+    // rates.json, the self-test's results: "" if missing; failing to write it is a warning.
     static std::string read_rates(const std::string& folder);
     static void write_rates(const std::string& folder, const std::string& json);
-    // Drops the lines after `step`, which a run resumed there writes again, and opens the file for appending.
+    // Drops the lines after `step`, which the resumed run repeats, and opens the file for appending.
     void open_metrics(std::int64_t step);
     void write_step(const trace::StepNumbers& numbers);
     void write_validation(std::int64_t step, double validation_loss);

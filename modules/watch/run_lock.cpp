@@ -17,17 +17,17 @@ namespace lockstep::watch {
 RunLock::RunLock(const std::string& folder, const std::string& file) {
     std::error_code problem;
     std::filesystem::create_directories(folder, problem);
-    if (problem) throw usage_error("the folder {} cannot be made: {}", folder, problem.message());
+    if (problem) throw usage_error("cannot create the folder {}: {}", folder, problem.message());
     const std::string path = folder + "/" + file;
     descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (descriptor_ < 0) throw usage_error("{} cannot be written: {}", path, system_error_text());
     struct flock whole {};
     whole.l_type = F_WRLCK;
     whole.l_whence = SEEK_SET;
-    // A record lock: it also holds between nodes on file systems that pass locks on, and ends with the process.
+    // A record lock works across nodes where the file system supports it, and ends with the process.
     if (fcntl(descriptor_, F_SETLK, &whole) != 0) {
         if (errno != EACCES && errno != EAGAIN) {
-            log::warning("{} cannot be locked ({}): nothing keeps a second launch of this run away", path,
+            log::warning("{} cannot be locked ({}): a second launch of this run would not be detected", path,
                          system_error_text());
             return;
         }

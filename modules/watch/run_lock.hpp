@@ -1,4 +1,4 @@
-// A folder that one launch at a time may write to.
+// Exclusive use of a folder by one launch at a time.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@ namespace lockstep::watch {
 
 class RunLock {
   public:
-    // Makes `folder` and locks the file `file` in it. Held by another launch: usage error that names it. Where the file
-    // system knows no locks, a warning.
+    // Creates `folder` and locks the file `file` in it. Held by another launch: usage error that names it. A warning on
+    // file systems without locks.
     RunLock(const std::string& folder, const std::string& file);
     ~RunLock();
     RunLock(const RunLock&) = delete;

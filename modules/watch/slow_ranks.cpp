@@ -14,9 +14,9 @@ namespace {
 
 constexpr double longer = 1.1, least_difference_seconds = 1e-3;
 constexpr std::size_t windows_in_a_row = 3;
-constexpr std::int64_t named_again_after = 1000;  // steps
+constexpr std::int64_t repeat_after = 1000;  // steps
 
-// Of an even number the smaller one of the two in the middle.
+// Lower median.
 double median(std::vector<double> values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
     std::nth_element(values.begin(), middle, values.end());
@@ -69,12 +69,11 @@ SlowRankRule::Remark SlowRankRule::name(int number, std::int64_t step) {
     const auto peers =
         std::count_if(ranks_.begin(), ranks_.end(), [&](const Rank& other) { return other.stage == rank.stage; });
     const double worked = mean(rank.worked), reference = mean(rank.medians);
-    return {true,
-            fmt::format("rank {} (host {}) has worked {:.0f} % longer a step than the median of the {} ranks with "
-                        "the same part of the model ({:.1f} against {:.1f} ms) in the last {} timed steps, up to "
-                        "step {}: look at its node (clock, temperature, other jobs)",
-                        number, rank.host, 100 * (worked / reference - 1), peers, worked * 1e3, reference * 1e3,
-                        window_ * static_cast<std::int64_t>(rank.worked.size()), step)};
+    return {true, fmt::format("rank {} (host {}) is {:.0f} % slower per step than the median of the {} ranks with "
+                              "the same part of the model ({:.1f} vs {:.1f} ms) in the last {} timed steps, up to "
+                              "step {}: check its node (clocks, temperature, other jobs)",
+                              number, rank.host, 100 * (worked / reference - 1), peers, worked * 1e3, reference * 1e3,
+                              window_ * static_cast<std::int64_t>(rank.worked.size()), step)};
 }
 
 std::vector<SlowRankRule::Remark> SlowRankRule::judge(const std::vector<double>& means, std::int64_t step) {
@@ -93,11 +92,11 @@ std::vector<SlowRankRule::Remark> SlowRankRule::judge(const std::vector<double>&
         rank.slow_in_a_row = slow ? rank.slow_in_a_row + 1 : 0;
         rank.good_in_a_row = slow ? 0 : rank.good_in_a_row + 1;
         const bool for_long = rank.slow_in_a_row >= static_cast<int>(windows_in_a_row);
-        if (for_long && (!rank.named || step - rank.named_at >= named_again_after))
+        if (for_long && (!rank.named || step - rank.named_at >= repeat_after))
             remarks.push_back(name(static_cast<int>(number), step));
         if (rank.named && rank.good_in_a_row >= static_cast<int>(windows_in_a_row)) {
             rank.named = false;
-            remarks.push_back({false, fmt::format("rank {} (host {}) works as fast as the others again, as of step {}",
+            remarks.push_back({false, fmt::format("rank {} (host {}) is as fast as the others again since step {}",
                                                   number, rank.host, step)});
         }
     }

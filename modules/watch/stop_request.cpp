@@ -12,13 +12,11 @@ namespace lockstep::watch {
 namespace {
 
 volatile std::sig_atomic_t seen_signal = 0;
-// When the first TERM or INT came, in milliseconds of a clock that only goes forward and begins anew after some weeks;
-// -1: none came yet.
+// Time of the first TERM or INT, in milliseconds of a monotonic clock that wraps around after some weeks; -1: none.
 volatile std::sig_atomic_t firm_since = -1;
 constexpr std::int64_t clock_mask = 0x7fffffff;
 
-// A batch system signals the ranks themselves and their launcher, which forwards it: what comes within this time is one
-// request.
+// Batch systems signal both the ranks and their launcher, which forwards it: signals within this time are one request.
 constexpr std::int64_t one_request_milliseconds = 2000;
 
 extern "C" void note_signal(int signal) {
@@ -30,7 +28,7 @@ extern "C" void note_signal(int signal) {
     if (firm_since < 0) {
         firm_since = static_cast<std::sig_atomic_t>(time);
     } else if (((time - firm_since) & clock_mask) >= one_request_milliseconds) {
-        cluster::flight_recorder().end_at_once(signal);
+        cluster::flight_recorder().set_signalled(signal);
         std::_Exit(128 + signal);
     }
 }
@@ -38,7 +36,7 @@ extern "C" void note_signal(int signal) {
 }  // namespace
 
 void watch_signals() {
-    static_cast<void>(cluster::flight_recorder());  // made now, not in a handler
+    static_cast<void>(cluster::flight_recorder());  // constructed now, not in a handler
     struct sigaction action {};
     action.sa_handler = note_signal;
     sigemptyset(&action.sa_mask);

@@ -1,6 +1,6 @@
-// Requests to stop: the signals USR1, TERM and INT. The first lets the step finish and a checkpoint be written; a
-// second TERM or INT, 2 seconds or more after the first of these, ends the process at once (the last whole checkpoint
-// is safe, since a file is renamed only when it is whole).
+// Stop requests by the signals USR1, TERM and INT. The first lets the step finish and a checkpoint be written; a second
+// TERM or INT at least 2 seconds after the first of these ends the process at once (the last checkpoint is safe, since
+// files are renamed only when complete).
 #pragma once
 
 namespace lockstep::watch {

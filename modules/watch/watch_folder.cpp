@@ -40,7 +40,7 @@ bool claim(const std::string& path) {
     return file >= 0;
 }
 
-bool take_last_word(const std::string& run_path, const std::string& key) {
+bool claim_final_status(const std::string& run_path, const std::string& key) {
     return claim(watch_folder(run_path, key) + "/last-word");
 }
 

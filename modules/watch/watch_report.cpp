@@ -83,8 +83,8 @@ std::map<int, const RankReport*> by_rank(const std::vector<RankReport>& ranks) {
     return known;
 }
 
-// Who has begun how many of a group's collectives, and who is waited for. Groups are the same where their names and
-// members are.
+// How many of a group's collectives each rank has begun, and who is waited for. Groups are equal if names and members
+// are.
 class Waits {
   public:
     explicit Waits(const std::vector<RankReport>& ranks) : known_(by_rank(ranks)) {
@@ -93,7 +93,7 @@ class Waits {
                 begun_[{group.name, group.members}][report.flight.rank] = group.collectives;
     }
 
-    // Whom a rank waits for, ascending; nobody where it does not wait.
+    // The ranks that a rank waits for, ascending; empty if it does not wait.
     const std::vector<int>& of(const RankReport& report) {
         static const std::vector<int> nobody;
         const FlightState& state = report.flight;
@@ -110,8 +110,8 @@ class Waits {
         return nobody;
     }
 
-    // Ranks that have begun fewer collectives of a group than others, and wait for nobody: what is known of ranks whose
-    // GPUs wait, and not they.
+    // Ranks that have begun fewer collectives of a group than others without waiting themselves: all that is known of
+    // ranks whose GPUs wait.
     std::map<int, std::string> behind() const {
         std::map<int, std::string> ranks;
         for (const auto& [group, begun] : begun_) {
@@ -133,7 +133,7 @@ class Waits {
         for (const int member : cluster::rank_list_from(group.second)) {
             const auto count = begun.find(member);
             const bool behind = count == begun.end() || count->second < number;
-            // One that is in it too and stopped or gone there keeps the others as well.
+            // A stopped or dead member holds up the others too.
             if (behind || is_stopped(*known_.at(member)) || is_gone(*known_.at(member)))
                 entry->second.push_back(member);
         }
@@ -175,7 +175,7 @@ std::string operations_text(const FlightState& state) {
                  {"seconds", "took, s", 6}});
     for (const FlightOperation& operation : state.operations) {
         Cell took = operation.seconds;
-        if (!operation.done) took = std::string(operation.on_device ? "issued to the GPU" : "not ended");
+        if (!operation.done) took = std::string(operation.on_device ? "on the GPU" : "pending");
         table.add_row({operation.group, static_cast<std::int64_t>(operation.number),
                        std::string(cluster::flight_kind_name(operation.kind)),
                        operation.peer < 0 ? Cell() : Cell(static_cast<std::int64_t>(operation.peer)),
@@ -219,7 +219,7 @@ std::vector<RankReport> node_report_from(const std::string& text) {
     try {
         for (const Json& each : Json::parse(text)) ranks.push_back(rank_from(each));
     } catch (const Json::exception& problem) {
-        throw damaged_error("a node's part of a report is damaged: {}", problem.what());
+        throw damaged_error("a node's part of the report is damaged: {}", problem.what());
     }
     return ranks;
 }
@@ -270,13 +270,14 @@ std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::v
     constexpr std::size_t most_named = 4;
     const auto known = by_rank(ranks);
     if (laggards.empty())
-        return size > 1 ? "the ranks wait for each other in a circle" : "the only rank waits for itself";
+        return size > 1 ? "the ranks are deadlocked: they wait for each other in a cycle"
+                        : "the only rank waits for itself";
     std::string text;
     for (std::size_t i = 0; i < std::min(laggards.size(), most_named); ++i) {
         const Laggard& laggard = laggards[i];
         const auto found = known.find(laggard.rank);
         if (found == known.end())
-            text += fmt::format("{}nothing was heard of rank {}", i > 0 ? "; " : "", laggard.rank);
+            text += fmt::format("{}rank {} did not report", i > 0 ? "; " : "", laggard.rank);
         else
             text += fmt::format("{}rank {} ({}, process {}) {}", i > 0 ? "; " : "", laggard.rank,
                                 found->second->flight.host, found->second->flight.process, condition(*found->second));
@@ -290,7 +291,7 @@ std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::v
     return text;
 }
 
-std::string whereabouts_sentence(const std::vector<RankReport>& ranks, int size) {
+std::string progress_sentence(const std::vector<RankReport>& ranks, int size) {
     constexpr double long_seconds = 2;
     const auto moves = [&](const RankReport& report) {
         return report.flight.quiet_seconds < long_seconds && !is_stopped(report) && !is_gone(report);
@@ -302,7 +303,8 @@ std::string whereabouts_sentence(const std::vector<RankReport>& ranks, int size)
     const std::string steps = least->flight.step == most->flight.step
                                   ? fmt::format("step {}", least->flight.step)
                                   : fmt::format("steps {} to {}", least->flight.step, most->flight.step);
-    return size == 1 ? "the rank moves, in " + steps : fmt::format("all {} ranks move, in {}", size, steps);
+    return size == 1 ? "the rank makes progress, in " + steps
+                     : fmt::format("all {} ranks make progress, in {}", size, steps);
 }
 
 std::string watch_report_text(const std::string& title, const std::string& sentence,
@@ -338,8 +340,7 @@ std::string watch_report_text(const std::string& title, const std::string& sente
     }
     text += table.print(TableFormat::text);
     if (!silent.empty())
-        text +=
-            fmt::format("\nNothing was heard of rank{} {}.\n", plural(silent.size()), cluster::rank_list_text(silent));
+        text += fmt::format("\nNo report from rank{} {}.\n", plural(silent.size()), cluster::rank_list_text(silent));
     for (const auto& [rank, report] : known)
         text += fmt::format("\nThe last communications of rank {}, oldest first:\n{}", rank,
                             operations_text(report->flight));

@@ -29,21 +29,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double look_every_seconds = 0.25;
+constexpr double poll_seconds = 0.25;
 constexpr double siblings_every_seconds = 1, questions_every_seconds = 1, most_seconds_between_questions = 20;
-// A launcher ends the others of a dead rank by itself, if it does at all, sooner than this.
+// A launcher that kills the others after a rank's death does so sooner than this.
 constexpr double launcher_seconds = 3;
-// This thread stood still itself: the whole job was suspended.
+// This thread did not run for this long: the whole job was suspended.
 constexpr double suspended_seconds = 2;
-// How long the nodes' parts of a report are waited for, and when another node makes it where the first does not.
+// How long to wait for other nodes' parts of a report, and for the first node before another one takes over.
 constexpr double parts_seconds = 10, first_node_seconds = 4;
-// After its alarm a rank ends the run itself where nobody else does.
+// How long after its alarm a rank ends the run itself if nobody else does.
 constexpr double last_resort_seconds = 120;
-// Where even that is impossible, since this thread cannot get past a file system: the system's alarm.
+// For when even that hangs, in this thread's file access: the kernel's alarm.
 constexpr unsigned alarm_seconds = 150;
-// A thread that has not looked for so long belongs to a process that is stopped.
+// A watchdog thread that has not run for this long belongs to a stopped process.
 constexpr double stopped_seconds = 2;
-// Ranks that wait for one that has done something within this part of the limit go on waiting.
+// Ranks keep waiting for one that was active within this fraction of the limit.
 constexpr double recent_part = 0.8;
 constexpr std::size_t operations_reported = 20;
 
@@ -56,7 +56,7 @@ bool exists(const std::string& path) {
     return ::access(path.c_str(), F_OK) == 0;
 }
 
-// When a file was made, as all nodes see it: one question or alarm is told from the next by it.
+// The file's creation time, the same on all nodes: distinguishes one request or alarm from the next.
 std::optional<std::string> time_of(const std::string& path) {
     struct stat about {};
     if (::stat(path.c_str(), &about) != 0) return std::nullopt;
@@ -75,12 +75,12 @@ std::string file_time() {
 
 }  // namespace
 
-Watchdog::Watchdog(WatchOptions options) : options_(std::move(options)), moved_(seconds_now()), looked_(moved_) {
+Watchdog::Watchdog(WatchOptions options) : options_(std::move(options)), moved_(seconds_now()), last_check_(moved_) {
     for (const auto& member : node_members(options_.node_folder)) {
         const auto state = read_flight(member.recorder, 0);
         if (member.rank != options_.rank && state) siblings_.push_back({member, 0});
     }
-    // Signals are the training thread's.
+    // Signals are handled on the training thread.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -100,14 +100,14 @@ Watchdog::~Watchdog() {
 void Watchdog::run() {
     cluster::bind_helper_thread();
     std::unique_lock lock(mutex_);
-    while (!wake_.wait_for(lock, std::chrono::duration<double>(look_every_seconds), [&] { return stop_; })) {
+    while (!wake_.wait_for(lock, std::chrono::duration<double>(poll_seconds), [&] { return stop_; })) {
         lock.unlock();
         try {
             const double now = seconds_now();
-            look_at_this_rank(now);
+            check_this_rank(now);
             acknowledge_signal();
-            look_at_siblings(now);
-            look_for_questions(now);
+            check_siblings(now);
+            poll_requests(now);
         } catch (const std::exception& problem) {
             log::debug("the watchdog: {}", problem.what());
         }
@@ -115,25 +115,25 @@ void Watchdog::run() {
     }
 }
 
-void Watchdog::look_at_this_rank(double now) {
-    const double away = now - looked_;
+void Watchdog::check_this_rank(double now) {
+    const double away = now - last_check_;
     if (away > suspended_seconds) {
         moved_ += away;
         for (Sibling& sibling : siblings_)
             if (sibling.died > 0) sibling.died += away;
     }
-    looked_ = now;
+    last_check_ = now;
     const std::uint64_t events = cluster::flight_recorder().events();
     if (events != events_) {
         events_ = events;
         moved_ = now;
     }
     cluster::flight_recorder().set_watched(moved_, now);
-    if (alarmed_ > 0 && !options_.node_folder.empty() && !exists(options_.node_folder + "/alarm")) go_on(now);
+    if (alarmed_ > 0 && !options_.node_folder.empty() && !exists(options_.node_folder + "/alarm")) resume_watch(now);
     if (alarmed_ > 0) {
         if (now - alarmed_ < last_resort_seconds) return;
-        const std::string sentence = "the watchdog saw no progress, and no other rank ended the run";
-        if (options_.last_words("failed", ExitCode::watchdog, sentence)) log::error("{}", sentence);
+        const std::string sentence = "no progress (watchdog), and no other rank ended the run";
+        if (options_.write_final_status("failed", ExitCode::watchdog, sentence)) log::error("{}", sentence);
         end_run(ExitCode::watchdog);
     }
     const double limit = any_step_ ? options_.seconds : options_.first_step_seconds;
@@ -148,19 +148,19 @@ void Watchdog::acknowledge_signal() {
     if (signal == 0 || acknowledged_) return;
     acknowledged_ = true;
     log::info("signal {}: stopping with a checkpoint after this step{}", signal_word(signal),
-              signal == SIGUSR1 ? "" : "; another one, 2 seconds later or more, ends the run at once");
+              signal == SIGUSR1 ? "" : "; a second one, at least 2 seconds later, ends the run at once");
 }
 
-// What looked like no progress was a wait for a rank that works.
-void Watchdog::go_on(double moved) {
+// A false alarm: the rank waited for was working.
+void Watchdog::resume_watch(double moved) {
     ::alarm(0);
     alarmed_ = 0;
     moved_ = moved;
 }
 
-void Watchdog::look_at_siblings(double now) {
-    if (now - looked_at_siblings_ < siblings_every_seconds) return;
-    looked_at_siblings_ = now;
+void Watchdog::check_siblings(double now) {
+    if (now - checked_siblings_ < siblings_every_seconds) return;
+    checked_siblings_ = now;
     for (Sibling& sibling : siblings_) {
         if (sibling.died == 0) {
             if (flight_alive(sibling.member.recorder)) continue;
@@ -169,15 +169,15 @@ void Watchdog::look_at_siblings(double now) {
         const auto state = read_flight(sibling.member.recorder, 0);
         if (!state || state->stage != cluster::FlightStage::running || now - sibling.died < launcher_seconds) continue;
         const std::string sentence =
-            fmt::format("rank {} (process {} on {}) died in step {}{}{}; the other ranks are ended", state->rank,
+            fmt::format("rank {} (process {} on {}) died in step {}{}{}; aborting the others", state->rank,
                         state->process, state->host, state->step, state->region.empty() ? "" : ", ", state->region);
-        // The witness knows more, and was quicker where there is one.
-        if (options_.last_words("lost", ExitCode::fault, sentence)) log::error("{}", sentence);
+        // A witness knows more, and was quicker.
+        if (options_.write_final_status("lost", ExitCode::fault, sentence)) log::error("{}", sentence);
         end_run(ExitCode::fault);
     }
 }
 
-// The lowest rank of this node that looks about itself.
+// The lowest live rank of this node.
 bool Watchdog::leads_node() const {
     for (const Sibling& sibling : siblings_) {
         if (sibling.member.rank > options_.rank) break;
@@ -188,21 +188,21 @@ bool Watchdog::leads_node() const {
     return true;
 }
 
-void Watchdog::look_for_questions(double now) {
-    if (now - looked_for_alarm_ < questions_every_seconds || !leads_node()) return;
-    looked_for_alarm_ = now;
+void Watchdog::poll_requests(double now) {
+    if (now - polled_alarm_ < questions_every_seconds || !leads_node()) return;
+    polled_alarm_ = now;
     if (alarmed_ > 0 || (!options_.node_folder.empty() && exists(options_.node_folder + "/alarm")))
-        return end_for_no_progress();
-    // Seldom where there are many nodes: all of them ask the same file system.
+        return end_without_progress();
+    // Rarely with many nodes: all poll the same file system.
     const double every = std::clamp(options_.ranks / 200.0, questions_every_seconds, most_seconds_between_questions);
-    if (now - looked_for_questions_ < every) return;
-    looked_for_questions_ = now;
+    if (now - polled_requests_ < every) return;
+    polled_requests_ = now;
     const std::string shared = watch_folder(options_.run_path, options_.key);
-    if (exists(shared + "/alarm")) return end_for_no_progress();
-    // Of a death on another node the launcher may take no notice.
+    if (exists(shared + "/alarm")) return end_without_progress();
+    // The launcher may not notice a death on another node.
     if (exists(shared + "/last-word") && ended_elsewhere_ == 0) ended_elsewhere_ = now;
     if (ended_elsewhere_ > 0 && now - ended_elsewhere_ > launcher_seconds) end_run(ExitCode::fault);
-    answer_where();
+    report_where();
 }
 
 std::optional<std::vector<RankReport>> Watchdog::gather_reports(const std::string& id) {
@@ -219,15 +219,15 @@ std::optional<std::vector<RankReport>> Watchdog::gather_reports(const std::strin
     const bool written =
         write_whole_file(fmt::format("{}/rank-{:05}.json", parts, options_.rank), node_report_text(all));
 
-    // One node makes the whole: the first, or any where the first is in no state to.
+    // One node assembles the report: the first, or any other if the first cannot.
     const double start = seconds_now();
     while (options_.node != 0 && written && seconds_now() - start < first_node_seconds) {
         if (exists(parts + "/claim")) return std::nullopt;
-        sleep_seconds(look_every_seconds);
+        sleep_seconds(poll_seconds);
     }
     if (written && !claim(parts + "/claim")) return std::nullopt;
     gather(parts, all, start + parts_seconds);
-    // The claim stays: a node that comes late must not make the report anew.
+    // The claim stays: a late node must not repeat the report.
     for (fs::directory_iterator entry(parts, ignored), end; !ignored && entry != end; entry.increment(ignored))
         if (entry->path().extension() == ".json") fs::remove(entry->path(), ignored);
     return all;
@@ -238,10 +238,10 @@ std::string Watchdog::write_report(const std::string& file, const std::string& t
     const std::string path = options_.run_path + "/" + file;
     if (!write_whole_file(path, watch_report_text(title, sentence, all, options_.ranks)))
         log::warning("{} cannot be written: {}", path, system_error_text());
-    return fmt::format("{}; every rank's last communications are in {}", sentence, path);
+    return fmt::format("{}; see {} for every rank's last communications", sentence, path);
 }
 
-// Adds what the other nodes write, until every rank is known or it is too late.
+// Adds other nodes' parts until every rank is known or time is up.
 void Watchdog::gather(const std::string& parts, std::vector<RankReport>& all, double until) const {
     std::set<int> ranks;
     for (const RankReport& rank : all) ranks.insert(rank.flight.rank);
@@ -255,46 +255,46 @@ void Watchdog::gather(const std::string& parts, std::vector<RankReport>& all, do
                 for (RankReport& rank : node_report_from(read_text(path)))
                     if (ranks.insert(rank.flight.rank).second) all.push_back(std::move(rank));
             } catch (const Error& error) {
-                log::debug("{}: {}", path, error.what());  // its ranks are named as silent
+                log::debug("{}: {}", path, error.what());  // its ranks are reported as missing
             }
         }
         if (seconds_now() >= until) return;
-        if (static_cast<int>(ranks.size()) < options_.ranks) sleep_seconds(look_every_seconds);
+        if (static_cast<int>(ranks.size()) < options_.ranks) sleep_seconds(poll_seconds);
     }
 }
 
-void Watchdog::answer_where() {
+void Watchdog::report_where() {
     const std::string question = options_.run_path + "/where";
     const auto time = time_of(question);
     if (!time) return;
     const std::string id = "where-" + *time;
-    if (id == answered_) return;
-    answered_ = id;
+    if (id == reported_) return;
+    reported_ = id;
     const auto all = gather_reports(id);
     if (!all) return;
     std::error_code ignored;
     fs::remove(question, ignored);
     log::info("where: {}",
               write_report(fmt::format("where-{}.txt", file_time()), fmt::format("Where the ranks are, {}", utc_now()),
-                           whereabouts_sentence(*all, options_.ranks), *all));
+                           progress_sentence(*all, options_.ranks), *all));
 }
 
-void Watchdog::end_for_no_progress() {
+void Watchdog::end_without_progress() {
     const std::string alarm = watch_folder(options_.run_path, options_.key) + "/alarm";
     claim(alarm);
     const double limit = any_step_ ? options_.seconds : options_.first_step_seconds;
     const auto all = gather_reports("alarm-" + time_of(alarm).value_or("unknown"));
     if (!all) {
-        // Another node speaks, and ends the run or withdraws the alarm.
+        // Another node reports, and ends the run or withdraws the alarm.
         const double start = seconds_now();
-        while (exists(alarm) && seconds_now() - start < last_resort_seconds / 2) sleep_seconds(look_every_seconds);
+        while (exists(alarm) && seconds_now() - start < last_resort_seconds / 2) sleep_seconds(poll_seconds);
         if (exists(alarm)) end_run(ExitCode::watchdog);
         withdraw_alarm(seconds_now());
         return;
     }
     const double least_quiet = quiet_of_working(*all);
     if (limit > 0 && least_quiet < recent_part * limit) {
-        log::debug("no progress for {}, but a rank that others wait for works", human_seconds(limit));
+        log::debug("no progress for {}, but a rank that others wait for is working", human_seconds(limit));
         std::error_code ignored;
         fs::remove(alarm, ignored);
         withdraw_alarm(seconds_now() - least_quiet);
@@ -303,26 +303,26 @@ void Watchdog::end_for_no_progress() {
     const std::string sentence = laggards_sentence(find_laggards(*all, options_.ranks), *all, options_.ranks);
     const double quiet = std::max(limit, seconds_now() - moved_);
     const std::string whole = fmt::format(
-        "the watchdog saw no progress for {}: {}", human_seconds(limit),
+        "no progress for {} (watchdog): {}", human_seconds(limit),
         write_report(fmt::format("watchdog-{}.txt", file_time()),
                      fmt::format("No progress for {}, {}", human_seconds(quiet), utc_now()), sentence, *all));
-    if (options_.last_words("failed", ExitCode::watchdog, whole)) log::error("{}", whole);
+    if (options_.write_final_status("failed", ExitCode::watchdog, whole)) log::error("{}", whole);
     end_run(ExitCode::watchdog);
 }
 
 void Watchdog::withdraw_alarm(double moved) {
     std::error_code ignored;
     if (!options_.node_folder.empty()) fs::remove(options_.node_folder + "/alarm", ignored);
-    go_on(moved);
+    resume_watch(moved);
 }
 
 void Watchdog::end_run(ExitCode code) {
     cluster::flight_recorder().set_stage(cluster::FlightStage::failed);
-    // A witness is not to wonder why the others end.
-    static_cast<void>(take_last_word(options_.run_path, options_.key));
-    // The launcher closes this rank's stderr as soon as it hears of the abort.
+    // Keeps the witness from reporting the others' deaths.
+    static_cast<void>(claim_final_status(options_.run_path, options_.key));
+    // The launcher closes stderr on the abort.
     sleep_seconds(0.3);
-    cluster::end_all_ranks(code);
+    cluster::abort_all_ranks(code);
 }
 
 }  // namespace lockstep::watch

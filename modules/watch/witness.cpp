@@ -35,13 +35,13 @@ extern char** environ;
 namespace lockstep::watch {
 namespace {
 
-// A rank of the node, known when it lived: its page is gone from the folder when it ends.
+// A rank of the node, recorded while alive: its page is removed when it exits.
 struct Watched {
     NodeMember member;
     std::int64_t process = 0;
 };
 
-// The signal that ended a process, from what is left of it until its parent looks; 0: none, or too late.
+// The signal that killed a process, read before its parent reaps it; 0: none, or too late.
 int ending_signal(std::int64_t process) {
     constexpr int last_field = 52, name_field = 2;
     std::ifstream file("/proc/" + std::to_string(process) + "/stat");
@@ -61,11 +61,11 @@ int ending_signal(std::int64_t process) {
 std::string how_it_ended(int signal) {
     if (signal == 0) return "died";
     return fmt::format(
-        "was ended by signal {} ({})", signal,
-        signal == SIGKILL ? "by hand, by the batch system, or by the kernel when memory ran out" : ::strsignal(signal));
+        "was killed by signal {} ({})", signal,
+        signal == SIGKILL ? "by hand, the batch system, or the kernel when out of memory" : ::strsignal(signal));
 }
 
-// Of a run that ends with an error of its own, that error tells.
+// A run that ends with an error of its own is explained by that error.
 bool any_failed(const std::vector<Watched>& ranks) {
     for (const Watched& rank : ranks) {
         const auto state = read_flight(rank.member.recorder, 0);
@@ -88,7 +88,7 @@ bool is_crash(int signal) {
     return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE;
 }
 
-// Of several that were found dead at once, those that may have died first: the others were ended because of them.
+// Of several found dead at once, those that may have died first: the others were killed because of them.
 std::vector<Death> first_of(std::vector<Death> dead, const std::vector<Watched>& ranks) {
     const auto keep = [&](const auto& wanted) {
         std::vector<Death> kept;
@@ -97,7 +97,7 @@ std::vector<Death> first_of(std::vector<Death> dead, const std::vector<Watched>&
     };
     keep([](const Death& death) { return is_crash(death.signal); });
     if (dead.size() < 2) return dead;
-    // The first was waited for, and waited for nobody.
+    // The first was waited for and did not wait itself.
     std::vector<RankReport> reports;
     for (const Watched& rank : ranks)
         if (auto state = read_flight(rank.member.recorder, 0)) reports.push_back({std::move(*state), true, false});
@@ -111,7 +111,7 @@ std::vector<Death> first_of(std::vector<Death> dead, const std::vector<Watched>&
 
 void tell(const std::vector<Death>& first, const std::string& run_path) {
     const FlightState& state = first.front().state;
-    if (state.stage == cluster::FlightStage::ended_at_once) {
+    if (state.stage == cluster::FlightStage::signalled) {
         RunFolder::write_status(
             run_path, "stopped", state.step, 128 + state.signal,
             fmt::format("a second signal {} ended it at once, in step {}", signal_word(state.signal), state.step));
@@ -139,11 +139,11 @@ void start_witness(const std::string& program, const std::string& node_folder, c
     arguments.push_back(nullptr);
     pid_t process = 0;
     const int problem = ::posix_spawn(&process, program.c_str(), nullptr, nullptr, arguments.data(), environ);
-    if (problem != 0) log::debug("no witness of this node's ranks: {}", std::strerror(problem));
+    if (problem != 0) log::debug("no witness on this node: {}", std::strerror(problem));
 }
 
-void be_witness(const std::string& node_folder, const std::string& run_path, const std::string& key) {
-    // What ends the ranks is not to end it, and nothing of theirs is to stay open through it but stderr.
+void run_witness(const std::string& node_folder, const std::string& run_path, const std::string& key) {
+    // Signals to the ranks must not end it, and it must not hold their files open, except stderr.
     ::setsid();
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE}) std::signal(signal, SIG_IGN);
     const int nowhere = ::open("/dev/null", O_RDWR);
@@ -155,7 +155,7 @@ void be_witness(const std::string& node_folder, const std::string& run_path, con
     if (::syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, 0) != 0)
         for (int file = STDERR_FILENO + 1; file < most_files; ++file) ::close(file);
 
-    // Any core: the one of a rank that dies is free at once, while the others still run on theirs.
+    // Any core: the dying rank's is free at once, while the others still run on theirs.
     cpu_set_t all_cores;
     std::memset(&all_cores, 0xff, sizeof all_cores);
     static_cast<void>(::sched_setaffinity(0, sizeof all_cores, &all_cores));
@@ -168,12 +168,12 @@ void be_witness(const std::string& node_folder, const std::string& run_path, con
         ranks.push_back({member, state->process});
         pipes.push_back({pipe, POLLIN, 0});
     }
-    bool told = false, first_look = true;
+    bool told = false, first_poll = true;
     for (std::size_t left = ranks.size(); left > 0;) {
-        // A rank that died before its pipe was opened here never shows on it: look at all now and then.
-        constexpr int look_every_milliseconds = 5000;
-        if (::poll(pipes.data(), pipes.size(), first_look ? 0 : look_every_milliseconds) < 0 && errno != EINTR) break;
-        first_look = false;
+        // A rank that died before its pipe was opened here never shows up on it: poll all now and then.
+        constexpr int poll_milliseconds = 5000;
+        if (::poll(pipes.data(), pipes.size(), first_poll ? 0 : poll_milliseconds) < 0 && errno != EINTR) break;
+        first_poll = false;
         std::vector<Death> dead;
         for (std::size_t i = 0; i < pipes.size(); ++i) {
             if (pipes[i].fd < 0 || (pipes[i].revents == 0 && flight_alive(ranks[i].member.recorder))) continue;
@@ -181,7 +181,7 @@ void be_witness(const std::string& node_folder, const std::string& run_path, con
             pipes[i].fd = -1;
             --left;
             const int signal = ending_signal(ranks[i].process);
-            // A rank that ends as it should removes its recorder first.
+            // A rank that exits normally removes its recorder first.
             auto state = read_flight(ranks[i].member.recorder, 0);
             if (state && state->stage != cluster::FlightStage::leaving) dead.push_back({std::move(*state), signal});
         }
@@ -189,12 +189,12 @@ void be_witness(const std::string& node_folder, const std::string& run_path, con
         told = true;
         if (any_failed(ranks)) continue;
         const std::vector<Death> first = first_of(std::move(dead), ranks);
-        // A rank that waited was rather ended because of another, of which another node's witness may know.
+        // A waiting rank was probably killed because of another one, which another node's witness may know about.
         const bool may_be_first = std::any_of(first.begin(), first.end(), [](const Death& death) {
             return is_crash(death.signal) || !death.state.waiting;
         });
         if (!may_be_first) std::this_thread::sleep_for(std::chrono::milliseconds(500));
-        if (take_last_word(run_path, key)) tell(first, run_path);
+        if (claim_final_status(run_path, key)) tell(first, run_path);
     }
     std::error_code ignored;
     std::filesystem::remove_all(node_folder, ignored);

@@ -39,9 +39,9 @@ BOOST_AUTO_TEST_CASE(fault_of_one_ends_all) {
                           [](const Error& error) { return says(error, "NCCL failed on rank"); });
     const int next = (session->rank() + 1) % session->size();
     BOOST_CHECK_EXCEPTION(other->all_reduce(values, cluster::Reduce::sum), Error,
-                          [](const Error& error) { return says(error, "by an earlier fault"); });
+                          [](const Error& error) { return says(error, "after an earlier error"); });
     BOOST_CHECK_EXCEPTION(other->begin_send(values, next, 0), Error,
-                          [](const Error& error) { return says(error, "by an earlier fault"); });
+                          [](const Error& error) { return says(error, "after an earlier error"); });
 }
 
 int main(int argc, char** argv) {

@@ -261,7 +261,7 @@ BOOST_AUTO_TEST_CASE(too_much_memory_is_a_usage_error_that_says_what_to_lower) {
     const auto fails = [] { const Arena arena(backend().device(), std::size_t{1} << 50, "the activations"); };
     BOOST_CHECK_EXCEPTION(fails(), Error, [](const Error& error) {
         return error.code() == ExitCode::usage && says(error, "the activations") && says(error, "GPU 0") &&
-               says(error, "1.00 PiB") && says(error, "are free") && says(error, "batch.micro");
+               says(error, "1.00 PiB") && says(error, " free") && says(error, "batch.micro");
     });
     OnDevice x(Type::fp32, {1});  // nothing of it is left behind
     x.set({2});

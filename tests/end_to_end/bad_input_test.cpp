@@ -190,7 +190,7 @@ BOOST_AUTO_TEST_CASE(checkpoints_that_are_wrong) {
         const Result verified = run("verify " + name + " " + newest.string(), folder);
         check_exit(verified, 3);
         BOOST_TEST(count_of(verified.out, "\n") == 2u);  // one line a file
-        BOOST_TEST(contains(verified.out, newest.string() + ": whole"));
+        BOOST_TEST(contains(verified.out, newest.string() + ": intact"));
     }
     check_exit(run("verify nowhere.h5", folder), 2);
     check_exit(run("train run.toml --resume auto", folder), 0);

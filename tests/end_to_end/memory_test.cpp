@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_fit_is_refused_before_it_is_allocated) {
     const std::string model = " --set model.heads=64 --set model.width=16384 --set model.mlp_width=65536";
     const Result states = train(place.path(), "states", 1, model + " --set model.layers=900");
     check_exit(states, 2);
-    BOOST_TEST(contains(states.error, "not enough memory: 1 rank would take"));
+    BOOST_TEST(contains(states.error, "not enough memory: 1 rank would use"));
     BOOST_TEST(contains(states.error, "optimizer state is the largest part"));
     BOOST_TEST(contains(states.error, "a larger parallel.pipeline"));
     BOOST_TEST(states.seconds < 60);

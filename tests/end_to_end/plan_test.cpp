@@ -89,10 +89,10 @@ BOOST_AUTO_TEST_CASE(what_cannot_work_names_the_number) {
     check_exit(short_time, 2);
     BOOST_TEST(contains(short_time.error, "are more than the"), short_time);
     for (const auto& [arguments, sentence] :
-         std::vector<std::pair<std::string, std::string>>{{"--gpus 2", "on which machine?"},
+         std::vector<std::pair<std::string, std::string>>{{"--gpus 2", "no machine given"},
                                                           {"--gpus 2 --hardware h1000", "h100-80-8x400g"},
                                                           {"--gpus two --hardware h100-80-8x400g", "whole numbers"},
-                                                          {"--hardware h100-80-8x400g", "how many devices?"},
+                                                          {"--hardware h100-80-8x400g", "no number of devices given"},
                                                           {"--evaluate missing.csv", "missing.csv"},
                                                           {"--fit " + table, "--out"}}) {
         const Result result = run("plan " + arguments +

@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(the_binding_can_be_switched_off) {
     const Workplace place;
     const Result result = run("train run.toml --device cpu --set run.bind=false", place.path(), 2);
     BOOST_TEST(result.exit_code == 0, result);
-    BOOST_TEST(contains(result.error, "nothing is bound (run.bind = false)"), result);
+    BOOST_TEST(contains(result.error, "binding: none (run.bind = false)"), result);
     BOOST_TEST(contains(read_file(run_folder(place.path()) / "run.toml"), "bind = false"));
 }
 

@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(the_one_before_is_taken) {
         check_exit(run("train run.toml --resume " + newest.string(), folder), 3);
         const Result resumed = run("train run.toml --resume auto", folder, number);
         check_exit(resumed, 0);
-        BOOST_TEST(count_of(resumed.error, "passed over: ") == 1u, resumed);
+        BOOST_TEST(count_of(resumed.error, "skipped: ") == 1u, resumed);
         BOOST_TEST(contains(resumed.error, "step-00000006.h5"));
         BOOST_TEST(contains(resumed.error, "resumed from checkpoints/small/step-00000004.h5 at step 4"), resumed);
         if (number == 1) check_same_checkpoint(checkpoint_file(whole, 12), checkpoint_file(folder, 12));
@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(none_is_whole) {
     for (const int ranks : {0, 2}) {
         const Result result = run("train run.toml --resume auto", place.path(), ranks);
         check_exit(result, 3);
-        BOOST_TEST(count_of(result.error, "passed over: ") == 2u, result);
+        BOOST_TEST(count_of(result.error, "skipped: ") == 2u, result);
         BOOST_TEST(count_of(result.error, "error: ") == 1u, result);
     }
     BOOST_TEST((checkpoints_in(place.path()) == names));  // nothing is removed
@@ -162,7 +162,7 @@ BOOST_AUTO_TEST_CASE(too_many_in_a_row_end_the_run_with_a_checkpoint) {
         run("train run.toml --set optimizer.skip_limit=3", place.path(), 2, "LOCKSTEP_FAULT=" + faults);
     check_exit(result, 1);
     BOOST_TEST(count_of(result.error, "error: ") == 1u, result);
-    BOOST_TEST(contains(result.error, "3 steps in a row, up to step 6"), result);
+    BOOST_TEST(contains(result.error, "3 consecutive steps, up to step 6"), result);
     BOOST_TEST(status_of(place.path())["state"] == "failed");
     BOOST_TEST(status_of(place.path())["step"] == 6);
     const fs::path checkpoint = checkpoint_file(place.path(), 6);
@@ -283,7 +283,7 @@ void stand_still(int ranks, const std::string& fault, const std::string& setting
         run("train run.toml --set watchdog.seconds=3 " + settings, place.path(), ranks, "LOCKSTEP_FAULT=" + fault);
     check_exit(result, 5);
     BOOST_TEST(result.seconds < 20);
-    BOOST_TEST(count_of(result.error, "the watchdog saw no progress for 3.0 s: " + named) == 1u, result);
+    BOOST_TEST(count_of(result.error, "no progress for 3.0 s (watchdog): " + named) == 1u, result);
     const Json status = status_of(place.path());
     BOOST_TEST(status["state"] == "failed");
     BOOST_TEST(status["exit_code"] == 5);
@@ -327,7 +327,7 @@ BOOST_AUTO_TEST_CASE(the_first_step_has_its_own_limit) {
     const Result result = run("train run.toml --set watchdog.seconds=0 --set watchdog.first_step_seconds=2",
                               place.path(), 2, "LOCKSTEP_FAULT=gradient:1:1:hang");
     check_exit(result, 5);
-    BOOST_TEST(contains(result.error, "the watchdog saw no progress for 2.0 s: rank 1 ("), result);
+    BOOST_TEST(contains(result.error, "no progress for 2.0 s (watchdog): rank 1 ("), result);
 }
 
 // Every two ranks have a host of their own name, and every rank its own /dev/shm, so that they speak through the run's
@@ -352,8 +352,8 @@ BOOST_AUTO_TEST_CASE(on_several_nodes) {
         check_exit(result, 5);
         BOOST_TEST(contains(result.error, "rank 2"), result);
         const std::string report = report_in(place.path(), "watchdog-");
-        for (const char* part : {"nothing was heard of rank 2", "Nothing was heard of rank 2",
-                                 "communications of rank 0", "communications of rank 1", "communications of rank 3"})
+        for (const char* part : {"rank 2 did not report", "No report from rank 2", "communications of rank 0",
+                                 "communications of rank 1", "communications of rank 3"})
             BOOST_TEST(contains(report, part), part << " is missing in " << report);
         BOOST_TEST(status_of(place.path())["exit_code"] == 5);  // no witness has written over it
     }

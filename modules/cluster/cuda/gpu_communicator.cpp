@@ -25,8 +25,8 @@ bool any_shared(HostGroup& world, const std::string& gpu) {
 }
 
 #if defined(LOCKSTEP_NCCL)
-// "" where the library cannot be used. NVLS, the reduction in NVLink's switches, adds in an order that changes from
-// call to call, and a run is to repeat bit for bit; who sets NCCL_ALGO knows better.
+// "" if NCCL is unusable. NVLS, reduction in the NVLink switches, changes its order of summation from call to call, and
+// runs must be reproducible; an NCCL_ALGO set by the user takes precedence.
 std::string nccl_version_text() {
     setenv("NCCL_ALGO", "^NVLS,NVLSTree", 0);
     int version = 0;
@@ -90,14 +90,14 @@ std::unique_ptr<CommunicatorSource> make_gpu_communicator_source(std::shared_ptr
     if (all.size() == 1) return std::make_unique<NoSource>();
     MpiHostGroup world(all, "GPUs");
     std::string why_staged;
-    if (any_shared(world, gpu)) why_staged = ", since ranks share a GPU";
+    if (any_shared(world, gpu)) why_staged = "; ranks share a GPU";
 #if defined(LOCKSTEP_NCCL)
     const std::string nccl = nccl_version_text();
     if (why_staged.empty() && world.all_maximum(nccl.empty() ? 1 : 0) != 0)
-        why_staged = ", since NCCL cannot be used on every rank";
+        why_staged = "; NCCL is not usable on every rank";
     if (why_staged.empty()) return std::make_unique<NcclSource>(std::move(context), nccl);
 #else
-    if (why_staged.empty()) why_staged = ", since this lockstep was built without NCCL";
+    if (why_staged.empty()) why_staged = "; built without NCCL";
 #endif
     return std::make_unique<StagedSource>(std::move(context), "MPI through pinned memory" + why_staged);
 }

@@ -1,5 +1,5 @@
-// NCCL's communicators, each with the stream that its operations run on. A fault of one ends all of the process: the
-// kernels of the others may wait for ranks that never come.
+// NCCL communicators, each with the stream its operations run on. After an error on one, all of the process are
+// aborted: kernels of the others may wait for ranks that never come.
 #pragma once
 
 #if defined(LOCKSTEP_NCCL)
@@ -15,10 +15,9 @@ namespace lockstep::cluster {
 
 class NcclChannel;
 
-// The channels of this process.
 class NcclProcess {
   public:
-    void check_others();  // whether NCCL has heard of a fault on another rank
+    void check_others();  // throws if NCCL reports an asynchronous error
     void abort_all();
 
   private:
@@ -28,14 +27,14 @@ class NcclProcess {
 
 class NcclChannel {
   public:
-    // Collective over `ranks`, which it has the same ranks as.
+    // Collective over the ranks of `group`.
     NcclChannel(HostGroup& ranks, std::shared_ptr<NcclProcess> process, const CudaContext& context);
     NcclChannel(const NcclChannel&) = delete;
     NcclChannel& operator=(const NcclChannel&) = delete;
     ~NcclChannel();
-    ncclComm_t get() const;  // a fault where all were ended
+    ncclComm_t get() const;  // throws once aborted
     cudaStream_t stream() const { return stream_.get(); }
-    // Throws what a call on this channel says, and ends all channels.
+    // Throws the error of a call on this channel and aborts all channels.
     void check(ncclResult_t result, const char* what) const;
 
   private:

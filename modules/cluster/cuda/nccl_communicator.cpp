@@ -26,7 +26,7 @@ ncclDataType_t nccl_type(Type type) {
         case Type::fp64:
             return ncclFloat64;
     }
-    throw fault_error("unknown type of a reduction");
+    throw fault_error("unsupported data type of a reduction");
 }
 
 ncclRedOp_t nccl_operation(Reduce operation) {
@@ -38,7 +38,7 @@ ncclRedOp_t nccl_operation(Reduce operation) {
         case Reduce::minimum:
             return ncclMin;
     }
-    throw fault_error("unknown reduction");
+    throw fault_error("unsupported reduction");
 }
 
 std::size_t place(int from, int to, int ranks) {
@@ -52,8 +52,8 @@ bool equal(const std::vector<Tensor>& parts) {
     return std::all_of(parts.begin(), parts.end(), [&](Tensor part) { return part.count() == parts[0].count(); });
 }
 
-// Issues what `call` does with each part that is not empty, in one group. The first error ends the group before it is
-// said, since what follows an error has groups of its own.
+// Issues `call` for each non-empty part, in one group. An error closes the group before it is thrown, since error
+// handling opens groups of its own.
 template <class Function>
 ncclResult_t for_each_part(const std::vector<Tensor>& parts, Function&& call) {
     ncclResult_t result = ncclGroupStart();

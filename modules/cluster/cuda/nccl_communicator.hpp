@@ -1,4 +1,4 @@
-// Collectives and messages of GPU tensors by NCCL, issued from one thread: every rank issues in the same order.
+// Collectives and messages of GPU tensors over NCCL, issued from one thread, in the same order on every rank.
 #pragma once
 
 #if defined(LOCKSTEP_NCCL)
@@ -14,7 +14,7 @@ namespace lockstep::cluster {
 
 class NcclCommunicator final : public Communicator {
   public:
-    // Collective over the group, by which the ranks find each other.
+    // Collective over the group, through which the ranks exchange the unique id.
     NcclCommunicator(std::shared_ptr<MpiGroup> group, Use use, std::shared_ptr<CudaContext> context,
                      std::shared_ptr<NcclProcess> process);
     int rank() const override { return group_->rank(); }
@@ -30,7 +30,7 @@ class NcclCommunicator final : public Communicator {
   private:
     void begin(FlightKind kind, Tensor values, const std::function<void(ncclComm_t, cudaStream_t)>& issue);
     void synchronize();
-    // Where messages between these ranks travel.
+    // The channel for messages between these ranks.
     const NcclChannel& channel(int from, int to) const;
     std::unique_ptr<Transfer> begin_transfer(const NcclChannel& channel, const std::function<void()>& issue);
 
@@ -39,9 +39,9 @@ class NcclCommunicator final : public Communicator {
     std::shared_ptr<CudaContext> context_;
     std::shared_ptr<NcclProcess> process_;
     std::unique_ptr<NcclChannel> collectives_;
-    // A channel's messages wait for those begun before. In a ring of ranks a rank's sends are not to wait for its
-    // receives, nor messages up the ring for those down: for each direction a channel of the even senders, one of the
-    // odd, and one of the last where it and the first are both even.
+    // Messages of a channel are serialized. In a ring, a rank's sends must not wait for its receives, nor messages up
+    // the ring for those down: so each direction has one channel for even senders, one for odd ones, and one for the
+    // last if it and the first are both even.
     std::array<std::unique_ptr<NcclChannel>, 6> transfers_;
     bool any_begun_ = false;
 };

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "cluster/mpi_pieces.hpp"
+#include "cluster/mpi_segments.hpp"
 #include "cluster/parts.hpp"
 #include "device/cuda/check.hpp"
 #include "device/sync.hpp"
@@ -11,7 +11,7 @@
 namespace lockstep::cluster {
 namespace {
 std::size_t buffer_bytes() {
-    return std::min(std::size_t{16} << 20, largest_piece());
+    return std::min(std::size_t{16} << 20, largest_segment());
 }
 }  // namespace
 
@@ -40,7 +40,7 @@ void StagedCommunicator::begin(std::function<void()> collective) {
 }
 
 void StagedCommunicator::begin_all_reduce(Tensor values, Reduce operation) {
-    begin([=, this] { pass(values, {true, true}, [&](Tensor piece) { host_.all_reduce(piece, operation); }); });
+    begin([=, this] { pass(values, {true, true}, [&](Tensor segment) { host_.all_reduce(segment, operation); }); });
 }
 
 std::vector<std::int64_t> StagedCommunicator::all_to(int owner, std::int64_t count) const {
@@ -52,8 +52,8 @@ std::vector<std::int64_t> StagedCommunicator::all_to(int owner, std::int64_t cou
 void StagedCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std::int64_t>& cuts) {
     begin([this, parts = parts_of(values, cuts, size())] {
         for (int owner = 0; owner < size(); ++owner)
-            pass(parts[static_cast<std::size_t>(owner)], {true, owner == rank()}, [&](Tensor piece) {
-                host_.begin_reduce_scatter(piece, all_to(owner, piece.count()));
+            pass(parts[static_cast<std::size_t>(owner)], {true, owner == rank()}, [&](Tensor segment) {
+                host_.begin_reduce_scatter(segment, all_to(owner, segment.count()));
                 host_.finish_collectives();
             });
     });
@@ -62,8 +62,8 @@ void StagedCommunicator::begin_reduce_scatter(Tensor values, const std::vector<s
 void StagedCommunicator::begin_all_gather(Tensor values, const std::vector<std::int64_t>& cuts) {
     begin([this, parts = parts_of(values, cuts, size())] {
         for (int owner = 0; owner < size(); ++owner)
-            pass(parts[static_cast<std::size_t>(owner)], {owner == rank(), owner != rank()}, [&](Tensor piece) {
-                host_.begin_all_gather(piece, all_to(owner, piece.count()));
+            pass(parts[static_cast<std::size_t>(owner)], {owner == rank(), owner != rank()}, [&](Tensor segment) {
+                host_.begin_all_gather(segment, all_to(owner, segment.count()));
                 host_.finish_collectives();
             });
     });
@@ -78,34 +78,34 @@ void StagedCommunicator::finish_collectives() {
     if (sync_mode() == SyncMode::collective) context_->synchronize();
 }
 
-void StagedCommunicator::pass(Tensor values, Copies copies, const std::function<void(Tensor piece)>& by_mpi) {
+void StagedCommunicator::pass(Tensor values, Copies copies, const std::function<void(Tensor segment)>& by_mpi) {
     const auto step = static_cast<std::int64_t>(buffer_bytes() / type_bytes(values.type()));
-    const std::int64_t count = values.count(), pieces = (count + step - 1) / step;
+    const std::int64_t count = values.count(), segments = (count + step - 1) / step;
     const Tensor flat = values.reshaped({count});
     const cudaStream_t stream = context_->communication();
-    const auto piece = [&](std::int64_t i) { return flat.slice(i * step, std::min(step, count - i * step)); };
+    const auto segment = [&](std::int64_t i) { return flat.slice(i * step, std::min(step, count - i * step)); };
     const auto buffer = [&](std::int64_t i) -> Buffer& { return buffers_[static_cast<std::size_t>(i % 2)]; };
     const auto fetch = [&](std::int64_t i) {
-        if (!copies.from_gpu || i >= pieces) return;
-        check_cuda(
-            cudaMemcpyAsync(buffer(i).memory.data(), piece(i).data(), piece(i).bytes(), cudaMemcpyDeviceToHost, stream),
-            "a copy for communication");
+        if (!copies.from_gpu || i >= segments) return;
+        check_cuda(cudaMemcpyAsync(buffer(i).memory.data(), segment(i).data(), segment(i).bytes(),
+                                   cudaMemcpyDeviceToHost, stream),
+                   "copying for communication");
         buffer(i).ready.record(stream);
     };
     fetch(0);
-    for (std::int64_t i = 0; i < pieces; ++i) {
+    for (std::int64_t i = 0; i < segments; ++i) {
         buffer(i).ready.wait();
-        // On this stream behind the copy back of the piece before the last, so that the other buffer is free then.
+        // Ordered behind the copy-back of the segment before last, which frees the other buffer.
         fetch(i + 1);
-        by_mpi(Tensor(buffer(i).memory.data(), values.type(), piece(i).shape()));
+        by_mpi(Tensor(buffer(i).memory.data(), values.type(), segment(i).shape()));
         if (!copies.to_gpu) continue;
-        check_cuda(
-            cudaMemcpyAsync(piece(i).data(), buffer(i).memory.data(), piece(i).bytes(), cudaMemcpyHostToDevice, stream),
-            "a copy after communication");
+        check_cuda(cudaMemcpyAsync(segment(i).data(), buffer(i).memory.data(), segment(i).bytes(),
+                                   cudaMemcpyHostToDevice, stream),
+                   "copying after communication");
         buffer(i).ready.record(stream);
     }
-    // The buffers may be used again, and the backend go on, only when the last copies have ended.
-    check_cuda(cudaStreamSynchronize(stream), "the end of a communication");
+    // The buffers and the backend must wait for the last copies.
+    check_cuda(cudaStreamSynchronize(stream), "waiting for communication");
 }
 
 std::unique_ptr<Transfer> StagedCommunicator::begin_send(Tensor values, int to, int tag) {
@@ -115,7 +115,7 @@ std::unique_ptr<Transfer> StagedCommunicator::begin_send(Tensor values, int to, 
     if (values.count() > 0) {
         check_cuda(
             cudaMemcpyAsync(staged.data(), values.data(), values.bytes(), cudaMemcpyDeviceToHost, context_->compute()),
-            "a copy of a message that goes");
+            "copying an outgoing message");
         buffer.copied.record(context_->compute());
         context_->wait(buffer.copied);
     }

@@ -1,5 +1,6 @@
-// Collectives and messages of GPU tensors by MPI, through pinned host memory. Collectives go piece by piece through two
-// buffers: one piece is on its way to or from the GPU while the other is MPI's. A message has a buffer of its own.
+// Collectives and messages of GPU tensors over MPI, staged through pinned host memory. Collectives are pipelined
+// through two buffers: one segment is copied from or to the GPU while MPI works on the other. Messages have their own
+// buffers.
 #pragma once
 
 #include <array>
@@ -30,19 +31,19 @@ class StagedCommunicator final : public Communicator {
   private:
     struct Buffer {
         PinnedMemory memory;
-        CudaEvent ready;  // when the copies between it and the GPU have ended
+        CudaEvent ready;  // the copies between it and the GPU are done
     };
-    // What this rank copies from the GPU before MPI has a piece, and to the GPU after it.
+    // What is copied from the GPU before MPI has a segment, and to the GPU afterwards.
     struct Copies {
         bool from_gpu, to_gpu;
     };
     void begin(std::function<void()> collective);
-    void pass(Tensor values, Copies copies, const std::function<void(Tensor piece)>& by_mpi);
-    std::vector<std::int64_t> all_to(int owner, std::int64_t count) const;  // cuts with one part that is not empty
+    void pass(Tensor values, Copies copies, const std::function<void(Tensor segment)>& by_mpi);
+    std::vector<std::int64_t> all_to(int owner, std::int64_t count) const;  // cuts with a single non-empty part
 
     std::shared_ptr<MpiGroup> group_;
     Use use_;
-    MpiCommunicator host_;  // carries what was copied to the host
+    MpiCommunicator host_;  // works on the staged copies
     std::shared_ptr<CudaContext> context_;
     std::array<Buffer, 2> buffers_;
     std::shared_ptr<StagingPool> pool_;

@@ -14,7 +14,7 @@ StagingPool::Buffer StagingPool::take(std::size_t bytes) {
         if (each->bytes < bytes || (best != free_.end() && best->bytes <= each->bytes)) continue;
         const cudaError_t state = cudaEventQuery(each->copied.get());
         if (state == cudaErrorNotReady) continue;
-        check_cuda(state, "a buffer for messages");
+        check_cuda(state, "allocating a message buffer");
         best = each;
     }
     Buffer taken;
@@ -43,7 +43,7 @@ void StagedTransfer::wait() {
     if (!destination_.empty() && destination_.count() > 0) {
         check_cuda(cudaMemcpyAsync(destination_.data(), buffer_.memory.data(), destination_.bytes(),
                                    cudaMemcpyHostToDevice, context_->compute()),
-                   "a copy of a message that came");
+                   "copying an incoming message");
         buffer_.copied.record(context_->compute());
         if (sync_mode() == SyncMode::collective) context_->wait(buffer_.copied);
     }

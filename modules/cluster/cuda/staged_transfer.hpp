@@ -1,4 +1,4 @@
-// A message of a GPU tensor by MPI, through a buffer of pinned host memory.
+// A point-to-point message of a GPU tensor over MPI, through a pinned host buffer.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,13 @@
 
 namespace lockstep::cluster {
 
-// Pinned memory costs much to allocate: buffers are kept for messages to come.
+// Pinned memory is expensive to allocate, so buffers are reused.
 class StagingPool {
   public:
     struct Buffer {
         PinnedMemory memory;
         std::size_t bytes = 0;
-        CudaEvent copied;  // when the copy between it and the GPU has ended
+        CudaEvent copied;  // the copy between it and the GPU is done
     };
     Buffer take(std::size_t bytes);
     void give_back(Buffer buffer) { free_.push_back(std::move(buffer)); }
@@ -26,7 +26,7 @@ class StagingPool {
 
 class StagedTransfer final : public Transfer {
   public:
-    // `carrier` moves the buffer; `destination` is where it goes on the GPU, nothing for a message that is sent.
+    // `carrier` transfers the buffer; `destination` is the GPU tensor to receive, empty for a send.
     StagedTransfer(std::shared_ptr<CudaContext> context, std::shared_ptr<StagingPool> pool, StagingPool::Buffer buffer,
                    std::unique_ptr<Transfer> carrier, Tensor destination);
     void wait() override;
@@ -35,7 +35,7 @@ class StagedTransfer final : public Transfer {
     std::shared_ptr<CudaContext> context_;
     std::shared_ptr<StagingPool> pool_;
     StagingPool::Buffer buffer_;
-    std::unique_ptr<Transfer> carrier_;  // null once it was waited for
+    std::unique_ptr<Transfer> carrier_;  // null after wait()
     Tensor destination_;
 };
 

@@ -8,7 +8,7 @@ namespace lockstep {
 namespace {
 
 [[noreturn]] void fail(cudaError_t result, const std::string& sentence) {
-    static_cast<void>(cudaGetLastError());  // said here; the next check is not to find it again
+    static_cast<void>(cudaGetLastError());  // clears the error, reported here, for the next check
     if (result == cudaErrorMemoryAllocation)
         throw usage_error("{}: out of memory; use a smaller model, batch.micro or batch.length, or more GPUs",
                           sentence);
@@ -23,7 +23,7 @@ namespace {
 }  // namespace
 
 void check_cuda(cudaError_t result, const char* what) {
-    if (result != cudaSuccess) fail(result, fmt::format("the GPU failed in {}", what));
+    if (result != cudaSuccess) fail(result, fmt::format("GPU error in {}", what));
 }
 
 void allow_shared_memory(const void* kernel, std::size_t bytes, const char* name) {
@@ -43,7 +43,7 @@ void after_launch(const char* kernel, cudaStream_t stream) {
     if (status != cudaStreamCaptureStatusNone) return;
     const cudaError_t waited = cudaStreamSynchronize(stream), last = cudaGetLastError();
     const cudaError_t result = waited != cudaSuccess ? waited : last;
-    if (result != cudaSuccess) fail(result, fmt::format("the kernel {} failed", kernel));
+    if (result != cudaSuccess) fail(result, fmt::format("kernel {} failed", kernel));
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Every call of the CUDA runtime is checked here.
+// Error checks for the CUDA runtime.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,11 +7,11 @@
 
 namespace lockstep {
 
-// Throws a fault error that names `what` and CUDA's reason; out of memory is a usage error that says what to lower.
+// Throws a fault error with `what` and CUDA's reason; out of memory is a usage error that says what to reduce.
 void check_cuda(cudaError_t result, const char* what);
-// Lets `kernel` be launched with so much dynamic shared memory. Asks the runtime only when it needs more than before.
+// Allows `kernel` this much dynamic shared memory. Calls the runtime only when the limit grows.
 void allow_shared_memory(const void* kernel, std::size_t bytes, const char* name);
-// Waits for `stream`; an error is said to be the kernel's. Nothing while the stream is being captured.
+// Waits for `stream` and attributes errors to the kernel. No-op during stream capture.
 void after_launch(const char* kernel, cudaStream_t stream);
 
 }  // namespace lockstep

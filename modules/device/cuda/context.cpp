@@ -13,20 +13,20 @@
 namespace lockstep {
 namespace {
 
-constexpr int oldest_capability = 8;  // bf16 and cp.async begin with compute capability 8.0
-constexpr std::size_t shared_memory_wanted = std::size_t{163} << 10;  // of a block: what an A100 has
+constexpr int oldest_capability = 8;                                  // bf16 and cp.async need compute capability 8.0
+constexpr std::size_t shared_memory_wanted = std::size_t{163} << 10;  // per block: the A100's
 constexpr std::size_t event_count = 16;
 
 CudaStream make_stream(int index, bool urgent) {
-    check_cuda(cudaSetDevice(index), "choosing the GPU");
+    check_cuda(cudaSetDevice(index), "selecting the GPU");
     int least = 0, greatest = 0;
-    check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for the priorities of streams");
+    check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "querying stream priorities");
     return CudaStream(urgent ? greatest : least);
 }
 
 cudaDeviceProp checked_properties(int index) {
     cudaDeviceProp properties{};
-    check_cuda(cudaGetDeviceProperties(&properties, index), "asking for the GPU's properties");
+    check_cuda(cudaGetDeviceProperties(&properties, index), "querying the GPU's properties");
     if (properties.major < oldest_capability)
         throw usage_error(
             "GPU {} ({}) has compute capability {}.{}; the CUDA backend needs 8.0 (A100) or newer: use "
@@ -34,8 +34,8 @@ cudaDeviceProp checked_properties(int index) {
             index, properties.name, properties.major, properties.minor);
     if (properties.sharedMemPerBlockOptin < shared_memory_wanted)
         throw usage_error(
-            "GPU {} ({}) has {} of shared memory for a block, and the CUDA backend needs the {} of an A100 or newer "
-            "data-centre GPU: use --device cpu or another GPU",
+            "GPU {} ({}) has {} of shared memory per block, but the CUDA backend needs {}, as an A100 or newer "
+            "data-centre GPU has: use --device cpu or another GPU",
             index, properties.name, human_bytes(static_cast<double>(properties.sharedMemPerBlockOptin)),
             human_bytes(static_cast<double>(shared_memory_wanted)));
     return properties;
@@ -48,7 +48,7 @@ class CudaContext::Memory final : public MemorySource {
     explicit Memory(int index) : index_(index) {}
 
     void* allocate(std::size_t bytes) override {
-        check_cuda(cudaSetDevice(index_), "choosing the GPU");  // another thread's may be another one
+        check_cuda(cudaSetDevice(index_), "selecting the GPU");  // another thread's may be another one
         void* memory = nullptr;
         const cudaError_t result = cudaMalloc(&memory, bytes);
         if (result == cudaErrorMemoryAllocation) {
@@ -56,18 +56,18 @@ class CudaContext::Memory final : public MemorySource {
             return nullptr;
         }
         check_cuda(result, "allocating memory");
-        // On the legacy default stream, for which the context's streams do not wait: so the host does.
+        // On the legacy default stream, which the context's streams do not synchronize with: so the host waits.
         check_cuda(cudaMemset(memory, 0, bytes), "clearing memory");
         check_cuda(cudaStreamSynchronize(nullptr), "clearing memory");
         return memory;
     }
     void release(void* memory) override {
-        static_cast<void>(cudaFree(memory));  // the driver may be gone at a program's end
+        static_cast<void>(cudaFree(memory));  // the driver may be gone at exit
     }
     std::string free_text() const override {
         std::size_t free = 0, total = 0;
-        check_cuda(cudaMemGetInfo(&free, &total), "asking for the free memory");
-        return fmt::format("{} of {} are free", human_bytes(static_cast<double>(free)),
+        check_cuda(cudaMemGetInfo(&free, &total), "querying free memory");
+        return fmt::format("{} of {} free", human_bytes(static_cast<double>(free)),
                            human_bytes(static_cast<double>(total)));
     }
 
@@ -75,7 +75,7 @@ class CudaContext::Memory final : public MemorySource {
     int index_;
 };
 
-// Pinned buffers, filled one after the other and reused in turn. Small transfers share a buffer.
+// Ring of pinned buffers. Small transfers share a buffer.
 class CudaContext::Staging {
   public:
     explicit Staging(cudaStream_t stream) : stream_(stream) {}
@@ -96,13 +96,13 @@ class CudaContext::Staging {
         }
     }
 
-    // The host copies out of one buffer while the GPU copies into the others.
+    // The host copies out of one buffer while the GPU fills the others.
     void download(void* destination, const void* source, std::size_t bytes) {
         auto* to = static_cast<char*>(destination);
         const auto* from = static_cast<const char*>(source);
         const std::size_t pieces = (bytes + buffer_bytes - 1) / buffer_bytes;
         const auto size_of = [&](std::size_t piece) { return std::min(buffer_bytes, bytes - piece * buffer_bytes); };
-        std::array<std::size_t, buffer_count> place{};  // of a piece: its buffer
+        std::array<std::size_t, buffer_count> place{};  // the buffer of each piece
         for (std::size_t issued = 0, done = 0; done < pieces;) {
             if (issued < pieces && issued - done < buffer_count) {
                 next();
@@ -126,7 +126,7 @@ class CudaContext::Staging {
     static constexpr std::size_t buffer_bytes = std::size_t{4} << 20, buffer_count = 4, alignment = 64;
     struct Buffer {
         PinnedMemory memory{buffer_bytes};
-        CudaEvent free;  // when the GPU has done with it
+        CudaEvent free;  // the GPU is done with it
     };
 
     void next() {
@@ -151,7 +151,7 @@ CudaContext::CudaContext(int index)
       events_(event_count) {}
 
 CudaContext::~CudaContext() {
-    // What is released next may still be in use. An error was said before, or will be by whoever waits for a result.
+    // Memory released next may still be in use. Errors were reported before, or will be by whoever waits for a result.
     static_cast<void>(cudaStreamSynchronize(compute()));
     static_cast<void>(cudaStreamSynchronize(communication()));
 }
@@ -165,8 +165,8 @@ CudaStream CudaContext::make_communication_stream() const {
 }
 
 void CudaContext::synchronize() {
-    check_cuda(cudaStreamSynchronize(compute()), "waiting for the operations issued so far");
-    check_cuda(cudaStreamSynchronize(communication()), "waiting for the communication issued so far");
+    check_cuda(cudaStreamSynchronize(compute()), "waiting for issued operations");
+    check_cuda(cudaStreamSynchronize(communication()), "waiting for issued communication");
 }
 
 void CudaContext::order(cudaStream_t earlier, cudaStream_t later) {

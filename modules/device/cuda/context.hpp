@@ -1,5 +1,5 @@
-// One GPU as this process uses it: its memory, its two streams, pinned memory to pass through. Whoever computes or
-// communicates on the GPU shares one context.
+// One GPU as this process uses it: memory, two streams, pinned staging buffers. Shared by all that compute or
+// communicate on the GPU.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,29 +18,29 @@ namespace lockstep {
 
 class CudaContext {
   public:
-    explicit CudaContext(int index);  // makes this GPU the process's; fault or usage errors say what is missing
+    explicit CudaContext(int index);  // selects this GPU for the process; fault or usage errors say what is missing
     ~CudaContext();
     CudaContext(const CudaContext&) = delete;
     CudaContext& operator=(const CudaContext&) = delete;
 
     Device device() const;
     const cudaDeviceProp& properties() const { return properties_; }
-    cudaStream_t compute() const { return compute_.get(); }              // what a Backend issues
-    cudaStream_t communication() const { return communication_.get(); }  // of higher priority
-    void synchronize();                                                  // waits for both
-    // For communication that is not to wait for other communication: another stream of that priority.
+    cudaStream_t compute() const { return compute_.get(); }              // for a Backend
+    cudaStream_t communication() const { return communication_.get(); }  // higher priority
+    void synchronize();                                                  // both
+    // An additional stream of that priority, for communication that must not wait for other communication.
     CudaStream make_communication_stream() const;
 
-    // `later` waits, on the GPU, for all that was issued to `earlier` so far. The host does not wait.
+    // `later` waits, on the GPU, for all work issued to `earlier` so far. Does not block the host.
     void order(cudaStream_t earlier, cudaStream_t later);
 
-    // The host waits. What hangs is not to hang it for ever: `look` is called now and then, and may throw.
+    // Blocks the host. `look` is called periodically and may throw, so that a hang does not last for ever.
     void wait(const CudaEvent& event) const;
     void set_while_waiting(std::function<void()> look) { while_waiting_ = std::move(look); }
 
-    // Through a ring of pinned memory on the compute stream: the source may be reused on return. One thread at a time.
+    // Through the pinned buffers on the compute stream: the source may be reused on return. One thread at a time.
     void upload(void* destination, const void* source, std::size_t bytes);
-    void download(void* destination, const void* source, std::size_t bytes);  // waits
+    void download(void* destination, const void* source, std::size_t bytes);  // blocking
 
   private:
     class Memory;
@@ -50,7 +50,7 @@ class CudaContext {
     CudaStream compute_, communication_;
     std::unique_ptr<Memory> memory_;
     std::unique_ptr<Staging> staging_;
-    std::vector<CudaEvent> events_;  // for order(), used in turn
+    std::vector<CudaEvent> events_;  // for order(), round robin
     std::size_t next_event_ = 0;
     std::function<void()> while_waiting_;
 };

@@ -27,7 +27,7 @@ std::string why_none(cudaError_t result) {
     if (asked && driver == 0) return "no CUDA driver is installed on this machine";
     if (result == cudaErrorInsufficientDriver)
         return fmt::format(
-            "the CUDA driver of this machine is for CUDA {}, older than CUDA {}, which this lockstep was built with; "
+            "this machine's CUDA driver supports CUDA {}, but lockstep was built with CUDA {}; "
             "update the driver or build with an older toolkit",
             version_text(driver), version_text(runtime));
     if (result == cudaSuccess || result == cudaErrorNoDevice) {
@@ -35,14 +35,15 @@ std::string why_none(cudaError_t result) {
         if (visible) return fmt::format("no GPU is visible to this process; CUDA_VISIBLE_DEVICES is '{}'", visible);
         return "the CUDA driver sees no GPU on this machine";
     }
-    return fmt::format("the CUDA driver does not start: {} ({})", cudaGetErrorString(result), cudaGetErrorName(result));
+    return fmt::format("the CUDA driver failed to initialize: {} ({})", cudaGetErrorString(result),
+                       cudaGetErrorName(result));
 }
 
 std::string bus_of(int index) {
     char bus[32] = "";
-    check_cuda(cudaDeviceGetPCIBusId(bus, static_cast<int>(sizeof(bus)), index), "asking for the GPU's PCI bus");
+    check_cuda(cudaDeviceGetPCIBusId(bus, static_cast<int>(sizeof(bus)), index), "querying the GPU's PCI bus id");
     std::string text = bus;
-    // As Linux and hwloc write it.
+    // In the form of Linux and hwloc.
     std::transform(text.begin(), text.end(), text.begin(),
                    [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
     return text;
@@ -62,9 +63,9 @@ const char* gpu_support() {
 }
 
 Gpus find_gpus() {
-    // Work that waits on one stream is not to hold up others: as many hardware queues as CUDA has. Before CUDA starts.
+    // The maximum number of hardware queues, so that a waiting stream does not delay others. Before CUDA initializes.
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-    // CUDA_VISIBLE_DEVICES then counts as the system and job schedulers do.
+    // CUDA_VISIBLE_DEVICES then uses the system's and job schedulers' numbering.
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
     Gpus gpus;
     int count = 0;
@@ -76,7 +77,7 @@ Gpus find_gpus() {
     try {
         for (int index = 0; index < count; ++index) {
             cudaDeviceProp properties{};
-            check_cuda(cudaGetDeviceProperties(&properties, index), "asking for the GPU's properties");
+            check_cuda(cudaGetDeviceProperties(&properties, index), "querying the GPU's properties");
             gpus.list.push_back(
                 {index, properties.name, bus_of(index), properties.totalGlobalMem, properties.multiProcessorCount});
         }
@@ -97,9 +98,9 @@ std::shared_ptr<CudaContext> open_gpu(int index) {
 }
 
 std::uint64_t free_gpu_memory(CudaContext& context) {
-    check_cuda(cudaSetDevice(context.device().index), "choosing the GPU");
+    check_cuda(cudaSetDevice(context.device().index), "selecting the GPU");
     std::size_t free = 0, total = 0;
-    check_cuda(cudaMemGetInfo(&free, &total), "asking for the free memory");
+    check_cuda(cudaMemGetInfo(&free, &total), "querying free memory");
     return free;
 }
 

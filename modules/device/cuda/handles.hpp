@@ -1,4 +1,4 @@
-// Owners of the CUDA runtime's things.
+// RAII for CUDA runtime objects.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,7 +13,8 @@ namespace lockstep {
 class CudaStream {
   public:
     CudaStream() = default;
-    explicit CudaStream(int priority) {  // lower is earlier; it does not wait for the legacy default stream
+    explicit CudaStream(
+        int priority) {  // lower is higher priority; does not synchronize with the legacy default stream
         check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority), "making a stream");
     }
     CudaStream(CudaStream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
@@ -22,7 +23,7 @@ class CudaStream {
         return *this;
     }
     ~CudaStream() {
-        if (stream_) static_cast<void>(cudaStreamDestroy(stream_));  // the driver may be gone at a program's end
+        if (stream_) static_cast<void>(cudaStreamDestroy(stream_));  // the driver may be gone at exit
     }
     cudaStream_t get() const { return stream_; }
 
@@ -30,7 +31,7 @@ class CudaStream {
     cudaStream_t stream_ = nullptr;
 };
 
-// A place in a stream's work, to be waited for. Without times, which cost.
+// A point in a stream's work to wait for. Without timing, which has a cost.
 class CudaEvent {
   public:
     CudaEvent() { check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event"); }
@@ -43,7 +44,7 @@ class CudaEvent {
         if (event_) static_cast<void>(cudaEventDestroy(event_));
     }
     void record(cudaStream_t stream) { check_cuda(cudaEventRecord(event_, stream), "recording an event"); }
-    // The host waits; at once where nothing was recorded.
+    // The host waits; returns at once if nothing was recorded.
     void wait() const { check_cuda(cudaEventSynchronize(event_), "waiting for the GPU"); }
     cudaEvent_t get() const { return event_; }
 
@@ -51,7 +52,7 @@ class CudaEvent {
     cudaEvent_t event_ = nullptr;
 };
 
-// Host memory that the GPU copies from and to beside the host's work.
+// Pinned host memory, for asynchronous copies.
 class PinnedMemory {
   public:
     PinnedMemory() = default;

@@ -61,11 +61,11 @@ void CpuBackend::adamw(Tensor parameter, Tensor working, Tensor gradient, Tensor
         const auto word = static_cast<std::uint32_t>(words[element / DecayBits::elements_a_word]);
         return ((word >> (element / DecayBits::elements % DecayBits::bits)) & 1u) != 0;
     };
-    // Without a working copy the parameter itself is what the next step computes with.
+    // Without a working copy, the next step computes with the parameter itself.
     with_element(working.empty() ? parameter : working, [&]<class T>(T) {
         T* rounded = working.empty() ? nullptr : working.as<T>();
         for_elements(count, memory_grain / 4, [&](std::int64_t first, std::int64_t last) {
-            for (std::int64_t begin = first; begin < last;) {  // as far as the elements decay alike
+            for (std::int64_t begin = first; begin < last;) {  // runs of elements that decay alike
                 const bool decay = decays_at(begin);
                 std::int64_t end = begin;
                 while (end < last && decays_at(end) == decay) end += DecayBits::elements;

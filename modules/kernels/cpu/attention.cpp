@@ -47,7 +47,7 @@ AttentionHead<T> head_at(const AttentionShape& s, const Place& place, const Tens
             1.0f / std::sqrt(static_cast<float>(s.head_width))};
 }
 
-// Of a thread: the gradients of a head's keys and values, and what the tiles need.
+// Per thread: the gradients of a head's keys and values, and the tiles' scratch.
 template <class T>
 std::int64_t backward_floats(const Attention<T>& attention, const AttentionShape& shape) {
     return 2 * shape.key_length * shape.head_width + attention.backward_scratch(shape.head_width);
@@ -96,7 +96,7 @@ void CpuBackend::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy, 
         const Attention<T>& attention = *vector_.of<T>().attention;
         const Elementwise<T>& elementwise = *vector_.of<T>().elementwise;
         scratch_->reserve(backward_floats(attention, shape));
-        // One thread owns a key head: the heads of its group add to the same dk and dv, in order and in fp32.
+        // One thread per key head: the heads of its group add to the same dk and dv, in order and in fp32.
         parallel_for(shape.batch * shape.key_heads, 1, [&](std::int64_t first, std::int64_t last, int thread) {
             float *dkeys = scratch_->of(thread), *dvalues = dkeys + head_count, *rest = dvalues + head_count;
             for (std::int64_t item = first; item < last; ++item) {

@@ -49,14 +49,14 @@ const VectorFunctions& vector_functions() {
         for (const auto& set : sets) {
             if (std::string_view(set.functions->name) != wanted) continue;
             if (set.supported) return *set.functions;
-            throw usage_error("LOCKSTEP_INSTRUCTION_SET={}, but this processor does not have it; unset the variable",
+            throw usage_error("LOCKSTEP_INSTRUCTION_SET={} is not supported by this processor; unset the variable",
                               wanted);
         }
     }
     std::string known;
     for (const auto& set : sets) known += std::string(known.empty() ? "" : ", ") + set.functions->name;
-    throw usage_error("LOCKSTEP_INSTRUCTION_SET={} is unknown; this program has {}, or unset the variable",
-                      wanted ? wanted : "", known);
+    throw usage_error("LOCKSTEP_INSTRUCTION_SET={} is unknown; use {} or unset the variable", wanted ? wanted : "",
+                      known);
 }
 
 CpuBackend::CpuBackend()
@@ -68,7 +68,7 @@ Device CpuBackend::device() const {
     return {DeviceKind::cpu, 0};
 }
 
-void CpuBackend::synchronize() {}  // every operation is finished when it returns
+void CpuBackend::synchronize() {}  // operations are synchronous
 
 void CpuBackend::custom(const CustomWork&, const std::function<void()>& body) {
     body();
@@ -95,7 +95,7 @@ std::unique_ptr<Later> CpuBackend::read_later(Tensor x) {
 }
 
 std::unique_ptr<Recording> CpuBackend::record(const std::function<void()>&) {
-    return nullptr;  // calling an operation costs nothing beside it
+    return nullptr;  // recording gains nothing: calls are cheap
 }
 
 }  // namespace cpu

@@ -10,7 +10,7 @@
 namespace lockstep::kernels::cpu {
 namespace {
 
-// [width, taps] to [taps, width], so that channels lie side by side.
+// [width, taps] to [taps, width], so that channels are contiguous.
 void transpose_taps(float* by_tap, const float* weight, std::int64_t width, std::int64_t taps) {
     for (std::int64_t c = 0; c < width; ++c)
         for (std::int64_t j = 0; j < taps; ++j) by_tap[j * width + c] = weight[c * taps + j];
@@ -18,7 +18,7 @@ void transpose_taps(float* by_tap, const float* weight, std::int64_t width, std:
 
 }  // namespace
 
-// Weights by tap; and their gradients, as partial sums too.
+// Weights by tap, and their gradients as partial sums.
 std::int64_t convolution_scratch_floats(std::int64_t rows, std::int64_t width, std::int64_t taps, bool backward) {
     return width * taps + (backward ? width * taps + row_blocks(rows) * width * (taps + 1) : 0);
 }

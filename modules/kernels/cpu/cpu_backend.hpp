@@ -1,5 +1,5 @@
-// The CPU's operations, spread over the files of this folder by family. T is fp32 or bf16; threads by
-// device/parallel.hpp; inner loops in vector/.
+// The CPU's operations, in one file of this folder per family. T is fp32 or bf16; threads by device/parallel.hpp; inner
+// loops in vector/.
 #pragma once
 
 #include <memory>
@@ -17,11 +17,11 @@ class CpuBackend : public Backend {
 #include "kernels/operations.inc"
 
   private:
-    // c (+)= op(a) op(b) + bias, the last may be empty.
+    // c (+)= op(a) op(b) + bias, which may be empty.
     void multiply(Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, bool accumulate, Tensor bias);
 
-    class Scratch;   // per-thread memory, grown on demand and kept (scratch.hpp)
-    class Products;  // the matrix-product primitives made so far, by shape (product.cpp)
+    class Scratch;   // per-thread memory, grown on demand and reused (scratch.hpp)
+    class Products;  // cached matrix-product primitives, by shape (product.cpp)
     const VectorFunctions& vector_;
     std::unique_ptr<Scratch> scratch_;
     std::unique_ptr<Products> products_;

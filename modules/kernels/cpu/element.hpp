@@ -1,4 +1,4 @@
-// From a tensor's type, known at run time, to the type of its elements.
+// Maps a tensor's run-time type to its element type.
 #pragma once
 
 #include <type_traits>
@@ -17,7 +17,7 @@ constexpr bool is_element_of<kernels::cpu::bf16>(Type type) {
 
 namespace lockstep::kernels::cpu {
 
-// Single values; loops over many belong into vector/.
+// Single values; loops belong in vector/.
 inline float widened(float value) {
     return value;
 }
@@ -41,8 +41,7 @@ void with_element(const Tensor& tensor, Body&& body) {
         case Type::bf16:
             return body(bf16{});
         default:
-            throw fault_error("an operation of the CPU got a tensor of {}; it computes in fp32 and bf16",
-                              type_name(tensor.type()));
+            throw fault_error("the CPU backend does not support {}, only fp32 and bf16", type_name(tensor.type()));
     }
 }
 

@@ -14,7 +14,7 @@
 namespace lockstep::kernels::cpu {
 namespace {
 
-// totals [n] (+)= the sums over blocks of x, each what sum(x, count) gives of a block: std::array<double, n>.
+// totals [n] (+)= sums over blocks of x; sum(x, count) returns a block's: std::array<double, n>.
 template <std::size_t n, class Sum>
 void sum_blocks(Tensor totals, Tensor x, Accumulate accumulate, Sum&& sum) {
     constexpr std::int64_t block = 16384;

@@ -38,7 +38,7 @@ void CpuBackend::embedding_backward(Tensor dtable, Tensor dposition, Tensor ids,
     LOCKSTEP_ASSERT(dposition.empty() || (dposition.size(-1) == width && length <= dposition.rows()));
     float *vectors = dtable.fp32(), *places = dposition.empty() ? nullptr : dposition.fp32();
     const std::int32_t* id = ids.as<std::int32_t>();
-    // A token may occur many times: each thread owns a slice of columns and goes through the rows in order.
+    // A token may occur repeatedly: each thread owns a slice of columns and visits the rows in order.
     constexpr std::int64_t slice = 16;
     with_element(dy, [&]<class T>(T) {
         const T* gradient = dy.as<T>();

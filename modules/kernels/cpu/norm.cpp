@@ -12,8 +12,8 @@
 namespace lockstep::kernels::cpu {
 namespace {
 
-// norm(first, last) over all rows of x, to which the residual (may be empty) is added first, a few rows at a time, so
-// that they are still in the cache.
+// norm(first, last) over all rows of x, first adding the residual (may be empty), a few rows at a time so that they
+// stay in cache.
 template <class T, class Body>
 void for_normed_rows(T* x, Tensor residual, std::int64_t rows, std::int64_t width, const Elementwise<T>& elementwise,
                      Body&& norm) {

@@ -17,15 +17,15 @@ dnnl::memory::data_type data_type(Type type) {
     return type == Type::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
-// A row-major [rows, columns] operand, or one stored as its transpose. Where an axis is 1 both lie in memory alike; the
-// plain strides are then given, as oneDNN takes {1, 1} for a matrix with rows of one element.
+// A row-major [rows, columns] operand, or one stored as its transpose. If an axis is 1 both have the same layout; use
+// the plain strides then, since oneDNN takes {1, 1} for a matrix with rows of one element.
 dnnl::memory::desc describe(std::int64_t rows, std::int64_t columns, bool transposed, Type type) {
     const bool swap = transposed && rows > 1 && columns > 1;
     const dnnl::memory::dims strides = swap ? dnnl::memory::dims{1, rows} : dnnl::memory::dims{columns, 1};
     return {{rows, columns}, data_type(type), strides};
 }
 
-// Which of oneDNN's names for instruction sets includes `set`: the names are sets of bits.
+// Whether oneDNN's instruction set includes `set`: the values are bit masks.
 bool library_has(dnnl::cpu_isa set) {
     const auto has = static_cast<unsigned>(dnnl::get_effective_cpu_isa()), wanted = static_cast<unsigned>(set);
     return (has & wanted) == wanted;
@@ -159,7 +159,7 @@ void CpuBackend::linear_gelu_forward(Tensor y, Tensor before, Tensor x, Tensor w
     gelu_forward(y, before);
 }
 
-// Rows of linear_gelu_backward whose product stays in fp32 at one time.
+// Rows of linear_gelu_backward whose product is held in fp32 at a time.
 static std::int64_t gelu_rows(std::int64_t rows, std::int64_t width) {
     constexpr std::int64_t most = std::int64_t{1} << 21;  // elements
     const std::int64_t pieces = rows * width / most + 1;
@@ -176,7 +176,7 @@ void CpuBackend::linear_gelu_backward(Tensor dbefore, Tensor dy, Tensor weight, 
         gelu_backward(dbefore, dbefore, before);
         return;
     }
-    // The product stays in fp32 until it is multiplied, so that the result is rounded once: some rows at a time.
+    // The product stays in fp32 until multiplied, so that the result is rounded only once: some rows at a time.
     const std::int64_t rows = dy.rows(), width = weight.size(-1), in = dy.size(-1), step = gelu_rows(rows, width);
     float* exact = scratch_->kept(gelu_product_scratch_floats(rows, width, dy.type()));
     const auto multiply_gelu = vector_.of<bf16>().elementwise->gelu_backward_fp32;
@@ -199,7 +199,7 @@ bool cpu_multiplies_bf16() {
     const std::string_view word = said ? said : "";
     if (word.empty()) return cpu::library_has(dnnl::cpu_isa::avx512_core_bf16);
     if (word.size() != 1 || (word.front() != '0' && word.front() != '1'))
-        throw usage_error("LOCKSTEP_CPU_BF16={} is unknown; it is 0 or 1, or unset the variable", word);
+        throw usage_error("LOCKSTEP_CPU_BF16={} is unknown; use 0 or 1, or unset the variable", word);
     return word.front() == '1';
 }
 

@@ -1,4 +1,4 @@
-// The matrix products made so far. Making one costs oneDNN up to milliseconds, so each shape is made once and kept.
+// Cache of matrix products. Creating one costs oneDNN up to milliseconds, so each shape is created once.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
@@ -13,15 +13,15 @@ class CpuBackend::Products {
     struct Shape {
         std::int64_t m, n, k;
         bool transpose_a, transpose_b, accumulate;
-        Type inputs, output, bias;  // bias: of the output's columns
+        Type inputs, output, bias;  // bias: over the output's columns
         bool with_bias;
-        int threads;  // oneDNN divides the work when the primitive is made
+        int threads;  // oneDNN divides the work when the primitive is created
         bool operator==(const Shape&) const = default;
     };
     Products();
-    // Whether oneDNN has bf16 products for this processor, if need be by emulation.
+    // Whether oneDNN supports bf16 products on this processor, possibly emulated.
     bool takes_bf16() const { return takes_bf16_; }
-    // c (+)= op(a) op(b) + bias, all sizes above zero.
+    // c (+)= op(a) op(b) + bias, all sizes positive.
     void run(const Shape& shape, void* c, const void* a, const void* b, const void* bias);
 
   private:

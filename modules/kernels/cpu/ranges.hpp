@@ -1,4 +1,4 @@
-// How the operations cut their work: always at the same places, so that results do not depend on the number of threads.
+// How operations divide their work: at fixed places, so that results do not depend on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace lockstep::kernels::cpu {
 
-// body(first, last) over flat elements; cuts are at multiples of 1024, so an element always has the same place in its
-// vector. `grain` is the least number of elements worth a thread.
+// body(first, last) over flat elements, cut at multiples of 1024, so that an element is always at the same place of its
+// vector. `grain`: fewest elements worth a thread.
 template <class Body>
 void for_elements(std::int64_t count, std::int64_t grain, Body&& body) {
     constexpr std::int64_t block = 1024;
@@ -18,16 +18,15 @@ void for_elements(std::int64_t count, std::int64_t grain, Body&& body) {
         (count + block - 1) / block, (grain + block - 1) / block,
         [&](std::int64_t first, std::int64_t last, int) { body(first * block, std::min(last * block, count)); });
 }
-constexpr std::int64_t memory_grain = 32768;     // loops that wait for memory
+constexpr std::int64_t memory_grain = 32768;     // memory-bound loops
 constexpr std::int64_t arithmetic_grain = 4096;  // loops with exponentials
 
-// Rows that one thread should at least take, when a row holds `width` elements.
+// Fewest rows worth a thread, for rows of `width` elements.
 inline std::int64_t row_grain(std::int64_t width) {
     return std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(1, width));
 }
 
-// Sums over rows, such as the gradients of biases: rows are cut into at most 128 blocks, each block has partial sums of
-// its own, and these are added in order.
+// Sums over rows, such as gradients of biases: at most 128 blocks of rows have partial sums, which are added in order.
 inline std::int64_t rows_per_block(std::int64_t rows) {
     return std::max<std::int64_t>(32, (rows + 127) / 128);
 }
@@ -41,7 +40,7 @@ struct ColumnSums {
 };
 
 // body(first_row, last_row, partial) adds to its zeroed `partial`, which holds the columns of all `sums` side by side;
-// `partials` is memory for row_blocks(rows) of them.
+// `partials` has room for row_blocks(rows) of them.
 template <class Body>
 void sum_over_rows(std::int64_t rows, float* partials, std::initializer_list<ColumnSums> sums, Body&& body) {
     std::int64_t width = 0;

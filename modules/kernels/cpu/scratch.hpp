@@ -1,4 +1,4 @@
-// Memory that the operations of the CPU backend work in; grown on demand and kept.
+// Scratch memory of the CPU backend's operations; grown on demand and reused.
 #pragma once
 
 #include <cstdlib>
@@ -12,19 +12,19 @@ namespace lockstep::kernels::cpu {
 
 class CpuBackend::Scratch {
   public:
-    // Call outside parallel_for: `count` floats for each thread. What they held is lost.
+    // Call outside parallel_for: `count` floats per thread. Discards their contents.
     void reserve(std::int64_t count) {
         if (threads_.size() < static_cast<std::size_t>(threads())) threads_.resize(static_cast<std::size_t>(threads()));
         for (auto& buffer : threads_) buffer.grow(count);
     }
-    // Inside: the reserved floats of this thread, 64-byte aligned.
+    // Inside parallel_for: this thread's floats, 64-byte aligned.
     float* of(int thread) const { return threads_[static_cast<std::size_t>(thread)].data.get(); }
-    // `count` floats that all threads share, such as partial sums; valid until the next call.
+    // `count` floats shared by all threads, such as partial sums; valid until the next call.
     float* shared(std::int64_t count) {
         shared_.grow(count);
         return shared_.data.get();
     }
-    // The same once more, for what an operation keeps while it calls another.
+    // Another such buffer, for operations that call others.
     float* kept(std::int64_t count) {
         kept_.grow(count);
         return kept_.data.get();
@@ -43,7 +43,7 @@ class CpuBackend::Scratch {
             data.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
             count = data ? wanted : 0;
             if (!data)
-                throw fault_error("no memory for {} bytes of scratch; use a smaller batch.micro or batch.length",
+                throw fault_error("out of memory for {} bytes of scratch; use a smaller batch.micro or batch.length",
                                   bytes);
         }
     };

@@ -1,4 +1,4 @@
-// What the mixers' operations on the CPU keep to work in: floats over all threads, forward and backward.
+// Scratch sizes of the mixers' CPU operations: floats over all threads, forward and backward.
 #pragma once
 
 #include "kernels/backend.hpp"
@@ -9,7 +9,7 @@ std::int64_t attention_scratch_floats(const AttentionShape& shape, Type type, in
 std::int64_t ttt_scratch_floats(const TttShape& shape, Type type, int threads);
 
 std::int64_t convolution_scratch_floats(std::int64_t rows, std::int64_t width, std::int64_t taps, bool backward);
-// Of sums over rows, `columns` of them: gradients of norms and biases.
+// Of sums over rows with this many columns: gradients of norms and biases.
 std::int64_t row_sums_scratch_floats(std::int64_t rows, std::int64_t columns);
 // Of linear_gelu_backward with dbefore [rows, width].
 std::int64_t gelu_product_scratch_floats(std::int64_t rows, std::int64_t width, Type type);

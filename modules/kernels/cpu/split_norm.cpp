@@ -21,8 +21,8 @@ void CpuBackend::split_norm_moments(Tensor moments, Tensor x) {
     });
 }
 
-// The parts are equally wide: the mean is that of their means, and the squares around it are those around their own
-// means plus width (their mean - mean)² each.
+// The parts have equal widths: the mean is the mean of their means, and the sum of squares around it is that around
+// their own means plus width (their mean - mean)² each.
 void CpuBackend::split_norm_statistics(Tensor mean, Tensor inverse_deviation, Tensor moments, std::int64_t width,
                                        float epsilon) {
     const std::int64_t rows = mean.count(), parts = moments.size(0);

@@ -1,5 +1,5 @@
-// The TTT layer's inner loop: one (sequence, head) to a thread. Gradients of the learned tensors are computed apart for
-// each sequence and then summed in the order of the sequences, so that the number of threads does not matter.
+// The TTT layer's inner loop: one thread per (sequence, head). Gradients of the learned tensors are computed per
+// sequence and then summed in order, independent of the number of threads.
 #include "kernels/cpu/vector/ttt.hpp"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ std::int64_t saved_states(const TttGeometry& g) {
     return (mini_batches - 1) / ttt_group;
 }
 
-// The tensors of inner models side by side: one of each head, or one of each sequence and head.
+// The tensors of consecutive inner models: one per head, or one per sequence and head.
 TttCarry models_of(const TttInner& inner) {
     return {inner.weight1, inner.bias1, inner.weight2, inner.bias2};
 }
@@ -69,7 +69,7 @@ void check_inner(const TttInner& inner, const TttGeometry& g) {
     check_norm(inner, g);
 }
 
-// The rows of one model's tensors and where they lie in a state; body(tensor's floats, state's floats, width).
+// Maps the rows of one model's tensors to their places in a state; body(tensor's floats, state's floats, width).
 template <class Body>
 void for_each_row(const TttGeometry& g, const TttCarry& models, std::int64_t model, float* state, Body&& body) {
     const auto rows = [&](const Tensor& tensor, std::int64_t count, std::int64_t width, std::int64_t padded) {
@@ -101,8 +101,8 @@ std::int64_t gradient_part(const TttGeometry& g) {
     return whole_blocks(g.state_count) + 2 * g.padded_width + g.padded_batch;
 }
 
-// The backward pass takes sequences in waves, so that the parts that wait for their sum stay few; the order of the
-// sums is always the same.
+// The backward pass takes sequences in waves, which bounds the memory of partial gradients; the order of summation is
+// fixed.
 std::int64_t sequences_of_wave(const TttShape& shape, int threads) {
     return std::min(shape.batch, (4 * threads + shape.heads - 1) / shape.heads);
 }
@@ -137,7 +137,7 @@ void CpuBackend::token_scale_forward(Tensor token_scale, Tensor delta) {
     const float* in = delta.fp32();
     for (std::int64_t i = 0; i < delta.count(); ++i) {
         const float value = 1.0f / static_cast<float>(i + 1) + in[i];
-        out[i] = value < 0.0f ? 0.0f : value;  // NaN stays
+        out[i] = value < 0.0f ? 0.0f : value;  // keeps NaN
     }
 }
 
@@ -155,7 +155,7 @@ std::int64_t CpuBackend::ttt_saved_count(const TttShape& shape) const {
 
 std::int64_t ttt_saved_count(const TttShape& shape) {
     const TttGeometry g = geometry_of(shape);
-    // Never 0: an empty tensor says that no backward follows.
+    // Never 0: an empty tensor means that no backward follows.
     return std::max<std::int64_t>(shape.batch * shape.heads * saved_states(g) * g.state_count, 1);
 }
 
@@ -341,7 +341,7 @@ void CpuBackend::ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k,
                     const std::int64_t index = (position + token) % g.mini_batch, at = token * stride + narrow;
                     const std::int64_t whole = (g.length - token) / g.mini_batch * g.mini_batch;
                     if (index == 0 && whole > 0) {
-                        // Whole mini-batches, as a prompt has them: the parallel form.
+                        // Whole mini-batches, as in a prompt: the parallel form.
                         TttGeometry part = g;
                         part.length = whole;
                         load_state(g, scratch, models_of(state), head);

@@ -1,4 +1,4 @@
-// The CUDA backend of a program that was built without it.
+// Builds without the CUDA backend.
 #include "base/error.hpp"
 #include "kernels/cuda.hpp"
 

@@ -1,4 +1,4 @@
-// Activations. All are limited by memory.
+// Activations. All are memory-bound.
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/functions.hpp"

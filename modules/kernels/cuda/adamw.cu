@@ -1,4 +1,4 @@
-// AdamW over flat tensors: 28 bytes an element, and 2 or 4 more where there is a working copy; limited by memory.
+// AdamW over flat tensors: 28 bytes per element, and 2 or 4 more with a working copy; memory-bound.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -48,8 +48,8 @@ struct Factors {
     float gradient, step, second_moment;
 };
 
-constexpr unsigned threads = 256, resident_blocks = 5;  // of a multiprocessor
-constexpr int width = 4;  // elements that a thread takes at once; all of them decay or none does
+constexpr unsigned threads = 256, resident_blocks = 5;  // per multiprocessor
+constexpr int width = 4;  // elements per thread and access; all of them decay or none does
 static_assert(DecayBits::elements % width == 0);
 
 struct Arguments {
@@ -62,7 +62,7 @@ struct Arguments {
     AdamWSettings settings;
 };
 
-// The new parameter; the moments are replaced.
+// Returns the new parameter; updates the moments.
 __device__ inline float update(float parameter, float gradient, float& first, float& second, const Factors& factors,
                                const AdamWSettings& s, float decay) {
     const float g = gradient * factors.gradient;
@@ -72,7 +72,7 @@ __device__ inline float update(float parameter, float gradient, float& first, fl
     return parameter * decay - factors.step * (first / deviation);
 }
 
-// A few blocks a multiprocessor that stride over all elements, so that each makes the corrections of the bias once.
+// A few blocks per multiprocessor stride over all elements, so that each computes the bias corrections once.
 template <class T, bool has_working>
 __global__ void __launch_bounds__(threads, resident_blocks) adamw_kernel(Arguments at, T* working) {
     if (at.decision[Decision::proceed] == 0) return;

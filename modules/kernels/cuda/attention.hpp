@@ -1,5 +1,4 @@
-// What the kernels of attention share: how wide a head is in shared memory, tiles from global to shared memory and
-// back.
+// Shared by the attention kernels: head widths in shared memory, tiles between global and shared memory.
 #pragma once
 
 #include <cmath>
@@ -13,26 +12,26 @@
 
 namespace lockstep::kernels::cuda {
 
-// Heads of up to `width_` columns; the columns beyond a head's own are zeros in shared memory. exact_: the head has all
-// of them and its rows are 16-byte aligned, in 16-bit elements, which is what the tuned kernels take.
+// Heads of up to `width_` columns; columns beyond a head's own are zeros in shared memory. exact_: the head has all of
+// them and 16-byte aligned rows of 16-bit elements, as the tuned kernels require.
 template <class Element, int width_, bool exact_>
 struct HeadWidth {
     using T = Element;
     static constexpr int width = width_, vector = 16 / static_cast<int>(sizeof(T));
     static constexpr bool exact = exact_;
-    static constexpr int stride = width + vector;  // of a row in shared memory: ldmatrix meets no bank conflicts
+    static constexpr int stride = width + vector;  // of a row in shared memory: no ldmatrix bank conflicts
     static constexpr int row_bytes = stride * static_cast<int>(sizeof(T));
 };
 
 struct AttentionSizes {
-    int query_length, key_length, heads, group, width;  // group: query heads a key head
+    int query_length, key_length, heads, group, width;  // group: query heads per key head
     bool vectors;                                       // rows of heads are 16-byte aligned
     float scale, scale_log2;                            // 1/sqrt(f), and times log2(e)
 
-    // Offsets inside a tile are 32 bit, to save registers.
+    // Offsets within a tile are 32-bit, to save registers.
     __device__ int query_stride() const { return heads * width; }
     __device__ int key_stride() const { return heads / group * width; }
-    // The first element of a head of a sequence, in queries and in keys, and its place in log_sum_exp.
+    // The first element of a head of a sequence, in queries and in keys, and its index in log_sum_exp.
     __device__ std::int64_t query_head(int sequence, int head) const {
         return static_cast<std::int64_t>(sequence) * query_length * query_stride() +
                static_cast<std::int64_t>(head) * width;
@@ -48,17 +47,16 @@ struct AttentionSizes {
 
 constexpr float log2_of_e = 1.44269504088896340736f, log_of_2 = 0.69314718055994530942f;
 
-// rows × W::width elements from global memory, `row_stride` elements from row to row, into shared memory by all
-// `threads`; zeros in rows from `valid` on and in columns from the head's width on. Ready after copy_async_wait and a
-// barrier.
+// Copies rows × W::width elements, `row_stride` elements apart, from global to shared memory by all `threads`; zeros in
+// rows from `valid` on and in columns beyond the head's width. Ready after copy_async_wait and a barrier.
 template <class W, int rows, int threads>
 __device__ inline void load_rows(typename W::T* to, const typename W::T* from, int row_stride, int valid,
                                  const AttentionSizes& sizes) {
     using T = typename W::T;
     constexpr int per_row = W::width / W::vector;
     if constexpr (W::exact) {
-        // A thread keeps to its columns and steps through the rows: few addresses to remember.
-        constexpr int side = per_row & -per_row, step = threads / side;  // 8, 4 and 16 threads beside each other
+        // A thread keeps to its columns and steps through the rows: few addresses.
+        constexpr int side = per_row & -per_row, step = threads / side;  // 8, 4 and 16 threads side by side
         static_assert(rows % step == 0);
         const int row = static_cast<int>(threadIdx.x) / side, column = static_cast<int>(threadIdx.x) % side * W::vector;
         to += row * W::stride + column;
@@ -86,7 +84,7 @@ __device__ inline void load_rows(typename W::T* to, const typename W::T* from, i
     }
 }
 
-// A warp's own rows of shared memory to global memory, the first `valid` of them.
+// Copies a warp's own rows of shared memory to global memory, the first `valid` of them.
 template <class W, int rows>
 __device__ inline void store_warp_rows(typename W::T* to, const typename W::T* from, int row_stride, int valid,
                                        const AttentionSizes& sizes) {
@@ -119,8 +117,8 @@ __device__ inline void multiply_rows(Sums<N> (&sums)[M], const typename W::T* le
     }
 }
 
-// A warp's sums times `factor(m, i)` of their rows, rounded, to global memory through `work`, the warp's own rows of
-// shared memory, which nobody else reads.
+// A warp's sums times their rows' `factor(m, i)`, rounded, to global memory through `work`, the warp's own rows of
+// shared memory.
 template <class W, int N, int M, class Factor>
 __device__ inline void store_warp_sums(typename W::T* to, typename W::T* work, Sums<N> (&sums)[M], Factor&& factor,
                                        int row_stride, int valid, const AttentionSizes& sizes) {
@@ -137,7 +135,7 @@ __device__ inline void store_warp_sums(typename W::T* to, typename W::T* work, S
     store_warp_rows<W, 16 * M>(to, work, row_stride, valid, sizes);
 }
 
-// The checks of shapes that forward and backward have in common, and the kernels' view of them.
+// Shape checks common to forward and backward, and the kernels' view of the shapes.
 inline AttentionSizes attention_sizes(const AttentionShape& shape, const Tensor& q, const Tensor& k, const Tensor& v,
                                       const Tensor& y, const Tensor& log_sum_exp) {
     LOCKSTEP_ASSERT(shape.key_heads > 0 && shape.heads % shape.key_heads == 0 && shape.head_width > 0);
@@ -164,7 +162,7 @@ inline bool aligned_16(const Tensor& tensor) {
     return reinterpret_cast<std::uintptr_t>(tensor.data()) % 16 == 0;
 }
 
-// function(HeadWidth<T, …>()) of the kernels that heads of this width run.
+// Calls function(HeadWidth<T, …>()) for the kernels of this head width.
 template <class T, class Function>
 void with_head_width(const AttentionSizes& sizes, Function&& function) {
     if constexpr (sizeof(T) == 2)
@@ -181,7 +179,7 @@ void with_head_width(const AttentionSizes& sizes, Function&& function) {
                       sizes.width);
 }
 
-// A grid of `count` blocks along one axis.
+// A one-dimensional grid of `count` blocks.
 inline dim3 grid_of(std::int64_t count) {
     LOCKSTEP_ASSERT(count < (std::int64_t{1} << 31));
     return dim3(static_cast<unsigned>(count), 1, 1);

@@ -1,6 +1,6 @@
-// The backward of causal attention, after FlashAttention-2 (Dao 2023): weights are made again from log_sum_exp. The
-// gradients of keys and values, and those of queries, come from a kernel each, which adds two matrix products to five
-// and needs no atomic sum: every sum has one owner and one order.
+// Backward of causal attention, after FlashAttention-2 (Dao 2023): weights are recomputed from log_sum_exp. Gradients
+// of keys and values, and those of queries, come from separate kernels, which costs two matrix products in addition to
+// five but needs no atomics: every sum has one owner and one order.
 //
 // With P the weights, P[i,j] = exp(scale q_i·k_j - log_sum_exp_i), and delta_i = dy_i·y_i:
 // dV = Pᵀ dY, dS = P ⊙ (dY Vᵀ - delta), dQ = scale dS K, dK = scale dSᵀ Q.
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int delta_threads = 256, delta_lanes = 8;
 
-// delta [B, H, L], 8 lanes a row.
+// delta [B, H, L], 8 lanes per row.
 template <class T>
 __global__ void __launch_bounds__(delta_threads)
     attention_delta_kernel(float* delta, const T* dy, const T* y, std::int64_t rows, AttentionSizes sizes) {
@@ -54,9 +54,9 @@ struct KeyGradientTile {
         4 * queries * sizeof(float);
 };
 
-// A block owns a tile of keys of one key head, and walks over the queries that see it, head after head of its group.
-// Everything is transposed: rows are keys, columns are queries, so that weights go from one product into the next
-// inside registers.
+// A block owns a tile of keys of one key head and walks over the queries that see it, head by head of its group.
+// Everything is transposed: rows are keys, columns are queries, so that weights pass from one product to the next in
+// registers.
 template <class W, bool makes_dk, bool makes_dv>
 __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
     attention_key_gradient_kernel(typename W::T* dk, typename W::T* dv, const typename W::T* dy, const typename W::T* q,
@@ -67,13 +67,13 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
     constexpr int M = Tile::blocks_of_16, N = Tile::queries / 8, buffer = Tile::queries * W::stride;
     T* keys = shared_memory<T>();
     T* values = keys + Tile::keys * W::stride;
-    T* queries = values + Tile::keys * W::stride;  // two buffers, then two of the output's gradients
+    T* queries = values + Tile::keys * W::stride;  // double-buffered, followed by the output's gradients
     T* gradients = queries + 2 * buffer;
-    float* rows = reinterpret_cast<float*>(gradients + 2 * buffer);  // two of [log_sum_exp, delta][queries]
+    float* rows = reinterpret_cast<float*>(gradients + 2 * buffer);  // double-buffered [log_sum_exp, delta][queries]
 
     const int tiles = (sizes.key_length + Tile::keys - 1) / Tile::keys, key_heads = sizes.heads / sizes.group;
     const int block = static_cast<int>(blockIdx.x), head_of_all = block / tiles;
-    const int first = block % tiles * Tile::keys;  // the first keys are seen by the most queries, and come first
+    const int first = block % tiles * Tile::keys;  // most queries see the first keys: start with them
     const int sequence = head_of_all / key_heads, key_head = head_of_all % key_heads;
     const int query_stride = sizes.query_stride(), key_stride = sizes.key_stride();
     const std::int64_t key_at = sizes.key_head(sequence, key_head) + static_cast<std::int64_t>(first) * key_stride;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
     const int steps = query_tiles * sizes.group;
     const int thread = static_cast<int>(threadIdx.x);
     const auto query_of = [&](int step) { return (first_tile + step % query_tiles) * Tile::queries; };
-    // Of the tile of queries, the result is what this thread keeps for `rows`.
+    // Returns what this thread keeps for `rows`, of the tile of queries.
     const auto load_queries = [&](int step) {
         const int head = key_head * sizes.group + step / query_tiles, query = query_of(step);
         const std::int64_t at = sizes.query_head(sequence, head) + static_cast<std::int64_t>(query) * query_stride;
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
         load_rows<W, Tile::queries, Tile::threads>(gradients + step % 2 * buffer, dy + at, query_stride,
                                                    sizes.query_length - query, sizes);
         copy_async_commit();
-        // Queries beyond the sequence get weights of 0.
+        // Queries beyond the sequence get weight 0.
         const int row = query + thread % Tile::queries;
         const bool valid = row < sizes.query_length;
         const std::int64_t place = sizes.row_head(sequence, head) + row;
@@ -121,10 +121,10 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
         float* step_rows = rows + step % 2 * 2 * Tile::queries;
         if (thread < 2 * Tile::queries) step_rows[thread] = row_value;
         copy_async_wait<0>();
-        __syncthreads();  // this tile has come, and nobody reads the buffer of the next one any more
+        __syncthreads();  // this tile has arrived, and the next one's buffer is free
         if (step + 1 < steps) row_value = load_queries(step + 1);
         const int query = query_of(step);
-        if (query + Tile::queries <= warp_first) continue;  // all earlier than the warp's keys
+        if (query + Tile::queries <= warp_first) continue;  // all precede the warp's keys
         const T* tile_queries = queries + step % 2 * buffer;
         const T* tile_gradients = gradients + step % 2 * buffer;
 
@@ -201,7 +201,7 @@ struct QueryGradientTile {
         2 * queries * sizeof(float) + sizeof(std::int64_t);
 };
 
-// A block owns a tile of queries, and walks over the keys they see.
+// A block owns a tile of queries and walks over the keys they see.
 template <class W>
 __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
     attention_query_gradient_kernel(typename W::T* dq, const typename W::T* dy, const typename W::T* q,
@@ -212,16 +212,16 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
     constexpr int M = Tile::blocks_of_16, N = Tile::keys / 8, buffer = Tile::keys * W::stride;
     T* queries = shared_memory<T>();
     T* gradients = queries + Tile::queries * W::stride;
-    T* keys = gradients + Tile::queries * W::stride;  // two buffers, then two of values
+    T* keys = gradients + Tile::queries * W::stride;  // double-buffered, followed by the values
     T* values = keys + 2 * buffer;
-    float* levels = reinterpret_cast<float*>(values + 2 * buffer);  // of a query, log_sum_exp in units of log2
+    float* levels = reinterpret_cast<float*>(values + 2 * buffer);  // per query: log_sum_exp in units of log2
     float* deltas = levels + Tile::queries;
     std::int64_t* output_at =
-        reinterpret_cast<std::int64_t*>(deltas + Tile::queries);  // not in registers over the loop
+        reinterpret_cast<std::int64_t*>(deltas + Tile::queries);  // not kept in registers over the loop
 
     const int tiles = (sizes.query_length + Tile::queries - 1) / Tile::queries;
     const int block = static_cast<int>(blockIdx.x), head_of_all = block / tiles;
-    const int first = (tiles - 1 - block % tiles) * Tile::queries;  // the longest first, as in forward
+    const int first = (tiles - 1 - block % tiles) * Tile::queries;  // longest first, as in forward
     const int sequence = head_of_all / sizes.heads, head = head_of_all % sizes.heads;
     const int query_stride = sizes.query_stride(), key_stride = sizes.key_stride();
     const std::int64_t query_at = sizes.query_head(sequence, head) + static_cast<std::int64_t>(first) * query_stride;
@@ -255,10 +255,10 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
 #pragma unroll 1
     for (int tile = 0; tile < key_tiles; ++tile) {
         copy_async_wait<0>();
-        __syncthreads();  // this tile has come, and nobody reads the buffer of the next one any more
+        __syncthreads();  // this tile has arrived, and the next one's buffer is free
         if (tile + 1 < key_tiles) load_keys(tile + 1);
         const int key = tile * Tile::keys;
-        if (key >= warp_first + Tile::warp_rows) continue;  // the warp's queries are all earlier
+        if (key >= warp_first + Tile::warp_rows) continue;  // the warp's queries all precede these keys
         const T* tile_keys = keys + tile % 2 * buffer;
 
         Sums<N> weights[M], slopes[M];

@@ -1,5 +1,5 @@
-// Causal attention without a stored score matrix, after FlashAttention-2 (Dao 2023): a block keeps a tile of queries
-// and walks over the tiles of keys they see, with a running maximum and sum of every row.
+// Causal attention without storing the score matrix, after FlashAttention-2 (Dao 2023): a block keeps a tile of queries
+// and walks over the tiles of keys they see, with a running maximum and sum per row.
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
 
@@ -8,8 +8,8 @@ namespace {
 
 template <class W>
 struct ForwardTile {
-    // 32 rows a warp: see multiply in tile.hpp. The scores of a tile and the sums of the output are in registers, and
-    // of width 64 the queries too: 246, 255 and 253 registers at widths 64, 96 and 128 (48 keys spill at 128).
+    // 32 rows per warp: see multiply in tile.hpp. A tile's scores and the output's sums are in registers, and at width
+    // 64 the queries too: 246, 255 and 253 registers at widths 64, 96 and 128 (48 keys spill at 128).
     static constexpr int warps = 4, threads = warps * warp_width, blocks_of_16 = W::exact ? 2 : 1;
     static constexpr int warp_rows = 16 * blocks_of_16, queries = warps * warp_rows;
     static constexpr int keys = W::exact && W::width < 128 ? 64 : (W::row_bytes > 600 ? 16 : 32);
@@ -18,9 +18,8 @@ struct ForwardTile {
         static_cast<std::size_t>(queries + 4 * keys) * static_cast<std::size_t>(W::row_bytes);
 };
 
-// Weights of one tile of scores, in place: exp2(score · scale - maximum), where the maximum of a row is over all keys
-// so far; output and sums so far are brought to it. Maxima are in units of log2, sums of a lane over its own columns
-// only.
+// Turns a tile of scores into weights, in place: exp2(score · scale - maximum) with the row's running maximum; rescales
+// output and sums to it. Maxima are in units of log2; a lane's sums cover its own columns only.
 template <int N, int width_blocks>
 __device__ inline void soften(Sums<N>& scores, Sums<width_blocks>& output, float (&maximum)[2], float (&sum)[2],
                               float scale_log2) {
@@ -58,10 +57,10 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads)
     using Tile = ForwardTile<W>;
     constexpr int M = Tile::blocks_of_16, buffer = Tile::keys * W::stride;
     T* queries = shared_memory<T>();
-    T* keys = queries + Tile::queries * W::stride;  // two buffers, then two of values
+    T* keys = queries + Tile::queries * W::stride;  // double-buffered, followed by the values
     T* values = keys + 2 * buffer;
 
-    // Of a head, the last queries come first: they see the most keys.
+    // Last queries of a head first: they see the most keys.
     const int tiles = (sizes.query_length + Tile::queries - 1) / Tile::queries;
     const int block = static_cast<int>(blockIdx.x), head_of_all = block / tiles;
     const int first = (tiles - 1 - block % tiles) * Tile::queries;
@@ -71,7 +70,7 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads)
     const T* k_head = k + sizes.key_head(sequence, head / sizes.group);
     const T* v_head = v + sizes.key_head(sequence, head / sizes.group);
 
-    const int earlier = sizes.key_length - sizes.query_length;  // keys that even the first query sees beside its own
+    const int earlier = sizes.key_length - sizes.query_length;  // keys before the first query
     const int rows = min(Tile::queries, sizes.query_length - first);
     const int key_tiles = (first + rows + earlier + Tile::keys - 1) / Tile::keys;
     const auto load_keys = [&](int tile) {
@@ -83,7 +82,7 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads)
     };
 
     const int warp_row = static_cast<int>(threadIdx.x) / warp_width * Tile::warp_rows;
-    const int warp_first = first + warp_row + earlier;  // the last key that the warp's first query sees
+    const int warp_first = first + warp_row + earlier;  // the last key visible to the warp's first query
     T* warp_queries = queries + warp_row * W::stride;
     load_rows<W, Tile::queries, Tile::threads>(queries, q + query_at, query_stride, rows, sizes);
     copy_async_commit();
@@ -107,10 +106,10 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads)
 #pragma unroll 1
     for (int tile = 0; tile < key_tiles; ++tile) {
         copy_async_wait<0>();
-        __syncthreads();  // this tile has come, and nobody reads the buffer of the next one any more
+        __syncthreads();  // this tile has arrived, and the next one's buffer is free
         if (tile + 1 < key_tiles) load_keys(tile + 1);
         const int key = tile * Tile::keys;
-        if (key >= warp_first + Tile::warp_rows) continue;  // the warp's queries are all earlier
+        if (key >= warp_first + Tile::warp_rows) continue;  // the warp's queries all precede these keys
         Sums<Tile::keys / 8> scores[M];
         const T* tile_keys = keys + tile % 2 * buffer;
 #pragma unroll
@@ -119,7 +118,7 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads)
             multiply<Right::rows_of_n>(scores, kept, tile_keys, W::stride);
         else
             multiply_rows<W>(scores, warp_queries, tile_keys);
-        // The first tile holds key 0, which all queries see: a maximum is finite from there on.
+        // The first tile has key 0, which all queries see: maxima are finite from there on.
         if (key + Tile::keys - 1 > warp_first)
 #pragma unroll
             for (int m = 0; m < M; ++m)

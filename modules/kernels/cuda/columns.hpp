@@ -1,5 +1,5 @@
-// Sums over rows, the gradients of what is shared by all rows: blocks leave partial sums, one row of them a block, and
-// these are added in order. Which rows a block takes depends on the shape only, so results repeat on any GPU.
+// Sums over rows, for gradients of what all rows share: each block writes a row of partial sums, which are added in
+// order. Which rows a block takes depends only on the shape, so results are reproducible on any GPU.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct ColumnGrid {
     unsigned column_blocks, row_blocks;
 };
 
-// For rows of `packs` packs of columns; `rows_each`: what a thread takes at least, where there are so many rows.
+// For rows of `packs` packs of columns; `rows_each`: fewest rows per thread, if there are that many.
 inline ColumnGrid column_grid(std::int64_t rows, std::int64_t packs, std::int64_t rows_each) {
     constexpr std::int64_t enough_blocks = 792;  // 6 on each of 132 multiprocessors
     ColumnGrid grid{1, column_threads, 1, 1};
@@ -31,8 +31,8 @@ inline ColumnGrid column_grid(std::int64_t rows, std::int64_t packs, std::int64_
     return grid;
 }
 
-// The block's sums: `values` neighbouring columns a thread, added over the row lanes in order, to[c] for c in [0,
-// limit). `work`: column_threads · values floats. Contains a barrier; for one use in a kernel.
+// The block's sums of `values` neighbouring columns per thread, added over the row lanes in order, to[c] for c in [0,
+// limit). `work`: column_threads · values floats. Contains a barrier; once per kernel.
 template <int values>
 __device__ inline void store_column_sums(float* to, std::int64_t limit, const float (&sums)[values], int lanes,
                                          float* work) {
@@ -49,7 +49,7 @@ __device__ inline void store_column_sums(float* to, std::int64_t limit, const fl
 
 constexpr unsigned partial_lanes = 32;  // of columns, and of rows
 
-// *place(c) += the sum of column c of partials [rows, width], where place(c) is not null.
+// *place(c) += the sum of column c of partials [rows, width], unless place(c) is null.
 template <class Place>
 __global__ void __launch_bounds__(partial_lanes* partial_lanes)
     add_partials_kernel(Place place, const float* __restrict__ partials, std::int64_t rows, std::int64_t width) {

@@ -1,5 +1,5 @@
-// The depthwise causal convolution. A thread owns a pack of columns and walks along a run of tokens with the inputs
-// that it still needs in registers, so that every row is read once (and a few rows again where runs meet).
+// Depthwise causal convolution. A thread owns a pack of columns and walks along a run of tokens, keeping a sliding
+// window of inputs in registers, so that every row is read once (plus a few where runs meet).
 #include "kernels/cuda/columns.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/dispatch.hpp"
@@ -13,7 +13,7 @@ constexpr int in_flight = 4;
 constexpr int forward_run = 16,
               backward_run = 32;  // tokens; longer ones read less twice, shorter ones fill more threads
 
-// Kernels are made for `most` taps; fewer have zero weights in front.
+// Kernels are compiled for `most` taps; fewer have leading zero weights.
 template <int most, int width>
 __device__ inline void load_weights(float (&weights)[most][width], const float* weight, std::int64_t column, int taps) {
 #pragma unroll
@@ -29,7 +29,7 @@ __device__ inline void widen(float (&to)[width], const Pack<T, width>& from) {
     for (int e = 0; e < width; ++e) to[e] = to_float(from.at[e]);
 }
 
-// The oldest of the window leaves.
+// Shift out the oldest.
 template <int most, int width>
 __device__ inline void shift(float (&window)[most][width]) {
 #pragma unroll
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-// Leaves a row of partial sums a block row: of each column the gradients of `most` weights and of the bias.
+// Writes a row of partial sums per block row: for each column the gradients of `most` weights and of the bias.
 template <class T, int most, int width>
 __global__ void __launch_bounds__(column_threads, most == 4 ? 2 : 1)
     convolution_backward_kernel(T* __restrict__ dx, float* __restrict__ partials, const T* __restrict__ dy,
@@ -177,13 +177,13 @@ struct GradientPlace {
     }
 };
 
-// function(most, pack) with compile-time constants: taps, rounded up, and the columns of a thread.
+// Calls function(most, pack) with compile-time constants: taps, rounded up, and columns per thread.
 template <int pack, class Function>
 void for_taps(std::int64_t taps, bool aligned, Function&& function) {
     using Four = std::integral_constant<int, 4>;
     using Eight = std::integral_constant<int, 8>;
     using Packed = std::integral_constant<int, pack>;
-    using HalfPacked = std::integral_constant<int, pack / 2>;  // a pack of all of them would take most registers
+    using HalfPacked = std::integral_constant<int, pack / 2>;  // a full pack would take most registers
     using Single = std::integral_constant<int, 1>;
     LOCKSTEP_ASSERT(taps >= 1 && taps <= Eight::value);
     if (taps <= Four::value) return aligned ? function(Four(), Packed()) : function(Four(), Single());

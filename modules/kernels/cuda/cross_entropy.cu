@@ -1,6 +1,6 @@
-// Softmax cross-entropy with its gradient in place (Milakov & Gimelshein 2018 for the running sum), a block a row. A
-// row that fits the shared memory is read from global memory once and written once; a wider one is read a second time.
-// Rows need no alignment: the elements before and after the 16-byte pieces, at most 14 of 16 bits, take a thread each.
+// Softmax cross-entropy with its gradient in place (Milakov & Gimelshein 2018 for the running sum), one block per row.
+// A row that fits in shared memory is read from global memory once and written once; a wider one is read twice. Rows
+// need no alignment: each element before and after the 16-byte vectors, at most 14 of 16 bits, takes a thread.
 #include <cmath>
 
 #include "kernels/cuda/cuda_backend.hpp"
@@ -14,10 +14,10 @@ namespace lockstep::kernels::cuda {
 namespace {
 
 constexpr unsigned most_threads = 512;
-constexpr int at_once = 4;  // 16-byte pieces that a thread has on their way
+constexpr int at_once = 4;  // 16-byte vectors in flight per thread
 
-// Σ exp(x - base) over the values so far, base the highest of them. Values of -∞ count 0, also while there is no
-// other; +∞ and NaN make the total NaN.
+// Σ exp(x - base) so far, base the running maximum. -∞ counts 0, even before any other value; +∞ and NaN make the total
+// NaN.
 struct SoftmaxSum {
     float highest = -INFINITY, total = 0;
 
@@ -54,14 +54,14 @@ __global__ void __launch_bounds__(most_threads)
     T* scores = logits + row * vocabulary;
     const int target = targets[row];
 
-    // [head | pieces | tail], and the one element of head or tail that is this thread's, or -1.
+    // [head | vectors | tail], and this thread's element of head or tail, or -1.
     const int skew = static_cast<int>(reinterpret_cast<std::uintptr_t>(scores) % 16 / sizeof(T));
     const int to_aligned = (elements - skew) % elements, head = to_aligned < vocabulary ? to_aligned : vocabulary;
     const int pieces = (vocabulary - head) / elements, tail = vocabulary - head - pieces * elements;
     T* body = scores + head;
     const int edge = thread < head ? thread : thread < head + tail ? vocabulary - head - tail + thread : -1;
 
-    if (target < 0) {  // not to be learned
+    if (target < 0) {  // ignored
         if (thread == 0) losses[row] = 0;
         if (gradient_scale == 0) return;
         for (int piece = thread; piece < pieces; piece += threads) store16(body + piece * elements, Piece{});
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(most_threads)
         edge_value[0] = to_float(scores[edge]);
         sum.add(edge_value);
     }
-    // A target beyond the vocabulary is a fault of the data: its loss is NaN, and the update does not happen.
+    // A target beyond the vocabulary is faulty data: its loss is NaN, and the update is skipped.
     const float chosen = target < vocabulary ? to_float(scores[target]) : NAN;
     const float highest = block_maximum(sum.highest, work);
     const float total = block_sum(sum.total * exponential(sum.highest - SoftmaxSum::base(highest)), work);

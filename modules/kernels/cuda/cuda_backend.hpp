@@ -1,5 +1,5 @@
-// A GPU's operations, spread over the files of this folder by family: each .cu holds kernels, the functions that launch
-// them, and the member functions of its family.
+// A GPU's operations, by family in the files of this folder: each .cu has kernels, their launch functions, and the
+// member functions of its family.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ class CudaBackend final : public Backend {
     int multiprocessors() const {
         return context_->properties().multiProcessorCount;
     }
-    // Device memory that one operation works in: `bytes` of it, 256-byte aligned, valid until the next operation asks.
-    // It grows and is kept; what was handed out before stays allocated, so that recordings remain valid.
+    // Device scratch memory of one operation: `bytes`, 256-byte aligned, valid until the next operation asks. Grows and
+    // is kept; earlier allocations stay valid, since recordings use their addresses.
     void* scratch(std::size_t bytes);
     template <class Element>
     Element* scratch_of(std::int64_t count) {
@@ -33,8 +33,8 @@ class CudaBackend final : public Backend {
     }
 
     class Scratch;
-    class Products;  // cuBLASLt's descriptors and algorithms, kept by shape (products.hpp)
-    class Slots;     // where values on their way to the host arrive (later.hpp)
+    class Products;  // cached cuBLASLt descriptors and algorithms, by shape (products.hpp)
+    class Slots;     // pinned memory for values on their way to the host (later.hpp)
     std::shared_ptr<CudaContext> context_;
     std::unique_ptr<Scratch> scratch_;
     std::unique_ptr<Products> products_;

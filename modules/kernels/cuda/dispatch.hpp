@@ -1,4 +1,4 @@
-// From a tensor's type at run time to an element type at compile time.
+// Maps a tensor's run-time type to a compile-time element type.
 #pragma once
 
 #include "base/error.hpp"
@@ -12,7 +12,7 @@ T* elements(const Tensor& tensor) {  // null for an empty tensor; the caller has
     return static_cast<T*>(tensor.data());
 }
 
-// function(T()) for the type's element type: float, bf16 or fp16.
+// Calls function(T()) with the element type: float, bf16 or fp16.
 template <class Function>
 void dispatch(Type type, Function&& function) {
     switch (type) {

@@ -1,5 +1,5 @@
-// The element types of CUDA kernels. bf16 and fp16 are bare 16-bit values here, so that the same kernels compile where
-// the CUDA toolkit is absent (tests/cuda_emulation); conversions round to nearest even everywhere.
+// Element types of CUDA kernels. bf16 and fp16 are plain 16-bit values, so that the kernels compile without the CUDA
+// toolkit (tests/cuda_emulation); conversions round to nearest even everywhere.
 #pragma once
 
 #include <bit>
@@ -89,7 +89,7 @@ __device__ inline float unpack_high(std::uint32_t pair) {
     return to_float(T{static_cast<std::uint16_t>(pair >> 16)});
 }
 
-// As many elements as one 16-byte access moves: `load16(p)` where p is 16-byte aligned.
+// The elements of one 16-byte access: `load16(p)` for 16-byte aligned p.
 template <class T>
 struct alignas(16) Vector16 {
     static constexpr int count = 16 / static_cast<int>(sizeof(T));

@@ -1,4 +1,4 @@
-// Fills, copies, sums, biases. All are limited by memory.
+// Fills, copies, sums, biases. All are memory-bound.
 #include "kernels/cuda/columns.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/dispatch.hpp"
@@ -20,7 +20,7 @@ struct Scale {
 };
 
 constexpr unsigned threads = 256;
-constexpr int pieces = 4;  // packs that a thread has in flight
+constexpr int pieces = 4;  // packs in flight per thread
 
 template <class Element>
 __global__ void fill_kernel(Element* y, std::int64_t count, bool aligned, Element value) {
@@ -49,7 +49,7 @@ void fill_with(cudaStream_t stream, const Tensor& y, Element value) {
         fill_kernel<Element>, elements<Element>(y), y.count(), aligned_for(width, 0, elements<Element>(y)), value);
 }
 
-// Partial sums in fp64, one a block; the blocks that there are depend on the count only. With squares, the blocks'
+// Partial sums in fp64, one per block; the number of blocks depends only on the count. With squares, the blocks'
 // numbers of zeros follow.
 constexpr int sum_width = pack_width<float>();
 constexpr std::int64_t sum_tile = static_cast<std::int64_t>(threads) * sum_width * pieces;
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(threads, 6)
     }
 }
 
-// A block a total.
+// One block per total.
 __global__ void __launch_bounds__(threads)
     total_kernel(double* totals, const double* partials, int count, bool accumulate) {
     partials += static_cast<std::int64_t>(blockIdx.x) * count;

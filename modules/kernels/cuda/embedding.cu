@@ -1,7 +1,7 @@
-// Embeddings. The backward orders the rows by id, keeping their order within an id, and then adds them in that order:
-// which rows meet, and in which order, depends on the ids only. No id is slower for being frequent, since the ordered
-// rows are cut into tiles of equal size; an id that goes on over several tiles is summed tile by tile. Ids outside the
-// table come last in the order, all as one id, whose rows are not read.
+// Embeddings. The backward sorts the rows by id (stably) and adds them in that order: which rows meet, and in which
+// order, depends only on the ids. Frequent ids are not slower, since the sorted rows are cut into tiles of equal size;
+// an id that spans tiles is summed tile by tile. Ids outside the table sort last, as a single id, whose rows are not
+// read.
 #include <algorithm>
 #include <limits>
 
@@ -16,18 +16,19 @@ namespace {
 constexpr unsigned threads = 256;
 constexpr int in_flight = 4;
 
-// The rows of a table that holds the ids first, first + 1, …: an id outside it is the row `count`.
+// The rows of a table with the ids first, first + 1, …: an id outside maps to row `count`.
 struct TableRows {
     const std::int32_t* ids;
     std::uint32_t first, count;
     __device__ std::int32_t operator[](std::int64_t row) const {
-        const std::uint32_t at = static_cast<std::uint32_t>(ids[row]) - first;  // what is below wraps far above
+        const std::uint32_t at =
+            static_cast<std::uint32_t>(ids[row]) - first;  // smaller ids wrap around to large values
         return static_cast<std::int32_t>(at < count ? at : count);
     }
     __device__ bool outside(std::int32_t id) const { return static_cast<std::uint32_t>(id) == count; }
 };
 
-// A warp a row.
+// One warp per row.
 template <class T, int width>
 __global__ void __launch_bounds__(threads)
     embedding_forward_kernel(T* __restrict__ y, TableRows ids, const T* __restrict__ table,
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(threads)
     const T* place = position ? position + (first_position + row % length) * row_width : nullptr;
     T* const to = y + row * row_width;
     constexpr std::int64_t step = static_cast<std::int64_t>(warp_width) * width;
-    if (ids.outside(id)) {  // the position alone, or zeros
+    if (ids.outside(id)) {  // position only, or zeros
         from = place;
         place = nullptr;
         if (!from) {
@@ -71,13 +72,13 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-// Of the ordering: a block owns the rows of `run` neighbouring ids. Each of its warps reads its share of all ids twice:
-// to count, and to place.
+// Sorting: a block owns the rows of `run` neighbouring ids. Each of its warps reads its share of all ids twice: to
+// count and to place.
 constexpr int run_bits = 7, run = 1 << run_bits;
 constexpr unsigned order_threads = 512;
 constexpr int order_warps = static_cast<int>(order_threads) / warp_width;
 
-// Which of the lanes in `among` hold the same `local` id as this one. Of all lanes together.
+// Which lanes in `among` have the same `local` id as this one. All lanes must call.
 __device__ inline unsigned same_id(unsigned among, int local) {
     unsigned same = among;
 #pragma unroll
@@ -88,8 +89,8 @@ __device__ inline unsigned same_id(unsigned among, int local) {
     return same;
 }
 
-// Goes through this warp's share of all ids in order. A row whose id is in the run gets the next place of its id,
-// places[id - first_id], and use(row, place) is called; returned is how many ids of this lane are below the run.
+// Visits this warp's share of all ids in order. A row whose id is in the run gets the next place of its id,
+// places[id - first_id], and use(row, place) is called; returns how many ids of this lane are below the run.
 template <class Use>
 __device__ inline std::int32_t take_places(std::int32_t* places, const TableRows& ids, std::int64_t rows,
                                            std::int32_t first_id, Use&& use) {
@@ -115,13 +116,13 @@ __device__ inline std::int32_t take_places(std::int32_t* places, const TableRows
             if (among == 0) continue;
             const unsigned same = same_id(among, mine ? local : 0), before = same & ((1u << lane) - 1u);
             std::int32_t place = 0;
-            if (mine && before == 0) {  // the first lane of its id takes the places of all
+            if (mine && before == 0) {  // the first lane of an id takes the places of all
                 place = places[local];
                 places[local] = place + __popc(same);
             }
             place = __shfl_sync(all_lanes, place, mine ? __ffs(static_cast<int>(same)) - 1 : lane);
             if (mine) use(first + k * warp_width + lane, place + __popc(before));
-            __syncwarp(all_lanes);  // another lane may be the first next time
+            __syncwarp(all_lanes);  // another lane may be first next time
         }
     }
     return below;
@@ -170,9 +171,8 @@ __global__ void __launch_bounds__(order_threads)
 
 constexpr int tile_rows = 32;
 
-// A block adds tile_rows rows of the order, in its columns. A run of one id that lies within the tile goes to the
-// table's gradient; what is shared with the tile before goes to partials[tile][0], what begins here and goes on beyond
-// to partials[tile][1].
+// A block adds tile_rows sorted rows, in its columns. A run of one id within the tile goes to the table's gradient;
+// what continues from the previous tile to partials[tile][0], what continues into the next to partials[tile][1].
 template <class T, int width>
 __global__ void __launch_bounds__(threads)
     add_tiles_kernel(float* __restrict__ dtable, float* __restrict__ partials, std::int32_t* __restrict__ first_ids,
@@ -187,17 +187,17 @@ __global__ void __launch_bounds__(threads)
         const std::int64_t place = first + i - 1;
         const bool there = place >= 0 && place < rows;
         const std::int32_t row = there ? order[place] : 0;
-        id_of[i] = there ? ids[row] : -1;  // -1 is no row of the table
+        id_of[i] = there ? ids[row] : -1;  // -1 is not a row of the table
         if (i > 0 && i <= tile_rows) row_of[i - 1] = row;
     }
     __syncthreads();
     if (blockIdx.y == 0 && thread == 0) first_ids[tile] = id_of[1];
     const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * width;
-    while (count > 0 && ids.outside(id_of[count])) --count;  // they are the last ones
+    while (count > 0 && ids.outside(id_of[count])) --count;  // outside ids are last
     if (column >= row_width || count == 0) return;
 
     float sums[width] = {};
-    int begin = 0;  // of the id at hand, within the tile
+    int begin = 0;  // of the current id, within the tile
     const auto finish = [&](int end) {
         const std::int32_t id = id_of[end];  // of the tile's row end - 1
         const bool from_before = begin == 0 && id_of[0] == id;
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(threads)
     finish(count);
 }
 
-// The ids that go on beyond the tile in which they begin: a block a tile and a slab of columns.
+// Ids that continue beyond their first tile: one block per tile and slab of columns.
 __global__ void __launch_bounds__(threads)
     join_tiles_kernel(float* __restrict__ dtable, const float* __restrict__ partials,
                       const std::int32_t* __restrict__ first_ids, const std::int32_t* __restrict__ order, TableRows ids,
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(threads)
     if (tile + 1 >= tiles) return;
     const std::int32_t id = ids[order[last_of_tile]];
     if (first_ids[tile + 1] != id || ids.outside(id)) return;
-    if (first_ids[tile] == id && tile > 0 && ids[order[tile * tile_rows - 1]] == id) return;  // began before
+    if (first_ids[tile] == id && tile > 0 && ids[order[tile * tile_rows - 1]] == id) return;  // began earlier
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * threads + threadIdx.x;
     if (column >= row_width) return;
     std::int64_t end = tile + 2, above = tiles;  // the first tile from tile + 2 on that does not start with the id
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(threads)
     dtable[static_cast<std::int64_t>(id) * row_width + column] += sum;
 }
 
-// A block a position and a slab of columns.
+// One block per position and slab of columns.
 template <class T, int width>
 __global__ void __launch_bounds__(threads)
     add_positions_kernel(float* __restrict__ dposition, const T* __restrict__ dy, std::int64_t sequences,
@@ -285,7 +285,7 @@ __global__ void __launch_bounds__(threads)
     for (int e = 0; e < width; ++e) to[e] += sums[e];
 }
 
-// Threads of a block over a row of `packs` packs.
+// Threads of a block for a row of `packs` packs.
 unsigned row_threads(std::int64_t packs) {
     return std::min(threads, blocks_for(packs, warp_width) * warp_width);
 }
@@ -331,7 +331,7 @@ void CudaBackend::embedding_backward(Tensor dtable, Tensor dposition, Tensor ids
     std::int32_t* const order = reinterpret_cast<std::int32_t*>(partials + 2 * tiles * width);
     std::int32_t* const first_ids = order + rows;
     const TableRows id = table_rows(ids, first_id, vocabulary);
-    // One id more than the table has, for what is outside it.
+    // One more id than the table has, for those outside.
     launch({"order_rows", dim3(blocks_for(vocabulary + 1, run)), order_threads,
             static_cast<std::size_t>((order_warps + 1) * run + order_warps) * sizeof(std::int32_t), stream()},
            order_rows_kernel, order, id, rows);

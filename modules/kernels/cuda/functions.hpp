@@ -1,5 +1,5 @@
-// Elementary functions in fp32. ±inf gives the limit, NaN gives NaN: comparisons are written so that a NaN falls
-// through to the argument.
+// Elementary functions in fp32. ±inf gives the limit, NaN gives NaN: comparisons are written so that NaN falls through
+// to the argument.
 #pragma once
 
 #include "kernels/cuda/hardware.hpp"

@@ -1,13 +1,13 @@
-// The operations of the hardware beneath the tile operations of tile.hpp, one function each. Under nvcc they are PTX;
-// in tests, tests/cuda_emulation/hardware.hpp gives them their meaning on the CPU, fragment layouts included (PTX ISA,
-// "Matrix fragments for mma.m16n8k16", "ldmatrix", "movmatrix", "cp.async").
+// Hardware operations beneath the tile operations of tile.hpp, one function each. With nvcc they are PTX; in tests,
+// tests/cuda_emulation/hardware.hpp implements them on the CPU, fragment layouts included (PTX ISA, "Matrix fragments
+// for mma.m16n8k16", "ldmatrix", "movmatrix", "cp.async").
 //
-// All but the copies are warp-wide: every lane of the warp calls together. With lane l, g = l / 4 and t = l % 4:
+// All but the copies are warp-wide: every lane of the warp must call. With lane l, g = l / 4 and t = l % 4:
 //   mma A (16×16, 16 bit)  a0 (g, 2t..2t+1)  a1 (g+8, 2t..)  a2 (g, 2t+8..)  a3 (g+8, 2t+8..)
 //   mma B (16×8, 16 bit)   b0 (2t..2t+1, g)  b1 (2t+8.., g)
 //   mma C, D (16×8, fp32)  d0 (g, 2t)  d1 (g, 2t+1)  d2 (g+8, 2t)  d3 (g+8, 2t+1)
-//   ldmatrix: lane 8i + r names the 16-byte row r of the 8×8 matrix i; register i of lane l holds (g, 2t..2t+1) of
-//   matrix i, transposed: (2t..2t+1, g).
+//   ldmatrix: lane 8i + r gives the address of 16-byte row r of the 8×8 matrix i; register i of lane l holds (g,
+//   2t..2t+1) of matrix i, transposed: (2t..2t+1, g).
 #pragma once
 
 #include "kernels/cuda/element.hpp"
@@ -54,7 +54,7 @@ __device__ __forceinline__ void load_matrix_x4_transposed(unsigned (&r)[4], cons
                  : "r"(shared_address(row))
                  : "memory");
 }
-__device__ __forceinline__ void load_matrix_x2(unsigned (&r)[2], const void* row) {  // lanes 0..15 name the rows
+__device__ __forceinline__ void load_matrix_x2(unsigned (&r)[2], const void* row) {  // lanes 0..15 give the addresses
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];\n"
                  : "=r"(r[0]), "=r"(r[1])
                  : "r"(shared_address(row))
@@ -66,15 +66,15 @@ __device__ __forceinline__ void load_matrix_x2_transposed(unsigned (&r)[2], cons
                  : "r"(shared_address(row))
                  : "memory");
 }
-// One 8×8 matrix of 16-bit elements, a register a lane, transposed.
+// Transposes one 8×8 matrix of 16-bit elements, one register per lane.
 __device__ __forceinline__ unsigned move_matrix_transposed(unsigned r) {
     unsigned out;
     asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(out) : "r"(r));
     return out;
 }
 
-// 16 bytes from global to shared memory beside the computation; zeros where not `valid` (then `from` is not read). What
-// was copied may be read after copy_async_wait and a barrier.
+// Asynchronous copy of 16 bytes from global to shared memory; zeros unless `valid` (`from` is not read then). Readable
+// after copy_async_wait and a barrier.
 __device__ __forceinline__ void copy_async_16(void* to, const void* from, bool valid = true) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n"
                  :

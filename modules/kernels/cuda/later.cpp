@@ -6,8 +6,8 @@
 
 namespace lockstep::kernels::cuda {
 
-// Gives its slot back when the values have been read, or nobody will read them: a copy still on its way is before the
-// next one into the same memory, as both are on one stream.
+// Returns its slot once the values have been read, or nobody will read them: a pending copy precedes the next one into
+// the same memory, as both are on one stream.
 class CudaBackend::Slots::Values final : public Later {
   public:
     Values(std::shared_ptr<Slots> slots, Slot slot, std::size_t count)
@@ -48,7 +48,7 @@ CudaBackend::Slots::Slot CudaBackend::Slots::take(std::size_t count) {
         free_.erase(found);
         return slot;
     }
-    constexpr std::size_t least = 64;  // pinned memory comes in pages
+    constexpr std::size_t least = 64;  // pinned memory is allocated by pages
     const std::size_t room = std::max(count, least);
     return {PinnedMemory(room * sizeof(double)), room, CudaEvent()};
 }

@@ -1,4 +1,4 @@
-// Values on their way from the GPU: pinned memory that they are copied into, and the event after it, kept for reuse.
+// Values on their way from the GPU: pinned target memory and the event after the copy, reused.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,4 @@
-// Every kernel is launched here, so that a launch has a name, errors are said with it, and the sync mode `launch` can
-// wait after each.
+// All kernels are launched here: launches are named, errors name them, and the sync mode `launch` can wait after each.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +24,7 @@ inline unsigned blocks_for(std::int64_t count, std::int64_t each) {
     return static_cast<unsigned>((count + each - 1) / each);
 }
 
-// kernel<<<…>>>(arguments…); nothing where the grid is empty. Arguments are converted to the kernel's parameters.
+// kernel<<<…>>>(arguments…); no-op for an empty grid. Arguments are converted to the kernel's parameter types.
 template <class... Parameters, class... Arguments>
 void launch(const Launch& where, void (*kernel)(Parameters...), Arguments&&... arguments) {
     static_assert(sizeof...(Parameters) == sizeof...(Arguments), "as many arguments as the kernel has parameters");

@@ -1,6 +1,6 @@
-// RMSNorm and LayerNorm, forward: one pass over memory, a residual added on the way. Where rows are aligned to 16 bytes
-// and at most 2048 wide, a warp takes a row and keeps it in registers; other rows take a block each and are kept in
-// shared memory. The variance is that of the kept row around its mean: a large mean does not spoil it.
+// RMSNorm and LayerNorm, forward: one pass over memory, including the residual. Rows that are 16-byte aligned and at
+// most 2048 wide take a warp each and stay in registers; others take a block each and stay in shared memory. The
+// variance is computed around the mean from the kept row, so a large mean costs no precision.
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/launch.hpp"
@@ -11,16 +11,16 @@
 namespace lockstep::kernels::cuda {
 namespace {
 
-constexpr int warp_rows = 4;  // rows, and warps, of a block of forward_by_warp
+constexpr int warp_rows = 4;  // rows, and warps, per block of forward_by_warp
 constexpr unsigned most_threads = 512;
 
 template <class T>
-__device__ inline float sum_with_residual(T& value, T residual) {  // the sum as it is kept
+__device__ inline float sum_with_residual(T& value, T residual) {  // the sum as stored
     value = from_float<T>(to_float(value) + to_float(residual));
     return to_float(value);
 }
 
-// `vectors`: 16-byte accesses that a lane makes for a row.
+// `vectors`: 16-byte accesses per lane and row.
 template <class T, bool centred, int vectors>
 __global__ void __launch_bounds__(warp_rows* warp_width)
     forward_by_warp(T* y, float* mean, float* inverse, T* x, const T* __restrict__ residual,
@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(warp_rows* warp_width)
     }
 }
 
-// `elements` neighbours are read together: as many as 16 bytes hold, or 1 where rows are not aligned. Every thread
-// keeps what it reads itself. A row too wide for the shared memory (`keep` is false) is read again from x.
+// `elements` neighbours are read together: 16 bytes' worth, or 1 if rows are not aligned. Every thread keeps what it
+// reads. A row too wide for shared memory (`keep` is false) is read again from x.
 template <class T, bool centred, int elements>
 __global__ void __launch_bounds__(most_threads)
     forward_by_block(T* y, float* mean, float* inverse, T* x, const T* __restrict__ residual,

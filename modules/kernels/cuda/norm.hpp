@@ -1,4 +1,4 @@
-// What the norms' forward (norm.cu) and backward (norm_backward.cu) share: how rows are read.
+// Row access shared by the norms' forward (norm.cu) and backward (norm_backward.cu).
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 
 namespace lockstep::kernels::cuda {
 
-// The columns of which each lane of a warp holds 8. Kernels are made for rows of a few numbers of groups.
+// Columns, of which each lane of a warp holds 8. Kernels are compiled for rows of a few numbers of groups.
 constexpr std::int64_t group_width = 256;
 template <class T>
-constexpr int vectors_of_group = 8 / Vector16<T>::count;  // 16-byte accesses of a lane
+constexpr int vectors_of_group = 8 / Vector16<T>::count;  // 16-byte accesses per lane
 
 // `count` floats: 4 or 8, 16-byte aligned, or 1.
 template <int count>
@@ -37,7 +37,7 @@ __device__ inline void store_floats(float* to, const float (&values)[count]) {
         store16(to + i, Vector16<float>{{values[i], values[i + 1], values[i + 2], values[i + 3]}});
 }
 
-// Whether rows of `width` elements of T can be read 16 bytes at a time in all the tensors that are not empty.
+// Whether rows of `width` elements of T allow 16-byte accesses in all non-empty tensors.
 template <class T>
 bool aligned_rows(std::int64_t width, std::initializer_list<Tensor> tensors) {
     return width % Vector16<T>::count == 0 && std::all_of(tensors.begin(), tensors.end(), [](const Tensor& tensor) {
@@ -45,7 +45,7 @@ bool aligned_rows(std::int64_t width, std::initializer_list<Tensor> tensors) {
            });
 }
 
-// Threads of a block, whole warps, for `count` things of which a thread should do about `each`.
+// Threads of a block, in whole warps, for `count` items at about `each` per thread.
 inline unsigned threads_for(std::int64_t count, std::int64_t each, unsigned most) {
     const std::int64_t warps = (count + each * warp_width - 1) / (each * warp_width);
     return static_cast<unsigned>(std::clamp<std::int64_t>(warps * warp_width, warp_width, most));

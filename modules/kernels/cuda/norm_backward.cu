@@ -1,7 +1,7 @@
 // RMSNorm and LayerNorm, backward. With n the normalised x and g = w ⊙ dy:
 //     dx += (g - mean(g) - n mean(g ⊙ n)) / deviation,   dw += Σ dy ⊙ n,   db += Σ dy
-// (RMSNorm: without mean(g)). Blocks walk over the rows in order and keep the sums of their rows for dw and db; a
-// second kernel adds the blocks' sums, in order. The number of blocks depends on the shape only.
+// (RMSNorm: without mean(g)). Blocks walk over the rows in order and accumulate dw and db; a second kernel adds the
+// blocks' sums, in order. The number of blocks depends only on the shape.
 #include "kernels/cuda/columns.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/dispatch.hpp"
@@ -16,7 +16,7 @@ namespace {
 constexpr int warps = norm_warps, threads = warps * warp_width;
 
 // A team of `team_warps` warps (1, or the whole block) takes `at_once` rows at a time; each thread holds `vectors`
-// 16-byte pieces of each, always of the same columns, whose sums stay in its registers.
+// 16-byte vectors of each, always in the same columns, whose sums stay in its registers.
 template <class T, bool centred, int vectors, int team_warps, int at_once>
 __global__ void __launch_bounds__(threads)
     backward_by_team(T* dx, float* partials, const T* __restrict__ dy, const T* __restrict__ x,
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(threads)
     const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * teams * at_once;
     int turn = 0;
     for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * teams * at_once; first < rows; first += stride) {
-        // Rows beyond the last, and columns beyond the width, are zeros that add nothing.
+        // Rows and columns out of range are zeros and add nothing.
         Vector16<T> out[at_once][vectors] = {}, in[at_once][vectors] = {};
         float centre[at_once] = {}, scale[at_once] = {}, level[at_once] = {}, along[at_once] = {};
 #pragma unroll
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(threads)
             if constexpr (centred) level[r] = warp_sum(level[r]);
         }
         if constexpr (team_warps > 1) {
-            // Two halves in turn: one barrier is enough, since nobody writes a half again before all passed the next.
+            // Two alternating halves need one barrier: nobody rewrites a half before all have passed the next barrier.
             float* sums = work + turn * (2 * at_once * warps);
             turn ^= 1;
             if (lane == 0)
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(threads)
     store_norm_sums<centred, team_warps>(partials, dweight, dbias, width, work);
 }
 
-// Rows that are not aligned to 16 bytes, or too wide for registers: a block a row, the block's sums in memory.
+// Rows that are not 16-byte aligned, or too wide for registers: one block per row, the block's sums in memory.
 template <class T, bool centred>
 __global__ void __launch_bounds__(threads)
     backward_by_block(T* dx, float* partials, const T* __restrict__ dy, const T* __restrict__ x,
@@ -164,7 +164,7 @@ struct Backward {
 };
 
 template <class T, bool centred, int groups, int team_warps, int at_once>
-std::int64_t launch_by_team(const Backward& b) {  // how many blocks
+std::int64_t launch_by_team(const Backward& b) {  // returns the number of blocks
     constexpr int vectors = groups * vectors_of_group<T>;
     constexpr std::int64_t block_rows = warps / team_warps * at_once;
     const std::int64_t blocks = std::min(most_norm_blocks, (b.rows + block_rows - 1) / block_rows);

@@ -1,5 +1,5 @@
-// The gradients of norms' weights and biases: blocks walk over the rows in order and keep the sums of their rows; a
-// second kernel adds the blocks' sums, in order. The number of blocks depends on the shape only.
+// Gradients of norms' weights and biases: blocks walk over the rows in order and accumulate; a second kernel adds the
+// blocks' sums, in order. The number of blocks depends only on the shape.
 #pragma once
 
 #include "kernels/cuda/columns.hpp"
@@ -7,15 +7,15 @@
 
 namespace lockstep::kernels::cuda {
 
-constexpr int norm_warps = 8;                   // of a block
-constexpr std::int64_t most_norm_blocks = 264;  // two on each multiprocessor of an H100 or H200
+constexpr int norm_warps = 8;                   // per block
+constexpr std::int64_t most_norm_blocks = 264;  // two per multiprocessor of an H100 or H200
 
-// Floats of shared memory that store_norm_sums works in.
+// Floats of shared memory for store_norm_sums.
 template <class T>
 constexpr std::size_t norm_sums_work = norm_warps* warp_width* Vector16<T>::count;
 
-// The block's sums, of `vectors` pieces of `elements` columns a member of a team, to partials [blocks, sums · width],
-// dw's columns first (with_bias: 2 sums, else 1). Where a warp is a team, those of the warps are added in order in
+// Writes the block's sums, of `vectors` vectors of `elements` columns per team member, to partials [blocks, sums ·
+// width], dw's columns first (with_bias: 2 sums, else 1). If a warp is a team, the warps' sums are added in order in
 // `work`.
 template <bool with_bias, int team_warps, int vectors, int elements>
 __device__ inline void store_norm_sums(float* partials, const float (&dweight)[vectors][elements],
@@ -51,7 +51,7 @@ __device__ inline void store_norm_sums(float* partials, const float (&dweight)[v
     }
 }
 
-struct NormGradientPlace {  // of a column of the partial sums
+struct NormGradientPlace {  // of a column of partial sums
     float *dweight, *dbias;
     std::int64_t width;
     __device__ float* operator()(std::int64_t column) const {

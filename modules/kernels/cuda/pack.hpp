@@ -1,4 +1,4 @@
-// Memory-bound kernels: elements moved 16 bytes at a time, several such moves in flight in every thread.
+// Memory-bound kernels: 16-byte accesses, several in flight per thread.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace lockstep::kernels::cuda {
 
-// n neighbouring elements, moved by one access where n · sizeof(T) is 2, 4, 8 or 16 and the address a multiple of it.
+// n neighbouring elements in one access; n · sizeof(T) is 2, 4, 8 or 16, and the address a multiple of it.
 template <class T, int n>
 struct alignas(sizeof(T) * n) Pack {
     T at[n];
@@ -23,7 +23,7 @@ __device__ inline void store_pack(T* to, const Pack<T, n>& value) {
     *reinterpret_cast<Pack<T, n>*>(to) = value;
 }
 
-// Elements in a pack whose widest type takes 16 bytes.
+// Elements per pack, whose widest type takes 16 bytes.
 template <class... T>
 constexpr int pack_width() {
     std::size_t widest = 1;
@@ -31,7 +31,7 @@ constexpr int pack_width() {
     return static_cast<int>(16 / widest);
 }
 
-// Whether rows of `width` elements, and all pointers, let packs of `pack` elements be moved at once.
+// Whether rows of `width` elements and all pointers allow packs of `pack` elements.
 template <class... T>
 bool aligned_for(int pack, std::int64_t width, const T*... pointers) {
     bool aligned = width % pack == 0;
@@ -41,8 +41,8 @@ bool aligned_for(int pack, std::int64_t width, const T*... pointers) {
     return aligned;
 }
 
-// An elementwise operation, outputs[o][i] = operation(inputs[0][i], inputs[1][i], …)[o], computed in fp32. An output
-// may be one of the inputs: an element is written by the thread that has read it.
+// An elementwise operation, outputs[o][i] = operation(inputs[0][i], inputs[1][i], …)[o], in fp32. An output may alias
+// an input: each element is written by the thread that read it.
 template <class Out, int outputs, class In, int inputs>
 struct Operands {
     Out* out[outputs];
@@ -51,7 +51,7 @@ struct Operands {
 
 constexpr unsigned map_threads = 256;
 template <int inputs>
-constexpr int map_pieces() {  // packs a thread loads of each input before it uses the first
+constexpr int map_pieces() {  // packs of each input loaded before the first is used
     return inputs == 1 ? 4 : 2;
 }
 

@@ -30,7 +30,7 @@ bool nothing(const ProductKind& kind) {
     return kind.m == 0 || kind.n == 0;
 }
 
-// cuBLASLt's GELU epilogues are made for 16-bit results whose rows are whole 16-byte pieces.
+// cuBLASLt's GELU epilogues need 16-bit results with 16-byte aligned rows.
 bool may_fuse_gelu(const ProductKind& kind, const Tensor& before) {
     constexpr std::int64_t piece = 16;
     return kind.output != Type::fp32 && kind.n % 8 == 0 && kind.k > 0 &&

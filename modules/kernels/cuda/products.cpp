@@ -10,7 +10,7 @@
 namespace lockstep::kernels::cuda {
 namespace {
 
-constexpr std::size_t workspace_bytes = std::size_t{32} << 20;  // what NVIDIA advises for Hopper
+constexpr std::size_t workspace_bytes = std::size_t{32} << 20;  // NVIDIA's recommendation for Hopper
 
 cudaDataType_t cuda_type(Type type) {
     switch (type) {
@@ -72,9 +72,9 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
     check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), kind, "describing");
 }
 
-constexpr int greatest_alignment = 8;  // log2: the heuristic knows no more than 256 bytes
+constexpr int greatest_alignment = 8;  // log2: the heuristic distinguishes no more than 256 bytes
 
-std::uint8_t alignment_of(const void* pointer) {  // what is not there is aligned
+std::uint8_t alignment_of(const void* pointer) {  // null counts as aligned
     return static_cast<std::uint8_t>(
         std::min(std::countr_zero(reinterpret_cast<std::uintptr_t>(pointer)), greatest_alignment));
 }
@@ -105,8 +105,8 @@ std::size_t CudaBackend::Products::Hash::operator()(const Key& key) const {
     return hash;
 }
 
-// A row-major [rows, columns] operand, or one stored as its transpose, in cuBLASLt's terms: the column-major matrix
-// that lies in memory alike.
+// A row-major [rows, columns] operand, or one stored as its transpose, as cuBLASLt sees it: the column-major matrix
+// with the same memory layout.
 CudaBackend::Products::Layout CudaBackend::Products::make_layout(const ProductKind& kind, Type type, std::int64_t rows,
                                                                  std::int64_t columns, bool transposed) {
     if (transposed) std::swap(rows, columns);
@@ -147,7 +147,7 @@ CudaBackend::Products::Plan CudaBackend::Products::make(const Key& key, const Pr
     const Preference owner(preference);
     const auto workspace = static_cast<std::uint64_t>(workspace_.capacity());
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace, kind);
-    // Parts of a sum are added as fp32, also where the result is of 16 bits.
+    // Partial sums are added in fp32, even for 16-bit results.
     const std::uint32_t reductions =
         kind.output == Type::fp32 ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions, kind);
@@ -157,7 +157,7 @@ CudaBackend::Products::Plan CudaBackend::Products::make(const Key& key, const Pr
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, bytes(2), kind);
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, bytes(3), kind);
 
-    // The heuristic's first choice, not the quickest of several: times differ from run to run, and so would sums.
+    // The heuristic's first choice, not the fastest of several: timings vary from run to run, and so would sums.
     cublasLtMatmulHeuristicResult_t choice{};
     int found = 0;
     const cublasStatus_t status =

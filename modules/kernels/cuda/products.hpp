@@ -1,5 +1,5 @@
-// Matrix products through cuBLASLt. Descriptors, layouts and the algorithm are made once for each kind of product and
-// kept: asking for an algorithm takes far longer than issuing a product.
+// Matrix products through cuBLASLt. Descriptors, layouts and algorithm are cached per kind of product: choosing an
+// algorithm takes far longer than issuing a product.
 #pragma once
 
 #include <cublasLt.h>
@@ -19,7 +19,7 @@ enum class Epilogue : std::uint8_t { none, bias, gelu, gelu_bias, gelu_backward 
 
 // Row-major: d [m, n] = epilogue(op(a) op(b) [+ c]).
 struct ProductKind {
-    std::int64_t m = 0, n = 0, k = 0;  // above zero
+    std::int64_t m = 0, n = 0, k = 0;  // positive
     bool transpose_a = false, transpose_b = false;
     Type input = Type::fp32, output = Type::fp32;  // of a and b; of c, d, bias and aux
     bool add = false;                              // c
@@ -27,23 +27,22 @@ struct ProductKind {
     bool operator==(const ProductKind&) const = default;
 };
 struct ProductOperands {
-    const void *a = nullptr, *b = nullptr, *c = nullptr;  // c is read where `add` says so, and may be d
+    const void *a = nullptr, *b = nullptr, *c = nullptr;  // c is read if `add`, and may be d
     void* d = nullptr;
     const void* bias = nullptr;  // [n]
-    void* aux = nullptr;         // [m, n]: gelu and gelu_bias write the value before it, gelu_backward reads it
+    void* aux = nullptr;         // [m, n]: gelu and gelu_bias write their input, gelu_backward reads it
 };
 
 class CudaBackend::Products {
   public:
     explicit Products(CudaContext& context);
 
-    // False where cuBLASLt does not have this epilogue for such operands; nothing was done then. Without an epilogue
-    // the product is done or an error is thrown.
+    // False if cuBLASLt lacks this epilogue for such operands; nothing was done then. Without an epilogue it succeeds
+    // or throws.
     bool run(const ProductKind& kind, const ProductOperands& operands);
 
   private:
-    // cuBLASLt's choice depends on the kind and on how the operands are aligned: log2 of bytes, of a, b, c, d, bias,
-    // aux.
+    // cuBLASLt's choice depends on the kind and on the operands' alignment: log2 of bytes, of a, b, c, d, bias, aux.
     using Alignments = std::array<std::uint8_t, 6>;
     struct Key {
         ProductKind kind;
@@ -70,7 +69,7 @@ class CudaBackend::Products {
     using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, Free>;
     struct Plan {
         Description description;
-        Layout left, right, result;  // as cuBLASLt counts: column-major, so that b is left and a is right
+        Layout left, right, result;  // as cuBLASLt counts, column-major: b is left, a is right
         cublasLtMatmulAlgo_t algorithm{};
         bool possible = false;
     };

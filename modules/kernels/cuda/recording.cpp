@@ -27,7 +27,7 @@ CudaRecording::CudaRecording(std::shared_ptr<CudaContext> context, const std::fu
     try {
         issue();
     } catch (...) {
-        // The capture must end before the stream can be used again; why it fails is said by the error on its way.
+        // The capture must end before the stream is usable again; the exception in flight has the reason.
         static_cast<void>(cudaStreamEndCapture(stream, &recorded.graph));
         static_cast<void>(cudaGetLastError());
         throw;

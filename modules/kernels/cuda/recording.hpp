@@ -1,4 +1,4 @@
-// Recordings: the operations of a stream, captured into a CUDA graph that one call launches.
+// Recordings: a stream's operations, captured into a CUDA graph that one call launches.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,8 +13,7 @@ namespace lockstep::kernels::cuda {
 
 class CudaRecording final : public Recording {
   public:
-    // Captures what `issue` puts on the context's compute stream. Its errors come through; the stream is then as
-    // before.
+    // Captures what `issue` puts on the context's compute stream. Errors propagate, and the stream stays usable.
     CudaRecording(std::shared_ptr<CudaContext> context, const std::function<void()>& issue);
     ~CudaRecording() override;
     CudaRecording(const CudaRecording&) = delete;

@@ -1,4 +1,4 @@
-// Sums and maxima over a warp or a block, in a fixed order.
+// Sums and maxima over a warp or block, in a fixed order.
 #pragma once
 
 #include "kernels/cuda/hardware.hpp"
@@ -8,7 +8,7 @@ namespace lockstep::kernels::cuda {
 constexpr unsigned all_lanes = 0xffffffffu;
 constexpr int warp_width = 32;
 
-// Of all 32 lanes, given to all.
+// Over all 32 lanes; all get the result.
 __device__ inline float warp_sum(float value) {
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(all_lanes, value, distance);
@@ -26,8 +26,8 @@ __device__ inline float warp_maximum(float value) {
     return value;
 }
 
-// Of all threads of a block of whole warps (up to 1024 threads), given to all; `work` is shared memory of 32 values
-// that nobody else uses until every thread has returned. Contains barriers.
+// Over all threads of a block of whole warps (up to 1024 threads); all get the result. `work` is shared memory of 32
+// values, unused by others until every thread has returned. Contains barriers.
 template <class Value>
 __device__ inline Value block_sum(Value value, Value* work) {
     const int warp = static_cast<int>(threadIdx.x) / warp_width, lane = static_cast<int>(threadIdx.x) % warp_width;

@@ -1,5 +1,5 @@
-// Rotary positions, in place. A warp owns a row, a lane packs of pairs; limited by memory, since the tables of sines
-// and cosines are small.
+// Rotary positions, in place. One warp per row, packs of pairs per lane; memory-bound, since the tables of sines and
+// cosines are small.
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/pack.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned threads = 256;
 
-// n elements that lie side by side, by accesses of up to 16 bytes where `aligned`.
+// n contiguous elements, by accesses of up to 16 bytes if `aligned`.
 template <bool aligned, class T, int n>
 __device__ inline void load_values(T (&to)[n], const T* from) {
     constexpr int pack = !aligned ? 1 : n < pack_width<T>() ? n : pack_width<T>();
@@ -33,7 +33,7 @@ __device__ inline void store_values(T* to, const T (&from)[n]) {
     }
 }
 
-// An item is `pairs` pairs: of two packs `half` apart, or of one pack of twice as many elements.
+// An item is `pairs` pairs: from two packs `half` apart, or one pack of twice as many elements.
 template <class T, bool halves, int pairs, bool aligned>
 __global__ void __launch_bounds__(threads)
     rotate_kernel(T* __restrict__ x, const float* __restrict__ cosine, const float* __restrict__ sine,

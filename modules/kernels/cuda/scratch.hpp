@@ -1,5 +1,4 @@
-// Device memory that the operations of the CUDA backend work in; grown on demand and kept, as recordings know its
-// addresses.
+// Device scratch memory of the CUDA backend's operations; grown on demand and kept, since recordings use its addresses.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +21,8 @@ class CudaBackend::Scratch {
     }
 
   private:
-    // Enough for the partial sums of most models; what needs more grows by halves at least, so that all the blocks
-    // together are at most three times the largest.
+    // Enough for most models' partial sums; grows by at least half, so that all blocks together are at most three times
+    // the largest request.
     static constexpr std::size_t first = std::size_t{16} << 20, step = std::size_t{2} << 20;
 
     void grow(std::size_t bytes) {

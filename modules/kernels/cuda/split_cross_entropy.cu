@@ -1,5 +1,5 @@
-// Cross-entropy over a vocabulary divided among ranks, in three parts: a block a row in each. Rows need no alignment:
-// the elements before and after the 16-byte pieces, at most 14 of 16 bits, take a thread each.
+// Cross-entropy with the vocabulary divided over ranks, in three parts, each with one block per row. Rows need no
+// alignment: each element before and after the 16-byte vectors, at most 14 of 16 bits, takes a thread.
 #include <cmath>
 
 #include "kernels/cuda/cuda_backend.hpp"
@@ -13,10 +13,10 @@ namespace lockstep::kernels::cuda {
 namespace {
 
 constexpr unsigned most_threads = 512;
-constexpr int at_once = 4;  // 16-byte pieces that a thread has on their way
+constexpr int at_once = 4;  // 16-byte vectors in flight per thread
 
-// use(values, first) for the elements of a row that this thread takes: values of the columns first, first + 1, … (as
-// many as 16 bytes hold, or 1), which are written back, rounded, where `write`.
+// Calls use(values, first) for this thread's elements of a row: values of the columns first, first + 1, … (16 bytes'
+// worth, or 1), which are written back, rounded, if `write`.
 template <bool write, class T, class Use>
 __device__ inline void for_row(T* row, int columns, Use&& use) {
     using Piece = Vector16<T>;
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(most_threads)
     const float total = sums[2 * row];
     if (threadIdx.x == 0) losses[row] = target < 0 ? 0.0f : logf(total) - sums[2 * row + 1];
     if (gradient_scale == 0) return;
-    if (target < 0) {  // not to be learned; the logits may be anything
+    if (target < 0) {  // ignored; the logits may be anything
         for_row<true>(scores, columns, []<int count>(float(&values)[count], int) {
 #pragma unroll
             for (int e = 0; e < count; ++e) values[e] = 0;

@@ -1,6 +1,6 @@
-// LayerNorm over columns that are divided among ranks, in the parts between which the ranks exchange their sums. Where
-// a part needs no sums over rows, a warp takes a row; a second pass over the row finds it in the caches. The sums for
-// dw and db are kept as in norm_backward.cu.
+// LayerNorm with columns divided over ranks, in the parts between which the ranks exchange sums. Parts without sums
+// over rows take a warp per row; a second pass over the row hits the caches. The sums for dw and db are as in
+// norm_backward.cu.
 #include <cmath>
 
 #include "kernels/cuda/cuda_backend.hpp"
@@ -26,7 +26,7 @@ __device__ inline std::int64_t row_of_warp() {
     return static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_width;
 }
 
-// use(column) for the first column of each pack that this lane takes.
+// Calls use(column) for the first column of each pack of this lane.
 template <int elements, class Use>
 __device__ inline void for_columns(std::int64_t width, Use&& use) {
     const int lane = static_cast<int>(threadIdx.x) % warp_width;
@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(threads)
     moments[2 * row + 1] = squares;
 }
 
-// A thread a row. The parts are equally wide: the mean is that of their means, and the squares around it are those
-// around their own means plus width (their mean - mean)² each.
+// One thread per row. The parts have equal widths: the mean is the mean of their means, and the sum of squares around
+// it is that around their own means plus width (their mean - mean)² each.
 __global__ void __launch_bounds__(threads)
     statistics_kernel(float* mean, float* inverse, const float* __restrict__ moments, std::int64_t rows,
                       std::int64_t parts, double width, double epsilon) {
@@ -121,8 +121,8 @@ __global__ void __launch_bounds__(threads) backward_kernel(T* dx, const T* dy, c
     });
 }
 
-// A team of `team_warps` warps (1, or the whole block) a row; each thread holds `vectors` 16-byte pieces of it, always
-// of the same columns, whose sums stay in its registers.
+// A team of `team_warps` warps (1, or the whole block) per row; each thread holds `vectors` 16-byte vectors of it,
+// always in the same columns, whose sums stay in its registers.
 template <class T, int vectors, int team_warps>
 __global__ void __launch_bounds__(threads)
     sums_by_team(float* sums, float* partials, const T* __restrict__ dy, const T* __restrict__ x, Rows at) {
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(threads)
     store_norm_sums<true, team_warps>(partials, dweight, dbias, width, work);
 }
 
-// Rows that are not aligned to 16 bytes, or too wide for registers: a block a row, the block's sums in memory.
+// Rows that are not 16-byte aligned, or too wide for registers: one block per row, the block's sums in memory.
 template <class T>
 __global__ void __launch_bounds__(threads)
     sums_by_block(float* sums, float* partials, const T* __restrict__ dy, const T* __restrict__ x, Rows at) {
@@ -210,7 +210,7 @@ struct Sums {
 };
 
 template <class T, int groups, int team_warps>
-std::int64_t launch_by_team(const Sums& s) {  // how many blocks
+std::int64_t launch_by_team(const Sums& s) {  // returns the number of blocks
     constexpr std::int64_t teams = warps / team_warps;
     const std::int64_t blocks = std::min(most_norm_blocks, (s.at.rows + teams - 1) / teams);
     launch({"split_norm_backward_sums", dim3(static_cast<unsigned>(blocks)), threads, norm_sums_work<T> * sizeof(float),
@@ -244,7 +244,7 @@ Rows rows_of(const Tensor& x, const Tensor& weight, const Tensor& mean, const Te
     return {mean.fp32(), inverse_deviation.fp32(), weight.fp32(), rows, width};
 }
 
-// run(T(), elements): how many elements of rows of `width` are moved at once in all the tensors.
+// Calls run(T(), elements): elements per access for rows of `width` in all tensors.
 template <class Run>
 void dispatch_rows(Type type, std::int64_t width, std::initializer_list<Tensor> tensors, Run&& run) {
     dispatch(type, [&](auto element) {

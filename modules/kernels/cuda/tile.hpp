@@ -1,6 +1,6 @@
-// Products of small tiles by one warp: the seam between a kernel's logic and the tensor cores. Every function here is
-// warp-wide. T is bf16 or fp16 (mma.sync, products exact, sums fp32) or float (plain fp32 multiply-adds in the lanes
-// that own the sums: slow and exact enough for 1e-6).
+// Products of small tiles by one warp: the interface between kernels and tensor cores. Every function is warp-wide. T
+// is bf16 or fp16 (mma.sync, exact products, fp32 sums) or float (plain fp32 multiply-adds in the lanes that own the
+// sums: slow, and exact enough for 1e-6).
 //
 // Tiles in shared memory are row-major with a stride in elements; for 16-bit types a row must start 16-byte aligned
 // (stride a multiple of 8), and a stride that is 8 more than a multiple of 64 avoids bank conflicts. `rows × columns`
@@ -46,7 +46,7 @@ struct Left<float, K> {
     Sums<2 * K> at;
 };
 
-// From shared memory that holds the tile [16][16K], or its transpose [16K][16].
+// From shared memory with the tile [16][16K], or its transpose [16K][16].
 template <class T, int K>
 __device__ inline void load_left(Left<T, K>& left, const T* tile, int stride) {
     const int lane = lane_index();
@@ -77,7 +77,7 @@ __device__ inline void load_left_transposed(Left<float, K>& left, const float* t
         for (int i = 0; i < 4; ++i) left.at.at[n][i] = tile[Sums<2 * K>::column(n, i) * stride + Sums<2 * K>::row(i)];
 }
 
-// Sums of one product, rounded to T, as the left operand of the next: no shared memory between.
+// Sums of one product, rounded to T, as the left operand of the next, without shared memory.
 template <class T, int K>
 __device__ inline void to_left(Left<T, K>& left, const Sums<2 * K>& sums) {
 #pragma unroll
@@ -93,8 +93,8 @@ __device__ inline void to_left(Left<float, K>& left, const Sums<2 * K>& sums) {
     left.at = sums;
 }
 
-// How the right operand [16K, 8N] lies in shared memory: as rows of k ([16K][8N]), or transposed, as rows of n
-// ([8N][16K]), like the keys of attention.
+// The layout of the right operand [16K, 8N] in shared memory: rows of k ([16K][8N]), or transposed, rows of n
+// ([8N][16K]), like attention's keys.
 enum class Right { rows_of_k, rows_of_n };
 
 namespace detail {
@@ -154,7 +154,7 @@ __device__ inline void multiply(Sums<N>& sums, const Left<float, K>& left, const
     for (int block = 0; block < 2 * K; ++block) {
         float a[4] = {};
 #pragma unroll
-        for (int b = 0; b < 2 * K; ++b)  // `block` is no constant, registers need one
+        for (int b = 0; b < 2 * K; ++b)  // a non-constant `block` would force the registers into memory
             if (b == block)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) a[i] = left.at.at[b][i];
@@ -178,8 +178,8 @@ __device__ inline void multiply(Sums<N>& sums, const Left<float, K>& left, const
     }
 }
 
-// M row blocks of 16 at once, sums[m] += left[m] right: what is loaded of the right operand is used M times. With 16
-// rows a warp, shared memory is what limits the tensor cores of an H100; with 32 it is not.
+// M row blocks of 16 at once, sums[m] += left[m] right: each load of the right operand is used M times. With 16 rows
+// per warp, shared memory limits an H100's tensor cores; with 32 it does not.
 template <Right layout, class T, int K, int N, int M>
 __device__ inline void multiply(Sums<N> (&sums)[M], const Left<T, K> (&left)[M], const T* right, int stride) {
     if constexpr (sizeof(T) == 4) {
@@ -222,7 +222,7 @@ __device__ inline void store_sums(T* to, int stride, const Sums<N>& sums, int ro
                 to[Sums<N>::row(i) * stride + Sums<N>::column(n, i)] = from_float<T>(sums.at[n][i]);
 }
 
-// All 16 rows into shared memory, 16-bit elements two at a time: `to` is 4-byte aligned and `stride` even.
+// All 16 rows to shared memory, 16-bit elements in pairs: `to` is 4-byte aligned and `stride` even.
 template <class T, int N>
 __device__ inline void store_sums_in_pairs(T* to, int stride, const Sums<N>& sums) {
     if constexpr (sizeof(T) == 4) {

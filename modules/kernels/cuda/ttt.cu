@@ -1,4 +1,4 @@
-// CudaBackend's TTT operations: what is common to the linear and the mlp inner model; the kernels are theirs.
+// CudaBackend's TTT operations: the part common to the linear and mlp inner models.
 #include "kernels/cuda/ttt.hpp"
 
 #include "base/error.hpp"
@@ -26,13 +26,13 @@ void check_carry(const TttCarry& carry, const TttShape& shape) {
     if (!carry.empty()) check_models(carry, shape, shape.batch * shape.heads);
 }
 
-// Of final_state or its gradient: the sequence goes on.
+// Of final_state or its gradient: the sequence continues.
 void check_final(const TttCarry& carry, const TttShape& shape) {
     check_carry(carry, shape);
     LOCKSTEP_ASSERT(carry.empty() || shape.length % shape.mini_batch == 0);
 }
 
-// What all three operations take; checks the shapes that they share.
+// Arguments common to all three operations; checks their shapes.
 TttArguments common_arguments(const TttShape& shape, const Tensor& q, const Tensor& k, const Tensor& v,
                               const Tensor& step_size, const Tensor& token_scale, const TttInner& inner) {
     LOCKSTEP_ASSERT(shape.batch > 0 && shape.length > 0 && shape.heads > 0 && shape.head_width > 0 &&

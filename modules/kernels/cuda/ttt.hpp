@@ -1,4 +1,4 @@
-// The seam between CudaBackend's TTT operations (ttt.cu) and their kernels: ttt_linear_*.cu, ttt_mlp_*.cu,
+// The interface between CudaBackend's TTT operations (ttt.cu) and their kernels: ttt_linear_*.cu, ttt_mlp_*.cu,
 // ttt_decode.cu. Equations and symbols as in docs/ttt.md, operations as in kernels/backend.hpp.
 #pragma once
 
@@ -25,23 +25,23 @@ struct TttArguments {
     TttInner inner;
     TttInner dinner;  // +=
     TttCarry initial, final_state, dinitial, dfinal;
-    float* saved;  // ttt_gpu_saved_count() elements; forward: null where no backward follows
+    float* saved;  // ttt_gpu_saved_count() elements; forward: null if no backward follows
     cudaStream_t stream;
     int multiprocessors;
-    // Device memory for one operation, 256-byte aligned; to be asked for once an operation.
+    // Device scratch memory, 256-byte aligned; to be requested once per operation.
     std::function<void*(std::size_t)> scratch;
 
     std::int64_t pairs() const { return shape.batch * shape.heads; }
     std::int64_t mini_batches() const { return (shape.length + shape.mini_batch - 1) / shape.mini_batch; }
-    std::int64_t stride() const { return shape.heads * shape.head_width; }  // of a row of q
-    // Pair i starts from model i mod start_models() of start(): its own, or the learned one of its head.
+    std::int64_t stride() const { return shape.heads * shape.head_width; }  // between rows of q
+    // Pair i starts from model i mod start_models() of start(): its own, or its head's learned one.
     TttCarry start() const {
         return initial.empty() ? TttCarry{inner.weight1, inner.bias1, inner.weight2, inner.bias2} : initial;
     }
     std::int64_t start_models() const { return initial.empty() ? shape.heads : pairs(); }
 };
 
-// A model of each pair, in the order of TttCarry; null where there is none.
+// One model per pair, in the order of TttCarry; null if there is none.
 struct TttModels {
     float *weight1, *bias1, *weight2, *bias2;
 
@@ -55,7 +55,7 @@ struct TttModels {
     }
 };
 
-// A sequence's and head's part of the gradients of what is learned, one array of fp32: offsets of dW1 [f, g], dc1 [g],
+// A (sequence, head) pair's part of the gradients of learned tensors, one fp32 array: offsets of dW1 [f, g], dc1 [g],
 // dW2 [g, f], dc2 [f] (mlp only), dγ [f], dβ [f], dτ [b].
 struct TttPart {
     std::int64_t weight1, bias1, weight2, bias2, norm_weight, norm_bias, token_scale, count;
@@ -73,8 +73,8 @@ struct TttPart {
         count = (token_scale + shape.mini_batch + 3) / 4 * 4;
     }
 };
-// Adds parts [B, H, count] to dinner and dtoken_scale, in the order of the sequences; those of the model go to dinitial
-// as they are where sequences start from states of their own.
+// Adds parts [B, H, count] to dinner and dtoken_scale, in the order of the sequences; if sequences start from states of
+// their own, the model's parts are copied to dinitial.
 void ttt_add_parts(const TttArguments& arguments, const float* parts);
 
 void ttt_linear_forward(const TttArguments& arguments, Type type);
@@ -83,7 +83,7 @@ void ttt_linear_backward(const TttArguments& arguments, Type type);
 void ttt_mlp_forward(const TttArguments& arguments, Type type);
 void ttt_mlp_backward(const TttArguments& arguments, Type type);
 
-// Token by token, linear and mlp; y, q, k, v, step_size, token_scale, inner's norm, shape and stream are read.
+// Token by token, linear and mlp; reads y, q, k, v, step_size, token_scale, inner's norm, shape and stream.
 void ttt_decode(const TttArguments& arguments, Type type, const TttState& state, std::int64_t position);
 
 }  // namespace lockstep::kernels::cuda

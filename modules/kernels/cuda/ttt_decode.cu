@@ -1,6 +1,6 @@
-// Token by token, for the linear and the mlp inner model: a block takes a head through its tokens, one after the other,
-// in fp32. The state and its sums stay in device memory. A step reads and writes them once or twice, which is what it
-// costs; nothing is done in parallel beyond a head.
+// Token by token, for the linear and mlp inner models: a block processes one head's tokens sequentially, in fp32. The
+// state and its sums stay in device memory; reading and writing them once or twice per step is the cost. No parallelism
+// beyond heads.
 #include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/ttt.hpp"
@@ -66,7 +66,7 @@ __device__ inline void step(float* z, const float* query, const float* key, cons
     __syncthreads();
 }
 
-// The end of a mini-batch: W -= τ A, A = 0. Each thread changes what it reads in apply and step.
+// Ends a mini-batch: W -= τ A, A = 0. Each thread changes what it reads in apply and step.
 __device__ inline void commit(const Layer& layer, float token_scale) {
     for_each(layer.outputs, [&](int o) {
         layer.bias[o] -= token_scale * layer.bias_sum[o];
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(threads) ttt_decode_kernel(DecodeParameters<T>
     float* const normal = difference + f;
     float* const gradient = normal + f;
     float* const output = gradient + f;
-    float* const hidden = output + f;  // X2; mlp's from here on
+    float* const hidden = output + f;  // X2; from here on mlp only
     float* const slope = hidden + g;
     float* const hidden_gradient = slope + g;
     float* const hidden_query = hidden_gradient + g;

@@ -1,4 +1,4 @@
-// The last step of every TTT backward: the parts of the sequences and heads are added up, in a fixed order.
+// The last step of every TTT backward: adds the parts of sequences and heads, in a fixed order.
 #include <algorithm>
 
 #include "kernels/cuda/launch.hpp"
@@ -9,7 +9,7 @@ namespace lockstep::kernels::cuda {
 namespace {
 
 constexpr unsigned threads = 256;
-constexpr std::int64_t most_rows = 65535;  // of a grid
+constexpr std::int64_t most_rows = 65535;  // maximum of a grid
 
 struct Targets {
     static constexpr int count = 6, of_model = 4;  // those of the model come first
@@ -17,7 +17,7 @@ struct Targets {
     std::int64_t begin[count + 1];                 // of its share of a part
 };
 
-// One thread an element of a head's part from `first` on: Σ over sequences.
+// One thread per element of a head's part, from `first` on: Σ over sequences.
 __global__ void __launch_bounds__(threads)
     ttt_add_parts_kernel(Targets targets, std::int64_t first, const float* parts, std::int64_t part_count,
                          std::int64_t batch, std::int64_t heads) {
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(threads)
             targets.to[t][head * (targets.begin[t + 1] - targets.begin[t]) + i - targets.begin[t]] += sum;
 }
 
-// One thread an element of a pair's model.
+// One thread per element of a pair's model.
 __global__ void __launch_bounds__(threads)
     ttt_hand_back_kernel(Targets targets, const float* parts, std::int64_t part_count, std::int64_t pairs) {
     const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(threads)
                     parts[pair * part_count + i];
 }
 
-// One block a token of the mini-batch: Σ over sequences and heads.
+// One block per token of the mini-batch: Σ over sequences and heads.
 __global__ void __launch_bounds__(threads)
     ttt_add_token_scale_kernel(float* dtoken_scale, const float* parts, std::int64_t part_count, std::int64_t pairs) {
     float sum = 0;

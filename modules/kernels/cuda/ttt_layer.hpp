@@ -1,5 +1,5 @@
-// Pieces of the TTT inner step that the linear and the mlp kernels share: LayerNorm, the gradient of the inner loss
-// (LNL2), their backwards, and the step matrix E, on tiles of 16 tokens × f features.
+// Parts of the TTT inner step shared by the linear and mlp kernels: LayerNorm, the gradient of the inner loss (LNL2),
+// their backwards, and the step matrix E, on tiles of 16 tokens × f features.
 //
 // A tile's columns are spread over the warps of a block: a warp holds 8N of them as Sums<N>, the first is
 // `first_column`; a block's warps hold different columns. Columns at and beyond `width` (the true f) are padding: they
@@ -51,8 +51,8 @@ struct TileColumns {
 };
 
 // Sums over whole rows of a tile, across the quads of lanes and the warps that share a row. The order is fixed, and all
-// lanes get the same bits. One block barrier a call: its work memory has two halves that are used in turn, and whoever
-// writes a half has passed the barrier of the call between, before which all have read the half.
+// lanes get the same bits. One block barrier per call: the work memory has two alternating halves, and whoever writes a
+// half has passed the barrier of the call in between, by which time all have read it.
 template <int Warps>
 class RowSums {
   public:
@@ -100,8 +100,8 @@ class RowSums {
     int warp_, turn_ = 0;
 };
 
-// z becomes z - ⟨z⟩, 0 in padding. One barrier. The mean is taken out before anything is squared: the differences of
-// nearly equal numbers are what the gradients are made of.
+// z becomes z - ⟨z⟩, 0 in padding. One barrier. The mean is subtracted before squaring: gradients consist of
+// differences of nearly equal numbers.
 template <int N, int Warps>
 __device__ inline void centre(Sums<N>& z, const TileColumns<N>& columns, RowSums<Warps>& row_sums) {
     float sum[1][2] = {};
@@ -140,8 +140,8 @@ __device__ inline void normalise(Sums<N>& z, const TileColumns<N>& columns, RowS
     }
 }
 
-// LayerNorm's backward with the forward's statistics made again: z, the norm's input Z̄, becomes dZ̄; dγ and dβ receive
-// this lane's parts of Σ dO⊙X̂ and Σ dO. dy is 0 in padding. Two barriers.
+// LayerNorm's backward with recomputed statistics: z, the norm's input Z̄, becomes dZ̄; dγ and dβ receive this lane's
+// parts of Σ dO⊙X̂ and Σ dO. dy is 0 in padding. Two barriers.
 template <int N, int Warps>
 __device__ inline void norm_backward(Sums<N>& z, const Sums<N>& dy, Columns<N>& dgamma, Columns<N>& dbeta,
                                      const Columns<N>& gamma, const TileColumns<N>& columns, RowSums<Warps>& row_sums) {
@@ -175,7 +175,7 @@ __device__ inline void norm_backward(Sums<N>& z, const Sums<N>& dy, Columns<N>& 
     }
 }
 
-// LNL2: what the keys' side of a mini-batch leaves for its backward. Values of two rows: [0] row g, [1] row g + 8.
+// LNL2: what the keys' side of a mini-batch saves for its backward. Values of two rows: [0] row g, [1] row g + 8.
 template <int N>
 struct LossTerms {
     Sums<N> normal;       // in: Z; out: X̂
@@ -185,7 +185,7 @@ struct LossTerms {
     float projection[2];  // out: ⟨U X̂⟩
 };
 
-// Two barriers: Σz; then with z centred Σz², Σγ²z, Σγ²z², Σγ(β-T)z, Σγ(β-T), of which ⟨U⟩ and ⟨U X̂⟩ are made.
+// Two barriers: Σz; then with z centred Σz², Σγ²z, Σγ²z², Σγ(β-T)z, Σγ(β-T), from which ⟨U⟩ and ⟨U X̂⟩ follow.
 template <int N, int Warps>
 __device__ inline void loss_gradient(LossTerms<N>& terms, const Columns<N>& gamma, const Columns<N>& beta,
                                      const TileColumns<N>& columns, RowSums<Warps>& row_sums) {
@@ -228,7 +228,7 @@ __device__ inline void loss_gradient(LossTerms<N>& terms, const Columns<N>& gamm
 }
 
 // LNL2's backward. dgradient, dG in and 0 in padding, becomes dZ; ddifference receives dD = -dT; dγ and dβ receive this
-// lane's parts. `rider`: a row sum of the caller's own that goes along. Two barriers.
+// lane's parts. `rider`: another row sum of the caller's, computed along. Two barriers.
 template <int N, int Warps>
 __device__ inline void loss_gradient_backward(Sums<N>& dgradient, Sums<N>& ddifference, Columns<N>& dgamma,
                                               Columns<N>& dbeta, const LossTerms<N>& terms, const Columns<N>& gamma,
@@ -287,8 +287,8 @@ __device__ inline void loss_gradient_backward(Sums<N>& dgradient, Sums<N>& ddiff
         }
 }
 
-// The sum over a tile's rows (tokens) of this lane's columns, given to the 8 lanes that hold a column: turns a lane's
-// parts into whole column sums.
+// The sum over a tile's rows (tokens) of this lane's columns, in all 8 lanes that hold a column: turns a lane's parts
+// into whole column sums.
 template <int N>
 __device__ inline void sum_over_rows(Columns<N>& values) {
 #pragma unroll
@@ -320,19 +320,19 @@ __device__ inline void to_left_transposed(Left<T, 1>& left, const Sums<2>& sums,
     }
 }
 
-// The steps of a mini-batch in shared memory: τ and λ [16], 0 for tokens that do not exist.
+// The steps of a mini-batch in shared memory: τ and λ [16], 0 for nonexistent tokens.
 struct TileSteps {
     const float *tau, *lambda;
-    int rows;                                                                         // tokens that exist
+    int rows;                                                                         // existing tokens
     __device__ float last(int token) const { return tau[rows - 1] * lambda[token]; }  // e
     // M⊙E at (i, j).
     __device__ float step(int i, int j) const { return j <= i ? tau[i] * lambda[j] : 0.0f; }
 };
 
-// The backward of the steps, by one warp, in two parts, for de is known later than the rest of dE. `work` is 32 floats
-// of shared memory of the warp's own, kept from the first part to the second. dtau: of this lane's rows, +=.
+// The backward of the steps, by one warp, in two parts, since de is known later than the rest of dE. `work` is 32
+// floats of the warp's own shared memory, kept between the parts. dtau: of this lane's rows, +=.
 //
-// First: dE, M applied, without de. The parts of dλ wait in `work`.
+// First: dE, M applied, without de. `work` holds the parts of dλ.
 __device__ inline void steps_backward(float* work, float (&dtau)[2], const Sums<2>& dstep, const TileSteps& steps) {
     const int row = lane_index() / 4;
     float by_row[2] = {};
@@ -359,7 +359,7 @@ __device__ inline void steps_backward(float* work, float (&dtau)[2], const Sums<
             for (int i = 0; i < 2; ++i) work[Sums<2>::column(n, i)] = by_column.at[n][i];
 }
 
-// Then: de[r] of token g and g + 8, which belongs to the last row. dλ goes to memory, of tokens that exist, `stride`
+// Then: de[r] of tokens g and g + 8, which belongs to the last row. Writes dλ of existing tokens to memory, `stride`
 // apart.
 __device__ inline void last_step_backward(float* dlambda, std::int64_t stride, float (&dtau)[2], const float (&de)[2],
                                           const TileSteps& steps, float* work) {

@@ -1,7 +1,6 @@
-// What the forward and the backward kernel of TTT-Linear share. A block of F/16 warps works on one head of one
-// sequence, F ≥ f a multiple of 16; warp w holds the columns 16w … 16w + 15 of every 16-token tile, and of the state W
-// [f, f] the rows 16w … of Wᵀ, in fp32 registers. A mini-batch has at most 16 tokens. Padding is zeros; a token that
-// does not exist has λ = 0.
+// Shared by TTT-Linear's forward and backward kernels. A block of F/16 warps works on one head of one sequence, F ≥ f a
+// multiple of 16; warp w holds columns 16w … 16w + 15 of every 16-token tile, and rows 16w … of Wᵀ of the state W [f,
+// f], in fp32 registers. A mini-batch has at most 16 tokens. Padding is zeros; nonexistent tokens have λ = 0.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@
 
 namespace lockstep::kernels::cuda {
 
-// T: of q, k, v, y. Products of 16-bit types have bf16 operands, fp16's too: dW leaves the range of fp16.
+// T: of q, k, v, y. Products of 16-bit types have bf16 operands, also for fp16: dW exceeds the range of fp16.
 template <class T, int F>
 struct TttLinear {
     using Operand = std::conditional_t<std::is_same_v<T, float>, float, bf16>;
@@ -23,18 +22,18 @@ struct TttLinear {
     static constexpr int steps = F / 16, blocks = F / 8;                       // of 16 and 8 columns
     static constexpr int stride = F + 16 / static_cast<int>(sizeof(Operand));  // of tiles: no bank conflicts
     static constexpr int tile = 16 * stride, square = F * stride;              // elements
-    static constexpr int state_floats = F * F + F;                             // of a kept state
+    static constexpr int state_floats = F * F + F;                             // of a saved state
 };
 
-// Where the tokens of a head of a sequence lie.
+// The tokens of a head of a sequence.
 struct TttRows {
     std::int64_t stride;  // between tokens; 16 of them fit an int
     int width;            // f
     bool aligned;         // rows of the head start and end 16-byte aligned
 };
 
-// The rows of a tile into shared memory, zeros where there is no token or no column. Copies may be asynchronous: they
-// end with copy_async_wait and a barrier.
+// Loads the rows of a tile into shared memory, zeros out of range. Copies may be asynchronous: complete after
+// copy_async_wait and a barrier.
 template <class T, int F>
 __device__ inline void load_tile(typename TttLinear<T, F>::Operand* to, const T* from, const TttRows& where, int rows) {
     using Operand = typename TttLinear<T, F>::Operand;
@@ -73,7 +72,7 @@ struct alignas(2 * sizeof(T)) Pair {
     T at[2];
 };
 
-// This warp's columns of a tile: from shared memory where that holds the very values, else from global memory.
+// This warp's columns of a tile: from shared memory if that has the exact values, else from global memory.
 template <class T, int F>
 __device__ inline Sums<2> tile_values(const typename TttLinear<T, F>::Operand* tile, const T* from,
                                       const TttRows& where, int rows, int first_column) {
@@ -146,8 +145,8 @@ __device__ inline void store_rows(typename TttLinear<T, F>::Operand* matrix, int
                 {from_float<Operand>(state.at[n][i]), from_float<Operand>(state.at[n][i + 1])}};
 }
 
-// z += left W for this warp's columns, W straight from the registers that hold it; for float through `rows`, a matrix
-// in shared memory of which the warp has stored its rows.
+// z += left W for this warp's columns, W from the registers that hold it; for float through `rows`, a matrix in shared
+// memory to which the warp has written its rows.
 template <class T, int F>
 __device__ inline void multiply_state(Sums<2>& z, const Left<typename TttLinear<T, F>::Operand, F / 16>& left,
                                       const Sums<F / 8>& state, const typename TttLinear<T, F>::Operand* rows) {
@@ -166,8 +165,8 @@ __device__ inline void multiply_state(Sums<2>& z, const Left<typename TttLinear<
     }
 }
 
-// body(value, element of a [f, f] matrix of fp32) for what this thread holds of Wᵀ or dWᵀ; padding is left out. A
-// pointer that moves takes fewer registers than as many places as there are values.
+// Calls body(value, element of a [f, f] fp32 matrix) for this thread's part of Wᵀ or dWᵀ, without padding. A moving
+// pointer takes fewer registers than separate addresses.
 template <int F, class Body>
 __device__ inline void for_state(Sums<F / 8>& state, float* matrix, const TileColumns<2>& columns, Body&& body) {
     const int width = columns.width, out = columns.first_column + Sums<F / 8>::row(0);
@@ -181,7 +180,7 @@ __device__ inline void for_state(Sums<F / 8>& state, float* matrix, const TileCo
                 body(state.at[n][i], place[(i & 1) * width + 4 * (i & 2)]);
 }
 
-// A model as tensors have it: weight [f, f], bias [f].
+// A model in the tensors' layout: weight [f, f], bias [f].
 template <int F>
 __device__ inline void load_model(Sums<F / 8>& state, Columns<2>& bias, const float* weight, const float* bias_from,
                                   const TileColumns<2>& columns) {
@@ -190,8 +189,7 @@ __device__ inline void load_model(Sums<F / 8>& state, Columns<2>& bias, const fl
     bias = columns.load(bias_from);
 }
 
-// Wᵀ as kept in device memory: what each thread holds, four floats after the other so that a warp's accesses are whole
-// lines.
+// Wᵀ as saved in device memory: each thread's values, four floats at a time, so that a warp accesses whole lines.
 template <int F>
 __device__ inline void keep_weights(float* to, const Sums<F / 8>& state) {
 #pragma unroll
@@ -305,7 +303,7 @@ TttRows ttt_rows(const TttArguments& arguments, std::initializer_list<const T*> 
     return where;
 }
 
-// Calls launch_for(std::integral_constant<int, F>) with the smallest F that is built and holds `width` columns.
+// Calls launch_for(std::integral_constant<int, F>) with the smallest compiled F ≥ `width`.
 template <class Function>
 void for_padded_width(std::int64_t width, Function&& launch_for) {
     if (width <= 16) return launch_for(std::integral_constant<int, 16>{});
@@ -315,7 +313,7 @@ void for_padded_width(std::int64_t width, Function&& launch_for) {
     return launch_for(std::integral_constant<int, 128>{});
 }
 
-// Whether the kernels with tiles take this shape. 128 columns of fp32 need more shared memory than an A100 has.
+// Whether the tiled kernels support this shape. 128 columns of fp32 exceed an A100's shared memory.
 inline bool ttt_linear_is_tiled(const TttShape& shape, Type type) {
     return shape.mini_batch <= 16 && shape.head_width <= (type == Type::fp32 ? 96 : 128);
 }
@@ -324,7 +322,7 @@ inline bool ttt_linear_is_tiled(const TttShape& shape, Type type) {
 void ttt_linear_forward_general(const TttArguments& arguments, Type type);
 void ttt_linear_backward_general(const TttArguments& arguments, Type type);
 
-// Floats of a kept state, for all kernels: W and c as wide as tiles pad them.
+// Floats of a saved state, for all kernels: W and c padded to whole tiles.
 inline std::int64_t ttt_linear_state_floats(const TttShape& shape) {
     return ttt_linear_kept_floats(shape.head_width);
 }

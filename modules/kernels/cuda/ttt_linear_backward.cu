@@ -1,6 +1,6 @@
-// TTT-Linear backward: a block takes heads of sequences, one after the other, from their last mini-batch to their
-// first. The forward has kept W and c every few mini-batches; between two of them the states are made again first,
-// rounded as the products read them, and then read in reverse. dW' and dc' stay in fp32 registers.
+// TTT-Linear backward: a block processes (sequence, head) pairs, each from its last mini-batch to its first. The
+// forward saved W and c every few mini-batches; between two of them the states are recomputed first, rounded as the
+// products read them, and then used in reverse. dW' and dc' stay in fp32 registers.
 #include <algorithm>
 
 #include "kernels/cuda/dispatch.hpp"
@@ -30,7 +30,7 @@ template <class T, int F>
 struct BackwardShared {
     using Linear = TttLinear<T, F>;
     using Operand = typename Linear::Operand;
-    // fp32 tiles are fetched when they are needed: twice as many would not fit.
+    // fp32 tiles are fetched on demand: double buffering would not fit.
     static constexpr int stages = std::is_same_v<T, float> ? 1 : 2;
     static constexpr int operands = (4 * stages + 2) * Linear::tile   // Q, K, V, dO; G, one that changes its use
                                     + (stages + 1) * Linear::square;  // Wᵀ; dWᵀ
@@ -39,7 +39,7 @@ struct BackwardShared {
     static constexpr int floats = RowSums<F / 16>::floats + stages * F + 5 * 16 + 3 * F + 8 * Linear::threads +
                                   (stages == 1 ? Linear::warps * transpose_floats : 0);
     static constexpr std::size_t bytes = operands * sizeof(Operand) + floats * sizeof(float);
-    // A block's device memory: the states of a group, each Wᵀ, then c; dW while the states are made.
+    // A block's device memory: a group's states, each Wᵀ, then c; dW during their recomputation.
     static constexpr std::size_t state_bytes = F * F * sizeof(Operand) + F * sizeof(float);
     __host__ __device__ static constexpr std::size_t block_bytes(std::int64_t interval) {
         return static_cast<std::size_t>(interval) * state_bytes + F * F * sizeof(float);
@@ -126,7 +126,7 @@ struct Backward {
             }
     }
 
-    // K and V of a mini-batch; for the way back Q, dO and the state before it as well.
+    // K and V of a mini-batch; on the way back also Q, dO and the state before it.
     __device__ void fetch(int number, bool all, int index) {
         const int rows = rows_of(number);
         const std::int64_t from = start_of(number);
@@ -150,7 +150,7 @@ struct Backward {
         copy_async_commit();
     }
 
-    // The states before the mini-batches [begin, end), rounded, into `states`; `begin` is where one was kept.
+    // Recomputes the states before the mini-batches [begin, end), rounded, into `states`; one was saved at `begin`.
     __device__ void make_states(int begin, int end) {
         Sums<F / 8> state;
         Columns<2> bias;
@@ -206,7 +206,7 @@ struct Backward {
         const TileSteps steps{tau, lambda_of(number), rows};
         const float* const bias = bias_rows + stage_of(number) * F + first_column;
 
-        // Forward once more: G, Z̄.
+        // Recompute the forward: G, Z̄.
         LossTerms<2> terms;
         Sums<2> z, scores, dread;  // dread: K dW' + dc'
         const Columns<2> dbias = row_of(2);
@@ -471,7 +471,7 @@ void ttt_linear_backward(const TttArguments& arguments, Type type) {
             constexpr int F = decltype(padded)::value;
             if constexpr (F <= 96 || !std::is_same_v<T, float>) {
                 using Shared = BackwardShared<T, F>;
-                // Blocks beyond those that fit the GPU would only need more memory for their states.
+                // More blocks than fit on the GPU would only need more memory for their states.
                 const std::int64_t blocks = std::min<std::int64_t>(p.pairs, 4 * arguments.multiprocessors);
                 const std::size_t part_bytes =
                     (static_cast<std::size_t>(arguments.pairs() * p.part.count) * sizeof(float) + 255) / 256 * 256;

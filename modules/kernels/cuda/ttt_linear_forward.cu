@@ -1,5 +1,4 @@
-// TTT-Linear forward: a block takes a head of a sequence through its mini-batches. The tiles of the next mini-batch are
-// copied while this one is computed.
+// TTT-Linear forward: a block processes a (sequence, head) pair's mini-batches, prefetching the tiles of the next one.
 #include <algorithm>
 
 #include "kernels/cuda/dispatch.hpp"

@@ -1,5 +1,5 @@
-// TTT-Linear for every type, width and mini-batch, in plain fp32: what the kernels with tiles do not take. A block
-// works on one head of one sequence; all matrices lie in its part of device memory, mostly in L1 and L2.
+// TTT-Linear for every type, width and mini-batch, in plain fp32: the cases that the tiled kernels do not support. A
+// block works on one head of one sequence; all matrices are in its part of device memory, mostly cached in L1 and L2.
 #include <algorithm>
 
 #include "kernels/cuda/dispatch.hpp"
@@ -32,13 +32,13 @@ struct GeneralParameters {
     int heads, width, mini_batch;
 };
 
-// What a block keeps of one mini-batch of r tokens: [r, f] matrices have rows of f, [r, r] of b.
+// A block's data of one mini-batch of r tokens: [r, f] matrices have rows of f, [r, r] of b.
 struct Arrays {
     float *key, *normalised, *difference, *gradient, *inverse, *projection;  // keys' side; X̂, D, G, 1/σ, ⟨U X̂⟩
     float *query, *read, *read_inverse, *score, *factor;                     // queries' side; Z̄ or its X̂, S, P
     float *scale, *step, *last;                                              // τ, λ, e
     float *dout, *dread, *dgradient, *ddifference, *dquery, *dkey, *dfactor, *dlast;
-    float* states;  // W [f, f], c [f]: one, or in backward those of a group
+    float* states;  // W [f, f], c [f]: one, or in backward a group's
 };
 
 __host__ __device__ inline std::int64_t place(Arrays& a, float* memory, std::int64_t width, std::int64_t mini_batch,
@@ -111,7 +111,7 @@ struct General {
         });
         __syncthreads();
     }
-    // A model as tensors have it, from arrays of many.
+    // One of many models in the tensors' layout.
     __device__ void load_model(float* state, const float* weight, const float* bias, std::int64_t model) const {
         for_elements(f * f, [&](int i) { state[i] = weight[model * f * f + i]; });
         for_elements(f, [&](int i) { state[f * f + i] = bias[model * f + i]; });
@@ -119,7 +119,7 @@ struct General {
     }
     __device__ void load_start() const { load_model(a.states, p.weight, p.bias, pair % p.start_models); }
 
-    // G and what it is made of.
+    // G and its inputs.
     __device__ void key_side(float* state) const {
         const float* const bias = state + f * f;
         product(tokens, f, f, rows(a.key), rows(state),
@@ -159,7 +159,7 @@ struct General {
     // The state after the mini-batch; `to` may be `from`.
     __device__ void update(float* to, const float* from) const {
         for_elements((f + 1) * f, [&](int index) {
-            const int i = index / f, j = index % f;  // the bias is the row behind the weights, of an input of 1
+            const int i = index / f, j = index % f;  // the bias is the row after the weights, for an input of 1
             float sum = 0;
             for (int t = 0; t < tokens; ++t)
                 sum = fmaf(a.last[t] * (i < f ? a.key[t * f + i] : 1.0f), a.gradient[t * f + j], sum);
@@ -252,7 +252,7 @@ struct General {
             sum = warp_sum(sum);
             if (lane == 0) a.dlast[i] = -sum;
         });
-        // dE takes S's place, dS takes dP's.
+        // dE replaces S, dS replaces dP.
         for_elements(tokens * tokens, [&](int index) {
             const int i = index / tokens, j = index % tokens, at = i * b + j;
             const float dfactor = a.dfactor[at];
@@ -283,7 +283,7 @@ struct General {
                 sum = fmaf(i < f ? a.query[t * f + i] : 1.0f, a.dread[t * f + j], sum);
                 sum = fmaf(i < f ? a.key[t * f + i] : 1.0f, a.dgradient[t * f + j], sum);
             }
-            dweight[index] += sum;  // dc lies behind dW
+            dweight[index] += sum;  // dc follows dW
         });
         for_elements(tokens, [&](int i) {
             float step = a.scale[tokens - 1] * a.dlast[i], scale = 0;
@@ -328,7 +328,7 @@ __global__ void __launch_bounds__(threads) ttt_linear_backward_general_kernel(Ge
     for (std::int64_t pair = blockIdx.x; pair < p.pairs; pair += gridDim.x) General<T>(p, pair, true).backward();
 }
 
-// No more blocks than run at the same time need work memory.
+// Only as many blocks as run concurrently, to limit work memory.
 std::int64_t block_count(const TttArguments& arguments) {
     return std::min<std::int64_t>(arguments.pairs(), 2 * arguments.multiprocessors);
 }

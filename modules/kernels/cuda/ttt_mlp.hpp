@@ -1,5 +1,4 @@
-// What the kernels of TTT-MLP share: sizes, the layout of the parts that wait for their sum, GELU. Equations and
-// symbols as in docs/ttt.md.
+// Shared by the TTT-MLP kernels: sizes, the layout of gradient parts, GELU. Equations and symbols as in docs/ttt.md.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +16,7 @@ struct TttMlpSizes {
     std::int64_t batch, length;
     std::int64_t part_count;               // fp32 of a TttPart
     int mini_batch, heads, width, hidden;  // b, H, f, 4f
-    int group;                             // mini-batches between two kept states (ttt_interval)
+    int group;                             // mini-batches between saved states (ttt_interval)
 
     __host__ __device__ std::int64_t pairs() const { return batch * heads; }
     __host__ __device__ std::int64_t mini_batches() const { return (length + mini_batch - 1) / mini_batch; }
@@ -27,7 +26,7 @@ struct TttMlpSizes {
     __host__ __device__ std::int64_t state_count() const {
         return 2 * static_cast<std::int64_t>(width) * hidden + hidden + width;
     }
-    // What a kept state takes: the kernels with tensor cores pad f to the width they are made for.
+    // Floats of a saved state: tensor-core kernels pad f to their fixed width.
     __host__ __device__ std::int64_t kept_count() const {
         const std::int64_t padded = width <= 64 ? 64 : width <= 96 ? 96 : width;
         return 8 * padded * padded + 5 * padded;
@@ -45,7 +44,7 @@ struct TttMlpTask {
     std::int64_t start_models;
     TttModels final_state, dfinal;  // may be null
     const float *norm_weight, *norm_bias;
-    float* saved;       // [pairs, kept states, kept_count()], each kernel's own layout; may be null in forward
+    float* saved;       // [pairs, saved states, kept_count()], in each kernel's own layout; may be null in forward
     float* dstep_size;  // overwritten
     float* parts;       // [pairs, part_count], a TttPart each
     float* work;        // [blocks, work_count]
@@ -91,25 +90,24 @@ TttMlpTask<T> ttt_mlp_task(const TttArguments& arguments) {
     return task;
 }
 
-// Blocks that work at once, each on one (sequence, head) after the other: no more than run at the same time need work
-// memory.
+// Concurrent blocks, each on one (sequence, head) pair after another: only as many as run at a time need work memory.
 inline std::int64_t ttt_mlp_blocks(const TttArguments& arguments) {
     return std::min<std::int64_t>(arguments.pairs(), arguments.multiprocessors);
 }
 
-// The kernels with tensor cores take the problem, in blocks of F = 64 or 96; 0: they do not.
+// Block width F = 64 or 96 of the tensor-core kernels for this problem; 0 if they do not support it.
 inline int ttt_mlp_tile_width(const TttMlpSizes& sizes, Type type) {
     if (type == Type::fp32 || sizes.mini_batch > 16 || sizes.width % 2 != 0 || sizes.width > 96) return 0;
     return sizes.width <= 64 ? 64 : 96;
 }
 
 // ttt_mlp_general.cu: every type, width and mini-batch.
-std::int64_t ttt_mlp_general_work(const TttMlpSizes& sizes, bool backward);  // floats for a block
+std::int64_t ttt_mlp_general_work(const TttMlpSizes& sizes, bool backward);  // floats per block
 void ttt_mlp_forward_general(const TttArguments& arguments, Type type);
 void ttt_mlp_backward_general(const TttArguments& arguments, Type type, float* parts, float* work);
 
-// ttt_mlp_backward_tiles.cu: where ttt_mlp_tile_width() is not 0.
-std::int64_t ttt_mlp_backward_tiles_work(const TttMlpSizes& sizes, int tile_width);  // floats for a block
+// ttt_mlp_backward_tiles.cu: unless ttt_mlp_tile_width() is 0.
+std::int64_t ttt_mlp_backward_tiles_work(const TttMlpSizes& sizes, int tile_width);  // floats per block
 void ttt_mlp_backward_tiles(const TttArguments& arguments, Type type, float* parts, float* work);
 
 // φ, φ' and φ'' at one place.
@@ -125,18 +123,18 @@ __device__ inline Gelu gelu_at(float x) {
     return {0.5f * x * (1 + t), 0.5f * (1 + t) + 0.5f * x * rest * du, rest * (du + 0.5f * x * ddu - x * t * du * du)};
 }
 
-// Rows of f values, one to a warp, in memory that the warp alone uses meanwhile; a lane keeps to its columns.
+// Rows of f values, one per warp, in memory that only this warp uses meanwhile; each lane keeps to its columns.
 constexpr float ttt_mlp_epsilon = 1e-6f;
 
 template <class Term>
-__device__ inline float row_mean(int width, int lane, Term&& term) {  // of term(column), given to all lanes
+__device__ inline float row_mean(int width, int lane, Term&& term) {  // of term(column), in all lanes
     float sum = 0;
     for (int j = lane; j < width; j += warp_width) sum += term(j);
     return warp_sum(sum) / static_cast<float>(width);
 }
 
-// z becomes X̂; returns 1/σ. The mean is taken out before squaring: the differences of nearly equal numbers are what
-// the gradients are made of.
+// z becomes X̂; returns 1/σ. The mean is subtracted before squaring: gradients consist of differences of nearly equal
+// numbers.
 __device__ inline float normalise_row(float* z, int width, int lane) {
     const float mean = row_mean(width, lane, [&](int j) { return z[j]; });
     const float variance = row_mean(width, lane, [&](int j) { return (z[j] - mean) * (z[j] - mean); });

@@ -1,4 +1,4 @@
-// TTT-MLP backward: the choice of kernels.
+// TTT-MLP backward: selects the kernels.
 #include "kernels/cuda/ttt_mlp.hpp"
 
 namespace lockstep::kernels::cuda {

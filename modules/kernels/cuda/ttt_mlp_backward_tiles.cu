@@ -1,6 +1,6 @@
-// TTT-MLP backward on tensor cores. A block takes its mini-batches in groups, from the last group to the first: it
-// makes the group's states once more from the kept one, then goes back through them. The gradient of the state, fp32,
-// stays in registers at F = 64 while it does so.
+// TTT-MLP backward on tensor cores. A block processes its mini-batches in groups, last group first: it recomputes the
+// group's states from the saved one, then goes back through them. The fp32 gradient of the state stays in registers
+// meanwhile if F = 64.
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/ttt_mlp_backward_tiles.hpp"
 
@@ -24,7 +24,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
     const auto dsecond = [&](int h, int c) { return dweight2.tile(h, c); };
     Waiting<F> input(d.waiting[0]), pulled(d.waiting[1]), read1(d.waiting[2]);  // Z1; J, later dZ1; Z̄1, later dX2
 
-    // This warp's rows; LNL2 from the Z2 that was kept.
+    // This warp's rows; LNL2 from the saved Z2.
     load_steps(s.steps[0], task, place);
     load_keys<T, F>(s, task, place);
     load_queries<T, F>(s, task, place);
@@ -107,7 +107,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
     }
     __syncthreads();
 
-    // Rows: through the output's norm.
+    // Rows: backward through the output's norm.
     for_warp_rows<F>([&](int row, int lane) {
         float *const z = d.read2 + row * F, *const dz = d.dread2 + row * F;
         float score, factor;
@@ -198,7 +198,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
         }
     });
 
-    // What dW2' and dW1' give; dG1, dJ, and the first part of dZ1.
+    // Contributions of dW2' and dW1'; dG1, dJ, and the first part of dZ1.
     Tile dpulled[mlp_hidden_tiles], stepped_hidden[mlp_hidden_tiles], stepped1[mlp_hidden_tiles];  // dJ, -e X2, -e G1
     {
         const float last[2] = {steps.last[Sums<2>::row(0)], steps.last[Sums<2>::row(2)]};
@@ -266,7 +266,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
     }
     __syncthreads();
 
-    // Rows: dG2, through the loss, dV.
+    // Rows: dG2, backward through the loss, dV.
     for_warp_rows<F>([&](int row, int lane) {
         float *const dgradient = d.dgradient2 + row * F, *const ddifference = d.ddifference + row * F;
         float sums[F / warp_width], along = 0;
@@ -300,7 +300,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
     });
     __syncthreads();
 
-    // dX2, dZ1; this warp's part of dZ1 W1ᵀ - (e G1) dW1'ᵀ; the gradient of the state before.
+    // dX2, dZ1; this warp's part of dZ1 W1ᵀ - (e G1) dW1'ᵀ; the gradient of the previous state.
     {
         Tile dinput[mlp_hidden_tiles];
         Sums<2> dhidden[mlp_hidden_tiles] = {read1.get(0), read1.get(1)};
@@ -314,7 +314,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
                 value.at[n][i] = gelu.value;
                 dhidden[h].at[n][i] = before.at[n][i] + dhidden[h].at[n][i] * gelu.slope;
             });
-            hidden[h] = packed(value);  // again, rather than held in registers all the way
+            hidden[h] = packed(value);  // recomputed, rather than held in registers all along
             dinput[h] = packed(dhidden[h]);
             add_to_bias(d.dbias1_change, h, column_sums(dhidden[h]));
         }

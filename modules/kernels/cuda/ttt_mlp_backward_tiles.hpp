@@ -1,12 +1,12 @@
-// TTT-MLP backward on tensor cores: its memory, and the states of a group of mini-batches made once more.
+// TTT-MLP backward on tensor cores: its memory, and the recomputed states of a group of mini-batches.
 #pragma once
 
 #include "kernels/cuda/ttt_mlp_block.hpp"
 
 namespace lockstep::kernels::cuda {
 
-// What the group's forward leaves for each mini-batch, in device memory: the state's weights as bf16 tiles, c1 [4F],
-// c2 [F], and Z2 [16, F].
+// What the group's recomputation saves for each mini-batch, in device memory: the state's weights as bf16 tiles, c1
+// [4F], c2 [F], and Z2 [16, F].
 template <int F>
 struct MlpSlot {
     using Geometry = MlpGeometry<F>;
@@ -22,12 +22,12 @@ struct MlpSlot {
           output(bias2 + F) {}
 };
 
-// A block's device memory: the gradient of the state while it is not in registers, the state, the slots.
+// A block's device memory: the gradient of the state when not in registers, the state, the slots.
 template <int F>
 struct MlpBackwardWork {
     using Geometry = MlpGeometry<F>;
     float *dstate, *state;
-    Tile *dtiles, *tiles;  // bf16 copies, where a state is not kept in registers
+    Tile *dtiles, *tiles;  // bf16 copies, if a state is not kept in registers
     float* slots;
 
     static constexpr int state_floats = Geometry::on_chip ? 0 : 3 * Geometry::weight_floats;
@@ -41,7 +41,7 @@ struct MlpBackwardWork {
           slots(memory + dstate_floats + state_floats) {}
 };
 
-// Shared memory of the backward beside MlpShared.
+// Shared memory of the backward, in addition to MlpShared.
 template <int F>
 struct MlpBackwardShared {
     using Geometry = MlpGeometry<F>;
@@ -80,12 +80,12 @@ struct MlpBackwardShared {
     }
 };
 
-// What a thread sums over the whole sequence: of dγ and dβ feature `thread`, of dτ token `thread`.
+// A thread's sums over the whole sequence: of dγ and dβ for feature `thread`, of dτ for token `thread`.
 struct MlpThreadSums {
     float norm_weight, norm_bias, token_scale;
 };
 
-// The states of mini-batches [begin, end) into their slots, from the kept state at `begin`.
+// Recomputes the states of mini-batches [begin, end) into their slots, from the saved state at `begin`.
 template <class T, int F>
 __device__ void remake_states(const TttMlpTask<T>& task, const MlpShared<F>& s, const MlpBackwardWork<F>& work,
                               std::int64_t pair, std::int64_t begin, std::int64_t end) {

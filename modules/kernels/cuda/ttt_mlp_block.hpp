@@ -1,17 +1,17 @@
-// TTT-MLP on tensor cores: a block's shared memory and the steps of a mini-batch that the forward and the backward's
-// remaking of states share.
+// TTT-MLP on tensor cores: a block's shared memory, and the steps of a mini-batch shared by the forward and the
+// backward's recomputation of states.
 #pragma once
 
 #include "kernels/cuda/ttt_mlp_tile.hpp"
 
 namespace lockstep::kernels::cuda {
 
-// τ, λ and e of a mini-batch, zeros where there is no token.
+// τ, λ and e of a mini-batch, zeros for nonexistent tokens.
 struct MlpSteps {
     float scale[mlp_rows], step[mlp_rows], last[mlp_rows];
 };
 
-// Where a mini-batch of a pair lies.
+// Position of a mini-batch of a pair.
 struct MlpPlace {
     std::int64_t row, step;  // of q, k, v and their like; of the step sizes
     int tokens;
@@ -29,7 +29,7 @@ __device__ inline void for_warp_rows(Body&& body) {
     for (int row = static_cast<int>(threadIdx.x) / warp_width; row < mlp_rows; row += MlpGeometry<F>::warps)
         body(row, lane_index());
 }
-// take(column, first, second) of two neighbouring columns of one row of q, k, v …, zeros where there is nothing.
+// Calls take(column, first, second) for two neighbouring columns of one row of q, k, v …, zeros out of range.
 template <int F, class T, class Take>
 __device__ inline void for_row(const T* from, const MlpPlace& place, const TttMlpSizes& sizes, int row, int lane,
                                Take&& take) {
@@ -55,12 +55,12 @@ struct MlpShared {
     float *partial, *scores;
     float *normalised, *difference, *gradient2;            // LNL2's X̂, D, G of this mini-batch
     bf16 *keys, *queries, *gradient2_rows, *stepped_rows;  // the last: -e G2, or in the backward dZ2
-    float *norm_weight, *norm_bias, *bias1, *bias2;        // γ, β; c1; c2, two that take turns
-    MlpSteps* steps;                                       // two that take turns
+    float *norm_weight, *norm_bias, *bias1, *bias2;        // γ, β; c1; c2, double-buffered
+    MlpSteps* steps;                                       // double-buffered
 
     static constexpr int floats = Geometry::partial_floats + Geometry::score_floats + 3 * Geometry::row_floats +
                                   2 * Geometry::bf16_rows + 8 * F + 6 * mlp_rows;
-    // Returns the memory behind.
+    // Returns the memory after it.
     __device__ float* place(float* memory) {
         const auto take = [&](int count) {
             float* const taken = memory;
@@ -190,7 +190,7 @@ __device__ inline void update_bias2(float* to, const float* from, const float* g
     to[j] = from[j] - sum;
 }
 
-// -P1 = -M ⊙ E ⊙ (Q Kᵀ + 1), made by every warp for itself; S1 goes to score(row, column, value).
+// -P1 = -M ⊙ E ⊙ (Q Kᵀ + 1), computed by every warp for itself; S1 goes to score(row, column, value).
 template <int F, class Score>
 __device__ inline Tile negative_factor1(const MlpShared<F>& s, const MlpSteps& steps, Score&& score) {
     Sums<2> sums;

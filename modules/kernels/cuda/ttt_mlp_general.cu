@@ -6,7 +6,7 @@ namespace lockstep::kernels::cuda {
 namespace general {
 namespace {
 
-// body(element of a state, the same of one of the models), each by the same thread whatever the body.
+// Calls body(element of a state, the same of one of the models), always on the same thread for an element.
 template <class Body>
 __device__ void for_model(float* state, const TttModels& models, std::int64_t model, const TttMlpSizes& sizes,
                           Body&& body) {
@@ -174,7 +174,7 @@ __device__ void mini_batch_backward(const TttMlpTask<T>& task, const Arrays& a, 
     });
     __syncthreads();
 
-    // Through the loss.
+    // Backward through the loss.
     product(tokens, f, g, {a.dpulled, g, 1}, state.weight2,
             [&](int i, int j, float sum) { a.dgradient2[i * f + j] += sum; });
     __syncthreads();
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(threads) backward(TttMlpTask<T> task) {
                          sizes);
                 return place;
             };
-            // The states of this group once more.
+            // Recompute the states of this group.
             if (group == 0) {
                 load_model(a.states, task.start, pair % task.start_models, sizes);
             } else {

@@ -1,5 +1,5 @@
-// TTT-MLP for every type, width and mini-batch, in plain fp32: what the kernels with tensor cores do not take. A block
-// works on one head of one sequence; all matrices lie in its part of device memory, mostly in L1 and L2.
+// TTT-MLP for every type, width and mini-batch, in plain fp32: the cases that the tensor-core kernels do not support. A
+// block works on one head of one sequence; all matrices are in its part of device memory, mostly cached in L1 and L2.
 #pragma once
 
 #include "kernels/cuda/element.hpp"
@@ -21,7 +21,7 @@ __device__ inline int thread_index() {
     return static_cast<int>(threadIdx.x);
 }
 
-// store(i, j, Σ_l a(i, l) b(l, j)) for all i < m, j < n; a thread makes 4 × 2 sums at a time.
+// Calls store(i, j, Σ_l a(i, l) b(l, j)) for all i < m, j < n; a thread computes 4 × 2 sums at a time.
 template <class Store>
 __device__ inline void product(int m, int n, int k, const Matrix& a, const Matrix& b, Store&& store) {
     const int columns = (n + 1) / 2, tiles = (m + 3) / 4 * columns;
@@ -47,7 +47,7 @@ __device__ inline void product(int m, int n, int k, const Matrix& a, const Matri
     }
 }
 
-// body(row, lane), a warp to a row.
+// Calls body(row, lane), one warp per row.
 template <class Body>
 __device__ inline void for_rows(int rows, Body&& body) {
     for (int row = thread_index() / warp_width; row < rows; row += threads / warp_width)
@@ -68,7 +68,7 @@ __device__ inline State state_at(float* memory, const TttMlpSizes& sizes) {
     return {{memory, g, 1}, {second, f, 1}, memory + f * g, second + f * g};
 }
 
-// What a block keeps of one mini-batch of r tokens; [r, f] matrices have rows of f, [r, g] of g, [r, r] of b.
+// A block's data of one mini-batch of r tokens; [r, f] matrices have rows of f, [r, g] of g, [r, r] of b.
 struct Arrays {
     // keys' side
     float *key, *input, *hidden, *normalised, *difference, *gradient2, *pulled, *gradient1;
@@ -115,7 +115,7 @@ __host__ __device__ inline std::int64_t place(Arrays& arrays, float* memory, con
     return used;
 }
 
-// Where the first row of a mini-batch lies: of q, k, v and their like, and of the step sizes.
+// The first row of a mini-batch: in q, k, v and their like, and in the step sizes.
 struct Place {
     std::int64_t row, step;
     int tokens;

@@ -1,11 +1,11 @@
-// TTT-MLP on tensor cores: what its forward and its backward share. For bf16 and fp16, mini-batches of at most 16
-// tokens, heads of at most F = 64 or 96 features; all products are bf16 with fp32 sums.
+// TTT-MLP on tensor cores: shared by forward and backward. For bf16 and fp16, mini-batches of at most 16 tokens, heads
+// of at most F = 64 or 96 features; all products are bf16 with fp32 sums.
 //
-// A block of F/8 warps works on one head of one sequence. A warp owns 32 of the 4F hidden features: its rows of W1ᵀ
-// and W2, and its columns of everything [tokens, hidden]. All these are 16 × 16 tiles in the lanes' own order, so that
-// no lane ever reads what another has written of them. What goes from one layer to the other over all hidden features
-// is summed across the warps in shared memory, in their order; a warp then takes whole rows (tokens) of the sums.
-// Tokens and features that do not exist are zeros, with steps of 0.
+// A block of F/8 warps works on one head of one sequence. A warp owns 32 of the 4F hidden features: its rows of W1ᵀ and
+// W2, and its columns of everything [tokens, hidden]. All these are 16 × 16 tiles in the lanes' own order, so that no
+// lane ever reads another's part of them. Sums over all hidden features, from one layer to the other, are reduced
+// across the warps in shared memory, in order; each warp then takes whole rows (tokens) of the sums. Nonexistent tokens
+// and features are zeros, with steps of 0.
 #pragma once
 
 #include "kernels/cuda/tile.hpp"
@@ -16,7 +16,7 @@ namespace lockstep::kernels::cuda {
 constexpr int mlp_rows = 16;         // tokens of a tile
 constexpr int mlp_hidden_tiles = 2;  // of a warp
 
-// A 16 × 16 tile of bf16, as the left operand of the tensor cores has it.
+// A 16 × 16 tile of bf16, in the tensor cores' layout of the left operand.
 struct alignas(16) Tile {
     unsigned at[4];
 };
@@ -58,7 +58,7 @@ __device__ inline void for_sums(Function&& function) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) function(n, i);
 }
-// Column sums of a tile over its 16 rows, given to all lanes of a column: at[n][0..1] as at[n][0..1] of a Sums<2>.
+// Column sums of a tile over its 16 rows, in all lanes of a column: at[n][0..1] as at[n][0..1] of a Sums<2>.
 struct ColumnSums {
     float at[2][2];
 };
@@ -91,15 +91,15 @@ struct MlpGeometry {
     static constexpr int state_floats = 2 * weight_floats + 4 * F + F;
 };
 
-// One weight (W1ᵀ or W2, or a gradient of them): this warp's tiles [2][F/16] in fp32, in registers where they fit,
-// otherwise in memory that only this lane touches.
+// One weight (W1ᵀ or W2, or a gradient): this warp's tiles [2][F/16] in fp32, in registers if they fit, otherwise in
+// memory that only this lane accesses.
 template <int F, bool in_registers>
 class WeightTiles {
     using Geometry = MlpGeometry<F>;
     static constexpr int kept = in_registers ? Geometry::tiles : 1;
 
   public:
-    // Of a state that is not in registers: fp32 [weight_floats], and the same tiles as bf16 [weight_tiles · 32].
+    // For a state that is not in registers: fp32 [weight_floats], and the same tiles as bf16 [weight_tiles · 32].
     __device__ WeightTiles(float* memory, Tile* tiles) : memory_(memory), tiles_(tiles) {}
 
     __device__ static int tile_place(int h, int c) {
@@ -170,7 +170,8 @@ class WeightTiles {
 #pragma unroll
             for (int c = 0; c < Geometry::tiles; ++c) store(to, h, c, get(h, c));
     }
-    // From a tensor's model: the element of hidden feature x and feature y lies at x · hidden_stride + y · stride.
+    // From a model in the tensors' layout: the element of hidden feature x and feature y is at x · hidden_stride + y ·
+    // stride.
     __device__ void load_model(const float* from, int hidden_stride, int stride, const TttMlpSizes& sizes) {
         const int warp = static_cast<int>(threadIdx.x) / warp_width;
 #pragma unroll
@@ -185,7 +186,7 @@ class WeightTiles {
                 set(h, c, sums);
             }
     }
-    // To a part, or to a tensor, in the tensor's order.
+    // To a part or a tensor, in the tensor's layout.
     __device__ void store_model(float* to, int hidden_stride, int stride, const TttMlpSizes& sizes) const {
         const int warp = static_cast<int>(threadIdx.x) / warp_width;
 #pragma unroll
@@ -210,7 +211,7 @@ class WeightTiles {
 __device__ inline int hidden_column(int h, int n, int i) {
     return static_cast<int>(threadIdx.x) / warp_width * 32 + h * 16 + Sums<2>::column(n, i);
 }
-// bias += sums, or = sums, at this warp's columns. Other lanes see it after a barrier.
+// bias += sums, or = sums, for this warp's columns. Visible to other lanes after a barrier.
 __device__ inline void add_to_bias(float* bias, int h, const ColumnSums& sums) {
     if (lane_index() < 4) {
 #pragma unroll
@@ -218,7 +219,7 @@ __device__ inline void add_to_bias(float* bias, int h, const ColumnSums& sums) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) bias[hidden_column(h, n, i)] += sums.at[n][i];
     }
-    __syncwarp(all_lanes);  // the tensor cores want the warp together again
+    __syncwarp(all_lanes);  // tensor cores need a converged warp
 }
 __device__ inline void set_bias(float* bias, int h, const ColumnSums& sums) {
     if (lane_index() < 4) {
@@ -230,7 +231,7 @@ __device__ inline void set_bias(float* bias, int h, const ColumnSums& sums) {
     __syncwarp(all_lanes);
 }
 
-// Pairs of neighbouring elements: f is even, so a row's are aligned to two elements.
+// Pairs of neighbouring elements: f is even, so rows are aligned to two elements.
 template <class T>
 struct alignas(2 * sizeof(T)) Two {
     T at[2];
@@ -274,8 +275,8 @@ __device__ inline float score_sum(const float* scores, int row, int column) {
     return sum;
 }
 
-// fp32 values [tokens, hidden] of this warp that wait for a later step: where a state fills the
-// registers, in shared memory that only this lane touches, otherwise in registers.
+// This warp's fp32 values [tokens, hidden], kept for a later step: if a state fills the registers, in shared memory
+// that only this lane accesses, otherwise in registers.
 template <int F>
 class Waiting {
     static constexpr bool in_memory = MlpGeometry<F>::on_chip;

@@ -1,4 +1,4 @@
-// The step sizes and token scales of TTT layers.
+// Step sizes and token scales of TTT layers.
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/functions.hpp"
@@ -24,7 +24,7 @@ __global__ void token_scale_forward_kernel(float* token_scale, const float* delt
     const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * token_threads + threadIdx.x;
     if (i >= count) return;
     const float value = 1.0f / static_cast<float>(i + 1) + delta[i];
-    token_scale[i] = value < 0.0f ? 0.0f : value;  // NaN stays
+    token_scale[i] = value < 0.0f ? 0.0f : value;  // keeps NaN
 }
 
 __global__ void token_scale_backward_kernel(float* ddelta, const float* dtoken_scale, const float* delta,
@@ -47,7 +47,7 @@ void CudaBackend::step_size_backward(Tensor dlogit, Tensor dstep_size, Tensor st
         using T = decltype(element);
         map("step_size_backward", stream(), dlogit.count(),
             Operands<T, 1, float, 2>{{elements<T>(dlogit)}, {dstep_size.fp32(), step_size.fp32()}},
-            // A scale of 0 stops learning inside: steps and gradients are 0, not 0/0.
+            // Scale 0 turns off inner learning: steps and gradients are 0, not 0/0.
             StepSizeBackward{scale == 0.0f ? 0.0f : 1.0f / scale});
     });
 }

@@ -23,7 +23,7 @@ std::string MixerType::why_impossible(const config::ModelDescription& model, con
 const MixerType& mixer_type(const config::ModelDescription& model) {
     const config::Kind* kind = config::find_kind(config::Family::mixer, model.mixer);
     if (const auto* type = dynamic_cast<const MixerType*>(kind)) return *type;
-    throw usage_error("model.mixer = {}: there is no such mixer; the mixers are {}", config::toml_text(model.mixer),
+    throw usage_error("model.mixer = {} is unknown; the mixers are {}", config::toml_text(model.mixer),
                       joined(config::kind_names(config::Family::mixer), "and"));
 }
 

@@ -10,7 +10,7 @@ namespace lockstep::model {
 namespace {
 
 constexpr std::int64_t mlp_expansion = 4;
-constexpr std::int64_t least_context_tokens = 3;  // what a convolution looks back
+constexpr std::int64_t least_context_tokens = 3;  // a convolution's reach
 
 constexpr const char* section_name = "ttt";
 

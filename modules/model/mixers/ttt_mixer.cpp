@@ -1,4 +1,4 @@
-// What TTT-Linear and TTT-MLP do at run time.
+// Run-time half of TTT-Linear and TTT-MLP.
 #include <optional>
 
 #include "model/column_norm.hpp"
@@ -26,12 +26,12 @@ struct TttSaved final : MixerSaved {
     Tensor q, k, v, y;   // [N, d]; q and k rotated; y before the post norm
     Tensor step_size;    // [N, H]
     Tensor token_scale;  // [b]
-    Tensor scan;         // what the scan keeps for its backward
+    Tensor scan;         // saved by the scan for its backward pass
     ColumnNorm::Statistics post_statistics;
-    Tensor normed, gate, gated;  // [N, d]; the last two with a gate only
+    Tensor normed, gate, gated;  // [N, d]; the last two only with a gate
 };
 
-// Along a divided sequence: the state of the inner models, and the inputs of the convolutions.
+// Handed over along a divided sequence: the inner models' state and the convolutions' inputs.
 struct TttPassCarry final : MixerCarry {
     Handover state, history;
     void finish() override {
@@ -42,7 +42,7 @@ struct TttPassCarry final : MixerCarry {
 
 struct TttDecodeState final : MixerState {
     TttState inner;
-    Tensor history;  // [1, kernel-1, d]: inputs of the convolutions before these tokens
+    Tensor history;  // [1, kernel-1, d]: the convolutions' inputs before these tokens
 };
 
 class TttMixer final : public Mixer {
@@ -243,7 +243,7 @@ class TttMixer final : public Mixer {
     }
 
   private:
-    // The temporaries of backward. Some hold one gradient after another.
+    // Temporaries of backward. Some hold several gradients in turn.
     struct Gradients {
         Tensor dnormed, dy, dgate, dq, dk, dshared_by_key;  // [N, d]
         Tensor dlogit, dstep;                               // [N, H]
@@ -285,7 +285,7 @@ class TttMixer final : public Mixer {
         return {mlp_, shape.batch, shape.length, heads_, model_.head_width(), options_.mini_batch};
     }
 
-    // The tensors of a state in one flat tensor.
+    // The tensors of a state, flattened into one.
     TttCarry state_in(Tensor flat, const PassShape& shape) const {
         if (flat.axes() == 0) return {};
         std::int64_t first = 0;
@@ -304,7 +304,7 @@ class TttMixer final : public Mixer {
         return state;
     }
 
-    // The two convolutions of the shared projection have the same history, and its gradient is the sum of theirs.
+    // Both convolutions of the shared projection have the same history; its gradient is the sum of theirs.
     void convolutions_backward(Backend& backend, Arena& workspace, Tensor dby_query, Tensor dby_key, Tensor dq,
                                Tensor dk, Tensor shared, TttPassCarry* carry, const PassShape& shape) const {
         if (!carry) {
@@ -319,7 +319,7 @@ class TttMixer final : public Mixer {
         key_convolution_->backward_part(backend, workspace, dby_key, dk, shared, history, Accumulate::yes,
                                         shape.length);
         history.send_gradient();
-        query_convolution_->add_from_behind(backend, dby_query, history, shape.length);
+        query_convolution_->add_from_next_rank(backend, dby_query, history, shape.length);
     }
 
     float step_scale() const {
@@ -334,7 +334,7 @@ class TttMixer final : public Mixer {
         query_.forward(backend, key_ ? saved.q : saved.shared, x);
     }
 
-    // Everything else before the scan. `history` is what the convolutions saw before these tokens.
+    // Everything before the scan. `history`: the convolutions' inputs before these tokens.
     void project(Backend& backend, TttSaved& saved, Tensor x, Tensor history, std::int64_t length,
                  std::int64_t position) const {
         if (key_) {
@@ -352,7 +352,6 @@ class TttMixer final : public Mixer {
         backend.token_scale_forward(saved.token_scale, token_step_);
     }
 
-    // Everything after the scan.
     void finish(Backend& backend, Tensor y, TttSaved& saved, Tensor x) const {
         post_norm_.forward(backend, saved.normed, saved.post_statistics, saved.y);
         if (gate_) {

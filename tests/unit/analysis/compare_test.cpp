@@ -299,7 +299,7 @@ BOOST_AUTO_TEST_CASE(the_command_ends_with_6_where_the_second_run_is_slower) {
         trace::Header header = make_header(2, regions);
         header.run_name = name;
         trace::TraceWriter writer(folder / name, header, static_cast<std::uint64_t>(steps));
-        trace::Block block;
+        trace::RowBatch block;
         for (std::int64_t step = 1; step <= steps; ++step) {
             trace::StepRow row;
             row.step = step;

@@ -17,7 +17,7 @@ inline const std::vector<std::string> usual_regions = {"epoch", "epoch/step", "e
 // to its calls, and these events.
 inline void write_launch(const std::string& folder, const trace::Header& header, std::int64_t first, std::size_t count,
                          const std::vector<trace::EventRow>& events, trace::WriterLimits limits = {}) {
-    trace::Block block = trace::test::make_block(header, first, count);
+    trace::RowBatch block = trace::test::make_block(header, first, count);
     for (trace::StepRow& row : block.steps) row.wall_time += header.start_time - 1e9;
     const std::size_t cells = header.ranks.size() * header.regions.size();
     for (std::size_t i = 0; i < block.calls.size(); ++i)

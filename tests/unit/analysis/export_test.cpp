@@ -79,7 +79,7 @@ void write_scaling_run(const std::string& folder, std::size_t ranks, double seco
     const std::string usual = "global = 8";
     header.description.replace(header.description.find(usual), usual.size(), "global = " + std::to_string(batch));
     header.description += more;
-    trace::Block block = trace::test::make_block(header, 1, std::size(factors));
+    trace::RowBatch block = trace::test::make_block(header, 1, std::size(factors));
     for (std::size_t i = 0; i < std::size(factors); ++i) {
         const double time = seconds * factors[i];
         block.steps[i].seconds = time;
@@ -192,7 +192,7 @@ BOOST_AUTO_TEST_CASE(quotes_and_cells_without_a_number) {
     const TemporaryFolder folder("export-quotes");
     const std::vector<std::string> regions = {"a, b", "say \"x\"", "two\nlines", "é \xff", "a\rreturn"};
     const trace::Header header = trace::test::make_header(1, regions);
-    trace::Block block = trace::test::make_block(header, 7, 1);
+    trace::RowBatch block = trace::test::make_block(header, 7, 1);
     block.times = {0.1 + 0.2, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 5e-324,
                    0};
     block.calls = {4294967295u, 0, 2, 3, 4};
@@ -382,7 +382,7 @@ BOOST_AUTO_TEST_CASE(a_file_is_written_as_a_whole_or_not_at_all) {
     write_text(target, "earlier");
     const Output output = analyze(folder, "export " + folder / "run" + " --to chrome --out " + target);
     BOOST_TEST(output.code == 3);
-    BOOST_TEST(holds(output.errors, "trace-002.h5 is damaged: an event names rank 5 and region 1"));
+    BOOST_TEST(holds(output.errors, "trace-002.h5 is damaged: an event refers to rank 5 and region 1"));
     remains();
 }
 

@@ -271,9 +271,9 @@ BOOST_AUTO_TEST_CASE(files_that_are_no_traces_give_a_sentence) {
     const std::vector<Case> cases = {
         {empty, 3, "empty.h5 is empty"},
         {text, 2, "notes.txt is not a trace"},
-        {named, 3, "named.h5 is damaged: it does not begin like an HDF5 file"},
+        {named, 3, "named.h5 is damaged: it has no HDF5 signature"},
         {cut, 3, "cut.h5 is damaged"},
-        {checkpoint, 2, "step-00000100.h5 is an HDF5 file but not a trace of lockstep"},
+        {checkpoint, 2, "step-00000100.h5 is an HDF5 file but not a lockstep trace"},
         {folder / "nothing", 2, "nothing holds no trace-NNN.h5"},
         {folder / "missing", 2, "missing does not exist"},
     };

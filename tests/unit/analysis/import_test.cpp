@@ -86,14 +86,14 @@ BOOST_AUTO_TEST_CASE(what_is_no_csv_is_refused_with_its_line) {
     BOOST_TEST(tables.refuses("run\tranks\na\t1\n", "separated by tabs"));
     BOOST_TEST(tables.refuses("", "is empty"));
     BOOST_TEST(tables.refuses("# nothing\n\n", "is empty"));
-    BOOST_TEST(tables.refuses("run,ranks\n", "holds no row"));
+    BOOST_TEST(tables.refuses("run,ranks\n", "has no rows"));
     BOOST_TEST(tables.refuses("run,ranks\na,1\n\nb,1,2\n", "line 4: 3 fields, but the header in line 1 names 2"));
-    BOOST_TEST(tables.refuses("run,ranks\n\"a,1\nb,2\n", "line 2: a quote is opened and not closed"));
-    BOOST_TEST(tables.refuses("run,ranks\n\"a\"b,1\n", "line 2: there is text behind a closing quote"));
-    BOOST_TEST(tables.refuses("run,ranks\na\"b,1\n", "line 2: a quote inside a field"));
-    BOOST_TEST(tables.refuses("run,ranks,ranks\na,1,1\n", "two columns 'ranks'"));
-    BOOST_TEST(tables.refuses("run,ranks\na\xff,1\n", "line 2: this is not text in UTF-8"));
-    BOOST_TEST(tables.refuses(std::string("run,ranks\na\0,1\n", 14), "line 2: this is not text in UTF-8"));
+    BOOST_TEST(tables.refuses("run,ranks\n\"a,1\nb,2\n", "line 2: unterminated quote"));
+    BOOST_TEST(tables.refuses("run,ranks\n\"a\"b,1\n", "line 2: text after a closing quote"));
+    BOOST_TEST(tables.refuses("run,ranks\na\"b,1\n", "line 2: a quote in an unquoted field"));
+    BOOST_TEST(tables.refuses("run,ranks,ranks\na,1,1\n", "duplicate column 'ranks'"));
+    BOOST_TEST(tables.refuses("run,ranks\na\xff,1\n", "line 2: not UTF-8"));
+    BOOST_TEST(tables.refuses(std::string("run,ranks\na\0,1\n", 14), "line 2: not UTF-8"));
     BOOST_CHECK_EXCEPTION(read_csv_table(tables.folder() / "missing.csv"), Error,
                           [](const Error& error) { return holds(error.what(), "does not exist"); });
     BOOST_CHECK_EXCEPTION(read_csv_table(tables.folder().string()), Error,

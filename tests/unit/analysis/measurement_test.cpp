@@ -52,7 +52,7 @@ struct Run {
         for (std::size_t r = 0; r < ranks; ++r)
             header.ranks[r].cores = fmt::format("{}", r), header.ranks[r].threads = threads;
         trace::TraceWriter writer(folder, header, static_cast<std::uint64_t>(steps));
-        trace::Block block;
+        trace::RowBatch block;
         for (std::int64_t step = first; step < first + steps; ++step) {
             trace::StepRow one;
             one.step = step;

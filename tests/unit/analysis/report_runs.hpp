@@ -35,7 +35,7 @@ inline void write_run(const std::string& path, const std::string& name, std::siz
     trace::TraceWriter writer(path, header, static_cast<std::uint64_t>(steps));
     constexpr std::int64_t block_steps = 500;
     for (std::int64_t first = 1; first <= steps; first += block_steps) {
-        trace::Block block;
+        trace::RowBatch block;
         for (std::int64_t step = first; step < std::min(first + block_steps, steps + 1); ++step) {
             const auto index = static_cast<std::uint64_t>(step) * 1000;
             const double stall = random.uniform(index) < 0.02 ? 1.6 : 1;

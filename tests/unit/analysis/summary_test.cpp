@@ -48,8 +48,8 @@ const std::vector<Known> every_step = {
     {"checkpoint", 0, 0},
 };
 
-trace::Block known_block(std::int64_t first, std::int64_t last, std::size_t ranks) {
-    trace::Block block;
+trace::RowBatch known_block(std::int64_t first, std::int64_t last, std::size_t ranks) {
+    trace::RowBatch block;
     for (std::int64_t step = first; step <= last; ++step) {
         trace::StepRow row;
         row.step = step;
@@ -179,7 +179,7 @@ BOOST_AUTO_TEST_CASE(json_holds_the_known_figures) {
 
 BOOST_AUTO_TEST_CASE(every_second_belongs_to_one_phase) {
     const trace::Header header = known_header(1);
-    const trace::Block block = known_block(4, 4, 1);
+    const trace::RowBatch block = known_block(4, 4, 1);
     const PhaseSums sums = PhaseMap(header.regions).sums(block.times.data(), block.calls.data());
     check(sums.total(), 4.1 + 0.7 + 0.2);  // the roots: epoch, validation, checkpoint
     // What is inside validation is validation, though it is called forward.
@@ -265,7 +265,7 @@ BOOST_AUTO_TEST_CASE(launches_with_other_numbers_of_ranks) {
         for (auto& rank : header.ranks) rank.threads = threads;
         const auto at = header.description.find("micro = 2");
         header.description.replace(at, 9, "micro = " + std::to_string(micro));
-        trace::Block block = known_block(first, last, ranks);
+        trace::RowBatch block = known_block(first, last, ranks);
         for (auto& row : block.steps) row.tokens = 1200;
         trace::TraceWriter writer(folder / "run", header, 10);
         writer.append(block);
@@ -378,7 +378,7 @@ BOOST_AUTO_TEST_CASE(a_launch_made_again_as_a_whole) {
 BOOST_AUTO_TEST_CASE(what_is_empty_is_left_out_and_reserved_memory_is_peak_too) {
     const TemporaryFolder folder("summary-status");
     {
-        trace::Block block = known_block(1, 4, 2);
+        trace::RowBatch block = known_block(1, 4, 2);
         block.memory[3 * 2 * 3 + 1] = 9000;  // reserved, rank 0, step 4
         trace::TraceWriter writer(folder / "run", known_header(2), 10);
         writer.append(block);
@@ -397,7 +397,7 @@ BOOST_AUTO_TEST_CASE(what_is_empty_is_left_out_and_reserved_memory_is_peak_too) 
 BOOST_AUTO_TEST_CASE(losses_that_are_not_finite_do_not_spoil_the_rest) {
     const TemporaryFolder folder("summary-nan");
     {
-        trace::Block block = known_block(1, 4, 2);
+        trace::RowBatch block = known_block(1, 4, 2);
         block.rank_loss[4] = block.steps[2].loss = std::numeric_limits<double>::quiet_NaN();
         trace::TraceWriter writer(folder / "run", known_header(2), 10);
         writer.append(block);

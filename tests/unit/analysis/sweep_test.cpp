@@ -321,7 +321,7 @@ BOOST_AUTO_TEST_CASE(the_command_reads_traces) {
         header.run_name = "b" + std::to_string(batch);
         header.description = "[batch]\nglobal = " + std::to_string(batch) + "\nlength = 32\n";
         trace::TraceWriter writer(folder / ("runs/" + header.run_name), header, 20);
-        trace::Block block;
+        trace::RowBatch block;
         for (std::int64_t step = 1; step <= 20; ++step) {
             trace::StepRow row;
             row.step = step;
@@ -375,7 +375,7 @@ BOOST_AUTO_TEST_CASE(the_command_reads_a_trace_of_which_few_steps_were_timed) {
     trace::Header header = make_header(1, {"epoch", "epoch/step", "epoch/step/forward", "epoch/step/backward"});
     header.description = "[batch]\nglobal = 8\nlength = 32\n";
     trace::TraceWriter writer(folder / "run", header, 20);
-    trace::Block block;
+    trace::RowBatch block;
     for (std::int64_t step = 1; step <= 20; ++step) {
         const bool timed = step % 10 == 0;
         trace::StepRow row;

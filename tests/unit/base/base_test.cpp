@@ -94,8 +94,8 @@ BOOST_AUTO_TEST_CASE(table_prints_in_four_formats) {
 }
 
 BOOST_AUTO_TEST_CASE(errors_carry_their_exit_code) {
-    BOOST_CHECK_EXCEPTION(throw damaged_error("{} is cut short", "x.h5"), Error, [](const Error& error) {
-        return error.code() == ExitCode::damaged && std::string(error.what()) == "x.h5 is cut short";
+    BOOST_CHECK_EXCEPTION(throw damaged_error("{} is truncated", "x.h5"), Error, [](const Error& error) {
+        return error.code() == ExitCode::damaged && std::string(error.what()) == "x.h5 is truncated";
     });
     BOOST_CHECK_THROW(table_format("xml"), Error);
 }

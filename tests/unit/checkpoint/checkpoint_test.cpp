@@ -241,7 +241,7 @@ BOOST_AUTO_TEST_CASE(what_is_no_checkpoint_says_so) {
     check("none.h5", "does not exist", ExitCode::usage);
     check(".", "is not a file", ExitCode::usage);
     check("empty.h5", "is empty", ExitCode::damaged);
-    check("text.h5", "is damaged or not of this format", ExitCode::damaged);
+    check("text.h5", "is damaged or of another format", ExitCode::damaged);
     check("foreign.h5", "not a checkpoint", ExitCode::usage);
     check("tokens.h5", "'lockstep-tokens'", ExitCode::usage);
     check("newer.h5", "written by lockstep 7.8.9", ExitCode::usage);

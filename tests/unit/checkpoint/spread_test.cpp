@@ -19,8 +19,8 @@ namespace {
 
 const std::vector<Shape> shapes = {{1}, {7}, {5, 3}, {3, 1}, {1, 6}, {4, 3, 2}, {2, 5, 1, 3}, {3, 4, 2, 2}};
 
-Piece piece_of(const Shape& shape, const Part& part) {
-    return checkpoint::piece_of(shape, part.axis, part.offset, part.extent, part.first, part.count);
+SliceRange slice_range(const Shape& shape, const Part& part) {
+    return checkpoint::slice_range(shape, part.axis, part.offset, part.extent, part.first, part.count);
 }
 
 class Dice {
@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(elements_of_a_piece_lie_where_a_map_says) {
         std::int64_t wrong = 0;
         for_each_part(shape, [&](const Part& part) {
             const auto expected = elements_of_part(shape, part);
-            const Piece piece = piece_of(shape, part);
+            const SliceRange piece = slice_range(shape, part);
             wrong += piece.count != std::ssize(expected);
             for (std::int64_t i = 0; i < part.count; ++i) {
                 const auto at = static_cast<std::size_t>(i);
@@ -97,15 +97,15 @@ BOOST_AUTO_TEST_CASE(elements_of_a_piece_lie_where_a_map_says) {
 // Otherwise ranks that hold the same would not count as holders of one piece.
 BOOST_AUTO_TEST_CASE(pieces_that_are_the_same_run_are_equal) {
     const Shape shape = {4, 6, 2};
-    BOOST_TEST((piece_of(shape, {0, 0, 4, 0, 48}) == piece_of(shape, {1, 0, 6, 0, 48})));
-    BOOST_TEST((piece_of(shape, {0, 1, 2, 0, 24}) == piece_of(shape, {0, 0, 4, 12, 24})));
-    BOOST_TEST((piece_of(shape, {0, 1, 2, 3, 5}) == piece_of(shape, {1, 0, 6, 15, 5})));
-    BOOST_TEST((piece_of(shape, {1, 2, 3, 0, 6}) == piece_of(shape, {1, 0, 6, 4, 6})));
-    BOOST_TEST(!(piece_of(shape, {1, 2, 3, 0, 7}) == piece_of(shape, {1, 2, 3, 0, 6})));
-    BOOST_TEST((piece_of(shape, {1, 2, 0, 0, 0}) == Piece{}));
-    BOOST_CHECK_THROW(piece_of(shape, {1, 5, 2, 0, 1}), Error);
-    BOOST_CHECK_THROW(piece_of(shape, {0, 1, 2, 20, 5}), Error);
-    BOOST_CHECK_THROW(piece_of(shape, {3, 0, 1, 0, 1}), Error);
+    BOOST_TEST((slice_range(shape, {0, 0, 4, 0, 48}) == slice_range(shape, {1, 0, 6, 0, 48})));
+    BOOST_TEST((slice_range(shape, {0, 1, 2, 0, 24}) == slice_range(shape, {0, 0, 4, 12, 24})));
+    BOOST_TEST((slice_range(shape, {0, 1, 2, 3, 5}) == slice_range(shape, {1, 0, 6, 15, 5})));
+    BOOST_TEST((slice_range(shape, {1, 2, 3, 0, 6}) == slice_range(shape, {1, 0, 6, 4, 6})));
+    BOOST_TEST(!(slice_range(shape, {1, 2, 3, 0, 7}) == slice_range(shape, {1, 2, 3, 0, 6})));
+    BOOST_TEST((slice_range(shape, {1, 2, 0, 0, 0}) == SliceRange{}));
+    BOOST_CHECK_THROW(slice_range(shape, {1, 5, 2, 0, 1}), Error);
+    BOOST_CHECK_THROW(slice_range(shape, {0, 1, 2, 20, 5}), Error);
+    BOOST_CHECK_THROW(slice_range(shape, {3, 0, 1, 0, 1}), Error);
 }
 
 BOOST_AUTO_TEST_CASE(every_element_comes_from_a_rank_that_holds_it) {
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(every_element_comes_from_a_rank_that_holds_it) {
             const std::int64_t entries = dice(3);
             for (int entry = 0; entry < entries; ++entry) {
                 const Part part = some_part(shape, dice);
-                add(spread, piece_of(shape, part), {rank, entry});
+                add(spread, slice_range(shape, part), {rank, entry});
                 elements_of_entry[{rank, entry}] = elements_of_part(shape, part);
                 for (const auto element : elements_of_entry[{rank, entry}])
                     holders[static_cast<std::size_t>(element)].insert(rank);
@@ -169,8 +169,8 @@ BOOST_AUTO_TEST_CASE(every_element_comes_from_a_rank_that_holds_it) {
 BOOST_AUTO_TEST_CASE(neighbours_of_one_holder_are_one_segment) {
     const Shape shape = {6, 4};
     Spread spread;
-    add(spread, piece_of(shape, {0, 0, 6, 0, 24}), {0, 7});
-    add(spread, piece_of(shape, {1, 1, 2, 0, 12}), {1, 3});
+    add(spread, slice_range(shape, {0, 0, 6, 0, 24}), {0, 7});
+    add(spread, slice_range(shape, {1, 1, 2, 0, 12}), {1, 3});
     BOOST_TEST((sources(spread, 3, 21, 0) == std::vector<Segment>{{3, 18, {0, 7}, 3}}));
     BOOST_TEST((sources(spread, 4, 11, 1) ==
                 std::vector<Segment>{{4, 1, {0, 7}, 4}, {5, 2, {1, 3}, 2}, {7, 2, {0, 7}, 7}, {9, 2, {1, 3}, 4}}));
@@ -245,9 +245,9 @@ BOOST_AUTO_TEST_CASE(what_ranks_say_of_their_entries_is_understood) {
     BOOST_TEST((holdings.not_there == std::vector<std::string>{"z", "y"}));
     BOOST_TEST((holdings.other_shapes == std::map<std::size_t, Shape>{{1, {1, 70000}}}));
     BOOST_REQUIRE(holdings.spreads[0].size() == 2u);
-    BOOST_TEST((holdings.spreads[0][0].piece == piece_of({300, 200}, {1, 3, 150, 129, 40000})));
+    BOOST_TEST((holdings.spreads[0][0].piece == slice_range({300, 200}, {1, 3, 150, 129, 40000})));
     BOOST_TEST((holdings.spreads[0][0].holders == std::vector<Holder>{{0, 1}}));
-    BOOST_TEST((holdings.spreads[0][1].piece == piece_of({300, 200}, {0, 0, 300, 0, 60000})));
+    BOOST_TEST((holdings.spreads[0][1].piece == slice_range({300, 200}, {0, 0, 300, 0, 60000})));
     BOOST_TEST((holdings.spreads[0][1].holders == std::vector<Holder>{{2, 1}}));
     BOOST_REQUIRE(holdings.spreads[1].size() == 1u);
     BOOST_TEST((holdings.spreads[1][0].holders == std::vector<Holder>{{0, 0}, {2, 3}}));

@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(fewer_ranks_than_gpus_spread_over_the_node) {
     const RankMap map = map_of(node, 2, "", gpus_of(node));
     BOOST_TEST(gpus_of(map) == "10 70");
     BOOST_TEST(cores_of(map) == "0-7 8-15");
-    check_remark(map, "6 GPUs are left idle: 0000:11:00.0");
+    check_remark(map, "6 GPUs are idle: 0000:11:00.0");
 }
 
 BOOST_AUTO_TEST_CASE(more_ranks_than_gpus_share_with_their_neighbours) {
@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(more_ranks_than_gpus_share_with_their_neighbours) {
     BOOST_TEST(cores_of(map) == "0-3 4-7 8-11 12-15 16-19 20-23 24-27 28-31");
     BOOST_TEST(map.seats[5].shares_gpu);
     BOOST_TEST(!map.seats[5].shares_cores);
-    check_remark(map, "ranks 2, 3 share the GPU 0000:85:00.0");
+    check_remark(map, "ranks 2, 3 share GPU 0000:85:00.0");
 }
 
 BOOST_AUTO_TEST_CASE(locality_decides_where_gpus_are_numbered_backwards) {
@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(gpus_on_one_package) {
         BOOST_TEST(!seat.shares_cores);
         BOOST_TEST(seat.threads == 1);
     }
-    check_remark(many, "may use no core near its GPU");
+    check_remark(many, "has no core near its GPU");
 }
 
 BOOST_AUTO_TEST_CASE(gpus_at_caches_of_one_node) {
@@ -141,8 +141,8 @@ BOOST_AUTO_TEST_CASE(other_vendors_gpus_are_seen_and_not_used) {
     const Hardware amd = hardware_of("amd_gpus");
     const RankMap map = map_of(amd, 4, "", {});
     BOOST_TEST(gpus_of(map) == "- - - -");
-    check_remark(map, "4 AMD GPUs are seen but not used");
-    check_remark(map_of(hardware_of("intel_gpus"), 2, "", {}), "6 Intel GPUs are seen but not used");
+    check_remark(map, "4 AMD GPUs are unused");
+    check_remark(map_of(hardware_of("intel_gpus"), 2, "", {}), "6 Intel GPUs are unused");
 }
 
 BOOST_AUTO_TEST_CASE(a_limit_of_the_job_is_kept_and_said) {
@@ -153,7 +153,7 @@ BOOST_AUTO_TEST_CASE(a_limit_of_the_job_is_kept_and_said) {
     // On CPUs the slowest rank counts: 5 cores each rather than 3 and 7.
     const RankMap on_cpu = map_of(node, 2, "1-3,9-15", {});
     BOOST_TEST(cores_of(on_cpu) == "1-3,9-10 11-15");
-    check_remark(on_cpu, "rank 0 spreads over several NUMA nodes (0, 1)");
+    check_remark(on_cpu, "rank 0 spans several NUMA nodes (0, 1)");
 }
 
 BOOST_AUTO_TEST_CASE(what_a_division_leaves_over_goes_to_helpers) {
@@ -161,7 +161,7 @@ BOOST_AUTO_TEST_CASE(what_a_division_leaves_over_goes_to_helpers) {
     const RankMap map = map_of(node, 2, "0-6,8-15", {});
     BOOST_TEST(cores_of(map) == "0-6 8-14");
     BOOST_TEST(helpers_of(map) == "0-6 15");
-    check_remark(map, "1 of the 15 cores that the ranks may use is left over");
+    check_remark(map, "1 of 15 cores allowed is left for helper threads");
 }
 
 BOOST_AUTO_TEST_CASE(fewer_ranks_than_numa_nodes) {
@@ -198,8 +198,7 @@ BOOST_AUTO_TEST_CASE(a_launcher_that_bound_away_from_the_gpus) {
     BOOST_TEST(!map.seats[0].gpu_is_far);
     BOOST_TEST(map.seats[1].gpu_is_far);
     BOOST_TEST(cores_of(map) == "0-7 8-15");
-    check_remark(map,
-                 "rank 1 may use no core near its GPU 0000:31:00.0 (it has cores 8-15, the GPU is at NUMA node 0)");
+    check_remark(map, "rank 1 has no core near its GPU 0000:31:00.0 (cores 8-15, GPU on NUMA node 0)");
 }
 
 BOOST_AUTO_TEST_CASE(a_gpu_that_was_given_is_taken) {
@@ -217,7 +216,7 @@ BOOST_AUTO_TEST_CASE(a_gpu_that_the_system_does_not_show) {
     const RankMap map = map_of(node, 2, "", {"0000:02:00.0", "0000:01:00.0"});
     BOOST_TEST(map.seats[0].gpu == "0000:01:00.0");
     BOOST_TEST(map.seats[1].gpu == "0000:02:00.0");
-    check_remark(map, "the system does not say which cores are near the GPUs");
+    check_remark(map, "unknown which cores are near the GPUs");
 }
 
 BOOST_AUTO_TEST_CASE(ranks_that_share_cores_have_one_thread_and_all_of_them) {
@@ -240,7 +239,7 @@ BOOST_AUTO_TEST_CASE(one_core_a_rank_on_a_large_node_is_remarked) {
     const Hardware node = hardware_of("eight_gpus");
     const RankMap map = map_ranks(node, {{CpuSet({0}), {}}, {CpuSet({8}), {}}});
     BOOST_TEST(cores_of(map) == "0 8");
-    check_remark(map, "every rank may use 1 core only, though the node has 16 cores");
+    check_remark(map, "every rank is confined to 1 core, though the node has 16 cores");
     check_remark(map, "--cpus-per-task=8");
 }
 
@@ -262,7 +261,7 @@ BOOST_AUTO_TEST_CASE(hybrid_processors) {
     const RankMap map = map_of(node, 1, "", {});
     BOOST_TEST(cores_of(map) == "0,2,4-7");
     BOOST_TEST(helpers_of(map) == "1,3");
-    check_remark(map, "the cores 4-7 are slower than the cores 0,2");
+    check_remark(map, "cores 4-7 are slower than cores 0,2");
     BOOST_TEST(map_of(node, 1, "0,2", {}).remarks.empty());
 }
 

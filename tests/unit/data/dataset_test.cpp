@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(damaged_flat_token_files_are_told) {
         check_error([&] { Dataset(options_for({path}, 1)); }, ExitCode::damaged, words);
     };
     check("", {"empty"});
-    check("abc", {"cut short"});
+    check("abc", {"truncated"});
     check(llm_c_header(20240520, 1, 8) + as_uint16({1, 2, 3}), {"8 tokens", "3"});
     check(llm_c_header(20240520, 1, 2) + as_uint16({1, 2, 3}), {"2 tokens", "3"});
     check(llm_c_header(20240520, 2, 3) + as_uint16({1, 2, 3}), {"version 2"});

@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_CASE(bad_input_is_a_usage_error_and_leaves_no_file) {
     check_error([&] { pack(options_for({folder.folder("empty")}, out)); }, ExitCode::usage, {"no text"});
     check_error([&] { pack(options_for({text}, folder.path("no/such/out.h5"))); }, ExitCode::usage, {"does not exist"});
     check_error([&] { pack(options_for({text}, folder.folder("empty"))); }, ExitCode::usage, {"folder"});
-    check_error([&] { pack(options_for({text}, text)); }, ExitCode::usage, {"would be replaced"});
+    check_error([&] { pack(options_for({text}, text)); }, ExitCode::usage, {"is one of the input files"});
     auto both = options_for({text}, out);
     both.tokenizer = "x.model";
     both.train_tokenizer = 300;

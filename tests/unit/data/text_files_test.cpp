@@ -22,8 +22,8 @@ std::vector<std::string> names_in(const TextFiles& text, const std::string& fold
 
 struct Cut {
     std::string bytes;                   // of all batches
-    std::vector<std::size_t> begins;     // of pieces
-    std::vector<std::size_t> documents;  // pieces that begin one
+    std::vector<std::size_t> begins;     // of spans
+    std::vector<std::size_t> documents;  // spans that begin one
 };
 
 Cut cut(const TextFiles& text, std::size_t batch_bytes) {
@@ -32,13 +32,13 @@ Cut cut(const TextFiles& text, std::size_t batch_bytes) {
     TextBatch batch;
     while (reader.next(batch)) {
         std::size_t end = 0;
-        for (const auto& piece : batch.pieces) {
-            BOOST_TEST(piece.begin >= end);
-            BOOST_TEST(piece.end > piece.begin);
-            BOOST_TEST(piece.end - piece.begin <= 65536u);
-            end = piece.end;
-            all.begins.push_back(all.bytes.size() + piece.begin);
-            if (piece.starts_document) all.documents.push_back(all.begins.back());
+        for (const auto& span : batch.spans) {
+            BOOST_TEST(span.begin >= end);
+            BOOST_TEST(span.end > span.begin);
+            BOOST_TEST(span.end - span.begin <= 65536u);
+            end = span.end;
+            all.begins.push_back(all.bytes.size() + span.begin);
+            if (span.starts_document) all.documents.push_back(all.begins.back());
         }
         all.bytes += batch.bytes;
     }
@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(paths_without_text_are_usage_errors) {
     check_error([&] { collect_text_files({"/dev/null"}); }, ExitCode::usage, {"/dev/null"});
 }
 
-BOOST_AUTO_TEST_CASE(pieces_do_not_depend_on_the_batch) {
+BOOST_AUTO_TEST_CASE(spans_do_not_depend_on_the_batch) {
     const TemporaryFolder folder;
     const std::string lines = sample_text(300000), one_line(200001, 'x');
     std::string letters;  // three bytes each, no newline: cut between letters

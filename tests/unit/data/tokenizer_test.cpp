@@ -93,8 +93,9 @@ BOOST_AUTO_TEST_CASE(training_a_tokenizer_repeats_whatever_the_threads) {
 
 BOOST_AUTO_TEST_CASE(numbers_of_pieces_that_do_not_suit_the_text_are_usage_errors) {
     const TemporaryFolder folder;
-    check_error([&] { pack_with_new_tokenizer(folder, "hello world\n", 5000); }, ExitCode::usage, {"5000", "too many"});
-    check_error([&] { pack_with_new_tokenizer(folder, "hello world\n", 200); }, ExitCode::usage, {"200", "too few"});
+    check_error([&] { pack_with_new_tokenizer(folder, "hello world\n", 5000); }, ExitCode::usage,
+                {"5000", "too large"});
+    check_error([&] { pack_with_new_tokenizer(folder, "hello world\n", 200); }, ExitCode::usage, {"200", "too small"});
     check_error([&] { pack_with_new_tokenizer(folder, "hello world\n", -1); }, ExitCode::usage, {"-1"});
     BOOST_TEST(!std::filesystem::exists(folder.path("tokens.h5")));
 }

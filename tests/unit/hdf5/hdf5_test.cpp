@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(attributes_come_back_as_they_were) {
     BOOST_TEST(!file.has_attribute("/", "none"));
     BOOST_CHECK_EXCEPTION(file.read_string("/", "none"), Error, error_has(ExitCode::damaged, "attribute none"));
     BOOST_CHECK_EXCEPTION(file.read_integer("/", "text"), Error, error_has(ExitCode::damaged, "not a number"));
-    BOOST_CHECK_EXCEPTION(file.read_string("a/b", "least"), Error, error_has(ExitCode::damaged, "not a text"));
+    BOOST_CHECK_EXCEPTION(file.read_string("a/b", "least"), Error, error_has(ExitCode::damaged, "not a string"));
     BOOST_CHECK_THROW(file.has_attribute("none", "text"), Error);
 }
 

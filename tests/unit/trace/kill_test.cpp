@@ -23,7 +23,7 @@ namespace {
     limits.file_bytes = 1;  // files of 64 rows, so that beginning a file is often what is interrupted
     TraceWriter writer(folder, header, 1u << 30, limits);
     for (std::int64_t first = 1;; first += 3) {
-        Block block = make_block(header, first, 3);
+        RowBatch block = make_block(header, first, 3);
         block.events.push_back({first, 0, 0, 0, 1});
         writer.append(block);
     }

@@ -68,8 +68,8 @@ inline Header make_header(std::size_t ranks, const std::vector<std::string>& pat
 inline double known_time(std::int64_t step, std::size_t rank, std::size_t region) {
     return static_cast<double>(step) + 0.01 * static_cast<double>(rank) + 0.0001 * static_cast<double>(region);
 }
-inline Block make_block(const Header& header, std::int64_t first, std::size_t count) {
-    Block block;
+inline RowBatch make_block(const Header& header, std::int64_t first, std::size_t count) {
+    RowBatch block;
     for (std::size_t i = 0; i < count; ++i) {
         StepRow row;
         row.step = first + static_cast<std::int64_t>(i);

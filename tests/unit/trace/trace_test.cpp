@@ -354,12 +354,12 @@ BOOST_AUTO_TEST_CASE(events_that_do_not_fit_begin_another_file) {
     limits.event_bytes = 10 * sizeof(EventRow);
     TraceWriter writer(folder.string(), header, 100, limits);
     for (std::int64_t step = 1; step <= 4; ++step) {
-        Block block = make_block(header, step, 1);
+        RowBatch block = make_block(header, step, 1);
         for (int i = 0; i < 6; ++i) block.events.push_back({step, 0, 0, 1.0 * i, 1.0 * i + 0.5});
         writer.append(block);
     }
     BOOST_TEST(writer.events_dropped() == 0u);
-    Block block = make_block(header, 5, 1);
+    RowBatch block = make_block(header, 5, 1);
     block.events.assign(12, {5, 0, 0, 0, 1});
     writer.append(block);
     BOOST_TEST(writer.events_dropped() == 2u);

@@ -45,11 +45,10 @@ BOOST_AUTO_TEST_CASE(one_slow_rank_is_named_after_three_windows) {
     const auto remarks = course.windows(1, means);
     BOOST_TEST_REQUIRE(remarks.size() == 1u);
     BOOST_TEST(remarks[0].slow);
-    BOOST_TEST(
-        remarks[0].sentence ==
-        "rank 3 (host n3) has worked 20 % longer a step than the median of the 4 ranks with the same part of the "
-        "model (42.0 against 35.0 ms) in the last 60 timed steps, up to step 60: look at its node (clock, "
-        "temperature, other jobs)");
+    BOOST_TEST(remarks[0].sentence ==
+               "rank 3 (host n3) is 20 % slower per step than the median of the 4 ranks with the same part of the "
+               "model (42.0 vs 35.0 ms) in the last 60 timed steps, up to step 60: check its node (clocks, "
+               "temperature, other jobs)");
 }
 
 BOOST_AUTO_TEST_CASE(ranks_that_are_alike_are_not_named) {

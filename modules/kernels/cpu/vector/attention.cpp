@@ -19,7 +19,7 @@ std::int64_t lanes_for(std::int64_t count) {
     return (count + step - 1) / step * step;
 }
 
-// Room for rows of T widened to fp32; float needs none.
+// Buffer for rows of T widened to fp32; none for float.
 template <class T>
 constexpr std::int64_t widened(std::int64_t count) {
     return sizeof(T) == sizeof(float) ? 0 : count;
@@ -38,7 +38,7 @@ struct Rows {
     const float* data;
     std::int64_t stride;
 };
-// `count` rows as fp32: where they lie, or a copy in `room`, which then moves behind it.
+// `count` rows as fp32: in place, or copied to `room`, which then moves past the copy.
 Rows rows_of(const float* rows, std::int64_t stride, std::int64_t, std::int64_t, float*&) {
     return {rows, stride};
 }
@@ -51,7 +51,7 @@ Rows rows_of(const bf16* rows, std::int64_t stride, std::int64_t count, std::int
     return {copy, width};
 }
 
-// Rows of sums in fp32 that become rows of T: those rows themselves, or `room`, of which store_row() makes them.
+// Rows of fp32 sums that become rows of T: those rows themselves, or `room`, from which store_row() makes them.
 struct Sums {
     float* data;
     std::int64_t stride;
@@ -70,7 +70,7 @@ void store_row(bf16* row, const float* sums, std::int64_t width) {
     for (std::int64_t c = 0; c < width; ++c) row[c] = from_float<bf16>(sums[c]);
 }
 
-// transposed [width, lanes] from `count` rows; the lanes beyond are zero.
+// transposed [width, lanes] from `count` rows; the remaining lanes are zero.
 template <class T>
 void pack_transposed(float* transposed, const T* rows, std::int64_t stride, std::int64_t count, std::int64_t lanes,
                      std::int64_t width) {
@@ -81,14 +81,14 @@ void pack_transposed(float* transposed, const T* rows, std::int64_t stride, std:
     }
 }
 
-// Of the queries from `first` on, the leading ones that do not see key `key`.
+// How many queries, from `first` on, do not see key `key`.
 template <class T>
 std::int64_t blind_queries(const AttentionHead<T>& head, std::int64_t first, std::int64_t key, std::int64_t lanes) {
     const std::int64_t blind = key - (head.key_length - head.query_length) - first;
     return blind < 0 ? 0 : least(blind, lanes);
 }
 
-// One query: every product is with a vector, so lanes run over the width instead.
+// A single query: every product is with a vector, so lanes run over the width.
 template <class T>
 void forward_single(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_t query, float* scratch) {
     const T* q = head.q + query * head.query_stride;

@@ -1,5 +1,5 @@
-// Causal attention of one head, tile by tile: `query_tile` queries against `key_tile` keys at a time. Scores are held
-// transposed, keys × queries, so that the softmax runs down the rows with a query in each vector lane.
+// Causal attention of one head in tiles of `query_tile` queries by `key_tile` keys. Scores are stored transposed, keys
+// × queries, so that the softmax runs down the rows with one query per vector lane.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace lockstep::kernels::cpu {
 template <class T>
 struct AttentionHead {
     const T *q, *k, *v;                     // first row of this head's columns
-    std::int64_t query_stride, key_stride;  // from row to row: H·f and G·f
+    std::int64_t query_stride, key_stride;  // between rows: H·f and G·f
     std::int64_t query_length, key_length, width;
     float scale;  // of the scores: 1/sqrt(f)
 };
@@ -27,8 +27,8 @@ struct Attention {
     // stride.
     void (*forward)(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_t first, std::int64_t count,
                     float* scratch);
-    // The whole head: dq is overwritten; dk and dv, [key_length, width], are +=, since the
-    // heads of a group share them. dq, dy and y have q's stride.
+    // The whole head: dq is overwritten; dk and dv, [key_length, width], are +=, since grouped heads share them. dq, dy
+    // and y have q's stride.
     void (*backward)(const AttentionHead<T>& head, T* dq, float* dk, float* dv, const T* dy, const T* y,
                      const float* log_sum_exp, float* scratch);
 };

@@ -1,5 +1,5 @@
-// The types T of activations and weights as the vector code sees them: float, or bf16 as bare bits. Kernels widen to
-// fp32 when they load and round to nearest even, once, when they store; compilers turn both into vector code.
+// The types T of activations and weights in vector code: float, or bf16 as bits. Kernels widen to fp32 on load and
+// round to nearest even, once, on store; compilers vectorize both.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ template <>
 inline bf16 from_float<bf16>(float value) {
     const std::uint32_t word = __builtin_bit_cast(std::uint32_t, value);
     const std::uint32_t rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
-    // A NaN as base/float16.hpp gives. Asked of the bits, or compilers mix the question into what computed the value.
+    // A NaN as in base/float16.hpp. Tested on the bits, or compilers would fold the test into the value's computation.
     const bool not_a_number = (word & 0x7fffffffu) > 0x7f800000u;
     return {static_cast<std::uint16_t>(not_a_number ? 0x7fffu : rounded)};
 }

@@ -41,7 +41,7 @@ void round(T* y, const float* x, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) y[i] = from_float<T>(x[i]);
 }
 
-// y += x, of two types.
+// y += x, with different types.
 template <class Y, class X>
 void add(Y* y, const X* x, std::int64_t count) {
 #pragma omp simd
@@ -54,8 +54,8 @@ void multiply_add(float* y, const A* a, const B* b, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) y[i] += to_float(a[i]) * to_float(b[i]);
 }
 
-// Loops with exponentials run over fp32 blocks: where loads and stores of half the width stand in the same loop,
-// compilers unroll it beyond what the registers hold.
+// Loops with exponentials run over fp32 blocks: with half-width loads and stores in the same loop, compilers unroll it
+// beyond the available registers.
 constexpr std::int64_t block = 256;
 
 template <class T>
@@ -176,7 +176,7 @@ void rotate_halves(T* x, const float* cosine, const float* sine, float direction
     }
 }
 
-// Lanes by hand: compilers must not reorder a maximum that may meet a NaN.
+// Explicit lanes: compilers must not reorder a maximum that may meet a NaN.
 template <class T>
 float maximum(const T* x, std::int64_t count) {
     constexpr std::int64_t lanes = 16;

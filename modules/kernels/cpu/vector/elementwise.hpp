@@ -1,4 +1,4 @@
-// Loops over flat arrays and over single rows of type T. Outputs may be the same array as an input of the same index.
+// Loops over flat arrays and single rows of type T. Outputs may alias inputs of the same index.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct AdamWFactors {
 // fp32 arrays.
 struct Flat {
     void (*scale)(float* y, float factor, std::int64_t count);
-    // In double, in a fixed order that depends on `count` alone.
+    // In double, in a fixed order that depends only on `count`.
     double (*sum)(const float* x, std::int64_t count);
     // totals [2]: the sum of squares, the number of zeros.
     void (*sum_of_squares)(double* totals, const float* x, std::int64_t count);
@@ -42,16 +42,16 @@ struct Elementwise {
     void (*gelu_gate_forward)(T* y, const T* gate, const T* x, std::int64_t count);
     void (*gelu_gate_backward)(T* dgate, T* dx, const T* dy, const T* gate, const T* x, std::int64_t count);
 
-    // One head: x [2·pairs] is turned by the angles whose cosine and sine are given; direction is 1 or -1 (back).
+    // One head: rotates x [2·pairs] by the angles with the given cosines and sines; direction 1 or -1 (back).
     void (*rotate_interleaved)(T* x, const float* cosine, const float* sine, float direction, std::int64_t pairs);
     void (*rotate_halves)(T* x, const float* cosine, const float* sine, float direction, std::int64_t pairs);
 
-    float (*maximum)(const T* x, std::int64_t count);                           // NaN is passed over; -inf for count 0
+    float (*maximum)(const T* x, std::int64_t count);                           // ignores NaN; -inf for count 0
     float (*sum_of_exponentials)(const T* x, float shift, std::int64_t count);  // Σ exp(x - shift)
     // x = factor · exp(x - shift)
     void (*scaled_exponentials)(T* x, float shift, float factor, std::int64_t count);
 
-    // `working` becomes the new parameter, rounded; null where T is float.
+    // `working` receives the new parameter, rounded; null if T is float.
     void (*adamw)(float* parameter, T* working, const float* gradient, float* first_moment, float* second_moment,
                   const AdamWFactors& factors, std::int64_t count);
 };

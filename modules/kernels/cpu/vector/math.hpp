@@ -1,9 +1,8 @@
-// Elementary functions that compilers turn into vector code when called in a loop. Relative error of exponential
-// and sigmoid at most 3e-7 in fp32; the others are within a few roundings of their largest term.
-// ±inf gives the limit, NaN gives NaN (so that a NaN loss is seen). Results below the smallest normal number
-// (1.2e-38) may be 0.
+// Elementary functions that compilers vectorize in loops. Relative error of exponential and sigmoid at most 3e-7 in
+// fp32; the others are within a few roundings of their largest term. ±inf gives the limit, NaN gives NaN (so that a NaN
+// loss is noticed). Results below the smallest normal number (1.2e-38) may be 0.
 //
-// Comparisons are written so that a NaN falls through to the argument: do not turn them around.
+// Comparisons are written so that NaN falls through to the argument: do not invert them.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +21,21 @@ static inline float exponential_polynomial(float r) {
 }
 
 static inline float exponential(float x) {
-    // exp(x) = 2^n exp(r), |r| <= ln(2)/2. Adding 1.5·2^23 rounds to an integer, which then stands in the low bits.
+    // exp(x) = 2^n exp(r), |r| <= ln(2)/2. Adding 1.5·2^23 rounds to an integer, held in the low bits.
     const float shifted = x * 1.44269504088896341f + 12582912.0f;
     const float n = shifted - 12582912.0f;
     const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    // 2^n in two factors, since n may be 128, whose power of two is no fp32 number.
+    // 2^n as two factors, since 2^128 is not an fp32 number.
     const std::uint32_t exponent = __builtin_bit_cast(std::uint32_t, shifted) - 0x4b400000u;
     const std::uint32_t half = static_cast<std::uint32_t>(static_cast<std::int32_t>(exponent) >> 1);
     const float first = __builtin_bit_cast(float, (half + 127u) << 23);
     const float second = __builtin_bit_cast(float, (exponent - half + 127u) << 23);
-    // Outside of the range the above is of no meaning, but does no harm: cheaper than bounding x first.
+    // Out of range the above is meaningless but harmless: cheaper than clamping x first.
     const float y = x < -87.3f ? 0.0f : exponential_polynomial(r) * first * second;
     return x > 88.73f ? __builtin_inff() : y;
 }
 
-// The same for |x| <= 87.5, where neither end of the range and no second factor need care.
+// For |x| <= 87.5, where neither clamping nor a second factor is needed.
 static inline float bounded_exponential(float x) {
     const float shifted = x * 1.44269504088896341f + 12582912.0f;
     const float n = shifted - 12582912.0f;
@@ -64,7 +63,7 @@ static inline float silu_derivative(float x) {
 // GELU in the tanh form (Hendrycks & Gimpel 2016): x/2 (1 + tanh(u)) = x · s(w), s the sigmoid, w = 2u =
 // 2 sqrt(2/π) (x + 0.044715 x³). Beyond |x| = 10 the sigmoid is 0 or 1 in fp32.
 struct GeluTerms {
-    float x;         // bounded to [-10, 10]
+    float x;         // clamped to [-10, 10]
     float s, slope;  // s(w) and s'(w) = s (1 - s), the latter without cancellation
     float w1;        // dw/dx
 };

@@ -17,7 +17,7 @@ struct Norm {
                           const float* bias, float epsilon, std::int64_t rows, std::int64_t width);
     void (*layer_backward)(T* dx, float* dweight, float* dbias, const T* dy, const T* x, const float* weight,
                            const float* mean, const float* inverse_deviation, std::int64_t rows, std::int64_t width);
-    // LayerNorm over some of the columns (kernels/backend.hpp); moments and sums are pairs a row. dx is overwritten.
+    // LayerNorm over part of the columns (kernels/backend.hpp); moments and sums are pairs per row. dx is overwritten.
     void (*split_moments)(float* moments, const T* x, std::int64_t rows, std::int64_t width);
     void (*split_forward)(T* y, const T* x, const float* mean, const float* inverse_deviation, const float* weight,
                           const float* bias, std::int64_t rows, std::int64_t width);

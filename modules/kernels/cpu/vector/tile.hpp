@@ -1,12 +1,12 @@
-// Products of small matrices that lie in cache, with the accumulators in registers: as many as the 16 registers of AVX2
-// or the 32 of AVX-512 hold. oneDNN's cost per call is too high for tiles of this size.
+// Products of small matrices in cache, accumulated in registers: as many as fit AVX2's 16 or AVX-512's 32. oneDNN's
+// cost per call is too high for tiles of this size.
 #pragma once
 
 #include <cstdint>
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-// Rows of accumulators: of two vectors each, and of one where a row has no more. At least 8 sums must be under way to
+// Rows of accumulators, of two vectors each, or one if the row is narrower. At least 8 independent sums are needed to
 // keep two units of 4 cycles' latency busy.
 #if defined(__AVX512F__)
 static constexpr std::int64_t vector_bytes = 64;
@@ -22,21 +22,21 @@ static constexpr std::int64_t vector_width = vector_bytes / 4;
 
 typedef float Vector __attribute__((vector_size(vector_bytes), aligned(4), may_alias));
 
-// Where the element (row, column) of a matrix lies: data[row · row_stride + column · column_stride].
+// Element (row, column) of a matrix: data[row · row_stride + column · column_stride].
 struct TileOperand {
     const float* data;
     std::int64_t row_stride, column_stride;
 };
 
-// One product of a sum of products: a [m, k] · b [k, n], rows of b `b_stride` apart.
+// One term of a sum of products: a [m, k] · b [k, n], rows of b `b_stride` apart.
 struct TileTerm {
     TileOperand a;
     const float* b;
     std::int64_t b_stride, k;
 };
 
-// Where a sum of products goes and what it is added to: a matrix (`data` itself, or another), or one number a row, or,
-// where both are null, nothing.
+// Where a sum of products is stored and what it is added to: a matrix (`data` itself, or another), or one number per
+// row, or, if both are null, nothing.
 struct TileOutput {
     float* data;
     std::int64_t stride;
@@ -86,8 +86,8 @@ LOCKSTEP_ALWAYS_INLINE void tile_band(const TileOutput& c, std::int64_t i, std::
     for (; j + vector_width <= n; j += vector_width) tile_block<rows, 1>(c, i, j, terms...);
 }
 
-// c [m, n] = what it is added to + the sum of the products, in their order and that of k. n is a multiple of
-// vector_width. For sizes and strides that are known when compiling: everything is inlined.
+// c [m, n] = base + the sum of the products, in their order and that of k. n is a multiple of vector_width. For sizes
+// and strides known at compile time: everything is inlined.
 template <class... Terms>
 LOCKSTEP_ALWAYS_INLINE void tile_sum(const TileOutput& c, std::int64_t m, std::int64_t n, const Terms&... terms) {
     std::int64_t i = 0;
@@ -100,7 +100,7 @@ LOCKSTEP_ALWAYS_INLINE void tile_sum(const TileOutput& c, std::int64_t m, std::i
 }
 
 // c [m, n] (rows c_stride apart) = or += a [m, k] · b [k, n] (rows b_stride apart). `a` may be a transpose: its strides
-// are free. The order of the sum over k is fixed. Whole vectors in n are best: pad where it is cheap.
+// are arbitrary. The order of summation over k is fixed. n should be whole vectors: pad where that is cheap.
 static inline __attribute__((noinline)) void tile_product(float* c, std::int64_t c_stride, TileOperand a,
                                                           const float* b, std::int64_t b_stride, std::int64_t m,
                                                           std::int64_t n, std::int64_t k, bool accumulate) {

@@ -14,7 +14,7 @@ static void step_size_forward(float* step_size, const float* logit, float scale,
 template <class T>
 static void step_size_backward(T* dlogit, const float* dstep_size, const float* step_size, float scale,
                                std::int64_t count) {
-    // A scale of 0 stops learning inside: steps and gradients are 0, not 0/0.
+    // Scale 0 turns off inner learning: steps and gradients are 0, not 0/0.
     const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
 #pragma omp simd
     for (std::int64_t i = 0; i < count; ++i)

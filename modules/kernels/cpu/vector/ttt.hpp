@@ -1,8 +1,8 @@
 // The TTT layer's inner loop for one head of one sequence; equations and symbols as in docs/ttt.md.
 //
-// Inside, matrices lie with the tokens of a mini-batch along the row ("feature-major", [f, b]): LayerNorm then sums
-// down the columns, W and its transpose are read equally well, and only token-major copies that a rank-b update needs
-// are transposed. Rows of tokens and of weights are padded with zeros to whole blocks of 16 elements.
+// Internally, matrices have the tokens of a mini-batch along the row ("feature-major", [f, b]): LayerNorm then sums
+// down the columns, W and its transpose are read equally well, and only the token-major copies for rank-b updates are
+// transposed. Rows of tokens and weights are zero-padded to whole blocks of 16 elements.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ constexpr std::int64_t ttt_block = 16;
 constexpr std::int64_t ttt_group = 8;  // mini-batches between two saved states
 
 struct TttGeometry {
-    static constexpr bool fixed = false;  // sizes that are known when compiling have types of their own
+    static constexpr bool fixed = false;  // sizes known at compile time have their own types
     bool mlp;
     std::int64_t length, mini_batch, heads;
     std::int64_t width, hidden;                              // f and g
-    std::int64_t padded_width, padded_hidden, padded_batch;  // of W2's and W1's rows, and of a row of tokens
+    std::int64_t padded_width, padded_hidden, padded_batch;  // of rows of W2, of W1, and of tokens
     // A state is one array: W1 [f, padded g], c1 [padded g], and for mlp W2 [g, padded f], c2 [padded f].
     std::int64_t state_count;
 };
@@ -33,8 +33,8 @@ struct TttForward {
     const float* token_scale;              // τ [b]
     const float *norm_weight, *norm_bias;  // γ, β [f]
     T* y;
-    float* state;        // in: what the sequence starts from; out: after the last mini-batch, with `last_update`
-    float* checkpoints;  // the states before mini-batches 8, 16, …; may be null
+    float* state;        // in: the sequence's initial state; out: after the last mini-batch, with `last_update`
+    float* checkpoints;  // states before mini-batches 8, 16, …; may be null
     bool last_update;
 };
 
@@ -44,16 +44,16 @@ struct TttBackward {
     const float* step_size;
     const float* token_scale;
     const float *norm_weight, *norm_bias;
-    const float* state;  // what the sequence started from
+    const float* state;  // the sequence's initial state
     const float* checkpoints;
     T *dq, *dk, *dv;
     float* dstep_size;
-    float* dstate;  // in: of the state after the last mini-batch; out: of the one before the first
+    float* dstate;  // in: of the final state; out: of the initial state
     // Overwritten with this sequence's part: of γ and β [f], of τ [b].
     float *dnorm_weight, *dnorm_bias, *dtoken_scale;
 };
 
-// Decoding works on the tensors of TttState as they are, without padding: weight1 [f, g] …
+// Decoding works directly on the tensors of TttState, without padding: weight1 [f, g] …
 struct TttDecode {
     float *weight1, *bias1, *weight2, *bias2;
     float *weight1_sum, *bias1_sum, *weight2_sum, *bias2_sum;
@@ -65,7 +65,7 @@ struct Ttt {
     void (*step_size_forward)(float* step_size, const float* logit, float scale, std::int64_t count);
     void (*step_size_backward)(T* dlogit, const float* dstep_size, const float* step_size, float scale,
                                std::int64_t count);
-    // Floats of scratch that the functions below need; scratch is aligned to 64 bytes.
+    // Floats of 64-byte aligned scratch that the functions below need.
     std::int64_t (*forward_scratch)(const TttGeometry& geometry);
     std::int64_t (*backward_scratch)(const TttGeometry& geometry);
     std::int64_t (*decode_scratch)(const TttGeometry& geometry);
@@ -74,7 +74,7 @@ struct Ttt {
     // One token: adds λ times its gradient to the sums, then reads with W - τ Σ.
     void (*decode)(const TttGeometry& geometry, const TttDecode& task, T* y, const T* q, const T* k, const T* v,
                    float step_size, float token_scale, float* scratch);
-    // The end of a mini-batch: W -= τ Σ; Σ = 0.
+    // Ends a mini-batch: W -= τ Σ; Σ = 0.
     void (*decode_commit)(float* weight, float* weight_sum, float token_scale, std::int64_t count);
 };
 

@@ -62,7 +62,7 @@ static inline float row_normalise(float* z, std::int64_t count) {
     return inverse;
 }
 
-// z, the inner model's output at a key, becomes the gradient of the inner loss there. u is room for f elements.
+// z, the inner model's output at a key, becomes the inner loss's gradient. u is scratch for f elements.
 static inline void row_loss_gradient(float* z, float* u, const float* k, const float* v, const TttDecode& task,
                                      std::int64_t count) {
     const float inverse = row_normalise(z, count), share = 1.0f / static_cast<float>(count);

@@ -1,9 +1,9 @@
-// One layer of the TTT inner model, z = x W + c, as a mini-batch uses it: the keys' inputs X were multiplied by W and
-// gave the gradient G of the inner loss; the queries' inputs X̄ are read with the state after each token. All matrices
-// are feature-major [features, padded tokens] but W, which lies as stored.
+// One layer of the TTT inner model, z = x W + c, within a mini-batch: the keys' inputs X were multiplied by W and gave
+// the gradient G of the inner loss; the queries' inputs X̄ are read with the state after each token. All matrices are
+// feature-major [features, padded tokens] except W, which is as stored.
 //
-// Everything is a template on the geometry G: TttGeometry, or a FixedGeometry whose sizes and strides the compiler
-// knows, which is what keeps the products in registers.
+// Everything is a template on the geometry G: TttGeometry, or a FixedGeometry with sizes and strides known at compile
+// time, which keeps the products in registers.
 #pragma once
 
 #include "kernels/cpu/vector/math.hpp"
@@ -12,7 +12,7 @@
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-// Cuts arrays, each aligned to 64 bytes, from a piece of memory; without memory it only counts.
+// Carves arrays, each 64-byte aligned, from a block of memory; without memory it only counts.
 struct Carver {
     float* memory;
     std::int64_t used;
@@ -36,7 +36,7 @@ static inline void copy(float* to, const float* from, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) to[i] = from[i];
 }
 
-// The geometry of whole mini-batches of 16 tokens and heads of f features, f a multiple of 16.
+// The geometry of whole mini-batches of 16 tokens and heads of f features, a multiple of 16.
 template <std::int64_t f, bool is_mlp>
 struct FixedGeometry {
     static constexpr bool fixed = true, mlp = is_mlp;
@@ -76,13 +76,13 @@ static inline auto second_layer(const G& g, float* state) {
         return Layer{g.hidden, g.width, g.padded_width, weight, bias};
 }
 
-// The tokens of one mini-batch and how strongly each moves the state.
+// The tokens of one mini-batch and their learning rates.
 struct Steps {
     std::int64_t tokens;  // r
     float* token_scale;   // τ [b], zero beyond r
     float* step_size;     // λ [b], likewise
     float* last;          // e = λ τ_r [b]
-    float* scale;         // Eᵀ with the mask: row j, column i >= j holds τ_i λ_j, the others 0; [b, b]
+    float* scale;         // Eᵀ with the mask: row j, column i >= j holds τ_i λ_j, other elements 0; [b, b]
 };
 
 static inline void take_steps(Steps& steps, Carver& carver, std::int64_t batch) {
@@ -109,7 +109,7 @@ static inline void fill_steps(const G& g, Steps& steps, std::int64_t tokens, con
     }
 }
 
-// How many tokens sums over tokens run over. What lies behind the last token adds nothing.
+// The number of tokens that sums over tokens run over; padding adds nothing.
 template <class G>
 static inline std::int64_t summed_tokens(const G&, const Steps& steps) {
     if constexpr (G::fixed)
@@ -137,7 +137,7 @@ LOCKSTEP_ALWAYS_INLINE void product(const G&, const TileOutput& c, std::int64_t 
     }
 }
 
-// For sums of products, one row of tokens a feature:  X W,  X Wᵀ,  and Σ_j x_j s_ji, s [b, b].
+// For sums of products with one row of tokens per feature:  X W,  X Wᵀ,  and Σ_j x_j s_ji, s [b, b].
 template <class G, class L>
 LOCKSTEP_ALWAYS_INLINE TileTerm through(const G& g, const L& layer, const float* x) {
     return {{layer.weight, 1, layer.padded_outputs}, x, g.padded_batch, layer.inputs};
@@ -155,7 +155,7 @@ template <class G, class L>
 LOCKSTEP_ALWAYS_INLINE TileTerm outer(const G& g, const L& layer, const float* x, const float* d, const Steps& steps) {
     return {{x, g.padded_batch, 1}, d, layer.padded_outputs, summed_tokens(g, steps)};
 }
-// Rows of tokens, to be overwritten or added to, or with c added to each.
+// Rows of tokens, overwritten, accumulated, or with c added to each.
 template <class G>
 LOCKSTEP_ALWAYS_INLINE TileOutput rows_of(const G& g, float* z) {
     return {z, g.padded_batch, nullptr, 0, nullptr};
@@ -175,7 +175,7 @@ static inline void apply(const G& g, float* z, const L& layer, const float* x) {
     product(g, biased(g, z, layer), layer.outputs, g.padded_batch, through(g, layer, x));
 }
 
-// What reading leaves for its backward: row j, column i, [b, b].
+// What `read` saves for its backward: row j, column i, [b, b].
 struct Attended {
     float* score;     // Sᵀ: 1 + x̄_i · x_j
     float* strength;  // -Pᵀ: minus score times step
@@ -217,7 +217,7 @@ static inline void add_rows(const G& g, const L& layer, const float* d, const St
     }
 }
 
-// W' = W - (e⊙X)ᵀ G, c' = c - eᵀ G; `after` may be `before`. `rows` is room for a token-major copy of G.
+// W' = W - (e⊙X)ᵀ G, c' = c - eᵀ G; `after` may be `before`. `rows` is scratch for a token-major copy of G.
 template <class G, class L>
 static inline void update(const G& g, const L& after, const L& before, const float* x, const float* gradient,
                           const Steps& steps, float* rows) {
@@ -237,7 +237,7 @@ static inline void update(const G& g, const L& after, const L& before, const flo
             outer(g, before, x, rows, steps));
 }
 
-// Room for the backward of one layer.
+// Scratch for the backward of one layer.
 struct LayerScratch {
     float* rows;               // token-major [b, padded outputs]: of dZ̄
     float* weighted;           // feature-major [outputs, b]: -e⊙G
@@ -255,11 +255,11 @@ static inline void take_layer(LayerScratch& scratch, Carver& carver, std::int64_
 
 struct LayerGradients {
     float* query;             // dX̄, overwritten
-    const float* query_base;  // what it starts from; may be null
+    const float* query_base;  // its initial value; may be null
     float* gradient;          // dG, overwritten
 };
 
-// Backward of `read` and `update` together, but for what goes into the gradients of the keys' X and of the layer, which
+// Backward of `read` and `update` together, except for the gradients of the keys' X and of the layer, which
 // keys_backward and layer_backward add up. dlayer holds the gradient of the state after this mini-batch. scale_gradient
 // (dEᵀ) and last_gradient (de) are +=.
 template <class G, class L>
@@ -303,7 +303,7 @@ static inline void read_backward(const G& g, const LayerGradients& out, const L&
     take_rows(g, layer, scratch.rows, dz, steps);
 }
 
-// dX of the keys, all of it: of `read` and `update`, and dZ Wᵀ of `apply`.
+// The complete dX of the keys: from `read` and `update`, and dZ Wᵀ from `apply`.
 template <class G, class L>
 static inline void keys_backward(const G& g, float* dx, const L& dlayer, const float* dz, const L& layer,
                                  const float* query, const Steps& steps, const LayerScratch& scratch) {
@@ -311,7 +311,7 @@ static inline void keys_backward(const G& g, float* dx, const L& dlayer, const f
             back_through(g, layer, dz), mixed(g, query, scratch.score_by_query, steps));
 }
 
-// dW += X̄ᵀ dZ̄ + Xᵀ dZ and dc += Σ dZ̄ + Σ dZ, and what `more` adds to dW; `rows` is room for dZ token-major.
+// dW += X̄ᵀ dZ̄ + Xᵀ dZ and dc += Σ dZ̄ + Σ dZ, and what `more` adds to dW; `rows` is scratch for dZ token-major.
 template <class G, class L, class... Terms>
 static inline void layer_backward(const G& g, const L& dlayer, const float* query, const float* key, const float* dz,
                                   float* rows, const Steps& steps, const LayerScratch& scratch, const Terms&... more) {

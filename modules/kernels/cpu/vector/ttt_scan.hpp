@@ -10,7 +10,7 @@ struct KeySide {
     float* key;      // K [f, b]
     LossTerms loss;  // of the last layer's Z: X̂, D, G, …
     // mlp:
-    float* input;     // Z1 [g, b], which gives way to φ''(Z1) where a backward follows
+    float* input;     // Z1 [g, b]; overwritten by φ''(Z1) if a backward follows
     float* hidden;    // X2 = φ(Z1)
     float* slope;     // φ'(Z1)
     float* pulled;    // J = G2 W2ᵀ
@@ -37,7 +37,7 @@ struct QuerySide {
     Attended first;
     // mlp:
     float* hidden;  // Z̄1 [g, b], then X̄2
-    float* slope;   // φ'(Z̄1), where a backward follows
+    float* slope;   // φ'(Z̄1), if a backward follows
     Attended second;
 };
 
@@ -54,8 +54,8 @@ static inline void take_query_side(QuerySide& side, Carver& carver, const TttGeo
     side.second = {carver.take(square), carver.take(square)};
 }
 
-// Rows of a head's slice are too far apart for a processor to foresee. `write`: as __builtin_prefetch takes it. Not
-// inlined, g++ would take it for a function without effect.
+// Rows of a head's slice are too far apart for hardware prefetching. `write`: as for __builtin_prefetch. Inlined, since
+// g++ would otherwise treat it as a function without effect.
 template <int write, class G, class T>
 LOCKSTEP_ALWAYS_INLINE void prefetch_tokens(const G& g, const T* x, std::int64_t start) {
     if (start < 0 || start >= g.length) return;
@@ -340,7 +340,7 @@ static inline void scan_backward(const G& g, const TttBackward<T>& task, Backwar
     for (std::int64_t group = (mini_batches - 1) / ttt_group; group >= 0; --group) {
         const std::int64_t begin = group * ttt_group;
         const std::int64_t end = begin + ttt_group < mini_batches ? begin + ttt_group : mini_batches;
-        // The states and the keys' sides of this group once more.
+        // Recomputes the states and the keys' sides of this group.
         copy(buffers.states[0], group ? task.checkpoints + (group - 1) * g.state_count : task.state, g.state_count);
         for (std::int64_t number = begin; number < end; ++number) {
             const std::int64_t start = number * g.mini_batch, rest = g.length - start, index = number - begin;
@@ -372,7 +372,7 @@ static inline void scan_backward(const G& g, const TttBackward<T>& task, Backwar
     }
 }
 
-// Calls body with the geometry, in a type that fixes its sizes where there is one: that of the models' presets.
+// Calls body with the geometry, with compile-time sizes if there is such a type: for the models' presets.
 template <class Body>
 static inline void with_fixed_sizes(const TttGeometry& g, Body&& body) {
     constexpr std::int64_t f = 64;

@@ -1,5 +1,5 @@
-// Pieces of the TTT inner loop over feature-major matrices [features, padded tokens]: 16 tokens at a time, one feature
-// after the other.
+// Parts of the TTT inner loop over feature-major matrices [features, padded tokens]: 16 tokens at a time, feature by
+// feature.
 #pragma once
 
 #include <math.h>
@@ -60,7 +60,7 @@ static inline Tokens inverse_square_root(const Tokens& x) {
 
 static constexpr float ttt_epsilon = 1e-6f;
 
-// Calls body(feature, chain): sums over the features run in four chains, so that none waits for the one before.
+// Calls body(feature, chain): sums over features run in four independent chains to hide latency.
 template <class Body>
 LOCKSTEP_ALWAYS_INLINE void for_features(std::int64_t features, Body&& body) {
     const std::int64_t whole = features / 4 * 4;
@@ -81,7 +81,7 @@ struct Moments {
     Tokens mean, inverse_deviation;
 };
 
-// The mean is taken out before squaring: the differences of nearly equal numbers are what the gradients are made of.
+// The mean is subtracted before squaring: gradients consist of differences of nearly equal numbers.
 static inline Moments moments(const float* z, std::int64_t features, std::int64_t batch) {
     const float share = 1.0f / static_cast<float>(features);
     Tokens sum[4] = {splat(0), splat(0), splat(0), splat(0)};
@@ -105,7 +105,7 @@ static inline void normalise(float* z, float* inverse_deviation, std::int64_t fe
     }
 }
 
-// LNL2: what the keys' side of a mini-batch leaves for its backward.
+// LNL2: what the keys' side of a mini-batch saves for its backward.
 struct LossTerms {
     float* normalised;         // X̂ [f, b]; in: Z
     float* difference;         // D [f, b]; in: V
@@ -143,8 +143,8 @@ static inline void loss_gradient(const LossTerms& terms, const float* key, const
     }
 }
 
-// LNL2's backward. dgradient is dG and becomes dZ; ddifference receives dD = -dT. dγ and dβ are summed per lane,
-// [f, b].
+// LNL2's backward. dgradient is dG and becomes dZ; ddifference receives dD = -dT. dγ and dβ are summed per lane, [f,
+// b].
 static inline void loss_gradient_backward(float* dgradient, float* ddifference, float* dnorm_weight, float* dnorm_bias,
                                           const LossTerms& terms, const float* norm_weight, std::int64_t features,
                                           std::int64_t batch) {

@@ -1,4 +1,4 @@
-// Transposes of matrices in pieces of vector_width x vector_width, in registers. Either side may be of fp32 or bf16.
+// Matrix transposes in tiles of vector_width x vector_width, in registers. Either side may be fp32 or bf16.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ static inline void store_vector(bf16* to, Vector x) {  // as from_float<bf16>
         __builtin_convertvector((rounded & is_number) | (0x7fffu & ~is_number), HalfVector);
 }
 
-// Exchanges the off-diagonal parts of the 2 x 2 parts of pairs of rows, `distance` apart.
+// Exchanges the off-diagonal blocks of the 2 x 2 blocks of row pairs, `distance` apart.
 template <class Exchange>
 LOCKSTEP_ALWAYS_INLINE void exchange_rows(Vector (&row)[vector_width], int distance, Exchange&& exchange) {
     for (int r = 0; r < vector_width; ++r)
@@ -63,7 +63,7 @@ LOCKSTEP_ALWAYS_INLINE void transpose_rows(Vector (&row)[vector_width]) {
 #undef LOCKSTEP_EXCHANGE
 }
 
-// One piece, of which `rows` x `columns` are there; the rest of the vectors it stores, `stored` wide, becomes 0.
+// One tile, with `rows` x `columns` valid elements; the rest of the stored vectors, `stored` wide, becomes 0.
 template <class To, class From>
 static inline void transpose_part(To* to, std::int64_t to_stride, const From* from, std::int64_t from_stride,
                                   std::int64_t rows, std::int64_t columns, std::int64_t stored) {

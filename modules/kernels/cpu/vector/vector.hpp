@@ -1,11 +1,10 @@
 // The loops that must run in vector registers. Each file of this folder is compiled once per instruction set, in its
-// own namespace, and reached through a table of functions that is chosen at run time (the whole table, once per
-// backend).
+// own namespace, and called through a table of functions selected at run time (once per backend).
 //
-// A rule keeps this safe: these files hold plain functions over pointers and include only <cstdint>, <math.h> and
-// headers of this folder, whose functions are all `static inline` in namespace LOCKSTEP_ISA. A template or inline
-// function of the standard library (std::sqrt(float) is one) would be compiled with wide instructions and might then be
-// linked into code that runs on an older processor.
+// For safety, these files hold plain functions over pointers and include only <cstdint>, <math.h> and headers of this
+// folder, whose functions are all `static inline` in namespace LOCKSTEP_ISA. A template or inline function of the
+// standard library (std::sqrt(float) is one) would be compiled with wide instructions and might be linked into code
+// that runs on an older processor.
 //
 // To add a family: vector/NAME.hpp declares a struct of function pointers, a template on the type T of activations;
 // vector/NAME.cpp defines NAME_fp32 and NAME_bf16 in namespace LOCKSTEP_ISA, and they are named here, in table.cpp and
@@ -45,11 +44,11 @@ struct VectorFunctions {
     const Families<T>& of() const;
 };
 
-// The widest set that the processor offers, or the one that LOCKSTEP_INSTRUCTION_SET names (read at every call). A name
-// that is unknown, or a set that the processor lacks, is a usage error.
+// The widest set that the processor supports, or the one named by LOCKSTEP_INSTRUCTION_SET (read at every call). An
+// unknown or unsupported set is a usage error.
 const VectorFunctions& vector_functions();
 
-#ifndef LOCKSTEP_ISA  // these are for the callers
+#ifndef LOCKSTEP_ISA  // for the callers
 template <>
 inline const Families<float>& VectorFunctions::of<float>() const {
     return fp32;
