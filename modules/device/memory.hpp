@@ -66,6 +66,16 @@ class Arena {
     std::string name_;
 };
 
+// Runs `plan` on a measuring arena and then on one of that size, from which the tensors that it cuts have their memory.
+template <class Plan>
+Arena planned(Device device, const std::string& name, const Plan& plan) {
+    Arena measure(device);
+    plan(measure);
+    Arena memory(device, measure.peak(), name);
+    plan(memory);
+    return memory;
+}
+
 // This process's memory now and at its highest, in bytes (resident set).
 struct ProcessMemory {
     std::uint64_t resident = 0;

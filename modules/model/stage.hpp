@@ -77,7 +77,7 @@ class Stage {
         std::vector<Block::Saved> saved;  // of blocks that are passed backward; not with full recomputation
     };
     bool goes_back_to_blocks() const;
-    void plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Saved>& remade) const;
+    void plan(Arena& arena);
     void plan_workspace(Arena& arena) const;
     // Whether block `i` gives a gradient to what is below it.
     bool passes_below(std::size_t i) const { return trains_before_ || i > lowest_; }
