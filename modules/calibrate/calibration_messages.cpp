@@ -1,7 +1,6 @@
 // Messages and reductions, issued as training issues them.
 #include "calibrate/calibration.hpp"
 #include "device/memory.hpp"
-#include "layout/even_cuts.hpp"
 
 namespace lockstep::calibrate {
 
@@ -57,7 +56,8 @@ void calibrate_messages(const CalibrationRank& rank, const CalibrationOptions& o
     if (options.bf16) rates.bf16.all_reduce_gb_per_second = of_activations(Type::bf16);
 
     say("reductions of gradients");
-    const auto cuts = layout::even_cuts({{bucket, 1}}, ranks);
+    std::vector<std::int64_t> cuts;
+    for (int part = 0; part <= ranks; ++part) cuts.push_back(bucket * part / ranks);
     const auto in_buckets = [&](const std::function<void(Tensor)>& begin) {
         return meter.seconds([&](int) {
             for (int i = 0; i < buckets; ++i) begin(all.slice(i * bucket, bucket));
