@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <string>
 
-#include "base/table.hpp"
 #include "data/mapped_file.hpp"
 
 namespace lockstep::data {
@@ -29,9 +28,6 @@ bool is_token_file(const std::string& path);
 // Everything but the tokens. Usage errors: no such file, not a token file, written by a newer program. Damaged errors:
 // cut short, a dataset or attribute is missing or of another type, the tokenizer's checksum differs.
 TokenFileInfo read_token_file_info(const std::string& path);
-
-// One row of what `lockstep inspect` shows.
-Table describe(const TokenFileInfo& info);
 
 // Reads the whole file and compares its checksums; returns the bytes that were checked. Damaged error when they differ.
 std::uint64_t verify_token_file(const std::string& path);

@@ -47,7 +47,6 @@ class File {
     const std::string& path() const { return path_; }
 
     bool exists(const std::string& object) const;
-    std::vector<std::string> children(const std::string& group) const;  // in name order
     // Full paths (no leading '/') of every dataset below `group`, in name order.
     std::vector<std::string> datasets(const std::string& group) const;
     void make_group(const std::string& group);  // with its parents

@@ -46,7 +46,6 @@ class Tracer {
     void flush();
     bool wants_flush() const;  // rank 0: rows are waiting for longer than two seconds, or many are
     void close();              // collective: flushes, and cuts the file to the steps made
-    double overhead_seconds() const;
     double seconds_of(RegionId region) const;  // this rank's, in the row being filled
 
   private:
