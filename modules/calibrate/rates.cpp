@@ -240,8 +240,7 @@ std::vector<std::string> slower_than_before(const LaunchRates& now, const Launch
         if (share >= slower_than_before_share || here.seconds < kind_texts[kind].shortest_seconds) continue;
         sentences.push_back(fmt::format(
             "{}: {}, {:.0f} % of the {} at the launch of {}; see whether other jobs share the nodes, or whether "
-            "clocks, "
-            "links or the file system have changed",
+            "clocks, links or the file system have changed",
             rate_name(kind), rate_text(kind, here.median), 100 * share, rate_text(kind, there.median), before.time));
     }
     return sentences;
