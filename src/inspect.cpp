@@ -196,23 +196,26 @@ void add_inspect(CLI::App& program, Action& action) {
                      "Print only this key's value: of the run description, such as run.name, or of the folder's "
                      "status.json, such as state (repeatable, one line each)")
         ->allow_extra_args(false);
-    command->add_option("--format", options->format, "text, markdown, csv or json");
+    command->add_option("--format", options->format,
+                        "text or json; of checkpoints, traces, token files and models also markdown or csv");
     std::string names;
     for (const auto& name : config::preset_names()) names += (names.empty() ? "" : ", ") + name;
     command->footer("Presets: " + names);
     command->callback([options, &action] {
         action = [options] {
             const FileKind kind = kind_of(options->file, !options->keys.empty());
+            const TableFormat format = table_format(options->format);
+            if (kind != FileKind::other && options->keys.empty() && format != TableFormat::text &&
+                format != TableFormat::json)
+                throw usage_error("--format {}: {} is printed as text or json", options->format, options->file);
             if (kind == FileKind::description) {
                 if (!options->preset.empty())
                     throw usage_error("--preset with a run description: write --set model.preset={}", options->preset);
-                return inspect_description(options->file, options->settings, options->keys,
-                                           table_format(options->format));
+                return inspect_description(options->file, options->settings, options->keys, format);
             }
             if (options->file.empty() == (options->preset.empty() && options->settings.empty()))
                 throw usage_error("inspect takes either a FILE or --preset NAME");
-            if (kind == FileKind::run_folder)
-                return inspect_run_folder(options->file, options->keys, table_format(options->format));
+            if (kind == FileKind::run_folder) return inspect_run_folder(options->file, options->keys, format);
             if (!options->keys.empty())
                 throw usage_error("--print is for run descriptions and run folders, not for {}",
                                   options->file.empty() ? "--preset" : options->file);

@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
-#include <fstream>
 
-#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/whole_file.hpp"
+#include "calibrate/timing.hpp"
 #include "checkpoint/probe.hpp"
 #include "cluster/agree.hpp"
 #include "data/dataset.hpp"
@@ -20,15 +21,16 @@ namespace fs = std::filesystem;
 
 constexpr double shortest_group_seconds = 5e-4;
 constexpr int fewest_groups = 3, most_groups = 100;
-constexpr double counted_share = 0.5;  // of the repetitions are faster
+constexpr double counted_share = 0.5;  // the quantile that counts: the median
 
 }  // namespace
 
 double Meter::once(const std::function<void(int)>& call, int first, int calls) const {
-    const double start = seconds_now();
-    for (int i = 0; i < calls; ++i) call(first + i);
-    rank_.backend.synchronize();
-    return (seconds_now() - start) / calls;
+    return seconds_of(rank_.backend,
+                      [&] {
+                          for (int i = 0; i < calls; ++i) call(first + i);
+                      }) /
+           calls;
 }
 
 double Meter::repeated(const std::function<void(int)>& call, double estimate) const {
@@ -77,21 +79,17 @@ void calibrate_files(const CalibrationRank& rank, const CalibrationOptions& opti
     cluster::together(rank.control, [&] {
         if (rank.control.rank() != 0) return;
         measured[1] = checkpoint::probe_folder(options.folder, "lockstep-bench.tmp").bytes_per_second * 1e-9;
-        // Tokens in the format of llm.c, which has nothing but a header before them.
+        // Tokens in the format of llm.c: 256 integers of 32 bits, then 16 bits a token.
         const std::string path = options.folder + "/lockstep-bench.bin";
         constexpr std::int32_t tokens = 1 << 18, length = 256;
-        std::vector<std::int32_t> header(256);
-        header[0] = 20240520;
-        header[1] = 1;
-        header[2] = tokens;
-        std::vector<std::uint16_t> values(tokens);
+        const std::array<std::int32_t, 256> header = {20240520, 1, tokens};
+        std::string content(reinterpret_cast<const char*>(header.data()), sizeof header);
         const RandomStream stream(1, "calibration");
-        for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint16_t>(stream.bits(i) % 50000);
-        std::ofstream file(path, std::ios::binary);
-        file.write(reinterpret_cast<const char*>(header.data()), static_cast<std::streamsize>(4 * header.size()));
-        file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(2 * values.size()));
-        file.close();
-        if (!file) throw usage_error("{} cannot be written: {}", path, system_error_text());
+        for (std::uint64_t i = 0; i < tokens; ++i) {
+            const auto token = static_cast<std::uint16_t>(stream.bits(i) % 50000);
+            content.append(reinterpret_cast<const char*>(&token), sizeof token);
+        }
+        if (!write_whole_file(path, content)) throw usage_error("{} cannot be written: {}", path, system_error_text());
         {
             data::DatasetOptions dataset;
             dataset.paths = {path};

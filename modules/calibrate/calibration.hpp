@@ -1,5 +1,5 @@
-// A short calibration: what the operations of a training step cost on this machine, through the same backend and the
-// same communicators that training uses, on CPUs and on GPUs.
+// A short calibration: the rates of a training step's operations on this machine, through the backend and the
+// communicators that training uses, on CPUs and on GPUs.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@
 
 namespace lockstep::calibrate {
 
-// The times of several rounds of the same measurements. A pause of the machine, or a slow second of it, spoils one
-// round only: what counts is the median.
+// The times of several rounds of the same measurements. A pause of the machine spoils one round only: the median
+// counts.
 class Rounds {
   public:
     void begin() { next_ = 0; }
-    // From now on what is asked for is not measured again.
+    // From now on seconds() measures nothing.
     void end_measuring() { measured_ = true; }
-    // The next measurement's time: of this round, or, once all have been measured, the median of the rounds.
+    // The next measurement's time: of this round or, after end_measuring(), the median of the rounds.
     double seconds(const std::function<double()>& measure);
     bool at_end() const { return next_ == times_.size(); }
 
@@ -41,7 +41,7 @@ struct CalibrationRank {
 
 struct CalibrationOptions {
     bool fp32 = true, bf16 = false;               // the types to measure
-    bool quick = false;                           // tiny sizes: shows that it works, its numbers say little
+    bool quick = false;                           // tiny sizes: shows that it works; the rates mean little
     std::string folder = ".";                     // where rank 0 writes a few MiB and removes them
     std::function<void(const std::string&)> say;  // what is measured next; may be empty
 };
@@ -50,10 +50,10 @@ struct CalibrationOptions {
 class Meter {
   public:
     Meter(const CalibrationRank& rank, double budget_seconds) : rank_(rank), budget_seconds_(budget_seconds) {}
-    // Seconds of one call, on the average of the ranks: the median of the repetitions that fit into the budget, and of
-    // the rounds. The argument counts calls, so that a call can take other memory than the last.
+    // Seconds of one call, averaged over the ranks: the median of the repetitions that fit into the budget, and of the
+    // rounds. The argument counts calls, so that a call can use other memory than the last.
     double seconds(const std::function<void(int)>& call) const;
-    // The same on this rank alone, whatever the others do.
+    // The same on this rank alone; not collective.
     double seconds_alone(const std::function<void(int)>& call) const;
 
   private:
@@ -71,7 +71,7 @@ void calibrate_kernels(const CalibrationRank& rank, const CalibrationOptions& op
 void calibrate_messages(const CalibrationRank& rank, const CalibrationOptions& options, config::Rates& rates);
 void calibrate_files(const CalibrationRank& rank, const CalibrationOptions& options, config::Rates& rates);
 
-// A product that is bound by arithmetic, and a short operation that all threads of a rank share, on this rank alone.
+// A compute-bound product, and a short operation that all threads of a rank share, on this rank alone.
 struct TeamProbe {
     double flop_per_second = 0, operation_seconds = 0;
 };

@@ -12,99 +12,85 @@ namespace lockstep::calibrate {
 namespace {
 
 using kernels::Accumulate;
+using kernels::Backend;
 using kernels::Transpose;
 
-struct Sizes {
-    std::vector<std::int64_t> rows;                             // of products
-    std::vector<std::pair<std::int64_t, std::int64_t>> layers;  // inputs, outputs
-    std::vector<std::int64_t> head_rows;
-    std::vector<std::pair<std::int64_t, std::int64_t>> heads_of_models;
-    std::int64_t stream_rows, width, wide;  // of memory-bound work
-    std::int64_t vocabulary, loss_rows, parameters;
-    std::vector<std::int64_t> lengths;  // of sequences, for attention
-    std::int64_t heads, head_width, scan_batch, scan_length;
-    std::size_t pool_bytes, gradient_bytes;
-    double budget_seconds;
-};
+using Layers = std::vector<std::pair<std::int64_t, std::int64_t>>;  // inputs, outputs
 
 constexpr std::size_t mebibyte = std::size_t{1} << 20;
 
-Sizes tiny_sizes() {
-    Sizes sizes;
-    sizes.rows = {16, 64};
-    sizes.layers = {{32, 32}, {32, 128}, {128, 32}};
-    sizes.head_rows = {8, 16};
-    sizes.heads_of_models = {{16, 512}, {32, 512}};
-    sizes.stream_rows = 64;
-    sizes.width = 32;
-    sizes.wide = 128;
-    sizes.vocabulary = 512;
-    sizes.loss_rows = 8;
-    sizes.parameters = 1 << 14;
-    sizes.lengths = {16, 64};
-    sizes.heads = 2;
-    sizes.head_width = 16;
-    sizes.scan_batch = 1;
-    sizes.scan_length = 32;
-    sizes.pool_bytes = sizes.gradient_bytes = 4 * mebibyte;
-    sizes.budget_seconds = 0.001;
-    return sizes;
-}
+struct Sizes {
+    std::vector<std::int64_t> rows;  // of products, ascending
+    Layers layers;
+    std::vector<std::int64_t> head_rows;  // likewise
+    Layers heads_of_models;
+    std::int64_t loss_rows, parameters;
+    std::vector<std::int64_t> lengths;  // of sequences, for attention, ascending
+    std::int64_t heads, head_width, scan_batch, scan_length;
+    std::size_t pool_bytes, gradient_bytes;
+    double budget_seconds;
 
-Sizes cpu_sizes() {
-    Sizes sizes;
-    sizes.rows = {128, 512, 1024};
-    sizes.layers = {{512, 512}, {768, 768}, {512, 2048}, {768, 3072}, {3072, 768}};
-    sizes.head_rows = {256, 512};
-    sizes.heads_of_models = {{512, 50257}, {768, 50257}};
-    sizes.stream_rows = 1024;
-    sizes.width = 768;
-    sizes.wide = 3072;
-    sizes.vocabulary = 50257;
-    sizes.loss_rows = 128;
-    sizes.parameters = std::int64_t{16} << 20;
-    sizes.lengths = {64, 256, 1024};
-    sizes.heads = 12;
-    sizes.head_width = 64;
-    sizes.scan_batch = 1;
-    sizes.scan_length = 512;
-    sizes.pool_bytes = 320 * mebibyte;
-    sizes.gradient_bytes = 320 * mebibyte;
-    sizes.budget_seconds = 0.03;
-    return sizes;
-}
-
-Sizes gpu_sizes() {
-    Sizes sizes;
-    sizes.rows = {1024, 4096, 16384};
-    sizes.layers = {{1024, 1024}, {2048, 2048}, {4096, 4096}, {4096, 16384}, {16384, 4096}};
-    sizes.head_rows = {1024, 4096};
-    sizes.heads_of_models = {{1024, 50304}, {4096, 50304}};
-    sizes.stream_rows = 16384;
-    sizes.width = 4096;
-    sizes.wide = 16384;
-    sizes.vocabulary = 50304;
-    sizes.loss_rows = 4096;
-    sizes.parameters = std::int64_t{256} << 20;
-    sizes.lengths = {512, 2048, 8192};
-    sizes.heads = 32;
-    sizes.head_width = 128;
-    sizes.scan_batch = 8;
-    sizes.scan_length = 2048;
-    sizes.pool_bytes = 4096 * mebibyte;
-    sizes.gradient_bytes = 2048 * mebibyte;
-    sizes.budget_seconds = 0.05;
-    return sizes;
-}
+    // Of memory-bound work.
+    std::int64_t stream_rows() const { return rows.back(); }
+    std::int64_t width() const { return heads * head_width; }
+    std::int64_t wide() const { return 4 * width(); }
+    std::int64_t vocabulary() const { return heads_of_models.back().second; }
+    // Elements of an activation, and of the largest one: a layer's rows, or logits.
+    std::int64_t activation() const { return stream_rows() * wide(); }
+    std::int64_t largest_activation() const { return std::max(activation(), head_rows.back() * vocabulary()); }
+};
 
 Sizes sizes_for(DeviceKind kind, bool quick) {
-    return quick ? tiny_sizes() : kind == DeviceKind::cuda ? gpu_sizes() : cpu_sizes();
+    if (quick)
+        return {.rows = {16, 64},
+                .layers = {{32, 32}, {32, 128}, {128, 32}},
+                .head_rows = {8, 16},
+                .heads_of_models = {{16, 512}, {32, 512}},
+                .loss_rows = 8,
+                .parameters = 1 << 14,
+                .lengths = {16, 64},
+                .heads = 2,
+                .head_width = 16,
+                .scan_batch = 1,
+                .scan_length = 32,
+                .pool_bytes = 4 * mebibyte,
+                .gradient_bytes = 4 * mebibyte,
+                .budget_seconds = 0.001};
+    if (kind == DeviceKind::cuda)
+        return {.rows = {1024, 4096, 16384},
+                .layers = {{1024, 1024}, {2048, 2048}, {4096, 4096}, {4096, 16384}, {16384, 4096}},
+                .head_rows = {1024, 4096},
+                .heads_of_models = {{1024, 50304}, {4096, 50304}},
+                .loss_rows = 4096,
+                .parameters = std::int64_t{256} << 20,
+                .lengths = {512, 2048, 8192},
+                .heads = 32,
+                .head_width = 128,
+                .scan_batch = 8,
+                .scan_length = 2048,
+                .pool_bytes = 4096 * mebibyte,
+                .gradient_bytes = 2048 * mebibyte,
+                .budget_seconds = 0.05};
+    return {.rows = {128, 512, 1024},
+            .layers = {{512, 512}, {768, 768}, {512, 2048}, {768, 3072}, {3072, 768}},
+            .head_rows = {256, 512},
+            .heads_of_models = {{512, 50257}, {768, 50257}},
+            .loss_rows = 128,
+            .parameters = std::int64_t{16} << 20,
+            .lengths = {64, 256, 1024},
+            .heads = 12,
+            .head_width = 64,
+            .scan_batch = 1,
+            .scan_length = 512,
+            .pool_bytes = 320 * mebibyte,
+            .gradient_bytes = 320 * mebibyte,
+            .budget_seconds = 0.03};
 }
 
-// Memory with values in it, of which every call takes another part: the weights of a model come from memory each time.
+// Memory with values in it. Every call takes another part, since the weights of a model are not in a cache when needed.
 class Pool {
   public:
-    Pool(kernels::Backend& backend, Type type, std::size_t bytes) : arena_(backend.device(), bytes, "a calibration") {
+    Pool(Backend& backend, Type type, std::size_t bytes) : arena_(backend.device(), bytes, "a calibration") {
         const std::int64_t count = static_cast<std::int64_t>(bytes / type_bytes(type));
         const std::int64_t piece = std::min<std::int64_t>(count, std::int64_t{1} << 20);
         std::vector<float> values(static_cast<std::size_t>(piece));
@@ -119,20 +105,18 @@ class Pool {
             backend.copy(all.slice(first, now), from.slice(0, now));
         }
         backend.synchronize();
-        bytes_ = arena_.capacity();
     }
-    // The `number`-th tensor of this shape, from the first again when the pool ends.
+    // The `number`-th tensor of this shape; the first follows the last that fits.
     Tensor at(int number, Type type, const Shape& shape) const {
         const std::size_t size = (static_cast<std::size_t>(element_count(shape)) * type_bytes(type) + 255) / 256 * 256;
-        const std::size_t places = std::max<std::size_t>(1, bytes_ / size);
-        LOCKSTEP_ASSERT(size <= bytes_);
+        const std::size_t places = std::max<std::size_t>(1, arena_.capacity() / size);
+        LOCKSTEP_ASSERT(size <= arena_.capacity());
         const std::size_t place = static_cast<std::size_t>(number) % places;
         return {static_cast<char*>(arena_.data()) + place * size, type, shape};
     }
 
   private:
     Arena arena_;
-    std::size_t bytes_ = 0;
 };
 
 class KernelCalibration {
@@ -144,7 +128,10 @@ class KernelCalibration {
           sizes_(sizes),
           meter_(rank, sizes.budget_seconds),
           pool_(rank.backend, type, sizes.pool_bytes),
-          exact_(rank.backend, Type::fp32, sizes.gradient_bytes) {}
+          exact_(rank.backend, Type::fp32, sizes.gradient_bytes),
+          workspace_(
+              rank.backend, type,
+              static_cast<std::size_t>(2 * sizes.largest_activation() + 8 * sizes.activation()) * type_bytes(type)) {}
 
     void products(config::PrecisionRates& rates) {
         say("matrix products of layers");
@@ -156,7 +143,7 @@ class KernelCalibration {
     void attention(config::PrecisionRates& rates) {
         say("attention");
         std::vector<TimedOperation> forward, backward;
-        const std::int64_t rows = *std::max_element(sizes_.lengths.begin(), sizes_.lengths.end());
+        const std::int64_t rows = sizes_.lengths.back();
         const std::int64_t width = sizes_.heads * sizes_.head_width;
         for (const std::int64_t length : sizes_.lengths) {
             const kernels::AttentionShape shape{rows / length, length,       length,
@@ -164,10 +151,9 @@ class KernelCalibration {
             std::array<Tensor, 8> t;
             for (int i = 0; i < 8; ++i) t[static_cast<std::size_t>(i)] = workspace(i, {rows, width});
             const Tensor sums = exact_.at(0, Type::fp32, {shape.batch, shape.heads, length});
-            forward.push_back(timed([&](kernels::Backend& backend, int) {
-                backend.attention_forward(t[3], sums, t[0], t[1], t[2], shape);
-            }));
-            backward.push_back(timed([&](kernels::Backend& backend, int) {
+            forward.push_back(
+                timed([&](Backend& backend, int) { backend.attention_forward(t[3], sums, t[0], t[1], t[2], shape); }));
+            backward.push_back(timed([&](Backend& backend, int) {
                 backend.attention_backward(t[4], t[5], t[6], t[7], t[0], t[1], t[2], t[3], sums, shape);
             }));
         }
@@ -187,28 +173,26 @@ class KernelCalibration {
         const kernels::TttShape shape{mlp, sizes_.scan_batch, length, heads, f, mini_batch};
         std::array<Tensor, 8> t;
         for (int i = 0; i < 8; ++i) t[static_cast<std::size_t>(i)] = workspace(i, {rows, width});
-        Arena measure(backend_.device());
         Tensors at;
-        plan(measure, shape, rows, at);
-        Arena memory(backend_.device(), measure.peak(), "a calibration");
-        plan(memory, shape, rows, at);
+        const Arena memory =
+            planned(backend_.device(), "a calibration", [&](Arena& arena) { plan(arena, shape, rows, at); });
         for (auto& [tensor, value] : at.filled) backend_.fill(tensor, value);
         const auto rate = [&](const Issue& issue) {
             const TimedOperation scan = timed(issue);
             return config::MixingRate{scan.flop / scan.seconds * 1e-12, 0};
         };
-        forward = rate([&](kernels::Backend& backend, int) {
+        forward = rate([&](Backend& backend, int) {
             backend.ttt_forward(t[3], at.saved, t[0], t[1], t[2], at.step, at.token, at.inner, {}, {}, shape);
         });
-        backward = rate([&](kernels::Backend& backend, int) {
+        backward = rate([&](Backend& backend, int) {
             backend.ttt_backward(t[4], t[5], t[6], at.dstep, at.dtoken, at.dinner, {}, t[7], at.saved, t[0], t[1], t[2],
                                  at.step, at.token, at.inner, {}, {}, shape);
         });
     }
 
     void memory_bound(config::PrecisionRates::Memory& memory) {
-        say("operations bound by memory");
-        const std::int64_t rows = sizes_.stream_rows, width = sizes_.width, wide = sizes_.wide, kernel = 4;
+        say("memory-bound operations");
+        const std::int64_t rows = sizes_.stream_rows(), width = sizes_.width(), wide = sizes_.wide(), kernel = 4;
         std::array<Tensor, 4> t, w;
         for (int i = 0; i < 4; ++i) {
             t[static_cast<std::size_t>(i)] = workspace(i, {rows, width});
@@ -221,41 +205,39 @@ class KernelCalibration {
         backend_.fill(inverse, 1);
         const Tensor weight = small(32, {wide}), bias = small(33, {wide}), dw = small(34, {wide});
         const Tensor db = small(35, {wide}), of_width = weight.slice(0, width), bias_of_width = bias.slice(0, width);
-        memory.norm_forward = rate([&](kernels::Backend& backend, int) {
+        memory.norm_forward = rate([&](Backend& backend, int) {
             backend.layer_norm_forward(t[0], mean, inverse, t[1], {}, of_width, bias_of_width, 1e-5f);
         });
-        memory.norm_backward = rate([&](kernels::Backend& backend, int) {
+        memory.norm_backward = rate([&](Backend& backend, int) {
             backend.layer_norm_backward(t[0], dw.slice(0, width), db.slice(0, width), t[2], t[1], of_width, mean,
                                         inverse);
         });
-        memory.activation_forward = rate([&](kernels::Backend& backend, int) { backend.gelu_forward(w[0], w[1]); });
-        memory.activation_backward =
-            rate([&](kernels::Backend& backend, int) { backend.gelu_backward(w[0], w[1], w[2]); });
-        memory.gated_forward = rate([&](kernels::Backend& backend, int) { backend.swiglu_forward(w[0], w[1], w[2]); });
+        memory.activation_forward = rate([&](Backend& backend, int) { backend.gelu_forward(w[0], w[1]); });
+        memory.activation_backward = rate([&](Backend& backend, int) { backend.gelu_backward(w[0], w[1], w[2]); });
+        memory.gated_forward = rate([&](Backend& backend, int) { backend.swiglu_forward(w[0], w[1], w[2]); });
         memory.gated_backward =
-            rate([&](kernels::Backend& backend, int) { backend.swiglu_backward(w[0], w[1], w[2], w[3], fifth); });
+            rate([&](Backend& backend, int) { backend.swiglu_backward(w[0], w[1], w[2], w[3], fifth); });
         const std::int64_t period = 16, half = sizes_.head_width / 2;
         const Tensor cosine = small(64, {period, half}), sine = small(65, {period, half});
         backend_.fill(cosine, 1);
         backend_.fill(sine, 0);
-        memory.rotate = rate([&](kernels::Backend& backend, int) {
+        memory.rotate = rate([&](Backend& backend, int) {
             backend.rotate(t[0], cosine, sine, rows, 0, kernels::RotaryPairs::interleaved, false);
         });
-        memory.copy = rate([&](kernels::Backend& backend, int) { backend.copy(t[0], t[1]); });
-        memory.bias_gradient = rate([&](kernels::Backend& backend, int) { backend.bias_backward(dw, w[0]); });
+        memory.copy = rate([&](Backend& backend, int) { backend.copy(t[0], t[1]); });
+        memory.bias_gradient = rate([&](Backend& backend, int) { backend.bias_backward(dw, w[0]); });
         const Tensor taps = small(8, {width, 1, kernel}), dtaps = small(9, {width, 1, kernel});
-        memory.convolution_forward = rate([&](kernels::Backend& backend, int) {
-            backend.convolution_forward(t[0], t[1], taps, bias_of_width, {}, rows);
-        });
-        memory.convolution_backward = rate([&](kernels::Backend& backend, int) {
+        memory.convolution_forward = rate(
+            [&](Backend& backend, int) { backend.convolution_forward(t[0], t[1], taps, bias_of_width, {}, rows); });
+        memory.convolution_backward = rate([&](Backend& backend, int) {
             backend.convolution_backward(t[0], dtaps, db.slice(0, width), t[1], t[2], taps, rows);
         });
         embedding(memory);
-        const Tensor logits = pool_.at(0, type_, {sizes_.loss_rows, sizes_.vocabulary});
+        const Tensor logits = pool_.at(0, type_, {sizes_.loss_rows, sizes_.vocabulary()});
         const Tensor losses = small(1, {sizes_.loss_rows});
         const Tensor targets = ids(sizes_.loss_rows);
         memory.cross_entropy =
-            rate([&](kernels::Backend& backend, int) { backend.cross_entropy(losses, logits, targets, 1e-3f, {}); });
+            rate([&](Backend& backend, int) { backend.cross_entropy(losses, logits, targets, 1e-3f, {}); });
         optimizer(memory);
     }
 
@@ -265,8 +247,8 @@ class KernelCalibration {
         Arena memory(backend_.device(), Arena::device_alignment, "a calibration");
         const Tensor totals = memory.allocate(Type::fp64, {2});
         rates.norm_gb_per_second =
-            rate([&](kernels::Backend& backend, int) { backend.sum_of_squares(totals, all, Accumulate::no); });
-        rates.fill_gb_per_second = rate([&](kernels::Backend& backend, int) { backend.fill(all, 0); });
+            rate([&](Backend& backend, int) { backend.sum_of_squares(totals, all, Accumulate::no); });
+        rates.fill_gb_per_second = rate([&](Backend& backend, int) { backend.fill(all, 0); });
         const Tensor tiny = exact_.at(0, Type::fp32, {16});
         rates.operation_us = meter_.seconds([&](int) { backend_.scale(tiny, 1); }) * 1e6;
     }
@@ -278,21 +260,19 @@ class KernelCalibration {
         std::vector<std::pair<Tensor, float>> filled;
     };
 
-    using Issue = std::function<void(kernels::Backend& backend, int call)>;
+    using Issue = std::function<void(Backend& backend, int call)>;
 
-    // What the operation costs, counted, and the time it takes here.
+    // The operation's counted work and measured time.
     TimedOperation timed(const Issue& issue) const {
         const kernels::Work work =
-            kernels::work_of(backend_.device().kind, [&](kernels::Backend& counting) { issue(counting, 0); });
+            kernels::work_of(backend_.device().kind, [&](Backend& counting) { issue(counting, 0); });
         return {work.flop, work.bytes, meter_.seconds([&](int call) { issue(backend_, call); })};
     }
-    // GB/s of an operation that is bound by memory.
+    // GB/s of a memory-bound operation.
     double rate(const Issue& issue) const {
         const TimedOperation operation = timed(issue);
         return operation.bytes / operation.seconds * 1e-9;
     }
-
-    using Layers = std::vector<std::pair<std::int64_t, std::int64_t>>;  // inputs, outputs
 
     config::ProductRates products_of(const std::vector<std::int64_t>& row_counts, const Layers& layers,
                                      bool with_overhead) {
@@ -300,16 +280,16 @@ class KernelCalibration {
         for (const std::int64_t rows : row_counts)
             for (const auto& layer : layers) {
                 const std::int64_t in = layer.first, out = layer.second;
-                // Activations are at hand, weights and their gradients are not.
+                // Activations are in the caches, weights and their gradients are not.
                 const Tensor x = workspace(0, {rows, in}), y = workspace(1, {rows, out});
                 const auto weights = [&](int i) { return pool_.at(i, type_, {out, in}); };
                 const auto gradients = [&](int i) { return exact_.at(i, Type::fp32, {out, in}); };
                 forward.push_back(
-                    timed([&](kernels::Backend& backend, int i) { backend.linear_forward(y, x, weights(i), {}, {}); }));
-                input.push_back(timed([&](kernels::Backend& backend, int i) {
+                    timed([&](Backend& backend, int i) { backend.linear_forward(y, x, weights(i), {}, {}); }));
+                input.push_back(timed([&](Backend& backend, int i) {
                     backend.product(x, y, Transpose::no, weights(i), Transpose::no, Accumulate::no);
                 }));
-                weight.push_back(timed([&](kernels::Backend& backend, int i) {
+                weight.push_back(timed([&](Backend& backend, int i) {
                     backend.product(gradients(i), y, Transpose::yes, x, Transpose::no, Accumulate::yes);
                 }));
             }
@@ -320,30 +300,13 @@ class KernelCalibration {
         if (options_.say) options_.say(what + ", " + type_name(type_));
     }
 
-    // The `number`-th activation: always the same memory. Activations lie apart from the weights at the pool's end.
-    Tensor workspace(int number, const Shape& shape) {
-        if (!workspace_) {
-            const std::int64_t rows =
-                std::max(sizes_.stream_rows, *std::max_element(sizes_.rows.begin(), sizes_.rows.end()));
-            room_ = std::max({rows * sizes_.wide, largest(sizes_.rows, sizes_.layers),
-                              largest(sizes_.head_rows, sizes_.heads_of_models),
-                              sizes_.scan_batch * sizes_.scan_length * sizes_.heads * sizes_.head_width});
-            // Two may be as large as the logits of the largest product; the others are rows of a layer.
-            narrow_ = std::max(
-                {rows * sizes_.wide, sizes_.scan_batch * sizes_.scan_length * sizes_.heads * sizes_.head_width});
-            const auto bytes = static_cast<std::size_t>(2 * room_ + 8 * narrow_) * type_bytes(type_);
-            workspace_ = std::make_unique<Pool>(backend_, type_, bytes);
-        }
-        const std::int64_t first = number < 2 ? number * room_ : 2 * room_ + (number - 2) * narrow_;
-        return {static_cast<char*>(workspace_->at(0, type_, {1}).data()) +
+    // The `number`-th activation: always the same memory. The first two may be as large as logits.
+    Tensor workspace(int number, const Shape& shape) const {
+        const std::int64_t first =
+            std::min(number, 2) * sizes_.largest_activation() + std::max(number - 2, 0) * sizes_.activation();
+        return {static_cast<char*>(workspace_.at(0, type_, {1}).data()) +
                     static_cast<std::size_t>(first) * type_bytes(type_),
                 type_, shape};
-    }
-    // Elements of the largest input or output of these products.
-    static std::int64_t largest(const std::vector<std::int64_t>& rows, const Layers& layers) {
-        std::int64_t most = 0;
-        for (const auto& [in, out] : layers) most = std::max({most, in, out});
-        return most * *std::max_element(rows.begin(), rows.end());
     }
 
     void plan(Arena& arena, const kernels::TttShape& shape, std::int64_t rows, Tensors& at) const {
@@ -378,20 +341,20 @@ class KernelCalibration {
         const RandomStream stream(1, "ids");
         std::vector<std::int32_t> values(static_cast<std::size_t>(count));
         for (std::size_t i = 0; i < values.size(); ++i)
-            values[i] = static_cast<std::int32_t>(stream.bits(i) % static_cast<std::uint64_t>(sizes_.vocabulary));
+            values[i] = static_cast<std::int32_t>(stream.bits(i) % static_cast<std::uint64_t>(sizes_.vocabulary()));
         backend_.upload(tensor, values.data());
         return tensor;
     }
 
     void embedding(config::PrecisionRates::Memory& memory) {
-        const std::int64_t rows = sizes_.stream_rows, width = sizes_.width, vocabulary = sizes_.vocabulary;
+        const std::int64_t rows = sizes_.stream_rows(), width = sizes_.width(), vocabulary = sizes_.vocabulary();
         const Tensor y = workspace(0, {rows, width}), numbers = ids(rows);
         const Tensor table = pool_.at(0, type_, {vocabulary, width});
         memory.embedding_forward =
-            rate([&](kernels::Backend& backend, int) { backend.embedding_forward(y, numbers, table, 0, {}, rows, 0); });
+            rate([&](Backend& backend, int) { backend.embedding_forward(y, numbers, table, 0, {}, rows, 0); });
         const Tensor gradient = exact_.at(0, Type::fp32, {vocabulary, width});
-        memory.embedding_backward = rate(
-            [&](kernels::Backend& backend, int) { backend.embedding_backward(gradient, {}, numbers, y, 0, rows); });
+        memory.embedding_backward =
+            rate([&](Backend& backend, int) { backend.embedding_backward(gradient, {}, numbers, y, 0, rows); });
     }
 
     void optimizer(config::PrecisionRates::Memory& memory) {
@@ -409,19 +372,17 @@ class KernelCalibration {
         const Tensor decision = arena.allocate(Type::fp64, {kernels::Decision::places});
         backend_.fill(decays, -1);
         backend_.fill(decision, 1);
-        memory.adamw = rate([&](kernels::Backend& backend, int) {
+        memory.adamw = rate([&](Backend& backend, int) {
             backend.adamw(t[0], working, t[1], t[2], t[3], decays, decision, {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f});
         });
     }
 
-    kernels::Backend& backend_;
+    Backend& backend_;
     const CalibrationOptions& options_;
     Type type_;
     const Sizes& sizes_;
     Meter meter_;
-    Pool pool_, exact_;
-    std::unique_ptr<Pool> workspace_;
-    std::int64_t room_ = 0, narrow_ = 0;
+    Pool pool_, exact_, workspace_;  // weights, gradients, activations
     Arena ids_;
 };
 

@@ -1,21 +1,10 @@
-// What ranks tell each other, as training does it.
-#include <array>
-
+// Messages and reductions, issued as training issues them.
 #include "calibrate/calibration.hpp"
 #include "device/memory.hpp"
 
 namespace lockstep::calibrate {
-namespace {
 
 using cluster::Reduce;
-
-std::vector<std::int64_t> even_cuts(std::int64_t count, int ranks) {
-    std::vector<std::int64_t> cuts;
-    for (int rank = 0; rank <= ranks; ++rank) cuts.push_back(count * rank / ranks);
-    return cuts;
-}
-
-}  // namespace
 
 void calibrate_messages(const CalibrationRank& rank, const CalibrationOptions& options, config::Rates& rates) {
     constexpr int buckets = 2;
@@ -35,26 +24,23 @@ void calibrate_messages(const CalibrationRank& rank, const CalibrationOptions& o
 
     say("messages between neighbours");
     // In pairs, one direction at a time, as stages of a pipeline mostly do.
-    const bool sends = own % 2 == 0, paired = sends ? own + 1 < ranks : true;
-    const auto pass = [&](Tensor values) {
-        if (!paired) return;
+    const bool even = own % 2 == 0;
+    const int partner = even ? own + 1 : own - 1;
+    const auto pass = [&](Tensor values, bool sends) {
+        if (partner == ranks) return;
         if (sends)
-            rank.neighbours.begin_send(values, own + 1, 0)->wait();
+            rank.neighbours.begin_send(values, partner, 0)->wait();
         else
-            rank.neighbours.begin_receive(values, own - 1, 0)->wait();
+            rank.neighbours.begin_receive(values, partner, 0)->wait();
     };
-    // There and back: what is sent without an answer may be on its way for longer than the sender.
+    // There and back: a sender alone may be done before its message has arrived.
     const auto there_and_back = [&](int) {
-        pass(all.slice(0, 2));
-        if (!paired) return;
-        if (sends)
-            rank.neighbours.begin_receive(all.slice(0, 2), own + 1, 0)->wait();
-        else
-            rank.neighbours.begin_send(all.slice(0, 2), own - 1, 0)->wait();
+        pass(all.slice(0, 2), even);
+        pass(all.slice(0, 2), !even);
     };
     rates.messages.latency_us = short_meter.seconds(there_and_back) / 2 * 1e6;
     const Tensor message = all.slice(0, activations);
-    const double message_seconds = short_meter.seconds([&](int) { pass(message); });
+    const double message_seconds = short_meter.seconds([&](int) { pass(message, even); });
     rates.messages.gb_per_second = bytes(message) / message_seconds * 1e-9;
 
     say("all-reduces of activations");
@@ -70,7 +56,8 @@ void calibrate_messages(const CalibrationRank& rank, const CalibrationOptions& o
     if (options.bf16) rates.bf16.all_reduce_gb_per_second = of_activations(Type::bf16);
 
     say("reductions of gradients");
-    const auto cuts = even_cuts(bucket, ranks);
+    std::vector<std::int64_t> cuts;
+    for (int part = 0; part <= ranks; ++part) cuts.push_back(bucket * part / ranks);
     const auto in_buckets = [&](const std::function<void(Tensor)>& begin) {
         return meter.seconds([&](int) {
             for (int i = 0; i < buckets; ++i) begin(all.slice(i * bucket, bucket));

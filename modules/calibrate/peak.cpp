@@ -1,9 +1,8 @@
 #include "calibrate/peak.hpp"
 
-#include <algorithm>
 #include <array>
 
-#include "base/clock.hpp"
+#include "device/memory.hpp"
 
 namespace lockstep::calibrate {
 namespace {
@@ -14,40 +13,30 @@ struct KnownGpu {
 };
 constexpr std::array<KnownGpu, 4> known_gpus = {{{"A100", 312}, {"H100 PCIe", 756}, {"H100", 989.4}, {"H200", 989.4}}};
 
-// Products grow until one takes so long, or is so large.
-constexpr double long_enough_seconds = 2e-3;
 constexpr std::int64_t smallest_size = 128, largest_size = 8192;
 
 }  // namespace
 
-ProductRate measure_products(layout::Devices& devices, Type type, double seconds) {
+MeasuredRate measure_products(layout::Devices& devices, Type type, double seconds) {
     kernels::Backend& backend = *devices.backend;
-    ProductRate best;
-    for (std::int64_t size = smallest_size;; size *= 2) {
-        Tensor a, b, c;
-        const auto plan = [&](Arena& arena) {
-            a = arena.allocate(type, {size, size});
-            b = arena.allocate(type, {size, size});
-            c = arena.allocate(type, {size, size});
-        };
-        Arena measure(backend.device());
-        plan(measure);
-        Arena memory(backend.device(), measure.peak(), "a measurement");
-        plan(memory);
-        const auto multiply = [&] {
-            const double start = seconds_now();
+    Tensor a, b, c;
+    Arena memory;
+    std::int64_t planned_size = 0;
+    MeasuredRate best;
+    best_rate(smallest_size, largest_size, 2, seconds, [&](std::int64_t size) {
+        if (size != planned_size)
+            memory = planned(backend.device(), "a measurement", [&](Arena& arena) {
+                for (Tensor* matrix : {&a, &b, &c}) *matrix = arena.allocate(type, {size, size});
+            });
+        planned_size = size;
+        const double took = seconds_of(backend, [&] {
             backend.product(c, a, kernels::Transpose::no, b, kernels::Transpose::yes, kernels::Accumulate::no);
-            backend.synchronize();
-            const double took = seconds_now() - start;
-            const double flops = 2.0 * static_cast<double>(size * size * size) / took;
-            if (flops > best.flops) best = {flops, took};
-            return took;
-        };
-        multiply();  // a warm-up
-        if (multiply() < long_enough_seconds && size < largest_size) continue;
-        for (double spent = 0; spent < seconds;) spent += multiply();
-        return best;
-    }
+        });
+        const MeasuredRate product = {2.0 * static_cast<double>(size * size * size) / took, 0, took};
+        keep_best(best, product);
+        return product;
+    });
+    return best;
 }
 
 Peak find_peak(layout::Devices& devices, Type compute, double given_tflops, double measured_flops) {
@@ -56,7 +45,7 @@ Peak find_peak(layout::Devices& devices, Type compute, double given_tflops, doub
         for (const KnownGpu& gpu : known_gpus)
             if (devices.name.find(gpu.name) != std::string::npos)
                 return {gpu.tflops * 1e12, "the vendor's for this GPU"};
-    const double flops = measured_flops > 0 ? measured_flops : measure_products(devices, compute, 0).flops;
+    const double flops = measured_flops > 0 ? measured_flops : measure_products(devices, compute, 0).per_second;
     return {flops, "measured by matrix products"};
 }
 

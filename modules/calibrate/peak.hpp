@@ -1,27 +1,23 @@
-// The rate that the shares in the log are shares of.
+// The rate that MFU is relative to.
 #pragma once
 
 #include <string>
 
+#include "calibrate/timing.hpp"
 #include "layout/devices.hpp"
 
 namespace lockstep::calibrate {
 
-// The best of products that grow until one takes 2 ms, and of as many of the last as fit into `seconds`: what other
-// programs on this machine take away for a moment does not count.
-struct ProductRate {
-    double flops = 0;    // a second
-    double seconds = 0;  // of that product
-};
-ProductRate measure_products(layout::Devices& devices, Type type, double seconds);
+// FLOP/s of square matrix products: the best of sizes that grow until one takes 2 ms, the last repeated for `seconds`.
+MeasuredRate measure_products(layout::Devices& devices, Type type, double seconds);
 
 struct Peak {
-    double flops = 0;    // a second, of one rank's device
+    double flops = 0;    // FLOP/s of one rank's device
     std::string origin;  // "given", "the vendor's for this GPU", "measured by matrix products"
 };
 
-// given_tflops > 0 decides; then the vendor's number for dense products of the compute type; then measured_flops where
-// the self-test has measured this rank; then a measurement of a few milliseconds, beside what the other ranks do.
+// given_tflops if positive; else the vendor's figure for dense products of the compute type; else measured_flops if the
+// self-test has measured this rank; else a measurement of a few milliseconds while the other ranks do the same.
 Peak find_peak(layout::Devices& devices, Type compute, double given_tflops, double measured_flops);
 
 }  // namespace lockstep::calibrate

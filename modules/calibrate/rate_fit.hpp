@@ -1,4 +1,4 @@
-// Rates from measured times: the three costs of an operation, none negative, that come nearest to what was measured.
+// Fits the costs of an operation (a call, a FLOP, a byte; none negative) to measured times.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ struct TimedOperation {
     double flop = 0, bytes = 0, seconds = 0;
 };
 
-// The least sum of squared relative errors. With `with_overhead` false the time of nothing is nothing.
+// Minimizes the sum of squared relative errors. Without `with_overhead` a call itself costs nothing.
 config::ProductRate fit_rate(const std::vector<TimedOperation>& timed, bool with_overhead);
 
 }  // namespace lockstep::calibrate

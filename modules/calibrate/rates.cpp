@@ -103,14 +103,6 @@ std::vector<int> measured_together(RateKind kind, int rank, const config::Grid& 
     return {rank};
 }
 
-void keep_best(Measurement& best, const Measurement& other) {
-    if (other.per_second > best.per_second) {
-        best.per_second = other.per_second;
-        best.seconds = other.seconds;
-    }
-    if (other.latency > 0 && (best.latency == 0 || other.latency < best.latency)) best.latency = other.latency;
-}
-
 RateTable make_table(const std::vector<RankRates>& of_ranks, std::vector<std::string> hosts,
                      const config::Grid& shape) {
     RateTable table;
@@ -118,7 +110,7 @@ RateTable make_table(const std::vector<RankRates>& of_ranks, std::vector<std::st
     for (std::size_t kind = 0; kind < rate_kinds; ++kind) {
         std::vector<bool> known(of_ranks.size());
         for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
-            const Measurement& measured = of_ranks[rank][kind];
+            const MeasuredRate& measured = of_ranks[rank][kind];
             if (measured.per_second <= 0 || known[rank]) continue;  // the members of a group agree
             std::vector<int> ranks = measured_together(static_cast<RateKind>(kind), static_cast<int>(rank), shape);
             for (const int member : ranks) known[static_cast<std::size_t>(member)] = true;
@@ -248,8 +240,7 @@ std::vector<std::string> slower_than_before(const LaunchRates& now, const Launch
         if (share >= slower_than_before_share || here.seconds < kind_texts[kind].shortest_seconds) continue;
         sentences.push_back(fmt::format(
             "{}: {}, {:.0f} % of the {} at the launch of {}; see whether other jobs share the nodes, or whether "
-            "clocks, "
-            "links or the file system have changed",
+            "clocks, links or the file system have changed",
             rate_name(kind), rate_text(kind, here.median), 100 * share, rate_text(kind, there.median), before.time));
     }
     return sentences;

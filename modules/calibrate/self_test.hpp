@@ -1,5 +1,5 @@
-// Before the first step: does every rank compute right, do the groups of ranks add up and pass on right, can
-// checkpoints be written, and how fast is all that.
+// Before the first step: are matrix products, reductions and messages correct on every rank, can checkpoints be
+// written, and how fast is each.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@
 namespace lockstep::calibrate {
 
 struct FolderTest {
-    Measurement measured;  // nothing on ranks that do not write
-    double seconds = 0;    // that the test took
+    MeasuredRate measured;  // empty on ranks that do not write
+    double seconds = 0;     // duration of the test
 };
-// Collective. One rank of every node writes to the folder. A usage error, the same on all ranks, where one cannot; it
+// Collective. One rank of every node writes to the folder. If one cannot: a usage error, the same on all ranks, that
 // names the rank and its host.
 FolderTest test_checkpoint_folder(const std::string& folder, const cluster::Session& session,
                                   cluster::HostGroup& control);
@@ -27,12 +27,12 @@ struct SelfTest {
     const config::Grid& grid;
     cluster::ProcessGroups& groups;
     Type compute;
-    std::string run_path;  // rates.json is kept there, by rank 0
+    std::string run_path;  // rank 0 keeps rates.json there
     FolderTest folder;
 };
-// Collective: all ranks measure the same kinds in the same order. Rank 0 says what was measured and warns of what is
-// far below the rest, or far below the launch before; what looks slow is measured again, up to twice, before that is
-// said. A fault, the same on all ranks, where a result is wrong. Returns this rank's rate of matrix products, FLOP/s.
+// Collective: all ranks measure the same kinds in the same order. Rank 0 logs the rates and warns of those far below
+// the others or below the previous launch; before it warns, all is measured again, up to twice. A wrong result is a
+// fault, the same on all ranks. Returns this rank's rate of matrix products, FLOP/s.
 double run_self_test(const SelfTest& test);
 
 }  // namespace lockstep::calibrate

@@ -71,38 +71,12 @@ OpenFile::~OpenFile() {
     if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-void OpenFile::read(void* data, std::uint64_t bytes, std::uint64_t offset) const {
+bool OpenFile::read_from(int descriptor, void* data, std::uint64_t bytes, std::uint64_t offset) const {
     auto* to = static_cast<char*>(data);
     while (bytes > 0) {
-        const ssize_t got = ::pread(descriptor_, to, std::min(bytes, largest_piece), static_cast<off_t>(offset));
+        const ssize_t got = ::pread(descriptor, to, std::min(bytes, largest_piece), static_cast<off_t>(offset));
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) throw fault_error("{} cannot be read at byte {}: {}", path_, offset, system_error_text());
-        if (got == 0) throw damaged_error("{} is truncated at or before byte {}", path_, offset);
-        to += got;
-        offset += static_cast<std::uint64_t>(got);
-        bytes -= static_cast<std::uint64_t>(got);
-    }
-}
-
-void OpenFile::write(const void* data, std::uint64_t bytes, std::uint64_t offset) const {
-    const auto* from = static_cast<const char*>(data);
-    while (bytes > 0) {
-        const ssize_t put = ::pwrite(descriptor_, from, std::min(bytes, largest_piece), static_cast<off_t>(offset));
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) throw fault_error("{} cannot be written at byte {}: {}", path_, offset, system_error_text());
-        from += put;
-        offset += static_cast<std::uint64_t>(put);
-        bytes -= static_cast<std::uint64_t>(put);
-    }
-}
-
-bool OpenFile::read_directly(void* data, std::uint64_t bytes, std::uint64_t offset) const {
-    if (direct_ < 0 || !is_aligned(data, bytes, offset) || is_cached(offset)) return false;
-    auto* to = static_cast<char*>(data);
-    while (bytes > 0) {
-        const ssize_t got = ::pread(direct_, to, std::min(bytes, largest_piece), static_cast<off_t>(offset));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0 && is_refusal(errno)) return false;
+        if (got < 0 && descriptor == direct_ && is_refusal(errno)) return false;
         if (got < 0) throw fault_error("{} cannot be read at byte {}: {}", path_, offset, system_error_text());
         if (got == 0) throw damaged_error("{} is truncated at or before byte {}", path_, offset);
         to += got;
@@ -112,20 +86,37 @@ bool OpenFile::read_directly(void* data, std::uint64_t bytes, std::uint64_t offs
     return true;
 }
 
-OpenFile::Direct OpenFile::write_directly(const void* data, std::uint64_t bytes, std::uint64_t offset) const {
-    if (direct_ < 0 || !is_aligned(data, bytes, offset)) return Direct::refused;
-    const std::uint64_t start = offset;
+bool OpenFile::write_to(int descriptor, const void* data, std::uint64_t bytes, std::uint64_t offset) const {
     const auto* from = static_cast<const char*>(data);
     while (bytes > 0) {
-        const ssize_t put = ::pwrite(direct_, from, std::min(bytes, largest_piece), static_cast<off_t>(offset));
+        const ssize_t put = ::pwrite(descriptor, from, std::min(bytes, largest_piece), static_cast<off_t>(offset));
         if (put < 0 && errno == EINTR) continue;
-        if (put < 0 && is_refusal(errno)) return Direct::refused;
+        if (put < 0 && descriptor == direct_ && is_refusal(errno)) return false;
         if (put <= 0) throw fault_error("{} cannot be written at byte {}: {}", path_, offset, system_error_text());
         from += put;
         offset += static_cast<std::uint64_t>(put);
         bytes -= static_cast<std::uint64_t>(put);
     }
-    return is_cached(start) ? Direct::cached : Direct::done;
+    return true;
+}
+
+void OpenFile::read(void* data, std::uint64_t bytes, std::uint64_t offset) const {
+    static_cast<void>(read_from(descriptor_, data, bytes, offset));
+}
+
+void OpenFile::write(const void* data, std::uint64_t bytes, std::uint64_t offset) const {
+    static_cast<void>(write_to(descriptor_, data, bytes, offset));
+}
+
+bool OpenFile::read_directly(void* data, std::uint64_t bytes, std::uint64_t offset) const {
+    return direct_ >= 0 && is_aligned(data, bytes, offset) && !is_cached(offset) &&
+           read_from(direct_, data, bytes, offset);
+}
+
+OpenFile::Direct OpenFile::write_directly(const void* data, std::uint64_t bytes, std::uint64_t offset) const {
+    if (direct_ < 0 || !is_aligned(data, bytes, offset) || !write_to(direct_, data, bytes, offset))
+        return Direct::refused;
+    return is_cached(offset) ? Direct::cached : Direct::done;
 }
 
 void OpenFile::reserve(std::uint64_t bytes) const {

@@ -43,6 +43,9 @@ class OpenFile {
   private:
     OpenFile(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {}
     bool is_cached(std::uint64_t offset) const;
+    // All bytes; false where the system refuses to go past the page cache.
+    bool read_from(int descriptor, void* data, std::uint64_t bytes, std::uint64_t offset) const;
+    bool write_to(int descriptor, const void* data, std::uint64_t bytes, std::uint64_t offset) const;
     int descriptor_ = -1;
     int direct_ = -1;  // the same file, opened with O_DIRECT
     std::string path_;

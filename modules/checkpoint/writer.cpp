@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <optional>
 
 #include "base/clock.hpp"
 #include "base/fault.hpp"

@@ -1,17 +1,42 @@
 #include "cluster/mpi_communicator.hpp"
 
 #include <algorithm>
-#include <cstdlib>
+#include <exception>
 #include <utility>
 
 #include "cluster/mpi_check.hpp"
 #include "cluster/mpi_reduction.hpp"
-#include "cluster/mpi_segments.hpp"
+#include "cluster/mpi_transfer.hpp"
 #include "cluster/mpi_wait.hpp"
 #include "cluster/parts.hpp"
 #include "device/sync.hpp"
 
 namespace lockstep::cluster {
+namespace {
+
+class MpiTransfer final : public Transfer {
+  public:
+    ~MpiTransfer() override {
+        LOCKSTEP_ASSERT(requests.empty() || std::uncaught_exceptions() > 0);
+        // The other rank may never come. What is sent may still be read until this process ends.
+        for (MPI_Request& request : requests) {
+            if (receives) static_cast<void>(MPI_Cancel(&request));
+            static_cast<void>(MPI_Request_free(&request));
+        }
+    }
+    void wait() override {
+        if (requests.empty()) return;
+        const FlightScope noted(sequence);
+        wait_for_all(requests);
+    }
+
+    std::uint64_t sequence = 0;  // in the flight recorder
+    MpiRequests requests;
+    bool receives = false;
+};
+
+}  // namespace
+
 void MpiCommunicator::all_reduce(Tensor values, Reduce operation) {
     const FlightScope noted(group_->note(FlightKind::all_reduce, values.bytes()));
     group_->meet("all-reduce", values.bytes());
@@ -119,6 +144,23 @@ void MpiCommunicator::finish_collectives() {
     static_cast<void>(flight_recorder().wait_for(before));
     for (const std::uint64_t sequence : noted_) flight_recorder().done(sequence);
     noted_.clear();
+}
+
+std::unique_ptr<Transfer> MpiCommunicator::begin_send(Tensor values, int to, int tag) {
+    group_->check_transfer(use_, to, tag);
+    auto transfer = std::make_unique<MpiTransfer>();
+    transfer->sequence = group_->note(FlightKind::send, values.bytes(), to);
+    start_send(transfer->requests, values.data(), values.bytes(), to, tag, group_->comm());
+    return transfer;
+}
+
+std::unique_ptr<Transfer> MpiCommunicator::begin_receive(Tensor values, int from, int tag) {
+    group_->check_transfer(use_, from, tag);
+    auto transfer = std::make_unique<MpiTransfer>();
+    transfer->receives = true;
+    transfer->sequence = group_->note(FlightKind::receive, values.bytes(), from);
+    start_receive(transfer->requests, values.data(), values.bytes(), from, tag, group_->comm());
+    return transfer;
 }
 
 }  // namespace lockstep::cluster

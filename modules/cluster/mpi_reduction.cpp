@@ -1,7 +1,5 @@
 #include "cluster/mpi_reduction.hpp"
 
-#include <algorithm>
-#include <array>
 #include <cstdlib>
 
 #include "base/float16.hpp"

@@ -106,24 +106,6 @@ TokenFileInfo read_token_file_info(const std::string& path) {
     return info;
 }
 
-Table describe(const TokenFileInfo& info) {
-    Table table({{"path", "token file"},
-                 {"tokenizer", "tokenizer"},
-                 {"vocabulary", "vocabulary"},
-                 {"tokens", "tokens"},
-                 {"documents", "documents"},
-                 {"bytes", "bytes of text"},
-                 {"token_bytes", "bytes per token"},
-                 {"byte_entropy", "entropy per byte, nats", 4},
-                 {"conditional_entropy", "entropy per byte given the previous, nats", 4},
-                 {"checksum", "checksum"},
-                 {"program_version", "written by lockstep"}});
-    table.add_row({info.path, info.tokenizer_kind, info.vocabulary, info.token_count, info.document_count,
-                   info.byte_count, static_cast<std::int64_t>(info.token_width), info.byte_entropy,
-                   info.conditional_entropy, hash_text(info.checksum), info.program_version});
-    return table;
-}
-
 TokenFile::TokenFile(const std::string& path) : info_(read_token_file_info(path)), file_(path) {
     // Checked again: the file may have been replaced meanwhile.
     if (file_.bytes() < info_.offset + info_.token_bytes()) throw damaged_error("{} changed while being opened", path);

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <string>
 
-#include "base/table.hpp"
 #include "data/mapped_file.hpp"
 
 namespace lockstep::data {
@@ -29,9 +28,6 @@ bool is_token_file(const std::string& path);
 // Everything but the tokens. Usage errors: missing, not a token file, written by a newer program. Damaged errors:
 // truncated, a dataset or attribute missing or of another type, a wrong tokenizer checksum.
 TokenFileInfo read_token_file_info(const std::string& path);
-
-// One row for `lockstep inspect`.
-Table describe(const TokenFileInfo& info);
 
 // Reads the whole file and verifies its checksums; returns the bytes checked. Mismatch: damaged error.
 std::uint64_t verify_token_file(const std::string& path);

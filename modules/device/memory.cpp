@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -18,6 +19,13 @@ constexpr std::size_t huge_page = std::size_t{1} << 21;
 std::size_t round_up(std::size_t bytes, std::size_t to) {
     return (bytes + to - 1) / to * to;
 }
+
+// Neither null, as the address of an empty tensor, nor shared with another arena, nor real: a process is given
+// addresses below 2^54 only.
+std::uintptr_t imaginary_address(std::size_t bytes) {
+    static std::atomic<std::uintptr_t> next = 0;
+    return (std::uintptr_t{1} << 54) + next.fetch_add(round_up(bytes + 1, 256)) % (std::uintptr_t{1} << 62);
+}
 }  // namespace
 
 void Arena::Free::operator()(void* memory) const {
@@ -28,8 +36,11 @@ void Arena::Free::operator()(void* memory) const {
 }
 
 Arena::Arena(Device device, std::size_t bytes, std::string name)
-    : capacity_(bytes), alignment_(alignment_of(device)), imaginary_(device.imaginary), name_(std::move(name)) {
-    if (imaginary_) return;
+    : capacity_(bytes),
+      alignment_(alignment_of(device)),
+      imaginary_(device.imaginary ? imaginary_address(bytes) : 0),
+      name_(std::move(name)) {
+    if (imaginary_ != 0) return;
     if (device.memory) {
         memory_ = {device.memory->allocate(std::max<std::size_t>(bytes, 1)), Free{device.memory}};
         if (!memory_)
@@ -57,8 +68,7 @@ Tensor Arena::allocate(Type type, const Shape& shape) {
     peak_ = std::max(peak_, used_);
     if (measuring()) return {nullptr, type, shape};
     LOCKSTEP_ASSERT(used_ <= capacity_);
-    // Not null, like an empty tensor's, yet not accessible: 2^54 is beyond a process's address space.
-    if (imaginary_) return {reinterpret_cast<void*>((std::uintptr_t{1} << 54) + offset), type, shape};
+    if (imaginary_ != 0) return {reinterpret_cast<void*>(imaginary_ + offset), type, shape};
     return {static_cast<char*>(memory_.get()) + offset, type, shape};
 }
 

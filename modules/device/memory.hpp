@@ -43,7 +43,7 @@ class Arena {
     void release(std::size_t mark) { used_ = mark; }  // frees everything cut since
     std::size_t used() const { return used_; }
     std::size_t peak() const { return peak_; }
-    bool measuring() const { return memory_ == nullptr && !imaginary_; }
+    bool measuring() const { return memory_ == nullptr && imaginary_ == 0; }
     void* data() const { return memory_.get(); }  // null on an imaginary device
     std::size_t capacity() const { return capacity_; }
 
@@ -60,11 +60,21 @@ class Arena {
     std::unique_ptr<void, Free> memory_;
     std::size_t capacity_ = 0;
     std::size_t alignment_ = host_alignment;
-    bool imaginary_ = false;
+    std::uintptr_t imaginary_ = 0;  // address of the first byte on an imaginary device
     std::size_t used_ = 0;
     std::size_t peak_ = 0;
     std::string name_;
 };
+
+// Runs `plan` on a measuring arena and then on one of that size, from which the tensors that it cuts have their memory.
+template <class Plan>
+Arena planned(Device device, const std::string& name, const Plan& plan) {
+    Arena measure(device);
+    plan(measure);
+    Arena memory(device, measure.peak(), name);
+    plan(memory);
+    return memory;
+}
 
 // This process's current and peak resident set, in bytes.
 struct ProcessMemory {

@@ -126,8 +126,7 @@ Handle open_object(hid_t file, const std::string& file_path, bool writing, const
     return {H5Oopen(file, path.c_str(), H5P_DEFAULT), H5Oclose, file_path, writing, "opening " + path};
 }
 
-template <class Info>  // of a link or an attribute
-herr_t collect_name(hid_t, const char* name, const Info*, void* names) {
+herr_t collect_name(hid_t, const char* name, const H5A_info_t*, void* names) {
     static_cast<std::vector<std::string>*>(names)->emplace_back(name);
     return 0;
 }
@@ -278,14 +277,6 @@ bool File::exists(const std::string& object) const {
     }
 }
 
-std::vector<std::string> File::children(const std::string& group) const {
-    std::vector<std::string> names;
-    const Handle handle = open_object(id_, path_, writing_, group);
-    check(H5Literate(handle.get(), H5_INDEX_NAME, H5_ITER_INC, nullptr, collect_name<H5L_info_t>, &names), path_,
-          writing_, "listing " + group);
-    return names;
-}
-
 std::vector<std::string> File::datasets(const std::string& group) const {
     std::vector<std::string> names;
     const Handle handle = open_object(id_, path_, writing_, group);
@@ -340,8 +331,8 @@ bool File::has_attribute(const std::string& object, const std::string& name) con
 std::vector<std::string> File::attributes(const std::string& object) const {
     std::vector<std::string> names;
     const Handle handle = open_object(id_, path_, writing_, object);
-    check(H5Aiterate2(handle.get(), H5_INDEX_NAME, H5_ITER_INC, nullptr, collect_name<H5A_info_t>, &names), path_,
-          writing_, "listing the attributes of " + object);
+    check(H5Aiterate2(handle.get(), H5_INDEX_NAME, H5_ITER_INC, nullptr, collect_name, &names), path_, writing_,
+          "listing the attributes of " + object);
     return names;
 }
 

@@ -47,7 +47,6 @@ class File {
     const std::string& path() const { return path_; }
 
     bool exists(const std::string& object) const;
-    std::vector<std::string> children(const std::string& group) const;  // in name order
     // Full paths (without leading '/') of all datasets below `group`, by name.
     std::vector<std::string> datasets(const std::string& group) const;
     void make_group(const std::string& group);  // with parents

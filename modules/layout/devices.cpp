@@ -25,8 +25,7 @@ void make_world(Devices& devices, const cluster::Session& session) {
     devices.carrier = devices.communicators->carrier();
 }
 
-}  // namespace
-
+// "AMD EPYC 9654, avx2": results repeat bit for bit on the same kind only.
 std::string processor_name() {
     std::ifstream info("/proc/cpuinfo");
     std::string name = "unknown processor";
@@ -37,6 +36,8 @@ std::string processor_name() {
         }
     return name + ", " + kernels::cpu_instruction_set();
 }
+
+}  // namespace
 
 std::uint64_t Devices::free_memory() const {
     return gpu ? free_gpu_memory(*gpu) : 0;

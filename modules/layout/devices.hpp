@@ -34,7 +34,4 @@ Devices open_devices(config::DeviceChoice choice, const cluster::Session& sessio
 // For a process that is no rank of anything.
 Devices open_device_alone(config::DeviceChoice choice);
 
-// "AMD EPYC 9654, avx2": results repeat bit for bit on the same kind only.
-std::string processor_name();
-
 }  // namespace lockstep::layout

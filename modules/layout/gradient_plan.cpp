@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "layout/even_cuts.hpp"
-
 namespace lockstep::layout {
 namespace {
 
@@ -16,7 +14,7 @@ class Planner {
     std::size_t add_bucket(std::int64_t begin, std::int64_t end) {
         Bucket bucket;
         bucket.range = {begin, end - begin};
-        bucket.cuts = even_cuts(stretches(begin, end), options_.replicas);
+        bucket.cuts = cuts(begin, end);
         if (options_.shared_layers)
             for (std::size_t i = 0; i < layout_.size() && layout_.offset(i) < end; ++i) {
                 const auto part = layout_.descriptions()[i].gradient_part;
@@ -60,28 +58,32 @@ class Planner {
     GradientPlan plan;
 
   private:
-    // What the optimizer lets be cut of [begin, end): a stretch for each parameter that it does not take anywhere. Cuts
-    // are at multiples of the alignment, so that every part can be updated by itself.
-    std::vector<Stretch> stretches(std::int64_t begin, std::int64_t end) const {
-        using Unit = optim::Granularity::Unit;
-        constexpr std::int64_t alignment = model::ParameterLayout::alignment;
-        std::vector<Stretch> list;
-        for (std::size_t i = layout_.at(begin); i < layout_.size() && layout_.offset(i) < end; ++i) {
-            const std::int64_t last = i + 1 < layout_.size() ? std::min(end, layout_.offset(i + 1)) : end;
-            if (last == layout_.offset(i)) continue;
-            optim::Granularity granularity;
-            if (options_.optimizer != nullptr) granularity = options_.optimizer->granularity(layout_.descriptions()[i]);
-            std::int64_t unit = alignment;
-            if (granularity.unit == Unit::matrix) unit = last - layout_.offset(i);
-            if (granularity.unit == Unit::block) unit = std::lcm(granularity.block, alignment);
-            if (unit == alignment && !list.empty() && list.back().unit == alignment)
-                list.back().count += last - layout_.offset(i);
-            else
-                list.push_back({last - layout_.offset(i), unit});
-        }
+    // Of [begin, end), for the replicas: multiples of the alignment, so that every part can be updated by itself.
+    std::vector<std::int64_t> cuts(std::int64_t begin, std::int64_t end) const {
+        std::vector<std::int64_t> list = {0};
+        for (std::int64_t part = 1; part < options_.replicas; ++part)
+            list.push_back(nearest_cut(begin + (end - begin) / alignment * part / options_.replicas * alignment, end) -
+                           begin);
+        list.push_back(end - begin);
         return list;
     }
 
+    // The nearest to `position` that the optimizer allows.
+    std::int64_t nearest_cut(std::int64_t position, std::int64_t end) const {
+        using Unit = optim::Granularity::Unit;
+        const std::size_t i = layout_.at(position);
+        const std::int64_t first = layout_.offset(i);
+        const std::int64_t last = i + 1 < layout_.size() ? std::min(end, layout_.offset(i + 1)) : end;
+        optim::Granularity granularity;
+        if (options_.optimizer != nullptr) granularity = options_.optimizer->granularity(layout_.descriptions()[i]);
+        std::int64_t unit = alignment;
+        if (granularity.unit == Unit::matrix) unit = last - first;
+        if (granularity.unit == Unit::block) unit = std::lcm(granularity.block, alignment);
+        const std::int64_t low = position - (position - first) % unit, high = std::min(low + unit, last);
+        return high - position < position - low ? high : low;
+    }
+
+    static constexpr std::int64_t alignment = model::ParameterLayout::alignment;
     const model::ParameterLayout& layout_;
     const GradientPlanOptions& options_;
 };

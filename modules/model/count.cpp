@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <mutex>
 #include <tuple>
 #include <utility>
 
@@ -162,9 +161,7 @@ ModelCount::ModelCount(const config::ModelDescription& model) : model_(model) {
 }
 
 std::shared_ptr<ModelCount> ModelCount::of(const config::ModelDescription& model) {
-    static std::mutex mutex;
     static std::deque<std::shared_ptr<ModelCount>> known;  // most recently used first
-    const std::lock_guard lock(mutex);
     const auto found =
         std::find_if(known.begin(), known.end(), [&](const auto& count) { return count->model_ == model; });
     std::shared_ptr<ModelCount> count;
@@ -209,9 +206,9 @@ Count ModelCount::count_block(std::int64_t number, const CountedShape& shape) co
     Block block(backend, parameters, number, model_, ranks.neighbours);
     const bool below = trains_before(model_, number), has_backward = below || block.trains();
     const bool recomputes = has_backward && shape.recompute == Recompute::full;
-    // Unlimited: imaginary memory.
-    Arena memory(backend.device(), std::size_t{1} << 50, "a count"),
-        workspace(backend.device(), std::size_t{1} << 50, "");
+    // More than any block needs; imaginary memory.
+    Arena memory(backend.device(), std::size_t{1} << 44, "a count"),
+        workspace(backend.device(), std::size_t{1} << 44, "");
     Block::Saved saved = block.plan(memory, shape.pass, has_backward, shape.recompute);
     Block::Kept kept = block.plan_kept(memory, shape.pass);
     const Tensor h = block.plan_output(memory, shape.pass), dh = block.plan_output(memory, shape.pass);

@@ -22,10 +22,7 @@ Decoder::Decoder(Backend& backend, ParameterSet& parameters, const config::Model
     if (model.position == config::Position::learned) learned_position_ = parameters.working("position/weight");
     for (std::int64_t number = 0; number < model.layers; ++number)
         blocks_.emplace_back(backend, parameters, number, model);
-    Arena measure(backend.device());
-    plan_states(measure);
-    memory_ = Arena(backend.device(), measure.peak(), "decoding state");
-    plan_states(memory_);
+    memory_ = planned(backend.device(), "decoding state", [&](Arena& arena) { plan_states(arena); });
     Arena workspace(backend.device());
     plan_workspace(workspace);
     workspace_ = Arena(backend.device(), workspace.peak(), "workspace");

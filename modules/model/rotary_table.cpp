@@ -22,14 +22,10 @@ double llama3_frequency(double frequency) {
 
 RotaryTable::RotaryTable(kernels::Backend& backend, const config::ModelDescription& model, std::int64_t period) {
     const std::int64_t half = model.head_width() / 2;
-    const auto plan = [&](Arena& arena) {
+    memory = planned(backend.device(), "rotary positions", [&](Arena& arena) {
         cosine = arena.allocate(Type::fp32, {period, half});
         sine = arena.allocate(Type::fp32, {period, half});
-    };
-    Arena measure(backend.device());
-    plan(measure);
-    memory = Arena(backend.device(), measure.peak(), "rotary positions");
-    plan(memory);
+    });
     if (backend.device().imaginary) return;
     std::vector<float> cosines(static_cast<std::size_t>(period * half)), sines(cosines.size());
     for (std::int64_t i = 0; i < half; ++i) {

@@ -59,19 +59,14 @@ Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDesc
         const auto lowest = options.training ? std::find_if(blocks_.begin(), blocks_.end(), trained) : blocks_.end();
         lowest_ = static_cast<std::size_t>(lowest - blocks_.begin());
     }
-    Arena measure(backend.device());
-    std::vector<Slot> unused;
-    std::optional<Block::Saved> unused_too;
-    plan(measure, unused, unused_too);
-    activations_ = Arena(backend.device(), measure.peak(), "activations");
-    plan(activations_, slots_, recomputed_);
+    activations_ = planned(backend.device(), "activations", [&](Arena& arena) { plan(arena); });
     Arena workspace(backend.device());
     plan_workspace(workspace);
     workspace_ = Arena(backend.device(), workspace.peak(), "workspace");
 }
 
-void Stage::plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Saved>& remade) const {
-    slots.clear();
+void Stage::plan(Arena& arena) {
+    slots_.clear();
     const bool remake = options_.recompute == Recompute::full;
     const std::int64_t rows_here = group_.stream_rows(options_.shape.rows());
     const Shape rows = {rows_here, model_.width};
@@ -93,12 +88,12 @@ void Stage::plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Sa
             slot.normed = arena.allocate(type_, rows);
             final_norm_->plan(arena, slot.final_statistics, rows_here);
         }
-        slots.push_back(std::move(slot));
+        slots_.push_back(std::move(slot));
     }
     // One set shared by all blocks, whose shapes are equal.
     const bool passed = lowest_ < blocks_.size();
     if (!blocks_.empty() && (remake || lowest_ > 0))
-        remade = blocks_.front().plan(arena, options_.shape, remake && passed, options_.recompute);
+        remade_ = blocks_.front().plan(arena, options_.shape, remake && passed, options_.recompute);
 }
 
 Block::Saved& Stage::saved(Slot& slot, std::size_t block) {

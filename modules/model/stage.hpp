@@ -77,7 +77,7 @@ class Stage {
         std::vector<Block::Saved> saved;  // of blocks with a backward pass; not with full recomputation
     };
     bool has_block_backward() const;
-    void plan(Arena& arena, std::vector<Slot>& slots, std::optional<Block::Saved>& remade) const;
+    void plan(Arena& arena);
     void plan_workspace(Arena& arena) const;
     // Whether block `i` passes a gradient to what is below it.
     bool passes_below(std::size_t i) const { return trains_before_ || i > lowest_; }

@@ -3,32 +3,20 @@
 #include "optim/parameter_ranges.hpp"
 
 namespace lockstep::optim {
-namespace {
 
 using kernels::DecayBits;
-
-std::vector<Tensor> allocate_words(Arena& arena, const std::vector<model::Piece>& owned) {
-    std::vector<Tensor> words;
-    for (const model::Piece& piece : owned)
-        words.push_back(arena.allocate(Type::int32, {DecayBits::words_for(piece.count)}));
-    return words;
-}
-
-Arena arena_for(Device device, const std::vector<model::Piece>& owned) {
-    Arena measure(device);
-    static_cast<void>(allocate_words(measure, owned));
-    return {device, measure.peak(), "which weights decay"};
-}
-
-}  // namespace
 
 bool decays(const config::OptimizerSection& settings, const model::ParameterDescription& parameter) {
     return settings.decay == config::Decay::all || parameter.matrix;
 }
 
 DecayMap::DecayMap(kernels::Backend& backend, const model::ParameterSet& parameters,
-                   const config::OptimizerSection& settings)
-    : memory_(arena_for(backend.device(), parameters.owned())), words_(allocate_words(memory_, parameters.owned())) {
+                   const config::OptimizerSection& settings) {
+    memory_ = planned(backend.device(), "which weights decay", [&](Arena& arena) {
+        words_.clear();
+        for (const model::Piece& piece : parameters.owned())
+            words_.push_back(arena.allocate(Type::int32, {DecayBits::words_for(piece.count)}));
+    });
     if (backend.device().imaginary) return;  // decay does not affect sizes
     std::vector<std::vector<std::uint32_t>> words;
     for (const Tensor& tensor : words_) words.emplace_back(static_cast<std::size_t>(tensor.count()));

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <variant>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -13,109 +14,78 @@ namespace {
 
 using hdf5::ElementType;
 
-// A compound type assembled at run time: text fields are as wide as their longest value.
-class RecordBuilder {
-  public:
-    std::size_t number(const std::string& name, ElementType type) { return add({name, type, 0, 0}, 8); }
-    std::size_t text(const std::string& name, std::size_t bytes) {
-        return add({name, ElementType::uint8, 0, bytes}, (bytes + 7) / 8 * 8);
-    }
-    const hdf5::RecordType& type() const { return type_; }
+constexpr std::size_t widest_text = 1024;  // bytes of a text field; longer text is cut
 
-  private:
-    std::size_t add(hdf5::RecordType::Field field, std::size_t bytes) {
-        field.offset = type_.bytes;
-        type_.fields.push_back(field);
-        type_.bytes += bytes;
-        return field.offset;
-    }
-    hdf5::RecordType type_;
+// A field of a table of records; monostate: the row's number.
+template <class Row>
+struct Column {
+    const char* name;
+    std::variant<std::monostate, std::int64_t Row::*, double Row::*, std::string Row::*> member;
 };
+template <class Row>
+using Columns = std::vector<Column<Row>>;
 
-template <class Number>
-void put(char* record, std::size_t offset, Number value) {
-    std::memcpy(record + offset, &value, sizeof value);
-}
-template <class Number>
-Number get(const char* record, std::size_t offset) {
-    Number value;
-    std::memcpy(&value, record + offset, sizeof value);
-    return value;
-}
-void put_text(char* record, std::size_t offset, const std::string& text, std::size_t bytes) {
-    std::memcpy(record + offset, text.data(), std::min(text.size(), bytes));
-}
-std::string get_text(const char* record, std::size_t offset, std::size_t bytes) {
-    return {record + offset, strnlen(record + offset, bytes)};
+const Columns<RankRow>& rank_columns() {
+    static const Columns<RankRow> columns = {{"rank", {}},
+                                             {"host", &RankRow::host},
+                                             {"cores", &RankRow::cores},
+                                             {"numa_node", &RankRow::numa_node},
+                                             {"gpu", &RankRow::gpu},
+                                             {"data", &RankRow::data},
+                                             {"tensor", &RankRow::tensor},
+                                             {"pipeline", &RankRow::pipeline},
+                                             {"context", &RankRow::context},
+                                             {"threads", &RankRow::threads},
+                                             {"clock_offset", &RankRow::clock_offset},
+                                             {"clock_error", &RankRow::clock_error},
+                                             {"network", &RankRow::network}};
+    return columns;
 }
 
-// The tables with text fields as wide as in `text`; shared by writer and reader.
-struct RankTable {
-    explicit RankTable(std::size_t text_bytes) : text(text_bytes) {}
-    std::size_t text;
-    RecordBuilder record;
-    std::size_t rank = record.number("rank", ElementType::int64), host = record.text("host", text),
-                cores = record.text("cores", text), numa_node = record.number("numa_node", ElementType::int64),
-                gpu = record.text("gpu", text), data = record.number("data", ElementType::int64),
-                tensor = record.number("tensor", ElementType::int64),
-                pipeline = record.number("pipeline", ElementType::int64),
-                context = record.number("context", ElementType::int64),
-                threads = record.number("threads", ElementType::int64),
-                clock_offset = record.number("clock_offset", ElementType::fp64),
-                clock_error = record.number("clock_error", ElementType::fp64), network = record.text("network", text);
-};
-struct RegionTable {
-    explicit RegionTable(std::size_t text_bytes) : text(text_bytes) {}
-    std::size_t text;
-    RecordBuilder record;
-    std::size_t id = record.number("id", ElementType::int64), parent = record.number("parent", ElementType::int64),
-                name = record.text("name", text), path = record.text("path", text);
-};
+const Columns<RegionRow>& region_columns() {
+    static const Columns<RegionRow> columns = {
+        {"id", &RegionRow::id}, {"parent", &RegionRow::parent}, {"name", &RegionRow::name}, {"path", &RegionRow::path}};
+    return columns;
+}
 
-constexpr std::size_t widest_text = 1024;  // bytes of a text field; longer texts are truncated
-
-void write_ranks(hdf5::File& file, const std::vector<RankRow>& ranks) {
-    std::size_t width = 8;
-    for (const auto& rank : ranks)
-        width = std::max({width, rank.host.size(), rank.cores.size(), rank.gpu.size(), rank.network.size()});
-    const RankTable table(std::min(width, widest_text));
-    const std::size_t bytes = table.record.type().bytes;
-    std::vector<char> records(ranks.size() * bytes, 0);
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-        char* record = records.data() + i * bytes;
-        put(record, table.rank, static_cast<std::int64_t>(i));
-        put_text(record, table.host, ranks[i].host, table.text);
-        put_text(record, table.cores, ranks[i].cores, table.text);
-        put_text(record, table.gpu, ranks[i].gpu, table.text);
-        put_text(record, table.network, ranks[i].network, table.text);
-        put(record, table.numa_node, ranks[i].numa_node);
-        put(record, table.data, ranks[i].data);
-        put(record, table.tensor, ranks[i].tensor);
-        put(record, table.pipeline, ranks[i].pipeline);
-        put(record, table.context, ranks[i].context);
-        put(record, table.threads, ranks[i].threads);
-        put(record, table.clock_offset, ranks[i].clock_offset);
-        put(record, table.clock_error, ranks[i].clock_error);
+// Texts have `text_bytes`.
+template <class Row>
+hdf5::RecordType record_of(const Columns<Row>& columns, std::size_t text_bytes) {
+    hdf5::RecordType type;
+    for (const auto& [name, member] : columns) {
+        const bool text = std::holds_alternative<std::string Row::*>(member);
+        const auto number = std::holds_alternative<double Row::*>(member) ? ElementType::fp64 : ElementType::int64;
+        type.fields.push_back({name, text ? ElementType::uint8 : number, type.bytes, text ? text_bytes : 0});
+        type.bytes += text ? (text_bytes + 7) / 8 * 8 : 8;
     }
-    file.create_dataset("ranks", table.record.type(), {ranks.size()});
-    file.write("ranks", records.data());
+    return type;
 }
 
-void write_regions(hdf5::File& file, const std::vector<RegionRow>& regions) {
-    std::size_t width = 8;
-    for (const auto& region : regions) width = std::max(width, region.path.size());
-    const RegionTable table(std::min(width, widest_text));
-    const std::size_t bytes = table.record.type().bytes;
-    std::vector<char> records(regions.size() * bytes, 0);
-    for (std::size_t i = 0; i < regions.size(); ++i) {
-        char* record = records.data() + i * bytes;
-        put(record, table.id, regions[i].id);
-        put(record, table.parent, regions[i].parent);
-        put_text(record, table.name, regions[i].name, table.text);
-        put_text(record, table.path, regions[i].path, table.text);
-    }
-    file.create_dataset("regions", table.record.type(), {regions.size()});
-    file.write("regions", records.data());
+template <class Row>
+void write_rows(hdf5::File& file, const std::string& name, const Columns<Row>& columns, const std::vector<Row>& rows) {
+    std::size_t longest = 8;
+    for (const Row& row : rows)
+        for (const auto& column : columns)
+            if (const auto* text = std::get_if<std::string Row::*>(&column.member))
+                longest = std::max(longest, (row.**text).size());
+    const std::size_t text_bytes = std::min(longest, widest_text);
+    const hdf5::RecordType type = record_of(columns, text_bytes);
+    std::vector<char> records(rows.size() * type.bytes, 0);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+        for (std::size_t c = 0; c < columns.size(); ++c) {
+            char* field = records.data() + i * type.bytes + type.fields[c].offset;
+            const auto put = [&](const auto& value) { std::memcpy(field, &value, sizeof value); };
+            if (const auto* integer = std::get_if<std::int64_t Row::*>(&columns[c].member))
+                put(rows[i].**integer);
+            else if (const auto* number = std::get_if<double Row::*>(&columns[c].member))
+                put(rows[i].**number);
+            else if (const auto* text = std::get_if<std::string Row::*>(&columns[c].member))
+                std::memcpy(field, (rows[i].**text).data(), std::min((rows[i].**text).size(), text_bytes));
+            else
+                put(static_cast<std::int64_t>(i));
+        }
+    file.create_dataset(name, type, {rows.size()});
+    file.write(name, records.data());
 }
 
 // Rows of a one-dimensional dataset of records; rejects impossible numbers.
@@ -126,6 +96,26 @@ std::size_t table_rows(const hdf5::File& file, const std::string& name) {
     if (about.dimensions.size() != 1 || about.dimensions[0] > most || about.type_name != "record")
         throw damaged_error("{} is damaged: /{} is not a table", file.path(), name);
     return about.dimensions[0];
+}
+
+template <class Row>
+std::vector<Row> read_rows(const hdf5::File& file, const std::string& name, const Columns<Row>& columns) {
+    const hdf5::RecordType type = record_of(columns, widest_text);
+    std::vector<Row> rows(table_rows(file, name));
+    std::vector<char> records(rows.size() * type.bytes, 0);
+    file.read_records(name, type, records.data());
+    for (std::size_t i = 0; i < rows.size(); ++i)
+        for (std::size_t c = 0; c < columns.size(); ++c) {
+            const char* field = records.data() + i * type.bytes + type.fields[c].offset;
+            const auto get = [&](auto& value) { std::memcpy(&value, field, sizeof value); };
+            if (const auto* integer = std::get_if<std::int64_t Row::*>(&columns[c].member))
+                get(rows[i].**integer);
+            else if (const auto* number = std::get_if<double Row::*>(&columns[c].member))
+                get(rows[i].**number);
+            else if (const auto* text = std::get_if<std::string Row::*>(&columns[c].member))
+                (rows[i].**text).assign(field, strnlen(field, widest_text));
+        }
+    return rows;
 }
 
 }  // namespace
@@ -190,8 +180,8 @@ Offsets lay_out(const std::string& path, const Header& header, std::uint64_t row
     file.write_attribute("run", "event_every", header.event_every);
     file.write_attribute("run", "part", header.part);
     if (header.trained_parameters > 0) file.write_attribute("run", "trained_parameters", header.trained_parameters);
-    write_ranks(file, header.ranks);
-    write_regions(file, header.regions);
+    write_rows(file, "ranks", rank_columns(), header.ranks);
+    write_rows(file, "regions", region_columns(), header.regions);
     file.create_dataset("steps", step_record(), {rows});
     file.create_dataset("rank_loss", ElementType::fp64, {rows, ranks});
     file.create_dataset("times", ElementType::fp64, {rows, ranks, regions});
@@ -232,41 +222,10 @@ Header read_header(const hdf5::File& file) {
     // Absent in traces of imported runs and of earlier versions.
     if (file.has_attribute("run", "trained_parameters"))
         header.trained_parameters = file.read_integer("run", "trained_parameters");
-    {
-        const RankTable table(widest_text);
-        const std::size_t bytes = table.record.type().bytes;
-        header.ranks.resize(table_rows(file, "ranks"));
-        std::vector<char> records(header.ranks.size() * bytes, 0);
-        file.read_records("ranks", table.record.type(), records.data());
-        for (std::size_t i = 0; i < header.ranks.size(); ++i) {
-            const char* record = records.data() + i * bytes;
-            RankRow& rank = header.ranks[i];
-            rank.host = get_text(record, table.host, widest_text);
-            rank.cores = get_text(record, table.cores, widest_text);
-            rank.gpu = get_text(record, table.gpu, widest_text);
-            rank.network = get_text(record, table.network, widest_text);
-            rank.numa_node = get<std::int64_t>(record, table.numa_node);
-            rank.data = get<std::int64_t>(record, table.data);
-            rank.tensor = get<std::int64_t>(record, table.tensor);
-            rank.pipeline = get<std::int64_t>(record, table.pipeline);
-            rank.context = get<std::int64_t>(record, table.context);
-            rank.threads = get<std::int64_t>(record, table.threads);
-            rank.clock_offset = get<double>(record, table.clock_offset);
-            rank.clock_error = get<double>(record, table.clock_error);
-        }
-    }
-    const RegionTable table(widest_text);
-    const std::size_t bytes = table.record.type().bytes;
-    header.regions.resize(table_rows(file, "regions"));
-    std::vector<char> records(header.regions.size() * bytes, 0);
-    file.read_records("regions", table.record.type(), records.data());
+    header.ranks = read_rows(file, "ranks", rank_columns());
+    header.regions = read_rows(file, "regions", region_columns());
     for (std::size_t i = 0; i < header.regions.size(); ++i) {
-        const char* record = records.data() + i * bytes;
-        RegionRow& region = header.regions[i];
-        region.id = get<std::int64_t>(record, table.id);
-        region.parent = get<std::int64_t>(record, table.parent);
-        region.name = get_text(record, table.name, widest_text);
-        region.path = get_text(record, table.path, widest_text);
+        const RegionRow& region = header.regions[i];
         if (region.id != static_cast<std::int64_t>(i) || region.parent < -1 || region.parent >= region.id)
             throw damaged_error("{} is damaged: row {} of /regions is not part of a tree", file.path(), i);
     }

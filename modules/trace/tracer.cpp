@@ -102,7 +102,7 @@ struct Tracer::Implementation {
     bool ended = false;   // all ranks agreed to stop writing
     bool closed = false;
     bool failed = false;  // rank 0 could not write
-    double pair_cost = 0, overhead_total = 0, overhead_row = 0, clock_zero = 0;
+    double pair_cost = 0, overhead_row = 0, clock_zero = 0;
     RegionClock clock;
     std::vector<RegionRow> regions;
     std::uint64_t regions_hash = 0;
@@ -123,10 +123,7 @@ struct Tracer::Implementation {
     bool told_of_dropped_events = false;
 
     bool root() const { return communicator->rank() == 0; }
-    void spend(double seconds) {
-        overhead_total += seconds;
-        overhead_row += seconds;
-    }
+    void spend(double seconds) { overhead_row += seconds; }
     void clear_rows() {
         rows.clear();
         rank_loss.clear();
@@ -279,7 +276,6 @@ void Tracer::Implementation::add_rest() {
     clear_rows();
     clock.record_spans(false);
     const double timed = pair_cost * static_cast<double>(clock.calls_in_row());
-    overhead_total += timed;
     clock.take_row(times, calls);
     overhead.push_back(overhead_row + timed);
     rank_loss.push_back(0);
@@ -387,10 +383,6 @@ void Tracer::close() {
     flush();
     own.add_rest();
     own.closed = true;
-}
-
-double Tracer::overhead_seconds() const {
-    return implementation_->overhead_total;
 }
 
 double Tracer::seconds_of(RegionId region) const {

@@ -46,7 +46,6 @@ class Tracer {
     void flush();
     bool wants_flush() const;  // rank 0: rows have waited for two seconds, or are many
     void close();              // collective: flushes, and truncates the file to its valid rows
-    double overhead_seconds() const;
     double seconds_of(RegionId region) const;  // this rank's, in the current row
 
   private:

@@ -5,16 +5,12 @@
 namespace lockstep::train {
 
 BatchTensors::BatchTensors(Device device, const model::PassShape& shape) {
-    const auto plan = [&](Arena& arena) {
+    memory = planned(device, "batch", [&](Arena& arena) {
         ids = arena.allocate(Type::int32, {shape.rows()});
         targets = arena.allocate(Type::int32, {shape.rows()});
         losses = arena.allocate(Type::fp32, {shape.rows()});
         sum = arena.allocate(Type::fp64, {1});
-    };
-    Arena measure(device);
-    plan(measure);
-    memory = Arena(device, measure.peak(), "batch");
-    plan(memory);
+    });
     host_ids.resize(static_cast<std::size_t>(shape.rows()));
     host_targets.resize(static_cast<std::size_t>(shape.rows()));
 }

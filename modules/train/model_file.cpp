@@ -25,7 +25,8 @@ ModelFile load_model(const std::string& checkpoint, kernels::Backend& backend, c
     ModelFile file;
     cluster::together(group, [&] {
         file.contents = checkpoint::read_contents(checkpoint);
-        file.description = config::parse_run_description(file.contents.run_description, checkpoint, {});
+        // The optimizer may be another program's; the mixer may not.
+        file.description = config::parse_foreign_description(file.contents.run_description, checkpoint);
         const auto& model = file.description.model;
         file.parameters = std::make_unique<model::ParameterSet>(
             backend.device(), model::describe_parameters(model, model::whole_model(model)), false);

@@ -15,47 +15,23 @@
 #include "cluster/rank_list.hpp"
 
 namespace lockstep::watch {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FlightOperation, number, group, kind, bytes, peer, on_device, done, begun_ago,
+                                   seconds)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FlightGroup, name, members, collectives, messages)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FlightState, rank, ranks, host, process, stage, step, region, quiet_seconds, groups,
+                                   operations)
+
 namespace {
 
 using Json = nlohmann::json;
 
-Json to_json(const FlightOperation& operation) {
-    return {{"number", operation.number}, {"group", operation.group},         {"kind", operation.kind},
-            {"bytes", operation.bytes},   {"peer", operation.peer},           {"on_device", operation.on_device},
-            {"done", operation.done},     {"begun_ago", operation.begun_ago}, {"seconds", operation.seconds}};
-}
-
-FlightOperation operation_from(const Json& json) {
-    FlightOperation operation;
-    json.at("number").get_to(operation.number);
-    json.at("group").get_to(operation.group);
-    json.at("kind").get_to(operation.kind);
-    json.at("bytes").get_to(operation.bytes);
-    json.at("peer").get_to(operation.peer);
-    json.at("on_device").get_to(operation.on_device);
-    json.at("done").get_to(operation.done);
-    json.at("begun_ago").get_to(operation.begun_ago);
-    json.at("seconds").get_to(operation.seconds);
-    return operation;
-}
-
 RankReport rank_from(const Json& json) {
     RankReport report;
-    FlightState& state = report.flight;
-    json.at("rank").get_to(state.rank);
-    json.at("ranks").get_to(state.ranks);
-    json.at("host").get_to(state.host);
-    json.at("process").get_to(state.process);
-    json.at("stage").get_to(state.stage);
-    json.at("step").get_to(state.step);
-    json.at("region").get_to(state.region);
-    json.at("quiet_seconds").get_to(state.quiet_seconds);
+    json.get_to(report.flight);
     json.at("alive").get_to(report.alive);
     json.at("stopped").get_to(report.stopped);
-    if (!json.at("waiting").is_null()) state.waiting = operation_from(json.at("waiting"));
-    for (const Json& group : json.at("groups"))
-        state.groups.push_back({group.at("name"), group.at("members"), group.at("collectives"), group.at("messages")});
-    for (const Json& operation : json.at("operations")) state.operations.push_back(operation_from(operation));
+    if (!json.at("waiting").is_null()) report.flight.waiting = json.at("waiting").get<FlightOperation>();
     return report;
 }
 
@@ -189,27 +165,11 @@ std::string operations_text(const FlightState& state) {
 std::string node_report_text(const std::vector<RankReport>& ranks) {
     Json list = Json::array();
     for (const RankReport& report : ranks) {
-        const FlightState& state = report.flight;
-        Json groups = Json::array(), operations = Json::array();
-        for (const auto& group : state.groups)
-            groups.push_back({{"name", group.name},
-                              {"members", group.members},
-                              {"collectives", group.collectives},
-                              {"messages", group.messages}});
-        for (const auto& operation : state.operations) operations.push_back(to_json(operation));
-        list.push_back({{"rank", state.rank},
-                        {"ranks", state.ranks},
-                        {"host", state.host},
-                        {"process", state.process},
-                        {"alive", report.alive},
-                        {"stopped", report.stopped},
-                        {"stage", state.stage},
-                        {"step", state.step},
-                        {"region", state.region},
-                        {"quiet_seconds", state.quiet_seconds},
-                        {"waiting", state.waiting ? to_json(*state.waiting) : Json()},
-                        {"groups", std::move(groups)},
-                        {"operations", std::move(operations)}});
+        Json entry = report.flight;
+        entry["alive"] = report.alive;
+        entry["stopped"] = report.stopped;
+        entry["waiting"] = report.flight.waiting ? Json(*report.flight.waiting) : Json();
+        list.push_back(std::move(entry));
     }
     return list.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

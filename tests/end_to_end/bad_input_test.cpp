@@ -185,6 +185,8 @@ BOOST_AUTO_TEST_CASE(checkpoints_that_are_wrong) {
     alone("inspect run.toml --set batch.micro=-1", 2, "batch.micro");
     alone("inspect text --print state", 2, "status.json");
     alone("inspect " + run_folder(folder).string() + " --print sate", 2, "did you mean state?");
+    alone("inspect run.toml --format csv", 2, "run.toml is printed as text or json");
+    alone("inspect " + run_folder(folder).string() + " --format markdown", 2, "is printed as text or json");
     alone("inspect --preset gpt3", 2, "gpt3");
     for (const std::string name : {"short.h5", "flipped.h5"}) {
         const Result verified = run("verify " + name + " " + newest.string(), folder);

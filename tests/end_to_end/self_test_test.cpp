@@ -112,14 +112,14 @@ BOOST_AUTO_TEST_CASE(rates_are_compared_with_the_launch_before) {
     check_exit(second, 4);
     BOOST_TEST(count_of(second.error, "warning: matrix products: ") == 1u, second);
     BOOST_TEST(contains(second.error, "at the launch of " + rates["time"].get<std::string>()), second);
-    // That launch has left its own rates; what cannot be understood is passed over.
+    // That launch has left its own rates; a malformed file is ignored.
     BOOST_TEST(Json::parse(read_file(rates_file(place.path())))["rates"]["matrix products"]["median"].get<double>() <
                5 * median);
     write_file(rates_file(place.path()), "{\"rates\": ");
     const Result third =
         run("train run.toml --set run.self_test=true --resume auto --stop-at 8", place.path(), 0, "LOCKSTEP_LOG=debug");
     check_exit(third, 4);
-    BOOST_TEST(contains(third.error, "rates.json cannot be understood"), third);
+    BOOST_TEST(contains(third.error, "rates.json is malformed"), third);
     BOOST_TEST(Json::parse(read_file(rates_file(place.path())))["ranks"] == 1);
 }
 

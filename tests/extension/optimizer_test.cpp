@@ -1,26 +1,20 @@
 // A lockstep with an optimizer of the test's own, linked to the product's commands as they are.
 #define BOOST_TEST_MODULE extension_optimizer
-#include "end_to_end/command.hpp"
+#include "extension/training.hpp"
 
 using namespace lockstep::tests;
 
 namespace {
 
-constexpr double loss_tolerance = 2e-6;
-constexpr int last_step = 12;
 const std::string small =
-    " --set optimizer.kind=momentum-sgd --set optimizer.momentum-sgd.momentum=0.8 --set schedule.peak_lr=0.3 --device "
-    "cpu";
+    "--set optimizer.kind=momentum-sgd --set optimizer.momentum-sgd.momentum=0.8 --set schedule.peak_lr=0.3";
 const std::string divided = " --set parallel.zero=1 --set parallel.bucket_bytes=20000";
 
-Result train(const fs::path& folder, int ranks, const std::string& more) {
-    return run("train run.toml" + small + " " + more, folder, ranks, "LOCKSTEP_SYNCHRONOUS_SENDS=1 OMP_NUM_THREADS=1");
-}
+const Extended extended(small);
 
-struct Layout {
-    int ranks;
-    std::string settings;
-};
+Result train(const fs::path& folder, int ranks, const std::string& more) {
+    return extended.train(folder, ranks, more);
+}
 
 const std::vector<Layout> layouts = {{2, "--set parallel.data=2"},
                                      {2, divided},
@@ -37,29 +31,15 @@ BOOST_AUTO_TEST_SUITE(own_optimizer)
 
 // The trainer itself compares planned and allocated bytes.
 BOOST_AUTO_TEST_CASE(trains_on_every_layout_as_on_one_rank) {
-    const Workplace place;
-    check_exit(train(place.path(), 1, "--set run.name=one"), 0);
-    const auto expected = numbers_of(place.path(), "loss", "one");
-    BOOST_TEST(expected.at(last_step) < 0.98 * expected.at(1));
-    for (const Layout& layout : layouts) BOOST_TEST_CONTEXT(layout.settings) {
-            const std::string name = "layout-" + std::to_string(&layout - layouts.data());
-            check_exit(train(place.path(), layout.ranks, "--set run.name=" + name + " " + layout.settings), 0);
-            const bool rounded = contains(layout.settings, "bf16");
-            BOOST_TEST(largest_difference(expected, numbers_of(place.path(), "loss", name)) <
-                       (rounded ? 5e-3 : loss_tolerance));
-        }
+    extended.check_losses_of_one_rank(layouts);
 }
 
 BOOST_AUTO_TEST_CASE(resumes_bit_for_bit_and_on_other_ranks) {
     const Workplace place;
-    const fs::path whole = place.twin("whole"), same = place.twin("same"), other = place.twin("other");
+    extended.check_resumes_bit_for_bit(place, {2, divided});
+    const fs::path whole = place.twin("whole"), other = place.twin("other");
     check_exit(train(whole, 2, divided), 0);
-    for (const fs::path& folder : {same, other}) check_exit(train(folder, 2, divided + " --stop-at 5"), 4);
-    const Result second = train(same, 2, divided + " --resume auto");
-    check_exit(second, 0);
-    BOOST_TEST(!contains(second.error, "bit-identical"), second);
-    check_same_checkpoint(checkpoint_file(whole, last_step), checkpoint_file(same, last_step));
-    BOOST_TEST((numbers_of(whole, "loss") == numbers_of(same, "loss")));
+    check_exit(train(other, 2, divided + " --stop-at 5"), 4);
     check_exit(train(other, 3, divided + " --resume auto"), 0);
     BOOST_TEST(largest_difference(numbers_of(whole, "loss"), numbers_of(other, "loss")) < loss_tolerance);
 }
@@ -84,7 +64,10 @@ BOOST_AUTO_TEST_CASE(its_checkpoint_says_whose_it_is) {
     const Json json = Json::parse(inspected.out);
     BOOST_TEST(json["optimizer"] == "momentum-sgd");
     BOOST_TEST(json["optimizer_state"]["momentum"] == json["parameters"]);
-    // Another optimizer can do nothing with it.
+    // A lockstep without this optimizer evaluates the model, and generates.
+    for (const std::string command : {"eval --data text", "generate --prompt the --tokens 8"})
+        check_exit(Process(PRODUCT_PROGRAM " " + command + " --checkpoint " + file.string(), place.path()).wait(), 0);
+    // Another optimizer cannot resume from it.
     const Result refused = run("train run.toml --resume auto --device cpu", place.path());
     check_exit(refused, 2);
     BOOST_TEST(contains(refused.error, "is a checkpoint of the optimizer momentum-sgd"), refused);

@@ -1,24 +1,19 @@
 // A lockstep with a mixer of the test's own, linked to the product's commands as they are.
 #define BOOST_TEST_MODULE extension
-#include "end_to_end/command.hpp"
+#include "extension/training.hpp"
 
 using namespace lockstep::tests;
 
 namespace {
 
-constexpr double loss_tolerance = 2e-6;
-constexpr int last_step = 12;
 const std::string small =
-    " --set model.mixer=ema --set model.heads=4 --set model.position=none --set run.self_test=false --device cpu";
+    "--set model.mixer=ema --set model.heads=4 --set model.position=none --set run.self_test=false";
+
+const Extended extended(small);
 
 Result train(const fs::path& folder, int ranks, const std::string& more) {
-    return run("train run.toml" + small + " " + more, folder, ranks, "LOCKSTEP_SYNCHRONOUS_SENDS=1 OMP_NUM_THREADS=1");
+    return extended.train(folder, ranks, more);
 }
-
-struct Layout {
-    int ranks;
-    std::string settings;
-};
 
 const std::vector<Layout> layouts = {
     {2, "--set parallel.data=2 --set parallel.zero=1"},
@@ -36,17 +31,7 @@ const Layout keyed = {2, "--set parallel.tensor=2 --set model.ema.floor=0.25"};
 BOOST_AUTO_TEST_SUITE(own_mixer)
 
 BOOST_AUTO_TEST_CASE(trains_on_every_layout_as_on_one_rank) {
-    const Workplace place;
-    check_exit(train(place.path(), 1, "--set run.name=one"), 0);
-    const auto expected = numbers_of(place.path(), "loss", "one");
-    BOOST_TEST(expected.at(last_step) < 0.98 * expected.at(1));
-    for (const Layout& layout : layouts) BOOST_TEST_CONTEXT(layout.settings) {
-            const std::string name = "layout-" + std::to_string(&layout - layouts.data());
-            check_exit(train(place.path(), layout.ranks, "--set run.name=" + name + " " + layout.settings), 0);
-            const bool rounded = contains(layout.settings, "bf16");
-            BOOST_TEST(largest_difference(expected, numbers_of(place.path(), "loss", name)) <
-                       (rounded ? 5e-3 : loss_tolerance));
-        }
+    extended.check_losses_of_one_rank(layouts);
 }
 
 BOOST_AUTO_TEST_CASE(is_refused_where_its_limits_say_so) {
@@ -68,14 +53,7 @@ BOOST_AUTO_TEST_CASE(is_refused_where_its_limits_say_so) {
 
 BOOST_AUTO_TEST_CASE(resumes_bit_for_bit) {
     const Workplace place;
-    for (const Layout& layout : {keyed, layouts[3], layouts[5]}) {
-        const std::string name = std::to_string(layout.settings.size());
-        const fs::path whole = place.twin("whole-" + name), stopped = place.twin("stopped-" + name);
-        check_exit(train(whole, layout.ranks, layout.settings), 0);
-        check_exit(train(stopped, layout.ranks, layout.settings + " --stop-at 5"), 4);
-        check_exit(train(stopped, layout.ranks, layout.settings + " --resume auto"), 0);
-        check_same_checkpoint(checkpoint_file(whole, last_step), checkpoint_file(stopped, last_step));
-    }
+    for (const Layout& layout : {keyed, layouts[3], layouts[5]}) extended.check_resumes_bit_for_bit(place, layout);
 }
 
 // Without clipping and a tied head, whose gradients two stages add up, a pipeline computes what one rank does, in the
@@ -131,9 +109,8 @@ BOOST_AUTO_TEST_CASE(its_parameters_are_counted) {
 
 BOOST_AUTO_TEST_CASE(a_plan_has_a_price_for_it) {
     const Workplace place;
-    const Result result = run("plan run.toml" + small.substr(0, small.find(" --device")) +
-                                  " --hardware a100-80-4x100g --gpus 4 --format json",
-                              place.path());
+    const Result result =
+        run("plan run.toml " + small + " --hardware a100-80-4x100g --gpus 4 --format json", place.path());
     check_exit(result, 0);
     const Json plan = Json::parse(result.out);
     BOOST_TEST(!plan["layouts"].empty());

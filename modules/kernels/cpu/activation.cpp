@@ -4,77 +4,45 @@
 #include "kernels/cpu/vector/elementwise.hpp"
 
 namespace lockstep::kernels::cpu {
+namespace {
+
+// The function that `pick` takes of the table, over all elements of tensors of one type and size.
+template <class Pick, class... Tensors>
+void over_elements(const VectorFunctions& vector, Pick&& pick, Tensor first, Tensors... others) {
+    LOCKSTEP_ASSERT(((others.count() == first.count()) && ...));
+    with_element(first, [&]<class T>(T) {
+        const auto function = pick(*vector.of<T>().elementwise);
+        for_elements(first.count(), arithmetic_grain, [&](std::int64_t from, std::int64_t to) {
+            function(first.as<T>() + from, others.template as<T>() + from..., to - from);
+        });
+    });
+}
+
+}  // namespace
 
 void CpuBackend::gelu_forward(Tensor y, Tensor x) {
-    LOCKSTEP_ASSERT(y.count() == x.count());
-    with_element(x, [&]<class T>(T) {
-        T* y_data = y.as<T>();
-        const T* x_data = x.as<T>();
-        for_elements(x.count(), arithmetic_grain, [&](std::int64_t first, std::int64_t last) {
-            vector_.of<T>().elementwise->gelu_forward(y_data + first, x_data + first, last - first);
-        });
-    });
+    over_elements(
+        vector_, [](const auto& of) { return of.gelu_forward; }, y, x);
 }
-
 void CpuBackend::gelu_backward(Tensor dx, Tensor dy, Tensor x) {
-    LOCKSTEP_ASSERT(dx.count() == x.count() && dy.count() == x.count());
-    with_element(dy, [&]<class T>(T) {
-        T* dx_data = dx.as<T>();
-        const T *dy_data = dy.as<T>(), *x_data = x.as<T>();
-        for_elements(dy.count(), arithmetic_grain, [&](std::int64_t first, std::int64_t last) {
-            vector_.of<T>().elementwise->gelu_backward(dx_data + first, dy_data + first, x_data + first, last - first);
-        });
-    });
+    over_elements(
+        vector_, [](const auto& of) { return of.gelu_backward; }, dx, dy, x);
 }
-
 void CpuBackend::swiglu_forward(Tensor y, Tensor gate, Tensor up) {
-    LOCKSTEP_ASSERT(y.count() == gate.count() && y.count() == up.count());
-    with_element(gate, [&]<class T>(T) {
-        T* y_data = y.as<T>();
-        const T *gate_data = gate.as<T>(), *up_data = up.as<T>();
-        for_elements(gate.count(), arithmetic_grain, [&](std::int64_t first, std::int64_t last) {
-            vector_.of<T>().elementwise->swiglu_forward(y_data + first, gate_data + first, up_data + first,
-                                                        last - first);
-        });
-    });
+    over_elements(
+        vector_, [](const auto& of) { return of.swiglu_forward; }, y, gate, up);
 }
-
 void CpuBackend::swiglu_backward(Tensor dgate, Tensor dup, Tensor dy, Tensor gate, Tensor up) {
-    LOCKSTEP_ASSERT(dgate.count() == dy.count() && dup.count() == dy.count() && gate.count() == dy.count() &&
-                    up.count() == dy.count());
-    with_element(dy, [&]<class T>(T) {
-        T *dgate_data = dgate.as<T>(), *dup_data = dup.as<T>();
-        const T *dy_data = dy.as<T>(), *gate_data = gate.as<T>(), *up_data = up.as<T>();
-        for_elements(dy.count(), arithmetic_grain, [&](std::int64_t first, std::int64_t last) {
-            vector_.of<T>().elementwise->swiglu_backward(dgate_data + first, dup_data + first, dy_data + first,
-                                                         gate_data + first, up_data + first, last - first);
-        });
-    });
+    over_elements(
+        vector_, [](const auto& of) { return of.swiglu_backward; }, dgate, dup, dy, gate, up);
 }
-
 void CpuBackend::gelu_gate_forward(Tensor y, Tensor gate, Tensor x) {
-    LOCKSTEP_ASSERT(y.count() == gate.count() && y.count() == x.count());
-    with_element(gate, [&]<class T>(T) {
-        T* y_data = y.as<T>();
-        const T *gate_data = gate.as<T>(), *x_data = x.as<T>();
-        for_elements(gate.count(), arithmetic_grain, [&](std::int64_t first, std::int64_t last) {
-            vector_.of<T>().elementwise->gelu_gate_forward(y_data + first, gate_data + first, x_data + first,
-                                                           last - first);
-        });
-    });
+    over_elements(
+        vector_, [](const auto& of) { return of.gelu_gate_forward; }, y, gate, x);
 }
-
 void CpuBackend::gelu_gate_backward(Tensor dgate, Tensor dx, Tensor dy, Tensor gate, Tensor x) {
-    LOCKSTEP_ASSERT(dgate.count() == dy.count() && dx.count() == dy.count() && gate.count() == dy.count() &&
-                    x.count() == dy.count());
-    with_element(dy, [&]<class T>(T) {
-        T *dgate_data = dgate.as<T>(), *dx_data = dx.as<T>();
-        const T *dy_data = dy.as<T>(), *gate_data = gate.as<T>(), *x_data = x.as<T>();
-        for_elements(dy.count(), arithmetic_grain, [&](std::int64_t first, std::int64_t last) {
-            vector_.of<T>().elementwise->gelu_gate_backward(dgate_data + first, dx_data + first, dy_data + first,
-                                                            gate_data + first, x_data + first, last - first);
-        });
-    });
+    over_elements(
+        vector_, [](const auto& of) { return of.gelu_gate_backward; }, dgate, dx, dy, gate, x);
 }
 
 }  // namespace lockstep::kernels::cpu

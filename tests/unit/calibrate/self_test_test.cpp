@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(one_line_has_median_and_lowest) {
 }
 
 BOOST_AUTO_TEST_CASE(the_better_of_two_measurements_is_kept) {
-    Measurement best;
+    MeasuredRate best;
     keep_best(best, {5, 0, 1});
     keep_best(best, {3, 2e-6, 0.5});
     keep_best(best, {7, 3e-6, 2});

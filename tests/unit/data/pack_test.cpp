@@ -92,8 +92,6 @@ BOOST_AUTO_TEST_CASE(a_token_file_holds_the_text_and_says_what_it_is) {
     BOOST_TEST(info.byte_entropy == result.byte_entropy);
     BOOST_TEST(info.conditional_entropy == result.conditional_entropy);
     BOOST_TEST(verify_token_file(out) == 8001u);
-    const std::string described = describe(info).print(TableFormat::json);
-    BOOST_TEST(described.find("\"tokens\": 8001") != std::string::npos);
     BOOST_TEST(!std::filesystem::exists(out + ".tmp"));
 
     // HDF5 itself reads the same bytes as the map at the dataset's offset.

@@ -6,7 +6,6 @@
 
 #include "cluster/process_grid.hpp"
 #include "layout/batch_plan.hpp"
-#include "layout/even_cuts.hpp"
 #include "layout/gradient_plan.hpp"
 #include "layout/run_layout.hpp"
 #include "model/frozen.hpp"
@@ -148,15 +147,6 @@ BOOST_AUTO_TEST_CASE(buckets_cover_all_gradients_once) {
 
 namespace {
 
-// The smallest largest part that cuts at these places allow, by trying all.
-std::int64_t smallest_part(const std::vector<std::int64_t>& places, std::size_t from, std::int64_t parts) {
-    if (parts == 1) return places.back() - places[from];
-    std::int64_t best = places.back();
-    for (std::size_t to = from; to < places.size(); ++to)
-        best = std::min(best, std::max(places[to] - places[from], smallest_part(places, to, parts - 1)));
-    return best;
-}
-
 // May be cut nowhere, at blocks, or anywhere, by the name of the parameter.
 class ByName final : public optim::OptimizerType {
   public:
@@ -173,37 +163,6 @@ class ByName final : public optim::OptimizerType {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_CASE(cuts_are_as_even_as_the_stretches_allow) {
-    const std::vector<std::vector<Stretch>> ranges = {{{96, 8}},
-                                                      {{40, 40}},
-                                                      {{10, 4}},
-                                                      {{64, 64}, {8, 8}, {8, 8}, {48, 48}},
-                                                      {{8, 8}, {100, 100}, {8, 8}},
-                                                      {{32, 1}, {24, 24}, {20, 8}, {4, 4}},
-                                                      {{24, 8}, {16, 16}, {30, 12}, {7, 1}, {9, 9}},
-                                                      {}};
-    for (const auto& stretches : ranges)
-        for (const std::int64_t parts : {1, 2, 3, 4}) {
-            std::vector<std::int64_t> places = {0};
-            for (const Stretch& stretch : stretches) {
-                const std::int64_t begin = places.back();
-                for (std::int64_t at = stretch.unit; at < stretch.count; at += stretch.unit)
-                    places.push_back(begin + at);
-                places.push_back(begin + stretch.count);
-            }
-            const std::vector<std::int64_t> cuts = even_cuts(stretches, parts);
-            BOOST_TEST_REQUIRE(cuts.size() == static_cast<std::size_t>(parts) + 1);
-            BOOST_TEST((cuts.front() == 0 && cuts.back() == places.back()));
-            std::int64_t largest = 0;
-            for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
-                BOOST_TEST(cuts[i] <= cuts[i + 1]);
-                BOOST_TEST((std::find(places.begin(), places.end(), cuts[i]) != places.end()));
-                largest = std::max(largest, cuts[i + 1] - cuts[i]);
-            }
-            BOOST_TEST(largest == smallest_part(places, 0, parts));
-        }
-}
 
 BOOST_AUTO_TEST_CASE(buckets_are_cut_where_the_optimizer_can_be_divided) {
     const config::RunDescription description = small();

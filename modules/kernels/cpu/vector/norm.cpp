@@ -38,23 +38,36 @@ void rms_backward(T* dx, float* dweight, const T* dy, const T* x, const float* w
     }
 }
 
+// The mean of a row and the sum of squares around it.
+template <class T>
+void moments_of_row(const T* x, std::int64_t width, float& mean, float& squares) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t c = 0; c < width; ++c) sum += to_float(x[c]);
+    const float centre = sum / static_cast<float>(width);
+    float total = 0;
+#pragma omp simd reduction(+ : total)
+    for (std::int64_t c = 0; c < width; ++c) total += (to_float(x[c]) - centre) * (to_float(x[c]) - centre);
+    mean = centre;
+    squares = total;
+}
+
+template <class T>
+void normalise_row(T* y, const T* x, float centre, float inverse, const float* weight, const float* bias,
+                   std::int64_t width) {
+#pragma omp simd
+    for (std::int64_t c = 0; c < width; ++c)
+        y[c] = from_float<T>(weight[c] * ((to_float(x[c]) - centre) * inverse) + bias[c]);
+}
+
 template <class T>
 void layer_forward(T* y, float* mean, float* inverse_deviation, const T* x, const float* weight, const float* bias,
                    float epsilon, std::int64_t rows, std::int64_t width) {
     for (std::int64_t r = 0; r < rows; ++r, x += width, y += width) {
-        float sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (std::int64_t c = 0; c < width; ++c) sum += to_float(x[c]);
-        const float centre = sum / static_cast<float>(width);
         float squares = 0;
-#pragma omp simd reduction(+ : squares)
-        for (std::int64_t c = 0; c < width; ++c) squares += (to_float(x[c]) - centre) * (to_float(x[c]) - centre);
-        const float inverse = 1.0f / __builtin_sqrtf(squares / static_cast<float>(width) + epsilon);
-        mean[r] = centre;
-        inverse_deviation[r] = inverse;
-#pragma omp simd
-        for (std::int64_t c = 0; c < width; ++c)
-            y[c] = from_float<T>(weight[c] * ((to_float(x[c]) - centre) * inverse) + bias[c]);
+        moments_of_row(x, width, mean[r], squares);
+        inverse_deviation[r] = 1.0f / __builtin_sqrtf(squares / static_cast<float>(width) + epsilon);
+        normalise_row(y, x, mean[r], inverse_deviation[r], weight, bias, width);
     }
 }
 
@@ -85,28 +98,14 @@ void layer_backward(T* dx, float* dweight, float* dbias, const T* dy, const T* x
 
 template <class T>
 void split_moments(float* moments, const T* x, std::int64_t rows, std::int64_t width) {
-    for (std::int64_t r = 0; r < rows; ++r, x += width) {
-        float sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (std::int64_t c = 0; c < width; ++c) sum += to_float(x[c]);
-        const float centre = sum / static_cast<float>(width);
-        float squares = 0;
-#pragma omp simd reduction(+ : squares)
-        for (std::int64_t c = 0; c < width; ++c) squares += (to_float(x[c]) - centre) * (to_float(x[c]) - centre);
-        moments[2 * r] = centre;
-        moments[2 * r + 1] = squares;
-    }
+    for (std::int64_t r = 0; r < rows; ++r, x += width) moments_of_row(x, width, moments[2 * r], moments[2 * r + 1]);
 }
 
 template <class T>
 void split_forward(T* y, const T* x, const float* mean, const float* inverse_deviation, const float* weight,
                    const float* bias, std::int64_t rows, std::int64_t width) {
-    for (std::int64_t r = 0; r < rows; ++r, x += width, y += width) {
-        const float centre = mean[r], inverse = inverse_deviation[r];
-#pragma omp simd
-        for (std::int64_t c = 0; c < width; ++c)
-            y[c] = from_float<T>(weight[c] * ((to_float(x[c]) - centre) * inverse) + bias[c]);
-    }
+    for (std::int64_t r = 0; r < rows; ++r, x += width, y += width)
+        normalise_row(y, x, mean[r], inverse_deviation[r], weight, bias, width);
 }
 
 template <class T>
