@@ -4,11 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "data/mapped_file.hpp"
+#include "base/open_file.hpp"
 
 namespace lockstep::data {
 
@@ -53,7 +52,7 @@ class TextReader {
     std::size_t batch_bytes_;
     std::size_t file_ = 0;      // the file being read
     std::uint64_t offset_ = 0;  // of the next byte in it
-    std::unique_ptr<FileDescriptor> descriptor_;
+    OpenFile open_;
     std::size_t piece_begin_ = 0;  // where the next piece begins in the batch
     bool piece_starts_document_ = true;
     bool document_complete_ = false;  // the batch holds the document's last byte
