@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace lockstep::hdf5 {
@@ -38,10 +38,10 @@ struct DatasetInfo {
 
 class File {
   public:
-    static File open(const std::string& path);    // read only; no such file: usage error; no HDF5 file: damaged
-    static File create(const std::string& path);  // replaces what is there
-    File(File&& other) noexcept
-        : id_(std::exchange(other.id_, -1)), path_(std::move(other.path_)), writing_(other.writing_) {}
+    static File open(const std::string& path);  // read only; no such file: usage error; no HDF5 file: damaged
+    // Replaces what is there. The file on the disk is empty until close(), and no HDF5 file without it.
+    static File create(const std::string& path);
+    File(File&& other) noexcept;
     File& operator=(File&&) = delete;
     ~File();
     const std::string& path() const { return path_; }
@@ -68,8 +68,8 @@ class File {
     // Any attribute as text, for people.
     std::string read_as_text(const std::string& object, const std::string& name) const;
 
-    // Contiguous, allocated at once, never filled; parents are made. The bytes are then written by write() or by pwrite
-    // at info().offset once the file is closed.
+    // Contiguous, allocated at once, never filled; parents are made. The bytes are then written by write(), or by
+    // others at info().offset, before close() or after it.
     void create_dataset(const std::string& path, ElementType type, const Dimensions& dimensions);
     void create_dataset(const std::string& path, const RecordType& type, const Dimensions& dimensions);
     void write(const std::string& path, const void* data);  // the whole dataset, in its own element type
@@ -80,7 +80,7 @@ class File {
     void write_text(const std::string& path, const std::string& bytes);  // a uint8 dataset
     std::string read_text(const std::string& path) const;
     DatasetInfo info(const std::string& path) const;
-    void close();  // and says if that failed
+    void close();  // of a created file: writes it; throws where that fails
     // `count` rows from `first` of the dataset's first dimension, converted to `type`; the rows must exist.
     void read_rows(const std::string& path, ElementType type, std::uint64_t first, std::uint64_t count,
                    void* data) const;
@@ -88,9 +88,11 @@ class File {
                    void* data) const;
 
   private:
-    File(std::int64_t id, std::string path, bool writing) : id_(id), path_(std::move(path)), writing_(writing) {}
+    struct Created;  // what a file is written through
+    File(std::int64_t id, std::string path, std::unique_ptr<Created> created);
     std::int64_t id_;
     std::string path_;
+    std::unique_ptr<Created> created_;
     bool writing_;
 };
 
