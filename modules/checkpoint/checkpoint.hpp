@@ -119,6 +119,9 @@ std::uint64_t verify(const std::string& path, const std::function<void(std::uint
 std::string find_newest(const std::string& folder, std::vector<std::string>& skipped);
 // A run that goes on from `step` leaves the later checkpoints behind: they are renamed to NAME.set-aside, so that the
 // next resume does not take one of them for its own. Returns the new names.
+// Removes what a process that was killed left behind: unfinished files, and checkpoints older than the newest `keep` up
+// to `step`. Returns what was removed.
+std::vector<std::string> remove_leftovers(const std::string& folder, std::int64_t step, std::int64_t keep);
 std::vector<std::string> set_aside_later(const std::string& folder, std::int64_t step);
 std::vector<std::string> list_checkpoints(const std::string& folder);  // oldest first
 
