@@ -1,3 +1,4 @@
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -41,6 +42,7 @@ std::string unknown_command(const CLI::App& program, const std::string& word) {
 
 int main(int argc, char** argv) {
     using namespace lockstep;
+    std::signal(SIGXFSZ, SIG_IGN);  // a file that reaches its limit is an error of the call that writes it
     CLI::App program{
         "Trains transformer and TTT (test-time-training) language models over MPI ranks.\n"
         "Exit codes: 0 success, 1 internal fault, 2 wrong input, 3 damaged file, 4 stopped early with a "

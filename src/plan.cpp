@@ -35,7 +35,7 @@ struct Options {
 };
 
 void write_text(const std::string& path, const std::string& text) {
-    if (!write_whole_file(path, text)) throw usage_error("{} cannot be written: {}", path, system_error_text());
+    write_whole_file(path, text);
     log::info("wrote {}", path);
 }
 

@@ -1,10 +1,17 @@
 // lockstep topo: where ranks would run on a node.
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/table.hpp"
 #include "cluster/rank_map.hpp"
 #include "cluster/rank_map_text.hpp"
@@ -116,6 +123,32 @@ int run(const Options& options) {
     return 0;
 }
 
+// hwloc does not survive every damaged file, so a process of its own reads one.
+int run_apart(const Options& options) {
+    constexpr rlim_t processor_seconds = 60;
+    const pid_t reader = ::fork();
+    if (reader < 0) throw fault_error("no process could be started to read {}: {}", options.xml, system_error_text());
+    if (reader == 0) {
+        const rlimit limit{processor_seconds, processor_seconds};
+        ::setrlimit(RLIMIT_CPU, &limit);
+        int code = 0;
+        try {
+            code = run(options);
+        } catch (const Error& error) {
+            log::error("{}", error.what());
+            code = static_cast<int>(error.code());
+        }
+        std::fflush(stdout);
+        ::_exit(code);
+    }
+    int status = 0;
+    while (::waitpid(reader, &status, 0) < 0)
+        if (errno != EINTR) throw fault_error("{} cannot be read: {}", options.xml, system_error_text());
+    if (WIFEXITED(status)) return WEXITSTATUS(status);
+    throw damaged_error("{} is damaged: reading it ended with signal {} ({})", options.xml, WTERMSIG(status),
+                        ::strsignal(WTERMSIG(status)));
+}
+
 }  // namespace
 
 void add_topo(CLI::App& program, Action& action) {
@@ -138,7 +171,7 @@ void add_topo(CLI::App& program, Action& action) {
         "Columns and remarks: docs/topology.md");
     command->callback([options, xml, &action] {
         options->xml_given = xml->count() > 0;
-        action = [options] { return run(*options); };
+        action = [options] { return options->xml.empty() ? run(*options) : run_apart(*options); };
     });
 }
 

@@ -147,7 +147,7 @@ void make_room(const std::string& folder, const std::string& description) {
     std::filesystem::create_directories(folder, problem);
     if (problem) throw fault_error("the folder {} cannot be created: {}", folder, problem.message());
     const std::string path = folder + "/run.toml";
-    if (!write_whole_file(path, description)) throw fault_error("{} cannot be written: {}", path, system_error_text());
+    write_whole_file(path, description);
     for (const trace::NumberedFile& old : trace::trace_files(folder)) {
         std::filesystem::remove(old.path, problem);
         if (problem) throw fault_error("{} cannot be removed: {}", old.path, problem.message());

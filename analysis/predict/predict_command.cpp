@@ -105,8 +105,7 @@ int run_predict(const Options& options) {
     const TableFormat format = table_format(options.format);
     const PredictionFile prediction = predict(options);
     const std::string json = json_text(json_of(prediction));
-    if (!options.out.empty() && !write_whole_file(options.out, json))
-        throw usage_error("the prediction {} cannot be written: {}", options.out, system_error_text());
+    if (!options.out.empty()) write_whole_file(options.out, json);
     if (format == TableFormat::json) {
         print(json);
     } else if (format == TableFormat::csv) {

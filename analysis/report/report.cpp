@@ -70,8 +70,7 @@ int run_report(const Options& options) {
             return svg;
         };
     const std::string page = report_page(report, draw);
-    if (!write_whole_file(options.out, page))
-        throw usage_error("the report {} cannot be written: {}", options.out, system_error_text());
+    write_whole_file(options.out, page);
     if (!draw) log::warning("gnuplot was not found: {} has no plots; install gnuplot and rerun", options.out);
     fmt::print("{}: {} plot{}, {}\n", options.out, drawn, plural(drawn), human_bytes(static_cast<double>(page.size())));
     if (!options.plots.empty() && drawn > 0)

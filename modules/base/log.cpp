@@ -1,6 +1,6 @@
 #include "base/log.hpp"
 
-#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/open_file.hpp"
 
 namespace lockstep::log {
 namespace {
@@ -59,6 +60,27 @@ spdlog::logger& logger() {
     return *instance;
 }
 
+// Where the file cannot be written, stderr says so once and the run goes on.
+class FileSink : public spdlog::sinks::base_sink<std::mutex> {
+  public:
+    explicit FileSink(const std::string& path) : file_(OpenFile::to_append(path)) {}
+
+  private:
+    void sink_it_(const spdlog::details::log_msg& message) override {
+        spdlog::memory_buf_t line;
+        formatter_->format(message, line);
+        const bool written = file_.append({line.data(), line.size()});
+        if (!written && writable_)
+            fmt::print(stderr, "warning: {} cannot be written ({}): lines are lost, the run continues\n", file_.path(),
+                       system_error_text());
+        writable_ = written;
+    }
+    void flush_() override {}
+
+    OpenFile file_;
+    bool writable_ = true;
+};
+
 void clear_status() {
     if (!status_shown) return;
     std::fputs("\r\033[K", stderr);
@@ -73,14 +95,10 @@ void set_rank(int rank) {
 }
 
 void add_file(const std::string& path) {
-    try {
-        auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
-        sink->set_pattern("%Y-%m-%d %H:%M:%S %l: %v");
-        const std::lock_guard lock(status_mutex);
-        logger().sinks().push_back(std::move(sink));
-    } catch (const spdlog::spdlog_ex& problem) {
-        throw usage_error("the log file {} cannot be written: {}", path, problem.what());
-    }
+    auto sink = std::make_shared<FileSink>(path);
+    sink->set_pattern("%Y-%m-%d %H:%M:%S %l: %v");
+    const std::lock_guard lock(status_mutex);
+    logger().sinks().push_back(std::move(sink));
 }
 
 void write(Level level, std::string_view sentence) {

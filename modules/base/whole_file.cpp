@@ -3,16 +3,22 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <system_error>
 
 #include "base/error.hpp"
+#include "base/open_file.hpp"
 
 namespace lockstep {
+namespace {
+
+constexpr std::string_view unfinished_suffix = ".tmp";
+
+}  // namespace
 
 std::string host_name() {
     std::array<char, 256> name{};
@@ -30,30 +36,46 @@ std::string read_text_file(const std::string& path) {
     return text;
 }
 
-bool write_whole_file(const std::string& path, const std::string& text) {
+void write_whole_file(const std::string& path, const std::string& text) {
     // Anything but a regular file (/dev/stdout, a pipe) is written to, never replaced.
     std::error_code none;
-    const bool special = std::filesystem::exists(path, none) && !std::filesystem::is_regular_file(path, none);
-    if (special) {
+    if (std::filesystem::exists(path, none) && !std::filesystem::is_regular_file(path, none)) {
         std::ofstream stream(path, std::ios::binary);
         stream << text;
         stream.close();
-        return !stream.fail();
+        if (stream.fail()) throw usage_error("{} cannot be written: {}", path, system_error_text());
+        return;
     }
     // Follow links instead of replacing them.
-    if (std::filesystem::is_symlink(path, none)) {
-        const std::string target = std::filesystem::canonical(path, none).string();
-        if (!none) return write_whole_file(target, text);
+    const bool link = std::filesystem::is_symlink(path, none);
+    const std::string target = link ? std::filesystem::canonical(path, none).string() : path;
+    replace_file(target.empty() ? path : target, text);
+}
+
+void replace_file(const std::string& path, const std::string& text) {
+    const std::string unfinished = fmt::format("{}.{}-{}{}", path, host_name(), getpid(), unfinished_suffix);
+    try {
+        OpenFile file = OpenFile::create(unfinished);
+        file.write(text.data(), text.size(), 0);
+        file.close();
+        rename_file(unfinished, path);
+    } catch (const Error&) {
+        ::unlink(unfinished.c_str());
+        throw;
     }
-    const std::string temporary = fmt::format("{}.{}-{}.tmp", path, host_name(), getpid());
-    std::ofstream file(temporary, std::ios::binary);
-    file << text;
-    file.close();
-    if (!file) return false;
+}
+
+void remove_unfinished_files(const std::string& folder, const std::vector<std::string>& beginnings) {
     std::error_code problem;
-    std::filesystem::rename(temporary, path, problem);
-    if (problem) errno = problem.value();
-    return !problem;
+    std::vector<std::filesystem::path> found;
+    for (std::filesystem::directory_iterator entry(folder, problem), end; !problem && entry != end;
+         entry.increment(problem)) {
+        const std::string name = entry->path().filename().string();
+        const auto begins = [&](const std::string& beginning) { return name.starts_with(beginning); };
+        if (name.ends_with(unfinished_suffix) && std::any_of(beginnings.begin(), beginnings.end(), begins))
+            found.push_back(entry->path());
+    }
+    for (const auto& path : found) std::filesystem::remove(path, problem);
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -10,8 +11,12 @@ std::string host_name();  // "unknown" if the system does not say
 // Usage errors: a folder; what cannot be read.
 std::string read_text_file(const std::string& path);
 
-// Writes a temporary file and renames it, so that readers and concurrent writers only see complete files. False, with
-// errno, on failure.
-bool write_whole_file(const std::string& path, const std::string& text);
+// For files that a user names. Writes a temporary file and renames it, so that readers and concurrent writers only see
+// complete files. Follows links; writes to pipes and devices. Throws on failure.
+void write_whole_file(const std::string& path, const std::string& text);
+// For files in the program's own folders: replaces links.
+void replace_file(const std::string& path, const std::string& text);
+// Removes what a killed process left unfinished: names that begin with one of these and end with ".tmp".
+void remove_unfinished_files(const std::string& folder, const std::vector<std::string>& beginnings);
 
 }  // namespace lockstep

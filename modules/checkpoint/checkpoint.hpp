@@ -116,6 +116,9 @@ std::uint64_t verify(const std::string& path, const std::function<void(std::uint
 // The newest undamaged checkpoint of a folder, all checksums verified; "" if there is none. `skipped` gets one sentence
 // for each one passed over.
 std::string find_newest(const std::string& folder, std::vector<std::string>& skipped);
+// Removes what a killed process left behind: unfinished files, and checkpoints older than the newest `keep` up to
+// `step`. Returns the names.
+std::vector<std::string> remove_leftovers(const std::string& folder, std::int64_t step, std::int64_t keep);
 // When a run resumes from `step`, renames later checkpoints to NAME.set-aside, so that the next resume does not take
 // them. Returns the new names.
 std::vector<std::string> set_aside_later(const std::string& folder, std::int64_t step);

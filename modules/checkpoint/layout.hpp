@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.hpp"
-#include "checkpoint/file_io.hpp"
+#include "base/open_file.hpp"
 
 namespace lockstep::checkpoint {
 

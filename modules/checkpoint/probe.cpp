@@ -7,7 +7,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "checkpoint/file_io.hpp"
+#include "checkpoint/direct_file.hpp"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -45,7 +45,7 @@ double write_once(const std::string& folder, const std::string& path, const std:
         file.write(words.data(), bytes, 0);
         file.sync();
         seconds = seconds_now() - start;
-        file.forget_cached(0, bytes);
+        forget_cached(file, 0, bytes);
         file.read(found.data(), bytes, 0);
         file.close();
     } catch (const Error& error) {

@@ -10,6 +10,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
+constexpr std::int64_t least_kept = 2;  // so that one is left when the newest is found damaged
 constexpr std::string_view name_prefix = "step-", name_suffix = ".h5", unfinished_suffix = ".tmp";
 
 // File names in `folder`; empty if it does not exist.
@@ -96,12 +97,18 @@ std::vector<std::string> remove_unfinished(const std::string& folder) {
     return removed;
 }
 
+std::vector<std::string> remove_leftovers(const std::string& folder, std::int64_t step, std::int64_t keep) {
+    std::vector<std::string> removed = remove_unfinished(folder);
+    for (std::string& path : remove_older(folder, step, keep)) removed.push_back(std::move(path));
+    return removed;
+}
+
 std::vector<std::string> remove_older(const std::string& folder, std::int64_t step, std::int64_t keep) {
     std::vector<std::string> candidates;
     for (const auto& path : list_checkpoints(folder))
         if (*step_of(std::filesystem::path(path).filename().string()) <= step) candidates.push_back(path);
     std::vector<std::string> removed;
-    for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < candidates.size(); ++i) {
+    for (std::size_t i = 0; i + static_cast<std::size_t>(std::max(keep, least_kept)) < candidates.size(); ++i) {
         std::error_code error;
         if (!std::filesystem::remove(candidates[i], error) && error)
             throw fault_error("the old checkpoint {} cannot be removed: {}", candidates[i], error.message());

@@ -28,7 +28,7 @@ void Share::wait() {
 
 void Share::start() {
     auto failure = caught([&] {
-        file_ = OpenFile::for_writing(path_);
+        file_ = DirectFile(path_);
         thread_ = std::thread([this] { run(); });
     });
     if (!failure) return;  // from here on failure_ belongs to the thread
@@ -73,7 +73,7 @@ void Share::write() {
         checksums_[i] = hash64(data, block.bytes);
         file_.write(&checksums_[i], sizeof checksums_[i], checksum_offset_of(layout_, block));
         if (i == 0 && fault::at("checkpoint_data") == "damage") *data = 1.0f - *data;
-        using Direct = OpenFile::Direct;
+        using Direct = DirectFile::Direct;
         const Direct moved = past_the_cache ? file_.write_directly(data, block.bytes, offset) : Direct::refused;
         if (moved == Direct::refused) file_.write(data, block.bytes, offset);
         if (moved == Direct::cached) past_the_cache = false;
@@ -127,7 +127,7 @@ void Share::read_back_remaining() const {
     for (std::size_t i = 0; i < blocks_.size() && !stopped_; ++i) {
         if (directly_[i]) continue;
         cluster::flight_recorder().beat();
-        file_.forget_cached(offset_of(layout_, blocks_[i]), blocks_[i].bytes);
+        forget_cached(file_, offset_of(layout_, blocks_[i]), blocks_[i].bytes);
         read_block(file_, path_, layout_, blocks_[i], snapshot_.block(i));
     }
 }
@@ -136,12 +136,12 @@ void Share::verify_borders() const {
     if (blocks_.empty()) return;
     std::vector<char> buffer(layout_.block_bytes);
     for (const ChecksumBlock& block : {blocks_.front(), blocks_.back()}) {
-        file_.forget_cached(offset_of(layout_, block), block.bytes);
+        forget_cached(file_, offset_of(layout_, block), block.bytes);
         read_block(file_, path_, layout_, block, buffer.data());
     }
     // Drop all pages before reading any: reads prefetch their neighbours.
     for (const ChecksumBlock& block : blocks_)
-        file_.forget_cached(checksum_offset_of(layout_, block), sizeof(std::uint64_t));
+        forget_cached(file_, checksum_offset_of(layout_, block), sizeof(std::uint64_t));
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
         std::uint64_t stored = 0;
         file_.read(&stored, sizeof stored, checksum_offset_of(layout_, blocks_[i]));

@@ -12,7 +12,7 @@
 
 #include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
-#include "checkpoint/file_io.hpp"
+#include "checkpoint/direct_file.hpp"
 #include "checkpoint/layout.hpp"
 #include "checkpoint/snapshot.hpp"
 #include "checkpoint/transfer.hpp"
@@ -55,7 +55,7 @@ class Share {
     Layout layout_;
     std::vector<ChecksumBlock> blocks_;
     Snapshot snapshot_;
-    OpenFile file_;
+    DirectFile file_;
     std::vector<std::uint64_t> checksums_;  // per block
 
     std::mutex lock_;  // guards the next four until writing has ended

@@ -4,6 +4,8 @@
 
 #include <new>
 
+#include "checkpoint/direct_file.hpp"
+
 namespace lockstep::checkpoint {
 namespace {
 

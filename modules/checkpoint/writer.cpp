@@ -21,8 +21,6 @@ using cluster::Failure;
 
 namespace {
 
-constexpr std::int64_t least_kept = 2;  // so that one is left if the newest is damaged
-
 void remove_quietly(const std::string& path) {
     std::error_code ignored;
     std::filesystem::remove(path, ignored);
@@ -30,12 +28,7 @@ void remove_quietly(const std::string& path) {
 
 // Rank 0: creates the file with all metadata and reserves space for the rest.
 Layout lay_out(const std::string& path, const Contents& contents, const std::vector<TensorInfo>& tensors) {
-    constexpr std::uint64_t fixed = std::uint64_t{1} << 20, per_tensor = 4096;
-    const std::uint64_t metadata =
-        fixed + per_tensor * tensors.size() + contents.run_description.size() + contents.tokenizer_model.size();
     fail_if_injected("checkpoint_reserve", path);
-    // HDF5 cannot release a file that it failed to write, so check for space first.
-    OpenFile::create(path).reserve(metadata);
     Layout layout = write_header(path, contents, tensors);
     OpenFile file = OpenFile::for_writing(path);
     file.reserve(layout.file_bytes);
@@ -86,7 +79,7 @@ Writer::Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::H
     : implementation_(std::make_unique<Implementation>()) {
     auto& self = *implementation_;
     self.folder = std::move(folder);
-    self.keep = std::max(keep, least_kept);
+    self.keep = keep;
     self.group = std::move(group);
     cluster::on_root(*self.group, [&] {
         for (const auto& path : remove_unfinished(self.folder))

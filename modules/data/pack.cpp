@@ -1,7 +1,5 @@
 #include "data/pack.hpp"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -39,18 +37,18 @@ class TemporaryFile {
 // Writes tokens sequentially and computes their checksum.
 class TokenWriter {
   public:
-    TokenWriter(const std::string& path, int flags, std::uint64_t offset) : file_(path, flags), offset_(offset) {}
+    TokenWriter(OpenFile file, std::uint64_t offset) : file_(std::move(file)), offset_(offset) {}
     void take(const void* tokens, std::size_t bytes) {
         file_.write(tokens, bytes, offset_ + written_);
         hasher_.add(tokens, bytes);
         written_ += bytes;
     }
-    const FileDescriptor& file() const { return file_; }
+    const OpenFile& file() const { return file_; }
     std::uint64_t written() const { return written_; }
     std::uint64_t checksum() const { return hasher_.digest(); }
 
   private:
-    FileDescriptor file_;
+    OpenFile file_;
     Hasher hasher_;
     std::uint64_t offset_, written_ = 0;
 };
@@ -108,12 +106,11 @@ void finish(hdf5::File& file, const PackResult& result) {
     file.close();
 }
 
-void copy_tokens(const FileDescriptor& from, TokenWriter& to, std::uint64_t bytes) {
+void copy_tokens(const OpenFile& from, TokenWriter& to, std::uint64_t bytes) {
     std::string part;
     for (std::uint64_t done = 0; done < bytes; done += part.size()) {
         part.resize(static_cast<std::size_t>(std::min<std::uint64_t>(bytes - done, 8 << 20)));
-        if (from.read(part.data(), part.size(), done) != part.size())
-            throw fault_error("{} was truncated meanwhile", from.path());
+        from.read(part.data(), part.size(), done);
         to.take(part.data(), part.size());
     }
 }
@@ -152,14 +149,14 @@ PackResult pack(const PackOptions& options) {
     std::uint64_t tokens = text.bytes() + text.files.size() - 1;
     if (tokenizer->kind() != "bytes") {
         // The number of tokens, needed for the dataset's size, is known only after tokenizing all.
-        spooled = std::make_unique<TokenWriter>(spool.path(), O_RDWR | O_CREAT | O_TRUNC, 0);
+        spooled = std::make_unique<TokenWriter>(OpenFile::create(spool.path()), 0);
         encode_into(*spooled);
         tokens = spooled->written() / width;
         if (tokens == 0) throw usage_error("the tokenizer produced no tokens; is the text all spaces?");
     }
     hdf5::File file = hdf5::File::create(temporary.path());
     // HDF5 never writes this dataset: it is allocated early and never filled.
-    TokenWriter writer(temporary.path(), O_RDWR, lay_out(file, *tokenizer, tokens));
+    TokenWriter writer(OpenFile::for_writing(temporary.path()), lay_out(file, *tokenizer, tokens));
     writer.file().reserve(tokens * width, file.info("tokens").offset);
     if (spooled)
         copy_tokens(spooled->file(), writer, spooled->written());
@@ -173,7 +170,8 @@ PackResult pack(const PackOptions& options) {
     result.checksum = writer.checksum();
     finish(file, result);
     writer.file().sync();
-    rename_into_place(temporary.path(), options.out);
+    rename_file(temporary.path(), options.out);
+    sync_folder(std::filesystem::path(options.out).parent_path().string());
     return result;
 }
 

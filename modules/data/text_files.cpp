@@ -1,6 +1,5 @@
 #include "data/text_files.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -23,9 +22,9 @@ constexpr std::size_t longest_span = 65536;
 using FolderIdentity = std::pair<dev_t, ino_t>;
 
 bool is_text(const std::string& path) {
-    const FileDescriptor file(path, O_RDONLY);
+    const OpenFile file = OpenFile::for_reading(path);
     std::array<char, looked_at> start;
-    const std::size_t bytes = file.read(start.data(), start.size(), 0);
+    const std::size_t bytes = file.read_up_to(start.data(), start.size(), 0);
     return std::memchr(start.data(), '\0', bytes) == nullptr;
 }
 
@@ -130,7 +129,7 @@ bool TextReader::next(TextBatch& batch) {
         if (!document_complete_) continue;
         document_complete_ = false;
         span_starts_document_ = true;
-        descriptor_.reset();
+        open_.close();
         offset_ = 0;
         if (++file_ < files_.size()) batch.bytes += '\0';
         span_begin_ = batch.bytes.size();
@@ -142,17 +141,17 @@ bool TextReader::next(TextBatch& batch) {
 
 void TextReader::read_more(TextBatch& batch) {
     const TextFile& file = files_[file_];
-    if (!descriptor_) descriptor_ = std::make_unique<FileDescriptor>(file.path, O_RDONLY);
+    if (!open_.is_open()) open_ = OpenFile::for_reading(file.path);
     // One byte beyond the maximum length, so that at least one is cut.
     const std::uint64_t room = std::max(batch_bytes_, batch.bytes.size() + longest_span + 1) - batch.bytes.size();
     const auto wanted = static_cast<std::size_t>(std::min(room, file.bytes - offset_));
     const std::size_t before = batch.bytes.size();
     batch.bytes.resize(before + wanted);
     char beyond = 0;
-    const bool ends_early = descriptor_->read(batch.bytes.data() + before, wanted, offset_) < wanted;
+    const bool ends_early = open_.read_up_to(batch.bytes.data() + before, wanted, offset_) < wanted;
     offset_ += wanted;
     document_complete_ = offset_ == file.bytes;
-    if (ends_early || (document_complete_ && descriptor_->read(&beyond, 1, offset_) > 0))
+    if (ends_early || (document_complete_ && open_.read_up_to(&beyond, 1, offset_) > 0))
         throw usage_error("{} changed while being read; start again when nothing writes to it", file.path);
 }
 

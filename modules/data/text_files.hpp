@@ -3,11 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "data/mapped_file.hpp"
+#include "base/open_file.hpp"
 
 namespace lockstep::data {
 
@@ -52,7 +51,7 @@ class TextReader {
     std::size_t batch_bytes_;
     std::size_t file_ = 0;      // current file
     std::uint64_t offset_ = 0;  // of the next byte in it
-    std::unique_ptr<FileDescriptor> descriptor_;
+    OpenFile open_;
     std::size_t span_begin_ = 0;  // of the next span in the batch
     bool span_starts_document_ = true;
     bool document_complete_ = false;  // the batch has the document's last byte

@@ -1,7 +1,5 @@
 #include "data/token_file.hpp"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -10,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/open_file.hpp"
 #include "hdf5/hdf5.hpp"
 
 namespace lockstep::data {
@@ -25,9 +24,9 @@ void check_readable(const std::string& path) {
 }
 
 bool begins_like_hdf5(const std::string& path) {
-    const FileDescriptor file(path, O_RDONLY);
+    const OpenFile file = OpenFile::for_reading(path);
     std::array<char, hdf5_signature.size()> start{};
-    return file.read(start.data(), start.size(), 0) == start.size() &&
+    return file.read_up_to(start.data(), start.size(), 0) == start.size() &&
            std::string_view(start.data(), start.size()) == hdf5_signature;
 }
 

@@ -1,24 +1,20 @@
 #include "hdf5/hdf5.hpp"
 
-#include <fcntl.h>
 #include <hdf5.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "base/error.hpp"
+#include "base/open_file.hpp"
+#include "hdf5/memory_driver.hpp"
 
 namespace lockstep::hdf5 {
 namespace {
 
 static_assert(sizeof(hid_t) == sizeof(std::int64_t));
-
-// If closing a file fails (disk full), HDF5 1.10 crashes in its exit handler and the exit code is lost. Every handle
-// here is closed by its owner, so the handler is not needed. Must precede any other HDF5 call.
-[[maybe_unused]] const bool no_cleanup_at_exit = H5dont_atexit() >= 0;
 
 void silence_hdf5() {
     static const bool once = (H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr), true);
@@ -229,17 +225,28 @@ File File::open(const std::string& path) {
     if (!std::filesystem::is_regular_file(path, ignored))
         throw usage_error("{} {}", path, std::filesystem::exists(path, ignored) ? "is not a file" : "does not exist");
     // An unreadable file is not a damaged one, but HDF5 does not distinguish them.
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) throw usage_error("{} cannot be read: {}", path, system_error_text());
-    ::close(descriptor);
-    if (std::filesystem::file_size(path, ignored) == 0) throw damaged_error("{} is empty", path);
+    if (OpenFile::for_reading(path).bytes() == 0) throw damaged_error("{} is empty", path);
     const std::string doing = "opening it";
     const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, path, false, doing);
     check(H5Pset_file_locking(access.get(), false, true), path, false, doing);
     const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get());
     if (id < 0) fail(path, false, doing);
-    return {id, path, false};
+    return {id, path, nullptr};
 }
+
+struct File::Created {
+    OpenFile file;
+    MemoryImage image;
+};
+
+File::File(std::int64_t id, std::string path, std::unique_ptr<Created> created)
+    : id_(id), path_(std::move(path)), created_(std::move(created)), writing_(created_ != nullptr) {}
+
+File::File(File&& other) noexcept
+    : id_(std::exchange(other.id_, -1)),
+      path_(std::move(other.path_)),
+      created_(std::move(other.created_)),
+      writing_(other.writing_) {}
 
 File File::create(const std::string& path) {
     silence_hdf5();
@@ -247,13 +254,14 @@ File File::create(const std::string& path) {
     const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, path, true, doing);
     check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110), path, true, doing);
     check(H5Pset_alignment(access.get(), 65536, 4096), path, true, doing);
-    // Each file is written by one process under a temporary name; some parallel file systems refuse locks.
-    check(H5Pset_file_locking(access.get(), false, true), path, true, doing);
+    auto created = std::make_unique<Created>();
+    created->file = OpenFile::create(path);
+    if (!write_to_memory(access.get(), created->image)) fail(path, true, doing);
     const Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose, path, true, doing);
     keep_no_times(creation, path, doing);
     const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get());
     if (id < 0) fail(path, true, doing);
-    return {id, path, true};
+    return {id, path, std::move(created)};
 }
 
 File::~File() {
@@ -261,7 +269,11 @@ File::~File() {
 }
 
 void File::close() {
-    if (id_ >= 0) check(H5Fclose(std::exchange(id_, -1)), path_, writing_, "closing the file");
+    if (id_ < 0) return;
+    check(H5Fclose(std::exchange(id_, -1)), path_, writing_, "closing the file");
+    if (!created_) return;
+    created_->image.store(created_->file);
+    created_->file.close();
 }
 
 bool File::exists(const std::string& object) const {

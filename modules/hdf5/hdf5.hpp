@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace lockstep::hdf5 {
@@ -38,10 +38,10 @@ struct DatasetInfo {
 
 class File {
   public:
-    static File open(const std::string& path);    // read-only; missing: usage error; not HDF5: damaged
-    static File create(const std::string& path);  // replaces an existing file
-    File(File&& other) noexcept
-        : id_(std::exchange(other.id_, -1)), path_(std::move(other.path_)), writing_(other.writing_) {}
+    static File open(const std::string& path);  // read-only; missing: usage error; not HDF5: damaged
+    // Replaces an existing file. Until close() the file on disk is empty and not an HDF5 file.
+    static File create(const std::string& path);
+    File(File&& other) noexcept;
     File& operator=(File&&) = delete;
     ~File();
     const std::string& path() const { return path_; }
@@ -67,8 +67,8 @@ class File {
     // Any attribute as text, for display.
     std::string read_as_text(const std::string& object, const std::string& name) const;
 
-    // Contiguous, allocated at once, never filled; creates parents. Write the data with write(), or with pwrite at
-    // info().offset once the file is closed.
+    // Contiguous, allocated at once, never filled; creates parents. Write the data with write(), or by other means at
+    // info().offset, before or after close().
     void create_dataset(const std::string& path, ElementType type, const Dimensions& dimensions);
     void create_dataset(const std::string& path, const RecordType& type, const Dimensions& dimensions);
     void write(const std::string& path, const void* data);  // the whole dataset, in its element type
@@ -79,7 +79,7 @@ class File {
     void write_text(const std::string& path, const std::string& bytes);  // a uint8 dataset
     std::string read_text(const std::string& path) const;
     DatasetInfo info(const std::string& path) const;
-    void close();  // throws on failure
+    void close();  // writes a created file; throws on failure
     // `count` existing rows from `first` of the first dimension, converted to `type`.
     void read_rows(const std::string& path, ElementType type, std::uint64_t first, std::uint64_t count,
                    void* data) const;
@@ -87,9 +87,11 @@ class File {
                    void* data) const;
 
   private:
-    File(std::int64_t id, std::string path, bool writing) : id_(id), path_(std::move(path)), writing_(writing) {}
+    struct Created;  // what a file is written through
+    File(std::int64_t id, std::string path, std::unique_ptr<Created> created);
     std::int64_t id_;
     std::string path_;
+    std::unique_ptr<Created> created_;
     bool writing_;
 };
 

@@ -1,75 +1,24 @@
 #include "trace/writer.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/fault.hpp"
 
 namespace lockstep::trace {
 namespace {
 
-class Descriptor {
-  public:
-    Descriptor(const std::string& path, int flags) : path_(path), id_(::open(path.c_str(), flags | O_CLOEXEC)) {
-        if (id_ < 0) throw fault_error("{} cannot be opened: {}", path, system_error_text());
+// What was begun takes no room on a disk that is full.
+template <class Body>
+void removed_on_error(const std::string& path, const Body& body) {
+    try {
+        body();
+    } catch (const Error&) {
+        std::error_code ignored;
+        std::filesystem::remove(path, ignored);
+        throw;
     }
-    ~Descriptor() {
-        if (id_ >= 0) ::close(id_);
-    }
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    int get() const { return id_; }
-    int release() { return std::exchange(id_, -1); }
-    void sync_and_close() {
-        // Some file systems report a full disk only here.
-        if (::fsync(id_) != 0) throw fault_error("{} cannot be synced: {}", path_, system_error_text());
-        if (::close(release()) != 0) throw fault_error("{} cannot be closed: {}", path_, system_error_text());
-    }
-
-  private:
-    std::string path_;
-    int id_;
-};
-
-void write_all(int descriptor, const std::string& path, std::uint64_t offset, const void* data, std::size_t bytes) {
-    const char* from = static_cast<const char*>(data);
-    if (fault::at("trace_write") == "enospc") {
-        errno = ENOSPC;
-        throw fault_error("{} cannot be written: {}", path, system_error_text());
-    }
-    while (bytes > 0) {
-        const ssize_t done = ::pwrite(descriptor, from, bytes, static_cast<off_t>(offset));
-        if (done < 0 && errno == EINTR) continue;
-        if (done <= 0) throw fault_error("{} cannot be written: {}", path, system_error_text());
-        from += done;
-        offset += static_cast<std::uint64_t>(done);
-        bytes -= static_cast<std::size_t>(done);
-    }
-}
-
-void read_all(int descriptor, const std::string& path, std::uint64_t offset, void* data, std::size_t bytes) {
-    char* to = static_cast<char*>(data);
-    while (bytes > 0) {
-        const ssize_t done = ::pread(descriptor, to, bytes, static_cast<off_t>(offset));
-        if (done < 0 && errno == EINTR) continue;
-        if (done <= 0)
-            throw fault_error("{} cannot be read: {}", path, done == 0 ? "it ends early" : system_error_text());
-        to += done;
-        offset += static_cast<std::uint64_t>(done);
-        bytes -= static_cast<std::size_t>(done);
-    }
-}
-
-void rename_file(const std::string& from, const std::string& to) {
-    if (std::rename(from.c_str(), to.c_str()) != 0)
-        throw fault_error("{} cannot be renamed to {}: {}", from, to, system_error_text());
 }
 
 std::string file_name(const std::string& folder, std::int64_t number) {
@@ -86,10 +35,6 @@ TraceWriter::TraceWriter(std::string folder, Header header, std::uint64_t rows, 
     begin_file();
 }
 
-TraceWriter::~TraceWriter() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 void TraceWriter::begin_file() {
     const auto files = trace_files(folder_);
     path_ = file_name(folder_, files.empty() ? 1 : files.back().number + 1);
@@ -99,22 +44,16 @@ void TraceWriter::begin_file() {
     rows_ = events_ = 0;
     // Under a temporary name until complete: a kill during HDF5 writes must not leave an unreadable trace.
     const std::string unfinished = path_ + ".tmp";
-    offsets_ = lay_out(unfinished, header_, row_capacity_, event_capacity_);
-    rename_file(unfinished, path_);
-    descriptor_ = Descriptor(path_, O_RDWR).release();
-}
-
-void TraceWriter::close_descriptor() {
-    if (descriptor_ >= 0 && ::close(std::exchange(descriptor_, -1)) != 0)
-        throw fault_error("{} cannot be closed: {}", path_, system_error_text());
+    removed_on_error(unfinished, [&] {
+        offsets_ = lay_out(unfinished, header_, row_capacity_, event_capacity_);
+        rename_file(unfinished, path_);
+    });
+    file_ = OpenFile::for_writing(path_);
 }
 
 void TraceWriter::write_at(std::uint64_t offset, const void* data, std::size_t bytes) {
-    write_all(descriptor_, path_, offset, data, bytes);
-}
-
-void TraceWriter::read_at(std::uint64_t offset, void* data, std::size_t bytes) const {
-    read_all(descriptor_, path_, offset, data, bytes);
+    fail_if_injected("trace_write", path_);
+    file_.write(data, bytes, offset);
 }
 
 void TraceWriter::write_rows(const RowBatch& batch, std::size_t first, std::size_t count) {
@@ -153,7 +92,7 @@ void TraceWriter::append(const RowBatch& batch) {
     for (std::size_t first = 0; first < count;) {
         const bool events_do_not_fit = events_ > 0 && batch.events.size() > event_capacity_ - events_;
         if (rows_ == row_capacity_ || (rows_ > 0 && events_do_not_fit)) {
-            close_descriptor();
+            file_.close();
             full_.push_back({path_, header_, offsets_, rows_, row_capacity_, events_, event_capacity_});
             ++header_.part;
             begin_file();
@@ -174,7 +113,7 @@ void TraceWriter::add_to_last_row(const std::vector<double>& times, const std::v
         const std::size_t bytes = values.size() * sizeof(values[0]);
         const std::uint64_t offset = dataset + (rows_ - 1) * bytes;
         auto sums = values;
-        read_at(offset, sums.data(), bytes);
+        file_.read(sums.data(), bytes, offset);
         for (std::size_t i = 0; i < values.size(); ++i) sums[i] += values[i];
         write_at(offset, sums.data(), bytes);
     };
@@ -184,20 +123,27 @@ void TraceWriter::add_to_last_row(const std::vector<double>& times, const std::v
 }
 
 void TraceWriter::trim(const Done& file) {
-    // Rows are in order, so a shorter dataset is a prefix of the longer one.
     const std::string shorter = file.path + ".tmp";
+    removed_on_error(shorter, [&] {
+        copy_valid_rows(file, shorter);
+        rename_file(shorter, file.path);
+    });
+}
+
+// Rows lie in order, so a shorter dataset is the beginning of the longer one.
+void TraceWriter::copy_valid_rows(const Done& file, const std::string& shorter) {
     const Offsets to = lay_out(shorter, file.header, file.rows, file.events);
     const Offsets& from = file.offsets;
     const std::uint64_t ranks = file.header.ranks.size(), cells = ranks * file.header.regions.size();
-    const Descriptor source(file.path, O_RDONLY);
-    Descriptor target(shorter, O_RDWR);
+    const OpenFile source = OpenFile::for_reading(file.path);
+    OpenFile target = OpenFile::for_writing(shorter);
     std::vector<char> piece;
     const auto copy = [&](std::uint64_t source_offset, std::uint64_t target_offset, std::uint64_t bytes) {
         constexpr std::uint64_t most = std::uint64_t{8} << 20;
         for (std::uint64_t done = 0; done < bytes; done += piece.size()) {
             piece.resize(std::min(most, bytes - done));
-            read_all(source.get(), file.path, source_offset + done, piece.data(), piece.size());
-            write_all(target.get(), shorter, target_offset + done, piece.data(), piece.size());
+            source.read(piece.data(), piece.size(), source_offset + done);
+            target.write(piece.data(), piece.size(), target_offset + done);
         }
     };
     copy(from.steps, to.steps, file.rows * sizeof(StepRow));
@@ -209,15 +155,15 @@ void TraceWriter::trim(const Done& file) {
     copy(from.events, to.events, file.events * sizeof(EventRow));
     const auto rows = static_cast<std::int64_t>(file.rows), events = static_cast<std::int64_t>(file.events);
     const std::int64_t closed = 1;
-    write_all(target.get(), shorter, to.valid_steps, &rows, sizeof rows);
-    write_all(target.get(), shorter, to.valid_events, &events, sizeof events);
-    write_all(target.get(), shorter, to.closed, &closed, sizeof closed);
-    target.sync_and_close();
-    rename_file(shorter, file.path);
+    target.write(&rows, sizeof rows, to.valid_steps);
+    target.write(&events, sizeof events, to.valid_events);
+    target.write(&closed, sizeof closed, to.closed);
+    target.sync();  // some file systems report only here that there was no room
+    target.close();
 }
 
 void TraceWriter::finish() {
-    close_descriptor();
+    file_.close();
     full_.push_back({path_, header_, offsets_, rows_, row_capacity_, events_, event_capacity_});
     for (const Done& file : full_) trim(file);
     full_.clear();

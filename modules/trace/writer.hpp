@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/open_file.hpp"
 #include "trace/layout.hpp"
 
 namespace lockstep::trace {
@@ -31,9 +32,6 @@ class TraceWriter {
   public:
     // Takes the next free trace-NNN.h5 of `folder` (created if missing); `rows`: expected number of steps.
     TraceWriter(std::string folder, Header header, std::uint64_t rows, WriterLimits limits = {});
-    ~TraceWriter();
-    TraceWriter(const TraceWriter&) = delete;
-    TraceWriter& operator=(const TraceWriter&) = delete;
 
     void append(const RowBatch& batch);
     // Adds times measured after the last row to it: times and calls [ranks, regions], overhead [ranks].
@@ -55,9 +53,8 @@ class TraceWriter {
     void write_rows(const RowBatch& batch, std::size_t first, std::size_t count);
     void write_events(const std::vector<EventRow>& events);
     void write_at(std::uint64_t offset, const void* data, std::size_t bytes);
-    void read_at(std::uint64_t offset, void* data, std::size_t bytes) const;
-    void close_descriptor();
     static void trim(const Done& file);
+    static void copy_valid_rows(const Done& file, const std::string& shorter);
 
     std::string folder_;
     Header header_;
@@ -66,7 +63,7 @@ class TraceWriter {
     std::vector<Done> full_;  // this launch's earlier files
     std::string path_;
     Offsets offsets_;
-    int descriptor_ = -1;
+    OpenFile file_;
     std::uint64_t row_capacity_ = 0, event_capacity_ = 0, rows_ = 0, events_ = 0, events_dropped_ = 0;
 };
 

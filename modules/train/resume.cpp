@@ -36,6 +36,10 @@ std::string find_checkpoint(const Launch& launch) {
         throw damaged_error(
             "all checkpoints in {} are damaged; move them away to start over, or name one with --resume FILE", folder);
     if (newest.empty()) log::info("nothing to resume in {}: starting fresh", folder);
+    if (!newest.empty())
+        for (const auto& path : checkpoint::remove_leftovers(folder, checkpoint::read_contents(newest).state.step,
+                                                             launch.description.checkpoint.keep))
+            log::info("removed {}, which an earlier launch left behind", path);
     return newest;
 }
 

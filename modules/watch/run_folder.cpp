@@ -1,6 +1,5 @@
 #include "watch/run_folder.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -14,6 +13,7 @@
 #include "base/log.hpp"
 #include "base/version.hpp"
 #include "base/whole_file.hpp"
+#include "watch/watch_folder.hpp"
 
 namespace lockstep::watch {
 namespace {
@@ -25,20 +25,31 @@ Json number(double value) {
     return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
 
-void write_whole(const std::string& path, const std::string& text) {
-    if (!write_whole_file(path, text)) throw usage_error("{} cannot be written: {}", path, system_error_text());
+// On a full disk a new file may have no room where the old one can still be overwritten.
+void write_status_text(const std::string& path, const std::string& text) {
+    try {
+        replace_file(path, text);
+    } catch (const Error& error) {
+        if (std::filesystem::is_symlink(path) || !std::filesystem::is_regular_file(path)) throw;
+        try {
+            const OpenFile file = OpenFile::for_writing(path);
+            file.write(text.data(), text.size(), 0);
+            file.resize(text.size());
+        } catch (const Error&) {
+            throw error;
+        }
+    }
 }
 
 }  // namespace
 
-RunFolder::RunFolder(const std::string& path) : path_(path), lock_(path, "lock") {}
-
-RunFolder::~RunFolder() {
-    if (metrics_ >= 0) close(metrics_);
+RunFolder::RunFolder(const std::string& path) : path_(path), lock_(path, "lock") {
+    remove_unfinished_files(path_, {"status.json.", "run.toml.", "rates.json.", "metrics.jsonl.", "trace-"});
+    remove_watch_folders(path_);
 }
 
 void RunFolder::write_description(const std::string& toml) const {
-    write_whole(path_ + "/run.toml", toml);
+    replace_file(path_ + "/run.toml", toml);
 }
 
 void RunFolder::write_status(const std::string& folder, const std::string& state, std::int64_t step, int exit_code,
@@ -46,7 +57,7 @@ void RunFolder::write_status(const std::string& folder, const std::string& state
     const Json status = {{"state", state},    {"step", step},         {"exit_code", exit_code}, {"reason", reason},
                          {"time", utc_now()}, {"version", version()}, {"commit", commit()}};
     try {
-        write_whole(folder + "/status.json", status.dump(2) + "\n");
+        write_status_text(folder + "/status.json", status.dump(2) + "\n");
     } catch (const Error& error) {
         log::warning("{}", error.what());  // this file must not decide how a run ends
     }
@@ -59,7 +70,7 @@ std::string RunFolder::read_rates(const std::string& folder) {
 
 void RunFolder::write_rates(const std::string& folder, const std::string& json) {
     try {
-        write_whole(folder + "/rates.json", json);
+        replace_file(folder + "/rates.json", json);
     } catch (const Error& error) {
         log::warning("{}; the next launch cannot compare its rates", error.what());
     }
@@ -67,32 +78,30 @@ void RunFolder::write_rates(const std::string& folder, const std::string& json) 
 
 void RunFolder::open_metrics(std::int64_t step) {
     const std::string path = path_ + "/metrics.jsonl";
-    std::string kept;
+    std::string kept, broken;
     std::ifstream before(path);
     for (std::string line; std::getline(before, line);) {
         const Json entry = Json::parse(line, nullptr, false);
-        // An unparsable line was truncated by a crash.
-        if (!entry.is_object() || !entry.contains("step") || entry["step"].get<std::int64_t>() > step) continue;
-        kept += line + "\n";
+        const bool whole = entry.is_object() && entry.contains("step") && entry["step"].is_number_integer();
+        if (!whole) broken += line + "\n";
+        if (whole && entry["step"].get<std::int64_t>() <= step) kept += line + "\n";
     }
     before.close();
-    write_whole(path, kept);
-    metrics_ = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (metrics_ < 0) throw usage_error("{} cannot be written: {}", path, system_error_text());
+    if (!broken.empty()) {
+        replace_file(path + ".broken", broken);
+        log::warning("{} has lines that are not metrics of a step, as a crash leaves them; they are moved to {}.broken",
+                     path, path);
+    }
+    replace_file(path, kept);
+    metrics_ = OpenFile::to_append(path);
 }
 
 void RunFolder::write_metrics_line(const std::string& line) {
-    const std::string text = line + "\n";
-    const off_t before = lseek(metrics_, 0, SEEK_END);
-    const auto written = write(metrics_, text.data(), text.size());
-    const bool whole = written == static_cast<ssize_t>(text.size());
-    if (!whole && metrics_writable_)
-        log::warning("cannot write {}/metrics.jsonl ({}): lines are lost, training continues", path_,
+    const bool written = metrics_.append(line + "\n");
+    if (!written && metrics_writable_)
+        log::warning("{} cannot be written ({}): lines are lost, training continues", metrics_.path(),
                      system_error_text());
-    // Half a line would corrupt the next one.
-    if (!whole && written > 0 && ftruncate(metrics_, before) != 0)
-        log::warning("{}/metrics.jsonl ends with a truncated line", path_);
-    metrics_writable_ = whole;
+    metrics_writable_ = written;
 }
 
 void RunFolder::write_step(const trace::StepNumbers& numbers) {

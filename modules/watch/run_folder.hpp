@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/open_file.hpp"
 #include "trace/records.hpp"
 #include "watch/run_lock.hpp"
 
@@ -14,9 +15,6 @@ class RunFolder {
   public:
     // Creates and locks the folder; a second launch of the same run is a usage error that names the first.
     explicit RunFolder(const std::string& path);
-    ~RunFolder();
-    RunFolder(const RunFolder&) = delete;
-    RunFolder& operator=(const RunFolder&) = delete;
 
     const std::string& path() const { return path_; }
     void write_description(const std::string& toml) const;
@@ -38,7 +36,7 @@ class RunFolder {
     void write_metrics_line(const std::string& line);
     std::string path_;
     RunLock lock_;
-    int metrics_ = -1;
+    OpenFile metrics_;
     bool metrics_writable_ = true;
 };
 

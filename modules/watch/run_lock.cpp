@@ -19,7 +19,10 @@ RunLock::RunLock(const std::string& folder, const std::string& file) {
     std::filesystem::create_directories(folder, problem);
     if (problem) throw usage_error("cannot create the folder {}: {}", folder, problem.message());
     const std::string path = folder + "/" + file;
-    descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    do descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    while (descriptor_ < 0 && errno == EINTR);
+    if (descriptor_ < 0 && errno == ELOOP)
+        throw usage_error("{} is a symbolic link, which is not followed; remove it", path);
     if (descriptor_ < 0) throw usage_error("{} cannot be written: {}", path, system_error_text());
     struct flock whole {};
     whole.l_type = F_WRLCK;

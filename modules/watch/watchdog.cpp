@@ -216,8 +216,12 @@ std::optional<std::vector<RankReport>> Watchdog::gather_reports(const std::strin
             const bool stopped = alive && state->unwatched_seconds > stopped_seconds;
             all.push_back({std::move(*state), alive, stopped});
         }
-    const bool written =
-        write_whole_file(fmt::format("{}/rank-{:05}.json", parts, options_.rank), node_report_text(all));
+    bool written = true;
+    try {
+        replace_file(fmt::format("{}/rank-{:05}.json", parts, options_.rank), node_report_text(all));
+    } catch (const Error&) {
+        written = false;
+    }
 
     // One node assembles the report: the first, or any other if the first cannot.
     const double start = seconds_now();
@@ -236,8 +240,11 @@ std::optional<std::vector<RankReport>> Watchdog::gather_reports(const std::strin
 std::string Watchdog::write_report(const std::string& file, const std::string& title, const std::string& sentence,
                                    const std::vector<RankReport>& all) const {
     const std::string path = options_.run_path + "/" + file;
-    if (!write_whole_file(path, watch_report_text(title, sentence, all, options_.ranks)))
-        log::warning("{} cannot be written: {}", path, system_error_text());
+    try {
+        replace_file(path, watch_report_text(title, sentence, all, options_.ranks));
+    } catch (const Error& error) {
+        log::warning("{}", error.what());
+    }
     return fmt::format("{}; see {} for every rank's last communications", sentence, path);
 }
 

@@ -130,6 +130,74 @@ BOOST_AUTO_TEST_CASE(a_disk_that_is_really_full) {
     BOOST_TEST(::umount(disk.c_str()) == 0);
 }
 
+BOOST_AUTO_TEST_CASE(a_full_disk_below_the_run_folder) {
+    const Workplace place;
+    const fs::path disk = place.path() / "runs";
+    fs::create_directory(disk);
+    if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=2m") != 0) {
+        BOOST_TEST_MESSAGE("skipped: no file system can be mounted here");
+        return;
+    }
+    for (const int kilobytes : {4, 16, 32, 64}) {
+        BOOST_TEST_CONTEXT(kilobytes << " KiB free") {
+            write_file(disk / "fill",
+                       std::string((std::size_t{2048} - static_cast<std::size_t>(kilobytes)) << 10, 'x'));
+            const std::string name = "with-" + std::to_string(kilobytes);
+            const Result result = run("train run.toml --set run.name=" + name, place.path(), 2);
+            // Where not even the lock can be written there is no run; where it can, the run is whole.
+            BOOST_TEST((result.exit_code == 0 || result.exit_code == 1), result);
+            BOOST_TEST(count_of(result.error, "error: ") == (result.exit_code == 0 ? 0u : 1u), result);
+            BOOST_TEST(!contains(result.error, "HDF5-DIAG"), result);
+            BOOST_TEST(!contains(result.error, "[*** LOG ERROR"), result);
+            if (result.exit_code == 0) {
+                BOOST_TEST(contains(result.error, "No space left on device"), result);
+                check_whole(place.path(), checkpoint_file(place.path(), 12, name));
+                if (!status_of(place.path(), name).is_null())
+                    BOOST_TEST(status_of(place.path(), name)["state"] == "finished");
+            }
+            for (const std::string& left : names_in(run_folder(place.path(), name)))
+                BOOST_TEST(!left.ends_with(".tmp"), left << " is left behind");
+            fs::remove_all(run_folder(place.path(), name));
+            fs::remove(disk / "fill");
+        }
+    }
+    BOOST_TEST(::umount(disk.c_str()) == 0);
+}
+
+// As batch systems set it: a file that reaches its limit is an error of the call, no signal that ends the run.
+BOOST_AUTO_TEST_CASE(a_limit_on_the_size_of_files) {
+    const Workplace place;
+    // 5 MiB, which MPI's own files do not reach; the checkpoint has 15.
+    const std::string command = command_line("train run.toml --set model.width=256 --set model.mlp_width=512");
+    const Result result = Process("sh -c 'ulimit -f 10240 && exec " + command + "'", place.path()).wait();
+    check_exit(result, 1);
+    BOOST_TEST(contains(result.error, "File too large"), result);
+    BOOST_TEST(count_of(result.error, "error: ") == 1u, result);
+    BOOST_TEST(status_of(place.path())["state"] == "failed");
+}
+
+// Links that somebody put into the run folder lead nowhere.
+BOOST_AUTO_TEST_CASE(links_are_not_followed) {
+    const Workplace place;
+    const fs::path folder = run_folder(place.path()), target = place.path() / "precious";
+    fs::create_directories(folder);
+    for (const char* name : {"log.txt", "lock"}) {
+        write_file(target, "precious");
+        fs::remove(folder / name);
+        fs::create_symlink(target, folder / name);
+        const Result result = run("train run.toml", place.path());
+        check_exit(result, 2);
+        BOOST_TEST(contains(result.error, std::string(name) + " is a symbolic link"), result);
+        BOOST_TEST(read_file(target) == "precious");
+        fs::remove(folder / name);
+    }
+    for (const char* name : {"status.json", "metrics.jsonl", "run.toml", "trace-001.h5.tmp"})
+        fs::create_symlink(target, folder / name);
+    check_exit(run("train run.toml", place.path()), 0);
+    BOOST_TEST(read_file(target) == "precious");
+    BOOST_TEST(!fs::is_symlink(folder / "status.json"));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(not_a_number)
 

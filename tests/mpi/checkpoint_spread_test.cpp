@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(a_share_may_take_many_rounds) {
     checkpoint::Layout layout = checkpoint::read_header(path).layout;
     std::erase_if(layout.places,
                   [](const checkpoint::Place& place) { return place.path == checkpoint::tokenizer_model_path; });
-    const auto file = checkpoint::OpenFile::for_reading(path);
+    const auto file = OpenFile::for_reading(path);
     for (std::size_t i = 0; i < spreads.size(); ++i)
         for (const std::int64_t elements : {60'013, 1'300'000}) {
             Held& held = *all_held()[i];

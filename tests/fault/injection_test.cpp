@@ -1,0 +1,160 @@
+// Every call by which a short run changes a file is made to fail once, in every way: the process is killed before, in
+// or after it, or the call returns an error. What has a final name is then whole, the exit code and the words are
+// right, and the run resumes bit for bit and leaves nothing behind.
+#define BOOST_TEST_MODULE injection
+#include <cerrno>
+#include <cstring>
+#include <set>
+
+#include "end_to_end/command.hpp"
+
+using namespace lockstep::tests;
+
+namespace {
+
+struct Call {
+    long number;
+    std::string name, path;
+};
+
+// Numbers in names do not matter: trace-001.h5.1234.tmp.
+std::string without_numbers(const std::string& path) {
+    std::string kept;
+    for (const char letter : path)
+        if (letter < '0' || letter > '9') kept += letter;
+    return kept;
+}
+
+std::string environment(const fs::path& folder, int rank, const std::string& more) {
+    return "LD_PRELOAD=" LOCKSTEP_FAULTY_CALLS " LOCKSTEP_CALLS_FOLDER=" + folder.string() +
+           " LOCKSTEP_CALLS_RANK=" + std::to_string(rank) + " " + more;
+}
+
+constexpr const char* short_run =
+    "train run.toml --set schedule.steps=4 --set schedule.warmup=1 --set checkpoint.every=2";
+
+std::vector<Call> calls_of(const fs::path& folder, int ranks, int rank) {
+    const fs::path list = folder / "calls.txt";
+    check_exit(run(short_run, folder, ranks, environment(folder, rank, "LOCKSTEP_CALLS_LOG=" + list.string())), 0);
+    std::vector<Call> calls;
+    std::ifstream file(list);
+    for (Call call; file >> call.number >> call.name >> call.path;)
+        if (call.path.starts_with("runs/") || call.path.starts_with("checkpoints/")) calls.push_back(call);
+    BOOST_TEST_REQUIRE(calls.size() > 50u);
+    return calls;
+}
+
+const std::set<std::string> of_a_run = {"lock",       "log.txt",  "metrics.jsonl", "metrics.jsonl.broken",
+                                        "rates.json", "run.toml", "status.json"};
+
+void check_after(const fs::path& folder, const fs::path& whole, int ranks, const Result& result, bool killed) {
+    BOOST_TEST(!result.timed_out, result);
+    if (!killed) {
+        const std::set<int> allowed = {0, 1, 2};
+        BOOST_TEST(allowed.contains(result.exit_code), result);
+        BOOST_TEST(count_of(result.error, "error: ") == (result.exit_code == 0 ? 0u : 1u), result);
+    }
+    std::string files;
+    for (const std::string& name : checkpoints_in(folder))
+        if (name.ends_with(".h5")) files += " " + checkpoint_file(folder, 0).parent_path().string() + "/" + name;
+    if (!files.empty()) check_exit(run("verify" + files, folder), 0);
+    for (const std::string& name : names_in(run_folder(folder)))
+        if (name.ends_with(".h5")) check_exit(run("verify " + (run_folder(folder) / name).string(), folder), 0);
+    if (fs::exists(run_folder(folder) / "status.json")) BOOST_TEST(status_of(folder).contains("state"));
+
+    const Result resumed = run(std::string(short_run) + " --resume auto", folder, ranks);
+    check_exit(resumed, 0);
+    check_same_checkpoint(checkpoint_file(whole, 4), checkpoint_file(folder, 4));
+    for (const std::string& name : checkpoints_in(folder))  // that of step 2 may be the one that failed
+        BOOST_TEST((name == "step-00000002.h5" || name == "step-00000004.h5"), name << " is left behind");
+    for (const std::string& name : names_in(run_folder(folder)))
+        BOOST_TEST((of_a_run.contains(name) || (name.starts_with("trace-") && name.ends_with(".h5"))),
+                   name << " is left behind");
+    BOOST_TEST(status_of(folder)["state"] == "finished");
+}
+
+struct Fault {
+    std::string word;
+    bool kills;
+};
+const std::vector<Fault> faults = {{"kill-before", true},
+                                   {"kill-half", true},
+                                   {"kill-after", true},
+                                   {"short", false},
+                                   {std::to_string(ENOSPC), false},
+                                   {std::to_string(ENOSPC) + "+", false},
+                                   {std::to_string(EIO), false},
+                                   {std::to_string(EDQUOT) + "+", false},
+                                   {std::to_string(EROFS), false},
+                                   {std::to_string(EMFILE), false},
+                                   {std::to_string(EACCES), false},
+                                   {std::to_string(EINTR), false}};
+
+bool can_be(const Call& call, const Fault& fault) {
+    const bool writes = call.name == "write" || call.name == "pwrite" || call.name == "writev";
+    if (fault.word == "short" || fault.word == "kill-half") return writes;
+    return true;
+}
+
+void inject(const Workplace& place, const fs::path& whole, int ranks, int rank, const Call& call, const Fault& fault) {
+    const std::string what = call.name + " " + call.path + " (call " + std::to_string(call.number) + " of rank " +
+                             std::to_string(rank) + " of " + std::to_string(ranks) + "): " + fault.word;
+    BOOST_TEST_CONTEXT(what) {
+        const fs::path folder = place.twin("run");
+        const Result result =
+            run(short_run, folder, ranks,
+                environment(folder, rank, "LOCKSTEP_CALLS_FAULT=" + std::to_string(call.number) + ":" + fault.word));
+        check_after(folder, whole, ranks, result, fault.kills);
+        fs::remove_all(folder);
+    }
+}
+
+// Of each kind of call that is not in `seen` one, with the next fault in turn; or all calls, killed in every way and
+// with the next error in turn, and of each kind of call one with every error.
+long enumerate(int ranks, int rank, bool all, std::set<std::string>& seen) {
+    const Workplace place;
+    const fs::path whole = place.twin("whole");
+    const auto calls = calls_of(whole, ranks, rank);
+    std::size_t turn = static_cast<std::size_t>(rank + ranks);
+    long done = 0;
+    for (const Call& call : calls) {
+        const bool first = seen.insert(call.name + without_numbers(call.path)).second;
+        std::vector<Fault> chosen;
+        std::vector<Fault> errors;
+        for (const Fault& fault : faults) {
+            if (!can_be(call, fault)) continue;
+            (all && fault.kills ? chosen : errors).push_back(fault);
+        }
+        if (!all && !first) continue;
+        if (all && first)
+            chosen.insert(chosen.end(), errors.begin(), errors.end());
+        else
+            chosen.push_back(errors[turn++ % errors.size()]);
+        for (const Fault& fault : chosen) inject(place, whole, ranks, rank, call, fault);
+        done += static_cast<long>(chosen.size());
+    }
+    BOOST_TEST_MESSAGE(done << " faults in " << calls.size() << " calls of rank " << rank << " of " << ranks);
+    return done;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(file_faults)
+
+BOOST_AUTO_TEST_CASE(each_kind_of_call) {
+    std::set<std::string> seen;
+    BOOST_TEST(enumerate(2, 1, false, seen) > 2);
+    BOOST_TEST(enumerate(1, 0, false, seen) > 30);
+    BOOST_TEST(enumerate(2, 0, false, seen) > 0);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+BOOST_AUTO_TEST_SUITE(all_file_faults)
+
+BOOST_AUTO_TEST_CASE(every_call_in_every_way) {
+    std::set<std::string> of_one, of_two;
+    BOOST_TEST(enumerate(1, 0, true, of_one) > 1000);
+    BOOST_TEST(enumerate(2, 1, true, of_two) > 100);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
