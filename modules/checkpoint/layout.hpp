@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint.hpp"
 #include "base/open_file.hpp"
+#include "checkpoint/checkpoint.hpp"
 
 namespace lockstep::checkpoint {
 

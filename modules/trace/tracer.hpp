@@ -44,8 +44,8 @@ class Tracer {
     void finish_step(const StepNumbers& numbers);
     // Collective: rank 0 gathers and writes the finished rows; they then survive a crash.
     void flush();
-    bool wants_flush() const;  // rank 0: rows have waited for two seconds, or are many
-    void close();              // collective: flushes, and truncates the file to its valid rows
+    bool wants_flush() const;                  // rank 0: rows have waited for two seconds, or are many
+    void close();                              // collective: flushes, and truncates the file to its valid rows
     double seconds_of(RegionId region) const;  // this rank's, in the current row
 
   private:
