@@ -89,7 +89,7 @@ void calibrate_files(const CalibrationRank& rank, const CalibrationOptions& opti
             const auto token = static_cast<std::uint16_t>(stream.bits(i) % 50000);
             content.append(reinterpret_cast<const char*>(&token), sizeof token);
         }
-        if (!write_whole_file(path, content)) throw usage_error("{} cannot be written: {}", path, system_error_text());
+        write_whole_file(path, content);
         {
             data::DatasetOptions dataset;
             dataset.paths = {path};

@@ -6,6 +6,7 @@
 
 #include "cluster/mpi_check.hpp"
 #include "cluster/mpi_reduction.hpp"
+#include "cluster/mpi_segments.hpp"
 #include "cluster/mpi_transfer.hpp"
 #include "cluster/mpi_wait.hpp"
 #include "cluster/parts.hpp"

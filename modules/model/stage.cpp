@@ -67,7 +67,7 @@ Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDesc
 
 void Stage::plan(Arena& arena) {
     slots_.clear();
-    const bool remake = options_.recompute == Recompute::full;
+    const bool recompute = options_.recompute == Recompute::full;
     const std::int64_t rows_here = group_.stream_rows(options_.shape.rows());
     const Shape rows = {rows_here, model_.width};
     // The lowest blocks, with no backward pass, keep nothing.
@@ -81,7 +81,7 @@ void Stage::plan(Arena& arena) {
         for (std::size_t i = 0; i < blocks_.size(); ++i) {
             const Tensor output = i + 1 < lowest_ ? passing[i % 2] : Tensor();
             slot.kept.push_back(blocks_[i].plan_kept(arena, options_.shape, output));
-            if (!remake && i >= lowest_)
+            if (!recompute && i >= lowest_)
                 slot.saved.push_back(blocks_[i].plan(arena, options_.shape, true, options_.recompute));
         }
         if (final_norm_) {
@@ -92,8 +92,8 @@ void Stage::plan(Arena& arena) {
     }
     // One set shared by all blocks, whose shapes are equal.
     const bool passed = lowest_ < blocks_.size();
-    if (!blocks_.empty() && (remake || lowest_ > 0))
-        remade_ = blocks_.front().plan(arena, options_.shape, remake && passed, options_.recompute);
+    if (!blocks_.empty() && (recompute || lowest_ > 0))
+        recomputed_ = blocks_.front().plan(arena, options_.shape, recompute && passed, options_.recompute);
 }
 
 Block::Saved& Stage::saved(Slot& slot, std::size_t block) {
