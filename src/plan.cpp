@@ -76,15 +76,15 @@ Job read_job(const Options& options, const PlanRequest& request) {
                 "plan.program to another one: {}",
                 options.run, fmt::join(program_names(), ", "));
         if (run.batch.length == 0)
-            throw usage_error("{}: batch.length is wanted, since [[plan.models]] have no context", options.run);
+            throw usage_error("{}: batch.length is missing, and [[plan.models]] have no context", options.run);
         run.model = models.front().shape;
     }
     Job job = job_of(run);
     if (!models.empty()) job.models = std::move(models);
     if (request.program != job.program.name) job.program = program_named(request.program);
     job.ranks_per_node = request.ranks_per_node;
-    if (job.run.batch.global < 1) throw usage_error("batch.global is wanted: the sequences of a step");
-    if (job.run.batch.length < 1) throw usage_error("batch.length is wanted: the tokens of a sequence");
+    if (job.run.batch.global < 1) throw usage_error("batch.global is missing: the sequences per step");
+    if (job.run.batch.length < 1) throw usage_error("batch.length is missing: the tokens per sequence");
     return job;
 }
 
@@ -95,7 +95,7 @@ std::vector<std::int64_t> device_counts(const PlanRequest& request, const Job& j
     std::sort(counts.begin(), counts.end());
     counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
     for (const std::int64_t count : counts)
-        if (count < 1) throw usage_error("--gpus = {}: at least 1 is wanted", count);
+        if (count < 1) throw usage_error("--gpus = {}: it must be at least 1", count);
     return counts;
 }
 
@@ -109,7 +109,7 @@ void check_writing(const Options& options, const Job& job) {
                           options.write_job);
     for (const char character : options.write_run)
         if (std::isspace(static_cast<unsigned char>(character)) != 0 || character == '\'' || character == '"')
-            throw usage_error("--write-run {}: the job script wants a name without blanks and quotation marks",
+            throw usage_error("--write-run {}: the job script needs a name without blanks and quotation marks",
                               options.write_run);
 }
 
@@ -156,10 +156,10 @@ int plan_layouts(const Options& options) {
     }
     if (!request.within.empty()) output.limits.seconds = seconds_of(request.within, "--within");
     if (output.limits.seconds > 0 && output.job.steps <= 0)
-        throw usage_error("--within wants to know how long the run is: set schedule.steps");
+        throw usage_error("--within needs the length of the run: set schedule.steps");
     output.limits.gpu_hours = request.budget_gpu_hours;
     if (output.limits.gpu_hours > 0 && output.job.steps <= 0)
-        throw usage_error("--budget wants to know how long the run is: set schedule.steps");
+        throw usage_error("--budget needs the length of the run: set schedule.steps");
     output.limits.memory = request.memory_limit_gib * 1073741824.0;
     check_writing(options, output.job);
     output.counts = device_counts(request, output.job, output.machine);
@@ -207,7 +207,7 @@ CLI::Validator whole_number() {
                 const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
                 return digits && text.size() <= 6 && std::stol(text) > 0
                            ? std::string()
-                           : text + ": a whole number from 1 to 999999 is wanted";
+                           : text + ": it must be a whole number from 1 to 999999";
             },
             "COUNT"};
 }
@@ -217,7 +217,7 @@ CLI::Validator above_zero() {
                 double value = 0;
                 return CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value > 0
                            ? std::string()
-                           : text + ": a number above 0 is wanted";
+                           : text + ": it must be a number above 0";
             },
             "NUMBER"};
 }
@@ -236,15 +236,14 @@ void add_plan(CLI::App& program, Action& action) {
     command->add_option("--set", options->settings, "KEY=VALUE over the description, as for train");
     command->add_option("--gpus,--ranks", request.gpus, "Devices to use; several counts are compared: 1,2,4");
     command->add_option("--nodes", request.nodes, "Whole nodes instead")->check(whole_number());
-    command
-        ->add_option("--ranks-per-node", request.ranks_per_node,
-                     "Ranks on a node; default one a GPU, or one a core of processors")
+    command->add_option("--ranks-per-node", request.ranks_per_node, "Ranks per node (default: one per GPU or CPU core)")
         ->check(whole_number());
     command->add_option("--hardware", request.hardware, "Machine: a shipped description's name, or a file");
     command->add_option("--program", request.program, "Whose memory and time: lockstep, or another program");
-    command->add_option("--within", request.within, "The job must end in this time: 12h, 90m, 1d12h");
-    command->add_option("--budget", request.budget_gpu_hours, "GPU-hours it may take")->check(above_zero());
-    command->add_option("--memory-limit", request.memory_limit_gib, "GiB it may use of a device")->check(above_zero());
+    command->add_option("--within", request.within, "Time limit of the job: 12h, 90m, 1d12h");
+    command->add_option("--budget", request.budget_gpu_hours, "Budget in GPU-hours")->check(above_zero());
+    command->add_option("--memory-limit", request.memory_limit_gib, "GiB of a device that may be used")
+        ->check(above_zero());
     command
         ->add_option_function<std::string>(
             "--by",
@@ -259,7 +258,7 @@ void add_plan(CLI::App& program, Action& action) {
                                        {"--zero", &request.zero},
                                        {"--sequence", &request.sequence},
                                        {"--recompute", &request.recompute}})
-        command->add_option(name, *target, "Values that may be taken, with commas between; else all that is possible")
+        command->add_option(name, *target, "Allowed values, separated by commas (default: all that are possible)")
             ->group("Layouts");
     command->add_option("--top", options->top, "Layouts to list")->check(CLI::Range(1, 1000));
     command->add_option("--write-run", options->write_run, "Write the best layout's run description to this file");
@@ -285,10 +284,9 @@ void add_plan(CLI::App& program, Action& action) {
         action = [options] {
             const bool table = !options->fit.empty() || !options->evaluate.empty();
             if (table && (!options->run.empty() || options->given.count("gpus") + options->given.count("nodes") > 0))
-                throw usage_error(
-                    "--fit and --evaluate are about a table: without a run description, --gpus or --nodes");
+                throw usage_error("--fit and --evaluate read a table; they take no run description, --gpus or --nodes");
             if (!options->fit.empty() && !options->evaluate.empty())
-                throw usage_error("--fit and --evaluate are two things: one at a time");
+                throw usage_error("give --fit or --evaluate, not both");
             if (!options->fit.empty()) return fit_table(*options);
             if (!options->evaluate.empty()) return evaluate(*options);
             return plan_layouts(*options);
