@@ -76,15 +76,15 @@ Job read_job(const Options& options, const PlanRequest& request) {
                 "plan.program to one of: {}",
                 options.run, fmt::join(program_names(), ", "));
         if (run.batch.length == 0)
-            throw usage_error("{}: batch.length is required, since [[plan.models]] have no context", options.run);
+            throw usage_error("{}: batch.length is missing, and [[plan.models]] have no context", options.run);
         run.model = models.front().shape;
     }
     Job job = job_of(run);
     if (!models.empty()) job.models = std::move(models);
     if (request.program != job.program.name) job.program = program_named(request.program);
     job.ranks_per_node = request.ranks_per_node;
-    if (job.run.batch.global < 1) throw usage_error("batch.global is required: sequences per step");
-    if (job.run.batch.length < 1) throw usage_error("batch.length is required: tokens per sequence");
+    if (job.run.batch.global < 1) throw usage_error("batch.global is missing: the sequences per step");
+    if (job.run.batch.length < 1) throw usage_error("batch.length is missing: the tokens per sequence");
     return job;
 }
 
@@ -96,7 +96,7 @@ std::vector<std::int64_t> device_counts(const PlanRequest& request, const Job& j
     std::sort(counts.begin(), counts.end());
     counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
     for (const std::int64_t count : counts)
-        if (count < 1) throw usage_error("--gpus = {} must be at least 1", count);
+        if (count < 1) throw usage_error("--gpus = {}: it must be at least 1", count);
     return counts;
 }
 
@@ -110,9 +110,8 @@ void check_writing(const Options& options, const Job& job) {
                           options.write_job);
     for (const char character : options.write_run)
         if (std::isspace(static_cast<unsigned char>(character)) != 0 || character == '\'' || character == '"')
-            throw usage_error(
-                "--write-run {}: the name must not contain spaces or quotes, since the job script uses it",
-                options.write_run);
+            throw usage_error("--write-run {}: the job script needs a name without blanks and quotation marks",
+                              options.write_run);
 }
 
 void write_run_and_job(const Options& options, const Job& job, const Machine& machine, const Candidate& best,
@@ -158,10 +157,10 @@ int plan_layouts(const Options& options) {
     }
     if (!request.within.empty()) output.limits.seconds = seconds_of(request.within, "--within");
     if (output.limits.seconds > 0 && output.job.steps <= 0)
-        throw usage_error("--within needs the run's length: set schedule.steps");
+        throw usage_error("--within needs the length of the run: set schedule.steps");
     output.limits.gpu_hours = request.budget_gpu_hours;
     if (output.limits.gpu_hours > 0 && output.job.steps <= 0)
-        throw usage_error("--budget needs the run's length: set schedule.steps");
+        throw usage_error("--budget needs the length of the run: set schedule.steps");
     output.limits.memory = request.memory_limit_gib * 1073741824.0;
     check_writing(options, output.job);
     output.counts = device_counts(request, output.job, output.machine);
@@ -208,7 +207,7 @@ CLI::Validator whole_number() {
                 const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
                 return digits && text.size() <= 6 && std::stol(text) > 0
                            ? std::string()
-                           : text + ": must be a whole number from 1 to 999999";
+                           : text + ": it must be a whole number from 1 to 999999";
             },
             "COUNT"};
 }
@@ -218,7 +217,7 @@ CLI::Validator above_zero() {
                 double value = 0;
                 return CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value > 0
                            ? std::string()
-                           : text + ": must be a number above 0";
+                           : text + ": it must be a number above 0";
             },
             "NUMBER"};
 }
@@ -234,18 +233,16 @@ void add_plan(CLI::App& program, Action& action) {
     PlanRequest& request = options->request;
     request.hardware.clear();
     command->add_option("run", options->run, "Run description (TOML); its section [plan] may hold these options");
-    command->add_option("--set", options->settings, "Override a key of the description: KEY=VALUE, as for train");
-    command->add_option("--gpus,--ranks", request.gpus, "Number of devices; several are compared: 1,2,4");
-    command->add_option("--nodes", request.nodes, "Number of whole nodes instead")->check(whole_number());
-    command
-        ->add_option("--ranks-per-node", request.ranks_per_node,
-                     "Ranks per node; default one per GPU, or per core without GPUs")
+    command->add_option("--set", options->settings, "KEY=VALUE over the description, as for train");
+    command->add_option("--gpus,--ranks", request.gpus, "Devices to use; several counts are compared: 1,2,4");
+    command->add_option("--nodes", request.nodes, "Whole nodes instead")->check(whole_number());
+    command->add_option("--ranks-per-node", request.ranks_per_node, "Ranks per node (default: one per GPU or CPU core)")
         ->check(whole_number());
     command->add_option("--hardware", request.hardware, "Machine: a shipped description's name, or a file");
-    command->add_option("--program", request.program, "Program to model: lockstep or another one");
+    command->add_option("--program", request.program, "Whose memory and time: lockstep, or another program");
     command->add_option("--within", request.within, "Time limit of the job: 12h, 90m, 1d12h");
-    command->add_option("--budget", request.budget_gpu_hours, "GPU-hours that the job may use")->check(above_zero());
-    command->add_option("--memory-limit", request.memory_limit_gib, "GiB that a rank may use of its device")
+    command->add_option("--budget", request.budget_gpu_hours, "Budget in GPU-hours")->check(above_zero());
+    command->add_option("--memory-limit", request.memory_limit_gib, "GiB of a device that may be used")
         ->check(above_zero());
     command
         ->add_option_function<std::string>(
@@ -261,7 +258,7 @@ void add_plan(CLI::App& program, Action& action) {
                                        {"--zero", &request.zero},
                                        {"--sequence", &request.sequence},
                                        {"--recompute", &request.recompute}})
-        command->add_option(name, *target, "Values to consider, comma-separated; default: all possible")
+        command->add_option(name, *target, "Allowed values, separated by commas (default: all that are possible)")
             ->group("Layouts");
     command->add_option("--top", options->top, "Number of layouts to list")->check(CLI::Range(1, 1000));
     command->add_option("--write-run", options->write_run, "Write the best layout's run description to this file");
@@ -287,9 +284,9 @@ void add_plan(CLI::App& program, Action& action) {
         action = [options] {
             const bool table = !options->fit.empty() || !options->evaluate.empty();
             if (table && (!options->run.empty() || options->given.count("gpus") + options->given.count("nodes") > 0))
-                throw usage_error("--fit and --evaluate take a table, no run description, --gpus or --nodes");
+                throw usage_error("--fit and --evaluate read a table; they take no run description, --gpus or --nodes");
             if (!options->fit.empty() && !options->evaluate.empty())
-                throw usage_error("--fit and --evaluate exclude each other; give one");
+                throw usage_error("give --fit or --evaluate, not both");
             if (!options->fit.empty()) return fit_table(*options);
             if (!options->evaluate.empty()) return evaluate(*options);
             return plan_layouts(*options);

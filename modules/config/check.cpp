@@ -37,7 +37,7 @@ void check_numbers_and_words(const RunDescription& description, const std::strin
         if (!key.path.starts_with(section)) continue;
         if (const auto* text = std::get_if<std::string*>(&key.member)) check_word(key, **text, "");
         if (const auto* number = std::get_if<double*>(&key.member); number && !std::isfinite(**number))
-            throw usage_error("{} = {}: a finite number is wanted", key.path, **number);
+            throw usage_error("{} = {}: it must be finite", key.path, **number);
         if (!key.given) continue;
         if (const auto* number = std::get_if<double*>(&key.member)) check_range(key, **number, "");
         if (const auto* number = std::get_if<std::int64_t*>(&key.member))

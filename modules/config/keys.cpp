@@ -39,14 +39,13 @@ void add_run(std::vector<Key>& keys, RunSection& run) {
     keys.push_back({"run.folder", &run.folder, "Where run folders go."});
     keys.push_back({"run.seed", &run.seed, "Decides initial parameters and the order of the data."});
     keys.push_back({"run.device", choice_of(run.device), "What computes."});
-    keys.push_back({"run.self_test", &run.self_test,
-                    "Before the first step, check and measure matrix products, what ranks tell each other, and the "
-                    "checkpoint folder."});
-    keys.push_back({"run.bind", &run.bind, "Ranks, threads and memory stay on the cores that `lockstep topo` shows."});
     keys.push_back(
-        {"run.peak_tflops", &run.peak_tflops,
-         "Highest rate of one rank's device, TFLOP/s, of which the log gives the share reached. 0: known for "
-         "some GPUs, else measured at the start."});
+        {"run.self_test", &run.self_test,
+         "Check and measure matrix products, communication and the checkpoint folder before the first step."});
+    keys.push_back({"run.bind", &run.bind, "Bind ranks, threads and memory to the cores that `lockstep topo` shows."});
+    keys.push_back({"run.peak_tflops", &run.peak_tflops,
+                    "Peak of one rank's device, TFLOP/s, to which the MFU in the log refers. 0: known for some "
+                    "GPUs, else measured at the start."});
 }
 
 // The keys that kinds of a family registered, with pointers into `sections`.
@@ -72,8 +71,7 @@ void add_sections(std::vector<Key>& keys, Family family, const std::string& pref
 void add_model(std::vector<Key>& keys, ModelDescription& model) {
     std::vector<std::string> presets = preset_names();
     presets.insert(presets.begin(), "");
-    keys.push_back(
-        one_of(presets, {"model.preset", &model.preset, "A named model; keys given beside it override its values."}));
+    keys.push_back(one_of(presets, {"model.preset", &model.preset, "A named model; other keys override its values."}));
     keys.push_back(
         one_of(kind_names(Family::mixer), {"model.mixer", &model.mixer, "What mixes the tokens of a sequence."}));
     keys.push_back(required({"model.width", &model.width, "Width of the residual stream."}));
@@ -84,13 +82,13 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
     keys.push_back({"model.mlp_width", &model.mlp_width, "Hidden width of the MLP. 0: 4 times the width."});
     keys.push_back(
         required({"model.vocabulary", &model.vocabulary, "Number of tokens the model knows; at least the data's."}));
-    keys.push_back(required({"model.context", &model.context, "Longest sequence the model is made for, tokens."}));
+    keys.push_back(required({"model.context", &model.context, "Longest sequence the model supports, tokens."}));
     keys.push_back({"model.norm", choice_of(model.norm), "Normalisation before each part of a block and at the end."});
     keys.push_back({"model.norm_epsilon", &model.norm_epsilon, "Added to the variance in these normalisations."});
     keys.push_back({"model.mlp", choice_of(model.mlp), "Activation of the MLP; `swiglu` has a gate."});
-    keys.push_back({"model.position", choice_of(model.position),
-                    "How attention knows positions. TTT mixers rotate within their mini-batch by themselves: there "
-                    "`rope` means `none`."});
+    keys.push_back(
+        {"model.position", choice_of(model.position),
+         "How attention encodes positions. TTT mixers rotate within their mini-batch: for them `rope` means `none`."});
     keys.push_back({"model.rope_theta", &model.rope_theta, "Base of the rotary frequencies."});
     keys.push_back(
         {"model.rope_scaling", choice_of(model.rope_scaling), "Scaling of the rotary frequencies for long contexts."});
@@ -115,11 +113,11 @@ void add_data(std::vector<Key>& keys, DataSection& data) {
 
 void add_batch(std::vector<Key>& keys, BatchSection& batch) {
     if (!batch.ramp) batch.ramp.emplace();
-    keys.push_back(required({"batch.global", &batch.global, "Sequences a step, over all ranks."}));
-    keys.push_back({"batch.micro", &batch.micro, "Sequences a forward pass on one rank. 0: chosen."});
-    keys.push_back({"batch.length", &batch.length, "Tokens a sequence. 0: the model's context."});
-    keys.push_back({"batch.ramp.start", &batch.ramp->start, "Sequences a step at the start of a batch ramp."});
-    keys.push_back({"batch.ramp.increment", &batch.ramp->increment, "Sequences a step added at a time."});
+    keys.push_back(required({"batch.global", &batch.global, "Sequences per step, over all ranks."}));
+    keys.push_back({"batch.micro", &batch.micro, "Sequences per forward pass on one rank. 0: chosen."});
+    keys.push_back({"batch.length", &batch.length, "Tokens per sequence. 0: the model's context."});
+    keys.push_back({"batch.ramp.start", &batch.ramp->start, "Sequences per step at the start of a batch ramp."});
+    keys.push_back({"batch.ramp.increment", &batch.ramp->increment, "Sequences per step added at a time."});
     keys.push_back(
         {"batch.ramp.samples", &batch.ramp->samples, "Sequences over which the ramp reaches `batch.global`."});
 }
@@ -135,11 +133,11 @@ void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, Sched
     keys.push_back({"optimizer.decay", choice_of(optimizer.decay),
                     "What decays: every parameter, or only matrices (no norms, no biases)."});
     keys.push_back({"optimizer.clip", &optimizer.clip,
-                    "Largest norm of the whole gradient; more is scaled down. 0: no clipping."});
+                    "Largest norm of the whole gradient; a larger one is scaled down. 0: no clipping."});
     keys.push_back({"optimizer.skip_limit", &optimizer.skip_limit,
-                    "Steps skipped in a row for a loss that is not finite before the run stops."});
+                    "Consecutive steps skipped for a non-finite loss before the run stops."});
     add_sections(keys, Family::optimizer, "optimizer.", optimizer.options);
-    keys.push_back({"schedule.kind", choice_of(schedule.kind), "Course of the learning rate after the warm-up."});
+    keys.push_back({"schedule.kind", choice_of(schedule.kind), "Shape of the learning rate after the warm-up."});
     keys.push_back({"schedule.steps", &schedule.steps, "Length of the run in steps. Give this or `epochs`."});
     keys.push_back({"schedule.epochs", &schedule.epochs, "Length of the run in passes over the training data."});
     keys.push_back(
@@ -164,13 +162,13 @@ void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSe
     keys.push_back({"parallel.pipeline", &parallel.pipeline, "Stages the layers are divided into."});
     keys.push_back({"parallel.context", &parallel.context, "Ranks that share each sequence."});
     keys.push_back({"parallel.interleave", &parallel.interleave, "Pieces of the model on each pipeline stage."});
-    keys.push_back({"parallel.zero", &parallel.zero, "1: optimizer states are divided among replicas."});
+    keys.push_back({"parallel.zero", &parallel.zero, "1: replicas divide the optimizer state (ZeRO stage 1)."});
     keys.push_back({"parallel.sequence", &parallel.sequence,
-                    "The ranks that share a layer divide the rows between layers too, with their norms."});
+                    "Sequence parallelism: tensor ranks also divide the rows between layers, norms included."});
     keys.push_back({"parallel.bucket_bytes", &parallel.bucket_bytes,
-                    "Gradients are reduced in pieces of about this size, each as soon as the backward pass has it."});
+                    "Size of a gradient bucket, which is reduced as soon as the backward pass completes it."});
     keys.push_back(
-        {"parallel.recompute", choice_of(parallel.recompute), "Activations computed again in the backward pass."});
+        {"parallel.recompute", choice_of(parallel.recompute), "Activations recomputed in the backward pass."});
 }
 
 }  // namespace
@@ -193,10 +191,10 @@ std::vector<Key> keys_of(RunDescription& description) {
     keys.push_back(
         {"validation.every", &description.validation.every, "Steps between validations. 0: only at the end."});
     keys.push_back({"validation.batches", &description.validation.batches,
-                    "Global batches a validation. 0: all the validation data."});
+                    "Global batches per validation. 0: all the validation data."});
     keys.push_back({"trace.detail", choice_of(description.trace.detail), "What the trace records."});
     keys.push_back({"watchdog.seconds", &description.watchdog.seconds,
-                    "A rank without any progress for so long ends the run with exit code 5. 0: off."});
+                    "A rank without progress for this long ends the run with exit code 5. 0: off."});
     keys.push_back({"watchdog.first_step_seconds", &description.watchdog.first_step_seconds,
                     "The same until the end of the first step. 0: off."});
     keys.push_back({"sync.mode", choice_of(description.sync.mode), "When the host waits for the device."});
@@ -274,14 +272,6 @@ void check_word(const Key& key, const std::string& value, const std::string& pla
         if (!word.empty()) words.push_back(word);
     }
     refuse_word(place + key.path, value, words);
-}
-
-std::vector<KeyHelp> all_keys() {
-    RunDescription defaults;
-    std::vector<KeyHelp> help;
-    for (const Key& key : keys_of(defaults))
-        help.push_back({key.path, type_of(key), key.required ? "required" : value_of(key), key.meaning});
-    return help;
 }
 
 }  // namespace lockstep::config

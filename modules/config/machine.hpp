@@ -35,9 +35,9 @@ struct Machine {
     } products;
 
     struct Memory {
-        double fixed_gb = 3;           // of a process that has nothing of the model yet, communication buffers included
-        double slack = 0.05;           // share by which activations take more than their sizes
-        double headroom = 0.3;         // share of the activations' memory left free, below which allocation costs time
+        double fixed_gb = 3;    // of a process that has nothing of the model yet, communication buffers included
+        double slack = 0.05;    // share by which activations take more than their sizes
+        double headroom = 0.3;  // share of the activations' memory to leave free; with less, allocation costs time
         double pressure_slowdown = 0;  // of a step when half of that is gone
     } memory;
 

@@ -22,7 +22,7 @@ void PrecisionRates::add_keys(const std::string& section, const std::string& typ
         list.push_back({section + "." + name, &value, meaning, 0});
     };
     const auto product = [&](const std::string& name, ProductRate& rate, const std::string& what) {
-        add(name + ".us", rate.us, "microseconds of " + what + " beside what follows");
+        add(name + ".us", rate.us, "microseconds of " + what + " in addition to the terms below");
         add(name + ".tflops", rate.tflops, "TFLOP/s of " + what + ", " + type);
         add(name + ".gb_per_second", rate.gb_per_second, "GB/s of its three matrices; 0: they cost nothing");
     };

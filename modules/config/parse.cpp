@@ -27,7 +27,7 @@ class Reader {
         const std::size_t equals = setting.find('=');
         const std::string path = trimmed(setting.substr(0, equals));
         if (equals == std::string::npos || path.empty())
-            throw usage_error("--set {}: KEY=VALUE is wanted, for example --set schedule.steps=100", setting);
+            throw usage_error("--set {}: write KEY=VALUE, for example --set schedule.steps=100", setting);
         const std::string typed = trimmed(setting.substr(equals + 1)), place = "--set " + setting + ": ";
         // What is not a TOML value is a bare word, unless it starts like a quoted text, a list or a table.
         const bool structured = typed.find_first_of("\"'[{") == 0;

@@ -30,10 +30,9 @@ namespace {
     if (const auto* real = given.node->as_floating_point(); real && std::holds_alternative<std::int64_t*>(key.member)) {
         const double value = real->get();
         if (value == std::floor(value) && std::abs(value) < 1e15)
-            throw usage_error("{}{} is {}, but an integer is wanted: write {:.0f}", given.place, key.path, found,
-                              value);
+            throw usage_error("{}{} is {}, but must be an integer: write {:.0f}", given.place, key.path, found, value);
     }
-    throw usage_error("{}{} is {}, but the value wanted is: {}", given.place, key.path, found, wanted);
+    throw usage_error("{}{} is {}, but must be: {}", given.place, key.path, found, wanted);
 }
 
 }  // namespace
@@ -59,7 +58,7 @@ double number_value(const Given& given, const Key& key) {
         value = real->get();
     else
         value = static_cast<double>(integer_value(given, key));
-    if (!std::isfinite(value)) throw usage_error("{}{} = {}: a finite number is wanted", given.place, key.path, value);
+    if (!std::isfinite(value)) throw usage_error("{}{} = {}: it must be finite", given.place, key.path, value);
     return value;
 }
 
@@ -73,7 +72,7 @@ std::vector<std::string> list_value(const Given& given, const Key& key, bool one
     for (const toml::node& item : *array) {
         const auto* text = item.as_string();
         if (!text)
-            throw usage_error("{}{} holds an item that is not text; the value wanted is: {}", given.place, key.path,
+            throw usage_error("{}{} holds an item that is not text; it must be: {}", given.place, key.path,
                               type_of(key));
         list.push_back(text->get());
     }
@@ -107,7 +106,7 @@ struct Assign {
     }
     void operator()(std::uint64_t* member) const {
         const std::int64_t value = integer_value(given, key);
-        if (value < 0) throw usage_error("{}{} = {}: an integer from 0 is wanted", given.place, key.path, value);
+        if (value < 0) throw usage_error("{}{} = {}: it must be an integer from 0", given.place, key.path, value);
         *member = static_cast<std::uint64_t>(value);
     }
     void operator()(double* member) const {
@@ -137,7 +136,7 @@ struct Assign {
         }
         *value.count = integer_value(given, key);
         if (*value.count < 1)
-            throw usage_error("{}{} = {}: an integer from 1 is wanted, or \"auto\"", given.place, key.path,
+            throw usage_error("{}{} = {}: it must be an integer from 1, or \"auto\"", given.place, key.path,
                               *value.count);
     }
 };

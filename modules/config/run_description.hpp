@@ -138,10 +138,4 @@ std::string to_toml(const RunDescription& description);
 std::vector<std::string> differences(const RunDescription& now, const RunDescription& before,
                                      const std::string& section);
 
-// Every key with its default and meaning, in order: what docs/run-description.md holds.
-struct KeyHelp {
-    std::string key, type, default_value, meaning;
-};
-std::vector<KeyHelp> all_keys();
-
 }  // namespace lockstep::config

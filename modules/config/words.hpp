@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -86,14 +85,6 @@ std::string word_of(Enum value) {
     return std::string(words_in<Enum>.at(static_cast<std::size_t>(value)));
 }
 
-// Nothing for an unknown word.
-template <Worded Enum>
-std::optional<Enum> find_word(std::string_view word) {
-    for (std::size_t i = 0; i < words_in<Enum>.size(); ++i)
-        if (words_in<Enum>[i] == word) return static_cast<Enum>(i);
-    return std::nullopt;
-}
-
 // A value of any of these enums, for code that knows only its words.
 struct Choice {
     unsigned char* value;
@@ -111,7 +102,8 @@ std::vector<std::string> texts_of(std::span<const std::string_view> words);
 // The value whose word was given to an option or key called `name`; else refuse_word's error.
 template <Worded Enum>
 Enum from_word(std::string_view word, const std::string& name) {
-    if (const std::optional<Enum> value = find_word<Enum>(word)) return *value;
+    for (std::size_t i = 0; i < words_in<Enum>.size(); ++i)
+        if (words_in<Enum>[i] == word) return static_cast<Enum>(i);
     refuse_word(name, word, texts_of(words_in<Enum>));
 }
 

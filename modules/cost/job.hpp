@@ -11,8 +11,8 @@
 
 namespace lockstep::cost {
 
-// How a training program spends memory and time. Of our own program, whose operations are counted, what is said of
-// launches and passes does not matter.
+// How a training program spends memory and time. Launches and passes matter for described programs only; those of our
+// own are counted.
 struct Program {
     std::string name = "lockstep";
     bool own = true;
@@ -21,7 +21,7 @@ struct Program {
     double gradient_bytes = 4;      // a parameter
     double owner_bytes = 12;        // a parameter that a rank updates: optimizer state, and the fp32 value where it
                                     // computes in another type
-    double reduced_bytes = 4;       // a parameter, in what replicas tell each other of gradients
+    double reduced_bytes = 4;       // a parameter, of gradients as replicas reduce them
     double accumulated_bytes = 0;   // a parameter and micro-batch, moved to add to its gradient
     double forward_kernels = 0, backward_kernels = 0;              // launched for a block
     double stream_passes_forward = 0, stream_passes_backward = 0;  // over [b·s, d], by kernels bound by memory
@@ -37,7 +37,7 @@ std::vector<std::string> program_names();
 struct ModelLoad {
     std::string name;
     config::ModelDescription shape;  // resolved
-    double adapters = 0;             // trained parameters beside the model's own, spread over its blocks
+    double adapters = 0;             // trained parameters in addition to the model's own, spread over its blocks
 
     // Numbers of parameters, found once by measure().
     double block = 0, block_trained = 0;  // of an average block, adapters included

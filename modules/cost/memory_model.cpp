@@ -145,12 +145,12 @@ std::string why_too_large(const config::Machine& machine, const Layout& layout, 
         {use.owner, layout.zero == 0 ? "the optimizer's state; parallel.zero = 1 divides it by the replicas"
                                      : "the optimizer's state; use more replicas, tensor or pipeline ranks"},
         {use.stored,
-         fmt::format("the activations of {} micro-batch{} under way; {}", use.under_way, plural(use.under_way, "es"),
+         fmt::format("the activations of {} micro-batch{} in flight; {}", use.under_way, plural(use.under_way, "es"),
                      layout.recompute != config::Recompute::full
                          ? "parallel.recompute = \"full\" keeps a block's input only"
                      : layout.micro > 1 ? "lower batch.micro"
                                         : "use more tensor or pipeline ranks")},
-        {use.working, layout.micro > 1 ? "the block and the head at work; lower batch.micro"
+        {use.working, layout.micro > 1 ? "the workspace of block and head; lower batch.micro"
                                        : "the block and the head at work; use more tensor ranks"},
     };
     const auto largest =

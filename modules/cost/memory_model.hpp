@@ -14,11 +14,11 @@ namespace lockstep::cost {
 struct MemoryUse {                                    // bytes, of the stage that needs most
     double parameters = 0, gradients = 0, owner = 0;  // owner: moments, masters
     double stored = 0;                                // activations of all micro-batches under way
-    double working = 0;                               // of the block and the head at work
+    double working = 0;                               // of the block and the head being computed
     double fixed = 0;                                 // of the process, communication buffers included
     double cached = 0;                                // freed activations that the allocator keeps
-    // From 0 (room enough) to 1: how much of the room that activations need beside them is missing. The allocator must
-    // then give back and ask again, which costs time (pressure_slowdown); it keeps down to half as much.
+    // From 0 (enough free memory) to 1: the share of the headroom of activations that is missing. The allocator must
+    // then free and reallocate, which costs time (pressure_slowdown); it caches down to half as much.
     double pressure = 0;
     double total() const { return parameters + gradients + owner + stored + working + fixed + cached; }
     std::int64_t stage = 0, under_way = 0;
@@ -26,7 +26,7 @@ struct MemoryUse {                                    // bytes, of the stage tha
 MemoryUse memory_use(const config::Machine& machine, const Job& job, const Layout& layout);
 
 bool fits(const config::Machine& machine, const MemoryUse& use, double limit);  // limit: bytes; 0: the device's memory
-// "activations of 24 micro-batches under way take 61.2 GiB; …": which number is too large and what would lower it.
+// "activations of 24 micro-batches under way take 61.2 GiB; …": what is too large and how to lower it.
 std::string why_too_large(const config::Machine& machine, const Layout& layout, const MemoryUse& use, double limit);
 
 }  // namespace lockstep::cost

@@ -144,7 +144,7 @@ double CalibratedPrices::ranks_of_node(std::int64_t ranks, std::int64_t stride) 
 }
 
 // Each rank sends and receives `passes` (R - 1) / R of the bytes. Beyond a node the groups of the node share its cards,
-// and the ranks of a group within it tell each other first; groups that do not fill nodes go by the cards only, and
+// and the ranks of a group within it reduce first; groups that do not fill nodes go by the cards only, and
 // `stride` of them cross each of a node's two borders.
 double CalibratedPrices::collective(double bytes, double passes, double gb_per_second, std::int64_t ranks,
                                     std::int64_t stride) const {

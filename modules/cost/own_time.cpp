@@ -198,8 +198,8 @@ class OwnStep {
                prices_.turns();
     }
 
-    // What replicas tell each other. On CPUs nothing goes on while a rank computes; on GPUs a bucket goes beside the
-    // blocks that follow, and what is left behind the last is that of the last bucket at least.
+    // Communication of replicas. On CPUs nothing overlaps with computing; on GPUs a bucket's reduction overlaps with
+    // the blocks that follow, and at least that of the last bucket is left at the end.
     void gradients(StepTime& time, double parameters) const {
         const std::int64_t replicas = grid_.replicas();
         const std::int64_t stride = grid_.tensor;

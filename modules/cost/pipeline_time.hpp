@@ -1,4 +1,4 @@
-// How long a pipeline takes for a step: the schedule of the trainer, played through.
+// The time of a pipeline for a step, by simulating the trainer's schedule.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@ namespace lockstep::cost {
 
 struct PipelineWork {
     std::int64_t micro_batches = 1;
-    // Seconds of one micro-batch through each piece, [stage][chunk]: forward (with the loss), backward (with what is
-    // made again; 0: it has none and waits for nothing); and of a message between neighbouring pieces.
+    // Seconds of one micro-batch through each piece, [stage][chunk]: forward (with the loss), backward (with
+    // recomputation; 0: it has none and waits for nothing); and of a message between neighbouring pieces.
     std::vector<std::vector<double>> forward, backward;
     double message = 0;
     double cores = 0;  // that the stages share, each needs one; 0: as many as stages

@@ -1,5 +1,5 @@
-// What a layout costs: memory and time of a step, by the model that knows most about the program and the machine. Of
-// our own program the memory is the trainer's plan, and the time that of the machine's calibration where it has one.
+// What a layout costs: memory and time of a step, using the most specific cost model. For our own program memory comes
+// from the trainer's plan, and time from the machine's calibration where it has one.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Price {
     double memory = 0, room = 0;  // bytes of a device, or of a rank on processors; room: what may be used of it
     std::string why_not;          // "" where it fits
 };
-// The time, and what forbids the layout apart from memory.
+// The time, and why the layout is impossible, memory aside.
 Price price_time(const config::Machine& machine, const Job& job, const Layout& layout);
 // Adds the memory, which takes longer for our own program: some milliseconds.
 void price_memory(Price& price, const config::Machine& machine, const Job& job, const Layout& layout,

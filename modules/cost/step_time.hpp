@@ -7,9 +7,9 @@ namespace lockstep::cost {
 struct StepTime {
     double loading = 0;
     double forward = 0, loss = 0, recomputation = 0, backward = 0;
-    double tensor = 0, pipeline = 0;  // waited for what ranks of a layer, and neighbouring stages, tell each other
-    double idle = 0;                  // for other stages of the pipeline
-    double data = 0, context = 0;     // for gradients and parameters of replicas; for the state of TTT
+    double tensor = 0, pipeline = 0;  // communication in tensor groups, and between stages
+    double idle = 0;                  // waiting for other stages of the pipeline
+    double data = 0, context = 0;     // gradients and parameters among replicas; state along sequences
     double optimizer = 0, control = 0;
     double total() const {
         return loading + forward + loss + recomputation + backward + tensor + pipeline + idle + data + context +

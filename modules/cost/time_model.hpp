@@ -1,5 +1,5 @@
-// The time of a training step on a described machine: blocks and head of every stage, the pipeline's course (1F1B,
-// interleaved), what replicas tell each other, the optimizer. docs/planner.md has the equations.
+// The time of a training step on a described machine: blocks and head of every stage, the pipeline's schedule (1F1B,
+// interleaved), communication of replicas, the optimizer. docs/planner.md has the equations.
 #pragma once
 
 #include "config/machine.hpp"

@@ -44,7 +44,7 @@ std::int64_t micro_batch_size(const config::BatchSection& batch, std::int64_t re
         if (size % replicas != 0) {
             const std::int64_t below = size / replicas * replicas;
             throw usage_error(
-                "{} sequences, which do not divide among {} replicas of the model; {} would", steps, replicas,
+                "{} sequences, which do not divide evenly among {} replicas of the model; {} would", steps, replicas,
                 below == 0 ? fmt::format("{}", replicas) : fmt::format("{} or {}", below, below + replicas));
         }
         const std::int64_t share = size / replicas;

@@ -20,7 +20,7 @@ std::int64_t steps_for(const config::BatchSection& batch, double samples);
 
 // Sequences a forward pass: batch.micro, or one chosen for `tokens_at_once`. Usage error where sizes do not divide
 // among `replicas`, or where micro-batches are not a multiple of `multiple` (interleaved pipelines).
-// A chosen one leaves `wanted` micro-batches a step where there are so many sequences.
+// A chosen one leaves `wanted` micro-batches a step if there are enough sequences.
 std::int64_t micro_batch_size(const config::BatchSection& batch, std::int64_t replicas, std::int64_t multiple,
                               std::int64_t tokens_at_once, std::int64_t wanted = 1);
 

@@ -17,9 +17,9 @@ namespace lockstep::layout {
 struct MemoryPlan {
     std::size_t parameters = 0;  // fp32 values and working copies
     std::size_t gradients = 0, optimizer_state = 0;
-    std::size_t activations = 0;  // of all micro-batches under way
+    std::size_t activations = 0;  // of all micro-batches in flight
     std::size_t workspace = 0;
-    std::size_t tables = 0;                     // beside the plan that is printed: rotary positions, tokens, losses
+    std::size_t tables = 0;                     // not in the printed plan: rotary positions, tokens, losses
     std::size_t communication = 0;              // what MPI may allocate while gradients are on their way
     std::size_t checkpoint = 0;                 // of the host while a checkpoint is written
     std::int64_t under_way = 0;                 // micro-batches whose activations are kept at one time, over all chunks
@@ -40,7 +40,7 @@ std::string memory_text(const MemoryPlan& plan);
 // more than one for CPUs, whatever it runs on.
 std::size_t bytes_at_start();
 
-// What a rank's process takes that its plan does not name, from the peaks of runs on Debian 12 with MPICH on one node.
+// What a rank's process takes beyond its plan, from the peaks of runs on Debian 12 with MPICH on one node.
 struct ProcessOverhead {
     std::size_t libraries = bytes_at_start();
     std::size_t program = std::size_t{36} << 20;     // what it takes later: MPI and its shared memory, threads

@@ -98,7 +98,7 @@ config::Grid choose_grid(const config::RunDescription& description, std::int64_t
     if (wanted.data == 0) wanted.data = std::max<std::int64_t>(1, ranks / fixed);
     std::string problem;
     if (parallel.data > 0 && wanted.ranks() != ranks)
-        problem = fmt::format("{} are {} ranks, but {} were started", grid_text(wanted), wanted.ranks(), ranks);
+        problem = fmt::format("{} needs {} ranks, but {} were started", grid_text(wanted), wanted.ranks(), ranks);
     else if (ranks % fixed != 0)
         problem = fmt::format(
             "parallel.tensor x parallel.pipeline x parallel.context = {} does not divide the {} ranks that were "
@@ -111,7 +111,7 @@ config::Grid choose_grid(const config::RunDescription& description, std::int64_t
     for (const auto& grid : nearest_grids(description, ranks, wanted))
         if (names.size() < names_at_most) names.push_back(grid_text(grid));
     if (names.empty())
-        throw usage_error("{}; with the other keys as they are, no grid of {} ranks is possible", problem, ranks);
+        throw usage_error("{}; with the other keys unchanged, no grid of {} ranks is possible", problem, ranks);
     throw usage_error("{}; possible with {} ranks: {}", problem, ranks, fmt::join(names, ", or "));
 }
 

@@ -15,9 +15,9 @@ std::string time_parts_text(const cost::StepTime& time);
 std::string job_parts_text(const JobTime& time);
 // Why the first is better than the second: the parts in which it wins, and those in which it loses.
 std::string why_better(const Candidate& first, const Candidate& second);
-// The fastest layout on as many devices that is nearly possible, and what rules it out; "" where none is faster.
+// The fastest layout on the same number of devices that nearly fits, and what rules it out; "" where none is faster.
 std::string what_rules_out(const SearchResult& result, const Candidate& chosen);
-// That the chosen one fills the memory nearly, and the fastest that does not; "" where it leaves room.
+// That the chosen layout nearly fills the memory, and the fastest that does not; "" where it leaves room.
 std::string less_full(const SearchResult& result, const Candidate& chosen);
 // Why nothing works on so many devices: of the layout nearest to it. "" where none was priced.
 std::string why_not_on(const SearchResult& result, std::int64_t devices);

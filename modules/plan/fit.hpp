@@ -10,7 +10,7 @@
 
 namespace lockstep::plan {
 
-// The numbers that are fitted, by their path in the file; the others are taken as the start has them.
+// The numbers that are fitted, by their path in the file; the others keep their values.
 const std::vector<std::string>& fitted_time_keys();
 const std::vector<std::string>& fitted_memory_keys();
 

@@ -36,7 +36,7 @@ class Row {
         double value = 0;
         const auto [end, problem] = std::from_chars(field.data(), field.data() + field.size(), value);
         if (problem != std::errc() || end != field.data() + field.size() || !std::isfinite(value) || value <= 0)
-            throw usage_error("{}:{}: {} = {}: a number above 0 is wanted", table_.path, row_.line, column,
+            throw usage_error("{}:{}: {} = {}: it must be a number above 0", table_.path, row_.line, column,
                               printable(field));
         return value;
     }
@@ -46,7 +46,7 @@ class Row {
             throw usage_error("{}:{}: column {} is empty", table_.path, row_.line, column);
         if (!value) return otherwise;
         if (*value != std::floor(*value) || *value > 1e7)
-            throw usage_error("{}:{}: {} = {}: a whole number of at most 10,000,000 is wanted", table_.path, row_.line,
+            throw usage_error("{}:{}: {} = {}: it must be a whole number of at most 10,000,000", table_.path, row_.line,
                               column, *value);
         return static_cast<std::int64_t>(*value);
     }
@@ -95,7 +95,7 @@ MeasuredRow measured_row(const CsvTable& table, const CsvRow& line, const Row& r
         throw usage_error("{}:{}: heads = {} does not divide hidden = {}", table.path, line.line, model.heads,
                           model.width);
     if (model.layers > 10000)
-        throw usage_error("{}:{}: layers = {}: at most 10,000 are wanted", table.path, line.line, model.layers);
+        throw usage_error("{}:{}: layers = {}: it must be at most 10,000", table.path, line.line, model.layers);
     run.batch.length = model.context;
     run.batch.global = row.count("global_batch", required);
     run.precision.compute = row.word("precision", config::Precision::fp16);

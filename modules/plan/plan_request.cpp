@@ -13,13 +13,13 @@ std::vector<config::Key> PlanRequest::keys() {
         {"hardware", &hardware, "the machine: a shipped description's name, or a file"},
         config::one_of(cost::program_names(), {"program", &program, "whose memory and time are planned"}),
         {"gpus", &gpus, "counts to compare, \"1, 2, 4\""},
-        {"nodes", &nodes, "whole nodes instead", 0, 1e6},
-        {"ranks_per_node", &ranks_per_node, "ranks on a node; 0: one a device", 0, 1e6},
-        {"within", &within, "the time in which the job must end, \"12h\""},
-        {"budget_gpu_hours", &budget_gpu_hours, "GPU-hours that the job may take", 0, 1e12},
-        {"memory_limit_gib", &memory_limit_gib, "GiB that may be used of a GPU", 0, 1e6},
-        {"by", config::choice_of(by), "what the best layout has most or least of"},
-        {"tensor", &tensor, "values of parallel.tensor that may be taken, \"4, 8\""},
+        {"nodes", &nodes, "whole nodes, instead of gpus", 0, 1e6},
+        {"ranks_per_node", &ranks_per_node, "ranks per node; 0: one per device", 0, 1e6},
+        {"within", &within, "time limit of the job, \"12h\""},
+        {"budget_gpu_hours", &budget_gpu_hours, "budget of the job in GPU-hours", 0, 1e12},
+        {"memory_limit_gib", &memory_limit_gib, "GiB of a GPU that may be used", 0, 1e6},
+        {"by", config::choice_of(by), "what the layouts are ranked by"},
+        {"tensor", &tensor, "allowed values of parallel.tensor, \"4, 8\""},
         {"pipeline", &pipeline, "of parallel.pipeline"},
         {"context", &context, "of parallel.context"},
         {"micro", &micro, "of batch.micro"},
@@ -68,14 +68,14 @@ std::vector<cost::ModelLoad> read_plan_models(const std::string& path) {
                 {"vocabulary", &model.vocabulary, "tokens the model knows", 1, 1e9},
                 {"tied_head", &model.tied_head, "the head uses the embedding"},
                 {"frozen", &frozen, "pattern of names of parameters that are not trained"},
-                {"adapters", &load.adapters, "trained parameters beside the model's own", 0, 1e13},
+                {"adapters", &load.adapters, "trained parameters in addition to the model's own", 0, 1e13},
             },
             where);
         model.context = longest;
         config::resolve(model);
         if (model.width < 1 || model.layers < 1 || model.heads < 1 || model.vocabulary < 1)
-            throw usage_error("{}: [[plan.models]] \"{}\": width, layers, heads and vocabulary are wanted, or a preset",
-                              path, load.name);
+            throw usage_error("{}: [[plan.models]] \"{}\": give width, layers, heads and vocabulary, or a preset", path,
+                              load.name);
         config::check(model);
         if (!frozen.empty()) {
             cost::measure(load);
@@ -112,7 +112,7 @@ std::vector<std::int64_t> counts_of(const std::string& text, const std::string& 
         std::int64_t value = 0;
         const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), value);
         if (problem != std::errc() || end != word.data() + word.size() || value < 0 || value > 10'000'000)
-            throw usage_error("{} = \"{}\": whole numbers are wanted, with commas between", key, text);
+            throw usage_error("{} = \"{}\": give whole numbers, separated by commas", key, text);
         counts.push_back(value);
     }
     return counts;
@@ -122,7 +122,7 @@ double seconds_of(const std::string& text, const std::string& key) {
     double seconds = 0;
     std::size_t at = 0;
     const auto refuse = [&]() -> Error {
-        return usage_error("{} = \"{}\": a time is wanted, such as 12h, 90m or 1d12h", key, text);
+        return usage_error("{} = \"{}\": give a time such as 12h, 90m or 1d12h", key, text);
     };
     while (at < text.size()) {
         std::size_t end = at;

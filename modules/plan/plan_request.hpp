@@ -1,4 +1,4 @@
-// What `lockstep plan` is asked: the machine, how much of it, limits, and which layouts may be taken. From the section
+// A request to `lockstep plan`: the machine, how much of it, limits, and which layouts are allowed. From the section
 // [plan] of a run description and from the command line.
 #pragma once
 
@@ -20,7 +20,7 @@ struct PlanRequest {
     std::string within;                // "12h": time to finish
     double budget_gpu_hours = 0, memory_limit_gib = 0;
     config::PlanOrder by = config::PlanOrder::time;
-    // What may be taken, "4, 8"; empty: all that is possible.
+    // Allowed values, "4, 8"; empty: all that are possible.
     std::string tensor, pipeline, context, micro, interleave, zero, sequence, recompute;
     std::vector<config::Key> keys();  // without "plan."
 };

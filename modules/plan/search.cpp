@@ -12,7 +12,7 @@
 namespace lockstep::plan {
 namespace {
 
-// What may be taken of every axis.
+// The values allowed on every axis.
 struct Choices {
     std::vector<std::int64_t> tensor, pipeline, context, micro, interleave, zero;  // empty: all
     std::vector<config::Recompute> recompute;
@@ -62,7 +62,7 @@ class Search {
     void count(std::int64_t devices) {
         const std::int64_t before = result_.examined;
         const auto per_node = static_cast<std::int64_t>(machine_.device.per_node);
-        problem_ = fmt::format("no tensor x context x pipeline of the values that may be taken divides {}", devices);
+        problem_ = fmt::format("no allowed tensor x context x pipeline divides {}", devices);
         for (const std::int64_t tensor : layout::divisors(devices)) {
             if (!allowed(choices_.tensor, tensor) || (choices_.tensor.empty() && tensor > per_node)) continue;
             for (const std::int64_t context : layout::divisors(devices / tensor)) {
@@ -117,7 +117,7 @@ class Search {
         if (!possible(layout)) return;
         const std::int64_t global = job_.run.batch.global;
         const std::int64_t share = global / layout.data;
-        problem_ = fmt::format("no micro-batch of the values that may be taken divides {} sequences a replica", share);
+        problem_ = fmt::format("no allowed micro-batch divides the {} sequences of a replica", share);
         for (std::int64_t micro = 1; micro <= share; micro *= 2) {
             const bool wanted = choices_.micro.empty() ? micro <= 64 : allowed(choices_.micro, micro);
             if (wanted && share % micro == 0) with_micro(devices, layout, micro);
@@ -199,11 +199,10 @@ class Search {
 
     std::string why_beyond_limits(const Candidate& candidate) const {
         if (limits_.seconds > 0 && candidate.job.total() > limits_.seconds)
-            return fmt::format("{} are more than the {} given", human_seconds(candidate.job.total()),
+            return fmt::format("{} exceeds the limit of {}", human_seconds(candidate.job.total()),
                                human_seconds(limits_.seconds));
         if (limits_.gpu_hours > 0 && candidate.gpu_hours > limits_.gpu_hours)
-            return fmt::format("{:.1f} GPU-hours are more than the {:.1f} given", candidate.gpu_hours,
-                               limits_.gpu_hours);
+            return fmt::format("{:.1f} GPU-hours exceed the budget of {:.1f}", candidate.gpu_hours, limits_.gpu_hours);
         return "";
     }
 

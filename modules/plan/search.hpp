@@ -1,4 +1,4 @@
-// All layouts of a job over given numbers of devices, priced and put in order.
+// All layouts of a job over given numbers of devices, priced and ranked.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct SearchResult {
 
 using Order = config::PlanOrder;
 
-// `choice`: what may be taken of each axis; its gpus, nodes and limits are not looked at.
+// `choice`: the values allowed on each axis; its gpus, nodes and limits are ignored.
 SearchResult search(const config::Machine& machine, const cost::Job& job, const PlanRequest& choice,
                     const std::vector<std::int64_t>& devices, const Limits& limits, Order order);
 

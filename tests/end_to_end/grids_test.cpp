@@ -257,7 +257,7 @@ BOOST_AUTO_TEST_CASE(a_ramp_that_does_not_divide_is_refused_before_the_run) {
     const Result result =
         train(place.path(), "small", layout(4, 1, 1), "--set batch.ramp={start=6,increment=6,samples=40}");
     check_exit(result, 2);
-    BOOST_TEST(contains(result.error, "6 sequences, which do not divide among 4 replicas"), result);
+    BOOST_TEST(contains(result.error, "6 sequences, which do not divide evenly among 4 replicas"), result);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
@@ -276,7 +276,7 @@ BOOST_AUTO_TEST_CASE(are_refused_with_the_nearest_possible_ones) {
     };
     refuses(layout(1, 3, 1), 3, "parallel.tensor = 3 does not divide model.heads = 4",
             "data 3 x tensor 1 x pipeline 1");
-    refuses(layout(2, 2, 1), 3, "data 2 x tensor 2 x pipeline 1 are 4 ranks, but 3 were started", "data 3");
+    refuses(layout(2, 2, 1), 3, "data 2 x tensor 2 x pipeline 1 needs 4 ranks, but 3 were started", "data 3");
     refuses(layout(1, 1, 4, 1, 0, 2), 4, "would leave some without a block", "data 2 x tensor 1 x pipeline 2");
     GridCase attention = layout(1, 1, 1, 2);
     attention.mixer = "attention";

@@ -58,7 +58,8 @@ BOOST_AUTO_TEST_CASE(the_log_says_what_the_plan_says) {
     const std::string tensor = " --set parallel.tensor=2 --set parallel.sequence=true --set precision.compute=bf16";
     for (const Case& one : {Case{"alone", "", {1, 1, 1, 1}}, Case{"pipeline", pipeline, {1, 1, 2, 2}},
                             Case{"tensor", tensor, {2, 1, 1, 1}}}) {
-        const Result result = train(place.path(), one.name, one.grid.ranks(), one.settings + " --set batch.global=8");
+        const Result result =
+            train(place.path(), one.name, static_cast<int>(one.grid.ranks()), one.settings + " --set batch.global=8");
         check_exit(result, 0);
         const config::RunDescription description = resolved(place.path(), one.name);
         for (std::int64_t stage = 0; stage < one.grid.pipeline; ++stage) {

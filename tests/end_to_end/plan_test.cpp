@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_work_names_the_number) {
     BOOST_TEST(contains(none.error, "the parameters"), none);
     const Result short_time = run("plan " + examples + "plan-frozen-adapters.toml --gpus 1 --within 1m", place.path());
     check_exit(short_time, 2);
-    BOOST_TEST(contains(short_time.error, "are more than the"), short_time);
+    BOOST_TEST(contains(short_time.error, "exceeds the limit of"), short_time);
     for (const auto& [arguments, sentence] :
          std::vector<std::pair<std::string, std::string>>{{"--gpus 2", "no machine given"},
                                                           {"--gpus 2 --hardware h1000", "h100-80-8x400g"},

@@ -101,5 +101,5 @@ BOOST_AUTO_TEST_CASE(a_description_made_in_the_program_is_checked_too) {
     check_contains(sentence_of([&] { check(run); }), "did you mean \"ttt-linear\"?");
     run = parse_run_description(small_run(), "run.toml", {});
     run.schedule.peak_lr = std::numeric_limits<double>::quiet_NaN();
-    check_contains(sentence_of([&] { check(run); }), "schedule.peak_lr = nan: a finite number is wanted");
+    check_contains(sentence_of([&] { check(run); }), "schedule.peak_lr = nan: it must be finite");
 }

@@ -2,6 +2,7 @@
 #include <fstream>
 #include <vector>
 
+#include "config/keys.hpp"
 #include "config_test.hpp"
 
 using namespace lockstep;
@@ -159,11 +160,11 @@ BOOST_AUTO_TEST_CASE(an_unknown_key_names_the_nearest) {
 
 BOOST_AUTO_TEST_CASE(a_wrong_type_says_what_was_found_and_what_is_wanted) {
     BOOST_TEST(refusal("[model]\nwidth = \"wide\"\n") ==
-               "run.toml:2: model.width is the text \"wide\", but the value wanted is: integer");
+               "run.toml:2: model.width is the text \"wide\", but must be: integer");
     check_contains(refusal("[schedule]\nsteps = 1e4\n"), "write 10000");
-    check_contains(refusal("[schedule]\npeak_lr = true\n"), "is true, but the value wanted is: number");
+    check_contains(refusal("[schedule]\npeak_lr = true\n"), "is true, but must be: number");
     check_contains(refusal("[schedule]\npeak_lr = inf\n"), "finite");
-    check_contains(refusal("[run]\nname = 5\n"), "is the integer 5, but the value wanted is: text");
+    check_contains(refusal("[run]\nname = 5\n"), "is the integer 5, but must be: text");
     check_contains(refusal("[run]\nseed = -5\n"), "from 0");
     check_contains(refusal("[run]\nself_test = 1\n"), "true or false");
     check_contains(refusal("[run]\nself_test = {}\n"), "is a table");
@@ -229,9 +230,10 @@ BOOST_AUTO_TEST_CASE(the_documentation_lists_every_key) {
     for (std::string line; std::getline(file, line);)
         if (line.rfind("| `", 0) == 0) rows.push_back(line);
     std::vector<std::string> wanted;
-    for (const KeyHelp& key : all_keys()) {
-        const std::string value = key.default_value == "required" ? "required" : "`" + key.default_value + "`";
-        wanted.push_back("| `" + key.key + "` | " + key.type + " | " + value + " | " + key.meaning + " |");
+    RunDescription defaults;
+    for (const Key& key : keys_of(defaults)) {
+        const std::string value = key.required ? "required" : "`" + value_of(key) + "`";
+        wanted.push_back("| `" + key.path + "` | " + type_of(key) + " | " + value + " | " + key.meaning + " |");
     }
     BOOST_TEST(rows == wanted, boost::test_tools::per_element());
 }

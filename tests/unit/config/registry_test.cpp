@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(presets_keep_registered_keys) {
 BOOST_AUTO_TEST_CASE(wrong_values_of_registered_keys_are_refused) {
     check_contains(refusal({"model.average.rate=2"}), "model.average.rate = 2: it must be at most 1");
     check_contains(refusal({"model.average.window=0"}), "it must be at least 1");
-    check_contains(refusal({"model.average.window=1.5"}), "the value wanted is: integer");
+    check_contains(refusal({"model.average.window=1.5"}), "but must be: integer");
     check_contains(refusal({"model.average.wimdow=3"}), "did you mean model.average.window?");
     RunDescription run = parse(small_run());
     run.model.options.change("average").set("rate", -1.0);

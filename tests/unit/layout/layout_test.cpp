@@ -72,8 +72,9 @@ BOOST_AUTO_TEST_CASE(grids_follow_the_description_or_are_refused_with_others) {
         "parallel.tensor = 3 does not divide model.heads = 4; possible with 6 ranks: data 3 x tensor 2 x pipeline 1, "
         "or data 6 x tensor 1 x pipeline 1, or data 1 x tensor 2 x pipeline 3");
     description.parallel.tensor = 1;
-    BOOST_TEST(sentence_of([&] { choose_grid(description, 7); }).find("12 sequences, which do not divide among 7") !=
-               std::string::npos);
+    BOOST_TEST(sentence_of([&] {
+                   choose_grid(description, 7);
+               }).find("12 sequences, which do not divide evenly among 7") != std::string::npos);
     BOOST_TEST(sentence_of([&] { choose_grid(description, 11); }).find("no grid of 11 ranks is possible") !=
                std::string::npos);
     description.parallel.context = 2;
@@ -301,6 +302,6 @@ BOOST_AUTO_TEST_CASE(batches_grow_with_the_samples) {
     batch.micro = 4;
     BOOST_TEST(sentence_of([&] { micro_batch_size(batch, 4, 1, 1); }).find("which batch.micro = 4 does not divide") !=
                std::string::npos);
-    BOOST_TEST(sentence_of([&] { micro_batch_size(batch, 3, 1, 1); }).find("do not divide among 3 replicas") !=
+    BOOST_TEST(sentence_of([&] { micro_batch_size(batch, 3, 1, 1); }).find("do not divide evenly among 3 replicas") !=
                std::string::npos);
 }
