@@ -178,41 +178,17 @@ Table fit_table(const ScalingSeries& series) {
 
 Table scaling_rows(const Scaling& scaling) {
     using P = ScalingPoint;
-    Table table(columns_named({"series",
-                               "kind",
-                               "batch",
-                               "runs",
-                               "ranks",
-                               "unit",
-                               "seconds_slowest",
-                               "seconds_slowest_low",
-                               "seconds_slowest_high",
-                               "seconds_average",
-                               "tokens_per_second",
-                               "tokens_per_second_slowest",
-                               "speedup_slowest",
-                               "speedup_low",
-                               "speedup_high",
-                               "speedup_average",
-                               "efficiency",
-                               "efficiency_average",
-                               "efficiency_slowest_rate",
-                               "load_balance",
-                               "load_balance_by",
-                               "communication_efficiency",
-                               "parallel_efficiency",
-                               "computation_scaling",
-                               "global_efficiency",
-                               "compute_seconds",
-                               "communication_seconds",
-                               "communication_share",
-                               "communication_ratio",
-                               "karp_flatt",
-                               "steps",
-                               "warm_up_steps",
-                               "disturbed_steps",
-                               "load_balance_time",
-                               "remarks"}));
+    std::vector<Column> columns = columns_named(
+        {"series", "kind", "batch", "runs", "ranks", "unit", "seconds_slowest", "seconds_slowest_low",
+         "seconds_slowest_high", "seconds_average", "tokens_per_second", "tokens_per_second_slowest", "speedup_slowest",
+         "speedup_low", "speedup_high", "speedup_average", "efficiency", "efficiency_average"});
+    for (const Column& column :
+         columns_named({"efficiency_slowest_rate", "load_balance", "load_balance_by", "communication_efficiency",
+                        "parallel_efficiency", "computation_scaling", "global_efficiency", "compute_seconds",
+                        "communication_seconds", "communication_share", "communication_ratio", "karp_flatt", "steps",
+                        "warm_up_steps", "disturbed_steps", "load_balance_time", "remarks"}))
+        columns.push_back(column);
+    Table table(std::move(columns));
     for (std::size_t s = 0; s < scaling.series.size(); ++s) {
         const ScalingSeries& series = scaling.series[s];
         for (const ScalingPoint& point : series.points) {

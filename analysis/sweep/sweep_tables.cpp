@@ -103,26 +103,13 @@ Table sweep_phases(const Sweep& sweep) {
 }
 
 Table sweep_rows(const Sweep& sweep) {
-    Table table(columns_named({sweep.keys[0].c_str(),
-                               sweep.keys[1].c_str(),
-                               "runs",
-                               "total_seconds",
-                               "equal_work_seconds",
-                               "train_seconds",
-                               "epoch_seconds",
-                               "validation_seconds",
-                               "validation_mean_seconds",
-                               "backward_seconds",
-                               "backward_mean_seconds",
-                               "loss_seconds",
-                               "loss_mean_seconds",
-                               "forward_seconds",
-                               "forward_mean_seconds",
-                               "step_seconds",
-                               "step_seconds_low",
-                               "step_seconds_high",
-                               "tokens",
-                               "tokens_per_second"}));
+    std::vector<Column> columns =
+        columns_named({"runs", "total_seconds", "equal_work_seconds", "train_seconds", "epoch_seconds",
+                       "validation_seconds", "validation_mean_seconds", "backward_seconds", "backward_mean_seconds",
+                       "loss_seconds", "loss_mean_seconds", "forward_seconds", "forward_mean_seconds", "step_seconds",
+                       "step_seconds_low", "step_seconds_high", "tokens", "tokens_per_second"});
+    columns.insert(columns.begin(), {{sweep.keys[0], ""}, {sweep.keys[1], ""}});
+    Table table(std::move(columns));
     for (const SweepRow& row : sweep.rows) {
         std::vector<Cell> cells = {
             value_cell(row.values[0]), value_cell(row.values[1]), static_cast<std::int64_t>(row.runs.size()),
