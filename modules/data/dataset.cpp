@@ -79,7 +79,8 @@ std::uint64_t Dataset::checksum() const {
 }
 
 Dataset Dataset::split_off(double fraction) {
-    if (!(fraction > 0 && fraction < 1)) throw usage_error("[data] validation = {} must be between 0 and 1", fraction);
+    if (!(fraction > 0 && fraction < 1))
+        throw usage_error("[data] validation = {} must be a fraction between 0 and 1", fraction);
     const std::int64_t windows = implementation_->windows;
     if (windows < 2)
         throw usage_error(
