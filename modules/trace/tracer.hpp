@@ -44,8 +44,8 @@ class Tracer {
     void finish_step(const StepNumbers& numbers);
     // Collective: rank 0 gathers the finished rows and writes them; after it they survive a crash.
     void flush();
-    bool wants_flush() const;  // rank 0: rows are waiting for longer than two seconds, or many are
-    void close();              // collective: flushes, and cuts the file to the steps made
+    bool wants_flush() const;                  // rank 0: rows are waiting for longer than two seconds, or many are
+    void close();                              // collective: flushes, and cuts the file to the steps made
     double seconds_of(RegionId region) const;  // this rank's, in the row being filled
 
   private:
