@@ -68,6 +68,24 @@ struct StateReader {
     }
 };
 
+// What counters and scales can be: the checksum of a forged header may match.
+struct StateCheck {
+    const std::string& path;
+    void operator()(const char* name, std::int64_t value) const {
+        constexpr std::int64_t most = std::int64_t{1} << 60;
+        if (value < 0 || value > most) refuse(name, fmt::format("{}", value));
+    }
+    void operator()(const char* name, double value) const {
+        if (!(value > 0) || value > 1e30) refuse(name, fmt::format("{}", value));
+    }
+    void operator()(const char*, std::uint64_t) const {}
+    void operator()(const char*, bool) const {}
+    void operator()(const char*, const std::string&) const {}
+    void refuse(const char* name, const std::string& value) const {
+        throw damaged_error("{} is damaged: /state has {} = {}", path, name, value);
+    }
+};
+
 // Checksum over what the block checksums do not cover: all attributes, and each dataset's name, type and shape. HDF5
 // checksums most of its metadata, but not attributes of 64 KiB and more. checkpoints/README.md describes the text.
 std::uint64_t checksum_of_header(const hdf5::File& file) {
@@ -242,6 +260,7 @@ Header read_header(const std::string& path) {
     header.contents.tokenizer_kind = file.read_string("/", "tokenizer_kind");
     StateReader reader{file, header.contents.state, file.read_integer("/", "format_version")};
     for_each_field(header.contents.state, reader);
+    for_each_field(header.contents.state, StateCheck{path});
     return header;
 }
 

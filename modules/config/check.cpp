@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 
@@ -49,10 +50,10 @@ void check_run(const RunSection& run) {
     check_given("run.name", !run.name.empty(), "give the run a name, for example --set run.name=first");
     const bool plain = run.name.find_first_not_of(
                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == std::string::npos;
-    if (!plain || run.name.front() == '.' || run.name.size() > 200)
+    if (!plain || run.name.front() == '.' || run.name.front() == '-' || run.name.size() > 200)
         throw usage_error(
-            "run.name = {}: it names a folder; use letters, digits, '.', '_' and '-', not starting with '.', at most "
-            "200",
+            "run.name = {}: it names a folder; use letters, digits, '.', '_' and '-', not starting with '.' or '-', at "
+            "most 200",
             toml_text(run.name));
     check_given("run.folder", !run.folder.empty(), "the default is \"runs\"");
 }
@@ -84,6 +85,14 @@ void check_batch(const BatchSection& batch, const ModelDescription& model) {
         throw usage_error(
             "batch.length = {} is more than model.context = {}; shorten the sequences or raise the context",
             batch.length, model.context);
+    // So that no size in bytes overflows.
+    const double widest = static_cast<double>(std::max({model.width, model.mlp_width, model.vocabulary}));
+    const double numbers = static_cast<double>(std::max<std::int64_t>(1, batch.micro) * batch.length) * widest;
+    if (constexpr double most = 1e15; numbers > most)
+        throw usage_error(
+            "batch.micro = {} x batch.length = {} tokens of a model {:.0f} wide are {:.1e} numbers in one activation, "
+            "more than a machine has memory for; lower one of them",
+            batch.micro, batch.length, widest, numbers);
     if (!batch.ramp) return;
     check_at_least(1, {{"batch.ramp.start", batch.ramp->start},
                        {"batch.ramp.increment", batch.ramp->increment},

@@ -18,6 +18,9 @@ struct Overloaded : Functions... {
 template <class... Functions>
 Overloaded(Functions...) -> Overloaded<Functions...>;
 
+constexpr double unbounded = -std::numeric_limits<double>::max();
+constexpr double most_layers = 10'000, most_tokens = 1 << 30, most_ranks = 1 << 24;
+
 std::string list_of(const std::vector<std::string>& items) {
     std::string text;
     for (const std::string& item : items) text += (text.empty() ? "" : ", ") + toml_text(item);
@@ -74,15 +77,20 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
     keys.push_back(one_of(presets, {"model.preset", &model.preset, "A named model; other keys override its values."}));
     keys.push_back(
         one_of(kind_names(Family::mixer), {"model.mixer", &model.mixer, "What mixes the tokens of a sequence."}));
-    keys.push_back(required({"model.width", &model.width, "Width of the residual stream."}));
-    keys.push_back(required({"model.layers", &model.layers, "Number of blocks."}));
-    keys.push_back(required({"model.heads", &model.heads, "Heads of the mixer; divides the width."}));
+    // Upper bounds, far above any model: numbers that allocate are refused before memory is touched.
+    keys.push_back(required({"model.width", &model.width, "Width of the residual stream.", unbounded, 1 << 20}));
+    keys.push_back(required({"model.layers", &model.layers, "Number of blocks.", unbounded, most_layers}));
+    keys.push_back(
+        required({"model.heads", &model.heads, "Heads of the mixer; divides the width.", unbounded, 1 << 20}));
     keys.push_back({"model.kv_heads", &model.kv_heads,
-                    "Heads of keys and values (grouped-query attention); divides `heads`. 0: as many as heads."});
-    keys.push_back({"model.mlp_width", &model.mlp_width, "Hidden width of the MLP. 0: 4 times the width."});
+                    "Heads of keys and values (grouped-query attention); divides `heads`. 0: as many as heads.",
+                    unbounded, 1 << 20});
+    keys.push_back(
+        {"model.mlp_width", &model.mlp_width, "Hidden width of the MLP. 0: 4 times the width.", unbounded, 1 << 24});
     keys.push_back(
         required({"model.vocabulary", &model.vocabulary, "Number of tokens the model knows; at least the data's."}));
-    keys.push_back(required({"model.context", &model.context, "Longest sequence the model supports, tokens."}));
+    keys.push_back(required(
+        {"model.context", &model.context, "Longest sequence the model supports, tokens.", unbounded, most_tokens}));
     keys.push_back({"model.norm", choice_of(model.norm), "Normalisation before each part of a block and at the end."});
     keys.push_back({"model.norm_epsilon", &model.norm_epsilon, "Added to the variance in these normalisations."});
     keys.push_back({"model.mlp", choice_of(model.mlp), "Activation of the MLP; `swiglu` has a gate."});
@@ -113,9 +121,12 @@ void add_data(std::vector<Key>& keys, DataSection& data) {
 
 void add_batch(std::vector<Key>& keys, BatchSection& batch) {
     if (!batch.ramp) batch.ramp.emplace();
-    keys.push_back(required({"batch.global", &batch.global, "Sequences per step, over all ranks."}));
-    keys.push_back({"batch.micro", &batch.micro, "Sequences per forward pass on one rank. 0: chosen."});
-    keys.push_back({"batch.length", &batch.length, "Tokens per sequence. 0: the model's context."});
+    keys.push_back(
+        required({"batch.global", &batch.global, "Sequences per step, over all ranks.", unbounded, most_tokens}));
+    keys.push_back(
+        {"batch.micro", &batch.micro, "Sequences per forward pass on one rank. 0: chosen.", unbounded, most_tokens});
+    keys.push_back(
+        {"batch.length", &batch.length, "Tokens per sequence. 0: the model's context.", unbounded, most_tokens});
     keys.push_back({"batch.ramp.start", &batch.ramp->start, "Sequences per step at the start of a batch ramp."});
     keys.push_back({"batch.ramp.increment", &batch.ramp->increment, "Sequences per step added at a time."});
     keys.push_back(
@@ -158,10 +169,12 @@ void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSe
     keys.push_back({"precision.loss_scale.minimum", &precision.loss_scale.minimum, "fp16: lowest loss scale."});
     keys.push_back({"parallel.data", CountOrAuto{&parallel.data},
                     "Replicas of the model. `auto`: the ranks divided by the product of the others."});
-    keys.push_back({"parallel.tensor", &parallel.tensor, "Ranks that share each layer."});
-    keys.push_back({"parallel.pipeline", &parallel.pipeline, "Stages the layers are divided into."});
-    keys.push_back({"parallel.context", &parallel.context, "Ranks that share each sequence."});
-    keys.push_back({"parallel.interleave", &parallel.interleave, "Pieces of the model on each pipeline stage."});
+    keys.push_back({"parallel.tensor", &parallel.tensor, "Ranks that share each layer.", unbounded, most_ranks});
+    keys.push_back(
+        {"parallel.pipeline", &parallel.pipeline, "Stages the layers are divided into.", unbounded, most_ranks});
+    keys.push_back({"parallel.context", &parallel.context, "Ranks that share each sequence.", unbounded, most_ranks});
+    keys.push_back({"parallel.interleave", &parallel.interleave, "Pieces of the model on each pipeline stage.",
+                    unbounded, most_layers});
     keys.push_back({"parallel.zero", &parallel.zero, "1: replicas divide the optimizer state (ZeRO stage 1)."});
     keys.push_back({"parallel.sequence", &parallel.sequence,
                     "Sequence parallelism: tensor ranks also divide the rows between layers, norms included."});

@@ -79,6 +79,7 @@ class Reader {
     }
 
     const toml::table& parse_or_quote(const std::string& typed, const std::string& place) {
+        check_nesting(typed, place);
         try {
             tables_.push_back(std::make_unique<toml::table>(toml::parse("value = " + typed)));
             return *tables_.back();

@@ -166,7 +166,31 @@ struct Collector {
 
 }  // namespace
 
+// The parser recurses for each part of a key, and a text of 200 kB can nest deeper than the stack is.
+void check_nesting(std::string_view toml, const std::string& place) {
+    constexpr int deepest = 64;
+    int dots = 0;
+    for (std::size_t i = 0; i < toml.size(); ++i) {
+        const char letter = toml[i];
+        if (letter == '#') {
+            i = std::min(toml.find('\n', i), toml.size()) - 1;
+        } else if (letter == '"' || letter == '\'') {
+            const std::string_view three = toml.substr(i, 3), quote = toml.substr(i, 1);
+            const bool lines = three == "\"\"\"" || three == "'''";
+            const std::string_view end = lines ? three : quote;
+            for (i += end.size(); i < toml.size() && toml.substr(i, end.size()) != end; ++i)
+                if (letter == '"' && toml[i] == '\\') ++i;
+            i += end.size() - 1;
+        } else if (letter == '.') {
+            if (++dots > deepest) throw usage_error("{} a key has more than {} parts", place, deepest);
+        } else if (letter == '\n' || letter == '=' || letter == ',' || letter == '[' || letter == '{') {
+            dots = 0;
+        }
+    }
+}
+
 toml::table parse_toml(const std::string& toml, const std::string& place) {
+    check_nesting(toml, place);
     try {
         return toml::parse(toml);
     } catch (const toml::parse_error& error) {

@@ -20,6 +20,8 @@ struct Given {
     std::uint32_t line = 0;
 };
 
+// Usage error where a key has so many parts that the parser would not survive it; parse_toml() calls it.
+void check_nesting(std::string_view toml, const std::string& place);
 // Usage error that names place, line and column. `place`: "file:" or "--set …: ".
 toml::table parse_toml(const std::string& toml, const std::string& place);
 

@@ -28,6 +28,10 @@ ModelFile load_model(const std::string& checkpoint, kernels::Backend& backend, c
         // The optimizer may be another program's; the mixer may not.
         file.description = config::parse_foreign_description(file.contents.run_description, checkpoint);
         const auto& model = file.description.model;
+        config::check(model);
+        if (file.description.batch.length < 1)
+            throw damaged_error("{} is damaged: its run description has batch.length = {}", checkpoint,
+                                file.description.batch.length);
         file.parameters = std::make_unique<model::ParameterSet>(
             backend.device(), model::describe_parameters(model, model::whole_model(model)), false);
     });

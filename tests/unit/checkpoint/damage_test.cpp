@@ -1,6 +1,7 @@
 // A checkpoint with a bit flipped or its end cut off is either read as it was or reported as damaged.
 #define BOOST_TEST_MODULE checkpoint_damage
 #include <boost/test/unit_test.hpp>
+#include <cmath>
 
 #include "base/random.hpp"
 #include "checkpoint_fixture.hpp"
@@ -102,6 +103,22 @@ BOOST_AUTO_TEST_CASE(every_flipped_bit_of_a_tensor_is_reported) {
         for (std::size_t byte = 0; byte < value.size(); ++byte)
             BOOST_TEST((reference.with_flipped(place + byte, static_cast<int>(byte % 8)) == Outcome::reported));
     }
+}
+
+// Whoever writes a file by other means may give it a checksum that matches.
+BOOST_AUTO_TEST_CASE(counters_that_cannot_be_are_reported) {
+    const auto refused = [](const std::string& name, const auto& change) {
+        Contents contents = some_contents(9);
+        change(contents.state);
+        const std::string folder = empty_test_folder("forged-" + name);
+        auto writer = solo_writer(folder);
+        BOOST_TEST(!writer.write_now(contents, Tensors(few_small()).entries), name << " is taken");
+    };
+    refused("step", [](checkpoint::State& state) { state.step = -5; });
+    refused("cursor", [](checkpoint::State& state) { state.data_cursor = -1; });
+    refused("updates", [](checkpoint::State& state) { state.optimizer_steps = std::int64_t{1} << 62; });
+    refused("scale", [](checkpoint::State& state) { state.loss_scale = std::nan(""); });
+    refused("zero-scale", [](checkpoint::State& state) { state.loss_scale = 0; });
 }
 
 BOOST_AUTO_TEST_CASE(a_file_cut_anywhere_is_reported) {

@@ -36,6 +36,11 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
         {{"run.name="}, "run.name is missing"},
         {{"run.name=a/b"}, "it names a folder"},
         {{"run.name=.."}, "it names a folder"},
+        {{"run.name=-rf"}, "not starting with '.' or '-'"},
+        {{"model.layers=1000000"}, "model.layers = 1000000: it must be at most 10000"},
+        {{"model.width=1000000000"}, "model.width = 1000000000: it must be at most 1048576"},
+        {{"batch.length=2000000000"}, "it must be at most"},
+        {{"batch.micro=1000000000", "batch.global=1000000000"}, "numbers in one activation"},
         {{"model.width=0"}, "model.width is missing; give it or a model.preset"},
         {{"model.layers=-1"}, "model.layers = -1: it must be at least 1"},
         {{"model.heads=3"}, "model.heads = 3 does not divide model.width = 64"},
@@ -102,4 +107,19 @@ BOOST_AUTO_TEST_CASE(a_description_made_in_the_program_is_checked_too) {
     run = parse_run_description(small_run(), "run.toml", {});
     run.schedule.peak_lr = std::numeric_limits<double>::quiet_NaN();
     check_contains(sentence_of([&] { check(run); }), "schedule.peak_lr = nan: it must be finite");
+}
+
+// The parser recurses for each part of a key.
+BOOST_AUTO_TEST_CASE(keys_of_many_parts_are_refused) {
+    std::string deep = "a";
+    for (int i = 0; i < 100'000; ++i) deep += ".a";
+    const std::string refused = "a key has more than 64 parts";
+    check_contains(sentence_of([&] { parse_run_description(deep + " = 1", "run.toml", {}); }), refused);
+    check_contains(sentence_of([&] { parse_run_description("[" + deep + "]", "run.toml", {}); }), refused);
+    check_contains(sentence_of([&] { parse_run_description("", "", {"model={" + deep + "=1}"}); }), refused);
+    check_contains(sentence_of([&] { parse_foreign_description("x = 1 # .\n" + deep + " = 1", "file"); }), refused);
+    // Dots in texts and comments are none of keys.
+    const std::string dots(1000, '.');
+    const std::string text = std::string(small_run()) + "# " + dots + "\n";
+    BOOST_CHECK_NO_THROW(parse_run_description(text, "run.toml", {"data.tokenizer=\"" + dots + "\""}));
 }
