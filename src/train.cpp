@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "cluster/session.hpp"
 #include "command.hpp"
 #include "config/run_description.hpp"
@@ -16,10 +17,13 @@ struct Options {
     std::string description;
     std::vector<std::string> settings;
     std::string device, sync, resume;
+    bool quiet = false, verbose = false;
     train::TrainOptions train;
 };
 
 int run(const Options& options) {
+    if (options.quiet) log::show_from(log::Level::warning);
+    if (options.verbose) log::show_from(log::Level::detail);
     cluster::Session session(nullptr, nullptr);
     return session.run([&] {
         if (options.description.empty() && options.settings.empty())
@@ -64,6 +68,9 @@ void add_train(CLI::App& program, Action& action) {
         ->add_option("--stop-after", options->train.stop_after_minutes,
                      "Stop with a checkpoint after this many minutes (exit code 4)")
         ->check(CLI::PositiveNumber);
+    auto* quiet = command->add_flag("--quiet", options->quiet, "Only warnings and errors on the terminal");
+    command->add_flag("--verbose", options->verbose, "Details of the launch too; log.txt always has them")
+        ->excludes(quiet);
     command->footer(
         "SIGUSR1, SIGTERM, SIGINT or a file named 'stop' in the run folder stop the run with a checkpoint (exit code "
         "4); --resume auto continues it, on any number of ranks.");

@@ -39,7 +39,7 @@ train() {
     show "$mpirun" -np "$2" "$build/bin/lockstep" train "$description" --set "run.name=$1" --set "run.folder=$folder/runs" \
         --set "checkpoint.folder=$folder/checkpoints" --set checkpoint.every=0 --set "schedule.steps=$steps" --set "schedule.warmup=4" \
         --set validation.every=0 --set "batch.global=$3" >"$log" 2>&1 || fail "the run $1 failed with exit code $?; see $log"
-    sed -n 's/.* info: \(finished: .*\)/\1/p' "$log"
+    sed -n 's/^[0-9: -]*\(finished: .*\)/\1/p' "$log"
 }
 
 heading "Training $steps steps on 1, 2 and 4 ranks"

@@ -25,6 +25,8 @@ std::mutex status_mutex;
 spdlog::level::level_enum spdlog_level(Level level) {
     switch (level) {
         case Level::debug:
+            return spdlog::level::trace;
+        case Level::detail:
             return spdlog::level::debug;
         case Level::info:
             return spdlog::level::info;
@@ -41,6 +43,7 @@ std::optional<Level> level_from_environment() {
     const char* value = std::getenv("LOCKSTEP_LOG");
     const std::string name = value ? value : "info";
     if (name == "debug") return Level::debug;
+    if (name == "detail") return Level::detail;
     if (name == "info") return Level::info;
     if (name == "warning") return Level::warning;
     if (name == "error") return Level::error;
@@ -50,11 +53,12 @@ std::optional<Level> level_from_environment() {
 spdlog::logger& logger() {
     static const auto instance = [] {
         auto made = std::make_shared<spdlog::logger>("lockstep", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-        made->set_pattern("%Y-%m-%d %H:%M:%S %l: %v");
-        made->flush_on(spdlog::level::info);
+        made->set_pattern("%H:%M:%S %v");
+        made->flush_on(spdlog::level::trace);
+        made->set_level(spdlog::level::trace);
         const auto level = level_from_environment();
-        made->set_level(spdlog_level(level.value_or(Level::info)));
-        if (!level) made->warn("LOCKSTEP_LOG must be debug, info, warning or error; using info");
+        made->sinks().front()->set_level(spdlog_level(level.value_or(Level::info)));
+        if (!level) made->warn("warning: LOCKSTEP_LOG must be debug, detail, info, warning or error; using info");
         return made;
     }();
     return *instance;
@@ -94,9 +98,14 @@ void set_rank(int rank) {
     rank_prefix = rank == 0 ? "" : fmt::format("rank {}: ", rank);
 }
 
+void show_from(Level level) {
+    logger().sinks().front()->set_level(spdlog_level(level));
+}
+
 void add_file(const std::string& path) {
     auto sink = std::make_shared<FileSink>(path);
-    sink->set_pattern("%Y-%m-%d %H:%M:%S %l: %v");
+    sink->set_pattern("%Y-%m-%d %H:%M:%S %v");
+    sink->set_level(spdlog_level(Level::detail));
     const std::lock_guard lock(status_mutex);
     logger().sinks().push_back(std::move(sink));
 }
@@ -105,7 +114,8 @@ void write(Level level, std::string_view sentence) {
     if (level <= Level::info && own_rank != 0) return;
     const std::lock_guard lock(status_mutex);
     clear_status();
-    logger().log(spdlog_level(level), "{}{}", rank_prefix, sentence);
+    const char* word = level == Level::warning ? "warning: " : level == Level::error ? "error: " : "";
+    logger().log(spdlog_level(level), "{}{}{}", word, rank_prefix, sentence);
 }
 
 bool on_terminal() {

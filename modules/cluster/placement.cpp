@@ -102,9 +102,9 @@ std::vector<Node> by_node(const std::vector<std::string>& texts) {
 void log_node(const Node& node) {
     constexpr std::size_t most = 16;
     for (std::size_t i = 0; i < std::min(most, node.ranks.size()); ++i)
-        log::info("rank {} on {}: {}", node.ranks[i], node.host, node.seats[i]);
+        log::detail("rank {} on {}: {}", node.ranks[i], node.host, node.seats[i]);
     if (node.ranks.size() > most)
-        log::info("{} more ranks on {}; see lockstep topo", node.ranks.size() - most, node.host);
+        log::detail("{} more ranks on {}; see lockstep topo", node.ranks.size() - most, node.host);
     for (const std::string& remark : node.remarks)
         log::info("{} (ranks numbered within the node): {}", node.host, remark);
 }
@@ -180,7 +180,10 @@ void log_placement(const Placement& placement, const Session& session, HostGroup
                      nodes.front().hardware, different);
     if (nodes.size() > 1)
         log::info("{} ranks on {} nodes{}", session.size(), nodes.size(), others.empty() ? ", all placed alike" : "");
-    log::info("{}", placement.bound ? "binding: as shown" : "binding: none (run.bind = false)");
+    if (placement.bound)
+        log::detail("binding: as shown");
+    else
+        log::info("binding: none (run.bind = false)");
 }
 
 }  // namespace lockstep::cluster

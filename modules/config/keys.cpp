@@ -205,6 +205,8 @@ std::vector<Key> keys_of(RunDescription& description) {
         {"validation.every", &description.validation.every, "Steps between validations. 0: only at the end."});
     keys.push_back({"validation.batches", &description.validation.batches,
                     "Global batches per validation. 0: all the validation data."});
+    keys.push_back({"log.every", CountOrAuto{&description.log.every},
+                    "Steps between lines of the log. `auto`: a line about every 5 s. metrics.jsonl has every step."});
     keys.push_back({"trace.detail", choice_of(description.trace.detail), "What the trace records."});
     keys.push_back({"watchdog.seconds", &description.watchdog.seconds,
                     "A rank without progress for this long ends the run with exit code 5. 0: off."});

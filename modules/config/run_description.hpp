@@ -89,6 +89,10 @@ struct ValidationSection {
     std::int64_t batches = 0;  // global batches a validation; 0: all
 };
 
+struct LogSection {
+    std::int64_t every = 0;  // steps between lines; 0: "auto"
+};
+
 struct TraceSection {
     TraceDetail detail = TraceDetail::phase;
 };
@@ -112,6 +116,7 @@ struct RunDescription {
     ParallelSection parallel{Grid{.data = 0}};
     CheckpointSection checkpoint;
     ValidationSection validation;
+    LogSection log;
     TraceSection trace;
     WatchdogSection watchdog;
     SyncSection sync;

@@ -19,7 +19,7 @@ FlopRates find_flop_rates(Launch& launch, double product_flops) {
         calibrate::find_peak(launch.devices, layout::compute_type(description.precision.compute),
                              description.run.peak_tflops, product_flops);
     rates.peak = peak.flops;
-    log::info(
+    log::detail(
         "model TFLOP/s: {}, per rank; hardware TFLOP/s: including recompute; MFU: model TFLOP/s relative to {:.3g} "
         "TFLOP/s, {}",
         model.frozen.empty()

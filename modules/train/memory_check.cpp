@@ -81,8 +81,8 @@ void log_memory_plan(const Launch& launch) {
         const std::string where = stages > 1 ? fmt::format(", stage {} of {}", stage + 1, stages) : "";
         log::info("memory per rank{}: {}", where, std::string(all.data() + rank * width));
     }
-    log::info("writing a checkpoint takes {} more host memory; micro-batches of {} x {} tokens, {} per step",
-              bytes_text(plan.checkpoint), plan.micro, batch.length, plan.micro_batches);
+    log::detail("writing a checkpoint takes {} more host memory; micro-batches of {} x {} tokens, {} per step",
+                bytes_text(plan.checkpoint), plan.micro, batch.length, plan.micro_batches);
     if (!batch.ramp) return;
     log::info("batch ramp: from {} sequences in steps of {} to {}, reached after {} samples", batch.ramp->start,
               batch.ramp->increment, batch.global, with_commas(batch.ramp->samples));

@@ -20,7 +20,8 @@ StepLog::StepLog(const Launch& launch, trace::Tracer& tracer, const Regions& reg
     : launch_(launch),
       tracer_(tracer),
       regions_(regions),
-      progress_({launch.resume.state.step, launch.data.steps, launch.session.size(), peak_flops}) {
+      progress_({launch.resume.state.step, launch.data.steps, launch.session.size(), peak_flops,
+                 launch.description.log.every}) {
     if (launch.folders.run) launch.folders.run->open_metrics(launch.resume.state.step);
     // Ranks that share a core alternate.
     const bool share = launch.control->all_maximum(launch.devices.placement.seat().shares_cores ? 1 : 0) != 0;
@@ -48,6 +49,10 @@ void StepLog::add(const trace::StepNumbers& numbers) {
     }
     launch_.folders.run->write_step(numbers);
     progress_.step(numbers);
+}
+
+void StepLog::finish() {
+    if (launch_.folders.run) progress_.finish();
 }
 
 void StepLog::close_row() {

@@ -22,6 +22,8 @@ class StepLog {
     // For a step whose `seconds` are the slowest rank's. Its trace row stays open for what the ranks do before the next
     // step.
     void add(const trace::StepNumbers& numbers);
+    // The log line of the last step, where it has none yet.
+    void finish();
     // Writes the open row, if any, to the trace.
     void close_row();
 

@@ -246,6 +246,7 @@ void Trainer::fail_not_finite(std::int64_t step) {
 ExitCode Trainer::end(std::int64_t step, std::int64_t stop) {
     if (epoch_ >= 0) tracer_->end(regions_.epoch);
     tracer_->close();
+    log_->finish();
     const bool finished = step >= launch_.data.steps;
     const std::string reason = finished ? "" : control_.reason(stop);
     const ExitCode code = finished ? ExitCode::done : ExitCode::stopped;

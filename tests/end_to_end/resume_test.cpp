@@ -2,6 +2,7 @@
 #define BOOST_TEST_MODULE resume
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
+#include <sstream>
 
 #include "end_to_end/command.hpp"
 
@@ -191,6 +192,59 @@ BOOST_AUTO_TEST_CASE(a_second_launch_of_a_run_is_refused) {
     first.signal(SIGUSR1);  // the first is unharmed: it stops when asked to
     check_exit(first.wait(), 4);
     BOOST_TEST(status_of(place.path())["state"] == "stopped");
+}
+
+BOOST_AUTO_TEST_CASE(the_log_fits_a_terminal) {
+    const Workplace place;
+    // "14:21:07 step 3/12  loss …"
+    const auto steps = [](const Result& result) {
+        std::vector<std::string> lines;
+        std::istringstream text(result.error);
+        for (std::string line; std::getline(text, line);) {
+            const std::string rest = line.size() > 9 ? line.substr(9) : "";
+            if (rest.starts_with("step ") && contains(rest, "/12  ")) lines.push_back(rest);
+        }
+        for (const std::string& line : lines) BOOST_TEST(line.size() <= 91u, line);
+        return lines;
+    };
+    const Result automatic = run("train run.toml", place.path());
+    check_exit(automatic, 0);
+    const auto some = steps(automatic);
+    BOOST_TEST_REQUIRE(some.size() >= 2u, automatic);
+    BOOST_TEST(some.front().starts_with("step 1/12  loss "), some.front());
+    BOOST_TEST(some.back().starts_with("step 12/12  loss "), some.back());
+    for (const char* part : {"  norm ", "  lr ", " ms  ", "tok/s  MFU ", " left"})
+        BOOST_TEST(contains(some.front(), part), some.front());
+    BOOST_TEST(!contains(some.back(), "left"), some.back());
+    BOOST_TEST(!contains(automatic.error, "rank 0 on "));
+    BOOST_TEST(contains(read_file(run_folder(place.path()) / "log.txt"), "rank 0 on "));
+    BOOST_TEST(numbers_of(place.path(), "loss").size() == 12u);
+
+    const Result all = run("train run.toml --set run.name=all --set log.every=1 --verbose", place.path(), 2);
+    check_exit(all, 0);
+    BOOST_TEST(steps(all).size() == 12u, all);
+    BOOST_TEST(contains(all.error, "rank 0 on "), all);
+
+    // Stopped between two lines: the last step has one all the same.
+    const Result stopped = run("train run.toml --set run.name=some --set log.every=4 --stop-at 6", place.path());
+    check_exit(stopped, 4);
+    const auto few = steps(stopped);
+    BOOST_TEST_REQUIRE(few.size() == 3u, stopped);
+    BOOST_TEST(few[1].starts_with("step 4/12"));
+    BOOST_TEST(few[2].starts_with("step 6/12"));
+
+    const Result quiet = run("train run.toml --set run.name=quiet --quiet", place.path());
+    check_exit(quiet, 0);
+    BOOST_TEST(quiet.error == "", quiet);
+    BOOST_TEST(contains(read_file(run_folder(place.path(), "quiet") / "log.txt"), "finished: step 12"));
+}
+
+BOOST_AUTO_TEST_CASE(changes_of_the_batch_are_logged) {
+    const Workplace place;
+    const Result result = run("train run.toml --set 'batch.ramp={start=4, increment=4, samples=24}'", place.path());
+    check_exit(result, 0);
+    BOOST_TEST(contains(result.error, ": the batch is 8 sequences from here on"), result);
+    BOOST_TEST(contains(result.error, ": the batch is 12 sequences from here on"), result);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
