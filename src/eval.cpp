@@ -62,7 +62,9 @@ int run(const Options& options) {
         model::Stage stage(backend, *file.parameters, model, stage_options);
         stage.set_inner_rate_factor(train::inner_rate_factor(file));
         train::BatchTensors batch(backend.device(), stage_options.shape);
-        const train::Evaluation result = train::evaluate(backend, stage, batch, *dataset, options.windows, *group);
+        train::EvaluationProgress progress("evaluation");
+        const train::Evaluation result =
+            train::evaluate(backend, stage, batch, *dataset, options.windows, *group, progress);
         if (session.rank() != 0) return 0;
         Table table({{"checkpoint", "checkpoint"},
                      {"step", "step"},

@@ -173,9 +173,8 @@ void check_machine(const RunDescription& description) {
 }
 
 void check_files(const CheckpointSection& checkpoint, const ValidationSection& validation, const DataSection& data) {
-    check_at_least(0, {{"checkpoint.every", checkpoint.every},
-                       {"validation.every", validation.every},
-                       {"validation.batches", validation.batches}});
+    check_at_least(0, {{"checkpoint.every", checkpoint.every}, {"validation.every", validation.every}});
+    check_at_least(ValidationSection::automatic, {{"validation.batches", validation.batches}});
     check_not_negative({{"checkpoint.every_minutes", checkpoint.every_minutes}});
     check_at_least(1, {{"checkpoint.keep", checkpoint.keep}});
     check_given("checkpoint.folder", !checkpoint.folder.empty(), "the default is \"checkpoints\"");

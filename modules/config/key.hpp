@@ -20,8 +20,10 @@ struct PathsOrFraction {
     std::vector<std::string>* list;
     double* fraction;
 };
-struct CountOrAuto {  // 0 stands for "auto"
+struct CountOrAuto {
     std::int64_t* count;
+    std::int64_t automatic = 0;  // stands for "auto"
+    std::int64_t least = 1;
 };
 // monostate: read elsewhere.
 using Member = std::variant<std::string*, Choice, std::monostate, bool*, std::int64_t*, std::uint64_t*, double*,

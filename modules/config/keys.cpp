@@ -203,8 +203,10 @@ std::vector<Key> keys_of(RunDescription& description) {
     keys.push_back({"checkpoint.folder", &checkpoint.folder, "Where checkpoints go, in a folder of the run's name."});
     keys.push_back(
         {"validation.every", &description.validation.every, "Steps between validations. 0: only at the end."});
-    keys.push_back({"validation.batches", &description.validation.batches,
-                    "Global batches per validation. 0: all the validation data."});
+    keys.push_back(
+        {"validation.batches", CountOrAuto{&description.validation.batches, ValidationSection::automatic, 0},
+         "Global batches per validation. `auto`: as many as take at most a tenth of the FLOP of the training "
+         "between two validations. 0: all the validation data."});
     keys.push_back({"log.every", CountOrAuto{&description.log.every},
                     "Steps between lines of the log. `auto`: a line about every 5 s. metrics.jsonl has every step."});
     keys.push_back({"trace.detail", choice_of(description.trace.detail), "What the trace records."});
@@ -218,23 +220,24 @@ std::vector<Key> keys_of(RunDescription& description) {
 
 std::string type_of(const Key& key) {
     const bool many = key.path == "model.preset";
-    return std::visit(Overloaded{[&](const std::string*) -> std::string {
-                                     if (many) return "a preset's name";
-                                     return key.words.empty() ? "text" : "one of " + list_of(key.words);
-                                 },
-                                 [](const Choice& choice) { return "one of " + list_of(texts_of(choice.words)); },
-                                 [](std::monostate) -> std::string { return "a section"; },
-                                 [](const bool*) -> std::string { return "true or false"; },
-                                 [](const std::int64_t*) -> std::string { return "integer"; },
-                                 [](const std::uint64_t*) -> std::string { return "integer from 0"; },
-                                 [](const double*) -> std::string { return "number"; },
-                                 [](const std::vector<std::string>*) -> std::string { return "list of texts"; },
-                                 [](const Paths&) -> std::string { return "list of paths, or one path"; },
-                                 [](const PathsOrFraction&) -> std::string {
-                                     return "list of paths, one path, or a fraction between 0 and 1";
-                                 },
-                                 [](const CountOrAuto&) -> std::string { return "integer from 1, or \"auto\""; }},
-                      key.member);
+    return std::visit(
+        Overloaded{[&](const std::string*) -> std::string {
+                       if (many) return "a preset's name";
+                       return key.words.empty() ? "text" : "one of " + list_of(key.words);
+                   },
+                   [](const Choice& choice) { return "one of " + list_of(texts_of(choice.words)); },
+                   [](std::monostate) -> std::string { return "a section"; },
+                   [](const bool*) -> std::string { return "true or false"; },
+                   [](const std::int64_t*) -> std::string { return "integer"; },
+                   [](const std::uint64_t*) -> std::string { return "integer from 0"; },
+                   [](const double*) -> std::string { return "number"; },
+                   [](const std::vector<std::string>*) -> std::string { return "list of texts"; },
+                   [](const Paths&) -> std::string { return "list of paths, or one path"; },
+                   [](const PathsOrFraction&) -> std::string {
+                       return "list of paths, one path, or a fraction between 0 and 1";
+                   },
+                   [](const CountOrAuto& value) { return fmt::format("integer from {}, or \"auto\"", value.least); }},
+        key.member);
 }
 
 std::string value_of(const Key& key) {
@@ -252,7 +255,7 @@ std::string value_of(const Key& key) {
                                                                   : "[" + list_of(*either.list) + "]";
                                  },
                                  [](const CountOrAuto& value) -> std::string {
-                                     return *value.count == 0 ? "\"auto\"" : std::to_string(*value.count);
+                                     return *value.count == value.automatic ? "\"auto\"" : std::to_string(*value.count);
                                  }},
                       key.member);
 }

@@ -131,13 +131,13 @@ struct Assign {
     }
     void operator()(const CountOrAuto& value) const {
         if (const auto* text = given.node->as_string(); text && text->get() == "auto") {
-            *value.count = 0;
+            *value.count = value.automatic;
             return;
         }
         *value.count = integer_value(given, key);
-        if (*value.count < 1)
-            throw usage_error("{}{} = {}: it must be an integer from 1, or \"auto\"", given.place, key.path,
-                              *value.count);
+        if (*value.count < value.least)
+            throw usage_error("{}{} = {}: it must be an integer from {}, or \"auto\"", given.place, key.path,
+                              *value.count, value.least);
     }
 };
 

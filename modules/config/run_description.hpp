@@ -85,8 +85,9 @@ struct CheckpointSection {
 };
 
 struct ValidationSection {
-    std::int64_t every = 0;    // steps; 0: only at the end
-    std::int64_t batches = 0;  // global batches a validation; 0: all
+    static constexpr std::int64_t automatic = -1;
+    std::int64_t every = 0;            // steps; 0: only at the end
+    std::int64_t batches = automatic;  // global batches a validation; 0: all
 };
 
 struct LogSection {

@@ -1,6 +1,11 @@
 #include "train/evaluation.hpp"
 
 #include <algorithm>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/format.hpp"
+#include "base/log.hpp"
 
 namespace lockstep::train {
 
@@ -20,14 +25,35 @@ void BatchTensors::upload(kernels::Backend& backend) {
     backend.upload(targets, host_targets.data());
 }
 
+EvaluationProgress::EvaluationProgress(std::string title)
+    : title_(std::move(title)), begun_(seconds_now()), shown_(begun_) {}
+
+EvaluationProgress::~EvaluationProgress() {
+    log::status_line("");
+}
+
+void EvaluationProgress::show(std::int64_t done, std::int64_t all) {
+    const bool terminal = log::on_terminal();
+    const double now = seconds_now();
+    if (done == 0 || now - shown_ < (terminal ? 0.25 : 10)) return;
+    shown_ = now;
+    const double left = (now - begun_) / static_cast<double>(done) * static_cast<double>(all - done);
+    const std::string text = fmt::format("{}: {} %, {} left", title_, 100 * done / all, human_seconds(left));
+    if (terminal)
+        log::status_line(text);
+    else
+        log::info("{}", text);
+}
+
 Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::int64_t windows,
                     const EvaluationShare& share, Tensor sum, const EvaluateBatch& evaluate_batch,
-                    cluster::HostGroup& group) {
+                    cluster::HostGroup& group, EvaluationProgress& progress) {
     const std::int64_t all = windows > 0 ? std::min(windows, data.windows()) : data.windows();
     const std::int64_t first = share.replicas.first(all), last = first + share.replicas.count(all);
     std::vector<double> sums = {0, 0};  // loss, tokens
     backend.fill(sum, 0);
     for (std::int64_t window = first; window < last; window += share.micro) {
+        progress.show(window - first, last - first);
         const std::int64_t real = std::min(share.micro, last - window);
         if (share.counts_tokens) sums[1] += static_cast<double>(real * share.length);
         evaluate_batch([&](std::int32_t* ids, std::int32_t* targets) {
@@ -45,7 +71,7 @@ Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::i
 }
 
 Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors& batch, const data::Dataset& data,
-                    std::int64_t windows, cluster::HostGroup& group) {
+                    std::int64_t windows, cluster::HostGroup& group, EvaluationProgress& progress) {
     EvaluationShare share;
     share.micro = stage.shape().batch;
     share.length = stage.shape().length;
@@ -58,7 +84,7 @@ Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors
         stage.loss(0, batch.targets, 0, batch.losses);
         backend.sum(batch.sum, batch.losses, kernels::Accumulate::yes);
     };
-    return evaluate(backend, data, windows, share, batch.sum, evaluate_batch, group);
+    return evaluate(backend, data, windows, share, batch.sum, evaluate_batch, group, progress);
 }
 
 }  // namespace lockstep::train

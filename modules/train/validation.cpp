@@ -4,6 +4,7 @@
 
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "layout/batch_plan.hpp"
 #include "train/evaluation.hpp"
 
 namespace lockstep::train {
@@ -16,7 +17,13 @@ Validation::Validation(Launch& launch, LayerGroups& layers, Pipeline& pipeline, 
       tracer_(tracer),
       region_(region),
       memory_(launch.devices.backend->device(), Arena::device_alignment, "validation loss"),
-      loss_(memory_.allocate(Type::fp64, {1})) {}
+      loss_(memory_.allocate(Type::fp64, {1})),
+      windows_(layout::validation_windows(launch.description, launch.data.steps)) {
+    const bool automatic = launch.description.validation.batches == config::ValidationSection::automatic;
+    if (automatic && launch.data.validation && windows_ < launch.data.validation->windows())
+        log::info("validation uses {} of {} windows, a tenth of the training's FLOP; validation.batches = 0 uses all",
+                  with_commas(windows_), with_commas(launch.data.validation->windows()));
+}
 
 bool Validation::due(std::int64_t step) const {
     if (!launch_.data.validation) return false;
@@ -38,9 +45,9 @@ void Validation::run(std::int64_t step) {
         pipeline_.forward_only(loss_,
                                [&](std::int64_t, std::int32_t* ids, std::int32_t* targets) { load(ids, targets); });
     };
-    const Evaluation evaluation = evaluate(*launch_.devices.backend, *launch_.data.validation,
-                                           description.validation.batches * description.batch.global, share, loss_,
-                                           evaluate_batch, *launch_.control);
+    EvaluationProgress progress(fmt::format("validation at step {}", step));
+    const Evaluation evaluation = evaluate(*launch_.devices.backend, *launch_.data.validation, windows_, share, loss_,
+                                           evaluate_batch, *launch_.control, progress);
     log::info("validation at step {}: loss {:.5f}, perplexity {:.3f}, {} tokens", step, evaluation.loss,
               std::exp(evaluation.loss), with_commas(evaluation.tokens));
     if (launch_.folders.run) launch_.folders.run->write_validation(step, evaluation.loss);

@@ -25,7 +25,8 @@ class Validation {
     trace::Tracer& tracer_;
     trace::RegionId region_;
     Arena memory_;
-    Tensor loss_;  // fp64 [1]
+    Tensor loss_;           // fp64 [1]
+    std::int64_t windows_;  // of a validation; 0: all
 };
 
 }  // namespace lockstep::train

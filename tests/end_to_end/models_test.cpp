@@ -69,7 +69,7 @@ BOOST_DATA_TEST_CASE(eval_gives_the_runs_last_validation_loss, data::make({"atte
                      mixer) {
     const Workplace place;
     write_file(place.path() / "held-out.txt", make_text(3000, 99));
-    check_exit(run("train run.toml --set data.validation=held-out.txt --set schedule.steps=6 --set model.mixer=" +
+    check_exit(run("train run.toml --set data.validation=held-out.txt --set validation.batches=0 --set schedule.steps=6 --set model.mixer=" +
                        std::string(mixer),
                    place.path()),
                0);
