@@ -54,9 +54,9 @@ OpenFile OpenFile::for_writing(const std::string& path) {
 }
 
 OpenFile OpenFile::create(const std::string& path) {
-    if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw open_error(path, "replaced");
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT && errno != ENOTDIR) throw open_error(path, "replaced");
     const int descriptor = open_descriptor(path, O_RDWR | O_CREAT | O_EXCL);
-    if (descriptor < 0) throw open_error(path, "created");
+    if (descriptor < 0) throw open_error(path, "written");
     return {descriptor, path};
 }
 

@@ -59,9 +59,12 @@ void replace_file(const std::string& path, const std::string& text) {
         file.write(text.data(), text.size(), 0);
         file.close();
         rename_file(unfinished, path);
-    } catch (const Error&) {
+    } catch (const Error& error) {
         ::unlink(unfinished.c_str());
-        throw;
+        std::string sentence = error.what();  // of the temporary file, which says nothing to the user
+        if (const std::size_t at = sentence.find(unfinished); at != std::string::npos)
+            sentence.replace(at, unfinished.size(), path);
+        throw Error(error.code(), sentence);
     }
 }
 

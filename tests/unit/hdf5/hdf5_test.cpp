@@ -183,7 +183,7 @@ BOOST_AUTO_TEST_CASE(files_that_cannot_be_opened_say_why) {
     BOOST_CHECK_EXCEPTION(File::open(path), Error, error_has(ExitCode::damaged, "signature"));
     std::filesystem::resize_file(path, 0);
     BOOST_CHECK_EXCEPTION(File::open(path), Error, error_has(ExitCode::damaged, "empty"));
-    BOOST_CHECK_EXCEPTION(File::create(path + "/x"), Error, error_has(ExitCode::usage, "cannot be created"));
+    BOOST_CHECK_EXCEPTION(File::create(path + "/x"), Error, error_has(ExitCode::usage, "cannot be written"));
 }
 
 BOOST_AUTO_TEST_CASE(a_file_moves_with_its_handle) {
