@@ -6,6 +6,7 @@
 #include <string>
 
 #include "analysis/command.hpp"
+#include "base/command_line.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/version.hpp"
@@ -14,7 +15,7 @@ namespace lockstep::analysis {
 
 int run_program(int argc, const char* const* argv) {
     CLI::App program("Shows from the traces of lockstep runs where the time went.", "lockstep-analyze");
-    program.set_version_flag("--version", fmt::format("lockstep-analyze {} ({})", version(), commit()));
+    program.set_version_flag("-V,--version", fmt::format("lockstep-analyze {} ({})", version(), commit()));
     program.require_subcommand(1);
     program.footer(
         "A RUN is a run's folder (runs/NAME), one of its trace-NNN.h5 files, or a folder of run folders.\n"
@@ -29,6 +30,7 @@ int run_program(int argc, const char* const* argv) {
     add_report(program, action);
     add_import(program, action);
     add_export(program, action);
+    add_help_command(program, action);
     try {
         program.parse(argc, argv);
         const int code = action();
@@ -36,11 +38,7 @@ int run_program(int argc, const char* const* argv) {
         return code;
     } catch (const CLI::ParseError& problem) {
         if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version
-        std::string sentence = problem.what();
-        // A first word that is no command is what is wrong, not that a command is missing.
-        if (argc > 1 && argv[1][0] != '-' && program.get_subcommands().empty())
-            sentence = fmt::format("'{}' is not a command of lockstep-analyze", argv[1]);
-        std::fprintf(stderr, "lockstep-analyze: %s; see lockstep-analyze --help\n", sentence.c_str());
+        std::fprintf(stderr, "lockstep-analyze: %s\n", command_line_problem(program, problem, argc, argv).c_str());
         return static_cast<int>(ExitCode::usage);
     } catch (const Error& problem) {
         log::error("{}", problem.what());

@@ -71,8 +71,7 @@ int run(const Options& options) {
                      {"tokens", "tokens"},
                      {"validation_loss", "validation loss, nats", 5},
                      {"perplexity", "perplexity", 3}});
-        table.add_row(
-            {options.checkpoint, file.contents.state.step, result.tokens, result.loss, std::exp(result.loss)});
+        table.add_row({file.path, file.contents.state.step, result.tokens, result.loss, std::exp(result.loss)});
         std::fputs(format == TableFormat::json ? table.print_object().c_str() : table.print(format).c_str(), stdout);
         return 0;
     });
@@ -84,7 +83,8 @@ void add_eval(CLI::App& program, Action& action) {
     auto* command =
         program.add_subcommand("eval", "Compute validation loss and perplexity of a checkpoint (also under mpirun)");
     const auto options = std::make_shared<Options>();
-    command->add_option("--checkpoint", options->checkpoint, "Checkpoint file")->required();
+    command->add_option("--checkpoint", options->checkpoint, "Checkpoint file, or a run's folder for its newest")
+        ->required();
     command->add_option("--data", options->data, "Token files, text files or folders (repeatable)")->required();
     command->add_option("--device", options->device, "auto, cpu or cuda");
     command->add_option("--length", options->length, "Tokens per sequence (default: as trained)")

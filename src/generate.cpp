@@ -104,7 +104,8 @@ void add_generate(CLI::App& program, Action& action) {
     auto* command = program.add_subcommand("generate", "Continue a text with the model of a checkpoint");
     const auto options = std::make_shared<Options>();
     command->add_option("--device", options->device, "auto, cpu or cuda");
-    command->add_option("--checkpoint", options->checkpoint, "Checkpoint file; holds model and tokenizer")->required();
+    command->add_option("--checkpoint", options->checkpoint, "Checkpoint file, or a run's folder for its newest")
+        ->required();
     command->add_option("--prompt", options->prompt, "Text to continue")->required();
     command->add_option("--tokens", options->tokens, "Tokens to generate")
         ->capture_default_str()

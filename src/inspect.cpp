@@ -124,6 +124,7 @@ std::map<std::string, std::int64_t> optimizer_states(const std::string& path) {
 // Attributes and datasets of any file that lockstep writes.
 int inspect_file(const Options& options) {
     const TableFormat format = table_format(options.format);
+    check_written_by_lockstep(options.file);
     const hdf5::File file = hdf5::File::open(options.file);
     if (!file.has_attribute("/", "format"))
         throw usage_error("{} is an HDF5 file that lockstep did not write: it has no attribute 'format'", options.file);

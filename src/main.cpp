@@ -4,8 +4,8 @@
 #include <exception>
 #include <string>
 
+#include "base/command_line.hpp"
 #include "base/error.hpp"
-#include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/version.hpp"
 #include "command.hpp"
@@ -31,13 +31,6 @@ bool is_first_process() {
     return true;
 }
 
-std::string unknown_command(const CLI::App& program, const std::string& word) {
-    std::vector<std::string> names;
-    for (const auto* command : program.get_subcommands(nullptr)) names.push_back(command->get_name());
-    const std::string near = lockstep::nearest_name(word, names);
-    return fmt::format("'{}' is not a command of lockstep{}", word, near.empty() ? "" : "; did you mean " + near + "?");
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -49,7 +42,7 @@ int main(int argc, char** argv) {
         "checkpoint, 5 no progress (the watchdog)."};
     program.name("lockstep");
     program.require_subcommand(1);
-    program.set_version_flag("--version", version_text, "Print version, commit and features");
+    program.set_version_flag("-V,--version", version_text, "Print version, commit and features");
     commands::Action action;
     commands::add_train(program, action);
     commands::add_eval(program, action);
@@ -61,6 +54,7 @@ int main(int argc, char** argv) {
     commands::add_verify(program, action);
     commands::add_bench(program, action);
     commands::add_witness(program, action);
+    add_help_command(program, action);
     try {
         program.parse(argc, argv);
         // Commands that are not parallel run on rank 0 only.
@@ -70,11 +64,7 @@ int main(int argc, char** argv) {
     } catch (const CLI::ParseError& problem) {
         if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version
         if (!is_first_process()) return static_cast<int>(ExitCode::usage);
-        std::string sentence = problem.what();
-        // Report an unknown first word as such, not as a missing subcommand.
-        if (argc > 1 && argv[1][0] != '-' && program.get_subcommands().empty())
-            sentence = unknown_command(program, argv[1]);
-        std::fprintf(stderr, "lockstep: %s; see lockstep --help\n", sentence.c_str());
+        std::fprintf(stderr, "lockstep: %s\n", command_line_problem(program, problem, argc, argv).c_str());
         return static_cast<int>(ExitCode::usage);
     } catch (const Error& error) {
         log::error("{}", error.what());

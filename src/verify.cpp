@@ -72,6 +72,7 @@ constexpr std::array<Format, 3> formats = {
 
 std::string verify_file(const std::string& path) {
     std::string name;
+    check_written_by_lockstep(path);
     {
         const hdf5::File file = hdf5::File::open(path);
         if (file.has_attribute("/", "format")) name = file.read_string("/", "format");

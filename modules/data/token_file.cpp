@@ -14,20 +14,12 @@
 namespace lockstep::data {
 namespace {
 
-constexpr std::string_view hdf5_signature("\x89HDF\r\n\x1a\n", 8);
 constexpr std::int64_t known_version = 1;
 
 void check_readable(const std::string& path) {
     std::error_code problem;
     if (!std::filesystem::exists(path, problem)) throw usage_error("{} does not exist", path);
     if (!std::filesystem::is_regular_file(path, problem)) throw usage_error("{} is not a file", path);
-}
-
-bool begins_like_hdf5(const std::string& path) {
-    const OpenFile file = OpenFile::for_reading(path);
-    std::array<char, hdf5_signature.size()> start{};
-    return file.read_up_to(start.data(), start.size(), 0) == start.size() &&
-           std::string_view(start.data(), start.size()) == hdf5_signature;
 }
 
 std::uint64_t parse_hash(const std::string& text, const std::string& path, const char* name) {
@@ -52,7 +44,7 @@ std::size_t width_of(const hdf5::DatasetInfo& about, const std::string& path) {
 
 bool is_token_file(const std::string& path) {
     check_readable(path);
-    if (!begins_like_hdf5(path)) return false;
+    if (!hdf5::has_signature(path)) return false;
     const hdf5::File file = hdf5::File::open(path);
     return file.has_attribute("/", "format") && file.read_string("/", "format") == "lockstep-tokens";
 }
@@ -60,7 +52,7 @@ bool is_token_file(const std::string& path) {
 TokenFileInfo read_token_file_info(const std::string& path) {
     check_readable(path);
     const std::uint64_t file_bytes = std::filesystem::file_size(path);
-    if (file_bytes < hdf5_signature.size() || !begins_like_hdf5(path))
+    if (file_bytes < hdf5_signature.size() || !hdf5::has_signature(path))
         throw damaged_error("{} is not a token file, or its beginning is damaged; make token files with lockstep pack",
                             path);
     const hdf5::File file = hdf5::File::open(path);

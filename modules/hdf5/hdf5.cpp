@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
@@ -217,6 +218,13 @@ void read_into(hid_t file, const std::string& file_path, bool writing, const std
 
 std::size_t element_bytes(ElementType type) {
     return H5Tget_size(native(type));
+}
+
+bool has_signature(const std::string& path) {
+    constexpr std::string_view signature("\x89HDF\r\n\x1a\n", 8);
+    std::array<char, signature.size()> start{};
+    return OpenFile::for_reading(path).read_up_to(start.data(), start.size(), 0) == start.size() &&
+           std::string_view(start.data(), start.size()) == signature;
 }
 
 File File::open(const std::string& path) {

@@ -36,6 +36,8 @@ struct DatasetInfo {
     std::string type_name;  // "uint16", "fp32", …, "record", "other"
 };
 
+bool has_signature(const std::string& path);  // whether the file begins as HDF5 files do
+
 class File {
   public:
     static File open(const std::string& path);  // read-only; missing: usage error; not HDF5: damaged

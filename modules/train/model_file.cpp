@@ -1,5 +1,10 @@
 #include "train/model_file.hpp"
 
+#include <filesystem>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/whole_file.hpp"
 #include "cluster/agree.hpp"
 #include "optim/schedule.hpp"
 
@@ -15,14 +20,33 @@ std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& para
     return entries;
 }
 
+// The file that is meant by a file's or a folder's name.
+std::string newest_checkpoint(const std::string& name) {
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(name, ignored)) return name;
+    std::string folder = name;
+    const std::string description = name + "/run.toml";
+    if (std::filesystem::exists(description, ignored)) {
+        const config::RunDescription run = config::parse_foreign_description(read_text_file(description), description);
+        folder = run.checkpoint.folder + "/" + run.run.name;
+    }
+    const std::vector<std::string> all = checkpoint::list_checkpoints(folder);
+    if (all.empty()) throw usage_error("{} has no checkpoints; name a checkpoint or a run's folder", folder);
+    log::info("checkpoint {}", all.back());
+    return all.back();
+}
+
 }  // namespace
 
 double inner_rate_factor(const ModelFile& file) {
     return optim::inner_rate_factor(file.description.model, file.description.schedule.warmup, file.contents.state.step);
 }
 
-ModelFile load_model(const std::string& checkpoint, kernels::Backend& backend, cluster::HostGroup& group) {
+ModelFile load_model(const std::string& name, kernels::Backend& backend, cluster::HostGroup& group) {
     ModelFile file;
+    cluster::on_root(group, [&] { file.path = newest_checkpoint(name); });
+    file.path = group.broadcast_text(std::move(file.path), 0);
+    const std::string& checkpoint = file.path;
     cluster::together(group, [&] {
         file.contents = checkpoint::read_contents(checkpoint);
         // The optimizer may be another program's; the mixer may not.

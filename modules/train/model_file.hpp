@@ -11,13 +11,15 @@
 namespace lockstep::train {
 
 struct ModelFile {
+    std::string path;  // of the checkpoint
     checkpoint::Contents contents;
     config::RunDescription description;
     std::unique_ptr<model::ParameterSet> parameters;  // values only
 };
 
-// Collective. Computes in fp32, whatever the training precision.
-ModelFile load_model(const std::string& checkpoint, kernels::Backend& backend, cluster::HostGroup& group);
+// Collective. Computes in fp32, whatever the training precision. `name`: a checkpoint, or a run's folder or a folder of
+// checkpoints, of which the newest is taken.
+ModelFile load_model(const std::string& name, kernels::Backend& backend, cluster::HostGroup& group);
 
 // The factor on TTT's inner learning rate at the checkpoint's step.
 double inner_rate_factor(const ModelFile& file);

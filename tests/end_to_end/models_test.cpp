@@ -69,10 +69,11 @@ BOOST_DATA_TEST_CASE(eval_gives_the_runs_last_validation_loss, data::make({"atte
                      mixer) {
     const Workplace place;
     write_file(place.path() / "held-out.txt", make_text(3000, 99));
-    check_exit(run("train run.toml --set data.validation=held-out.txt --set validation.batches=0 --set schedule.steps=6 --set model.mixer=" +
-                       std::string(mixer),
-                   place.path()),
-               0);
+    check_exit(
+        run("train run.toml --set data.validation=held-out.txt --set validation.batches=0 --set schedule.steps=6 --set model.mixer=" +
+                std::string(mixer),
+            place.path()),
+        0);
     const double expected = numbers_of(place.path(), "validation_loss").at(6);
     const std::string command =
         "eval --data held-out.txt --format json --checkpoint " + checkpoint_file(place.path(), 6).string();
@@ -114,6 +115,25 @@ BOOST_DATA_TEST_CASE(text_is_a_function_of_checkpoint_prompt_and_seed,
     BOOST_TEST(text("--tokens 20 --top-k 1 --seed 9") == likeliest);
     BOOST_TEST(likeliest.size() == std::string("the small ").size() + 20);
     BOOST_TEST(text("--tokens 0") == "the small ");
+}
+
+BOOST_AUTO_TEST_CASE(a_runs_folder_stands_for_its_newest_checkpoint) {
+    const Workplace place;
+    check_exit(run("train run.toml --set model.context=64 --set batch.length=32", place.path()), 0);
+    const std::string rest = " --prompt the --tokens 5 --seed 1";
+    const Result of_file =
+        run("generate --checkpoint " + checkpoint_file(place.path(), 12).string() + rest, place.path());
+    check_exit(of_file, 0);
+    for (const char* folder : {"runs/small", "checkpoints/small"}) {
+        const Result of_folder = run("generate --checkpoint " + std::string(folder) + rest, place.path());
+        check_exit(of_folder, 0);
+        BOOST_TEST(of_folder.out == of_file.out);
+        BOOST_TEST(contains(of_folder.error, "step-00000012.h5"), of_folder);
+    }
+    check_exit(run("eval --data text --checkpoint runs/small", place.path(), 2), 0);
+    const Result none = run("generate --checkpoint text" + rest, place.path());
+    check_exit(none, 2);
+    BOOST_TEST(contains(none.error, "text has no checkpoints"), none);
 }
 
 BOOST_AUTO_TEST_CASE(a_trained_tokenizer_travels_with_the_checkpoint) {
@@ -242,9 +262,44 @@ BOOST_AUTO_TEST_CASE(every_command_helps) {
         check_exit(result, 0);
         BOOST_TEST(contains(result.out, "--help"));
     }
-    const Result version = run("--version", folder);
-    check_exit(version, 0);
-    BOOST_TEST(contains(version.out, "commit"));
+    for (const char* words : {"--version", "-V"}) {
+        const Result version = run(words, folder);
+        check_exit(version, 0);
+        BOOST_TEST(contains(version.out, "commit"));
+    }
+    BOOST_TEST(run("help", folder).out == run("--help", folder).out);
+    BOOST_TEST(run("help train", folder).out == run("train --help", folder).out);
+    BOOST_TEST(contains(run("help train", folder).out, "--resume"));
+    BOOST_TEST(contains(Process(analyze_program + " help scaling", folder).wait().out, "speedup"));
+}
+
+BOOST_AUTO_TEST_CASE(slips_of_the_pen_are_answered) {
+    const fs::path folder = fs::temp_directory_path();
+    const auto answer = [&](const std::string& program, const std::string& arguments) {
+        const Result result = Process(program + " " + arguments, folder).wait();
+        check_exit(result, 2);
+        BOOST_TEST(result.out == "");
+        return result.error;
+    };
+    const auto of_lockstep = [&](const std::string& arguments) { return answer(lockstep_program, arguments); };
+    BOOST_TEST(contains(of_lockstep("trian run.toml"), "'trian' is not a command of lockstep; did you mean train?"));
+    BOOST_TEST(contains(of_lockstep("version"), "did you mean --version?"));
+    BOOST_TEST(contains(of_lockstep("help trian"), "did you mean train?"));
+    BOOST_TEST(
+        contains(of_lockstep("train --resum auto"),
+                 "--resum is not an option of lockstep train; did you mean --resume?; see lockstep train --help"));
+    BOOST_TEST(contains(of_lockstep("frobnicate"), "'frobnicate' is not a command of lockstep; see lockstep --help"));
+    BOOST_TEST(
+        contains(of_lockstep("train --set run.name=a --set lr=3"), "unknown key lr; did you mean schedule.peak_lr?"));
+    BOOST_TEST(contains(answer(analyze_program, "summery x"),
+                        "'summery' is not a command of lockstep-analyze; did you mean summary?"));
+    BOOST_TEST(contains(answer(analyze_program, "scaling --formt json x"), "did you mean --format?"));
+    write_file(folder / "lockstep-notes.md", "# Notes\n");
+    for (const char* command : {"inspect ", "verify "}) {
+        const Result result = run(command + (folder / "lockstep-notes.md").string(), folder);
+        check_exit(result, 2);
+        BOOST_TEST(contains(result.out + result.error, "is not an HDF5 file, as lockstep's checkpoints"), result);
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,19 @@
+// What the command lines of both programs share: the command `help`, and what is said of one that cannot be parsed. A
+// library of its own, lockstep::command_line, for whoever has a main().
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+namespace lockstep {
+
+// "help" prints the program's help, "help COMMAND" that of a command.
+void add_help_command(CLI::App& program, std::function<int()>& action);
+
+// What is wrong, with the command or the option that was probably meant; one sentence that ends with where to read
+// more.
+std::string command_line_problem(const CLI::App& program, const CLI::ParseError& problem, int argc,
+                                 const char* const* argv);
+
+}  // namespace lockstep
