@@ -12,11 +12,11 @@ BOOST_AUTO_TEST_CASE(two_ranks_write_a_file_that_reads_back) {
     const Result result = run("bench --calibrate machine.toml --quick --device cpu", place.path(), 2);
     check_exit(result, 0);
     BOOST_TEST(result.out == "");
-    BOOST_TEST(contains(result.error, "machine.toml is written"), result);
-    const lockstep::config::Machine hardware = lockstep::config::read_machine((place.path() / "machine.toml").string());
-    BOOST_TEST((hardware.device.kind == lockstep::config::MachineKind::cpu));
-    BOOST_TEST(contains(hardware.origin, "2 ranks x "));
-    const lockstep::config::Rates& rates = hardware.rates;
+    BOOST_TEST(contains(result.error, "wrote machine.toml"), result);
+    const lockstep::config::Machine machine = lockstep::config::read_machine((place.path() / "machine.toml").string());
+    BOOST_TEST((machine.device.kind == lockstep::config::MachineKind::cpu));
+    BOOST_TEST(contains(machine.origin, "2 ranks x "));
+    const lockstep::config::Rates& rates = machine.rates;
     BOOST_TEST(rates.ranks == 2);
     BOOST_TEST(rates.fp32.measured());
     // A fit to tiny sizes may find any one cost to be nothing.
