@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string_view>
@@ -51,8 +52,10 @@ void add_help_command(CLI::App& program, std::function<int()>& action) {
     command->add_option("COMMAND", *name, "The command; without one, the program's help");
     command->callback([&program, &action, name] {
         action = [&program, name] {
-            const CLI::App* shown = name->empty() ? &program : program.get_subcommand_no_throw(*name);
-            if (!shown) throw usage_error("{}", unknown_command(program, *name));
+            const std::vector<std::string> known = commands_of(program);
+            if (!name->empty() && std::find(known.begin(), known.end(), *name) == known.end())
+                throw usage_error("{}", unknown_command(program, *name));
+            const CLI::App* shown = name->empty() ? &program : program.get_subcommand(*name);
             std::fputs(shown->help().c_str(), stdout);
             return 0;
         };

@@ -1,10 +1,8 @@
 #include "data/token_file.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <filesystem>
-#include <string_view>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
@@ -52,7 +50,7 @@ bool is_token_file(const std::string& path) {
 TokenFileInfo read_token_file_info(const std::string& path) {
     check_readable(path);
     const std::uint64_t file_bytes = std::filesystem::file_size(path);
-    if (file_bytes < hdf5_signature.size() || !hdf5::has_signature(path))
+    if (!hdf5::has_signature(path))
         throw damaged_error("{} is not a token file, or its beginning is damaged; make token files with lockstep pack",
                             path);
     const hdf5::File file = hdf5::File::open(path);
