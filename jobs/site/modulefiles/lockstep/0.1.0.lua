@@ -24,5 +24,3 @@ conflict("lockstep")
 
 prepend_path("PATH", pathJoin(prefix, "bin"))
 setenv("LOCKSTEP_DOCUMENTATION", pathJoin(prefix, "share/doc/lockstep"))
--- Threads that wait sleep instead of spinning: checkpoints are written beside training.
-setenv("OMP_WAIT_POLICY", "passive")
