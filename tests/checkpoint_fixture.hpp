@@ -75,7 +75,7 @@ inline Contents some_contents(std::int64_t step) {
     state.step = step;
     state.tokens = step * 4096 + 1;
     state.samples = step * 8;
-    state.optimizer_steps = step - 1;
+    state.optimizer_steps = std::max<std::int64_t>(step - 1, 0);
     state.seed = 0xfedcba9876543210u;
     state.data_cursor = step * 8 + 3;
     state.loss_scale = 65536.0 / 3;

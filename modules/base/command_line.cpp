@@ -55,8 +55,10 @@ void add_help_command(CLI::App& program, std::function<int()>& action) {
             const std::vector<std::string> known = commands_of(program);
             if (!name->empty() && std::find(known.begin(), known.end(), *name) == known.end())
                 throw usage_error("{}", unknown_command(program, *name));
-            const CLI::App* shown = name->empty() ? &program : program.get_subcommand(*name);
-            std::fputs(shown->help().c_str(), stdout);
+            const std::string of = *name;
+            program.clear();  // else the help of the program is that of the command `help`
+            const std::string text = of.empty() ? program.help() : program.get_subcommand(of)->help(program.get_name());
+            std::fputs(text.c_str(), stdout);
             return 0;
         };
     });

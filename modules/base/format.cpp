@@ -40,7 +40,7 @@ std::string human_rate(double per_second, std::string_view unit) {
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known) {
     std::string best;
-    std::size_t best_distance = std::max<std::size_t>(1, name.size() / 3);
+    std::size_t best_distance = std::max<std::size_t>(1, (name.size() + 1) / 3);
     for (const std::string& candidate : known) {
         if (name.size() > 2 && candidate.starts_with(name)) return candidate;
         std::vector<std::size_t> row(candidate.size() + 1);

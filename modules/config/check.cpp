@@ -88,7 +88,7 @@ void check_batch(const BatchSection& batch, const ModelDescription& model) {
     // So that no size in bytes overflows.
     const double widest = static_cast<double>(std::max({model.width, model.mlp_width, model.vocabulary}));
     const double numbers = static_cast<double>(std::max<std::int64_t>(1, batch.micro) * batch.length) * widest;
-    if (constexpr double most = 1e15; numbers > most)
+    if (constexpr double most = 1e13; numbers > most)
         throw usage_error(
             "batch.micro = {} x batch.length = {} tokens of a model {:.0f} wide are {:.1e} numbers in one activation, "
             "more than a machine has memory for; lower one of them",

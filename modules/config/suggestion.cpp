@@ -21,14 +21,6 @@ std::string suggestion(const std::string& path, const std::vector<Key>& keys) {
         if (key.section() == section) section_lasts.push_back(key.last_part());
     }
     if (const std::string near = nearest_name(last, section_lasts); !near.empty()) return section + "." + near;
-    // One word of a key: "lr" is learning_rate's in peak_lr. The required one is meant more often.
-    const Key* whole_word = nullptr;
-    for (const Key& key : keys) {
-        const std::string part = "_" + key.last_part() + "_";
-        if (part.find("_" + last + "_") == std::string::npos) continue;
-        if (!whole_word || (key.required && !whole_word->required)) whole_word = &key;
-    }
-    if (whole_word) return whole_word->path;
     if (const std::string near = nearest_name(last, lasts); !near.empty()) {
         std::vector<std::string>
             same;  // several sections may have a key of that name: the one whose section is nearest
@@ -37,6 +29,14 @@ std::string suggestion(const std::string& path, const std::vector<Key>& keys) {
         const std::string nearest = nearest_name(path, same);
         return nearest.empty() ? same.front() : nearest;
     }
+    // One word of a key: "lr" is learning_rate's in peak_lr. The required one is meant more often.
+    const Key* whole_word = nullptr;
+    for (const Key& key : keys) {
+        const std::string part = "_" + key.last_part() + "_";
+        if (part.find("_" + last + "_") == std::string::npos) continue;
+        if (!whole_word || (key.required && !whole_word->required)) whole_word = &key;
+    }
+    if (whole_word) return whole_word->path;
     return nearest_name(path, full);
 }
 

@@ -72,12 +72,10 @@ std::int64_t micro_batch_size(const config::BatchSection& batch, std::int64_t re
     return micro;
 }
 
-std::int64_t validation_windows(const config::RunDescription& description, std::int64_t steps) {
-    const config::ValidationSection& validation = description.validation;
-    if (validation.batches != config::ValidationSection::automatic)
-        return validation.batches * description.batch.global;
-    const std::int64_t between = validation.every > 0 ? std::min(validation.every, steps) : steps;
-    return std::max<std::int64_t>(1, between * description.batch.global * 3 / 10);
+double validation_batches(const config::ValidationSection& validation, double steps) {
+    if (validation.batches != config::ValidationSection::automatic) return static_cast<double>(validation.batches);
+    const double between = validation.every > 0 ? std::min(static_cast<double>(validation.every), steps) : steps;
+    return 0.3 * between;
 }
 
 }  // namespace lockstep::layout

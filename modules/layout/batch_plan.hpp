@@ -24,8 +24,8 @@ std::int64_t steps_for(const config::BatchSection& batch, double samples);
 std::int64_t micro_batch_size(const config::BatchSection& batch, std::int64_t replicas, std::int64_t multiple,
                               std::int64_t tokens_at_once, std::int64_t wanted = 1);
 
-// Windows of a validation in a run of `steps` steps; 0: all. validation.batches = "auto" takes as many as cost at most
-// a tenth of the FLOP of the training between two validations, where a forward pass is a third of a training step.
-std::int64_t validation_windows(const config::RunDescription& description, std::int64_t steps);
+// Global batches of a validation in a run of `steps` steps; 0: all. validation.batches = "auto" takes as many as cost a
+// tenth of the FLOP of the training between two validations, where a forward pass is a third of a training step.
+double validation_batches(const config::ValidationSection& validation, double steps);
 
 }  // namespace lockstep::layout

@@ -36,8 +36,7 @@ JobTime job_time(const config::Machine& machine, const cost::Job& job, const cos
     if (job.steps <= 0 || !job.own_program()) return time;
     const config::RunDescription run = cost::laid_out(job, layout);
     if (!run.data.validation.empty() || run.data.validation_fraction > 0) {
-        const auto windows = layout::validation_windows(run, static_cast<std::int64_t>(job.steps));
-        const double batches = static_cast<double>(windows) / static_cast<double>(run.batch.global);
+        const double batches = layout::validation_batches(run.validation, job.steps);
         time.validations = count_of(job.steps, run.validation.every) * batches * forward_seconds(step, layout);
     }
     if (machine.rates.measured() && machine.rates.checkpoint_gb_per_second > 0) {

@@ -13,6 +13,20 @@ namespace {
 constexpr double line_every_seconds = 5;
 constexpr std::size_t widest = 91;
 
+// "8s", "13m", "1h02m", "5d03h": at most six characters for a month.
+std::string short_duration(double seconds) {
+    const auto whole = static_cast<std::int64_t>(seconds);
+    if (whole < 60) return fmt::format("{}s", whole);
+    if (whole < 3600) return fmt::format("{}m", whole / 60);
+    if (whole < 86400) return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
+    return fmt::format("{}d{:02}h", whole / 86400, whole / 3600 % 24);
+}
+
+std::string short_rate(double tokens) {
+    if (tokens < 1e4) return fmt::format("{:.0f} tok/s", tokens);
+    return tokens < 1e7 ? fmt::format("{:.0f}k tok/s", tokens * 1e-3) : fmt::format("{:.0f}M tok/s", tokens * 1e-6);
+}
+
 }  // namespace
 
 double Progress::seconds_left(std::int64_t step) const {
@@ -30,12 +44,12 @@ std::string Progress::line(const trace::StepNumbers& numbers) const {
     std::vector<Part> parts = {
         {fmt::format("step {}/{}", numbers.step, options_.steps), 9},
         {fmt::format("loss {:.4f}", numbers.loss), 9},
-        {fmt::format("norm {:.3g}", numbers.gradient_norm), 3},
-        {fmt::format("lr {:.2e}", numbers.learning_rate), 1},
+        {fmt::format("norm {:.2g}", numbers.gradient_norm), 3},
+        {fmt::format("lr {:.1e}", numbers.learning_rate), 1},
         {fmt::format("{:.1f} ms", 1e3 * seconds / static_cast<double>(std::max<std::int64_t>(1, steps_since_))), 9},
-        {human_rate(rate, "tok"), 8}};
-    if (options_.peak_flops > 0) parts.push_back({fmt::format("MFU {:.1f} %", 100 * flops / options_.peak_flops), 2});
-    if (numbers.step < options_.steps) parts.push_back({human_seconds(seconds_left(numbers.step)) + " left", 8});
+        {short_rate(rate), 8}};
+    if (options_.peak_flops > 0) parts.push_back({fmt::format("MFU {:.0f} %", 100 * flops / options_.peak_flops), 2});
+    if (numbers.step < options_.steps) parts.push_back({short_duration(seconds_left(numbers.step)) + " left", 8});
     const auto joined = [&] {
         std::string text;
         for (const Part& part : parts) text += (text.empty() ? "" : "  ") + part.text;

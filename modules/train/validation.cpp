@@ -1,5 +1,6 @@
 #include "train/validation.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/format.hpp"
@@ -8,6 +9,17 @@
 #include "train/evaluation.hpp"
 
 namespace lockstep::train {
+
+namespace {
+
+std::int64_t windows_of(const Launch& launch) {
+    const double batches =
+        layout::validation_batches(launch.description.validation, static_cast<double>(launch.data.steps));
+    const double windows = batches * static_cast<double>(launch.description.batch.global);
+    return batches > 0 ? std::max<std::int64_t>(1, static_cast<std::int64_t>(windows)) : 0;
+}
+
+}  // namespace
 
 Validation::Validation(Launch& launch, LayerGroups& layers, Pipeline& pipeline, trace::Tracer& tracer,
                        trace::RegionId region)
@@ -18,7 +30,7 @@ Validation::Validation(Launch& launch, LayerGroups& layers, Pipeline& pipeline, 
       region_(region),
       memory_(launch.devices.backend->device(), Arena::device_alignment, "validation loss"),
       loss_(memory_.allocate(Type::fp64, {1})),
-      windows_(layout::validation_windows(launch.description, launch.data.steps)) {
+      windows_(windows_of(launch)) {
     const bool automatic = launch.description.validation.batches == config::ValidationSection::automatic;
     if (automatic && launch.data.validation && windows_ < launch.data.validation->windows())
         log::info("validation uses {} of {} windows, a tenth of the training's FLOP; validation.batches = 0 uses all",

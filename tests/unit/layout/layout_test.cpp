@@ -306,23 +306,19 @@ BOOST_AUTO_TEST_CASE(batches_grow_with_the_samples) {
                std::string::npos);
 }
 
-BOOST_AUTO_TEST_CASE(a_validation_takes_at_most_a_tenth_of_the_training) {
-    config::RunDescription run;
-    run.batch.global = 12;
-    const auto windows = [&](std::int64_t every, std::int64_t steps) {
-        run.validation.every = every;
-        return layout::validation_windows(run, steps);
+BOOST_AUTO_TEST_CASE(a_validation_takes_a_tenth_of_the_training) {
+    config::ValidationSection validation;
+    const auto batches = [&](std::int64_t every) {
+        validation.every = every;
+        return layout::validation_batches(validation, 1000);
     };
-    // Forward passes of w windows over passes forward and backward, three times the FLOP, of every * 12.
+    // Forward passes of so many batches, over three times the FLOP of `every` batches.
     for (const std::int64_t every : {1, 5, 100})
-        BOOST_TEST(static_cast<double>(windows(every, 1000)) <= 0.1 * 3 * static_cast<double>(every) * 12);
-    BOOST_TEST(windows(5, 1000) == 18);
-    BOOST_TEST(windows(0, 1000) == 3600);  // at the end only
-    BOOST_TEST(windows(5000, 1000) == 3600);
-    run.batch.global = 1;
-    BOOST_TEST(windows(1, 1000) == 1);
-    run.validation.batches = 4;
-    BOOST_TEST(windows(1, 1000) == 4);
-    run.validation.batches = 0;
-    BOOST_TEST(windows(1, 1000) == 0);
+        BOOST_TEST(batches(every) / (3 * static_cast<double>(every)) == 0.1, boost::test_tools::tolerance(1e-12));
+    BOOST_TEST(batches(0) == 300);  // at the end only
+    BOOST_TEST(batches(5000) == 300);
+    validation.batches = 4;
+    BOOST_TEST(batches(1) == 4);
+    validation.batches = 0;
+    BOOST_TEST(batches(1) == 0);
 }
