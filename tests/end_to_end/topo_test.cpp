@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(the_binding_can_be_switched_off) {
 
 BOOST_AUTO_TEST_CASE(the_number_of_threads_can_be_given) {
     const Workplace place;
-    const Result result = run("train run.toml --device cpu", place.path(), 1, "OMP_NUM_THREADS=3");
+    const Result result = run("train run.toml --device cpu --verbose", place.path(), 1, "OMP_NUM_THREADS=3");
     BOOST_TEST(result.exit_code == 0, result);
     BOOST_TEST(contains(result.error, "3 threads"), result);
     BOOST_TEST(contains(result.error, "(OMP_NUM_THREADS)"), result);
