@@ -38,11 +38,16 @@ bool is_first_process() {
 // they spend the time slices that the thread they wait for needs, and a step takes ten times as long. A short spin
 // is as fast on an idle machine. libgomp reads the variable when it is loaded, so the program starts once more.
 void restart_with_short_spins(char** argv) {
-    if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
-    ::setenv("GOMP_SPINCOUNT", "1000", 0);
+    for (const char* name : {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "LOCKSTEP_STARTED"})
+        if (std::getenv(name)) return;
+    // valgrind follows no new program, and a loader that was started by name is not this one.
+    const char* preloaded = std::getenv("LD_PRELOAD");
     std::error_code problem;
-    const std::string program = std::filesystem::read_symlink("/proc/self/exe", problem).string();
-    if (!problem) ::execv(program.c_str(), argv);
+    const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", problem);
+    if (problem || !program.filename().string().starts_with("lockstep")) return;
+    if (preloaded && std::string(preloaded).find("vgpreload") != std::string::npos) return;
+    if (::setenv("LOCKSTEP_STARTED", "1", 1) != 0 || ::setenv("GOMP_SPINCOUNT", "1000", 1) != 0) return;
+    ::execv(program.c_str(), argv);
     // It goes on as it is where that failed.
 }
 
@@ -50,7 +55,7 @@ void restart_with_short_spins(char** argv) {
 
 int main(int argc, char** argv) {
     using namespace lockstep;
-    restart_with_short_spins(argv);
+    if (argc > 1 && std::string(argv[1]) == "train") restart_with_short_spins(argv);
     std::signal(SIGXFSZ, SIG_IGN);  // a file that reaches its limit is an error of the call that writes it
     CLI::App program{
         "Trains transformer and TTT (test-time-training) language models over MPI ranks.\n"

@@ -43,7 +43,7 @@ void write_whole_file(const std::string& path, const std::string& text) {
         std::ofstream stream(path, std::ios::binary);
         stream << text;
         stream.close();
-        if (stream.fail()) throw usage_error("{} cannot be written: {}", path, system_error_text());
+        if (stream.fail()) throw fault_error("{} cannot be written: {}", path, system_error_text());
         return;
     }
     // Follow links instead of replacing them.
@@ -52,11 +52,12 @@ void write_whole_file(const std::string& path, const std::string& text) {
     replace_file(target.empty() ? path : target, text);
 }
 
-void replace_file(const std::string& path, const std::string& text) {
+void replace_file(const std::string& path, const std::string& text, Durable durable) {
     const std::string unfinished = fmt::format("{}.{}-{}{}", path, host_name(), getpid(), unfinished_suffix);
     try {
         OpenFile file = OpenFile::create(unfinished);
         file.write(text.data(), text.size(), 0);
+        if (durable == Durable::yes) file.sync_data();  // else the name may come to the disk before the bytes
         file.close();
         rename_file(unfinished, path);
     } catch (const Error& error) {

@@ -15,7 +15,8 @@ std::string read_text_file(const std::string& path);
 // complete files. Follows links; writes to pipes and devices. Throws on failure.
 void write_whole_file(const std::string& path, const std::string& text);
 // For files in the program's own folders: replaces links.
-void replace_file(const std::string& path, const std::string& text);
+enum class Durable { no, yes };  // whether it survives a crash of the node: a sync
+void replace_file(const std::string& path, const std::string& text, Durable durable = Durable::yes);
 // Removes what a killed process left unfinished: names that begin with one of these and end with ".tmp".
 void remove_unfinished_files(const std::string& folder, const std::vector<std::string>& beginnings);
 

@@ -29,16 +29,21 @@ bool is_refusal(int error) {
     return error == EINVAL || error == EOPNOTSUPP;
 }
 
+enum class Doing { reading, writing };
+
 // Moves all bytes; false where the file system refuses. `call` moves some of them at an offset.
 template <class Call>
-bool move_all(const std::string& path, std::uint64_t bytes, std::uint64_t offset, const char* doing, const Call& call) {
+bool move_all(const std::string& path, std::uint64_t bytes, std::uint64_t offset, Doing doing, const Call& call) {
     for (std::uint64_t done = 0; done < bytes;) {
         const ssize_t moved = call(done, std::min(bytes - done, largest_piece), static_cast<off_t>(offset + done));
         if (moved < 0 && errno == EINTR) continue;
         if (moved < 0 && is_refusal(errno)) return false;
-        if (moved == 0) throw damaged_error("{} is cut short: it ends at byte {} or before", path, offset + done);
-        if (moved < 0)
-            throw fault_error("{} cannot be {} at byte {}: {}", path, doing, offset + done, system_error_text());
+        if (moved == 0 && doing == Doing::reading)
+            throw damaged_error("{} is cut short: it ends at byte {} or before", path, offset + done);
+        if (moved == 0) errno = ENOSPC;
+        if (moved <= 0)
+            throw fault_error("{} cannot be {} at byte {}: {}", path, doing == Doing::reading ? "read" : "written",
+                              offset + done, system_error_text());
         done += static_cast<std::uint64_t>(moved);
     }
     return true;
@@ -63,7 +68,7 @@ DirectFile::~DirectFile() {
 
 bool DirectFile::read_directly(void* data, std::uint64_t bytes, std::uint64_t offset) const {
     if (direct_ < 0 || !is_aligned(data, bytes, offset) || is_cached(offset)) return false;
-    return move_all(path(), bytes, offset, "read", [&](std::uint64_t done, std::uint64_t count, off_t at) {
+    return move_all(path(), bytes, offset, Doing::reading, [&](std::uint64_t done, std::uint64_t count, off_t at) {
         return ::pread(direct_, static_cast<char*>(data) + done, count, at);
     });
 }
@@ -71,7 +76,7 @@ bool DirectFile::read_directly(void* data, std::uint64_t bytes, std::uint64_t of
 DirectFile::Direct DirectFile::write_directly(const void* data, std::uint64_t bytes, std::uint64_t offset) const {
     if (direct_ < 0 || !is_aligned(data, bytes, offset)) return Direct::refused;
     const bool moved =
-        move_all(path(), bytes, offset, "written", [&](std::uint64_t done, std::uint64_t count, off_t at) {
+        move_all(path(), bytes, offset, Doing::writing, [&](std::uint64_t done, std::uint64_t count, off_t at) {
             return ::pwrite(direct_, static_cast<const char*>(data) + done, count, at);
         });
     if (!moved) return Direct::refused;

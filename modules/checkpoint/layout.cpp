@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/hash.hpp"
@@ -76,7 +77,7 @@ struct StateCheck {
         if (value < 0 || value > most) refuse(name, fmt::format("{}", value));
     }
     void operator()(const char* name, double value) const {
-        if (!(value > 0) || value > 1e30) refuse(name, fmt::format("{}", value));
+        if (!(value > 0) || !std::isfinite(value)) refuse(name, fmt::format("{}", value));
     }
     void operator()(const char*, std::uint64_t) const {}
     void operator()(const char*, bool) const {}

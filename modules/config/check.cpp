@@ -175,6 +175,8 @@ void check_machine(const RunDescription& description) {
 void check_files(const CheckpointSection& checkpoint, const ValidationSection& validation, const DataSection& data) {
     check_at_least(0, {{"checkpoint.every", checkpoint.every}, {"validation.every", validation.every}});
     check_at_least(ValidationSection::automatic, {{"validation.batches", validation.batches}});
+    if (constexpr std::int64_t most = 1'000'000'000; validation.batches > most)
+        throw usage_error("validation.batches = {}: it must be at most {}; 0 takes all", validation.batches, most);
     check_not_negative({{"checkpoint.every_minutes", checkpoint.every_minutes}});
     check_at_least(1, {{"checkpoint.keep", checkpoint.keep}});
     check_given("checkpoint.folder", !checkpoint.folder.empty(), "the default is \"checkpoints\"");

@@ -19,7 +19,7 @@ template <class... Functions>
 Overloaded(Functions...) -> Overloaded<Functions...>;
 
 constexpr double unbounded = -std::numeric_limits<double>::max();
-constexpr double most_layers = 10'000, most_tokens = 1 << 30, most_ranks = 1 << 24;
+constexpr double most_layers = 10'000, most_tokens = 1 << 30, most_ranks = 1 << 24, most_steps = 1e9;
 
 std::string list_of(const std::vector<std::string>& items) {
     std::string text;
@@ -127,10 +127,12 @@ void add_batch(std::vector<Key>& keys, BatchSection& batch) {
         {"batch.micro", &batch.micro, "Sequences per forward pass on one rank. 0: chosen.", unbounded, most_tokens});
     keys.push_back(
         {"batch.length", &batch.length, "Tokens per sequence. 0: the model's context.", unbounded, most_tokens});
-    keys.push_back({"batch.ramp.start", &batch.ramp->start, "Sequences per step at the start of a batch ramp."});
-    keys.push_back({"batch.ramp.increment", &batch.ramp->increment, "Sequences per step added at a time."});
-    keys.push_back(
-        {"batch.ramp.samples", &batch.ramp->samples, "Sequences over which the ramp reaches `batch.global`."});
+    keys.push_back({"batch.ramp.start", &batch.ramp->start, "Sequences per step at the start of a batch ramp.",
+                    unbounded, most_tokens});
+    keys.push_back({"batch.ramp.increment", &batch.ramp->increment, "Sequences per step added at a time.", unbounded,
+                    most_tokens});
+    keys.push_back({"batch.ramp.samples", &batch.ramp->samples, "Sequences over which the ramp reaches `batch.global`.",
+                    unbounded, most_steps});
 }
 
 void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, ScheduleSection& schedule) {
@@ -149,14 +151,17 @@ void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, Sched
                     "Consecutive steps skipped for a non-finite loss before the run stops."});
     add_sections(keys, Family::optimizer, "optimizer.", optimizer.options);
     keys.push_back({"schedule.kind", choice_of(schedule.kind), "Shape of the learning rate after the warm-up."});
-    keys.push_back({"schedule.steps", &schedule.steps, "Length of the run in steps. Give this or `epochs`."});
-    keys.push_back({"schedule.epochs", &schedule.epochs, "Length of the run in passes over the training data."});
+    keys.push_back({"schedule.steps", &schedule.steps, "Length of the run in steps. Give this or `epochs`.", unbounded,
+                    most_steps});
     keys.push_back(
-        {"schedule.warmup", &schedule.warmup, "Steps in which the learning rate rises from 0 to `peak_lr`."});
+        {"schedule.epochs", &schedule.epochs, "Length of the run in passes over the training data.", unbounded, 1e9});
+    keys.push_back({"schedule.warmup", &schedule.warmup, "Steps in which the learning rate rises from 0 to `peak_lr`.",
+                    unbounded, most_steps});
     keys.push_back(required({"schedule.peak_lr", &schedule.peak_lr, "Highest learning rate."}));
     keys.push_back({"schedule.final_lr", &schedule.final_lr, "Learning rate at the end."});
     keys.push_back({"schedule.decay_steps", &schedule.decay_steps,
-                    "`wsd`: the last steps, in which the rate falls to `final_lr`. 0: a fifth of the run."});
+                    "`wsd`: the last steps, in which the rate falls to `final_lr`. 0: a fifth of the run.", unbounded,
+                    most_steps});
 }
 
 void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSection& parallel) {

@@ -1,5 +1,7 @@
 #include "data/pack.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -9,6 +11,7 @@
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/version.hpp"
+#include "base/whole_file.hpp"
 #include "data/encode.hpp"
 #include "data/sentencepiece.hpp"
 #include "data/text_files.hpp"
@@ -57,6 +60,8 @@ void check_out(const std::string& out) {
     if (out.empty()) throw usage_error("--out needs a file name");
     std::error_code problem;
     if (std::filesystem::is_directory(out, problem)) throw usage_error("--out {} is a folder; name a file", out);
+    if (std::filesystem::exists(out, problem) && !std::filesystem::is_regular_file(out, problem))
+        throw usage_error("--out {} is not a regular file", out);
     const std::filesystem::path folder = std::filesystem::path(out).parent_path();
     if (!folder.empty() && !std::filesystem::is_directory(folder, problem))
         throw usage_error("--out {}: the folder {} does not exist", out, folder.string());
@@ -133,7 +138,8 @@ PackResult pack(const PackOptions& options) {
     result.bytes = static_cast<std::int64_t>(text.bytes());
     result.vocabulary = tokenizer->vocabulary();
 
-    const TemporaryFile temporary(options.out + ".tmp"), spool(options.out + ".tokens.tmp");
+    const std::string unfinished = fmt::format("{}.{}-{}", options.out, host_name(), ::getpid());
+    const TemporaryFile temporary(unfinished + ".tmp"), spool(unfinished + ".tokens.tmp");
     ByteStatistics statistics;
     EncodeOptions encoding;
     encoding.batch_bytes = options.batch_bytes;

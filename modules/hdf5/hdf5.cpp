@@ -278,7 +278,10 @@ File::~File() {
 
 void File::close() {
     if (id_ < 0) return;
-    check(H5Fclose(std::exchange(id_, -1)), path_, writing_, "closing the file");
+    if (H5Fclose(std::exchange(id_, -1)) < 0) {
+        static_cast<void>(created_.release());  // HDF5 may still write to it when the process ends
+        fail(path_, writing_, "closing the file");
+    }
     if (!created_) return;
     created_->image.store(created_->file);
     created_->file.close();

@@ -246,6 +246,8 @@ std::vector<NumberedFile> trace_files(const std::string& folder) {
         if (digits.find_first_not_of("0123456789") != std::string::npos) continue;
         files.push_back({std::stoll(digits), entry->path().string()});
     }
+    if (problem && problem != std::errc::no_such_file_or_directory && problem != std::errc::not_a_directory)
+        throw fault_error("the folder {} cannot be read: {}", folder, problem.message());
     std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.number < b.number; });
     return files;
 }

@@ -31,6 +31,9 @@ std::string newest_checkpoint(const std::string& name) {
         folder = run.checkpoint.folder + "/" + run.run.name;
     }
     const std::vector<std::string> all = checkpoint::list_checkpoints(folder);
+    if (all.empty() && folder != name)
+        throw usage_error("{}, which is the checkpoint.folder of {}, has no checkpoints here; name a checkpoint",
+                          folder, description);
     if (all.empty()) throw usage_error("{} has no checkpoints; name a checkpoint or a run's folder", folder);
     log::info("checkpoint {}", all.back());
     return all.back();

@@ -36,10 +36,6 @@ std::string find_checkpoint(const Launch& launch) {
         throw damaged_error(
             "all checkpoints in {} are damaged; move them away to start over, or name one with --resume FILE", folder);
     if (newest.empty()) log::info("nothing to resume in {}: starting fresh", folder);
-    if (!newest.empty())
-        for (const auto& path : checkpoint::remove_leftovers(folder, checkpoint::read_contents(newest).state.step,
-                                                             launch.description.checkpoint.keep))
-            log::info("removed {}, which an earlier launch left behind", path);
     return newest;
 }
 
@@ -124,6 +120,17 @@ std::vector<checkpoint::Entry> entries_to_load(const Launch& launch, const Train
     return entries;
 }
 
+// Of launches that were killed before they could. Only once this one is accepted.
+void remove_leftovers(const Launch& launch, std::int64_t step) {
+    try {
+        for (const auto& path :
+             checkpoint::remove_leftovers(launch.folders.checkpoint_path, step, launch.description.checkpoint.keep))
+            log::info("removed {}, which an earlier launch left behind", path);
+    } catch (const Error& error) {
+        log::warning("{}", error.what());
+    }
+}
+
 }  // namespace
 
 Resume choose_checkpoint(const Launch& launch) {
@@ -145,6 +152,7 @@ Resume choose_checkpoint(const Launch& launch) {
         throw usage_error(
             "{} is at step {}, and the schedule ends at step {}: nothing left to train; raise schedule.steps",
             resume.path, resume.state.step, launch.data.steps);
+    if (launch.root() && launch.options.resume_newest) remove_leftovers(launch, resume.state.step);
     return resume;
 }
 

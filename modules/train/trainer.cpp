@@ -231,12 +231,14 @@ void Trainer::compare_replicas(std::int64_t step) {
 
 void Trainer::fail_unsaved(std::int64_t step) {
     tracer_->close();
+    log_->finish();
     throw fault_error("step {} could not be saved in {}; resume from the newest checkpoint there", step,
                       launch_.folders.checkpoint_path);
 }
 
 void Trainer::fail_not_finite(std::int64_t step) {
     tracer_->close();
+    log_->finish();
     throw fault_error(
         "loss or gradient was not finite in {} consecutive steps, up to step {}; the last good parameters are in "
         "{}/{}; lower schedule.peak_lr, clip harder, or check the data",

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -28,13 +29,15 @@ Json number(double value) {
 // On a full disk a new file may have no room where the old one can still be overwritten.
 void write_status_text(const std::string& path, const std::string& text) {
     try {
-        replace_file(path, text);
+        replace_file(path, text, Durable::no);  // while training waits
     } catch (const Error& error) {
-        if (std::filesystem::is_symlink(path) || !std::filesystem::is_regular_file(path)) throw;
+        std::error_code none;
+        if (std::filesystem::symlink_status(path, none).type() != std::filesystem::file_type::regular) throw;
         try {
-            const OpenFile file = OpenFile::for_writing(path);
+            OpenFile file = OpenFile::for_writing(path);
             file.write(text.data(), text.size(), 0);
             file.resize(text.size());
+            file.close();
         } catch (const Error&) {
             throw error;
         }
@@ -79,14 +82,14 @@ void RunFolder::write_rates(const std::string& folder, const std::string& json) 
 void RunFolder::open_metrics(std::int64_t step) {
     const std::string path = path_ + "/metrics.jsonl";
     std::string kept, broken;
-    std::ifstream before(path);
+    std::error_code none;
+    std::istringstream before(std::filesystem::exists(path, none) ? read_text_file(path) : "");
     for (std::string line; std::getline(before, line);) {
         const Json entry = Json::parse(line, nullptr, false);
         const bool whole = entry.is_object() && entry.contains("step") && entry["step"].is_number_integer();
         if (!whole) broken += line + "\n";
         if (whole && entry["step"].get<std::int64_t>() <= step) kept += line + "\n";
     }
-    before.close();
     if (!broken.empty()) {
         replace_file(path + ".broken", broken);
         log::warning("{} has lines that are not metrics of a step, as a crash leaves them; they are moved to {}.broken",

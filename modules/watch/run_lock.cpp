@@ -41,8 +41,11 @@ RunLock::RunLock(const std::string& folder, const std::string& file) {
                           folder, bytes > 0 ? holder.data() : "an unknown process");
     }
     const std::string holder = fmt::format("process {} on {} since {}", getpid(), host_name(), utc_now());
-    if (ftruncate(descriptor_, 0) != 0 || write(descriptor_, holder.data(), holder.size()) < 0)
-        throw usage_error("{} cannot be written: {}", path, system_error_text());
+    if (ftruncate(descriptor_, 0) != 0 || write(descriptor_, holder.data(), holder.size()) < 0) {
+        const std::string why = system_error_text();
+        close(descriptor_);
+        throw fault_error("{} cannot be written: {}", path, why);
+    }
 }
 
 RunLock::~RunLock() {

@@ -239,6 +239,16 @@ BOOST_AUTO_TEST_CASE(the_log_fits_a_terminal) {
     BOOST_TEST(contains(read_file(run_folder(place.path(), "quiet") / "log.txt"), "finished: step 12"));
 }
 
+// As users start it: the program starts once more with a shorter spin, and nothing else changes.
+BOOST_AUTO_TEST_CASE(threads_that_spin_shortly_compute_the_same) {
+    const Twins twins;
+    check_exit(run("train run.toml", twins.whole, 2), 0);
+    const Result restarted =
+        Process("env -u OMP_WAIT_POLICY " + command_line("train run.toml", 2), twins.resumed).wait();
+    check_exit(restarted, 0);
+    check_same_checkpoint(checkpoint_file(twins.whole, last_step), checkpoint_file(twins.resumed, last_step));
+}
+
 BOOST_AUTO_TEST_CASE(changes_of_the_batch_are_logged) {
     const Workplace place;
     const Result result = run("train run.toml --set 'batch.ramp={start=4, increment=4, samples=24}'", place.path());

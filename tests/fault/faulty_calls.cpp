@@ -2,7 +2,7 @@
 // fail.
 //
 //     LOCKSTEP_CALLS_FOLDER=/run/here         whose files are meant
-//     LOCKSTEP_CALLS_RANK=0                   the rank that is meant (by the launcher's PMI_RANK; absent: 0)
+//     LOCKSTEP_CALLS_RANK=0                   the rank that is meant (by the launcher's variable; absent: 0)
 //     LOCKSTEP_CALLS_LOG=calls.txt            appended: a line a call, "number name path"
 //     LOCKSTEP_CALLS_FAULT=17:kill-before     what happens at call 17: kill-before, kill-half, kill-after, short, or a
 //                                             number of errno; with a '+' behind, at every call from there on
@@ -44,6 +44,7 @@ Settings read_settings() {
     Settings settings;
     const char* folder = std::getenv("LOCKSTEP_CALLS_FOLDER");
     const char *own = std::getenv("PMI_RANK"), *wanted = std::getenv("LOCKSTEP_CALLS_RANK");
+    if (!own) own = std::getenv("OMPI_COMM_WORLD_RANK");
     if (!folder || std::atoi(own ? own : "0") != std::atoi(wanted ? wanted : "0")) return settings;
     settings.folder = std::string(folder) + "/";
     if (const char* log = std::getenv("LOCKSTEP_CALLS_LOG"))
@@ -101,6 +102,7 @@ Action next_call(const char* name, const std::string& path) {
         static_cast<void>(::syscall(SYS_write, now.log, line.data(), line.size()));
     }
     const bool meant = number == now.number || (now.from_there_on && now.number > 0 && number > now.number);
+    if (number == now.number && now.log >= 0) static_cast<void>(::syscall(SYS_write, now.log, "fired\n", 6));
     return meant ? now.action : Action::none;
 }
 
