@@ -6,3 +6,24 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/jobs DESTINAT
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CONTRIBUTING.md ${PROJECT_SOURCE_DIR}/LICENSE
         DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/checkpoints/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/checkpoints)
+
+# Man pages and completion come from the programs' own options. A program that does not run here (compiled for another
+# machine) leaves them out.
+foreach(program lockstep lockstep-analyze)
+    foreach(page "man/man1/${program}.1:--man" "bash-completion/completions/${program}:--completion=bash"
+                 "zsh/site-functions/_${program}:--completion=zsh" "fish/vendor_completions.d/${program}.fish:--completion=fish")
+        string(REGEX MATCH "^([^:]*):(.*)$" matched "${page}")
+        install(CODE "
+            set(file \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATAROOTDIR}/${CMAKE_MATCH_1}\")
+            get_filename_component(folder \"\${file}\" DIRECTORY)
+            file(MAKE_DIRECTORY \"\${folder}\")
+            execute_process(COMMAND \"$<TARGET_FILE:${program}>\" help ${CMAKE_MATCH_2} OUTPUT_FILE \"\${file}\"
+                            RESULT_VARIABLE result ERROR_VARIABLE problem)
+            if(result EQUAL 0)
+                message(STATUS \"Installing: \${file}\")
+            else()
+                file(REMOVE \"\${file}\")
+                message(WARNING \"\${file} is left out: ${program} does not run here: \${result} \${problem}\")
+            endif()")
+    endforeach()
+endforeach()

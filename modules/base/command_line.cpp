@@ -48,16 +48,30 @@ std::string unknown_option(const CLI::App& command, const std::vector<std::strin
 
 void add_help_command(CLI::App& program, std::function<int()>& action) {
     auto* command = program.add_subcommand("help", "Print the help of a command");
-    const auto name = std::make_shared<std::string>();
-    command->add_option("COMMAND", *name, "The command; without one, the program's help");
-    command->callback([&program, &action, name] {
-        action = [&program, name] {
+    struct Options {
+        std::string command, shell;
+        bool man = false;
+    };
+    const auto options = std::make_shared<Options>();
+    auto* name = command->add_option("COMMAND", options->command, "The command; without one, the program's help");
+    auto* shell = command->add_option("--completion", options->shell, "Print completion for bash, zsh or fish instead");
+    command->add_flag("--man", options->man, "Print the program's man page instead")->excludes(name)->excludes(shell);
+    shell->excludes(name);
+    command->callback([&program, &action, options] {
+        action = [&program, given = *options] {
             const std::vector<std::string> known = commands_of(program);
-            if (!name->empty() && std::find(known.begin(), known.end(), *name) == known.end())
-                throw usage_error("{}", unknown_command(program, *name));
-            const std::string of = *name;
+            if (!given.command.empty() && std::find(known.begin(), known.end(), given.command) == known.end())
+                throw usage_error("{}", unknown_command(program, given.command));
             program.clear();  // else the help of the program is that of the command `help`
-            const std::string text = of.empty() ? program.help() : program.get_subcommand(of)->help(program.get_name());
+            std::string text;
+            if (given.man)
+                text = man_page(program);
+            else if (!given.shell.empty())
+                text = completion_script(program, given.shell);
+            else if (given.command.empty())
+                text = program.help();
+            else
+                text = program.get_subcommand(given.command)->help(program.get_name());
             std::fputs(text.c_str(), stdout);
             return 0;
         };

@@ -8,12 +8,17 @@
 
 namespace lockstep {
 
-// "help" prints the program's help, "help COMMAND" that of a command.
+// "help" prints the program's help, "help COMMAND" that of a command; --completion SHELL and --man what follows.
 void add_help_command(CLI::App& program, std::function<int()>& action);
 
 // What is wrong, with the command or the option that was probably meant; one sentence that ends with where to read
 // more.
 std::string command_line_problem(const CLI::App& program, const CLI::ParseError& problem, int argc,
                                  const char* const* argv);
+
+// What a shell ("bash", "zsh", "fish"; another: usage error) sources to complete the program's commands and options.
+std::string completion_script(const CLI::App& program, const std::string& shell);
+// The program's page for man(1), section 1, in troff.
+std::string man_page(const CLI::App& program);
 
 }  // namespace lockstep

@@ -273,6 +273,43 @@ BOOST_AUTO_TEST_CASE(every_command_helps) {
     BOOST_TEST(contains(Process(analyze_program + " help scaling", folder).wait().out, "speedup"));
 }
 
+BOOST_AUTO_TEST_CASE(completion_and_man_pages_have_every_option) {
+    const Workplace place;
+    const fs::path& folder = place.path();
+    for (const std::string& program : {lockstep_program, analyze_program}) {
+        const std::string name = fs::path(program).filename().string();
+        const auto print = [&](const std::string& what) {
+            const Result result = Process(program + " help " + what, folder).wait();
+            check_exit(result, 0);
+            return result.out;
+        };
+        const std::string bash = print("--completion bash"), zsh = print("--completion zsh"),
+                          fish = print("--completion fish"), page = print("--man");
+        const std::string command = name == "lockstep" ? "train" : "scaling";
+        const std::string help = Process(program + " " + command + " --help", folder).wait().out;
+        int options = 0;
+        for (std::size_t at = help.find("  --"); at != std::string::npos; at = help.find("  --", at + 1)) {
+            const std::string option = help.substr(at + 4, help.find_first_of(" ,\n", at + 4) - at - 4);
+            ++options;
+            BOOST_TEST(contains(bash, "--" + option), option);
+            BOOST_TEST(contains(zsh, "--" + option + "["), option);
+            BOOST_TEST(contains(fish, "-l " + option + " "), option);
+            std::string troff;
+            for (const char letter : "--" + option) troff += letter == '-' ? "\\-" : std::string(1, letter);
+            BOOST_TEST(contains(page, troff), option);
+        }
+        BOOST_TEST(options > 3, help);
+        write_file(folder / "completion", bash);
+        const std::string function = name == "lockstep" ? "_lockstep" : "_lockstep_analyze";
+        const std::string words = " COMP_WORDS=(" + name + " " + command.substr(0, 3) + "); COMP_CWORD=1; " + function +
+                                  "; echo \"${COMPREPLY[@]}\"";
+        const Result completed = Process("bash -c '. ./completion;" + words + "'", folder).wait();
+        check_exit(completed, 0);
+        BOOST_TEST(completed.out == command + "\n", completed);
+    }
+    check_exit(run("help --completion csh", folder), 2);
+}
+
 BOOST_AUTO_TEST_CASE(slips_of_the_pen_are_answered) {
     const fs::path folder = fs::temp_directory_path();
     const auto answer = [&](const std::string& program, const std::string& arguments) {
