@@ -70,8 +70,10 @@ int run(const Options& options) {
                      {"step", "step"},
                      {"tokens", "tokens"},
                      {"validation_loss", "validation loss, nats", 5},
-                     {"perplexity", "perplexity", 3}});
-        table.add_row({file.path, file.contents.state.step, result.tokens, result.loss, std::exp(result.loss)});
+                     {"perplexity", "perplexity", 3},
+                     {"bits_per_byte", "bits per byte", 4}});
+        table.add_row({file.path, file.contents.state.step, result.tokens, result.loss, std::exp(result.loss),
+                       result.bits_per_byte > 0 ? Cell(result.bits_per_byte) : Cell()});
         std::fputs(format == TableFormat::json ? table.print_object().c_str() : table.print(format).c_str(), stdout);
         return 0;
     });

@@ -68,6 +68,10 @@ std::int64_t Dataset::windows() const {
 std::int64_t Dataset::vocabulary() const {
     return implementation_->sources->vocabulary();
 }
+
+double Dataset::bytes_per_token() const {
+    return implementation_->sources->bytes_per_token();
+}
 std::string Dataset::tokenizer_kind() const {
     return implementation_->sources->tokenizer_kind();
 }

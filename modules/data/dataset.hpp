@@ -34,6 +34,7 @@ class Dataset {
     std::int64_t tokens() const;      // of all sources
     std::int64_t windows() const;     // samples per epoch
     std::int64_t vocabulary() const;  // largest possible token + 1: by the tokenizer or, for .bin, by scanning
+    double bytes_per_token() const;   // mean over all sources; 0: unknown (.bin files)
     // Splits off the last `fraction` of the windows (rounded up) as a dataset of their own, in text order. tokens() of
     // both still counts the sources. Usage errors: not between 0 and 1, fewer than two windows.
     Dataset split_off(double fraction);

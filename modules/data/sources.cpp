@@ -153,12 +153,15 @@ void Sources::add_token_file(const std::string& path) {
     const TokenFileInfo& info = file.info();
     agree_on_tokenizer(info.tokenizer_kind, info.tokenizer_model, info.vocabulary, path);
     add_to_checksum(info.checksum);
+    bytes_ += static_cast<double>(info.byte_count);
+    bytes_known_ = bytes_known_ && info.byte_count > 0;
     add_segment(file.tokens(), info.token_width, static_cast<std::uint64_t>(info.token_count), path);
 }
 
 void Sources::add_flat_file(const std::string& path) {
     const MappedFile& file = mapped_files_.emplace_back(path);
     const FlatLayout layout = flat_layout(file, path);
+    bytes_known_ = false;
     const std::byte* tokens = file.data() + layout.header_bytes;
     const auto count = static_cast<std::int64_t>(layout.count);
     const std::uint32_t largest =
@@ -172,6 +175,7 @@ void Sources::add_flat_file(const std::string& path) {
 
 void Sources::add_text(const std::vector<std::string>& paths, const Tokenizer& tokenizer) {
     const TextFiles text = collect_text_files(paths);
+    bytes_ += static_cast<double>(text.bytes());
     if (text.skipped > 0) log::info("skipped {} files that are empty or not text", text.skipped);
     agree_on_tokenizer(tokenizer.kind(), tokenizer.model(), tokenizer.vocabulary(), paths.front());
     if (tokenizer.kind() == "bytes")

@@ -25,6 +25,8 @@ class Sources {
 
     std::int64_t tokens() const { return tokens_; }
     std::int64_t vocabulary() const { return vocabulary_; }
+    // Mean, of the text without boundaries between documents; 0: unknown (.bin files).
+    double bytes_per_token() const { return bytes_known_ ? bytes_ / static_cast<double>(tokens_) : 0; }
     const std::string& tokenizer_kind() const { return tokenizer_kind_; }
     const std::string& tokenizer_model() const { return tokenizer_model_; }
     std::uint64_t checksum() const { return checksum_; }
@@ -53,6 +55,8 @@ class Sources {
     std::deque<MappedFile> mapped_files_;
     std::deque<std::string> buffers_, names_;  // deques: segments point into them
     std::int64_t tokens_ = 0, vocabulary_ = 0;
+    double bytes_ = 0;  // of the text
+    bool bytes_known_ = true;
     std::string tokenizer_kind_, tokenizer_model_, first_path_;
     std::uint64_t checksum_ = 0;
 };

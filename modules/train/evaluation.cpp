@@ -1,6 +1,7 @@
 #include "train/evaluation.hpp"
 
 #include <algorithm>
+#include <numbers>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -67,7 +68,10 @@ Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::i
     backend.download(sums.data(), sum);
     if (!share.counts_losses) sums[0] = 0;
     group.all_reduce(sums, cluster::Reduce::sum);
-    return {sums[1] > 0 ? sums[0] / sums[1] : 0, static_cast<std::int64_t>(sums[1])};
+    Evaluation evaluation{sums[1] > 0 ? sums[0] / sums[1] : 0, static_cast<std::int64_t>(sums[1])};
+    if (data.bytes_per_token() > 0)
+        evaluation.bits_per_byte = evaluation.loss / std::numbers::ln2 / data.bytes_per_token();
+    return evaluation;
 }
 
 Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors& batch, const data::Dataset& data,

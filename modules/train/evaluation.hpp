@@ -14,6 +14,8 @@ namespace lockstep::train {
 struct Evaluation {
     double loss = 0;  // mean cross-entropy per token, nats
     std::int64_t tokens = 0;
+    // Comparable between tokenizers; 0: the data's bytes are not known.
+    double bits_per_byte = 0;
 };
 
 // Tensors of one micro-batch on the device.

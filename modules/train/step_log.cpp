@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "device/memory.hpp"
+#include "device/parallel.hpp"
 #include "device/sync.hpp"
 
 namespace lockstep::train {
@@ -21,7 +23,8 @@ StepLog::StepLog(const Launch& launch, trace::Tracer& tracer, const Regions& reg
       tracer_(tracer),
       regions_(regions),
       progress_({launch.resume.state.step, launch.data.steps, launch.session.size(), peak_flops,
-                 launch.description.log.every}) {
+                 launch.description.log.every}),
+      other_work_(threads()) {
     if (launch.folders.run) launch.folders.run->open_metrics(launch.resume.state.step);
     // Ranks that share a core alternate.
     const bool share = launch.control->all_maximum(launch.devices.placement.seat().shares_cores ? 1 : 0) != 0;
@@ -49,6 +52,7 @@ void StepLog::add(const trace::StepNumbers& numbers) {
     }
     launch_.folders.run->write_step(numbers);
     progress_.step(numbers);
+    if (const auto sentence = other_work_.look()) log::warning("{}", *sentence);
 }
 
 void StepLog::finish() {

@@ -8,6 +8,7 @@
 #include "train/launch.hpp"
 #include "train/progress.hpp"
 #include "train/regions.hpp"
+#include "watch/other_work.hpp"
 #include "watch/slow_ranks.hpp"
 
 namespace lockstep::train {
@@ -34,6 +35,7 @@ class StepLog {
     Progress progress_;
     std::optional<watch::SlowRanks> slow_ranks_;  // with several ranks and timed communication
     std::optional<trace::StepNumbers> open_row_;
+    watch::OtherWork other_work_;
     double last_status_ = 0;
 };
 

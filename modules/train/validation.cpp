@@ -60,9 +60,11 @@ void Validation::run(std::int64_t step) {
     EvaluationProgress progress(fmt::format("validation at step {}", step));
     const Evaluation evaluation = evaluate(*launch_.devices.backend, *launch_.data.validation, windows_, share, loss_,
                                            evaluate_batch, *launch_.control, progress);
-    log::info("validation at step {}: loss {:.5f}, perplexity {:.3f}, {} tokens", step, evaluation.loss,
-              std::exp(evaluation.loss), with_commas(evaluation.tokens));
-    if (launch_.folders.run) launch_.folders.run->write_validation(step, evaluation.loss);
+    const std::string bits =
+        evaluation.bits_per_byte > 0 ? fmt::format(", {:.4f} bits per byte", evaluation.bits_per_byte) : "";
+    log::info("validation at step {}: loss {:.5f}, perplexity {:.3f}{}, {} tokens", step, evaluation.loss,
+              std::exp(evaluation.loss), bits, with_commas(evaluation.tokens));
+    if (launch_.folders.run) launch_.folders.run->write_validation(step, evaluation.loss, evaluation.bits_per_byte);
 }
 
 }  // namespace lockstep::train

@@ -123,8 +123,10 @@ void RunFolder::write_step(const trace::StepNumbers& numbers) {
     write_metrics_line(line.dump());
 }
 
-void RunFolder::write_validation(std::int64_t step, double validation_loss) {
-    write_metrics_line(Json({{"step", step}, {"validation_loss", number(validation_loss)}}).dump());
+void RunFolder::write_validation(std::int64_t step, double validation_loss, double bits_per_byte) {
+    Json line = {{"step", step}, {"validation_loss", number(validation_loss)}};
+    if (bits_per_byte != 0) line["validation_bits_per_byte"] = number(bits_per_byte);
+    write_metrics_line(line.dump());
 }
 
 bool RunFolder::stop_file_exists() const {

@@ -28,7 +28,7 @@ class RunFolder {
     // Drops the lines after `step`, which the resumed run repeats, and opens the file for appending.
     void open_metrics(std::int64_t step);
     void write_step(const trace::StepNumbers& numbers);
-    void write_validation(std::int64_t step, double validation_loss);
+    void write_validation(std::int64_t step, double validation_loss, double bits_per_byte);  // 0: unknown
     bool stop_file_exists() const;  // a file named "stop" requests a checkpoint and an orderly end
     void remove_stop_file() const;
 

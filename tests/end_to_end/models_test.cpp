@@ -84,6 +84,10 @@ BOOST_DATA_TEST_CASE(eval_gives_the_runs_last_validation_loss, data::make({"atte
         BOOST_TEST(std::abs(json["perplexity"].get<double>() - std::exp(expected)) < 1e-5 * std::exp(expected));
         BOOST_TEST(json["step"] == 6);
         BOOST_TEST(json["tokens"] == 2999 / 32 * 32);
+        // Of bytes each is a token.
+        const double bits = expected / std::log(2.0);
+        BOOST_TEST(std::abs(json["bits_per_byte"].get<double>() - bits) < 1e-4 * bits);
+        BOOST_TEST(std::abs(numbers_of(place.path(), "validation_bits_per_byte").at(6) - bits) < 1e-9 * bits);
     }
 }
 

@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(a_resumed_run_writes_later_lines_again) {
         watch::RunFolder folder(path);
         folder.open_metrics(0);
         for (const std::int64_t step : {1, 2, 3}) folder.write_step(numbers_of(step));
-        folder.write_validation(3, 2.25);
+        folder.write_validation(3, 2.25, 0);
     }
     std::ofstream(path + "/metrics.jsonl", std::ios::app) << "{\"step\": 4, \"lo";  // cut off by a crash
     watch::RunFolder folder(path);
