@@ -8,7 +8,7 @@
 namespace lockstep::watch {
 
 std::optional<std::string> OtherWork::look() {
-    constexpr double look_every_seconds = 10, most_a_second = 10;
+    constexpr double look_every_seconds = 10, most_a_second = 100;
     if (said_) return std::nullopt;
     const double now = seconds_now();
     if (since_ >= 0 && now - since_ < look_every_seconds) return std::nullopt;

@@ -10,8 +10,8 @@ class OtherWork {
   public:
     // `threads` of this process that compute.
     explicit OtherWork(int threads) : threads_(threads) {}
-    // Called after each step; a sentence, once, when the threads were taken off their cores more than 10 times a second
-    // each over at least 10 s. Cheap: it looks at the clock, and about every 10 s at the process's counters.
+    // Called after each step; a sentence, once, when the threads were taken off their cores more than 100 times a
+    // second each over at least 10 s. Cheap: it looks at the clock, and about every 10 s at the process's counters.
     std::optional<std::string> look();
 
   private:
