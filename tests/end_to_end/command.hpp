@@ -331,4 +331,9 @@ inline void check_exit(const Result& result, int exit_code) {
     BOOST_TEST((result.exit_code == exit_code), "exit code " << exit_code << " was expected: " << result);
 }
 
+// A file of which every byte is right.
+inline void check_whole(const fs::path& file) {
+    check_exit(run("verify " + file.string(), file.parent_path()), 0);
+}
+
 }  // namespace lockstep::tests

@@ -145,31 +145,37 @@ Function next(const char* name) {
 }
 #define NEXT(name) static const auto name##_next = next<decltype(&name)>(#name)
 
+mode_t mode_behind(int flags, std::va_list& arguments) {
+    return (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+}
+int open_file(const char* path, int flags, mode_t mode) {
+    NEXT(open);
+    return carry_out("open", absolute(AT_FDCWD, path), [&] { return open_next(path, flags, mode); });
+}
+
 }  // namespace
 
 extern "C" {
 
 int open(const char* path, int flags, ...) {
-    NEXT(open);
     std::va_list arguments;
     va_start(arguments, flags);
-    const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+    const mode_t mode = mode_behind(flags, arguments);
     va_end(arguments);
-    return carry_out("open", absolute(AT_FDCWD, path), [&] { return open_next(path, flags, mode); });
+    return open_file(path, flags, mode);
 }
 int open64(const char* path, int flags, ...) {
-    NEXT(open64);
     std::va_list arguments;
     va_start(arguments, flags);
-    const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+    const mode_t mode = mode_behind(flags, arguments);
     va_end(arguments);
-    return carry_out("open", absolute(AT_FDCWD, path), [&] { return open64_next(path, flags, mode); });
+    return open_file(path, flags, mode);
 }
 int openat(int folder, const char* path, int flags, ...) {
     NEXT(openat);
     std::va_list arguments;
     va_start(arguments, flags);
-    const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+    const mode_t mode = mode_behind(flags, arguments);
     va_end(arguments);
     return carry_out("openat", absolute(folder, path), [&] { return openat_next(folder, path, flags, mode); });
 }
@@ -206,6 +212,12 @@ ssize_t pwrite(int descriptor, const void* data, std::size_t bytes, off_t offset
 }
 ssize_t pwrite64(int descriptor, const void* data, std::size_t bytes, off64_t offset) {
     return pwrite(descriptor, data, bytes, offset);
+}
+
+int close(int descriptor) {
+    NEXT(close);
+    if (settings().folder.empty()) return close_next(descriptor);
+    return carry_out("close", path_of(descriptor), [&] { return close_next(descriptor); });
 }
 
 int fsync(int descriptor) {

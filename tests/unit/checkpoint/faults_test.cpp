@@ -1,20 +1,20 @@
 // Full disks, failing writes and kills: what was committed before survives.
 #define BOOST_TEST_MODULE checkpoint_faults
-#include <sys/mount.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 
 #include "checkpoint_fixture.hpp"
 #include "device/parallel.hpp"
+#include "mounted_memory.hpp"
 
 using namespace lockstep;
 using namespace lockstep::checkpoint_tests;
+using lockstep::tests::MountedMemory;
 namespace fs = std::filesystem;
 
 namespace {
@@ -27,16 +27,6 @@ struct InjectedFault {
 std::size_t files_in(const std::string& folder) {
     return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
-
-struct MountedMemory {
-    std::string folder;
-    bool mounted;
-    MountedMemory(const std::string& name, const char* options)
-        : folder(empty_test_folder(name)), mounted(::mount("none", folder.c_str(), "tmpfs", 0, options) == 0) {}
-    ~MountedMemory() {
-        if (mounted) ::umount2(folder.c_str(), MNT_DETACH);
-    }
-};
 
 }  // namespace
 
@@ -137,29 +127,27 @@ BOOST_AUTO_TEST_CASE(a_folder_that_cannot_be_made_is_a_warning) {
 }
 
 BOOST_AUTO_TEST_CASE(a_disk_that_is_really_full_leaves_the_earlier_one) {
-    const MountedMemory disk("full_disk", "size=40m");
-    if (!disk.mounted) {
-        BOOST_TEST_MESSAGE("skipped: a file system in memory cannot be mounted here: " << std::strerror(errno));
-        return;
-    }
+    const std::string folder = empty_test_folder("full_disk");
+    const MountedMemory disk(folder, "size=40m");
+    if (!disk.mounted()) return;
     const Tensors written(odd_sizes());  // 14 MB
-    auto writer = solo_writer(disk.folder, 4);
+    auto writer = solo_writer(folder, 4);
     BOOST_TEST(writer.write_now(some_contents(1), written.entries));
     BOOST_TEST(writer.write_now(some_contents(2), written.entries));
     BOOST_TEST(!writer.write_now(some_contents(3), written.entries));  // no room for the tensors
-    BOOST_TEST(files_in(disk.folder) == 2u);
+    BOOST_TEST(files_in(folder) == 2u);
     struct statvfs room {};
-    BOOST_REQUIRE(statvfs(disk.folder.c_str(), &room) == 0);
+    BOOST_REQUIRE(statvfs(folder.c_str(), &room) == 0);
     const std::size_t left = room.f_bavail * room.f_frsize;
     for (const std::size_t spare :
          {std::size_t{0}, std::size_t{4096}, std::size_t{200'000}}) {  // no room for the metadata
-        write_bytes(disk.folder + "/filler", std::string(left - spare, 'f'));
+        write_bytes(folder + "/filler", std::string(left - spare, 'f'));
         BOOST_TEST(!writer.write_now(some_contents(3), written.entries));
-        fs::remove(disk.folder + "/filler");
+        fs::remove(folder + "/filler");
     }
-    checkpoint::verify(in(disk.folder, 1));
-    checkpoint::verify(in(disk.folder, 2));
-    fs::remove(in(disk.folder, 1));
+    checkpoint::verify(in(folder, 1));
+    checkpoint::verify(in(folder, 2));
+    fs::remove(in(folder, 1));
     BOOST_TEST(writer.write_now(some_contents(3), written.entries));
-    checkpoint::verify(in(disk.folder, 3));
+    checkpoint::verify(in(folder, 3));
 }
