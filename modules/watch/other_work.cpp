@@ -7,17 +7,25 @@
 
 namespace lockstep::watch {
 
+bool OtherWork::due(double now) const {
+    constexpr double look_every_seconds = 10;
+    return !said_ && (since_ < 0 || now - since_ >= look_every_seconds);
+}
+
 std::optional<std::string> OtherWork::look() {
-    constexpr double look_every_seconds = 10, most_a_second = 100;
-    if (said_) return std::nullopt;
     const double now = seconds_now();
-    if (since_ >= 0 && now - since_ < look_every_seconds) return std::nullopt;
     rusage usage{};
-    if (::getrusage(RUSAGE_SELF, &usage) != 0) return std::nullopt;
-    const double seconds = now - since_, rate = static_cast<double>(usage.ru_nivcsw - switches_) / seconds / threads_;
+    if (!due(now) || ::getrusage(RUSAGE_SELF, &usage) != 0) return std::nullopt;
+    return look(now, usage.ru_nivcsw);
+}
+
+std::optional<std::string> OtherWork::look(double now, long switches) {
+    constexpr double most_a_second = 100;
+    if (!due(now)) return std::nullopt;
     const bool first = since_ < 0;
+    const double rate = static_cast<double>(switches - switches_) / (now - since_) / threads_;
     since_ = now;
-    switches_ = usage.ru_nivcsw;
+    switches_ = switches;
     if (first || rate < most_a_second) return std::nullopt;
     said_ = true;
     return fmt::format(

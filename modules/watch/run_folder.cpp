@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -59,10 +60,12 @@ void RunFolder::write_status(const std::string& folder, const std::string& state
                              const std::string& reason) {
     const Json status = {{"state", state},    {"step", step},         {"exit_code", exit_code}, {"reason", reason},
                          {"time", utc_now()}, {"version", version()}, {"commit", commit()}};
+    static std::atomic<bool> writable{true};  // it is written every few seconds: a full disk is worth one warning
     try {
         write_status_text(folder + "/status.json", status.dump(2) + "\n");
-    } catch (const Error& error) {
-        log::warning("{}", error.what());  // this file must not decide how a run ends
+        writable = true;
+    } catch (const Error& error) {  // this file must not decide how a run ends
+        if (writable.exchange(false)) log::warning("{}", error.what());
     }
 }
 
