@@ -9,8 +9,9 @@
 #include "optim/schedule.hpp"
 
 namespace lockstep::train {
-
 namespace {
+
+namespace fs = std::filesystem;
 
 std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& parameters, kernels::Backend& backend) {
     kernels::Backend* device = backend.device().kind == DeviceKind::cpu ? nullptr : &backend;
@@ -20,15 +21,28 @@ std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& para
     return entries;
 }
 
+// The run's checkpoint folder, as it is called here. A relative one lies where the run was launched: what is left of the
+// run folder's path without run.folder and run.name.
+std::string checkpoint_folder(const config::RunDescription& run, const fs::path& run_folder) {
+    const fs::path folder = fs::path(run.checkpoint.folder) / run.run.name;
+    fs::path launched_in = fs::absolute(run_folder).lexically_normal();
+    const fs::path own = (fs::path(run.run.folder) / run.run.name).lexically_normal();
+    if (folder.is_absolute() || own.is_absolute()) return folder.string();
+    if (!launched_in.has_filename()) launched_in = launched_in.parent_path();
+    const std::string path = launched_in.string(), end = "/" + own.string();
+    if (!path.ends_with(end)) return folder.string();
+    return (fs::path(path.substr(0, path.size() - end.size() + 1)) / folder).lexically_proximate(fs::current_path());
+}
+
 // The file that is meant by a file's or a folder's name.
 std::string newest_checkpoint(const std::string& name) {
     std::error_code ignored;
-    if (!std::filesystem::is_directory(name, ignored)) return name;
+    if (!fs::is_directory(name, ignored)) return name;
     std::string folder = name;
     const std::string description = name + "/run.toml";
-    if (std::filesystem::exists(description, ignored)) {
+    if (fs::exists(description, ignored)) {
         const config::RunDescription run = config::parse_foreign_description(read_text_file(description), description);
-        folder = run.checkpoint.folder + "/" + run.run.name;
+        folder = checkpoint_folder(run, name);
     }
     const std::vector<std::string> all = checkpoint::list_checkpoints(folder);
     if (all.empty() && folder != name)

@@ -135,6 +135,15 @@ BOOST_AUTO_TEST_CASE(a_runs_folder_stands_for_its_newest_checkpoint) {
         BOOST_TEST(contains(of_folder.error, "step-00000012.h5"), of_folder);
     }
     check_exit(run("eval --data text --checkpoint runs/small", place.path(), 2), 0);
+    // From elsewhere too: its relative checkpoint.folder lies where the run was launched.
+    const fs::path elsewhere = place.path() / "elsewhere";
+    fs::create_directory(elsewhere);
+    for (const std::string& name : {run_folder(place.path()).string(), std::string("../runs/small/")}) {
+        const Result of_folder = run("generate --checkpoint " + name + rest, elsewhere);
+        check_exit(of_folder, 0);
+        BOOST_TEST(of_folder.out == of_file.out);
+        BOOST_TEST(contains(of_folder.error, " ../checkpoints/small/step-00000012.h5"), of_folder);
+    }
     const Result none = run("generate --checkpoint text" + rest, place.path());
     check_exit(none, 2);
     BOOST_TEST(contains(none.error, "text has no checkpoints"), none);
