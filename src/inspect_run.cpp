@@ -4,12 +4,12 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "config/plain_value.hpp"
+#include "hdf5/hdf5.hpp"
 #include "model/count.hpp"
 #include "model/frozen.hpp"
 #include "model/parameters.hpp"
@@ -37,9 +37,7 @@ FileKind kind_of(const std::string& path, bool has_keys) {
     const fs::file_status status = fs::status(path, none);
     if (path.empty() || !fs::exists(status)) return path.ends_with(".toml") ? FileKind::description : FileKind::other;
     if (fs::is_directory(status)) return FileKind::run_folder;
-    char start[8] = {};  // peeked at only in regular files: a pipe cannot be read twice
-    if (fs::is_regular_file(status)) std::ifstream(path, std::ios::binary).read(start, sizeof start);
-    const bool hdf5 = std::string_view(start, sizeof start) == std::string_view("\x89HDF\r\n\x1a\n", 8);
+    const bool hdf5 = fs::is_regular_file(status) && hdf5::has_signature(path);  // a pipe cannot be read twice
     return !hdf5 && (has_keys || path.ends_with(".toml")) ? FileKind::description : FileKind::other;
 }
 

@@ -38,7 +38,7 @@ bool is_first_process() {
 // they spend the time slices that the thread they wait for needs, and a step takes ten times as long. A short spin
 // is as fast on an idle machine. libgomp reads the variable when it is loaded, so the program starts once more.
 void restart_with_short_spins(char** argv) {
-    for (const char* name : {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "LOCKSTEP_STARTED"})
+    for (const char* name : {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"})
         if (std::getenv(name)) return;
     // valgrind follows no new program, and a loader that was started by name is not this one.
     const char* preloaded = std::getenv("LD_PRELOAD");
@@ -46,7 +46,7 @@ void restart_with_short_spins(char** argv) {
     const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", problem);
     if (problem || !program.filename().string().starts_with("lockstep")) return;
     if (preloaded && std::string(preloaded).find("vgpreload") != std::string::npos) return;
-    if (::setenv("LOCKSTEP_STARTED", "1", 1) != 0 || ::setenv("GOMP_SPINCOUNT", "1000", 1) != 0) return;
+    if (::setenv("GOMP_SPINCOUNT", "1000", 1) != 0) return;
     ::execv(program.c_str(), argv);
     // It goes on as it is where that failed.
 }

@@ -1,10 +1,8 @@
 // The prediction as JSON, written and read.
 
-#include <fstream>
-#include <iterator>
-
 #include "analysis/predict/prediction.hpp"
 #include "base/error.hpp"
+#include "base/whole_file.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -121,9 +119,7 @@ Json json_of(const PredictionFile& prediction) {
 }
 
 PredictionFile read_prediction(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) throw usage_error("the prediction {} cannot be read: {}", path, system_error_text());
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    const std::string text = read_text_file(path);
     const Json json = Json::parse(text, nullptr, false);
     if (json.is_discarded() || !json.is_object() || json.value("format", Json()) != format_name) {
         if (json.is_discarded() && text.find(format_name) != std::string::npos)

@@ -38,6 +38,14 @@ Error open_error(const std::string& path, const char* what) {
     return fault_error("{} cannot be {}: {}", path, what, system_error_text());
 }
 
+int descriptor_of_no_link(const std::string& path, int flags) {
+    const int descriptor = open_descriptor(path, flags | O_NOFOLLOW);
+    if (descriptor < 0 && errno == ELOOP)
+        throw usage_error("{} is a symbolic link, which is not followed; remove it", path);
+    if (descriptor < 0) throw open_error(path, "written");
+    return descriptor;
+}
+
 }  // namespace
 
 OpenFile OpenFile::for_reading(const std::string& path) {
@@ -60,12 +68,12 @@ OpenFile OpenFile::create(const std::string& path) {
     return {descriptor, path};
 }
 
+OpenFile OpenFile::open_or_create(const std::string& path) {
+    return {descriptor_of_no_link(path, O_RDWR | O_CREAT), path};
+}
+
 OpenFile OpenFile::to_append(const std::string& path) {
-    const int descriptor = open_descriptor(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW);
-    if (descriptor < 0 && errno == ELOOP)
-        throw usage_error("{} is a symbolic link, which is not followed; remove it", path);
-    if (descriptor < 0) throw open_error(path, "written");
-    return {descriptor, path};
+    return {descriptor_of_no_link(path, O_WRONLY | O_CREAT | O_APPEND), path};
 }
 
 OpenFile& OpenFile::operator=(OpenFile&& other) noexcept {

@@ -17,7 +17,9 @@ class OpenFile {
     static OpenFile for_writing(const std::string& path);  // an existing file, to read and write
     // A new file, to read and write; what had the name is removed first, so that no link is followed.
     static OpenFile create(const std::string& path);
-    static OpenFile to_append(const std::string& path);  // created where it is missing; a link is refused
+    // Created where they are missing; a link is refused.
+    static OpenFile open_or_create(const std::string& path);  // to read and write
+    static OpenFile to_append(const std::string& path);
     OpenFile(OpenFile&& other) noexcept
         : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
     OpenFile& operator=(OpenFile&& other) noexcept;

@@ -1,7 +1,5 @@
 #include "hdf5/hdf5.hpp"
 
-#include <hdf5.h>
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -10,62 +8,13 @@
 
 #include "base/error.hpp"
 #include "base/open_file.hpp"
+#include "hdf5/handle.hpp"
 #include "hdf5/memory_driver.hpp"
 
 namespace lockstep::hdf5 {
 namespace {
 
 static_assert(sizeof(hid_t) == sizeof(std::int64_t));
-
-void silence_hdf5() {
-    static const bool once = (H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr), true);
-    static_cast<void>(once);
-}
-
-// Keeps the innermost message: the walk goes from the failed call down to its cause.
-herr_t keep_description(unsigned, const H5E_error2_t* entry, void* text) {
-    if (entry->desc && *entry->desc) *static_cast<std::string*>(text) = entry->desc;
-    return 0;
-}
-
-std::string hdf5_says() {
-    std::string text = "no reason given";
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, keep_description, &text);
-    H5Eclear2(H5E_DEFAULT);
-    return text;
-}
-
-[[noreturn]] void fail(const std::string& path, bool writing, const std::string& doing) {
-    const std::string reason = hdf5_says();
-    if (writing) throw fault_error("{}: {} failed: {}", path, doing, reason);
-    throw damaged_error("{} is damaged or of another format: {} failed: {}", path, doing, reason);
-}
-
-void check(herr_t result, const std::string& path, bool writing, const std::string& doing) {
-    if (result < 0) fail(path, writing, doing);
-}
-
-// Owns a valid handle of the C API.
-class Handle {
-  public:
-    using Close = herr_t (*)(hid_t);
-    Handle(hid_t id, Close close, const std::string& path, bool writing, const std::string& doing)
-        : id_(id), close_(close) {
-        if (id < 0) fail(path, writing, doing);
-    }
-    Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
-    Handle(const Handle&) = delete;
-    Handle& operator=(const Handle&) = delete;
-    Handle& operator=(Handle&&) = delete;
-    ~Handle() {
-        if (id_ >= 0) close_(id_);
-    }
-    hid_t get() const { return id_; }
-
-  private:
-    hid_t id_;
-    Close close_;
-};
 
 struct NamedType {  // in the order of ElementType
     ElementType type;

@@ -1,12 +1,11 @@
 #include "trace/reader.hpp"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 
 #include "base/error.hpp"
+#include "base/open_file.hpp"
 
 namespace lockstep::trace {
 namespace {
@@ -19,13 +18,8 @@ hdf5::File open_trace(const std::string& path) {
     if (!std::filesystem::exists(path, ignored))
         throw usage_error("{} does not exist; give a run folder or a trace file", path);
     if (!std::filesystem::is_regular_file(path, ignored)) throw usage_error("{} is not a file", path);
-    std::ifstream stream(path, std::ios::binary);
-    if (!stream) throw usage_error("{} cannot be read: {}", path, system_error_text());
-    constexpr std::array<char, 8> signature = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
-    std::array<char, 8> start{};
-    stream.read(start.data(), start.size());
-    if (stream.gcount() == 0) throw damaged_error("{} is empty", path);
-    if (start != signature) {
+    if (file_bytes(path) == 0) throw damaged_error("{} is empty", path);
+    if (!hdf5::has_signature(path)) {
         if (std::filesystem::path(path).extension() == ".h5")
             throw damaged_error("{} is damaged: it has no HDF5 signature", path);
         throw usage_error("{} is not a trace; give a run folder or a trace-NNN.h5 file", path);

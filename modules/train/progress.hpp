@@ -23,11 +23,11 @@ class Progress {
     void step(const trace::StepNumbers& numbers);
     // The last step's line, where it has none.
     void finish();
+
+  private:
     // The line of a step: its loss, gradient norm and learning rate; time and rates are means since the line before. At
     // most 91 characters, 100 with the time in front: what does not fit is left out, lr and MFU first.
     std::string line(const trace::StepNumbers& numbers) const;
-
-  private:
     void log_changes(const trace::StepNumbers& numbers);
     void log_line();
     bool due(std::int64_t step) const;

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "base/open_file.hpp"
+
 namespace lockstep::watch {
 
 class RunLock {
@@ -10,12 +12,11 @@ class RunLock {
     // Creates `folder` and locks the file `file` in it. Held by another launch: usage error that names it. A warning on
     // file systems without locks.
     RunLock(const std::string& folder, const std::string& file);
-    ~RunLock();
     RunLock(const RunLock&) = delete;
     RunLock& operator=(const RunLock&) = delete;
 
   private:
-    int descriptor_ = -1;
+    OpenFile file_;
 };
 
 }  // namespace lockstep::watch

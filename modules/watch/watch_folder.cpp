@@ -21,7 +21,6 @@ std::string watch_folder(const std::string& run_path, const std::string& key) {
 }
 
 void make_watch_folder(const std::string& run_path, const std::string& key) {
-    remove_watch_folders(run_path);
     std::error_code ignored;
     fs::create_directory(watch_folder(run_path, key), ignored);
 }

@@ -8,7 +8,7 @@ namespace lockstep::watch {
 
 // `key`: the launch's, from NodeFolder.
 std::string watch_folder(const std::string& run_path, const std::string& key);
-// For a new launch; removes those of earlier ones. A launch whose folder is gone no longer owns the run.
+// For a new launch. A launch whose folder is gone no longer owns the run.
 void make_watch_folder(const std::string& run_path, const std::string& key);
 void remove_watch_folders(const std::string& run_path);
 

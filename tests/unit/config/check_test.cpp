@@ -40,6 +40,7 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
         {{"model.layers=1000000"}, "model.layers = 1000000: it must be at most 10000"},
         {{"model.width=1000000000"}, "model.width = 1000000000: it must be at most 1048576"},
         {{"batch.length=2000000000"}, "it must be at most"},
+        {{"batch.global=1000000000", "batch.ramp={start=1, increment=1, samples=9}"}, "has more than 100000 sizes"},
         {{"batch.micro=1000000000", "batch.global=1000000000"}, "numbers in one activation"},
         {{"model.width=0"}, "model.width is missing; give it or a model.preset"},
         {{"model.layers=-1"}, "model.layers = -1: it must be at least 1"},
