@@ -98,8 +98,8 @@ void check_batch(const BatchSection& batch, const ModelDescription& model) {
                        {"batch.ramp.increment", batch.ramp->increment},
                        {"batch.ramp.samples", batch.ramp->samples}});
     if (constexpr std::int64_t most = 100'000; (batch.global - batch.ramp->start) / batch.ramp->increment > most)
-        throw usage_error("batch.ramp has more than {} sizes on its way to batch.global = {}; raise its increment", most,
-                          batch.global);
+        throw usage_error("batch.ramp has more than {} sizes on its way to batch.global = {}; raise its increment",
+                          most, batch.global);
     if (batch.ramp->start > batch.global || (batch.global - batch.ramp->start) % batch.ramp->increment != 0)
         throw usage_error(
             "batch.ramp does not reach batch.global = {} from start = {} in whole increments of {}; change one of them",

@@ -21,8 +21,8 @@ std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& para
     return entries;
 }
 
-// The run's checkpoint folder, as it is called here. A relative one lies where the run was launched: what is left of the
-// run folder's path without run.folder and run.name.
+// The run's checkpoint folder, as it is called here. A relative one lies where the run was launched: what is left of
+// the run folder's path without run.folder and run.name.
 std::string checkpoint_folder(const config::RunDescription& run, const fs::path& run_folder) {
     const fs::path folder = fs::path(run.checkpoint.folder) / run.run.name;
     fs::path launched_in = fs::absolute(run_folder).lexically_normal();
