@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -131,6 +132,8 @@ int run_apart(const Options& options) {
     if (reader == 0) {
         const rlimit limit{processor_seconds, processor_seconds};
         ::setrlimit(RLIMIT_CPU, &limit);
+        // MPI's transports print a stack where a signal ends a process.
+        for (const int fatal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}) ::signal(fatal, SIG_DFL);
         int code = 0;
         try {
             code = run(options);
