@@ -1,4 +1,4 @@
-// Two runs, phase by phase and as a whole step: how much slower is the second, and is that more than noise?
+// Two runs, by phase and by step: how much slower the second is, and whether that is more than noise.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace lockstep::analysis {
 
-// One run's seconds in what is compared.
+// One run's side of a comparison.
 struct Figure {
     bool present = false;
     double seconds = unknown;  // median of the samples
@@ -26,7 +26,7 @@ enum class Finding {
     within_noise,  // … holds 1
     no_interval,   // fewer than 6 samples of one
     only_a,
-    only_b,  // the other has nothing of it
+    only_b,  // the other run does not have it
 };
 
 struct CompareRow {

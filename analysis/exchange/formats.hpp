@@ -1,4 +1,4 @@
-// What `lockstep-analyze export` writes, a function for each format. What a reader must know besides is logged.
+// What `lockstep-analyze export` writes, a function for each format. Caveats are logged.
 #pragma once
 
 #include <vector>

@@ -61,7 +61,7 @@ struct ImportedRun {
     bool whole = false;
     std::vector<ImportedRank> rank;  // [ranks]
     std::vector<std::size_t> lines;
-    std::vector<std::string> remarks;  // what a reader must know to believe the figures
+    std::vector<std::string> remarks;  // caveats
 
     bool gives(TimeColumn column) const;                  // for one rank at least
     std::int64_t setting(const std::string& name) const;  // 0: not given

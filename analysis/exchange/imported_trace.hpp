@@ -1,4 +1,4 @@
-// An imported run as a run's folder: run.toml and a trace of one row, which stands for the whole run.
+// An imported run as a run folder: run.toml, and a trace whose one row is the whole run.
 #pragma once
 
 #include <string>

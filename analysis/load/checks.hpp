@@ -1,4 +1,4 @@
-// What is wrong with a trace that can be read: found while its rows pass by, said in sentences.
+// Inconsistencies of a readable trace, found row by row and reported as sentences.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace lockstep::analysis {
 
-// Clocks that jumped, regions that lie over each other, ranks of which there is nothing. One object for one run; rows
+// Clocks that jumped, overlapping regions, ranks without data. One object for one run; rows
 // are given in order.
 class TraceChecks {
   public:

@@ -1,4 +1,4 @@
-// What a run was: the parts of its description, of the machine and of its end that a reader of a table asks for.
+// How a run was configured, where it ran and how it ended: what the tables show.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ struct Launch {
 // All of them, also those none of whose steps count.
 std::vector<Launch> launches_of(const trace::Run& run);
 
-// The only value, or a list as above; nothing of nothing.
+// The only value, or a list as above; empty for no values.
 Cell one_or_list(const std::vector<Cell>& values);
 
 // status.json of the run's folder, as it stands there; "" where there is none.

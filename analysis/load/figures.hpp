@@ -13,12 +13,12 @@
 
 namespace lockstep::analysis {
 
-// The mean of what was finite.
+// Mean of the finite values.
 struct Mean {
     double sum = 0;
     std::int64_t count = 0;
     void add(double value);
-    double value() const;  // NaN when there was nothing
+    double value() const;  // NaN: there was none
 };
 
 // Bytes of one rank, the most of any step.

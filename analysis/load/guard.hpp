@@ -1,4 +1,4 @@
-// Keeps damaged files from ending the program with a crash. HDF5 1.10 may crash, or not come to an end, on a file whose
+// Keeps damaged files from crashing the program. HDF5 1.10 may crash, or not come to an end, on a file whose
 // structure is damaged. So a second process does the work; it notes in shared memory what it is reading, and the first
 // one turns its death into a sentence and an exit code.
 #pragma once

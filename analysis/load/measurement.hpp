@@ -1,5 +1,5 @@
-// What one run measured: what all commands compute with. One pass over the rows of its source, a trace or an imported
-// table, makes it; memory grows with steps + ranks. Where something was not measured the number is NaN.
+// The measurements of one run, which all commands compute with. One pass over the rows of its source, a trace or an
+// imported table, makes it; memory grows with steps + ranks. Where something was not measured the number is NaN.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace lockstep::analysis {
 
-// Fewer steps with timed phases say nothing of compute and communication.
+// With fewer steps with timed phases, compute and communication are unknown.
 inline constexpr std::int64_t fewest_timed_steps = 6;
 
 struct MeasureOptions {
@@ -77,7 +77,7 @@ struct Measurement {
     double all_tokens = 0, all_step_seconds = 0;
     // Rates given by an imported table: together, or unknown.
     double imported_tokens_per_second = unknown;
-    std::vector<std::string> remarks;   // what a reader must know to believe the figures
+    std::vector<std::string> remarks;   // caveats
     std::optional<RunFigures> figures;  // of all steps, warm-up too; where asked for
 
     std::vector<double> slowest_seconds() const;  // of the slowest rank in each step that counts
@@ -94,7 +94,7 @@ struct Measurement {
     double compute_seconds() const;
     double communication_seconds() const;
     double part_of_step(double StepSample::*part) const;
-    std::string setting(const std::string& key) const;    // "" where the run does not say
+    std::string setting(const std::string& key) const;    // "": unknown
     double setting_number(const std::string& key) const;  // NaN where it is no number
 };
 

@@ -51,7 +51,7 @@ class RowSource {
     virtual bool measures_communication() const = 0;
     // What else the source says of the run: rates that a table gives …
     virtual void complete(Measurement&) const {}
-    virtual std::vector<std::string> remarks() const = 0;  // what is odd about the rows
+    virtual std::vector<std::string> remarks() const = 0;  // oddities of the rows
 
   protected:
     // Fills in what the base does not: seconds, timed, overlapped, compute, communication; `sample` has the

@@ -1,5 +1,5 @@
-// Laws of scaling fitted to measurements at several numbers of ranks. A law is refused where there are too few points
-// for it: `refusal` says so, and how many it needs. Fits make the squares of relative errors least. The equations,
+// Laws of scaling fitted to measurements at several numbers of ranks. A law that needs more
+// points is refused: `refusal` says how many. Fits minimise the squared relative errors. The equations,
 // their sources and their limits are in docs/analysis-methods.md.
 #pragma once
 
@@ -29,7 +29,7 @@ struct Parameter {
 
 struct Prediction {
     double ranks = 0, value = 0;
-    Interval interval;  // of the noise alone: that the law holds there is taken for granted
+    Interval interval;  // of the noise alone, assuming that the law holds there
 };
 
 struct Fit {
@@ -45,14 +45,14 @@ struct Fit {
     std::string unit{};  // of `at` and the predictions, as a reader says it; set by who gives the points
     std::vector<Prediction> predictions{};
     std::string prediction_refusal{};
-    std::vector<std::string> remarks{};  // a parameter held at its bound, a peak too far away to be believed
+    std::vector<std::string> remarks{};  // a parameter at its bound, a peak too far out to be credible
 };
 
 // A prediction is made at no more than so many times the largest measured number of ranks, and at no fewer than the
 // smallest ÷ so many.
 inline constexpr double farthest_prediction = 8;
 
-// A law whose mean error is larger says nothing of the points.
+// A law with a larger mean error does not describe the points.
 inline constexpr double does_not_fit = 0.2;
 
 // T(p) = T(1)·(s + (1 − s)/p): strong scaling, values in seconds. Amdahl 1967. Unknowns T(1), s in [0, 1]; needs 3

@@ -1,4 +1,4 @@
-// What all fits share: which points count, intervals, predictions.
+// Common to all fits: which points count, intervals, predictions.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@ struct FitData {
 };
 
 struct Law {
-    std::string name;  // with its article or genitive, as a sentence begins: "Amdahl's law"
+    std::string name;                               // as a sentence begins with it: "Amdahl's law"
     std::size_t fewest = 0, fewest_to_predict = 0;  // different numbers of ranks
-    std::vector<Parameter> parameters;              // names and titles, in the order of what `solve` gives
+    std::vector<Parameter> parameters;              // names and titles, in the order of `solve`
     // The parameters; none where there is no solution.
     std::function<std::vector<double>(const FitData&)> solve;
     std::function<double(const std::vector<double>& parameters, double ranks)> evaluate;

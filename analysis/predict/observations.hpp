@@ -1,4 +1,4 @@
-// From measured runs to what a prediction is made of: one program, its terms, the seconds of each run.
+// The input of a prediction, from measured runs: one program, its terms, the seconds of each run.
 #pragma once
 
 #include <string>

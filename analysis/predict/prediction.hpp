@@ -1,4 +1,4 @@
-// A prediction as it is kept in a file, and held against what was measured. docs/scaling-prediction.md describes the
+// A prediction as a file keeps it, and its comparison with measurements. docs/scaling-prediction.md describes the
 // file.
 #pragma once
 
@@ -42,7 +42,7 @@ inline constexpr CurveFigure curve_figures[] = {{"seconds", &CurvePoint::seconds
                                                 {"communication_share", &CurvePoint::communication_share}};
 
 Json json_of(const PredictionFile& prediction);
-// What is no prediction is a usage error; what begins like one and is not whole, a damaged file.
+// Usage error: not a prediction. Damaged: one that is cut short.
 PredictionFile read_prediction(const std::string& path);
 
 // A number of ranks that was predicted and measured.

@@ -69,7 +69,7 @@ class ScalingModel {
         std::string name, title;  // snake_case; as a reader says it, with the unit
         bool share = false;
         bool used = true;                // it stands in an equation of this program
-        double mean = 0, deviation = 1;  // believed before anything was measured
+        double mean = 0, deviation = 1;  // the prior
         double value(double unknown) const;
     };
     // `seconds`: of each term in a run with so many sequences a replica and so many replicas, the order of magnitude

@@ -37,7 +37,7 @@ struct CurveRequest {
 struct CurvePoint {
     double ranks = 1, nodes = 1, batch = 1, sequences_per_replica = 1;
     Range seconds, tokens_per_second, speedup, efficiency, communication_share;
-    std::vector<std::pair<std::string, double>> parts;  // seconds of the most probable step, by term
+    std::vector<std::pair<std::string, double>> parts;  // seconds of the maximum a posteriori step, by term
 };
 
 struct PredictedCurve {
@@ -47,15 +47,15 @@ struct PredictedCurve {
     std::vector<std::string> remarks;  // numbers of ranks without a point, and why; where it is fastest
 };
 
-// A number of the model: what was believed before, what it is after the measurements.
+// A parameter of the model: its prior, and its posterior.
 struct LearnedNumber {
     std::string name, title;
     double believed = 0;
     Range value;
-    bool measured = false;  // its interval is less than half as wide as what was believed
+    bool measured = false;  // its interval is less than half as wide as its prior's
 };
 
-// What the runs on the other numbers of ranks say of one.
+// Leave-one-out: one number of ranks, predicted from the others.
 struct LeftOutRun {
     double ranks = 1, batch = 1, measured = 0, predicted = 0;  // seconds
     double error = 0;                                          // predicted ÷ measured − 1
@@ -65,7 +65,7 @@ struct ScalingPrediction {
     std::vector<PredictedCurve> curves;
     std::vector<LearnedNumber> numbers;
     std::vector<LeftOutRun> left_out;
-    double left_out_error = 0;  // root mean square of them, at least the least that is believed
+    double left_out_error = 0;  // their root mean square, with a floor
     std::vector<std::string> remarks;
 };
 

@@ -14,7 +14,7 @@ bool gnuplot_found();
 std::string draw(const Plot& plot);
 
 // The same to stand within a page: without the XML declaration, names of namespaces and tooltips, with ids that begin
-// with the plot's name, as wide as its place, and said in words (the plot's title) to who does not see it.
+// with the plot's name, as wide as its container, and with the plot's title for screen readers.
 std::string inline_svg(const std::string& svg, const Plot& plot);
 
 // FOLDER/NAME.svg, NAME.gp and NAME.dat: `gnuplot NAME.gp` in that folder makes the first from the others.

@@ -1,4 +1,4 @@
-// A plot before it is drawn: gnuplot commands, and the numbers that they read.
+// A plot before it is drawn: gnuplot commands and their data.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace lockstep::analysis {
 
 // Numbers that gnuplot reads as `data index N`.
 struct Block {
-    std::string title;                 // whose: a run, a law
+    std::string title;                 // a run, a law
     std::vector<std::string> columns;  // snake_case
     std::vector<std::vector<double>> rows;
 };

@@ -32,7 +32,7 @@ std::string report_page(const Report& report, const Draw& draw);
 
 // What a series says in a sentence or two: speedup, efficiency, what limits it.
 std::vector<std::string> series_in_short(const ScalingSeries& series);
-// What a reader must know: of a point or a run as warnings, of the series and the rest as notes; each once.
+// Remarks without repetition: those on a point or a run as warnings, those on the series and the rest as notes.
 std::vector<Html::Item> remarks_of(const Scaling& scaling);
 
 Table runs_table(const std::vector<Measurement>& measurements, const Labels& labels);

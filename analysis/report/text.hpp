@@ -1,4 +1,4 @@
-// Words of others (names of runs, hosts, paths) made safe for the places that they stand in.
+// Text from outside (run names, hosts, paths), escaped for where it is printed.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace lockstep::analysis {
 
-// Valid UTF-8 on one line: what is no character becomes U+FFFD, control characters become spaces.
+// Valid UTF-8 on one line: invalid bytes become U+FFFD, control characters become spaces.
 std::string clean_text(std::string_view text);
 // For HTML and XML, in text and between double quotes; cleaned first.
 std::string escape_markup(std::string_view text);
@@ -14,7 +14,7 @@ std::string escape_markup(std::string_view text);
 std::string gnuplot_string(std::string_view text);
 // The same as the label of an axis' tic, where gnuplot reads % as the beginning of a number's format.
 std::string gnuplot_tic(std::string_view text);
-// At most as wide as so many letters, the middle left out.
+// At most that many letters wide; longer text loses its middle.
 std::string shorten(std::string_view text, std::size_t most);
 
 // A number as a reader wants it: about three digits, a dash where it is unknown.

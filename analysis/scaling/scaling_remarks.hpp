@@ -1,4 +1,4 @@
-// What a reader must know of a point of a scaling series, in sentences.
+// Caveats on a point of a scaling series, as sentences.
 #pragma once
 
 #include <string>

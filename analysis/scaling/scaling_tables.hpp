@@ -11,7 +11,7 @@ namespace lockstep::analysis {
 
 // For reading. Times are milliseconds of a step, or seconds of an imported run.
 Table time_table(const ScalingSeries& series);  // time, speedup and efficiency, by the slowest rank and by the average
-Table factor_table(const ScalingSeries& series);  // what the efficiency is made of
+Table factor_table(const ScalingSeries& series);  // the factors of the efficiency
 Table fit_table(const ScalingSeries& series);     // a line for each fitted number; no row where no law was fitted
 // "strong scaling, batch 64 (inferred: …)" and "base case: 1 rank, 2,233.50 s"
 std::string series_heading(const ScalingSeries& series);

@@ -48,7 +48,7 @@ void price_own_memory(Price& price, const config::Machine& machine, const Job& j
         price.memory = bytes;
         if (bytes > price.room)
             price.why_not = fmt::format("{} needed of {}: {}", human_bytes(bytes), human_bytes(price.room),
-                                        layout::what_to_change(plan, run));
+                                        layout::memory_advice(plan, run));
     }
 }
 

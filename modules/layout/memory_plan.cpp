@@ -180,7 +180,7 @@ std::string memory_text(const MemoryPlan& plan) {
         bytes_text(plan.planned()), of_mpi);
 }
 
-std::string what_to_change(const MemoryPlan& plan, const config::RunDescription& description) {
+std::string memory_advice(const MemoryPlan& plan, const config::RunDescription& description) {
     const std::size_t states = plan.parameters + plan.gradients + plan.optimizer_state;
     const std::size_t passing = plan.activations + plan.workspace;
     std::vector<std::string> ways;

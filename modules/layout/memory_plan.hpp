@@ -55,7 +55,7 @@ std::size_t process_bytes(const config::RunDescription& description, const confi
                           const cluster::GridPlace& place, const ProcessOverhead& overhead = {}, int threads = 1,
                           bool with_checkpoint = true);
 
-// Where a plan is too large: its largest part, and the keys of the run description that make it smaller.
-std::string what_to_change(const MemoryPlan& plan, const config::RunDescription& description);
+// For a plan that does not fit: its largest part, and the keys of the run description that shrink it.
+std::string memory_advice(const MemoryPlan& plan, const config::RunDescription& description);
 
 }  // namespace lockstep::layout

@@ -50,7 +50,7 @@ void check_free_memory(const Launch& launch) {
         throw usage_error("not enough memory: {} rank{} would use {} on {} of {}, which has {} free; rank {}: {}; {}",
                           ranks, plural(ranks), bytes_text(planned), on_gpu ? "GPU " + gpu : "the node", place.host,
                           bytes_text(free), launch.session.rank(), layout::memory_text(launch.plan),
-                          layout::what_to_change(launch.plan, launch.description));
+                          layout::memory_advice(launch.plan, launch.description));
     });
 }
 

@@ -200,17 +200,17 @@ BOOST_AUTO_TEST_CASE(advice_names_the_largest_part_and_what_helps) {
     plan.micro = 4;
     plan.under_way = 1;
     BOOST_TEST(
-        what_to_change(plan, description) ==
+        memory_advice(plan, description) ==
         "activations are the largest part (3.00 GiB); try: batch.micro below 4, parallel.recompute = \"full\" or a "
         "smaller batch.length");
     // Two micro-batches in flight are those of a pipeline, or of a chain along the sequence.
     plan.under_way = 2;
     plan.chunks = {{0, 7, true, false}};
-    BOOST_TEST(what_to_change(plan, description).find("fewer stages of parallel.pipeline") != std::string::npos);
+    BOOST_TEST(memory_advice(plan, description).find("fewer stages of parallel.pipeline") != std::string::npos);
     plan.chunks = {{0, 7, true, true}};
-    BOOST_TEST(what_to_change(plan, description).find("parallel.pipeline") == std::string::npos);
+    BOOST_TEST(memory_advice(plan, description).find("parallel.pipeline") == std::string::npos);
     plan.activations = 0;
-    BOOST_TEST(what_to_change(plan, description) ==
+    BOOST_TEST(memory_advice(plan, description) ==
                "parameters are the largest part (1.00 GiB); try: parallel.zero = 1 with several replicas, a larger "
                "parallel.pipeline or parallel.tensor or a smaller model");
 }
