@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -87,14 +88,16 @@ struct Node {
 };
 
 std::vector<Node> by_node(const std::vector<std::string>& texts) {
-    std::vector<Node> nodes;
+    std::vector<Node> nodes;  // in the order of their first ranks
+    std::unordered_map<std::string, std::size_t> of_host;
     for (std::size_t rank = 0; rank < texts.size(); ++rank) {
         const Line line = line_of(texts[rank]);
-        auto node = std::find_if(nodes.begin(), nodes.end(), [&](const Node& one) { return one.host == line.host; });
-        if (node == nodes.end()) node = nodes.insert(nodes.end(), Node{line.host, line.hardware, {}, {}, {}});
-        node->ranks.push_back(static_cast<int>(rank));
-        node->seats.push_back(line.seat);
-        if (!line.remarks.empty()) node->remarks = line.remarks;
+        const auto [at, is_new] = of_host.emplace(line.host, nodes.size());
+        if (is_new) nodes.push_back({line.host, line.hardware, {}, {}, {}});
+        Node& node = nodes[at->second];
+        node.ranks.push_back(static_cast<int>(rank));
+        node.seats.push_back(line.seat);
+        if (!line.remarks.empty()) node.remarks = line.remarks;
     }
     return nodes;
 }
@@ -165,19 +168,17 @@ void log_placement(const Placement& placement, const Session& session, HostGroup
     log_node(nodes.front());
     constexpr std::size_t most_others = 4;
     std::vector<const Node*> others;
-    std::string different;
+    std::vector<NodeHardware> hardware;
     for (const Node& node : nodes) {
-        if (node.hardware != nodes.front().hardware)
-            different += fmt::format("{}{} has {}", different.empty() ? "" : "; ", node.host, node.hardware);
+        hardware.push_back({node.host, node.hardware});
         const bool known = node.like(nodes.front()) ||
                            std::any_of(others.begin(), others.end(), [&](const Node* one) { return one->like(node); });
         if (!known) others.push_back(&node);
     }
     for (std::size_t i = 0; i < std::min(most_others, others.size()); ++i) log_node(*others[i]);
     if (others.size() > most_others) log::info("{} more nodes differ in their rank maps", others.size() - most_others);
-    if (!different.empty())
-        log::warning("nodes differ, and each step waits for the slowest: {} has {}; {}", nodes.front().host,
-                     nodes.front().hardware, different);
+    if (const std::string differences = hardware_differences(hardware); !differences.empty())
+        log::warning("nodes differ, and each step waits for the slowest: {}", differences);
     if (nodes.size() > 1)
         log::info("{} ranks on {} nodes{}", session.size(), nodes.size(), others.empty() ? ", all placed alike" : "");
     if (placement.bound)

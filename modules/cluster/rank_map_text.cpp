@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/format.hpp"
@@ -173,6 +174,24 @@ std::string hardware_text(const Hardware& hardware) {
     if (units != hardware.cores.size()) text += fmt::format(" ({} hardware threads)", units);
     text += fmt::format(", {}", counted(hardware.gpus.size(), "GPU"));
     return text + fmt::format(", {}", counted(hardware.network.size(), "network card"));
+}
+
+std::string hardware_differences(const std::vector<NodeHardware>& nodes) {
+    constexpr std::size_t most = 4;
+    std::vector<NodeHardware> kinds;  // in the order of the nodes, with the first host
+    std::map<std::string, std::size_t> count;
+    for (const NodeHardware& node : nodes)
+        if (++count[node.hardware] == 1) kinds.push_back(node);
+    if (kinds.size() < 2) return "";
+    std::string text;
+    for (std::size_t i = 0; i < std::min(most, kinds.size()); ++i) {
+        const std::size_t others = count[kinds[i].hardware] - 1;
+        text += fmt::format("{}{}{} {}", i == 0 ? "" : "; ", kinds[i].host,
+                            others == 0 ? " has" : fmt::format(" and {} have", counted(others, "more node")),
+                            kinds[i].hardware);
+    }
+    if (kinds.size() > most) text += fmt::format("; {} of node", counted(kinds.size() - most, "more kind"));
+    return text;
 }
 
 }  // namespace lockstep::cluster

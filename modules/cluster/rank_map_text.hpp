@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/table.hpp"
 #include "cluster/rank_map.hpp"
@@ -18,5 +19,12 @@ std::string seat_text(const RankSeat& seat);
 
 // "2 packages, 4 NUMA nodes, 32 cores with 2 hardware threads each, 4 GPUs".
 std::string hardware_text(const Hardware& hardware);
+
+// "a has 4 GPUs; b and 2 more nodes have 3 GPUs": the kinds of nodes, at most four; "" where all are alike. `hardware`
+// as hardware_text() has it.
+struct NodeHardware {
+    std::string host, hardware;
+};
+std::string hardware_differences(const std::vector<NodeHardware>& nodes);
 
 }  // namespace lockstep::cluster

@@ -279,3 +279,15 @@ BOOST_AUTO_TEST_CASE(the_table_and_the_drawing_show_the_map) {
     BOOST_TEST(seat_text(map.seats[3]) ==
                "cores 96,100 (NUMA node 8), 2 threads, helpers on 97-99,101-103, GPU 0035:04:00.0, network mlx5_1");
 }
+
+BOOST_AUTO_TEST_CASE(nodes_that_differ_are_named_by_kind) {
+    const std::string four = "4 GPUs", three = "3 GPUs";
+    BOOST_TEST(hardware_differences({}) == "");
+    BOOST_TEST(hardware_differences({{"a", four}, {"b", four}}) == "");
+    BOOST_TEST(hardware_differences({{"a", four}, {"b", three}, {"c", four}, {"d", three}, {"e", three}}) ==
+               "a and 1 more node have 4 GPUs; b and 2 more nodes have 3 GPUs");
+    std::vector<NodeHardware> all_different;
+    for (int i = 0; i < 1000; ++i) all_different.push_back({"n" + std::to_string(i), std::to_string(i) + " GPUs"});
+    BOOST_TEST(hardware_differences(all_different) ==
+               "n0 has 0 GPUs; n1 has 1 GPUs; n2 has 2 GPUs; n3 has 3 GPUs; 996 more kinds of node");
+}
