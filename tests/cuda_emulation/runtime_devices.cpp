@@ -137,7 +137,7 @@ bool valid_copy(const void* to, const void* from, std::size_t bytes, cudaMemcpyK
 }  // namespace
 
 cudaError_t returned(cudaError_t error) {
-    if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
+    if (error != cudaSuccess) last_error = error;
     return error;
 }
 

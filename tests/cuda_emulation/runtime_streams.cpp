@@ -88,7 +88,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     if (invalidate_capture(resolve(stream)) || forbidden_by_capture())
         return returned(cudaErrorStreamCaptureUnsupported);
     work_once();
-    return idle(resolve(stream)) ? cudaSuccess : cudaErrorNotReady;
+    return returned(idle(resolve(stream)) ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaDeviceSynchronize() {
@@ -166,7 +166,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (forbidden_by_capture()) return returned(cudaErrorStreamCaptureUnsupported);
     const std::shared_ptr<const Recording> recording = event->last;
     work_once();
-    return !recording || recording->done ? cudaSuccess : cudaErrorNotReady;
+    return returned(!recording || recording->done ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
@@ -174,7 +174,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
     if (!is_event(start) || !is_event(end) || !start->last || !end->last ||
         ((start->flags | end->flags) & cudaEventDisableTiming))
         return returned(cudaErrorInvalidResourceHandle);
-    if (!start->last->done || !end->last->done) return cudaErrorNotReady;
+    if (!start->last->done || !end->last->done) return returned(cudaErrorNotReady);
     *milliseconds = static_cast<float>(1e3 * (end->last->seconds - start->last->seconds));
     return cudaSuccess;
 }

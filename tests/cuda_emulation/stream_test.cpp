@@ -122,6 +122,7 @@ BOOST_AUTO_TEST_CASE(queries_make_progress) {
     BOOST_TEST(cudaStreamQuery(stream) == cudaSuccess);
     BOOST_TEST(cudaEventElapsedTime(&milliseconds, start, end) == cudaSuccess);
     BOOST_TEST(milliseconds >= 0);
+    BOOST_TEST(cudaGetLastError() == cudaErrorNotReady);  // as CUDA does
     BOOST_TEST(cudaGetLastError() == cudaSuccess);
 }
 

@@ -67,7 +67,7 @@ class NcclSource final : public CommunicatorSource {
   public:
     NcclSource(std::shared_ptr<CudaContext> context, std::string carrier)
         : context_(std::move(context)), carrier_(std::move(carrier)) {
-        context_->set_while_waiting([process = process_] { process->check_others(); });
+        while_waiting_for_gpu([process = process_] { process->check_others(); });
     }
     std::unique_ptr<Communicator> make(const std::vector<int>& ranks, Use use, const std::string& name) override {
         if (ranks.size() == 1) return make_solo_communicator();

@@ -74,7 +74,7 @@ class NcclTransfer final : public Transfer {
         waited_ = true;
         process_->check_others();
         check_cuda(cudaStreamWaitEvent(context_->compute(), ended.get(), 0), "ordering a message");
-        if (sync_mode() == SyncMode::collective) context_->wait(ended);
+        if (sync_mode() == SyncMode::collective) ended.wait();
     }
 
     CudaEvent ended;
@@ -101,7 +101,7 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<MpiGroup> group, Use use, std
 
 void NcclCommunicator::synchronize() {
     context_->synchronize();
-    check_cuda(cudaStreamSynchronize(collectives_->stream()), "waiting for the collectives issued so far");
+    wait_for(collectives_->stream(), "waiting for the collectives issued so far");
     process_->check_others();
 }
 

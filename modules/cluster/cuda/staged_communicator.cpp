@@ -105,7 +105,7 @@ void StagedCommunicator::pass(Tensor values, Copies copies, const std::function<
         buffer(i).ready.record(stream);
     }
     // The buffers and the backend must wait for the last copies.
-    check_cuda(cudaStreamSynchronize(stream), "waiting for communication");
+    wait_for(stream, "waiting for communication");
 }
 
 std::unique_ptr<Transfer> StagedCommunicator::begin_send(Tensor values, int to, int tag) {
@@ -117,7 +117,7 @@ std::unique_ptr<Transfer> StagedCommunicator::begin_send(Tensor values, int to, 
             cudaMemcpyAsync(staged.data(), values.data(), values.bytes(), cudaMemcpyDeviceToHost, context_->compute()),
             "copying an outgoing message");
         buffer.copied.record(context_->compute());
-        context_->wait(buffer.copied);
+        buffer.copied.wait();
     }
     auto carrier = host_.begin_send(staged, to, tag);
     return std::make_unique<StagedTransfer>(context_, pool_, std::move(buffer), std::move(carrier), Tensor());

@@ -12,10 +12,7 @@ StagingPool::Buffer StagingPool::take(std::size_t bytes) {
     auto best = free_.end();
     for (auto each = free_.begin(); each != free_.end(); ++each) {
         if (each->bytes < bytes || (best != free_.end() && best->bytes <= each->bytes)) continue;
-        const cudaError_t state = cudaEventQuery(each->copied.get());
-        if (state == cudaErrorNotReady) continue;
-        check_cuda(state, "allocating a message buffer");
-        best = each;
+        if (each->copied.done()) best = each;
     }
     Buffer taken;
     if (best != free_.end()) {
@@ -45,7 +42,7 @@ void StagedTransfer::wait() {
                                    cudaMemcpyHostToDevice, context_->compute()),
                    "copying an incoming message");
         buffer_.copied.record(context_->compute());
-        if (sync_mode() == SyncMode::collective) context_->wait(buffer_.copied);
+        if (sync_mode() == SyncMode::collective) buffer_.copied.wait();
     }
     pool_->give_back(std::move(buffer_));
 }

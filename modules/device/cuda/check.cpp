@@ -3,11 +3,13 @@
 #include <unordered_map>
 
 #include "base/error.hpp"
+#include "device/cuda/wait.hpp"
 
 namespace lockstep {
-namespace {
 
-[[noreturn]] void fail(cudaError_t result, const std::string& sentence) {
+void check_cuda(cudaError_t result, const char* what) {
+    if (result == cudaSuccess) return;
+    const std::string sentence = fmt::format("GPU error in {}", what);
     static_cast<void>(cudaGetLastError());  // clears the error, reported here, for the next check
     if (result == cudaErrorMemoryAllocation)
         throw usage_error("{}: out of memory; use a smaller model, batch.micro or batch.length, or more GPUs",
@@ -18,12 +20,6 @@ namespace {
             "compute capability",
             sentence);
     throw fault_error("{}: {} ({})", sentence, cudaGetErrorString(result), cudaGetErrorName(result));
-}
-
-}  // namespace
-
-void check_cuda(cudaError_t result, const char* what) {
-    if (result != cudaSuccess) fail(result, fmt::format("GPU error in {}", what));
 }
 
 void allow_shared_memory(const void* kernel, std::size_t bytes, const char* name) {
@@ -41,9 +37,9 @@ void after_launch(const char* kernel, cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     check_cuda(cudaStreamIsCapturing(stream, &status), kernel);
     if (status != cudaStreamCaptureStatusNone) return;
-    const cudaError_t waited = cudaStreamSynchronize(stream), last = cudaGetLastError();
-    const cudaError_t result = waited != cudaSuccess ? waited : last;
-    if (result != cudaSuccess) fail(result, fmt::format("kernel {} failed", kernel));
+    const std::string doing = fmt::format("kernel {}", kernel);
+    check_cuda(cudaGetLastError(), doing.c_str());
+    wait_for(stream, doing.c_str());
 }
 
 }  // namespace lockstep

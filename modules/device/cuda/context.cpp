@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -165,8 +163,8 @@ CudaStream CudaContext::make_communication_stream() const {
 }
 
 void CudaContext::synchronize() {
-    check_cuda(cudaStreamSynchronize(compute()), "waiting for issued operations");
-    check_cuda(cudaStreamSynchronize(communication()), "waiting for issued communication");
+    wait_for(compute(), "waiting for issued operations");
+    wait_for(communication(), "waiting for issued communication");
 }
 
 void CudaContext::order(cudaStream_t earlier, cudaStream_t later) {
@@ -174,18 +172,6 @@ void CudaContext::order(cudaStream_t earlier, cudaStream_t later) {
     next_event_ = (next_event_ + 1) % events_.size();
     event.record(earlier);
     check_cuda(cudaStreamWaitEvent(later, event.get(), 0), "ordering two streams");
-}
-
-void CudaContext::wait(const CudaEvent& event) const {
-    constexpr int quick_looks = 1000;
-    for (int looks = 0;; ++looks) {
-        const cudaError_t state = cudaEventQuery(event.get());
-        if (state == cudaSuccess) return;
-        if (state != cudaErrorNotReady) check_cuda(state, "waiting for the GPU");
-        if (looks < quick_looks) continue;
-        if (while_waiting_) while_waiting_();
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
 }
 
 void CudaContext::upload(void* destination, const void* source, std::size_t bytes) {

@@ -5,7 +5,6 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -34,10 +33,6 @@ class CudaContext {
     // `later` waits, on the GPU, for all work issued to `earlier` so far. Does not block the host.
     void order(cudaStream_t earlier, cudaStream_t later);
 
-    // Blocks the host. `look` is called periodically and may throw, so that a hang does not last for ever.
-    void wait(const CudaEvent& event) const;
-    void set_while_waiting(std::function<void()> look) { while_waiting_ = std::move(look); }
-
     // Through the pinned buffers on the compute stream: the source may be reused on return. One thread at a time.
     void upload(void* destination, const void* source, std::size_t bytes);
     void download(void* destination, const void* source, std::size_t bytes);  // blocking
@@ -52,7 +47,6 @@ class CudaContext {
     std::unique_ptr<Staging> staging_;
     std::vector<CudaEvent> events_;  // for order(), round robin
     std::size_t next_event_ = 0;
-    std::function<void()> while_waiting_;
 };
 
 }  // namespace lockstep

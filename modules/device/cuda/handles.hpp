@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "device/cuda/check.hpp"
+#include "device/cuda/wait.hpp"
 
 namespace lockstep {
 
@@ -44,8 +45,9 @@ class CudaEvent {
         if (event_) static_cast<void>(cudaEventDestroy(event_));
     }
     void record(cudaStream_t stream) { check_cuda(cudaEventRecord(event_, stream), "recording an event"); }
-    // The host waits; returns at once if nothing was recorded.
-    void wait() const { check_cuda(cudaEventSynchronize(event_), "waiting for the GPU"); }
+    // The host waits, or looks; both are through at once if nothing was recorded.
+    void wait() const { wait_for(event_, "waiting for the GPU"); }
+    bool done() const { return is_done(event_, "waiting for the GPU"); }
     cudaEvent_t get() const { return event_; }
 
   private:

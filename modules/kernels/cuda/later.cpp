@@ -20,7 +20,7 @@ class CudaBackend::Slots::Values final : public Later {
 
     const std::vector<double>& get() override {
         if (slots_) {
-            slots_->context_->wait(slot_.arrived);
+            slot_.arrived.wait();
             const auto* from = reinterpret_cast<const double*>(slot_.memory.data());
             values_.assign(from, from + count_);
             give_back();
