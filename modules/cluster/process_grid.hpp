@@ -36,5 +36,8 @@ struct ProcessGroups {
 };
 // Collective over all ranks.
 ProcessGroups make_groups(CommunicatorSource& source, int rank, const config::Grid& grid);
+// Collective over all ranks: one short collective, or a message to each neighbour, in every group, since transports
+// allocate their buffers at first use. `scratch`: two tensors of one element on the groups' device, overwritten.
+void use_once(const ProcessGroups& groups, Tensor scratch, Tensor other);
 
 }  // namespace lockstep::cluster

@@ -18,6 +18,20 @@
 namespace lockstep::train {
 namespace {
 
+// CUDA loads kernels and instantiates graphs at their first use, when the plan's memory is taken. An estimate.
+constexpr std::uint64_t left_to_cuda = std::uint64_t{256} << 20;
+
+// What this rank may plan with: on a GPU measured once NCCL has its buffers.
+std::uint64_t usable_memory(const Launch& launch) {
+    if (!launch.devices.on_gpu()) return available_memory();
+    kernels::Backend& backend = *launch.devices.backend;
+    Arena arena(backend.device(), 2 * Arena::device_alignment, "the first messages");
+    cluster::use_once(launch.groups, arena.allocate(Type::fp32, {1}), arena.allocate(Type::fp32, {1}));
+    backend.synchronize();
+    const std::uint64_t free = launch.devices.free_memory();
+    return free - std::min(free, left_to_cuda);
+}
+
 std::string bytes_text(std::uint64_t bytes) {
     return human_bytes(static_cast<double>(bytes));
 }
@@ -33,7 +47,7 @@ void check_free_memory(const Launch& launch) {
     const std::string gpu = on_gpu ? launch.devices.placement.seat().gpu : "";
     const std::string device = fmt::format("{} {}", place.node, gpu);
     const Need own{hash64(device.data(), device.size()), launch.plan.planned() + launch.plan.tables,
-                   on_gpu ? launch.devices.free_memory() : available_memory()};
+                   usable_memory(launch)};
     const std::vector<char> bytes = launch.control->all_gather_bytes(&own, sizeof own);
     std::vector<Need> all(static_cast<std::size_t>(launch.session.size()));
     std::memcpy(all.data(), bytes.data(), bytes.size());

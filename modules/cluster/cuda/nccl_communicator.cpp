@@ -90,13 +90,20 @@ class NcclTransfer final : public Transfer {
 NcclCommunicator::NcclCommunicator(std::shared_ptr<MpiGroup> group, Use use, std::shared_ptr<CudaContext> context,
                                    std::shared_ptr<NcclProcess> process)
     : group_(std::move(group)), use_(use), context_(std::move(context)), process_(std::move(process)) {
+    if (use != Use::transfers) {
+        open_collectives();
+        return;
+    }
     MpiHostGroup ranks(group_);
-    collectives_ = std::make_unique<NcclChannel>(ranks, process_, *context_);
-    if (use != Use::transfers) return;
     for (int from = 0; from < size(); ++from)
         for (int to = 0; to < size(); ++to)
             if (auto& made = transfers_[place(from, to, size())]; from != to && !made)
                 made = std::make_unique<NcclChannel>(ranks, process_, *context_);
+}
+
+void NcclCommunicator::open_collectives() {
+    MpiHostGroup ranks(group_);
+    if (!collectives_) collectives_ = std::make_unique<NcclChannel>(ranks, process_, *context_);
 }
 
 void NcclCommunicator::synchronize() {
@@ -107,6 +114,7 @@ void NcclCommunicator::synchronize() {
 
 void NcclCommunicator::begin(FlightKind kind, Tensor values,
                              const std::function<void(ncclComm_t, cudaStream_t)>& issue) {
+    open_collectives();
     const bool waiting = sync_mode() == SyncMode::collective;
     const std::string name = flight_kind_name(kind);
     static_cast<void>(group_->note(kind, values.bytes(), -1, true));

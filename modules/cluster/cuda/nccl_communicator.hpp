@@ -29,6 +29,7 @@ class NcclCommunicator final : public Communicator {
 
   private:
     void begin(FlightKind kind, Tensor values, const std::function<void(ncclComm_t, cudaStream_t)>& issue);
+    void open_collectives();  // collective, where they are not open yet
     void synchronize();
     // The channel for messages between these ranks.
     const NcclChannel& channel(int from, int to) const;
@@ -38,7 +39,7 @@ class NcclCommunicator final : public Communicator {
     Use use_;
     std::shared_ptr<CudaContext> context_;
     std::shared_ptr<NcclProcess> process_;
-    std::unique_ptr<NcclChannel> collectives_;
+    std::unique_ptr<NcclChannel> collectives_;  // of a group for transfers: null until its first collective
     // Messages of a channel are serialized. In a ring, a rank's sends must not wait for its receives, nor messages up
     // the ring for those down: so each direction has one channel for even senders, one for odd ones, and one for the
     // last if it and the first are both even.
