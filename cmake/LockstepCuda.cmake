@@ -124,6 +124,10 @@ elseif(NOT LOCKSTEP_CUDA_ARCHITECTURES STREQUAL "AUTO")
             message(FATAL_ERROR "LOCKSTEP_CUDA_ARCHITECTURES has '${architecture}'; it takes AUTO, ALL, or numbers from 80 on, "
                                 "such as 80;90a-real;100.")
         endif()
+        if(CMAKE_MATCH_1 MATCHES "^(86|89|120|121)$")
+            message(FATAL_ERROR "LOCKSTEP_CUDA_ARCHITECTURES has '${architecture}': these GPUs have 100 KB of shared memory a "
+                                "block, and the kernels need the 163 KB of an A100 (80), H100 (90a) or B200 (100).")
+        endif()
     endforeach()
     set(architectures ${LOCKSTEP_CUDA_ARCHITECTURES})
     set(why_architectures "LOCKSTEP_CUDA_ARCHITECTURES names them")

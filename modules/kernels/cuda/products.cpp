@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
+#include <string>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "device/cuda/check.hpp"
 #include "device/sync.hpp"
 
@@ -48,16 +51,24 @@ EpilogueTraits traits(Epilogue epilogue) {
     return {"", CUBLASLT_EPILOGUE_DEFAULT, false, false};
 }
 
+std::string words_of(const ProductKind& kind) {
+    return fmt::format("the matrix product [{}, {}]{} x [{}, {}]{} of {} to {}{}{}", kind.m, kind.k,
+                       kind.transpose_a ? " (transposed)" : "", kind.k, kind.n, kind.transpose_b ? " (transposed)" : "",
+                       type_name(kind.input), type_name(kind.output), kind.add ? " added to a matrix" : "",
+                       traits(kind.epilogue).words);
+}
+
 void check(cublasStatus_t status, const ProductKind& kind, const char* where) {
     if (status == CUBLAS_STATUS_SUCCESS) return;
-    throw fault_error(
-        "cuBLASLt failed in {} for the matrix product [{}, {}]{} x [{}, {}]{} of {} to {}{}{}: {} ({}); "
-        "CUBLASLT_LOG_LEVEL=2 "
-        "shows its reason",
-        where, kind.m, kind.k, kind.transpose_a ? " (transposed)" : "", kind.k, kind.n,
-        kind.transpose_b ? " (transposed)" : "", type_name(kind.input), type_name(kind.output),
-        kind.add ? " added to a matrix" : "", traits(kind.epilogue).words, cublasLtGetStatusName(status),
-        static_cast<int>(status));
+    throw fault_error("cuBLASLt failed in {} for {}: {} ({}); CUBLASLT_LOG_LEVEL=2 shows its reason", where,
+                      words_of(kind), cublasLtGetStatusName(status), static_cast<int>(status));
+}
+
+// The result is the same, from separate kernels, and slower: worth a line, once for each epilogue.
+void say_not_fused(const ProductKind& kind) {
+    static std::set<Epilogue> said;
+    if (said.insert(kind.epilogue).second)
+        log::info("cuBLASLt does not offer {}; its last part runs as a kernel of its own", words_of(kind));
 }
 
 template <class Value>
@@ -170,6 +181,8 @@ CudaBackend::Products::Plan CudaBackend::Products::make(const Key& key, const Pr
              (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED &&
               status != CUBLAS_STATUS_INVALID_VALUE))
         check(status != CUBLAS_STATUS_SUCCESS ? status : CUBLAS_STATUS_NOT_SUPPORTED, kind, "choosing an algorithm");
+    else
+        say_not_fused(kind);
     return plan;
 }
 
