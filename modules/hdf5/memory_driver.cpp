@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <vector>
 
 namespace lockstep::hdf5 {
 
@@ -37,14 +38,27 @@ void MemoryImage::read(std::uint64_t offset, void* data, std::uint64_t bytes) co
 }
 
 void MemoryImage::store(const OpenFile& file) const {
+    constexpr std::size_t joined_bytes = std::size_t{1} << 20;
+    std::vector<char> joined;  // what lies together, in one call
+    std::uint64_t begin = 0;
+    const auto flush = [&] {
+        if (!joined.empty()) file.write(joined.data(), joined.size(), begin);
+        joined.clear();
+    };
     for (const auto& [number, page] : pages_) {
         for (std::uint64_t first = 0; first < page_bytes;) {
             std::uint64_t last = first;
             while (last < page_bytes && page.written[last]) ++last;
-            if (last > first) file.write(page.bytes.data() + first, last - first, number * page_bytes + first);
+            const std::uint64_t offset = number * page_bytes + first;
+            if (last > first && (offset != begin + joined.size() || joined.size() >= joined_bytes)) {
+                flush();
+                begin = offset;
+            }
+            joined.insert(joined.end(), page.bytes.data() + first, page.bytes.data() + last);
             first = last + 1;
         }
     }
+    flush();
     file.resize(bytes_);
 }
 
