@@ -9,6 +9,7 @@
 
 #include "analysis/output/values.hpp"
 #include "base/error.hpp"
+#include "base/format.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -63,6 +64,10 @@ ComparedRun run_of(const Measurement& run) {
     one.timed_steps = run.timed_steps;
     one.imported = run.imported;
     one.tokens_per_second = run.tokens_per_second();
+    if (!run.validations.empty()) {
+        one.last_validation = run.validations.back();
+        one.best_validation = best_of(run.validations);
+    }
     for (const RankMeasurement& rank : run.rank) one.peak = std::max(one.peak, rank.peak);
     return one;
 }
@@ -139,6 +144,19 @@ void add_losses(Comparison& comparison, const Measurement& a, const Measurement&
     }
 }
 
+void add_validations(Comparison& comparison, const Measurement& a, const Measurement& b) {
+    auto of_a = a.validations.rbegin();
+    auto of_b = b.validations.rbegin();
+    while (of_a != a.validations.rend() && of_b != b.validations.rend() && of_a->step != of_b->step)
+        if (of_a->step > of_b->step)
+            ++of_a;
+        else
+            ++of_b;
+    if (of_a == a.validations.rend() || of_b == b.validations.rend()) return;
+    comparison.a.common_validation = *of_a;
+    comparison.b.common_validation = *of_b;
+}
+
 void add_remarks(Comparison& comparison, const Measurement& a, const Measurement& b) {
     auto& remarks = comparison.remarks;
     const auto both = [&](const auto& add) {
@@ -168,6 +186,11 @@ void add_remarks(Comparison& comparison, const Measurement& a, const Measurement
                 fmt::format("{}: phase times come from the {} of {} steps that were timed phase by phase.", letter,
                             run.timed_steps, run.steps.size()));
     });
+    const auto &of_a = comparison.a.common_validation, &of_b = comparison.b.common_validation;
+    if (of_a && of_b && of_a->tokens != of_b->tokens)
+        remarks.push_back(
+            fmt::format("A was validated on {} tokens, B on {}: the validation losses are not of the same tokens.",
+                        with_commas(of_a->tokens), with_commas(of_b->tokens)));
     both([&](const char* letter, const Measurement& run) {
         for (const std::string& remark : run.remarks) remarks.push_back(fmt::format("{}: {}", letter, remark));
     });
@@ -239,6 +262,7 @@ Comparison compare(const Measurement& a, const Measurement& b, std::optional<dou
     comparison.b = run_of(b);
     add_rows(comparison, a, b);
     add_losses(comparison, a, b);
+    add_validations(comparison, a, b);
     comparison.settings = differences_of({&a, &b});
     add_remarks(comparison, a, b);
     if (slower_than) comparison.verdict = verdict_of(comparison, *slower_than);

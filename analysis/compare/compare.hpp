@@ -44,7 +44,9 @@ struct ComparedRun {
     std::int64_t ranks = 0, steps = 0, warm_up = 0, timed_steps = 0;
     bool imported = false;
     double tokens_per_second = unknown, loss = unknown;  // loss: of the last common step
-    std::uint64_t peak = 0;                              // bytes, most of any rank; 0: unknown
+    std::optional<Validation> common_validation;         // after the last step after which both validated
+    std::optional<Validation> last_validation, best_validation;
+    std::uint64_t peak = 0;  // bytes, most of any rank; 0: unknown
 };
 
 struct Verdict {

@@ -19,25 +19,54 @@ struct Options {
 };
 
 Table run_table(const Comparison& comparison) {
-    Table table(
-        {{"letter", ""},
-         {"name", "run"},
-         {"ranks", "ranks"},
-         {"steps", "steps"},
-         {"warm_up", "warm-up left out"},
-         {"rate", "tokens/s", 0},
-         {"peak", "peak memory, MiB", 1},
-         {"loss",
-          comparison.last_common_step ? fmt::format("loss at step {}", with_commas(*comparison.last_common_step))
-                                      : "loss at a common step",
-          4}});
+    Table table({{"letter", ""},
+                 {"name", "run"},
+                 {"ranks", "ranks"},
+                 {"steps", "steps"},
+                 {"warm_up", "warm-up left out"},
+                 {"rate", "tokens/s", 0},
+                 {"peak", "peak memory, MiB", 1}});
     constexpr double mib = 1 << 20;
     for (const ComparedRun* run : {&comparison.a, &comparison.b})
         table.add_row({std::string(run == &comparison.a ? "A" : "B"), run->name, run->ranks,
                        run->imported ? Cell() : Cell(run->steps), run->imported ? Cell() : Cell(run->warm_up),
                        known_whole(run->tokens_per_second),
-                       run->peak > 0 ? Cell(static_cast<double>(run->peak) / mib) : Cell(), known_fixed(run->loss)});
+                       run->peak > 0 ? Cell(static_cast<double>(run->peak) / mib) : Cell()});
     return table;
+}
+
+std::string at_step(const char* what, std::int64_t step) {
+    return fmt::format("{} at step {}", what, with_commas(step));
+}
+
+// Without the columns that neither run fills.
+Table loss_table(const Comparison& comparison) {
+    struct Row {
+        std::string letter;
+        const ComparedRun& run;
+    };
+    using Of = std::optional<Validation> ComparedRun::*;
+    const auto cell = [](Of of, auto value) {
+        return [of, value](const Row& row) { return row.run.*of ? value(*(row.run.*of)) : Cell(); };
+    };
+    const auto loss = [](const Validation& one) { return known_fixed(one.loss); };
+    const auto bits = [](const Validation& one) { return known_fixed(one.bits_per_byte); };
+    const auto step = [](const Validation& one) { return Cell(one.step); };
+    constexpr Of common = &ComparedRun::common_validation, last = &ComparedRun::last_validation,
+                 best = &ComparedRun::best_validation;
+    const std::int64_t validated = comparison.a.common_validation ? comparison.a.common_validation->step : 0;
+    const std::vector<Field<Row>> fields = {
+        {{"letter", ""}, [](const Row& row) { return Cell(row.letter); }},
+        {{"loss", at_step("loss", comparison.last_common_step.value_or(0)), 4},
+         [](const Row& row) { return known_fixed(row.run.loss); },
+         true},
+        {{"validation_loss", at_step("validation loss", validated), 4}, cell(common, loss), true},
+        {{"bits_per_byte", at_step("bits per byte", validated), 4}, cell(common, bits), true},
+        {{"last", "last validation loss", 4}, cell(last, loss), true},
+        {{"last_step", "at step"}, cell(last, step), true},
+        {{"best", "best validation loss", 4}, cell(best, loss), true},
+        {{"best_step", "at step"}, cell(best, step), true}};
+    return table_of<Row>({{"A", comparison.a}, {"B", comparison.b}}, fields);
 }
 
 std::string page_of(const Comparison& comparison, TableFormat format) {
@@ -47,6 +76,10 @@ std::string page_of(const Comparison& comparison, TableFormat format) {
     page.heading("Time, medians");
     page.table(compare_table(comparison));
     if (comparison.verdict) page.sentence(comparison.verdict->sentence);
+    if (const Table losses = loss_table(comparison); losses.columns().size() > 1) {
+        page.heading("Losses");
+        page.table(losses);
+    }
     page.heading("Settings that differ");
     if (comparison.settings.empty()) {
         page.sentence("None.");

@@ -63,6 +63,15 @@ Json json_row(const CompareRow& row) {
             {"finding", name_of(row.finding)}};
 }
 
+// null where there is none.
+Json json_validation(const std::optional<Validation>& validation) {
+    if (!validation) return nullptr;
+    return {{"step", validation->step},
+            {"loss", json_number(validation->loss)},
+            {"bits_per_byte", json_number(validation->bits_per_byte)},
+            {"tokens", validation->tokens}};
+}
+
 Json json_run(const ComparedRun& run) {
     return {{"path", run.path},
             {"name", run.name},
@@ -73,7 +82,11 @@ Json json_run(const ComparedRun& run) {
             {"timed_steps", run.timed_steps},
             {"tokens_per_second", json_number(run.tokens_per_second)},
             {"peak_memory_bytes", run.peak > 0 ? Json(run.peak) : Json(nullptr)},
-            {"loss", json_number(run.loss)}};
+            {"loss", json_number(run.loss)},
+            {"validation",
+             {{"common", json_validation(run.common_validation)},
+              {"last", json_validation(run.last_validation)},
+              {"best", json_validation(run.best_validation)}}}};
 }
 
 }  // namespace

@@ -75,14 +75,13 @@ class Aggregator {
                 result_.rank[r].threads = place.threads;
             }
         if (!takes && !figures_) {
-            for (std::size_t i = 0; i < part.rows; ++i)
-                result_.losses.emplace_back(part.file.steps()[i].step, part.file.steps()[i].loss);
+            for (std::size_t i = 0; i < part.rows; ++i) add_losses(part.file.steps()[i]);
             return;
         }
         std::size_t index = 0;
         bool disturbed = false;
         source_->read(part, [&](const RowSample& sample) {
-            result_.losses.emplace_back(sample.row.step, sample.row.loss);
+            add_losses(sample.row);
             if (figures_) figures_->add(sample, *source_);
             if (!takes) return;
             bool counts = selection_.counts(p, index++);
@@ -94,6 +93,11 @@ class Aggregator {
             disturbed = sample.disturbs;
         });
         if (figures_) figures_->end_part(*source_);
+    }
+
+    void add_losses(const trace::StepRow& row) {
+        result_.losses.emplace_back(row.step, row.loss);
+        if (const auto validation = validation_of(row)) result_.validations.push_back(*validation);
     }
 
     void add_row(const RowSample& row, bool counts) {
@@ -217,6 +221,7 @@ class Aggregator {
         remark_on_repeats(remarks);
         if (!result_.imported) remark_on_timing();
         if (!result_.imported) remark_on_gaps(remarks);
+        remark_on_validations(remarks);
         for (const std::string& sentence : source_->remarks()) remarks.push_back(sentence);
         if (!figures_) return;
         result_.figures = figures_->take();
@@ -238,6 +243,7 @@ class Aggregator {
         if (figures.all.skipped > 0)
             notes.push_back(fmt::format("{} of {} steps were skipped (no update).", figures.all.skipped, steps));
         remark_on_gaps(notes);
+        remark_on_validations(notes);
         if (std::any_of(run_.parts.begin(), run_.parts.end(),
                         [&](const auto& part) { return part.rows > 0 && part.file.ranks() != figures.ranks.size(); }))
             notes.push_back(
@@ -267,6 +273,10 @@ class Aggregator {
         if (missing > 0)
             remarks.push_back(
                 fmt::format("{:.0f} steps between the first and the last are missing from the traces.", missing));
+    }
+
+    void remark_on_validations(std::vector<std::string>& remarks) const {
+        if (const std::string remark = remark_on(result_.validations); !remark.empty()) remarks.push_back(remark);
     }
 
     void remark_on_timing() {

@@ -53,6 +53,7 @@ void SpanSums::add(const trace::StepRow& row, const std::vector<RankSpan>& of_st
     span.seconds += row.seconds;
     span.model_flop += row.model_flop;
     span.loss.add(row.loss);
+    if (const auto validation = validation_of(row)) span.validations.push_back(*validation);
     span.mean.add(mean);
     for (std::size_t r = 0; r < of_step.size(); ++r) of_launch_[r].add(of_step[r]);
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "analysis/load/phases.hpp"
+#include "analysis/load/validations.hpp"
 #include "base/table.hpp"
 
 namespace lockstep::analysis {
@@ -54,6 +55,7 @@ struct SpanFigures {
     double tokens_per_rank = 0;          // each step's tokens divided by the ranks that took part
     double seconds = 0, model_flop = 0;  // seconds: the slowest rank's, summed over steps
     Mean loss;
+    Validations validations;
     PhaseSums mean;
     std::array<double, phase_count> fastest{}, slowest{};
     std::vector<RankSpan> ranks;  // only where asked for; steps = 0 for a rank that took no part

@@ -68,6 +68,7 @@ struct Measurement {
     std::int64_t warm_up = 0;       // steps left out as warm-up
     std::int64_t timed_steps = 0;   // of those that count: with phases timed one by one
     std::vector<std::pair<std::int64_t, double>> losses;  // of every step, warm-up too
+    Validations validations;                              // the same
     std::vector<RankMeasurement> rank;                    // [ranks]
     std::map<std::string, double> communication_kinds;    // data, tensor, pipeline …: seconds a step, mean over ranks
     HeatMap heat;

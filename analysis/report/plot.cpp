@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/output/values.hpp"
 #include "analysis/report/text.hpp"
 
 namespace lockstep::analysis {
@@ -24,10 +25,16 @@ void Curves::add(Block block, const std::string& drawing, const std::string& tit
     if (block.rows.empty()) return;
     parts_.push_back(fmt::format("data index {} {} title {}", plot.blocks.size(), drawing, gnuplot_string(title)));
     plot.blocks.push_back(std::move(block));
+    titles_ += title.empty() ? 0 : 1;
+}
+
+void Curves::add_to_legend(const std::string& drawing, const std::string& title) {
+    parts_.push_back(fmt::format("NaN {} title {}", drawing, gnuplot_string(title)));
+    ++titles_;
 }
 
 Plot Curves::done(const std::string& before) {
-    plot.height += legend_height(parts_.size());
+    plot.height += legend_height(titles_);
     plot.script = fmt::format("{}plot {}\n", before, fmt::join(parts_, ", \\\n     "));
     return std::move(plot);
 }
@@ -66,11 +73,51 @@ Curve thin(const Curve& curve, std::size_t most) {
     return thinned;
 }
 
+Curve smoothed(const Curve& curve, double width) {
+    Curve result(curve.size());
+    // Sums of weighted values and of weights up to each point, from the left and then from the right.
+    for (const bool from_left : {true, false}) {
+        double values = 0, weights = 0, before = 0;
+        for (std::size_t n = 0; n < curve.size(); ++n) {
+            const std::size_t i = from_left ? n : curve.size() - 1 - n;
+            const auto [at, value] = curve[i];
+            const double kept = n == 0 ? 0 : std::exp(-std::abs(at - before) / width);
+            values = values * kept + value;
+            weights = weights * kept + 1;
+            before = at;
+            if (from_left)
+                result[i] = {weights, values};
+            else  // the point itself is in both
+                result[i] = {at, (result[i].second + values - value) / (result[i].first + weights - 1)};
+        }
+    }
+    return result;
+}
+
+std::vector<std::vector<double>> band(const Curve& curve, std::size_t most) {
+    std::vector<std::vector<double>> rows;
+    const std::size_t stretches = std::min(curve.size(), most);
+    for (std::size_t s = 0; s < stretches; ++s) {
+        const std::size_t first = s * curve.size() / stretches, end = (s + 1) * curve.size() / stretches;
+        double low = curve[first].second, high = low;
+        for (std::size_t i = first; i < end; ++i) {
+            low = std::min(low, curve[i].second);
+            high = std::max(high, curve[i].second);
+        }
+        rows.push_back({curve[first].first, low, high});
+        if (end - first > 1) rows.push_back({curve[end - 1].first, low, high});
+    }
+    return rows;
+}
+
+std::string line_and_dash(std::size_t index) {
+    return fmt::format("lc rgb '{}' lw 2.2 dt {}", line_colours[index % line_colours.size()], index % 5 + 1);
+}
+
 std::string line_style(std::size_t index) {
     // gnuplot's dash types 1 to 5; points: filled circle, square, triangle, diamond, then the open ones.
     constexpr int points[] = {7, 5, 9, 13, 6, 4, 8};
-    return fmt::format("lc rgb '{}' lw 2.2 dt {} pt {} ps 0.8", line_colours[index % line_colours.size()],
-                       index % 5 + 1, points[index % 7]);
+    return fmt::format("{} pt {} ps 0.8", line_and_dash(index), points[index % 7]);
 }
 
 std::string axes(const std::string& x, const std::string& y) {
@@ -96,6 +143,21 @@ std::string rank_tics(const std::vector<double>& ranks) {
     }
     return fmt::format("set logscale x 2\nset xtics ({})\nset xrange [{:g}:{:g}]\n", tics, ranks.front() / 1.1,
                        ranks.back() * 1.1);
+}
+
+std::string step_tics(std::int64_t first, std::int64_t last, int width) {
+    const double low = static_cast<double>(first) - 1, high = static_cast<double>(last);
+    constexpr double digit = 0.57 * font_size, margins = 90;  // pixels; what stands left and right of the axis
+    const double label = digit * static_cast<double>(whole_words(high).size() + 2);
+    const double least = (high - low) * label / (width - margins);
+    double decade = 1, apart = 1;
+    while (10 * decade < least) decade *= 10;
+    for (const double factor : {10.0, 5.0, 2.0, 1.0})
+        if (factor * decade >= least) apart = factor * decade;
+    std::string tics;
+    for (double tic = std::ceil(low / apart) * apart; tic <= high; tic += apart)
+        tics += fmt::format("{}{} {:.0f}", tics.empty() ? "" : ", ", gnuplot_tic(whole_words(tic)), tic);
+    return fmt::format("set xtics ({})\nset xrange [{:.0f}:{:.0f}]\n", tics, low, high);
 }
 
 int legend_height(std::size_t entries) {

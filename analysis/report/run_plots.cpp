@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "analysis/report/plots.hpp"
@@ -13,6 +14,9 @@ namespace lockstep::analysis {
 namespace {
 
 constexpr std::size_t points_a_curve = 600;
+constexpr std::size_t stretches_of_band = 200;  // of about two pixels
+constexpr std::size_t most_validations = 100;   // points; of more the lowest and the highest of each stretch
+constexpr double smoothing_share = 0.01;        // of a run's steps
 
 // From dark to light and back, so that neighbours differ in grey as well.
 struct Fill {
@@ -53,9 +57,32 @@ Chosen choose(const std::vector<Measurement>& measurements, const Labels& labels
 }
 
 void add_curve(Curves& curves, Block block, const std::string& title) {
-    const std::string drawing = fmt::format("with {} {}", block.rows.size() < 20 ? "linespoints" : "lines",
-                                            line_style(curves.plot.blocks.size()));
+    const std::size_t index = curves.plot.blocks.size();
+    const std::string drawing =
+        block.rows.size() < 20 ? "with linespoints " + line_style(index) : "with lines " + line_and_dash(index);
     curves.add(std::move(block), drawing, title);
+}
+
+Curve loss_curve(const Measurement& measurement) {
+    Curve curve;
+    for (const auto& [step, loss] : measurement.losses)
+        if (std::isfinite(loss)) curve.emplace_back(static_cast<double>(step), loss);
+    return curve;
+}
+
+Block block_of(const std::string& label, const std::string& column, const Curve& curve) {
+    Block block{label, {"step", column}, {}};
+    for (const auto& [step, value] : curve) block.rows.push_back({step, value});
+    return block;
+}
+
+double smoothing_width(std::size_t steps) {
+    return std::max(1.0, std::round(smoothing_share * static_cast<double>(steps)));
+}
+
+std::string validation_style(const std::string& colour, std::size_t index) {
+    constexpr int points[] = {7, 5, 9, 13};
+    return fmt::format("with linespoints lc rgb '{}' lw 1.2 dt 1 pt {} ps 0.6", colour, points[index % 4]);
 }
 
 // The times of the steps that count, the slowest rank's, ascending.
@@ -164,30 +191,68 @@ Plot loss_plot(const std::vector<Measurement>& measurements, const Labels& label
     Plot& plot = curves.plot;
     plot.name = "loss";
     plot.title = "Training loss";
-    const Chosen chosen = choose(measurements, labels, [](const Measurement& one) {
-        return std::count_if(one.losses.begin(), one.losses.end(),
-                             [](const auto& loss) { return std::isfinite(loss.second); }) > 1;
-    });
+    const Chosen chosen =
+        choose(measurements, labels, [](const Measurement& one) { return loss_curve(one).size() > 1; });
     if (chosen.runs.empty())
         return Plot::without("no run has the losses of at least two steps.", plot.name, plot.title);
-    bool thinned = false;
-    for (const std::size_t run : chosen.runs) {
-        Curve curve;
-        for (const auto& [step, loss] : measurements[run].losses)
-            if (std::isfinite(loss)) curve.emplace_back(static_cast<double>(step), loss);
-        const Curve drawn = thin(curve, points_a_curve);
-        thinned = thinned || drawn.size() < curve.size();
-        Block block{labels[run], {"step", "loss"}, {}};
-        for (const auto& [step, loss] : drawn) block.rows.push_back({step, loss});
-        add_curve(curves, std::move(block), curve_title(labels[run], measurements[run]));
+    const bool alone = chosen.runs.size() == 1;
+    bool banded = false, validated = false;
+    std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;
+    double narrowest = INFINITY, widest = 0;
+    // What is pale lies behind all lines, lines behind all points.
+    std::vector<Curve> smooth;
+    for (std::size_t i = 0; i < chosen.runs.size(); ++i) {
+        const Measurement& run = measurements[chosen.runs[i]];
+        const Curve losses = loss_curve(run);
+        const double width = smoothing_width(losses.size());
+        narrowest = std::min(narrowest, width);
+        widest = std::max(widest, width);
+        smooth.push_back(thin(smoothed(losses, width), points_a_curve));
+        first = std::min(first, run.losses.front().first);
+        last = std::max(last, run.losses.back().first);
+        const bool many = losses.size() > points_a_curve;
+        banded = banded || many;
+        validated = validated || !run.validations.empty();
+        const std::string& colour = line_colours[i % line_colours.size()];
+        const std::string title = alone ? "training, each step" : "";
+        if (many)
+            curves.add({labels[chosen.runs[i]], {"step", "lowest", "highest"}, band(losses, stretches_of_band)},
+                       fmt::format("with filledcurves fc rgb '{}' fs transparent solid 0.25 noborder", colour), title);
+        else
+            curves.add(block_of(labels[chosen.runs[i]], "loss", losses),
+                       fmt::format("with lines lc rgb '#a0{}' lw 1.2", colour.substr(1)), title);
     }
-    plot.caption = "The loss of each step as it was logged, warm-up too, in nats a token.";
-    if (thinned)
-        plot.caption += fmt::format(
-            " Curves of more than {} steps are thinned: of each stretch the lowest and the highest are drawn.",
-            points_a_curve);
+    for (std::size_t i = 0; i < chosen.runs.size(); ++i) {
+        const std::string& label = labels[chosen.runs[i]];
+        curves.add(block_of(label, "smoothed_loss", smooth[i]), fmt::format("with lines {}", line_and_dash(i)),
+                   alone ? "training, smoothed" : curve_title(label, measurements[chosen.runs[i]]));
+    }
+    for (std::size_t i = 0; i < chosen.runs.size(); ++i) {
+        Curve losses;
+        for (const Validation& one : measurements[chosen.runs[i]].validations)
+            losses.emplace_back(static_cast<double>(one.step), one.loss);
+        curves.add(block_of(labels[chosen.runs[i]], "validation_loss", thin(losses, most_validations)),
+                   validation_style(line_colours[i % line_colours.size()], i), alone ? "validation" : "");
+    }
+    if (validated && !alone)
+        curves.add_to_legend(validation_style("#555555", 0), "validation, in the colour of its run");
+    const std::string steps = narrowest < widest ? fmt::format("{:.0f} to {:.0f} steps", narrowest, widest)
+                                                 : fmt::format("{:.0f} step{}", widest, plural(std::llround(widest)));
+    plot.caption = fmt::format(
+        "In nats a token, warm-up too. Line: the training loss smoothed by a centred exponential mean, whose weights "
+        "fall to 1/e over {} ({:g} % of a run, at least 1). Pale: the training loss of each step",
+        steps, 100 * smoothing_share);
+    plot.caption +=
+        banded ? fmt::format(
+                     "; of runs of more than {} steps a band from the lowest to the highest of each of {} stretches.",
+                     points_a_curve, stretches_of_band)
+               : ".";
+    if (validated) {
+        plot.title = "Training and validation loss";
+        plot.caption += " Points: the validation loss.";
+    }
     plot.caption += chosen.left_out;
-    return curves.done(axes("step", "loss, nats a token"));
+    return curves.done(axes("step", "loss, nats a token") + step_tics(first, last, plot.width));
 }
 
 Plot distribution_plot(const std::vector<Measurement>& measurements, const Labels& labels) {

@@ -160,18 +160,36 @@ Table losses_table(const std::vector<Measurement>& measurements, const Labels& l
                  {"first", "first loss", 4},
                  {"last", "last loss", 4},
                  {"lowest", "lowest loss", 4},
-                 {"at", "at step"}});
+                 {"at", "at step"},
+                 {"validation", "last validation loss", 4},
+                 {"validation_at", "at step"},
+                 {"bits", "bits per byte", 4},
+                 {"best", "lowest validation loss", 4},
+                 {"best_at", "at step"}});
     for (std::size_t i = 0; i < measurements.size(); ++i) {
-        std::vector<std::pair<std::int64_t, double>> known;
+        const Validations& validations = measurements[i].validations;
+        std::vector<std::pair<std::int64_t, double>> losses;
         for (const auto& loss : measurements[i].losses)
-            if (std::isfinite(loss.second)) known.push_back(loss);
-        if (known.empty()) continue;
-        const auto lowest = *std::min_element(known.begin(), known.end(),
+            if (std::isfinite(loss.second)) losses.push_back(loss);
+        if (losses.empty()) continue;
+        const auto lowest = *std::min_element(losses.begin(), losses.end(),
                                               [](const auto& a, const auto& b) { return a.second < b.second; });
-        table.add_row({labels[i], static_cast<std::int64_t>(known.size()), known.front().second, known.back().second,
-                       lowest.second, lowest.first});
+        std::vector<Cell> cells = {labels[i],
+                                   static_cast<std::int64_t>(losses.size()),
+                                   losses.front().second,
+                                   losses.back().second,
+                                   lowest.second,
+                                   lowest.first};
+        if (!validations.empty()) {
+            const Validation &last = validations.back(), &best = best_of(validations);
+            for (Cell cell :
+                 {Cell(last.loss), Cell(last.step), known(last.bits_per_byte), Cell(best.loss), Cell(best.step)})
+                cells.push_back(std::move(cell));
+        }
+        cells.resize(table.columns().size());
+        table.add_row(std::move(cells));
     }
-    return table;
+    return without_empty_columns(table);
 }
 
 Table ranks_table(const std::vector<Measurement>& measurements, const Labels& labels) {

@@ -56,11 +56,13 @@ constexpr double millisecond = 1e-3;
 
 // One line of the phase tables: a rank's or the mean's, of the run, an epoch or a step.
 struct Line {
+    Cell run;
     std::int64_t span = 0;
     Cell rank;
     const PhaseSums* sums = nullptr;
     double loss = 0, tokens_per_second = 0;
     std::int64_t steps = 0;
+    Validations validations{};  // in the mean's line: they are of the model
     Cell peak{};
 };
 
@@ -68,22 +70,27 @@ struct Line {
 std::vector<Line> lines_of(const Summary& summary, const std::string& per) {
     std::vector<Line> lines;
     const RunFigures& figures = summary.figures;
+    const Cell& run = summary.configuration.front().value;
     const auto add = [&](const SpanFigures& span, const auto& ranks) {
         for (std::size_t r = 0; r < ranks.size(); ++r)
             if (ranks[r].steps > 0 || span.steps == 0)
-                lines.push_back({span.number,
+                lines.push_back({run,
+                                 span.number,
                                  static_cast<std::int64_t>(r),
                                  &ranks[r].phases,
                                  ranks[r].loss.value(),
                                  ranks[r].tokens_per_second(),
                                  ranks[r].steps,
+                                 {},
                                  {}});
-        lines.push_back({span.number,
+        lines.push_back({run,
+                         span.number,
                          std::string("mean"),
                          &span.mean,
                          span.loss.value(),
                          tokens_per_second_of_a_rank(span),
                          span.steps,
+                         span.validations,
                          {}});
     };
     if (per == "run") {
@@ -116,33 +123,55 @@ std::vector<Cell> key_cells(const std::string& per, const Line& line) {
     return cells;
 }
 
+// A line's last validation, and its best where it may have several. A column without any is left out.
+std::vector<Field<Line>> validation_fields(bool several) {
+    using Value = Cell (*)(const Validation&);
+    struct Named {
+        const char* name;
+        Value value;
+    };
+    constexpr Value step = [](const Validation& one) { return Cell(one.step); };
+    constexpr Value loss = [](const Validation& one) { return Cell(one.loss); };
+    const std::vector<Named> last = {
+        {"validation_step", step},
+        {"validation_loss", loss},
+        {"validation_bits_per_byte", [](const auto& one) { return known(one.bits_per_byte); }},
+        {"validation_tokens", [](const auto& one) { return Cell(one.tokens); }}};
+    const std::vector<Named> best = {{"best_validation_step", step}, {"best_validation_loss", loss}};
+    std::vector<Field<Line>> fields;
+    const auto add = [&](const std::vector<Named>& all, const Validation& (*choose)(const Validations&)) {
+        for (const auto& [name, value] : all)
+            fields.push_back({{name, ""},
+                              [value = value, choose](const Line& line) {
+                                  return line.validations.empty() ? Cell() : value(choose(line.validations));
+                              },
+                              true});
+    };
+    add(last, [](const Validations& all) -> const Validation& { return all.back(); });
+    if (several) add(best, best_of);
+    return fields;
+}
+
 std::string csv_of(const std::vector<Summary>& summaries, const std::string& per) {
-    std::vector<Column> columns = {{"run", "run"}};
-    for (const Column& column : key_columns(per)) columns.push_back(column);
-    columns.push_back({"steps", "steps"});
-    for (const char* name : phase_names)
-        for (const char* what : {"_seconds", "_calls", "_mean_seconds"})
-            columns.push_back({std::string(name) + what, name});
-    for (const char* name : {"total_seconds", "loss", "tokens_per_second"}) columns.push_back({name, name});
-    if (per == "run") columns.push_back({"peak_memory_bytes", "peak memory"});
-    Table table(columns);
+    std::vector<Line> lines;
     for (const Summary& summary : summaries)
-        for (const Line& line : lines_of(summary, per)) {
-            std::vector<Cell> cells = {summary.configuration.front().value};
-            for (const Cell& key : key_cells(per, line)) cells.push_back(key);
-            cells.emplace_back(line.steps);
-            for (std::size_t p = 0; p < phase_count; ++p) {
-                cells.emplace_back(line.sums->seconds[p]);
-                cells.emplace_back(line.sums->calls[p]);
-                cells.push_back(mean_cell(*line.sums, p, 1));
-            }
-            cells.emplace_back(line.sums->total());
-            cells.push_back(known(line.loss));
-            cells.emplace_back(line.tokens_per_second);
-            if (per == "run") cells.push_back(line.peak);
-            table.add_row(std::move(cells));
-        }
-    return table.print(TableFormat::csv);
+        for (Line& line : lines_of(summary, per)) lines.push_back(std::move(line));
+    std::vector<Field<Line>> fields = {{{"run", ""}, [](const Line& line) { return line.run; }}};
+    if (per != "run") fields.push_back({{per, ""}, [](const Line& line) { return Cell(line.span); }});
+    fields.push_back({{"rank", ""}, [](const Line& line) { return line.rank; }});
+    fields.push_back({{"steps", ""}, [](const Line& line) { return Cell(line.steps); }});
+    for (std::size_t p = 0; p < phase_count; ++p) {
+        const std::string name = phase_names[p];
+        fields.push_back({{name + "_seconds", ""}, [p](const Line& line) { return Cell(line.sums->seconds[p]); }});
+        fields.push_back({{name + "_calls", ""}, [p](const Line& line) { return Cell(line.sums->calls[p]); }});
+        fields.push_back({{name + "_mean_seconds", ""}, [p](const Line& line) { return mean_cell(*line.sums, p, 1); }});
+    }
+    fields.push_back({{"total_seconds", ""}, [](const Line& line) { return Cell(line.sums->total()); }});
+    fields.push_back({{"loss", ""}, [](const Line& line) { return known(line.loss); }});
+    fields.push_back({{"tokens_per_second", ""}, [](const Line& line) { return Cell(line.tokens_per_second); }});
+    if (per == "run") fields.push_back({{"peak_memory_bytes", ""}, [](const Line& line) { return line.peak; }});
+    for (const Field<Line>& field : validation_fields(per != "step")) fields.push_back(field);
+    return table_of(lines, fields).print(TableFormat::csv);
 }
 
 // Seconds, calls and mean per call of every phase: one table each, a line per rank and one for their mean.
@@ -160,10 +189,15 @@ void phase_tables(Page& page, const Summary& summary, const std::string& per, co
     }
     second_columns.push_back({"total", "total", 3});
     second_columns.push_back({"loss", per == "run" ? "mean loss" : "loss", 4});
+    const std::vector<Line> lines = lines_of(summary, per);
+    const bool validated = per != "run" && std::any_of(lines.begin(), lines.end(),
+                                                       [](const Line& line) { return !line.validations.empty(); });
+    if (validated) second_columns.push_back({"validation_loss", "validation loss", 4});
     second_columns.push_back({"tokens_per_second", "tokens/s"});
     Table seconds(second_columns), calls(call_columns), means(mean_columns);
-    for (const Line& line : lines_of(summary, per)) {
-        std::vector<Cell> second_cells = key_cells(per, line), call_cells = second_cells, mean_cells = second_cells;
+    for (const Line& line : lines) {
+        const std::vector<Cell> key = key_cells(per, line);
+        std::vector<Cell> second_cells = key, call_cells = key, mean_cells = key;
         for (const std::size_t p : phases) {
             second_cells.emplace_back(line.sums->seconds[p]);
             if (p == other) continue;
@@ -172,6 +206,8 @@ void phase_tables(Page& page, const Summary& summary, const std::string& per, co
         }
         second_cells.emplace_back(line.sums->total());
         second_cells.push_back(known(line.loss));
+        if (validated)
+            second_cells.push_back(line.validations.empty() ? Cell() : known_fixed(line.validations.back().loss));
         second_cells.push_back(rate_cell(line.tokens_per_second));
         seconds.add_row(std::move(second_cells));
         calls.add_row(std::move(call_cells));
@@ -278,6 +314,26 @@ void rank_table(Page& page, const RunFigures& figures) {
     page.table(table);
 }
 
+void validation_table(Page& page, const Validations& validations) {
+    if (validations.empty()) return;
+    struct Row {
+        const char* which;
+        const Validation& validation;
+    };
+    const std::vector<Field<Row>> fields = {
+        {{"which", "validation"}, [](const Row& row) { return Cell(std::string(row.which)); }},
+        {{"step", "step"}, [](const Row& row) { return Cell(row.validation.step); }},
+        {{"loss", "loss", 4}, [](const Row& row) { return known_fixed(row.validation.loss); }},
+        {{"bits_per_byte", "bits per byte", 4},
+         [](const Row& row) { return known_fixed(row.validation.bits_per_byte); },
+         true},
+        {{"tokens", "tokens"}, [](const Row& row) { return Cell(row.validation.tokens); }}};
+    page.heading(validations.size() == 1 ? "Validation loss"
+                                         : fmt::format("Validation loss, {} validations",
+                                                       with_commas(static_cast<std::int64_t>(validations.size()))));
+    page.table(table_of<Row>({{"last", validations.back()}, {"best", best_of(validations)}}, fields));
+}
+
 void status_sentences(Page& page, const Summary& summary) {
     if (summary.status.empty()) return;
     const auto status = nlohmann::ordered_json::parse(summary.status, nullptr, false);
@@ -308,6 +364,7 @@ void print_page(Page& page, const Summary& summary, const std::string& per) {
     communication_table(page, figures);
     phase_tables(page, summary, "run", "whole run");
     rank_table(page, figures);
+    validation_table(page, figures.all.validations);
     if (per != "run") phase_tables(page, summary, per, "by " + per);
     page.heading("Totals");
     const SpanFigures& all = figures.all;

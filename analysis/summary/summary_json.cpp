@@ -23,6 +23,21 @@ Json json_phases(const PhaseSums& sums, const std::array<double, phase_count>* s
     return phases;
 }
 
+Json json_validation(const Validation& validation) {
+    return {{"step", validation.step},
+            {"loss", json_number(validation.loss)},
+            {"bits_per_byte", json_number(validation.bits_per_byte)},
+            {"tokens", validation.tokens}};
+}
+
+// null where there was none.
+Json json_validations(const Validations& validations) {
+    if (validations.empty()) return nullptr;
+    return {{"count", validations.size()},
+            {"last", json_validation(validations.back())},
+            {"best", json_validation(best_of(validations))}};
+}
+
 Json json_totals(const SpanFigures& span) {
     return {{"steps", span.steps},
             {"skipped_steps", span.skipped},
@@ -30,7 +45,8 @@ Json json_totals(const SpanFigures& span) {
             {"seconds", json_number(span.seconds)},
             {"tokens_per_second", json_number(tokens_per_second(span))},
             {"model_flop_per_second", json_number(per_second(span.model_flop, span.seconds))},
-            {"loss", json_number(span.loss.value())}};
+            {"loss", json_number(span.loss.value())},
+            {"validation", json_validations(span.validations)}};
 }
 
 Json json_span(const SpanFigures& span, const char* name) {

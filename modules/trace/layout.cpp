@@ -142,7 +142,10 @@ const hdf5::RecordType& step_record() {
                          {"seconds", ElementType::fp64, at(row.seconds)},
                          {"model_flop", ElementType::fp64, at(row.model_flop)},
                          {"hardware_flop", ElementType::fp64, at(row.hardware_flop)},
-                         {"wall_time", ElementType::fp64, at(row.wall_time)}};
+                         {"wall_time", ElementType::fp64, at(row.wall_time)},
+                         {"validation_loss", ElementType::fp64, at(row.validation.loss)},
+                         {"validation_bits_per_byte", ElementType::fp64, at(row.validation.bits_per_byte)},
+                         {"validation_tokens", ElementType::int64, at(row.validation.tokens)}};
         return record;
     }();
     return type;

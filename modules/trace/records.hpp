@@ -7,6 +7,12 @@
 
 namespace lockstep::trace {
 
+// A validation after a step; 0 tokens: there was none.
+struct ValidationRecord {
+    double loss = 0, bits_per_byte = 0;  // loss: mean over tokens, nats; 0 bits: the text's bytes are not known
+    std::int64_t tokens = 0;
+};
+
 // The columns of the trace's /steps: the global numbers of one step.
 struct StepRecord {
     std::int64_t step = 0;  // counts from 1
@@ -17,6 +23,7 @@ struct StepRecord {
     std::int64_t skipped = 0;                               // 1 if there was no update
     double seconds = 0;                                     // on the slowest rank
     double model_flop = 0, hardware_flop = 0;               // of this step, all ranks; hardware: including recompute
+    ValidationRecord validation;
 
     double per_second(double amount) const { return amount / seconds; }
 };

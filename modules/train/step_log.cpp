@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.hpp"
+#include "base/error.hpp"
 #include "base/log.hpp"
 #include "device/memory.hpp"
 #include "device/parallel.hpp"
@@ -53,6 +54,13 @@ void StepLog::add(const trace::StepNumbers& numbers) {
     launch_.folders.run->write_step(numbers);
     progress_.step(numbers);
     if (const auto sentence = other_work_.look()) log::warning("{}", *sentence);
+}
+
+void StepLog::add_validation(const Evaluation& evaluation) {
+    LOCKSTEP_ASSERT(open_row_.has_value());
+    open_row_->validation = {evaluation.loss, evaluation.bits_per_byte, evaluation.tokens};
+    if (launch_.folders.run)
+        launch_.folders.run->write_validation(open_row_->step, evaluation.loss, evaluation.bits_per_byte);
 }
 
 void StepLog::finish() {

@@ -1,10 +1,12 @@
-// Writes a step's numbers to the trace, metrics.jsonl, the log and status.json. Also reports slow ranks.
+// Writes a step's numbers to the trace, metrics.jsonl, the log and status.json, and a validation's to the first two.
+// Also reports slow ranks.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
 #include "trace/records.hpp"
+#include "train/evaluation.hpp"
 #include "train/launch.hpp"
 #include "train/progress.hpp"
 #include "train/regions.hpp"
@@ -23,6 +25,8 @@ class StepLog {
     // For a step whose `seconds` are the slowest rank's. Its trace row stays open for what the ranks do before the next
     // step.
     void add(const trace::StepNumbers& numbers);
+    // Of the step whose row is open.
+    void add_validation(const Evaluation& evaluation);
     // The log line of the last step, where it has none yet.
     void finish();
     // Writes the open row, if any, to the trace.

@@ -159,7 +159,7 @@ ExitCode Trainer::run() {
         const Due due = due_after(step, agreed);
         const bool gives_up = steps_->skipped_to_limit() > 0;
         if (gives_up) state_.counters.skipped_in_a_row = 0;  // a resumed run starts counting again
-        if (due.validate) validation_->run(step);
+        if (due.validate) log_->add_validation(validation_->run(step));
         if (agreed.checkpoint_pending && !agreed.checkpoint_writing) checkpoints_->commit();
         if (due.compare_replicas) compare_replicas(step);
         const bool saved = !due.save || checkpoints_->save(step, due.last);

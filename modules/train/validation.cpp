@@ -6,7 +6,6 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "layout/batch_plan.hpp"
-#include "train/evaluation.hpp"
 
 namespace lockstep::train {
 
@@ -43,7 +42,7 @@ bool Validation::due(std::int64_t step) const {
     return (every > 0 && step % every == 0) || step == launch_.data.steps;
 }
 
-void Validation::run(std::int64_t step) {
+Evaluation Validation::run(std::int64_t step) {
     const trace::Scope timed(tracer_, region_);
     const config::RunDescription& description = launch_.description;
     layers_.set_timed(false);
@@ -64,7 +63,7 @@ void Validation::run(std::int64_t step) {
         evaluation.bits_per_byte > 0 ? fmt::format(", {:.4f} bits per byte", evaluation.bits_per_byte) : "";
     log::info("validation at step {}: loss {:.5f}, perplexity {:.3f}{}, {} tokens", step, evaluation.loss,
               std::exp(evaluation.loss), bits, with_commas(evaluation.tokens));
-    if (launch_.folders.run) launch_.folders.run->write_validation(step, evaluation.loss, evaluation.bits_per_byte);
+    return evaluation;
 }
 
 }  // namespace lockstep::train

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "train/evaluation.hpp"
 #include "train/launch.hpp"
 #include "train/layer_groups.hpp"
 #include "train/pipeline.hpp"
@@ -15,8 +16,8 @@ class Validation {
     Validation(Launch& launch, LayerGroups& layers, Pipeline& pipeline, trace::Tracer& tracer, trace::RegionId region);
 
     bool due(std::int64_t step) const;
-    // Collective. Logs the loss and writes it to metrics.jsonl.
-    void run(std::int64_t step);
+    // Collective; the same on all ranks. Logs the loss.
+    Evaluation run(std::int64_t step);
 
   private:
     Launch& launch_;

@@ -14,12 +14,24 @@ namespace {
 constexpr const char* validating = " --set validation.every=5";
 constexpr int last_step = 12;
 
+// Validation losses by step, from the traces of all launches.
+std::map<int, double> traced_validations(const fs::path& folder) {
+    const Result summary = Process(analyze_program + " summary runs/small --format json", folder).wait();
+    check_exit(summary, 0);
+    std::map<int, double> losses;
+    const Json json = Json::parse(summary.out);
+    for (const Json& step : json["steps"])
+        if (!step["validation"].is_null()) losses[step["step"]] = step["validation"]["last"]["loss"];
+    return losses;
+}
+
 // The end of a run in `resumed` is that of the run in `whole`: tensors, state and course, bit for bit.
 void check_same_end(const fs::path& whole, const fs::path& resumed) {
     check_same_checkpoint(checkpoint_file(whole, last_step), checkpoint_file(resumed, last_step));
     for (const std::string key : {"loss", "gradient_norm", "learning_rate", "validation_loss"})
         BOOST_TEST((numbers_of(whole, key) == numbers_of(resumed, key)), key << " differs");
     BOOST_TEST(numbers_of(resumed, "loss").size() == last_step);
+    BOOST_TEST((traced_validations(resumed) == numbers_of(resumed, "validation_loss")));
     BOOST_TEST(status_of(resumed)["state"] == "finished");
     BOOST_TEST(status_of(resumed)["step"] == last_step);
 }

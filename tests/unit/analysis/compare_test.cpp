@@ -282,6 +282,35 @@ BOOST_AUTO_TEST_CASE(huge_numbers_are_short) {
     BOOST_TEST(said(compare(a, b, {}).remarks, "A step of A has 100 tokens, of B 1e+30"));
 }
 
+BOOST_AUTO_TEST_CASE(validation_losses_are_compared_at_the_last_common_step) {
+    Measurement a = run_of(1, 0), b = run_of(1, 0);
+    BOOST_TEST(!compare(a, b, {}).a.last_validation.has_value());
+    a.validations = {{10, 512, 3, 2}, {20, 512, 2.5, 1.9}, {40, 512, 2.25, 1.8}, {50, 512, 2.375, 1.85}};
+    b.validations = {
+        {15, 512, 2.9, 2}, {20, 512, 2.75, 1.95}, {30, 512, 2.7, 1.9}, {40, 512, 2.5, 1.7}, {45, 512, 2, 1.6}};
+    Comparison comparison = compare(a, b, {});
+    BOOST_TEST(comparison.a.common_validation->step == 40);
+    BOOST_TEST(comparison.a.common_validation->loss == 2.25);
+    BOOST_TEST(comparison.b.common_validation->loss == 2.5);
+    BOOST_TEST(comparison.a.last_validation->step == 50);
+    BOOST_TEST(comparison.b.last_validation->loss == 2.0);
+    BOOST_TEST(comparison.a.best_validation->step == 40);
+    BOOST_TEST(comparison.remarks.empty());
+    const auto json = json_of(comparison);
+    BOOST_TEST(json["a"]["validation"]["common"]["bits_per_byte"] == 1.8);
+    BOOST_TEST(json["b"]["validation"]["last"]["step"] == 45);
+    BOOST_TEST(json["b"]["validation"]["best"]["loss"] == 2.0);
+    b.validations[3].tokens = 1024;
+    comparison = compare(a, b, {});
+    BOOST_TEST(said(comparison.remarks, "A was validated on 512 tokens, B on 1,024"));
+    b.validations = {{7, 512, 2, unknown}};
+    comparison = compare(a, b, {});
+    BOOST_TEST(!comparison.a.common_validation.has_value());
+    BOOST_TEST(comparison.b.last_validation->step == 7);
+    b.validations.clear();
+    BOOST_TEST(json_of(compare(a, b, {}))["b"]["validation"]["last"].is_null());
+}
+
 BOOST_AUTO_TEST_CASE(shares_are_read_as_percent_or_fraction) {
     check(share_of_words("5%"), 0.05);
     check(share_of_words("0.05"), 0.05);
@@ -295,6 +324,7 @@ BOOST_AUTO_TEST_CASE(shares_are_read_as_percent_or_fraction) {
 BOOST_AUTO_TEST_CASE(the_command_ends_with_6_where_the_second_run_is_slower) {
     const TemporaryFolder folder("compare");
     const std::vector<std::string> regions = {"epoch", "epoch/step", "epoch/step/forward", "epoch/step/backward"};
+    bool validated = false;
     const auto write = [&](const std::string& name, double seconds, std::int64_t steps) {
         trace::Header header = make_header(2, regions);
         header.run_name = name;
@@ -306,6 +336,7 @@ BOOST_AUTO_TEST_CASE(the_command_ends_with_6_where_the_second_run_is_slower) {
             row.loss = 2.0 / static_cast<double>(step);
             row.tokens = 256;
             row.seconds = seconds * (1 + 0.01 * static_cast<double>(step % 7));
+            if (validated && step % 20 == 0) row.validation = {seconds, 1.5 * seconds, 512};
             block.steps.push_back(row);
             for (int rank = 0; rank < 2; ++rank) {
                 block.rank_loss.push_back(row.loss);
@@ -360,6 +391,21 @@ BOOST_AUTO_TEST_CASE(the_command_ends_with_6_where_the_second_run_is_slower) {
                             (folder / "before/trace-002.h5"));
     BOOST_TEST(launches.code == 6);
     check(launches.json()["whole"]["ratio"], 1.2);
+    // The training loss is always shown, validation losses where there are any.
+    const Output plain = analyze(folder, "compare " + both);
+    BOOST_TEST(plain.text.find("   loss at step 40\n") != std::string::npos);
+    BOOST_TEST(plain.text.find("validation loss") == std::string::npos);
+    BOOST_TEST(plain.text.find("bits per byte") == std::string::npos);
+    validated = true;
+    write("validated-before", 1, 50);
+    write("validated-after", 1.25, 70);
+    const Output losses =
+        analyze(folder, "compare " + (folder / "validated-before") + " " + (folder / "validated-after"));
+    for (const char* words :
+         {"loss at step 50  validation loss at step 40  bits per byte at step 40  last validation loss  at step",
+          "\nA           0.0400                      1.0000                    1.5000                1.0000       40",
+          "\nB           0.0400                      1.2500                    1.8750                1.2500       60"})
+        BOOST_TEST(losses.text.find(words) != std::string::npos, losses.text);
     const Output wrong = analyze(folder, "compare --slower-than 5 " + both);
     BOOST_TEST(wrong.code == 2);
     BOOST_TEST(wrong.text.empty());

@@ -65,6 +65,8 @@ std::string trace_of(const std::string& folder, std::size_t ranks, const std::ve
     const trace::Header header = make_header(ranks, regions);
     trace::TraceWriter writer(folder, header, 16, small_files());
     trace::RowBatch block = make_block(header, 1, steps);
+    for (trace::StepRow& row : block.steps)
+        if (row.step % 2 == 0) row.validation = {2, 3, 1000};
     for (std::int32_t i = 0; i < 12 && !regions.empty(); ++i)
         block.events.push_back({1, i % static_cast<std::int32_t>(ranks), i % static_cast<std::int32_t>(regions.size()),
                                 0.25 * i, 0.25 * i + 0.5});

@@ -201,6 +201,38 @@ BOOST_AUTO_TEST_CASE(a_resumed_run_drops_the_warm_up_of_each_launch) {
     BOOST_TEST(said(mixed.remarks, "only the 60 of 80 steps on 2 ranks are used"));
 }
 
+BOOST_AUTO_TEST_CASE(validations_of_all_steps_are_kept_and_repeated_ones_count_once) {
+    const TemporaryFolder folder("measurement-validations");
+    Run run;
+    run.row = [](trace::StepRow& row) {
+        if (row.step % 10 == 0) row.validation = {3 - 0.01 * static_cast<double>(row.step), 2, 512};
+        if (row.step == 20) row.validation = {std::nan(""), 2, 512};  // diverged
+    };
+    run.write(folder / "a");
+    Measurement one = measure(trace::open_run(folder / "a"), {});
+    BOOST_REQUIRE(one.validations.size() == 2u);
+    BOOST_TEST(one.validations[0].step == 10);
+    check(one.validations[1].loss, 2.7);
+    BOOST_TEST(one.validations[1].tokens == 512);
+    BOOST_TEST(one.remarks.empty());
+    // A launch on other ranks, which goes on after step 20: its validation at step 30 replaces the first one's.
+    run.ranks = 3;
+    run.first = 21;
+    run.steps = 20;
+    run.row = [](trace::StepRow& row) {
+        if (row.step % 10 == 0) row.validation = {row.step == 30 ? 1.5 : 1.75, 0, 1024};
+    };
+    run.write(folder / "a");
+    one = measure(trace::open_run(folder / "a"), {});
+    BOOST_REQUIRE(one.validations.size() == 3u);
+    BOOST_TEST(one.validations[1].step == 30);
+    BOOST_TEST(one.validations[1].loss == 1.5);
+    BOOST_TEST(std::isnan(one.validations[1].bits_per_byte));  // of data without bytes
+    BOOST_TEST(one.validations[2].step == 40);
+    BOOST_TEST(best_of(one.validations).step == 30);
+    BOOST_TEST(said(one.remarks, "Validations covered 512 to 1,024 tokens"));
+}
+
 BOOST_AUTO_TEST_CASE(steps_of_another_batch_do_not_count) {
     Run run;
     run.row = [](trace::StepRow& row) {

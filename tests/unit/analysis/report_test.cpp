@@ -5,6 +5,7 @@
 
 #include "analysis/report/gnuplot.hpp"
 #include "analysis/report/text.hpp"
+#include "base/format.hpp"
 #include "unit/analysis/report_page.hpp"
 
 using namespace lockstep;
@@ -62,6 +63,66 @@ BOOST_AUTO_TEST_CASE(thinned_curves_keep_their_extremes) {
     BOOST_TEST(std::is_sorted(thinned.begin(), thinned.end()));
     const Curve few(curve.begin(), curve.begin() + 600);
     BOOST_TEST((thin(few, 600) == few));
+}
+
+BOOST_AUTO_TEST_CASE(smoothed_curves_are_centred_exponential_means) {
+    // A width at which a weight halves at each step.
+    const double width = 1 / std::log(2);
+    const Curve smooth = smoothed({{1, 8}, {2, 0}, {3, 0}, {5, 4}}, width);
+    BOOST_REQUIRE(smooth.size() == 4u);
+    const auto check = [](double value, double expected) {
+        BOOST_TEST(std::abs(value - expected) < 1e-12, value << " is not " << expected);
+    };
+    for (std::size_t i = 0; i < 4; ++i) BOOST_TEST(smooth[i].first == (std::vector<double>{1, 2, 3, 5})[i]);
+    check(smooth[0].second, (8 + 4.0 / 16) / (1 + 1.0 / 2 + 1.0 / 4 + 1.0 / 16));
+    check(smooth[1].second, (8.0 / 2 + 4.0 / 8) / (1.0 / 2 + 1 + 1.0 / 2 + 1.0 / 8));
+    check(smooth[2].second, (8.0 / 4 + 4.0 / 4) / (1.0 / 4 + 1.0 / 2 + 1 + 1.0 / 4));
+    check(smooth[3].second, (8.0 / 16 + 4) / (1.0 / 16 + 1.0 / 8 + 1.0 / 4 + 1));
+    const Curve constant(50, {1, 3});
+    for (const auto& [step, value] : smoothed(constant, 5)) check(value, 3);
+    BOOST_TEST(smoothed({}, 1).empty());
+}
+
+BOOST_AUTO_TEST_CASE(bands_hold_the_lowest_and_the_highest) {
+    using Rows = std::vector<std::vector<double>>;
+    const Curve curve = {{1, 5}, {2, 3}, {3, 9}, {4, 1}, {5, 2}};
+    BOOST_TEST((band(curve, 2) == Rows{{1, 3, 5}, {2, 3, 5}, {3, 1, 9}, {5, 1, 9}}));
+    BOOST_TEST((band(curve, 10) == Rows{{1, 5, 5}, {2, 3, 3}, {3, 9, 9}, {4, 1, 1}, {5, 2, 2}}));
+}
+
+BOOST_AUTO_TEST_CASE(labels_of_steps_do_not_touch) {
+    BOOST_TEST(step_tics(1, 10000, 480) ==
+               "set xtics ('0' 0, '2,000' 2000, '4,000' 4000, '6,000' 6000, '8,000' 8000, '10,000' 10000)\n"
+               "set xrange [0:10000]\n");
+    BOOST_TEST(step_tics(1, 3, 480) == "set xtics ('0' 0, '1' 1, '2' 2, '3' 3)\nset xrange [0:3]\n");
+    BOOST_TEST(holds(step_tics(5001, 5400, 480), "'5,000' 5000, '5,100' 5100"));
+    for (const std::int64_t last : {7, 60, 99, 999, 1500, 12345, 99999, 1000000, 123456789}) {
+        const std::string tics = step_tics(1, last, 480);
+        const std::size_t labels = count_of(tics, "'") / 2, digits = with_commas(last).size();
+        BOOST_TEST(labels >= 2u, tics);
+        BOOST_TEST(labels * (digits + 1) * 8 <= 480u, tics);  // a digit is 8 pixels wide
+    }
+}
+
+BOOST_AUTO_TEST_CASE(validation_losses_are_points_over_the_training_loss) {
+    std::vector<Measurement> runs = {make_run("a", 1, 1), make_run("b", 1, 1)};
+    BOOST_TEST(loss_plot(runs, run_labels(runs)).title == "Training loss");
+    BOOST_TEST(!holds(losses_table(runs, run_labels(runs)).print(TableFormat::text), "validation"));
+    runs[1].validations = {{20, 512, 3.5, 2.5}, {40, 512, 3.25, 2.25}, {50, 512, 3.375, 2.375}};
+    const Plot two = loss_plot(runs, run_labels(runs));
+    BOOST_TEST(two.title == "Training and validation loss");
+    BOOST_REQUIRE(two.blocks.size() == 5u);
+    BOOST_TEST((two.blocks.back().columns == std::vector<std::string>{"step", "validation_loss"}));
+    BOOST_TEST((two.blocks.back().rows == std::vector<std::vector<double>>{{20, 3.5}, {40, 3.25}, {50, 3.375}}));
+    BOOST_TEST(two.blocks.back().title == "b");
+    BOOST_TEST(holds(two.script, "data index 4 with linespoints lc rgb '#D55E00'"));
+    BOOST_TEST(holds(two.script, "'validation, in the colour of its run'"));
+    runs.erase(runs.begin());
+    const Plot one = loss_plot(runs, run_labels(runs));
+    for (const char* title : {"'training, each step'", "'training, smoothed'", "title 'validation'"})
+        BOOST_TEST(holds(one.script, title), title);
+    const std::string table = losses_table(runs, run_labels(runs)).print(TableFormat::csv);
+    BOOST_TEST(holds(table, ",3.375,50,2.375,3.25,40\n"), table);
 }
 
 BOOST_AUTO_TEST_CASE(a_law_is_drawn_over_the_measured_base) {
@@ -177,15 +238,18 @@ BOOST_AUTO_TEST_CASE(many_ranks_and_many_runs_stay_small) {
     std::vector<Measurement> runs;
     for (int i = 0; i < 15; ++i) runs.push_back(make_run("run" + std::to_string(i), 1, 1));
     const Plot loss = loss_plot(runs, run_labels(runs));
-    BOOST_TEST(loss.blocks.size() == most_curves);
+    BOOST_TEST(loss.blocks.size() == 2 * most_curves);  // each step, and smoothed
     BOOST_TEST(
         holds(loss.caption, "Not drawn, because more than 12 curves are indistinguishable: run12, run13, run14."));
     runs[0].losses.clear();
     for (std::int64_t step = 0; step < 10000; ++step)
         runs[0].losses.emplace_back(step, 1.0 / static_cast<double>(step + 1));
-    const Plot thinned = loss_plot(runs, run_labels(runs));
-    BOOST_TEST(thinned.blocks[0].rows.size() <= 600u);
-    BOOST_TEST(holds(thinned.caption, "thinned"));
+    for (std::int64_t step = 5; step <= 10000; step += 5) runs[0].validations.push_back({step, 64, 1, unknown});
+    const Plot banded = loss_plot(runs, run_labels(runs));
+    for (const Block& block : banded.blocks) BOOST_TEST(block.rows.size() <= 600u);
+    BOOST_TEST(banded.blocks.back().rows.size() <= 100u);  // validations
+    BOOST_TEST(holds(banded.caption, "from the lowest to the highest of each of 200 stretches"));
+    BOOST_TEST(holds(banded.caption, "fall to 1/e over 1 to 100 steps (1 % of a run, at least 1)"));
     const Measurement wide = make_run("wide", 2000, 1);
     for (const Block& block : memory_plot(wide, "wide", "").blocks) BOOST_TEST(block.rows.size() <= 520u);
     runs.push_back(runs[3]);

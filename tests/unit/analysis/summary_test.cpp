@@ -410,6 +410,60 @@ BOOST_AUTO_TEST_CASE(losses_that_are_not_finite_do_not_spoil_the_rest) {
     check(json["ranks"][0]["loss"]["mean"], 7.0 / 3);
 }
 
+BOOST_AUTO_TEST_CASE(validations_are_shown_where_there_are_any) {
+    const TemporaryFolder folder("summary-validation");
+    write_known_trace(folder / "none");
+    {
+        trace::RowBatch block = known_block(1, 4, 2);
+        block.steps[1].validation = {2.5, 3.5, 640};
+        block.steps[2].validation = {2.25, 3.25, 640};
+        block.steps[3].validation = {2.75, 3.75, 640};
+        trace::TraceWriter writer(folder / "run", known_header(2), 10);
+        writer.append(block);
+        writer.finish();
+    }
+    const auto json = analyze(folder, "summary --format json " + (folder / "run")).json();
+    const auto& totals = json["totals"]["validation"];
+    BOOST_TEST(totals["count"] == 3);
+    BOOST_TEST(totals["last"]["step"] == 4);
+    BOOST_TEST(totals["last"]["loss"] == 2.75);
+    BOOST_TEST(totals["last"]["bits_per_byte"] == 3.75);
+    BOOST_TEST(totals["last"]["tokens"] == 640);
+    BOOST_TEST(totals["best"]["step"] == 3);
+    BOOST_TEST(totals["best"]["loss"] == 2.25);
+    BOOST_TEST(json["epochs"][0]["validation"]["best"]["loss"] == 2.5);  // steps 1 and 2
+    BOOST_TEST(json["steps"][0]["validation"].is_null());
+    BOOST_TEST(json["steps"][2]["validation"]["last"]["loss"] == 2.25);
+
+    const auto lines_of = [&](const std::string& arguments, const std::string& run) {
+        std::istringstream stream(analyze(folder, "summary " + arguments + " " + (folder / run)).text);
+        std::vector<std::string> lines;
+        for (std::string line; std::getline(stream, line);) lines.push_back(line);
+        return lines;
+    };
+    const auto run = lines_of("--format csv", "run"), steps = lines_of("--format csv --per step", "run");
+    BOOST_TEST(run[0].ends_with(
+        ",peak_memory_bytes,validation_step,validation_loss,validation_bits_per_byte,validation_tokens,"
+        "best_validation_step,best_validation_loss"));
+    BOOST_TEST(run[1].ends_with(",,,,,,"));  // a rank: validations are of the model
+    BOOST_TEST(run[3].ends_with(",4,2.75,3.75,640,3,2.25"));
+    BOOST_TEST(steps[0].ends_with(
+        ",tokens_per_second,validation_step,validation_loss,validation_bits_per_byte,validation_tokens"));
+    BOOST_TEST(steps[6].ends_with(",2,2.5,3.5,640"));
+    BOOST_TEST(steps[3].ends_with(",,,,"));  // the mean of step 1
+
+    const std::string page = analyze(folder, "summary --per step " + (folder / "run")).text;
+    for (const char* words :
+         {"Validation loss, 3 validations\n", "bits per byte", "\nlast           4  2.7500         3.7500     640\n",
+          "\nbest           3  2.2500         3.2500     640\n", "loss  validation loss  tokens/s"})
+        BOOST_TEST(page.find(words) != std::string::npos, words);
+    BOOST_TEST(lines_of("--format csv", "none")[0].ends_with(",peak_memory_bytes"));
+    for (const std::string& line : lines_of("--per step", "none"))
+        BOOST_TEST(
+            (line.find("alidation loss") == std::string::npos && line.find("bits per byte") == std::string::npos),
+            line);
+}
+
 BOOST_AUTO_TEST_CASE(wrong_input_gets_a_sentence_and_its_code) {
     const TemporaryFolder folder("summary-wrong");
     write_known_trace(folder / "run");

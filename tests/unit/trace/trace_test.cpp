@@ -143,6 +143,57 @@ BOOST_AUTO_TEST_CASE(a_run_is_read_back_as_it_was_traced) {
     BOOST_TEST(file.read_events().size() >= 3u * 5);
 }
 
+BOOST_AUTO_TEST_CASE(validations_stand_in_the_rows_of_their_steps) {
+    const TemporaryFolder folder("trace-validation");
+    {
+        Tracer tracer(options_for(folder.string()), cluster::make_solo_group());
+        for (std::int64_t i = 1; i <= 3; ++i) {
+            StepNumbers numbers = numbers_of(i);
+            if (i == 2) numbers.validation = {1.25, 1.75, 4096};
+            tracer.finish_step(numbers);
+        }
+        tracer.close();
+    }
+    const TraceFile file(folder / "trace-001.h5");
+    BOOST_REQUIRE(file.steps().size() == 3);
+    BOOST_TEST(file.steps()[0].validation.tokens == 0);
+    BOOST_TEST(file.steps()[1].validation.loss == 1.25);
+    BOOST_TEST(file.steps()[1].validation.bits_per_byte == 1.75);
+    BOOST_TEST(file.steps()[1].validation.tokens == 4096);
+    BOOST_TEST(file.steps()[2].validation.tokens == 0);
+}
+
+// Columns are found by their names: programs older than a column read the others, and are read without it.
+BOOST_AUTO_TEST_CASE(rows_with_and_without_validations_have_one_format) {
+    const TemporaryFolder folder("trace-columns");
+    const Header header = make_header(1, {"step"});
+    RowBatch block = make_block(header, 1, 4);
+    for (StepRow& row : block.steps) row.validation = {1.25, 1.75, 4096};
+    TraceWriter writer(folder.string(), header, 10);
+    writer.append(block);
+    writer.finish();
+    const hdf5::File file = hdf5::File::open(folder / "trace-001.h5");
+    BOOST_TEST(file.read_integer("/", "format_version") == 1);
+    const hdf5::RecordType known = {{{"loss", hdf5::ElementType::fp64, 0}, {"step", hdf5::ElementType::int64, 8}}, 16};
+    struct Row {
+        double loss = 0;
+        std::int64_t step = 0;
+    };
+    std::vector<Row> rows(4);
+    file.read_rows("steps", known, 0, 4, rows.data());
+    BOOST_TEST(rows[3].step == 4);
+    BOOST_TEST(rows[3].loss == 0.25);
+    hdf5::File old = hdf5::File::create(folder / "old.h5");
+    old.create_dataset("steps", known, {4});
+    old.write("steps", rows.data());
+    old.close();
+    std::vector<StepRow> without(4);
+    hdf5::File::open(folder / "old.h5").read_rows("steps", step_record(), 0, 4, without.data());
+    BOOST_TEST(without[3].step == 4);
+    BOOST_TEST(without[3].loss == 0.25);
+    BOOST_TEST(without[3].validation.tokens == 0);
+}
+
 BOOST_AUTO_TEST_CASE(closing_leaves_only_real_rows) {
     const TemporaryFolder folder("trace-trim");
     {
