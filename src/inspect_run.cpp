@@ -13,6 +13,7 @@
 #include "model/count.hpp"
 #include "model/frozen.hpp"
 #include "model/parameters.hpp"
+#include "train/initial_model.hpp"
 
 namespace lockstep::commands {
 namespace {
@@ -43,7 +44,7 @@ FileKind kind_of(const std::string& path, bool has_keys) {
 
 int inspect_description(const std::string& path, const std::vector<std::string>& settings,
                         const std::vector<std::string>& keys, TableFormat format) {
-    const config::RunDescription description = config::read_run_description(path, settings);
+    const config::RunDescription description = train::read_run(path, settings);
     if (!keys.empty()) {
         std::vector<std::string> values;
         for (const std::string& key : keys) values.push_back(config::plain_value(description, key));

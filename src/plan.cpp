@@ -17,6 +17,7 @@
 #include "plan/fit.hpp"
 #include "plan/job_script.hpp"
 #include "plan_output.hpp"
+#include "train/initial_model.hpp"
 
 namespace lockstep::commands {
 namespace {
@@ -64,7 +65,7 @@ PlanRequest merged(Options options, PlanRequest file) {
 Job read_job(const Options& options, const PlanRequest& request) {
     std::vector<ModelLoad> models;
     if (!options.run.empty()) models = read_plan_models(options.run);
-    config::RunDescription run = config::read_run_description(options.run, options.settings);
+    config::RunDescription run = train::read_run(options.run, options.settings);
     if (models.empty()) {
         config::check(run);
         model::check_frozen(run.model);

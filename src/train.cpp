@@ -8,7 +8,9 @@
 #include "base/log.hpp"
 #include "cluster/session.hpp"
 #include "command.hpp"
+#include "config/keys.hpp"
 #include "config/run_description.hpp"
+#include "train/initial_model.hpp"
 
 namespace lockstep::commands {
 namespace {
@@ -16,7 +18,7 @@ namespace {
 struct Options {
     std::string description;
     std::vector<std::string> settings;
-    std::string device, sync, resume;
+    std::string device, sync, resume, init_from;
     bool quiet = false, verbose = false;
     train::TrainOptions train;
 };
@@ -29,13 +31,14 @@ int run(const Options& options) {
         if (options.description.empty() && options.settings.empty())
             throw usage_error("train takes a run description: lockstep train RUN.toml; see jobs/examples");
         std::vector<std::string> settings = options.settings;
+        if (!options.init_from.empty()) settings.push_back("init.from=" + config::toml_text(options.init_from));
         if (!options.device.empty()) settings.push_back("run.device=" + options.device);
         const char* sync_of_environment = std::getenv("LOCKSTEP_SYNC");
         if (!options.sync.empty())
             settings.push_back("sync.mode=" + options.sync);
         else if (sync_of_environment != nullptr && *sync_of_environment != '\0')
             settings.push_back(std::string("sync.mode=") + sync_of_environment);
-        const auto description = config::read_run_description(options.description, settings);
+        const auto description = train::read_run(options.description, settings);
         config::check(description);
         train::TrainOptions train_options = options.train;
         train_options.resume_newest = options.resume == "auto";
@@ -62,6 +65,8 @@ void add_train(CLI::App& program, Action& action) {
                         "$LOCKSTEP_SYNC, then sync.mode); docs/sync-modes.md");
     command->add_option("--resume", options->resume,
                         "Resume from a checkpoint: 'auto' (the newest undamaged one) or a file");
+    command->add_option("--init-from", options->init_from,
+                        "Begin a new run with the parameters of a checkpoint (init.from); docs/fine-tuning.md");
     command->add_option("--stop-at", options->train.stop_at, "Stop with a checkpoint after this step (exit code 4)")
         ->check(CLI::PositiveNumber);
     command

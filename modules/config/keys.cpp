@@ -195,6 +195,10 @@ std::vector<Key> keys_of(RunDescription& description) {
     std::vector<Key> keys;
     add_run(keys, description.run);
     add_model(keys, description.model);
+    keys.push_back(
+        {"init.from", &description.init.from,
+         "A checkpoint, or a folder of a run or of checkpoints, whose parameters the run begins with, at step "
+         "0. Keys of `[model]` that are not given are taken from it."});
     add_data(keys, description.data);
     add_batch(keys, description.batch);
     add_optimization(keys, description.optimizer, description.schedule);

@@ -44,7 +44,13 @@ class Reader {
         given_.insert(given_.end(), found.begin(), found.end());
     }
 
-    RunDescription finish() {
+    RunDescription finish(const ModelSource& model_of) {
+        if (model_of) {
+            for (const Given& given : given_)
+                if (given.path.starts_with("init.") || given.path == "run.name" || given.path == "run.folder")
+                    assign(given, find(given));
+            if (!description_.init.from.empty()) description_.model = model_of(description_);
+        }
         // The last preset named decides; everything else that was given overrides it.
         for (const Given& given : given_) {
             if (given.path != "model.preset") continue;
@@ -122,18 +128,21 @@ RunDescription parse_run_description(const std::string& toml, const std::string&
     Reader reader;
     reader.read_file(toml, origin);
     for (const std::string& setting : settings) reader.read_setting(setting);
-    return reader.finish();
+    return reader.finish({});
 }
 
 RunDescription parse_foreign_description(const std::string& toml, const std::string& origin) {
     Reader reader(true);
     reader.read_file(toml, origin);
-    return reader.finish();
+    return reader.finish({});
 }
 
-RunDescription read_run_description(const std::string& path, const std::vector<std::string>& settings) {
-    if (path.empty()) return parse_run_description("", "", settings);
-    return parse_run_description(read_text_file(path), path, settings);
+RunDescription read_run_description(const std::string& path, const std::vector<std::string>& settings,
+                                    const ModelSource& model_of) {
+    Reader reader;
+    if (!path.empty()) reader.read_file(read_text_file(path), path);
+    for (const std::string& setting : settings) reader.read_setting(setting);
+    return reader.finish(model_of);
 }
 
 }  // namespace lockstep::config

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,10 @@ struct RunSection {
     bool self_test = true;
     bool bind = true;        // to what `lockstep topo` shows
     double peak_tflops = 0;  // of one rank's device; 0: known, or measured
+};
+
+struct InitSection {
+    std::string from;  // a checkpoint, or a folder that has some, whose parameters the run begins with; "": random ones
 };
 
 struct DataSection {
@@ -109,6 +114,7 @@ struct SyncSection {
 struct RunDescription {
     RunSection run;
     ModelDescription model;
+    InitSection init;
     DataSection data;
     BatchSection batch;
     OptimizerSection optimizer;
@@ -125,8 +131,11 @@ struct RunDescription {
 
 // Reads `path` ("" for none), applies `settings` ("a.b=c" in TOML's syntax, bare words taken as text), checks keys and
 // types, and fills in what follows from other keys. Unknown keys are errors that name the nearest known one. Does not
-// check that values fit together: check() does.
-RunDescription read_run_description(const std::string& path, const std::vector<std::string>& settings);
+// check that values fit together: check() does. `model_of` is called where init.from is given, with init and run as
+// given: what it returns is what the keys of [model] begin with.
+using ModelSource = std::function<ModelDescription(const RunDescription&)>;
+RunDescription read_run_description(const std::string& path, const std::vector<std::string>& settings,
+                                    const ModelSource& model_of = {});
 // The same from TOML text; `origin` names it in errors.
 RunDescription parse_run_description(const std::string& toml, const std::string& origin,
                                      const std::vector<std::string>& settings);

@@ -47,15 +47,8 @@ void check_same_optimizer(const std::string& path, const std::string& before, co
             path, before, now, before);
 }
 
-// Tensors of two models may agree in name and shape and still differ in meaning (heads, rotation, epsilon).
 void check_same_model(const Resume& resume, const config::RunDescription& description) {
-    config::RunDescription before = resume.description;
-    // These do not affect the forward pass: the preset's name, what is trained, and the context unless positions are
-    // learned.
-    before.model.preset = description.model.preset;
-    before.model.frozen = description.model.frozen;
-    if (description.model.position != config::Position::learned) before.model.context = description.model.context;
-    const std::vector<std::string> list = config::differences(description, before, "model");
+    const std::vector<std::string> list = model_differences(description, resume.description);
     if (!list.empty())
         throw usage_error("{} is a checkpoint of another model: {}; use the run description it was made with",
                           resume.path, fmt::format("{}", fmt::join(list, "; ")));
@@ -132,6 +125,15 @@ void remove_leftovers(const Launch& launch, std::int64_t step) {
 }
 
 }  // namespace
+
+std::vector<std::string> model_differences(const config::RunDescription& now, config::RunDescription before) {
+    // These do not affect the forward pass: the preset's name, what is trained, and the context unless positions are
+    // learned.
+    before.model.preset = now.model.preset;
+    before.model.frozen = now.model.frozen;
+    if (now.model.position != config::Position::learned) before.model.context = now.model.context;
+    return config::differences(now, before, "model");
+}
 
 Resume choose_checkpoint(const Launch& launch) {
     Resume resume;

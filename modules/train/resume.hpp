@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint.hpp"
 #include "config/run_description.hpp"
@@ -21,6 +22,10 @@ struct Resume {
 // Collective; needs data and folders. Usage error for another model's checkpoint, for a run that has checkpoints but is
 // not resumed, and for a named checkpoint with nothing left to train.
 Resume choose_checkpoint(const Launch& launch);
+
+// What makes two models different, one text each; empty where one's parameters fit the other. Tensors of two models may
+// agree in name and shape and still differ in meaning (heads, rotation, epsilon).
+std::vector<std::string> model_differences(const config::RunDescription& now, config::RunDescription before);
 
 // Collective. Fills parameters, optimizer and counters from launch.resume; sets later checkpoints aside; warns if the
 // resumed run will not be bit-identical to an uninterrupted one.

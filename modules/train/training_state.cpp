@@ -6,6 +6,7 @@
 #include "layout/rank_share.hpp"
 #include "optim/registry.hpp"
 #include "train/gradient_exchange.hpp"
+#include "train/initial_model.hpp"
 #include "train/resume.hpp"
 
 namespace lockstep::train {
@@ -51,7 +52,10 @@ TrainingState make_training_state(const Launch& launch) {
 
 void fill_training_state(const Launch& launch, TrainingState& state) {
     if (!launch.resume.path.empty()) return restore(launch, state);
-    state.parameters->initialize(*launch.devices.backend, launch.description.run.seed);
+    if (launch.description.init.from.empty())
+        state.parameters->initialize(*launch.devices.backend, launch.description.run.seed);
+    else
+        load_initial_values(launch, state);
     gather_parameters(state, launch.groups);
 }
 

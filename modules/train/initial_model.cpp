@@ -1,0 +1,100 @@
+#include "train/initial_model.hpp"
+
+#include <fmt/ranges.h>
+
+#include <filesystem>
+
+#include "base/log.hpp"
+#include "base/whole_file.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "cluster/agree.hpp"
+#include "train/checkpoint_contents.hpp"
+#include "train/launch.hpp"
+#include "train/resume.hpp"
+#include "train/training_state.hpp"
+
+namespace lockstep::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The run's checkpoint folder, as it is called here. A relative one lies where the run was launched: what is left of
+// the run folder's path without run.folder and run.name.
+std::string checkpoint_folder(const config::RunDescription& run, const fs::path& run_folder) {
+    const fs::path folder = fs::path(run.checkpoint.folder) / run.run.name;
+    fs::path launched_in = fs::absolute(run_folder).lexically_normal();
+    const fs::path own = (fs::path(run.run.folder) / run.run.name).lexically_normal();
+    if (folder.is_absolute() || own.is_absolute()) return folder.string();
+    if (!launched_in.has_filename()) launched_in = launched_in.parent_path();
+    const std::string path = launched_in.string(), end = "/" + own.string();
+    if (!path.ends_with(end)) return folder.string();
+    return (fs::path(path.substr(0, path.size() - end.size() + 1)) / folder).lexically_proximate(fs::current_path());
+}
+
+config::ModelDescription model_to_begin_with(const config::RunDescription& run) {
+    std::error_code ignored;
+    const std::string own = run.run.folder + "/" + run.run.name + "/run.toml";
+    config::ModelDescription model;
+    if (!fs::exists(run.init.from, ignored) && fs::exists(own, ignored)) {
+        model = config::parse_run_description(read_text_file(own), own, {}).model;
+    } else {
+        const std::string path = newest_checkpoint(run.init.from);
+        model = config::parse_foreign_description(checkpoint::read_contents(path).run_description, path).model;
+    }
+    model.frozen.clear();  // what is trained is each run's own
+    return model;
+}
+
+void warn_of_another_tokenizer(const Launch& launch, const checkpoint::Contents& contents, const std::string& path) {
+    const data::Dataset& data = *launch.data.training;
+    const bool same_kind = data.tokenizer_kind() == contents.tokenizer_kind;
+    if (same_kind && data.tokenizer_model() == contents.tokenizer_model) return;
+    log::warning("{} was trained with {} tokenizer than this data has ({}): token numbers mean other text", path,
+                 same_kind ? "another model of the" : "another", data.tokenizer_kind());
+}
+
+}  // namespace
+
+std::string newest_checkpoint(const std::string& name) {
+    std::error_code ignored;
+    if (!fs::is_directory(name, ignored)) return name;
+    std::string folder = name;
+    const std::string description = name + "/run.toml";
+    if (fs::exists(description, ignored)) {
+        const config::RunDescription run = config::parse_foreign_description(read_text_file(description), description);
+        folder = checkpoint_folder(run, name);
+    }
+    const std::vector<std::string> all = checkpoint::list_checkpoints(folder);
+    if (all.empty() && folder != name)
+        throw usage_error("{}, which is the checkpoint.folder of {}, has no checkpoints here; name a checkpoint",
+                          folder, description);
+    if (all.empty()) throw usage_error("{} has no checkpoints; name a checkpoint or a run's folder", folder);
+    return all.back();
+}
+
+config::RunDescription read_run(const std::string& path, const std::vector<std::string>& settings) {
+    return config::read_run_description(path, settings, model_to_begin_with);
+}
+
+void load_initial_values(const Launch& launch, TrainingState& state) {
+    const config::RunDescription& run = launch.description;
+    std::string path;
+    cluster::on_root(*launch.control, [&] { path = newest_checkpoint(run.init.from); });
+    path = launch.control->broadcast_text(path, 0);
+    cluster::together(*launch.control, [&] {
+        const checkpoint::Contents contents = checkpoint::read_contents(path);
+        const config::RunDescription before = config::parse_foreign_description(contents.run_description, path);
+        const std::vector<std::string> differences = model_differences(run, before);
+        if (!differences.empty())
+            throw usage_error("init.from = {} is another model: {}; omit these keys of [model]", path,
+                              fmt::format("{}", fmt::join(differences, "; ")));
+        if (launch.root()) warn_of_another_tokenizer(launch, contents, path);
+    });
+    std::vector<checkpoint::Entry> entries = checkpoint_entries(state, launch.devices);
+    std::erase_if(entries, [](const checkpoint::Entry& entry) { return !entry.path.starts_with("parameters/"); });
+    checkpoint::load(path, entries, *launch.control);
+    state.parameters->refresh_working(*launch.devices.backend);
+    log::info("parameters from {}", path);
+}
+
+}  // namespace lockstep::train

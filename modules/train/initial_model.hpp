@@ -1,0 +1,25 @@
+// The checkpoint that a new run begins with (init.from): its model fills in [model], its parameters the run's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/run_description.hpp"
+
+namespace lockstep::train {
+
+struct Launch;
+struct TrainingState;
+
+// The checkpoint that a name stands for: itself, or the newest of a run's folder or of a folder of checkpoints. Usage
+// error for a folder without any.
+std::string newest_checkpoint(const std::string& name);
+
+// config::read_run_description, with the model of init.from. Where that is gone, as it may be when the run is resumed,
+// the model is taken from the run.toml that an earlier launch wrote.
+config::RunDescription read_run(const std::string& path, const std::vector<std::string>& settings);
+
+// Collective. Fills the parameters from init.from. Usage error for a checkpoint of another model.
+void load_initial_values(const Launch& launch, TrainingState& state);
+
+}  // namespace lockstep::train

@@ -1,0 +1,113 @@
+// Runs that begin with the parameters of a checkpoint.
+#define BOOST_TEST_MODULE init
+#include "end_to_end/command.hpp"
+
+using namespace lockstep::tests;
+
+namespace {
+
+// A run of another name that takes its model from `from`: no key of [model] is given.
+std::string begin(const std::string& from, const std::string& name, const std::string& more = "") {
+    return "train fine.toml --init-from " + from + " --set run.name=" + name + " " + more;
+}
+
+void write_fine_description(const fs::path& folder) {
+    write_file(folder / "fine.toml", R"([run]
+self_test = false
+[data]
+train = ["text"]
+[batch]
+global = 4
+[schedule]
+steps = 2
+peak_lr = 1e-300
+kind = "constant"
+[optimizer]
+weight_decay = 0
+)");
+}
+
+// The parameters alone.
+std::map<std::string, std::vector<float>> parameters_of(const fs::path& checkpoint) {
+    auto tensors = tensors_of(checkpoint);
+    std::erase_if(tensors, [](const auto& each) { return !each.first.starts_with("parameters/"); });
+    return tensors;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(init_from)
+
+BOOST_AUTO_TEST_CASE(the_parameters_are_those_of_the_checkpoint) {
+    const Workplace place;
+    check_exit(run("train run.toml", place.path()), 0);
+    write_fine_description(place.path());
+    const fs::path source = checkpoint_file(place.path(), 12);
+    const auto expected = parameters_of(source);
+    struct Case {
+        std::string from, name, more;
+        int ranks;
+    };
+    for (const Case& each : {Case{source.string(), "file", "", 0}, Case{"runs/small", "folder", "", 2},
+                             Case{"checkpoints/small", "tensor", "--set parallel.tensor=2", 2},
+                             Case{source.string(), "zero", "--set parallel.zero=1", 3},
+                             Case{source.string(), "stages", "--set parallel.pipeline=2 --set batch.micro=1", 2}})
+        BOOST_TEST_CONTEXT(each.name) {
+            const std::string batch = each.ranks == 3 ? " --set batch.global=6" : "";
+            const Result result = run(begin(each.from, each.name, each.more + batch), place.path(), each.ranks);
+            check_exit(result, 0);
+            BOOST_TEST(contains(result.error, "parameters from "), result);
+            const fs::path checkpoint = checkpoint_file(place.path(), 2, each.name);
+            BOOST_TEST((parameters_of(checkpoint) == expected));  // the learning rate is nothing
+            BOOST_TEST(state_of(checkpoint).at("step") == "2");
+        }
+}
+
+BOOST_AUTO_TEST_CASE(training_goes_on_from_there) {
+    const Workplace place;
+    check_exit(run("train run.toml", place.path()), 0);
+    write_fine_description(place.path());
+    const std::string training = "--set schedule.steps=6 --set schedule.peak_lr=1e-3 --set checkpoint.every=3";
+    check_exit(run(begin("runs/small", "fine", training), place.path()), 0);
+    // Below the first loss of random parameters, and not where the source ended: other samples, fresh moments.
+    BOOST_TEST(numbers_of(place.path(), "loss", "fine").at(1) < numbers_of(place.path(), "loss").at(1));
+    // A frozen parameter stays.
+    check_exit(run(begin("runs/small", "frozen", training + " --set 'model.frozen=[\"embedding/*\"]'"), place.path()),
+               0);
+    const auto before = parameters_of(checkpoint_file(place.path(), 12)),
+               after = parameters_of(checkpoint_file(place.path(), 6, "frozen"));
+    int same = 0;
+    for (const auto& [path, values] : before) same += values == after.at(path) ? 1 : 0;
+    BOOST_TEST(same == 1);
+    // Stopped and resumed, with the source gone: the model is that of the run.
+    check_exit(run(begin("runs/small", "halves", training + " --stop-at 3"), place.path()), 4);
+    fs::remove_all(place.path() / "checkpoints" / "small");
+    fs::remove_all(run_folder(place.path()));
+    check_exit(run(begin("runs/small", "halves", training + " --resume auto"), place.path(), 2), 0);
+    check_exit(run(begin("runs/small", "again", training), place.path()), 2);
+    const auto whole = numbers_of(place.path(), "loss", "fine"), halves = numbers_of(place.path(), "loss", "halves");
+    BOOST_TEST(largest_difference(whole, halves) < 1e-5);
+}
+
+BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused) {
+    const Workplace place;
+    check_exit(run("train run.toml", place.path()), 0);
+    write_fine_description(place.path());
+    const Result other = run(begin("runs/small", "other", "--set model.width=32"), place.path(), 2);
+    check_exit(other, 2);
+    BOOST_TEST(contains(other.error, "is another model: model.width is 32, was 64"), other);
+    BOOST_TEST(count_of(other.error, "error: ") == 1u, other);
+    const Result missing = run(begin("nowhere.h5", "missing"), place.path());
+    check_exit(missing, 2);
+    BOOST_TEST(contains(missing.error, "nowhere.h5"), missing);
+    BOOST_TEST(!fs::exists(run_folder(place.path(), "missing")));
+    const Result none = run(begin("text", "none"), place.path());
+    check_exit(none, 2);
+    BOOST_TEST(contains(none.error, "text has no checkpoints"), none);
+    // inspect and plan know the model too.
+    const Result shown =
+        run("inspect fine.toml --set run.name=x --set init.from=runs/small --print model.width", place.path());
+    BOOST_TEST(shown.out == "64\n", shown);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
