@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/open_file.hpp"
 #include "hdf5/handle.hpp"
-#include "hdf5/memory_driver.hpp"
+#include "hdf5/memory_image.hpp"
 
 namespace lockstep::hdf5 {
 namespace {
@@ -181,27 +181,27 @@ File File::open(const std::string& path) {
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(path, ignored))
         throw usage_error("{} {}", path, std::filesystem::exists(path, ignored) ? "is not a file" : "does not exist");
-    // An unreadable file is not a damaged one, but HDF5 does not distinguish them.
-    if (OpenFile::for_reading(path).bytes() == 0) throw damaged_error("{} is empty", path);
+    auto storage = std::make_unique<DiskFile>(path);
+    if (storage->bytes() == 0) throw damaged_error("{} is empty", path);
     const std::string doing = "opening it";
     const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, path, false, doing);
-    check(H5Pset_file_locking(access.get(), false, true), path, false, doing);
+    if (!use_storage(access.get(), *storage)) fail(path, false, doing);
     const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get());
     if (id < 0) fail(path, false, doing);
-    return {id, path, nullptr};
+    return {id, path, std::move(storage), OpenFile()};
 }
 
-struct File::Created {
-    OpenFile file;
-    MemoryImage image;
-};
-
-File::File(std::int64_t id, std::string path, std::unique_ptr<Created> created)
-    : id_(id), path_(std::move(path)), created_(std::move(created)), writing_(created_ != nullptr) {}
+File::File(std::int64_t id, std::string path, std::unique_ptr<Storage> storage, OpenFile created)
+    : id_(id),
+      path_(std::move(path)),
+      storage_(std::move(storage)),
+      created_(std::move(created)),
+      writing_(created_.is_open()) {}
 
 File::File(File&& other) noexcept
     : id_(std::exchange(other.id_, -1)),
       path_(std::move(other.path_)),
+      storage_(std::move(other.storage_)),
       created_(std::move(other.created_)),
       writing_(other.writing_) {}
 
@@ -211,29 +211,32 @@ File File::create(const std::string& path) {
     const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, path, true, doing);
     check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110), path, true, doing);
     check(H5Pset_alignment(access.get(), 65536, 4096), path, true, doing);
-    auto created = std::make_unique<Created>();
-    created->file = OpenFile::create(path);
-    if (!write_to_memory(access.get(), created->image)) fail(path, true, doing);
+    OpenFile created = OpenFile::create(path);
+    auto image = std::make_unique<MemoryImage>();
+    if (!use_storage(access.get(), *image)) fail(path, true, doing);
     const Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose, path, true, doing);
     keep_no_times(creation, path, doing);
     const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get());
     if (id < 0) fail(path, true, doing);
-    return {id, path, std::move(created)};
+    return {id, path, std::move(image), std::move(created)};
+}
+
+bool File::let_go() {
+    if (id_ < 0 || H5Fclose(std::exchange(id_, -1)) >= 0) return true;
+    static_cast<void>(storage_.release());  // HDF5 may still use it when the process ends
+    return false;
 }
 
 File::~File() {
-    if (id_ >= 0) H5Fclose(id_);
+    let_go();
 }
 
 void File::close() {
     if (id_ < 0) return;
-    if (H5Fclose(std::exchange(id_, -1)) < 0) {
-        static_cast<void>(created_.release());  // HDF5 may still write to it when the process ends
-        fail(path_, writing_, "closing the file");
-    }
-    if (!created_) return;
-    created_->image.store(created_->file);
-    created_->file.close();
+    if (!let_go()) fail(path_, writing_, "closing the file");
+    if (!created_.is_open()) return;
+    static_cast<const MemoryImage&>(*storage_).store(created_);
+    created_.close();
 }
 
 bool File::exists(const std::string& object) const {

@@ -8,7 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "base/open_file.hpp"
+
 namespace lockstep::hdf5 {
+
+class Storage;
 
 enum class ElementType { uint8, uint16, int32, uint32, int64, uint64, fp32, fp64 };
 std::size_t element_bytes(ElementType type);
@@ -89,11 +93,12 @@ class File {
                    void* data) const;
 
   private:
-    struct Created;  // what a file is written through
-    File(std::int64_t id, std::string path, std::unique_ptr<Created> created);
+    File(std::int64_t id, std::string path, std::unique_ptr<Storage> storage, OpenFile created);
+    bool let_go();
     std::int64_t id_;
     std::string path_;
-    std::unique_ptr<Created> created_;
+    std::unique_ptr<Storage> storage_;
+    OpenFile created_;  // of a file being written, whose storage is a MemoryImage
     bool writing_;
 };
 
