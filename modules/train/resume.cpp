@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/format.hpp"
@@ -37,6 +38,15 @@ std::string find_checkpoint(const Launch& launch) {
             "all checkpoints in {} are damaged; move them away to start over, or name one with --resume FILE", folder);
     if (newest.empty()) log::info("nothing to resume in {}: starting fresh", folder);
     return newest;
+}
+
+// Converted files may have parameters alone.
+void check_has_optimizer_state(const std::string& path) {
+    const std::vector<checkpoint::TensorInfo> tensors = checkpoint::list_tensors(path);
+    const auto belongs = [](const checkpoint::TensorInfo& tensor) { return tensor.path.starts_with("optimizer/"); };
+    if (!tensors.empty() && std::none_of(tensors.begin(), tensors.end(), belongs))
+        throw usage_error("{} has no optimizer state to resume with; begin a run with its parameters: --init-from {}",
+                          path, path);
 }
 
 void check_same_optimizer(const std::string& path, const std::string& before, const std::string& now) {
@@ -137,7 +147,10 @@ std::vector<std::string> model_differences(const config::RunDescription& now, co
 
 Resume choose_checkpoint(const Launch& launch) {
     Resume resume;
-    cluster::on_root(*launch.control, [&] { resume.path = find_checkpoint(launch); });
+    cluster::on_root(*launch.control, [&] {
+        resume.path = find_checkpoint(launch);
+        if (!resume.path.empty()) check_has_optimizer_state(resume.path);
+    });
     resume.path = launch.control->broadcast_text(resume.path, 0);
     if (resume.path.empty()) return resume;
     cluster::together(*launch.control, [&] {

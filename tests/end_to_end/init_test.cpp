@@ -1,5 +1,6 @@
 // Runs that begin with the parameters of a checkpoint.
 #define BOOST_TEST_MODULE init
+#include "checkpoint_fixture.hpp"
 #include "end_to_end/command.hpp"
 
 using namespace lockstep::tests;
@@ -87,6 +88,28 @@ BOOST_AUTO_TEST_CASE(training_goes_on_from_there) {
     check_exit(run(begin("runs/small", "again", training), place.path()), 2);
     const auto whole = numbers_of(place.path(), "loss", "fine"), halves = numbers_of(place.path(), "loss", "halves");
     BOOST_TEST(largest_difference(whole, halves) < 1e-5);
+}
+
+// As other programs write them.
+BOOST_AUTO_TEST_CASE(a_file_with_parameters_alone) {
+    const Workplace place;
+    check_exit(run("train run.toml", place.path()), 0);
+    write_fine_description(place.path());
+    const std::string source = checkpoint_file(place.path(), 12).string();
+    std::vector<lockstep::checkpoint_tests::Tensors::Named> parameters;
+    for (const auto& tensor : lockstep::checkpoint::list_tensors(source))
+        if (tensor.path.starts_with("parameters/")) parameters.push_back({tensor.path, tensor.shape});
+    const lockstep::checkpoint_tests::Tensors tensors(parameters, 1e-6F);
+    const std::string folder = (place.path() / "converted").string();
+    auto writer = lockstep::checkpoint_tests::solo_writer(folder);
+    BOOST_TEST_REQUIRE(writer.write_now(lockstep::checkpoint::read_contents(source), tensors.entries));
+    const std::string file = folder + "/step-00000012.h5";
+    const Result resumed = run("train run.toml --set run.name=new --resume " + file, place.path());
+    check_exit(resumed, 2);
+    BOOST_TEST(contains(resumed.error, "has no optimizer state to resume with"), resumed);
+    BOOST_TEST(contains(resumed.error, "--init-from " + file), resumed);
+    check_exit(run(begin(file, "fine"), place.path(), 2), 0);
+    BOOST_TEST(parameters_of(checkpoint_file(place.path(), 2, "fine")).size() == parameters.size());
 }
 
 BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused) {
