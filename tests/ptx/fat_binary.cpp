@@ -24,8 +24,7 @@ struct EntryHeader {
     std::uint32_t name_place, name_bytes;
     std::uint64_t flags;
 };
-constexpr std::uint32_t magic = 0xba55ed50;
-constexpr std::uint16_t ptx = 1;
+constexpr std::uint16_t ptx = 1, elf = 2;
 
 template <class T>
 T read(const char* from) {
@@ -36,26 +35,26 @@ T read(const char* from) {
 
 }  // namespace
 
-std::vector<PtxText> ptx_texts(const void* fat_binary) {
+std::vector<Image> images(const void* fat_binary, Code code) {
     const char* place = static_cast<const char*>(fat_binary);
     const auto header = read<Header>(place);
-    if (header.magic != magic || header.version != 1)
+    if (header.magic != fat_binary_magic || header.version != 1)
         throw damaged_error("a fat binary begins with {:#x}, version {}; nvcc writes {:#x}, version 1", header.magic,
-                            header.version, magic);
+                            header.version, fat_binary_magic);
     place += header.header_bytes;
     const char* const end = place + header.bytes;
-    std::vector<PtxText> texts;
+    std::vector<Image> found;
     while (place < end) {
         const auto entry = read<EntryHeader>(place);
         const char* const payload = place + entry.header_bytes;
         place = payload + entry.bytes;
         if (entry.header_bytes < sizeof entry || place > end) throw damaged_error("a fat binary ends within an entry");
-        if (entry.kind != ptx) continue;
-        if (entry.compressed_bytes != 0)
-            throw damaged_error("a fat binary has compressed PTX: compile with --no-compress");
-        texts.push_back({static_cast<int>(entry.architecture), {payload, strnlen(payload, entry.bytes)}});
+        if (entry.kind != (code == Code::ptx ? ptx : elf)) continue;
+        if (entry.compressed_bytes != 0) throw damaged_error("a fat binary is compressed: compile with --no-compress");
+        const std::size_t bytes = code == Code::ptx ? strnlen(payload, entry.bytes) : entry.bytes;
+        found.push_back({static_cast<int>(entry.architecture), {payload, bytes}});
     }
-    return texts;
+    return found;
 }
 
 }  // namespace lockstep::ptx

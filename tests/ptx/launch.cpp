@@ -14,6 +14,7 @@
 #include "cuda_emulation/kernels.hpp"
 #include "cuda_emulation/runtime_state.hpp"
 #include "cuda_emulation/streams.hpp"
+#include "ptx/counts.hpp"
 #include "ptx/findings.hpp"
 #include "ptx/registry.hpp"
 #include "ptx/settings.hpp"
@@ -30,6 +31,7 @@ ptx::GlobalMemory& global_memory() {  // memory is freed after main, too
 }
 
 struct Launch {
+    std::string name;
     const ptx::Kernel* kernel = nullptr;
     dim3 grid, block;
     std::uint32_t shared_bytes = 0;
@@ -38,17 +40,26 @@ struct Launch {
     void run() const {
         const auto extent = [](const dim3& d) { return ptx::Extent{d.x, d.y, d.z}; };
         ptx::Options options = ptx::settings().options;
-        static std::uint64_t count = 0;
-        options.seed += ++count << 32;  // no two launches in the same order
+        static std::uint64_t launches = 0;
+        options.seed += ++launches << 32;  // no two launches in the same order
         try {
-            const auto findings =
-                ptx::run(*kernel, extent(grid), extent(block), shared_bytes, parameters, global_memory(), options);
+            ptx::Counts counts;
+            const auto findings = ptx::run(*kernel, extent(grid), extent(block), shared_bytes, parameters,
+                                           global_memory(), options, ptx::counting_launches() ? &counts : nullptr);
+            if (ptx::counting_launches()) count(counts);
             for (const ptx::Finding& finding : findings) ptx::report(describe(finding));
             kernel_failed = kernel_failed || !findings.empty();
         } catch (const Error& error) {
             ptx::report(error.what());
             kernel_failed = true;
         }
+    }
+
+    void count(const ptx::Counts& counts) const {
+        const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
+        const std::uint64_t warps = (std::uint64_t{block.x} * block.y * block.z + 31) / 32;
+        ptx::add_launch(
+            {name, 1, blocks, blocks * warps, shared_bytes + ptx::shape(*kernel).static_shared_bytes, counts});
     }
 };
 
@@ -81,7 +92,7 @@ cudaError_t launch(const void* host_function, dim3 grid, dim3 block, void** argu
     if (function == nullptr) return returned(cudaErrorInvalidDeviceFunction);
     if (!is_valid(stream) || resolve(stream).device != current_device())
         return returned(cudaErrorInvalidResourceHandle);
-    Launch launch{nullptr, grid, block, static_cast<std::uint32_t>(shared_bytes), {}};
+    Launch launch{function->short_name, nullptr, grid, block, static_cast<std::uint32_t>(shared_bytes), {}};
     try {
         launch.kernel = ptx::decoded(*function);
     } catch (const Error& error) {

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <regex>
 #include <unordered_map>
 
 #include "base/error.hpp"
@@ -32,21 +33,18 @@ std::string demangled_short(const char* name) {
     int status = 0;
     char* text = abi::__cxa_demangle(name, nullptr, nullptr, &status);
     if (status != 0) return name;
-    std::string whole = text;
+    static const std::regex spaces(R"((\w+|\(anonymous namespace\))::)");
+    std::string whole = std::regex_replace(text, spaces, "");
     std::free(text);
-    // void a::(anonymous namespace)::b<c::d>(e, f): of that, b<c::d>.
+    // Of "void b<c>(d, e)", b<c>.
     int depth = 0;
-    std::size_t end = whole.size(), begin = 0;
-    for (std::size_t i = whole.size(); i-- > 0;) {
-        const char c = whole[i];
-        depth += c == ')' || c == '>' ? 1 : c == '(' || c == '<' ? -1 : 0;
-        if (c == '(' && depth == 0 && end == whole.size()) end = i;
-        if (depth == 0 && i < end && (c == ':' || c == ' ')) {
-            begin = i + 1;
-            break;
-        }
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+        depth += whole[i] == '<' ? 1 : whole[i] == '>' ? -1 : 0;
+        if (depth == 0 && whole[i] == ' ') begin = i + 1;
+        if (depth == 0 && whole[i] == '(') return whole.substr(begin, i - begin);
     }
-    return whole.substr(begin, end - begin);
+    return whole;
 }
 
 }  // namespace
@@ -65,9 +63,9 @@ std::vector<Function*> all_functions() {
 const Kernel* decoded(Function& function) {
     if (function.kernel != nullptr) return function.kernel;
     if (!function.binary->module)
-        for (const PtxText& one : ptx_texts(function.binary->data))
+        for (const Image& one : images(function.binary->data, Code::ptx))
             if (one.architecture == settings().architecture)
-                function.binary->module = std::make_unique<Module>(one.text);
+                function.binary->module = std::make_unique<Module>(one.bytes);
     if (function.binary->module) function.kernel = function.binary->module->find(function.name);
     return function.kernel;
 }
