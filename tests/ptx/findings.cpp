@@ -1,59 +1,91 @@
-#include "ptx/findings.hpp"
-
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <map>
-
-#include "ptx/registry.hpp"
-#include "ptx/settings.hpp"
+#include "ptx/state.hpp"
 
 namespace lockstep::ptx {
+
 namespace {
 
-std::map<std::string, long>& findings() {
-    static auto& findings = *new std::map<std::string, long>;
-    return findings;
-}
-
-void write_executed(const char* folder) {
-    const std::string path = fmt::format("{}/{}", folder, getpid());
-    std::FILE* file = std::fopen(path.c_str(), "w");
-    if (file == nullptr) {
-        fmt::print(stderr, "PTX: '{}' cannot be written\n", path);
-        return;
+std::string_view name_of(FindingKind kind) {
+    switch (kind) {
+        case FindingKind::race_shared:
+            return "race in shared memory";
+        case FindingKind::race_global:
+            return "race in global memory";
+        case FindingKind::never_written:
+            return "never written";
+        case FindingKind::out_of_bounds:
+            return "out of bounds";
+        case FindingKind::misaligned:
+            return "misaligned";
+        case FindingKind::barrier:
+            return "barrier";
+        case FindingKind::collective:
+            return "collective";
+        case FindingKind::asynchronous_copy:
+            return "asynchronous copy";
+        case FindingKind::resources:
+            return "resources";
     }
-    for (const Function* function : all_functions())
-        fmt::print(file, "sm_{} {} {}\n", settings().architecture, function->name, function->launches);
-    std::fclose(file);
+    return "";
 }
 
-void at_exit(int, void*) {
-    if (const char* folder = std::getenv("LOCKSTEP_PTX_EXECUTED")) write_executed(folder);
-    if (reported() == 0) return;
-    fmt::print(stderr, "PTX: {} findings, {} different ones\n", reported(), findings().size());
-    std::fflush(nullptr);
-    _exit(1);
+std::uint16_t bit_of(FindingKind kind) {
+    return static_cast<std::uint16_t>(1u << static_cast<unsigned>(kind));
 }
 
 }  // namespace
 
-void report(const std::string& finding) {
-    constexpr std::size_t most_printed = 200;
-    if (++findings()[finding] == 1 && findings().size() <= most_printed) fmt::print(stderr, "PTX: {}\n", finding);
+std::string describe(const Finding& finding) {
+    const std::string place = finding.file.empty()
+                                  ? fmt::format("PTX line {}", finding.ptx_line)
+                                  : fmt::format("{}:{} (PTX line {})", finding.file, finding.line, finding.ptx_line);
+    if (finding.kind == FindingKind::resources)
+        return fmt::format("{}: {}: {}", name_of(finding.kind), finding.kernel, finding.text);
+    return fmt::format("{}: {}: {}: block ({}, {}, {}), warp {}, lane {}: {}", name_of(finding.kind), finding.kernel,
+                       place, finding.block.x, finding.block.y, finding.block.z, finding.warp, finding.lane,
+                       finding.text);
 }
 
-long reported() {
-    long sum = 0;
-    for (const auto& [finding, times] : findings()) sum += times;
-    return sum;
+std::string place_text(const Kernel& kernel, std::uint32_t pc) {
+    const Instruction& one = kernel.code[pc];
+    const auto file = static_cast<std::size_t>(one.location.file);
+    if (one.location.line == 0 || file >= kernel.files.size()) return fmt::format("PTX line {}", one.ptx_line);
+    const std::string& path = kernel.files[file];
+    return fmt::format("{}:{} (PTX line {})", path.substr(path.rfind('/') + 1), one.location.line, one.ptx_line);
 }
 
-void watch_exit() {
-    static const bool watched = on_exit(at_exit, nullptr) == 0;
-    static_cast<void>(watched);
+bool Lanes::is_reported(FindingKind kind) const {
+    return (launch->reported[pc] & bit_of(kind)) != 0;
+}
+
+void Lanes::report(FindingKind kind, int lane, std::string text, bool stop) {
+    launch->stopped = launch->stopped || stop;
+    if (is_reported(kind)) return;
+    launch->reported[pc] |= bit_of(kind);
+    const Kernel& kernel = launch->kernel;
+    const Instruction& one = kernel.code[pc];
+    Finding finding{kind,      kernel.shape.name, {},   one.ptx_line,   one.ptx_line,
+                    block->id, warp->index,       lane, std::move(text)};
+    const auto source = static_cast<std::size_t>(one.location.file);
+    if (one.location.line > 0 && source < kernel.files.size()) {
+        finding.file = kernel.files[source];
+        finding.line = one.location.line;
+    }
+    launch->findings.push_back(std::move(finding));
+    if (launch->findings.size() >= static_cast<std::size_t>(launch->options.most_findings)) launch->stopped = true;
+}
+
+void Lanes::never_written(Slot slot) {
+    report(FindingKind::never_written, std::countr_zero(mask & ~written[slot]),
+           "uses a register that was never written");
+    written[slot] |= mask;
+}
+
+void Lanes::never_written_predicate(Slot slot) {
+    report(FindingKind::never_written, std::countr_zero(mask & ~predicate_written[slot]),
+           "uses a predicate that was never written");
+    predicate_written[slot] |= mask;
 }
 
 }  // namespace lockstep::ptx

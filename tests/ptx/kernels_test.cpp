@@ -98,7 +98,7 @@ Interfaces shipped(int architecture) {
 
 Interfaces tested() {
     Interfaces all;
-    for (ptx::Function* function : ptx::all_functions()) {
+    for (ptx::RegisteredFunction* function : ptx::all_functions()) {
         const ptx::Kernel* kernel = ptx::decoded(*function);
         BOOST_REQUIRE_MESSAGE(kernel != nullptr, function->name);
         const ptx::KernelShape& shape = ptx::shape(*kernel);

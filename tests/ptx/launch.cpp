@@ -15,7 +15,7 @@
 #include "cuda_emulation/runtime_state.hpp"
 #include "cuda_emulation/streams.hpp"
 #include "ptx/counts.hpp"
-#include "ptx/findings.hpp"
+#include "ptx/outcome.hpp"
 #include "ptx/registry.hpp"
 #include "ptx/settings.hpp"
 
@@ -64,8 +64,8 @@ struct Launch {
 };
 
 // What CUDA makes of a configuration that the device or the kernel does not allow.
-cudaError_t check_configuration(const ptx::Function& function, const ptx::KernelShape& shape, dim3 grid, dim3 block,
-                                std::size_t shared_bytes) {
+cudaError_t check_configuration(const ptx::RegisteredFunction& function, const ptx::KernelShape& shape, dim3 grid,
+                                dim3 block, std::size_t shared_bytes) {
     const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
     if (threads == 0 || threads > 1024 || block.x > 1024 || block.y > 1024 || block.z > 64)
         return cudaErrorInvalidConfiguration;
@@ -88,7 +88,7 @@ std::vector<std::byte> pack(const ptx::KernelShape& shape, void** arguments) {
 cudaError_t launch(const void* host_function, dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes,
                    cudaStream_t stream) {
     const std::lock_guard lock(device_lock());
-    ptx::Function* function = ptx::find_function(host_function);
+    ptx::RegisteredFunction* function = ptx::find_function(host_function);
     if (function == nullptr) return returned(cudaErrorInvalidDeviceFunction);
     if (!is_valid(stream) || resolve(stream).device != current_device())
         return returned(cudaErrorInvalidResourceHandle);
@@ -183,7 +183,7 @@ cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, std::size_t* sha
 
 cudaError_t cudaFuncSetAttribute(const void* address, cudaFuncAttribute attribute, int value) {
     const std::lock_guard lock(device_lock());
-    lockstep::ptx::Function* function = lockstep::ptx::find_function(address);
+    lockstep::ptx::RegisteredFunction* function = lockstep::ptx::find_function(address);
     if (function == nullptr) return returned(cudaErrorInvalidDeviceFunction);
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return returned(cudaErrorNotSupported);
     try {

@@ -11,7 +11,7 @@
 
 #include "base/error.hpp"
 #include "ptx/fat_binary.hpp"
-#include "ptx/findings.hpp"
+#include "ptx/outcome.hpp"
 #include "ptx/settings.hpp"
 
 namespace lockstep::ptx {
@@ -24,8 +24,8 @@ struct FatBinary {
 namespace {
 
 // Host objects register before main and are unregistered after it, so that neither table is ever destroyed.
-std::unordered_map<const void*, std::unique_ptr<Function>>& functions() {
-    static auto& table = *new std::unordered_map<const void*, std::unique_ptr<Function>>;
+std::unordered_map<const void*, std::unique_ptr<RegisteredFunction>>& functions() {
+    static auto& table = *new std::unordered_map<const void*, std::unique_ptr<RegisteredFunction>>;
     return table;
 }
 
@@ -49,18 +49,18 @@ std::string demangled_short(const char* name) {
 
 }  // namespace
 
-Function* find_function(const void* host_address) {
+RegisteredFunction* find_function(const void* host_address) {
     const auto found = functions().find(host_address);
     return found == functions().end() ? nullptr : found->second.get();
 }
 
-std::vector<Function*> all_functions() {
-    std::vector<Function*> all;
+std::vector<RegisteredFunction*> all_functions() {
+    std::vector<RegisteredFunction*> all;
     for (const auto& [address, function] : functions()) all.push_back(function.get());
     return all;
 }
 
-const Kernel* decoded(Function& function) {
+const Kernel* decoded(RegisteredFunction& function) {
     if (function.kernel != nullptr) return function.kernel;
     if (!function.binary->module)
         for (const Image& one : images(function.binary->data, Code::ptx))
@@ -87,7 +87,7 @@ void __cudaUnregisterFatBinary(void**) {}
 
 void __cudaRegisterFunction(void** handle, const char* host_function, char*, const char* name, int, uint3*, uint3*,
                             dim3*, dim3*, int*) {
-    auto function = std::make_unique<lockstep::ptx::Function>();
+    auto function = std::make_unique<lockstep::ptx::RegisteredFunction>();
     function->name = name;
     function->short_name = lockstep::ptx::demangled_short(name);
     function->binary = reinterpret_cast<lockstep::ptx::FatBinary*>(handle);

@@ -10,7 +10,7 @@ namespace lockstep::ptx {
 
 struct FatBinary;
 
-struct Function {
+struct RegisteredFunction {
     std::string name;        // mangled
     std::string short_name;  // without namespaces and parameters
     FatBinary* binary = nullptr;
@@ -20,11 +20,11 @@ struct Function {
 };
 
 // The function behind a host address, or its handle (__cudaGetKernel); nullptr: not one of ours.
-Function* find_function(const void* host_address);
-std::vector<Function*> all_functions();
+RegisteredFunction* find_function(const void* host_address);
+std::vector<RegisteredFunction*> all_functions();
 
 // Its kernel for the architecture that is run, decoded at the first call. nullptr: not compiled for it. Error: PTX that
 // the machine does not know.
-const Kernel* decoded(Function& function);
+const Kernel* decoded(RegisteredFunction& function);
 
 }  // namespace lockstep::ptx

@@ -1,0 +1,167 @@
+#include <algorithm>
+#include <cmath>
+
+#include "ptx/memory_access.hpp"
+#include "ptx/numbers.hpp"
+#include "ptx/race.hpp"
+#include "ptx/traffic.hpp"
+
+namespace lockstep::ptx {
+
+namespace {
+
+struct Operands {
+    float a[16][16], b[16][8], d[16][8];  // a: row, k; b: k, column
+};
+
+template <float (*Single)(std::uint16_t)>
+void gather(Lanes& x, const Instruction& i, Operands& to) {
+    const Slot* const slots = &x.launch->kernel.lists[i.list];
+    const auto low = [](std::uint32_t pair) { return Single(static_cast<std::uint16_t>(pair)); };
+    const auto high = [](std::uint32_t pair) { return Single(static_cast<std::uint16_t>(pair >> 16)); };
+    for (int r = 0; r < 4; ++r) {
+        const auto* const a = x.in<std::uint32_t>(slots[4 + r]);
+        const int row = r % 2 * 8, k = r / 2 * 8;
+        for (int lane = 0; lane < lane_count; ++lane) {
+            to.a[row + lane / 4][k + lane % 4 * 2] = low(a[lane]);
+            to.a[row + lane / 4][k + lane % 4 * 2 + 1] = high(a[lane]);
+        }
+    }
+    for (int r = 0; r < 2; ++r) {
+        const auto* const b = x.in<std::uint32_t>(slots[8 + r]);
+        for (int lane = 0; lane < lane_count; ++lane) {
+            to.b[r * 8 + lane % 4 * 2][lane / 4] = low(b[lane]);
+            to.b[r * 8 + lane % 4 * 2 + 1][lane / 4] = high(b[lane]);
+        }
+    }
+    for (int r = 0; r < 4; ++r) {
+        const auto* const c = x.in<float>(slots[10 + r]);
+        for (int lane = 0; lane < lane_count; ++lane) to.d[r / 2 * 8 + lane / 4][lane % 4 * 2 + r % 2] = c[lane];
+    }
+}
+
+// All addends cut below the 24th bit under the largest one's first, and their sum cut to fp32: as measurements of
+// tensor cores suggest (Fasi et al., Numerical behavior of NVIDIA tensor cores, 2021).
+float truncated_sum(const float* a, const float (*b)[8], int column, float c) {
+    float addends[17];
+    float largest = std::fabs(c);
+    bool finite = std::isfinite(c);
+    addends[16] = c;
+    for (int k = 0; k < 16; ++k) {
+        addends[k] = a[k] * b[k][column];
+        largest = std::max(largest, std::fabs(addends[k]));
+        finite = finite && std::isfinite(addends[k]);
+    }
+    if (!finite) {
+        float sum = c;
+        for (int k = 0; k < 16; ++k) sum += addends[k];
+        return sum;
+    }
+    if (largest == 0) return c;
+    const int unit = std::ilogb(largest) - 24;
+    double sum = 0;  // of at most 17 multiples of the unit, each below 2^25: exact
+    for (const float addend : addends) sum += std::trunc(std::ldexp(static_cast<double>(addend), -unit));
+    const double exact = std::ldexp(sum, unit);
+    const auto nearest = static_cast<float>(exact);
+    return std::fabs(static_cast<double>(nearest)) > std::fabs(exact) ? std::nextafter(nearest, 0.0f) : nearest;
+}
+
+}  // namespace
+
+LOCKSTEP_PTX_VECTOR static void add_products(Operands& o) {
+    for (int row = 0; row < 16; ++row) {
+        float sums[8];
+        for (int column = 0; column < 8; ++column) sums[column] = o.d[row][column];
+        for (int k = 0; k < 16; ++k) {
+            const float a = o.a[row][k];
+            for (int column = 0; column < 8; ++column) sums[column] += a * o.b[k][column];
+        }
+        for (int column = 0; column < 8; ++column) o.d[row][column] = sums[column];
+    }
+}
+
+namespace {
+
+void multiply(Lanes& x, const Instruction& i) {
+    Operands o;
+    i.type == Type::f16 ? gather<single_of_half>(x, i, o) : gather<single_of_brain>(x, i, o);
+    if (x.launch->options.tensor_sum == Options::TensorSum::nearest) {
+        add_products(o);
+    } else {
+        for (auto row = 0; row < 16; ++row)
+            for (int column = 0; column < 8; ++column)
+                o.d[row][column] = truncated_sum(o.a[row], o.b, column, o.d[row][column]);
+    }
+    const Slot* const slots = &x.launch->kernel.lists[i.list];
+    for (int r = 0; r < 4; ++r) {
+        float result[lane_count];
+        for (int lane = 0; lane < lane_count; ++lane) result[lane] = o.d[r / 2 * 8 + lane / 4][lane % 4 * 2 + r % 2];
+        x.put(slots[r], result);
+    }
+}
+
+using Matrix = std::uint16_t[8][8];
+
+// Each lane's register of a matrix: elements (g, 2t) and (g, 2t + 1), g = lane / 4, t = lane % 4, or its transpose's.
+void spread(const Matrix& matrix, bool transposed, std::uint32_t (&result)[lane_count]) {
+    for (int lane = 0; lane < lane_count; ++lane) {
+        const int g = lane / 4, t = lane % 4 * 2;
+        const std::uint32_t low = transposed ? matrix[t][g] : matrix[g][t];
+        const std::uint32_t high = transposed ? matrix[t + 1][g] : matrix[g][t + 1];
+        result[lane] = low | high << 16;
+    }
+}
+
+void load_matrices(Lanes& x, const Instruction& i) {
+    constexpr std::uint32_t row_bytes = 16;
+    Addresses addresses;
+    find_addresses(x, i.a, i.from_bytes, i.offset, addresses);
+    const std::uint32_t rows = i.count * 8;
+    const std::uint32_t mask = rows == 32 ? all_lanes : (1u << rows) - 1;  // lanes that name a row
+    if (x.launch->counts != nullptr) count_access(*x.launch->counts, addresses, mask, row_bytes, true);
+    Reach reached;
+    reach(x, addresses, mask, row_bytes, row_bytes, true, reached);
+    const Slot* const slots = &x.launch->kernel.lists[i.list];
+    for (std::uint32_t m = 0; m < i.count; ++m) {
+        Matrix matrix = {};
+        for (std::uint32_t row = 0; row < 8; ++row) {
+            const std::uint32_t lane = m * 8 + row;
+            if (!(reached.lanes >> lane & 1)) continue;
+            Region& region = *x.block->shared_region;
+            note_read(x, region, addresses[lane], row_bytes, 1u << lane, true);
+            if ((region.written(addresses[lane]) & 0xffffu) != 0xffffu)
+                report_never_written(x, static_cast<int>(lane), addresses[lane], row_bytes, true);
+            std::memcpy(matrix[row], x.block->shared.data() + addresses[lane], row_bytes);
+        }
+        std::uint32_t result[lane_count];
+        spread(matrix, i.flag, result);
+        x.put(slots[m], result);
+    }
+}
+
+void move_matrix(Lanes& x, const Instruction& i) {
+    const auto* const a = x.in<std::uint32_t>(i.a);
+    Matrix matrix;
+    for (int lane = 0; lane < lane_count; ++lane) {
+        matrix[lane / 4][lane % 4 * 2] = static_cast<std::uint16_t>(a[lane]);
+        matrix[lane / 4][lane % 4 * 2 + 1] = static_cast<std::uint16_t>(a[lane] >> 16);
+    }
+    std::uint32_t result[lane_count];
+    spread(matrix, true, result);
+    x.put(i.d, result);
+}
+
+}  // namespace
+
+void execute_tensor(Lanes& x, const Instruction& i) {
+    switch (i.op) {
+        case Op::mma:
+            return multiply(x, i);
+        case Op::load_matrix:
+            return load_matrices(x, i);
+        default:
+            return move_matrix(x, i);
+    }
+}
+
+}  // namespace lockstep::ptx
