@@ -147,23 +147,19 @@ struct Narrow {
     std::uint16_t (*from_single)(float, Rounding);
 };
 
-// a * b + c, rounded once to fp16 or bf16: a sum in fp64 whose last bit says that something was lost does not round
-// to the middle between two of them.
+// a * b + c for rounding to fp16 or bf16: where bits are lost, first of fp64 and then of fp32, the last kept one is
+// set, so that what lies beside the middle of two narrow numbers does not become the middle.
 float product_sum(float a, float b, float c) {
     const double product = static_cast<double>(a) * b;
-    const double sum = product + c;
+    double sum = product + c;
+    if (!std::isfinite(sum)) return static_cast<float>(sum);
     const double part = sum - product;
     const double lost = (product - (sum - part)) + (c - part);
-    if (lost == 0 || !std::isfinite(sum)) return static_cast<float>(sum);
-    auto whole = bits(sum);
-    if ((whole & 1) == 0) whole = (lost > 0) == (sum > 0) ? whole | 1 : whole - 1;
-    const double odd = number<double>(whole);
-    float result = static_cast<float>(odd);
-    // Again to odd: fp32 has more than twice the bits of what follows.
-    if (static_cast<double>(result) != odd && (bits(result) & 1) == 0)
-        result = number<float>(std::fabs(static_cast<double>(result)) < std::fabs(odd) ? bits(result) + 1
-                                                                                       : bits(result) - 1);
-    return result;
+    if (lost != 0 && (bits(sum) & 1) == 0)
+        sum = number<double>((lost > 0) == (sum > 0) ? bits(sum) + 1 : bits(sum) - 1);
+    const auto result = static_cast<float>(sum);
+    if (static_cast<double>(result) == sum || (bits(result) & 1) != 0 || std::isinf(result)) return result;
+    return number<float>(std::fabs(static_cast<double>(result)) < std::fabs(sum) ? bits(result) + 1 : bits(result) - 1);
 }
 
 float narrow_result(const Instruction& i, float a, float b, float c) {

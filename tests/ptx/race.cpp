@@ -15,9 +15,7 @@ struct CellRange {
 };
 
 CellRange cells_of(Lanes& x, Region& region, std::uint64_t address, std::uint32_t bytes) {
-    Page& page = region.page(address);
-    if (bytes < (1u << page.shift)) [[unlikely]]
-        page.refine(bytes == 1 ? 0 : 1);
+    Page& page = region.page(address, bytes);
     if (x.launch->kernel.partial_barriers && page.read_clocks.empty()) [[unlikely]]
         page.read_clocks.resize(page.cells.size() * most_warps);
     const auto index = static_cast<std::uint32_t>((address - region.origin) % page_bytes >> page.shift);

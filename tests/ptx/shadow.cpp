@@ -1,5 +1,7 @@
 #include "ptx/shadow.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <new>
 
 namespace lockstep::ptx {
@@ -47,11 +49,13 @@ void Region::mark_range(std::uint64_t address, std::uint64_t bytes, bool written
     }
 }
 
-Page& Region::new_page(Page*& place) {
+void Region::prepare(Page*& place, std::uint32_t bytes) {
+    const int shift = std::min(std::countr_zero(bytes), 4);
+    if (place != nullptr) return place->refine(shift);
     owned_.push_back(std::make_unique<Page>());
     place = owned_.back().get();
-    place->cells.resize(page_bytes >> place->shift);
-    return *place;
+    place->shift = static_cast<std::uint8_t>(shift);
+    place->cells.resize(page_bytes >> shift);
 }
 
 void Region::forget() {

@@ -42,9 +42,9 @@ constexpr std::uint32_t pc_bits = pending_bit - 1;
 
 constexpr std::size_t page_bytes = 1024;
 
-// Cells of 4 bytes, or of 2 or 1 once an access was as small.
+// Cells of as many bytes as the smallest access had until now, 16 at most.
 struct Page {
-    std::uint8_t shift = 2;
+    std::uint8_t shift = 4;
     std::vector<Cell> cells;
     std::vector<std::uint32_t> read_clocks;  // of each cell and warp; empty unless the kernel has partial barriers
 
@@ -75,9 +75,12 @@ class Region {
     }
     void mark_range(std::uint64_t address, std::uint64_t bytes, bool written);
 
-    Page& page(std::uint64_t address) {
+    // Of an access of so many bytes, a power of two: its page, whose cells are no larger.
+    Page& page(std::uint64_t address, std::uint32_t bytes) {
         auto& page = pages_.get()[(address - origin) / page_bytes];
-        return page != nullptr ? *page : new_page(page);
+        if (page == nullptr || bytes < (1u << page->shift)) [[unlikely]]
+            prepare(page, bytes);
+        return *page;
     }
     // Forgets accesses, not what is written.
     void forget();
@@ -86,7 +89,7 @@ class Region {
     struct Free {
         void operator()(void* memory) const { std::free(memory); }
     };
-    Page& new_page(Page*& place);
+    void prepare(Page*& place, std::uint32_t bytes);
 
     std::unique_ptr<std::uint64_t, Free> bits_;  // pages of the system's are zero until they are used
     std::unique_ptr<Page*, Free> pages_;

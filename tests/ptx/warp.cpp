@@ -183,6 +183,9 @@ class Run {
     }
 
     void report_stuck() {
+        const auto at_barrier = std::find_if(warp_.parts.begin(), warp_.parts.end(),
+                                             [&](const Part& part) { return code_[part.pc].op == Op::barrier; });
+        if (at_barrier != warp_.parts.end()) std::iter_swap(warp_.parts.begin(), at_barrier);
         const Part& first = warp_.parts[0];
         const Instruction& one = code_[first.pc];
         const std::uint32_t wanted = members(one, first.mask);
