@@ -73,10 +73,10 @@ void report_stuck(BlockState& block) {
 }  // namespace
 
 void arrive_at_barrier(Warp& warp, BlockState& block, const Instruction& one, Lanes& lanes) {
-    const std::uint32_t identifier = lanes.in<std::uint32_t>(one.a)[std::countr_zero(lanes.mask)];
+    const std::uint32_t identifier = lanes.need<std::uint32_t>(one.a)[std::countr_zero(lanes.mask)];
     const std::uint32_t threads = static_cast<std::uint32_t>(block.warps.size()) * lane_count;
     std::uint32_t expected = threads;
-    if (one.b != no_slot) expected = lanes.in<std::uint32_t>(one.b)[std::countr_zero(lanes.mask)];
+    if (one.b != no_slot) expected = lanes.need<std::uint32_t>(one.b)[std::countr_zero(lanes.mask)];
     const int lane = std::countr_zero(lanes.mask);
     if (identifier >= block.barriers.size()) {
         lanes.report(FindingKind::barrier, lane, fmt::format("there is no barrier {}", identifier), true);

@@ -31,9 +31,9 @@ void pass_warp_barrier(Lanes& x) {
 }
 
 void shuffle(Lanes& x, const Instruction& i) {
-    const auto *const value = x.in<std::uint32_t>(i.b), *const by = x.in<std::uint32_t>(i.c),
-                      *const limits = x.in<std::uint32_t>(i.fourth);
-    std::uint32_t result[lane_count], inside = 0;
+    const auto* const value = x.place<std::uint32_t>(i.b);
+    const auto *const by = x.need<std::uint32_t>(i.c), *const limits = x.need<std::uint32_t>(i.fourth);
+    std::uint32_t result[lane_count], inside = 0, defined = 0;
     for (std::uint32_t left = x.mask; left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         const int step = static_cast<int>(by[lane] & 31), clamp = static_cast<int>(limits[lane] & 31),
@@ -65,13 +65,17 @@ void shuffle(Lanes& x, const Instruction& i) {
                      fmt::format("asks for the value of lane {}, which takes no part", from));
         inside |= static_cast<std::uint32_t>(valid) << lane;
         result[lane] = value[from];
+        defined |= (x.written[i.b] >> from & 1) << lane;
     }
+    x.defined = defined;
+    x.origin = x.warp->origins[i.b];
     if (i.d != no_slot) x.put(i.d, result);
+    x.defined = all_lanes;
     x.put_predicate(i.second, inside);
 }
 
 void vote(Lanes& x, const Instruction& i) {
-    const std::uint32_t yes = (i.flag ? ~x.predicate(i.b) : x.predicate(i.b)) & x.mask;
+    const std::uint32_t yes = (i.flag ? ~x.need_predicate(i.b) : x.need_predicate(i.b)) & x.mask;
     switch (static_cast<Vote>(i.mode)) {
         case Vote::ballot: {
             std::uint32_t result[lane_count];

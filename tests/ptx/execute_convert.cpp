@@ -170,7 +170,7 @@ void in_general(Lanes& x, const Instruction& i) {
         std::memcpy(to + lane * i.place_bytes, &result, i.place_bytes);
     }
     if (changes) std::fesetround(FE_TONEAREST);
-    x.written[i.d] |= x.mask;
+    x.define(i.d);
 }
 
 template <class To, class From, class F>

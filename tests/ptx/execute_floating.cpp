@@ -236,6 +236,7 @@ void compute_modified(Lanes& x, const Instruction& i) {
     Lanes copy = x;
     copy.file = reinterpret_cast<std::byte*>(places);
     copy.written = written;
+    copy.defined = all_lanes;
     Instruction plain = i;
     plain.a = flushed_slots;
     plain.b = i.b == no_slot ? no_slot : each;

@@ -169,58 +169,45 @@ LOCKSTEP_PTX_INLINE void widened(Lanes& x, const Instruction& i) {
     x.put(i.d, result);
 }
 
-// A copy passes on that its source was never written: only what computes with it is a finding.
-void copy_written(Lanes& x, Slot to, std::uint32_t of_sources) {
-    x.written[to] = (x.written[to] & ~x.mask) | (of_sources & x.mask);
-}
-
 template <class T>
 LOCKSTEP_PTX_INLINE void moved(Lanes& x, const Instruction& i) {
-    const std::uint32_t from = x.written[i.a];
     T result[lane_count];
-    std::memcpy(result, x.place<T>(i.a), sizeof result);
+    std::memcpy(result, x.in<T>(i.a), sizeof result);
     x.put(i.d, result);
-    copy_written(x, i.d, from);
 }
 
 template <class T>
 LOCKSTEP_PTX_INLINE void selected(Lanes& x, const Instruction& i) {
-    const std::uint32_t chosen = i.flag ? ~x.predicate(i.c) : x.predicate(i.c);
-    const std::uint32_t from = (x.written[i.a] & chosen) | (x.written[i.b] & ~chosen);
-    const T *const a = x.place<T>(i.a), *const b = x.place<T>(i.b);
+    const std::uint32_t chosen = i.flag ? ~x.predicate(i.c) : x.predicate(i.c), decided = x.defined;
+    const T *const a = x.in<T>(i.a), *const b = x.in<T>(i.b);
+    x.defined = decided & ((x.written[i.a] & chosen) | (x.written[i.b] & ~chosen));
     T result[lane_count];
     for (int lane = 0; lane < lane_count; ++lane) result[lane] = chosen >> lane & 1 ? a[lane] : b[lane];
     x.put(i.d, result);
-    copy_written(x, i.d, from);
 }
 
 template <class T, class P>
 LOCKSTEP_PTX_INLINE void packed(Lanes& x, const Instruction& i) {
     T result[lane_count] = {};
-    std::uint32_t from = all_lanes;
     for (unsigned part = 0; part < i.count; ++part) {
         const Slot slot = x.launch->kernel.lists[i.list + part];
-        const P* const a = x.place<P>(slot);
-        from &= x.written[slot];
+        const P* const a = x.in<P>(slot);
         for (int lane = 0; lane < lane_count; ++lane)
             result[lane] |= static_cast<T>(static_cast<T>(a[lane]) << (8 * sizeof(P) * part));
     }
     x.put(i.d, result);
-    copy_written(x, i.d, from);
 }
 
 template <class T, class P>
 LOCKSTEP_PTX_INLINE void unpacked(Lanes& x, const Instruction& i) {
     T a[lane_count];
-    std::memcpy(a, x.place<T>(i.a), sizeof a);
-    const std::uint32_t from = x.written[i.a];
+    std::memcpy(a, x.in<T>(i.a), sizeof a);
     for (unsigned part = 0; part < i.count; ++part) {
         const Slot slot = x.launch->kernel.lists[i.list + part];
         if (slot == no_slot) continue;
         P result[lane_count];
         for (int lane = 0; lane < lane_count; ++lane) result[lane] = static_cast<P>(a[lane] >> (8 * sizeof(P) * part));
         x.put(slot, result);
-        copy_written(x, slot, from);
     }
 }
 

@@ -13,11 +13,11 @@ void find_addresses(Lanes& x, Slot base, std::uint32_t base_bytes, std::int64_t 
     if (base == no_slot) {
         for (auto& address : addresses) address = displacement;
     } else if (base_bytes == 4) {
-        const auto* const a = x.in<std::uint32_t>(base);
+        const auto* const a = x.need<std::uint32_t>(base);
         for (int lane = 0; lane < lane_count; ++lane)
             addresses[lane] = static_cast<std::uint32_t>(a[lane] + displacement);
     } else {
-        const auto* const a = x.in<std::uint64_t>(base);
+        const auto* const a = x.need<std::uint64_t>(base);
         for (int lane = 0; lane < lane_count; ++lane) addresses[lane] = a[lane] + displacement;
     }
 }
@@ -68,17 +68,30 @@ void reach(Lanes& x, const Addresses& addresses, std::uint32_t mask, std::uint32
     if (result.uniform && result.lanes != 0) result.lanes = mask;
 }
 
-void report_never_written(Lanes& x, int lane, std::uint64_t address, std::uint32_t bytes, bool shared) {
-    if (x.is_reported(FindingKind::never_written)) return;
-    x.report(FindingKind::never_written, lane,
-             fmt::format("reads {} bytes of {} memory at {:#x}, of which some were never written", bytes,
-                         shared ? "shared" : "global", address));
-}
-
 namespace {
 
 std::byte* bytes_at(const Lanes& x, std::uint64_t address, bool shared) {
     return shared ? x.block->shared.data() + address : reinterpret_cast<std::byte*>(address);
+}
+
+// Where each lane's bytes are, and which of them were ever written.
+struct Loaded {
+    const std::byte* from[lane_count];
+    std::uint32_t written[lane_count];
+    bool whole = true;                 // all were, of all lanes
+    std::byte copies[lane_count][32];  // where not all bytes may be touched
+
+    void set(int lane, const std::byte* place, std::uint32_t bytes_written, std::uint64_t all) {
+        from[lane] = place;
+        written[lane] = bytes_written;
+        whole = whole && (bytes_written & all) == all;
+    }
+};
+
+constexpr std::byte zeroes[32] = {};  // what a lane reads whose access is a finding
+
+std::uint64_t mask_of_bytes(std::uint32_t bytes) {
+    return (std::uint64_t{1} << bytes) - 1;
 }
 
 // One element of a vector from where each lane's bytes are.
@@ -112,57 +125,56 @@ void fill_element(Lanes& x, const Instruction& i, Slot slot, std::uint32_t lanes
     }
 }
 
-void fill_all(Lanes& x, const Instruction& i, std::uint32_t lanes, const std::byte* const (&from)[lane_count]) {
+void fill_all(Lanes& x, const Instruction& i, const Loaded& loaded) {
     const Slot* const slots = &x.launch->kernel.lists[i.list];
     for (std::uint32_t element = 0; element < i.count; ++element) {
         if (slots[element] == no_slot) continue;
-        fill_element(x, i, slots[element], lanes, from, element * i.bytes);
-        // What nothing uses may be unwritten, and is not to be used.
-        const std::uint64_t needed = i.used_bytes >> (element * i.bytes);
-        if ((needed & ((std::uint64_t{1} << i.bytes) - 1)) != 0)
-            x.written[slots[element]] |= x.mask;
-        else
-            x.written[slots[element]] &= ~x.mask;
+        fill_element(x, i, slots[element], x.mask, loaded.from, element * i.bytes);
+        if (!loaded.whole) [[unlikely]] {
+            const std::uint64_t bytes = mask_of_bytes(i.bytes);
+            x.defined = 0;
+            for (int lane = 0; lane < lane_count; ++lane)
+                if ((loaded.written[lane] >> (element * i.bytes) & bytes) == bytes) x.defined |= 1u << lane;
+            x.origin = x.pc;
+        }
+        x.define(slots[element]);
     }
 }
 
 void load_from(Lanes& x, const Instruction& i, const Addresses& addresses, std::uint32_t mask, bool shared,
-               const std::byte* (&from)[lane_count], std::byte (&copies)[lane_count][32]) {
+               Loaded& loaded) {
     const std::uint32_t bytes = i.bytes * i.count;
     if (x.launch->counts != nullptr) count_access(*x.launch->counts, addresses, mask, bytes, shared);
-    Reach reached;
-    const std::uint64_t needed = i.used_bytes & ((std::uint64_t{1} << bytes) - 1);
-    const bool partly = i.used_bytes != ~std::uint64_t{0};
+    const std::uint64_t all = mask_of_bytes(bytes), needed = i.used_bytes & all;
+    const bool partly = needed != all;
     const auto used = static_cast<std::uint32_t>(std::bit_width(needed));  // what follows need not be there
+    Reach reached;
     reach(x, addresses, mask, bytes, used, shared, reached);
     const auto check = [&](int lane, std::uint32_t readers) {
         Region& region = *reached.regions[lane];
         const std::uint64_t address = addresses[lane];
         if (partly) {  // only the elements that are used
             for (std::uint32_t element = 0; element < i.count; ++element)
-                if ((needed >> (element * i.bytes) & ((1u << i.bytes) - 1)) != 0)
+                if ((needed >> (element * i.bytes) & mask_of_bytes(i.bytes)) != 0)
                     note_read(x, region, address + element * i.bytes, i.bytes, readers, shared);
         } else {
             note_read(x, region, address, bytes, readers, shared);
         }
-        if ((needed & ~region.written(address)) != 0) [[unlikely]]
-            report_never_written(x, lane, address, bytes, shared);
+        return region.written(address) & static_cast<std::uint32_t>(needed);
     };
-    if (reached.uniform && reached.lanes != 0) {
-        check(std::countr_zero(mask), mask);
-    } else {
-        for (std::uint32_t left = reached.lanes; left != 0; left &= left - 1) {
-            const int lane = std::countr_zero(left);
-            check(lane, 1u << lane);
-        }
-    }
-    static constexpr std::byte zeroes[32] = {};
+    const bool once = reached.uniform && reached.lanes != 0;
+    const std::uint32_t common = once ? check(std::countr_zero(mask), mask) : 0;
     for (std::uint32_t left = mask; left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
-        from[lane] = reached.lanes >> lane & 1 ? bytes_at(x, addresses[lane], shared) : zeroes;
+        if (!(reached.lanes >> lane & 1)) {
+            loaded.set(lane, zeroes, ~0u, 0);
+            continue;
+        }
+        const std::uint32_t written = once ? common : check(lane, 1u << lane);
+        loaded.set(lane, bytes_at(x, addresses[lane], shared), written, all);
         if (!partly) continue;
-        std::memcpy(copies[lane], from[lane], used);
-        from[lane] = copies[lane];
+        std::memcpy(loaded.copies[lane], loaded.from[lane], used);
+        loaded.from[lane] = loaded.copies[lane];
     }
 }
 
@@ -182,33 +194,30 @@ std::byte* local_at(Lanes& x, std::uint64_t address, std::uint32_t bytes, int la
     return x.warp->local.data() + static_cast<std::size_t>(lane) * each + address;
 }
 
-void load_local(Lanes& x, const Instruction& i, const Addresses& addresses, std::uint32_t mask,
-                const std::byte* (&from)[lane_count]) {
-    static constexpr std::byte zeroes[32] = {};
+void load_local(Lanes& x, const Instruction& i, const Addresses& addresses, std::uint32_t mask, Loaded& loaded) {
     const std::uint32_t bytes = i.bytes * i.count;
     for (std::uint32_t left = mask; left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         const std::byte* const place = local_at(x, addresses[lane], bytes, lane);
-        from[lane] = place != nullptr ? place : zeroes;
-        if (place == nullptr) continue;
+        if (place == nullptr) {
+            loaded.set(lane, zeroes, ~0u, 0);
+            continue;
+        }
         const auto begin = static_cast<std::size_t>(place - x.warp->local.data());
+        std::uint32_t written = 0;
         for (std::uint32_t byte = 0; byte < bytes; ++byte)
-            if (i.used_bytes >> byte & 1 && !x.warp->local_written[begin + byte]) {
-                x.report(FindingKind::never_written, lane, "reads local memory that was never written");
-                break;
-            }
+            written |= static_cast<std::uint32_t>(x.warp->local_written[begin + byte]) << byte;
+        loaded.set(lane, place, written, mask_of_bytes(bytes));
     }
 }
 
-void load_parameter(Lanes& x, const Instruction& i, const Addresses& addresses, std::uint32_t mask,
-                    const std::byte* (&from)[lane_count]) {
-    static constexpr std::byte zeroes[32] = {};
+void load_parameter(Lanes& x, const Instruction& i, const Addresses& addresses, std::uint32_t mask, Loaded& loaded) {
     const std::uint32_t bytes = i.bytes * i.count;
     const auto parameters = x.launch->parameters;
     for (std::uint32_t left = mask; left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         const std::uint64_t address = addresses[lane];
-        from[lane] = zeroes;
+        loaded.set(lane, zeroes, ~0u, 0);
         if (address % bytes != 0)
             x.report(FindingKind::misaligned, lane,
                      fmt::format("reads {} bytes of the parameters at {}", bytes, address));
@@ -216,7 +225,7 @@ void load_parameter(Lanes& x, const Instruction& i, const Addresses& addresses, 
             x.report(FindingKind::out_of_bounds, lane,
                      fmt::format("reads {} bytes at {} of {} bytes of parameters", bytes, address, parameters.size()));
         else
-            from[lane] = parameters.data() + address;
+            loaded.from[lane] = parameters.data() + address;
     }
 }
 
@@ -240,14 +249,20 @@ void by_space(Lanes& x, const Instruction& i, Addresses& addresses, F f) {
 void load(Lanes& x, const Instruction& i) {
     Addresses addresses;
     find_addresses(x, i.a, i.from_bytes, i.offset, addresses);
-    const std::byte* from[lane_count];
-    std::byte copies[lane_count][32];
+    Loaded loaded;
     by_space(x, i, addresses, [&](Space space, std::uint32_t mask) {
-        if (space == Space::local) return load_local(x, i, addresses, mask, from);
-        if (space == Space::parameter) return load_parameter(x, i, addresses, mask, from);
-        load_from(x, i, addresses, mask, space == Space::shared, from, copies);
+        if (space == Space::local) return load_local(x, i, addresses, mask, loaded);
+        if (space == Space::parameter) return load_parameter(x, i, addresses, mask, loaded);
+        load_from(x, i, addresses, mask, space == Space::shared, loaded);
     });
-    fill_all(x, i, x.mask, from);
+    fill_all(x, i, loaded);
+}
+
+void mark(Region& region, std::uint64_t address, std::uint32_t bytes, std::uint32_t written) {
+    const auto all = static_cast<std::uint32_t>(mask_of_bytes(bytes));
+    if ((written & all) == all) return region.mark(address, bytes);
+    for (std::uint32_t byte = 0; byte < bytes; ++byte)
+        written >> byte & 1 ? region.mark(address + byte, 1) : region.unmark(address + byte, 1);
 }
 
 void store(Lanes& x, const Instruction& i) {
@@ -255,11 +270,17 @@ void store(Lanes& x, const Instruction& i) {
     find_addresses(x, i.a, i.from_bytes, i.offset, addresses);
     const std::uint32_t bytes = i.bytes * i.count;
     std::byte values[lane_count][32];
+    std::uint32_t written[lane_count];
+    std::fill(std::begin(written), std::end(written), ~0u);
     for (std::uint32_t element = 0; element < i.count; ++element) {
         const Slot slot = x.launch->kernel.lists[i.list + element];
         const auto* const from = reinterpret_cast<const std::byte*>(x.in<std::uint16_t>(slot));
         for (int lane = 0; lane < lane_count; ++lane)
             std::memcpy(values[lane] + element * i.bytes, from + lane * i.place_bytes, i.bytes);
+        if ((x.written[slot] & x.mask) == x.mask) continue;
+        const auto bytes_of_element = static_cast<std::uint32_t>(mask_of_bytes(i.bytes) << (element * i.bytes));
+        for (int lane = 0; lane < lane_count; ++lane)
+            if (!(x.written[slot] >> lane & 1)) written[lane] &= ~bytes_of_element;
     }
     by_space(x, i, addresses, [&](Space space, std::uint32_t mask) {
         if (space == Space::local) {
@@ -268,7 +289,9 @@ void store(Lanes& x, const Instruction& i) {
                 std::byte* const to = local_at(x, addresses[lane], bytes, lane);
                 if (to == nullptr) continue;
                 std::memcpy(to, values[lane], bytes);
-                std::fill_n(x.warp->local_written.begin() + (to - x.warp->local.data()), bytes, std::uint8_t{1});
+                for (std::uint32_t byte = 0; byte < bytes; ++byte)
+                    x.warp->local_written[static_cast<std::size_t>(to - x.warp->local.data()) + byte] =
+                        written[lane] >> byte & 1;
             }
             return;
         }
@@ -277,6 +300,8 @@ void store(Lanes& x, const Instruction& i) {
             return;
         }
         const bool shared = space == Space::shared;
+        // What is in global memory others may use; in shared memory, it matters once it is used.
+        if (!shared && (x.defined & mask) != mask) x.report_never_written(mask & ~x.defined, x.origin);
         if (x.launch->counts != nullptr) count_access(*x.launch->counts, addresses, mask, bytes, shared);
         Reach reached;
         reach(x, addresses, mask, bytes, bytes, shared, reached);
@@ -285,7 +310,7 @@ void store(Lanes& x, const Instruction& i) {
             Region& region = *reached.regions[reached.uniform ? std::countr_zero(mask) : lane];
             std::byte* const to = bytes_at(x, addresses[lane], shared);
             note_write(x, region, addresses[lane], bytes, lane, shared, to, values[lane]);
-            region.mark(addresses[lane], bytes);
+            mark(region, addresses[lane], bytes, written[lane]);
             std::memcpy(to, values[lane], bytes);
         }
     });
@@ -295,7 +320,7 @@ void start_copy(Lanes& x, const Instruction& i) {
     Addresses to, from;
     find_addresses(x, i.a, i.from_bytes, i.offset, to);
     find_addresses(x, i.b, 8, i.source_offset, from);
-    const auto* const sizes = i.c == no_slot ? nullptr : x.in<std::uint32_t>(i.c);
+    const auto* const sizes = i.c == no_slot ? nullptr : x.need<std::uint32_t>(i.c);
     if (x.launch->counts != nullptr) {
         count_access(*x.launch->counts, to, x.mask, i.bytes, true);
         std::uint32_t reading = 0;
@@ -343,9 +368,7 @@ void start_copy(Lanes& x, const Instruction& i) {
         }
         Region& shared = *x.block->shared_region;
         note_copy(x, shared, copy, lane);
-        shared.unmark(copy.to, copy.bytes);
-        for (std::uint32_t byte = 0; byte < copy.bytes; ++byte)
-            if (copy.written >> byte & 1) shared.mark(copy.to + byte, 1);
+        mark(shared, copy.to, copy.bytes, copy.written);
         x.warp->copies[static_cast<std::size_t>(lane)].push_back(copy);
     }
 }

@@ -79,17 +79,31 @@ std::uint32_t compared_flushed(Lanes& x, const Instruction& i) {
     return compared(a, b, static_cast<Compare>(i.mode));
 }
 
-std::uint32_t combine(std::uint32_t a, std::uint32_t b, Combine how) {
+struct Known {
+    std::uint32_t value, defined;
+};
+
+// What was never written does not matter where the other operand alone decides.
+Known combine(Known a, Known b, Combine how) {
+    const std::uint32_t both = a.defined & b.defined;
     switch (how) {
         case Combine::bit_and:
-            return a & b;
+            return {a.value & b.value, both | (a.defined & ~a.value) | (b.defined & ~b.value)};
         case Combine::bit_or:
-            return a | b;
-        case Combine::bit_xor:
-            return a ^ b;
+            return {a.value | b.value, both | (a.defined & a.value) | (b.defined & b.value)};
         default:
-            return a;
+            return {a.value ^ b.value, both};
     }
+}
+
+void put(Lanes& x, Slot slot, Known known) {
+    x.defined = known.defined;
+    x.put_predicate(slot, known.value);
+}
+
+void combined(Lanes& x, const Instruction& i, Combine how) {
+    const Known a{x.predicate(i.a), x.predicate_written[i.a]}, b{x.predicate(i.b), x.predicate_written[i.b]};
+    put(x, i.d, combine(a, b, how));
 }
 
 }  // namespace
@@ -127,25 +141,23 @@ void execute_predicate(Lanes& x, const Instruction& i) {
                 return;
             }
             const auto how = static_cast<Combine>(i.combine);
-            const std::uint32_t other = i.flag ? ~x.predicate(i.fourth) : x.predicate(i.fourth);
-            x.put_predicate(i.d, combine(result, other, how));
-            x.put_predicate(i.second, combine(~result, other, how));
-            return;
+            const Known compared{result, x.defined};
+            x.defined = all_lanes;
+            std::uint32_t other = x.predicate(i.fourth);
+            if (i.flag) other = ~other;
+            put(x, i.second, combine({~result, compared.defined}, {other, x.defined}, how));
+            return put(x, i.d, combine(compared, {other, x.predicate_written[i.fourth]}, how));
         }
         case Op::bit_and:
-            return x.put_predicate(i.d, x.predicate(i.a) & x.predicate(i.b));
+            return combined(x, i, Combine::bit_and);
         case Op::bit_or:
-            return x.put_predicate(i.d, x.predicate(i.a) | x.predicate(i.b));
+            return combined(x, i, Combine::bit_or);
         case Op::bit_xor:
-            return x.put_predicate(i.d, x.predicate(i.a) ^ x.predicate(i.b));
+            return combined(x, i, Combine::bit_xor);
         case Op::bit_not:
             return x.put_predicate(i.d, ~x.predicate(i.a));
-        default: {  // a copy passes on that its source was never written
-            const std::uint32_t value = i.flag ? ~x.predicates[i.a] : x.predicates[i.a];
-            const std::uint32_t from = x.predicate_written[i.a];
-            x.put_predicate(i.d, value);
-            x.predicate_written[i.d] = (x.predicate_written[i.d] & ~x.mask) | (from & x.mask);
-        }
+        default:
+            return x.put_predicate(i.d, i.flag ? ~x.predicate(i.a) : x.predicate(i.a));
     }
 }
 

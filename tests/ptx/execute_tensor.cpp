@@ -82,6 +82,24 @@ LOCKSTEP_PTX_VECTOR static void add_products(Operands& o) {
 
 namespace {
 
+// Bit g: the four lanes of quad g all are.
+std::uint32_t whole_quads(std::uint32_t lanes) {
+    std::uint32_t result = 0;
+    for (int g = 0; g < 8; ++g) result |= static_cast<std::uint32_t>((lanes >> 4 * g & 15) == 15) << g;
+    return result;
+}
+
+// The lanes whose result r has only written sources: its row of A, its column of B, its element of C.
+std::uint32_t defined_results(const std::uint32_t* written, const Slot* slots, int r) {
+    const int half = r / 2;
+    const std::uint32_t rows = whole_quads(written[slots[4 + half]] & written[slots[6 + half]]);
+    const std::uint32_t columns = whole_quads(written[slots[8]] & written[slots[9]]);
+    std::uint32_t result = written[slots[10 + r]];
+    for (int lane = 0; lane < lane_count; ++lane)
+        if (!(rows >> lane / 4 & 1) || !(columns >> (lane % 4 * 2 + r % 2) & 1)) result &= ~(1u << lane);
+    return result;
+}
+
 void multiply(Lanes& x, const Instruction& i) {
     Operands o;
     i.type == Type::f16 ? gather<single_of_half>(x, i, o) : gather<single_of_brain>(x, i, o);
@@ -93,9 +111,13 @@ void multiply(Lanes& x, const Instruction& i) {
                 o.d[row][column] = truncated_sum(o.a[row], o.b, column, o.d[row][column]);
     }
     const Slot* const slots = &x.launch->kernel.lists[i.list];
+    std::uint32_t defined[4] = {all_lanes, all_lanes, all_lanes, all_lanes};
+    if (x.defined != all_lanes)
+        for (int r = 0; r < 4; ++r) defined[r] = defined_results(x.written, slots, r);
     for (int r = 0; r < 4; ++r) {
         float result[lane_count];
         for (int lane = 0; lane < lane_count; ++lane) result[lane] = o.d[r / 2 * 8 + lane / 4][lane % 4 * 2 + r % 2];
+        x.defined = defined[r];
         x.put(slots[r], result);
     }
 }
@@ -112,6 +134,16 @@ void spread(const Matrix& matrix, bool transposed, std::uint32_t (&result)[lane_
     }
 }
 
+// The lanes both of whose elements were written.
+void set_defined(Lanes& x, const Matrix& written, bool transposed) {
+    std::uint32_t pairs[lane_count];
+    spread(written, transposed, pairs);
+    x.defined = 0;
+    for (int lane = 0; lane < lane_count; ++lane)
+        x.defined |= static_cast<std::uint32_t>(pairs[lane] == 0x10001u) << lane;
+    x.origin = x.pc;
+}
+
 void load_matrices(Lanes& x, const Instruction& i) {
     constexpr std::uint32_t row_bytes = 16;
     Addresses addresses;
@@ -123,31 +155,44 @@ void load_matrices(Lanes& x, const Instruction& i) {
     reach(x, addresses, mask, row_bytes, row_bytes, true, reached);
     const Slot* const slots = &x.launch->kernel.lists[i.list];
     for (std::uint32_t m = 0; m < i.count; ++m) {
-        Matrix matrix = {};
+        Matrix matrix = {}, written = {};
+        bool whole = true;
         for (std::uint32_t row = 0; row < 8; ++row) {
             const std::uint32_t lane = m * 8 + row;
-            if (!(reached.lanes >> lane & 1)) continue;
-            Region& region = *x.block->shared_region;
-            note_read(x, region, addresses[lane], row_bytes, 1u << lane, true);
-            if ((region.written(addresses[lane]) & 0xffffu) != 0xffffu)
-                report_never_written(x, static_cast<int>(lane), addresses[lane], row_bytes, true);
-            std::memcpy(matrix[row], x.block->shared.data() + addresses[lane], row_bytes);
+            std::uint32_t bytes = 0xffffu;
+            if (reached.lanes >> lane & 1) {
+                Region& region = *x.block->shared_region;
+                note_read(x, region, addresses[lane], row_bytes, 1u << lane, true);
+                std::memcpy(matrix[row], x.block->shared.data() + addresses[lane], row_bytes);
+                bytes = region.written(addresses[lane]) & 0xffffu;
+            }
+            whole = whole && bytes == 0xffffu;
+            for (int column = 0; column < 8; ++column) written[row][column] = (bytes >> 2 * column & 3) == 3;
         }
         std::uint32_t result[lane_count];
         spread(matrix, i.flag, result);
+        if (!whole) set_defined(x, written, i.flag);
         x.put(slots[m], result);
+        x.defined = all_lanes;
     }
 }
 
 void move_matrix(Lanes& x, const Instruction& i) {
     const auto* const a = x.in<std::uint32_t>(i.a);
-    Matrix matrix;
+    Matrix matrix, written;
     for (int lane = 0; lane < lane_count; ++lane) {
-        matrix[lane / 4][lane % 4 * 2] = static_cast<std::uint16_t>(a[lane]);
-        matrix[lane / 4][lane % 4 * 2 + 1] = static_cast<std::uint16_t>(a[lane] >> 16);
+        const int g = lane / 4, t = lane % 4 * 2;
+        matrix[g][t] = static_cast<std::uint16_t>(a[lane]);
+        matrix[g][t + 1] = static_cast<std::uint16_t>(a[lane] >> 16);
+        written[g][t] = written[g][t + 1] = x.written[i.a] >> lane & 1;
     }
     std::uint32_t result[lane_count];
     spread(matrix, true, result);
+    if (x.defined != all_lanes) {
+        const std::uint32_t from = x.origin;
+        set_defined(x, written, true);
+        x.origin = from;
+    }
     x.put(i.d, result);
 }
 

@@ -177,34 +177,71 @@ BOOST_AUTO_TEST_CASE(asynchronous_copies_are_waited_for_and_made_visible) {
     }
 }
 
+// Computing with it is none yet: compilers do where the result does not matter.
 BOOST_AUTO_TEST_CASE(never_written) {
-    finds(FindingKind::never_written, "add.s32 %r2, %r40, 1;");
+    const std::string use = "st.global.u32 [%rd2], %r2;";
+    finds_nothing("add.s32 %r2, %r40, 1; mov.u32 %r3, %r2;");
+    finds(FindingKind::never_written, "add.s32 %r2, %r40, 1;" + use);
     finds(FindingKind::never_written, "@%p9 add.s32 %r2, %r0, 1;");
-    finds(FindingKind::never_written, "setp.eq.s32 %p0, %r0, 0; @%p0 mov.u32 %r40, 3; add.s32 %r2, %r40, 1;");
-    finds(FindingKind::never_written, "mov.u32 %r41, %r40; add.s32 %r2, %r41, 1;");  // copies are no use
-    finds_nothing("mov.u32 %r41, %r40; setp.eq.s32 %p0, %r0, 0; selp.b32 %r2, %r41, %r40, %p0;");
-    finds(FindingKind::never_written, places + "ld.shared.u32 %r2, [%r10];");
-    finds(FindingKind::never_written, "ld.global.u32 %r2, [%rd2];");
+    finds(FindingKind::never_written, "setp.eq.s32 %p0, %r40, 1; @%p0 bra there; there:");
+    finds(FindingKind::never_written, "cvt.u64.u32 %rd5, %r40; add.s64 %rd5, %rd0, %rd5; ld.global.u32 %r2, [%rd5];");
+    finds(FindingKind::never_written, "setp.eq.s32 %p0, %r0, 0; @%p0 mov.u32 %r2, 3;" + use);
+    finds_nothing("setp.ge.s32 %p0, %r0, 0; mov.u32 %r41, %r40; selp.b32 %r2, %r0, %r41, %p0;" + use);
+    finds_nothing(
+        "setp.eq.s32 %p1, %r40, 1; setp.lt.s32 %p0, %r0, 0; and.pred %p0, %p0, %p1; selp.b32 %r2, 1, 2, %p0;" + use);
+    finds(FindingKind::never_written,
+          "setp.eq.s32 %p1, %r40, 1; setp.lt.s32 %p0, %r0, 0; or.pred %p0, %p0, %p1; selp.b32 %r2, 1, 2, %p0;" + use);
+    finds(FindingKind::never_written, "mov.b32 %r3, {%h1, %h2}; shfl.sync.idx.b32 %r2, %r3, 0, 31, -1;" + use);
+    finds(FindingKind::never_written,
+          "setp.ne.s32 %p0, %r1, 5; @%p0 mov.u32 %r3, 1;"
+          "shfl.sync.bfly.b32 %r2, %r3, 1, 31, -1;" +
+              use);
+    finds(FindingKind::never_written, places + "ld.shared.u32 %r2, [%r10];" + use);
+    finds(FindingKind::never_written, "ld.global.u32 %r2, [%rd1+8192];" + use);
     // Of bytes.
-    finds(FindingKind::never_written, places +
-                                          "cvt.u16.u32 %h1, %r0; st.shared.u8 [%r10], %h1; st.shared.u8 [%r10+1], %h1;"
-                                          "st.shared.u8 [%r10+3], %h1; ld.shared.u32 %r2, [%r10];");
-    finds_nothing(places +
-                  "cvt.u16.u32 %h1, %r0; st.shared.u8 [%r10], %h1; st.shared.u8 [%r10+1], %h1;"
-                  "st.shared.u16 [%r10+2], %h1; ld.shared.u32 %r2, [%r10];");
-    finds(FindingKind::never_written, ".local .b8 own[8]; ld.local.u32 %r2, [own];");
-    // What a load takes along without using it.
-    const std::string store = "shl.b32 %r8, %r0, 4; add.s32 %r10, %r9, %r8; st.shared.v2.u32 [%r10], {%r0, %r0};";
-    finds(FindingKind::never_written, places + store + "ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [%r10];");
-    finds_nothing(places + store + ".pragma \"used_bytes_mask 255\"; ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [%r10];");
-    finds(FindingKind::never_written, places + store +
-                                          ".pragma \"used_bytes_mask 255\";"
-                                          "ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [%r10]; add.s32 %r2, %r4, 1;");
-    // A copy carries it along.
-    finds(FindingKind::never_written, places +
-                                          "shl.b32 %r2, %r0, 4; add.s32 %r3, %r9, %r2; cvt.u64.u32 %rd5, %r2;"
-                                          "add.s64 %rd5, %rd1, %rd5; cp.async.cg.shared.global [%r3], [%rd5], 16;"
-                                          "cp.async.wait_all; ld.shared.u32 %r4, [%r3];");
+    const std::string bytes = places +
+                              "cvt.u16.u32 %h1, %r0; st.shared.u8 [%r10], %h1; st.shared.u8 [%r10+1], %h1;"
+                              "st.shared.u8 [%r10+3], %h1;";
+    finds(FindingKind::never_written, bytes + "ld.shared.u32 %r2, [%r10];" + use);
+    finds_nothing(bytes + "st.shared.u8 [%r10+2], %h1; ld.shared.u32 %r2, [%r10];" + use);
+    finds(FindingKind::never_written, ".local .b8 own[8]; st.local.u32 [own+4], %r0; ld.local.u32 %r2, [own];" + use);
+    finds_nothing(".local .b8 own[8]; st.local.u32 [own+4], %r0; ld.local.u32 %r2, [own+4];" + use);
+    // What a load takes along without using it, and a store or a copy carries along.
+    const std::string store =
+        places + "shl.b32 %r8, %r0, 4; add.s32 %r10, %r9, %r8; st.shared.v2.u32 [%r10], {%r0, %r0};";
+    const std::string load = ".pragma \"used_bytes_mask 255\"; ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [%r10];";
+    finds(FindingKind::never_written, store + "ld.shared.v4.u32 {%r4, %r5, %r2, %r3}, [%r10];" + use);
+    finds_nothing(store + load + use);
+    finds(FindingKind::never_written, store + load + "st.global.u32 [%rd2], %r4;");
+    finds(FindingKind::never_written, store + "st.shared.u32 [%r10], %r40; ld.shared.u32 %r2, [%r10];" + use);
+    const std::string copy = places +
+                             "shl.b32 %r2, %r0, 4; add.s32 %r3, %r9, %r2; cvt.u64.u32 %rd5, %r2;"
+                             "add.s64 %rd5, %rd1, %rd5; cp.async.cg.shared.global [%r3], [%rd5+8192], 16;"
+                             "cp.async.wait_all; ld.shared.u32 %r2, [%r3];";
+    finds_nothing(copy);
+    finds(FindingKind::never_written, copy + use);
+}
+
+// Of a product, the rows and columns that are made of it.
+BOOST_AUTO_TEST_CASE(never_written_elements_of_matrices) {
+    const auto body = [](const std::string& lane, const std::string& unwritten, const std::string& used) {
+        std::string result = "setp.ne.s32 %p0, %r1, " + lane + "; mov.f32 %f0, 0f00000000;";
+        for (const char* place : {"%r2", "%r3", "%r4", "%r5", "%r6", "%r7"})
+            result += (place == unwritten ? "@%p0 mov.u32 " : "mov.u32 ") + std::string(place) + ", 0;";
+        return result +
+               "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1, %f2, %f3, %f4}, {%r2, %r3, %r4, %r5},"
+               "{%r6, %r7}, {%f0, %f0, %f0, %f0}; setp.eq.s32 %p1, %r1, 22; @%p1 st.global.f32 [%rd2], " +
+               used + ";";
+    };
+    // Lane 22 has rows 5 and 13, columns 4 and 5.
+    finds(FindingKind::never_written, body("20", "%r2", "%f1"));
+    finds(FindingKind::never_written, body("23", "%r4", "%f2"));
+    finds_nothing(body("20", "%r2", "%f3"));
+    finds(FindingKind::never_written, body("21", "%r5", "%f3"));
+    finds_nothing(body("24", "%r2", "%f1"));
+    finds(FindingKind::never_written, body("16", "%r6", "%f1"));
+    finds_nothing(body("16", "%r6", "%f2"));
+    finds(FindingKind::never_written, body("21", "%r7", "%f4"));
 }
 
 BOOST_AUTO_TEST_CASE(out_of_bounds) {
@@ -305,7 +342,7 @@ BOOST_AUTO_TEST_CASE(a_finding_says_where) {
 
 // Allocations come and go, and a copy by the host writes.
 BOOST_AUTO_TEST_CASE(the_host_tells_what_memory_there_is) {
-    const Module module(program("ld.global.u32 %r2, [%rd3];"));
+    const Module module(program("ld.global.u32 %r2, [%rd3]; setp.eq.s32 %p0, %r2, 0; @%p0 ret;"));
     std::vector<std::uint32_t> values(64);
     const void* const pointers[] = {values.data(), values.data()};
     GlobalMemory memory;

@@ -76,16 +76,15 @@ void Lanes::report(FindingKind kind, int lane, std::string text, bool stop) {
     if (launch->findings.size() >= static_cast<std::size_t>(launch->options.most_findings)) launch->stopped = true;
 }
 
-void Lanes::never_written(Slot slot) {
-    report(FindingKind::never_written, std::countr_zero(mask & ~written[slot]),
-           "uses a register that was never written");
-    written[slot] |= mask;
-}
-
-void Lanes::never_written_predicate(Slot slot) {
-    report(FindingKind::never_written, std::countr_zero(mask & ~predicate_written[slot]),
-           "uses a predicate that was never written");
-    predicate_written[slot] |= mask;
+void Lanes::report_never_written(std::uint32_t lanes, std::uint32_t from) {
+    const std::uint32_t use = pc;
+    const std::string at = place_text(launch->kernel, use);
+    if (from != no_origin) pc = from;
+    if (!is_reported(FindingKind::never_written))
+        report(FindingKind::never_written, std::countr_zero(lanes),
+               from == no_origin ? "uses a register that was never written, or what was computed from one"
+                                 : fmt::format("reads memory that was never written; what was read is used at {}", at));
+    pc = use;
 }
 
 }  // namespace lockstep::ptx

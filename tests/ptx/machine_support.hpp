@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <boost/test/unit_test.hpp>
 #include <cstdint>
 #include <cstring>
@@ -61,7 +62,8 @@ struct Outcome {
 
 // `in` is written before the launch, `out` is not.
 struct Buffers {
-    std::vector<std::uint64_t> in = std::vector<std::uint64_t>(4096), out = std::vector<std::uint64_t>(4096);
+    alignas(128) std::array<std::uint64_t, 4096> in{};
+    alignas(128) std::array<std::uint64_t, 4096> out{};
 };
 
 inline Outcome run_program(const std::string& text, Buffers& buffers, Extent grid = {}, Extent block = {32},

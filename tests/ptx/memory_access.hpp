@@ -19,6 +19,4 @@ struct Reach {
 void reach(Lanes& lanes, const Addresses& addresses, std::uint32_t mask, std::uint32_t bytes, std::uint32_t used,
            bool shared, Reach& result);
 
-void report_never_written(Lanes& lanes, int lane, std::uint64_t address, std::uint32_t bytes, bool shared);
-
 }  // namespace lockstep::ptx

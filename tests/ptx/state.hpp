@@ -18,6 +18,7 @@ namespace lockstep::ptx {
 
 constexpr std::uint32_t all_lanes = ~0u;
 constexpr int lane_count = 32, most_warps = 32;
+constexpr std::uint32_t no_origin = ~0u;  // a register that nothing wrote
 
 // Generic addresses: the process's own, or a window far outside it.
 constexpr std::uint64_t window_mask = std::uint64_t{15} << 60, shared_window = std::uint64_t{1} << 60,
@@ -61,6 +62,8 @@ struct Warp {
     std::unique_ptr<std::byte, FreeFile> file;
     std::vector<std::uint32_t> written;  // by slot: the lanes that were
     std::vector<std::uint32_t> predicates, predicate_written;
+    // Of what was never written, or computed from it: the instruction that loaded it, or no_origin.
+    std::vector<std::uint32_t> origins, predicate_origins;
 
     // A stack in lockstep, the last on top; in any order where the warp is split.
     std::vector<Part> parts;
@@ -126,22 +129,46 @@ struct Lanes {
     Warp* warp;
     BlockState* block;
     Launch* launch;
-    Region* last_region = nullptr;  // where a lane was last
+    Region* last_region = nullptr;      // where a lane was last
+    std::uint32_t defined = all_lanes;  // the lanes all of whose sources were written; begun for each instruction
+    std::uint32_t origin = no_origin;
 
     template <class T>
     T* place(Slot slot) const {
         return reinterpret_cast<T*>(file + std::size_t{slot} * slot_bytes);
     }
+    // A source of an instruction that only computes: where it was never written, neither is the result.
     template <class T>
     const T* in(Slot slot) {
+        const std::uint32_t lanes = written[slot];
+        defined &= lanes;
+        if ((lanes & mask) != mask) [[unlikely]]
+            origin = warp->origins[slot];
+        return place<const T>(slot);
+    }
+    // One that has an effect: an address, what is stored for others. Never written, it is a finding.
+    template <class T>
+    const T* need(Slot slot) {
         if ((written[slot] & mask) != mask) [[unlikely]]
-            never_written(slot);
+            report_never_written(mask & ~written[slot], warp->origins[slot]);
         return place<const T>(slot);
     }
     std::uint32_t predicate(Slot slot) {
-        if ((predicate_written[slot] & mask) != mask) [[unlikely]]
-            never_written_predicate(slot);
+        const std::uint32_t lanes = predicate_written[slot];
+        defined &= lanes;
+        if ((lanes & mask) != mask) [[unlikely]]
+            origin = warp->predicate_origins[slot];
         return predicates[slot];
+    }
+    std::uint32_t need_predicate(Slot slot) {
+        if ((predicate_written[slot] & mask) != mask) [[unlikely]]
+            report_never_written(mask & ~predicate_written[slot], warp->predicate_origins[slot]);
+        return predicates[slot];
+    }
+    void define(Slot slot) {
+        written[slot] = (written[slot] & ~mask) | (defined & mask);
+        if ((defined & mask) != mask) [[unlikely]]
+            warp->origins[slot] = origin;
     }
     template <class T>
     void put(Slot slot, const T (&values)[lane_count]) {
@@ -151,16 +178,18 @@ struct Lanes {
         } else {
             for (int lane = 0; lane < lane_count; ++lane) to[lane] = mask >> lane & 1 ? values[lane] : to[lane];
         }
-        written[slot] |= mask;
+        define(slot);
     }
     void put_predicate(Slot slot, std::uint32_t values) {
         if (slot == no_slot) return;
         predicates[slot] = (predicates[slot] & ~mask) | (values & mask);
-        predicate_written[slot] |= mask;
+        predicate_written[slot] = (predicate_written[slot] & ~mask) | (defined & mask);
+        if ((defined & mask) != mask) [[unlikely]]
+            warp->predicate_origins[slot] = origin;
     }
 
-    void never_written(Slot slot);
-    void never_written_predicate(Slot slot);
+    // `from`: the instruction that first had the value.
+    void report_never_written(std::uint32_t lanes, std::uint32_t from);
     // At most one of a kind at an instruction. `stop`: going on is senseless.
     void report(FindingKind kind, int lane, std::string text, bool stop = false);
     bool is_reported(FindingKind kind) const;

@@ -38,11 +38,12 @@ class Run {
         if (one.guard != no_slot) {
             x_.mask = mask;
             x_.pc = now.pc;
-            const std::uint32_t guard = x_.predicate(one.guard);
+            const std::uint32_t guard = x_.need_predicate(one.guard);
             mask &= one.guard_negated ? ~guard : guard;
         }
         x_.mask = mask;
         x_.pc = now.pc;
+        x_.defined = all_lanes;
         switch (one.group) {
             case Group::control:
                 count(mask);
@@ -214,7 +215,7 @@ class Run {
         }
         const bool named = one.group == Group::collective && one.op != Op::barrier;
         if (named) {
-            const std::uint32_t* const masks = x_.in<std::uint32_t>(one.a);
+            const std::uint32_t* const masks = x_.need<std::uint32_t>(one.a);
             std::uint32_t same = 0, outside = 0;
             for (std::uint32_t left = mask; left != 0; left &= left - 1) {
                 const int lane = std::countr_zero(left);
@@ -287,6 +288,8 @@ void make_warp(Warp& warp, const Launch& launch, int index) {
             std::memcpy(warp.file.get() + std::size_t{slot} * slot_bytes + lane * width, &value, width);
     warp.written.resize(kernel.slots);
     warp.predicates.resize(kernel.predicates);
+    warp.origins.resize(kernel.slots);
+    warp.predicate_origins.resize(kernel.predicates);
     warp.predicate_written.resize(kernel.predicates);
     warp.local.resize(std::size_t{kernel.local_bytes} * lane_count);
     warp.local_written.resize(warp.local.size());
@@ -352,6 +355,8 @@ std::uint32_t special_value(Special special, const BlockState& block, int warp, 
 void begin_warp(Warp& warp, BlockState& block) {
     const Kernel& kernel = block.launch.kernel;
     std::fill(warp.written.begin(), warp.written.end(), 0u);
+    std::fill(warp.origins.begin(), warp.origins.end(), no_origin);
+    std::fill(warp.predicate_origins.begin(), warp.predicate_origins.end(), no_origin);
     for (const auto& constant : kernel.constants) warp.written[constant.slot] = all_lanes;
     for (const auto& [special, slot] : kernel.specials) {
         auto* const values = reinterpret_cast<std::uint32_t*>(warp.file.get() + std::size_t{slot} * slot_bytes);
