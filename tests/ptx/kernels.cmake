@@ -53,7 +53,7 @@ function(lockstep_ptx_runs name architecture)
         list(APPEND labels long)
     endif()
     set_tests_properties(ptx/${name} PROPERTIES LABELS "${labels}" FIXTURES_REQUIRED ptx_folder FIXTURES_SETUP ptx_${set_of}
-        ENVIRONMENT "OMP_WAIT_POLICY=passive;LOCKSTEP_PTX_EXECUTED=${executed};LOCKSTEP_PTX_ARCHITECTURE=sm_${architecture}")
+        ENVIRONMENT "OMP_WAIT_POLICY=passive;LOCKSTEP_PTX_EXECUTED=${PROJECT_BINARY_DIR}/ptx_executed;LOCKSTEP_PTX_ARCHITECTURE=sm_${architecture}")
 endfunction()
 
 # lockstep_ptx_test(NAME SOURCES a.cpp … LIBRARIES …): the ctests ptx/NAME and, of sm_80, ptx/NAME-sm_80, of a test of
