@@ -153,6 +153,7 @@ void load_matrices(Lanes& x, const Instruction& i) {
     if (x.launch->counts != nullptr) count_access(*x.launch->counts, addresses, mask, row_bytes, true);
     Reach reached;
     reach(x, addresses, mask, row_bytes, row_bytes, true, reached);
+    note_reads(x, reached, addresses, row_bytes, true);
     const Slot* const slots = &x.launch->kernel.lists[i.list];
     for (std::uint32_t m = 0; m < i.count; ++m) {
         Matrix matrix = {}, written = {};
@@ -161,10 +162,8 @@ void load_matrices(Lanes& x, const Instruction& i) {
             const std::uint32_t lane = m * 8 + row;
             std::uint32_t bytes = 0xffffu;
             if (reached.lanes >> lane & 1) {
-                Region& region = *x.block->shared_region;
-                note_read(x, region, addresses[lane], row_bytes, 1u << lane, true);
                 std::memcpy(matrix[row], x.block->shared.data() + addresses[lane], row_bytes);
-                bytes = region.written(addresses[lane]) & 0xffffu;
+                bytes = x.block->shared_region->written(addresses[lane]) & 0xffffu;
             }
             whole = whole && bytes == 0xffffu;
             for (int column = 0; column < 8; ++column) written[row][column] = (bytes >> 2 * column & 3) == 3;
