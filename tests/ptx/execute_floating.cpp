@@ -135,11 +135,12 @@ LOCKSTEP_PTX_INLINE void compute(Lanes& x, const Instruction& i) {
     }
 }
 
-float flushed(float value) {
-    return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
-}
-double flushed(double value) {
-    return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0, value) : value;
+// A subnormal becomes a zero of its sign.
+template <class T>
+LOCKSTEP_PTX_INLINE T flushed(T value) {
+    constexpr auto exponent = std::is_same_v<T, float> ? typename BitsOf<T>::type{0x7f800000u}
+                                                       : static_cast<typename BitsOf<T>::type>(0x7ff0000000000000u);
+    return (bits(value) & exponent) == 0 ? number<T>(bits(value) & sign_bit<T>) : value;
 }
 
 struct Narrow {

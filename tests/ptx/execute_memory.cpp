@@ -36,25 +36,39 @@ Region* region_at(Lanes& x, std::uint64_t address, std::uint32_t bytes, bool sha
 
 }  // namespace
 
-void reach(Lanes& x, const Addresses& addresses, std::uint32_t mask, std::uint32_t bytes, std::uint32_t used,
-           bool shared, Reach& result) {
-    const int first = std::countr_zero(mask);
-    std::uint64_t differs = 0;
-    for (int lane = 0; lane < lane_count; ++lane) differs |= mask >> lane & 1 ? addresses[lane] ^ addresses[first] : 0;
-    result.uniform = differs == 0;
-    result.lanes = 0;
+namespace {
+
+struct Range {
+    std::uint64_t least, most, bits;  // bits: that any has
+};
+
+LOCKSTEP_PTX_VECTOR Range range_of(const Addresses& addresses, std::uint32_t mask) {
+    const std::uint64_t first = addresses[std::countr_zero(mask)];
+    std::uint64_t least = first, most = first, bits = first;
+    for (int lane = 0; lane < lane_count; ++lane) {
+        const std::uint64_t address = mask >> lane & 1 ? addresses[lane] : first;
+        least = std::min(least, address);
+        most = std::max(most, address);
+        bits |= address;
+    }
+    return {least, most, bits};
+}
+
+// The lanes one by one: some are findings, or in different allocations.
+void reach_each(Lanes& x, const Addresses& addresses, std::uint32_t mask, std::uint32_t bytes, std::uint32_t used,
+                bool shared, Reach& result) {
     const std::string_view name = shared ? "shared" : "global";
-    for (std::uint32_t left = result.uniform ? 1u << first : mask; left != 0; left &= left - 1) {
+    for (std::uint32_t left = result.uniform ? mask & -mask : mask; left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         const std::uint64_t address = addresses[lane];
-        if (address % bytes != 0) [[unlikely]] {
+        if (address % bytes != 0) {
             x.report(FindingKind::misaligned, lane,
                      fmt::format("accesses {} bytes of {} memory at {:#x}, which is no multiple of {}", bytes, name,
                                  address, bytes));
             continue;
         }
         Region* const region = region_at(x, address, used, shared);
-        if (region == nullptr) [[unlikely]] {
+        if (region == nullptr) {
             x.report(FindingKind::out_of_bounds, lane,
                      shared ? fmt::format("accesses {} bytes at {:#x} of the block's {} bytes of shared memory", bytes,
                                           address, x.block->shared_region->end)
@@ -65,7 +79,29 @@ void reach(Lanes& x, const Addresses& addresses, std::uint32_t mask, std::uint32
         result.regions[lane] = region;
         result.lanes |= 1u << lane;
     }
-    if (result.uniform && result.lanes != 0) result.lanes = mask;
+    if (result.uniform && result.lanes != 0) {
+        result.lanes = mask;
+        result.region = result.regions[std::countr_zero(mask)];
+    }
+}
+
+}  // namespace
+
+void reach(Lanes& x, const Addresses& addresses, std::uint32_t mask, std::uint32_t bytes, std::uint32_t used,
+           bool shared, Reach& result) {
+    const Range range = range_of(addresses, mask);
+    result.uniform = range.least == range.most;
+    result.lanes = 0;
+    result.region = nullptr;
+    if (range.bits % bytes == 0) {
+        Region* const region = region_at(x, range.least, used, shared);
+        if (region != nullptr && region->contains(range.most, used)) {
+            result.region = region;
+            result.lanes = mask;
+            return;
+        }
+    }
+    reach_each(x, addresses, mask, bytes, used, shared, result);
 }
 
 namespace {
@@ -150,27 +186,23 @@ void load_from(Lanes& x, const Instruction& i, const Addresses& addresses, std::
     const auto used = static_cast<std::uint32_t>(std::bit_width(needed));  // what follows need not be there
     Reach reached;
     reach(x, addresses, mask, bytes, used, shared, reached);
-    const auto check = [&](int lane, std::uint32_t readers) {
-        Region& region = *reached.regions[lane];
-        const std::uint64_t address = addresses[lane];
-        if (partly) {  // only the elements that are used
-            for (std::uint32_t element = 0; element < i.count; ++element)
-                if ((needed >> (element * i.bytes) & mask_of_bytes(i.bytes)) != 0)
-                    note_read(x, region, address + element * i.bytes, i.bytes, readers, shared);
-        } else {
-            note_read(x, region, address, bytes, readers, shared);
+    if (partly) {  // only the elements that are used
+        Addresses places;
+        for (std::uint32_t element = 0; element < i.count; ++element) {
+            if ((needed >> (element * i.bytes) & mask_of_bytes(i.bytes)) == 0) continue;
+            for (int lane = 0; lane < lane_count; ++lane) places[lane] = addresses[lane] + element * i.bytes;
+            note_reads(x, reached, places, i.bytes, shared);
         }
-        return region.written(address) & static_cast<std::uint32_t>(needed);
-    };
-    const bool once = reached.uniform && reached.lanes != 0;
-    const std::uint32_t common = once ? check(std::countr_zero(mask), mask) : 0;
+    } else {
+        note_reads(x, reached, addresses, bytes, shared);
+    }
     for (std::uint32_t left = mask; left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         if (!(reached.lanes >> lane & 1)) {
             loaded.set(lane, zeroes, ~0u, 0);
             continue;
         }
-        const std::uint32_t written = once ? common : check(lane, 1u << lane);
+        const std::uint32_t written = reached.of(lane)->written(addresses[lane]) & static_cast<std::uint32_t>(needed);
         loaded.set(lane, bytes_at(x, addresses[lane], shared), written, all);
         if (!partly) continue;
         std::memcpy(loaded.copies[lane], loaded.from[lane], used);
@@ -214,6 +246,10 @@ void load_local(Lanes& x, const Instruction& i, const Addresses& addresses, std:
 void load_parameter(Lanes& x, const Instruction& i, const Addresses& addresses, std::uint32_t mask, Loaded& loaded) {
     const std::uint32_t bytes = i.bytes * i.count;
     const auto parameters = x.launch->parameters;
+    if (i.a == no_slot && addresses[0] % bytes == 0 && addresses[0] + bytes <= parameters.size()) {
+        std::fill(std::begin(loaded.from), std::end(loaded.from), parameters.data() + addresses[0]);
+        return;
+    }
     for (std::uint32_t left = mask; left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         const std::uint64_t address = addresses[lane];
@@ -307,7 +343,7 @@ void store(Lanes& x, const Instruction& i) {
         reach(x, addresses, mask, bytes, bytes, shared, reached);
         for (std::uint32_t left = reached.lanes; left != 0; left &= left - 1) {
             const int lane = std::countr_zero(left);
-            Region& region = *reached.regions[reached.uniform ? std::countr_zero(mask) : lane];
+            Region& region = *reached.of(lane);
             std::byte* const to = bytes_at(x, addresses[lane], shared);
             note_write(x, region, addresses[lane], bytes, lane, shared, to, values[lane]);
             mark(region, addresses[lane], bytes, written[lane]);

@@ -14,26 +14,42 @@ struct Operands {
     float a[16][16], b[16][8], d[16][8];  // a: row, k; b: k, column
 };
 
+// Lanes 4 g to 4 g + 3 have eight elements that are beside each other in row g of a matrix by rows.
+void put_rows(const std::uint32_t (&lanes)[lane_count], std::uint16_t* first, std::size_t stride) {
+    for (std::size_t g = 0; g < 8; ++g) std::memcpy(first + g * stride, &lanes[4 * g], 16);
+}
+
+}  // namespace
+
 template <float (*Single)(std::uint16_t)>
+__attribute__((always_inline)) static inline void widen(const std::uint16_t (&a)[256], const std::uint16_t (&b)[128],
+                                                        Operands& to) {
+    for (int i = 0; i < 256; ++i) to.a[i / 16][i % 16] = Single(a[i]);
+    float columns[128];
+    for (int i = 0; i < 128; ++i) columns[i] = Single(b[i]);
+    for (int k = 0; k < 16; ++k)
+        for (int column = 0; column < 8; ++column) to.b[k][column] = columns[16 * column + k];
+}
+
+LOCKSTEP_PTX_VECTOR static void widen_half(const std::uint16_t (&a)[256], const std::uint16_t (&b)[128], Operands& to) {
+    widen<single_of_half>(a, b, to);
+}
+LOCKSTEP_PTX_VECTOR static void widen_brain(const std::uint16_t (&a)[256], const std::uint16_t (&b)[128],
+                                            Operands& to) {
+    widen<single_of_brain>(a, b, to);
+}
+
+namespace {
+
+using Register = std::uint32_t[lane_count];
+
 void gather(Lanes& x, const Instruction& i, Operands& to) {
     const Slot* const slots = &x.launch->kernel.lists[i.list];
-    const auto low = [](std::uint32_t pair) { return Single(static_cast<std::uint16_t>(pair)); };
-    const auto high = [](std::uint32_t pair) { return Single(static_cast<std::uint16_t>(pair >> 16)); };
-    for (int r = 0; r < 4; ++r) {
-        const auto* const a = x.in<std::uint32_t>(slots[4 + r]);
-        const int row = r % 2 * 8, k = r / 2 * 8;
-        for (int lane = 0; lane < lane_count; ++lane) {
-            to.a[row + lane / 4][k + lane % 4 * 2] = low(a[lane]);
-            to.a[row + lane / 4][k + lane % 4 * 2 + 1] = high(a[lane]);
-        }
-    }
-    for (int r = 0; r < 2; ++r) {
-        const auto* const b = x.in<std::uint32_t>(slots[8 + r]);
-        for (int lane = 0; lane < lane_count; ++lane) {
-            to.b[r * 8 + lane % 4 * 2][lane / 4] = low(b[lane]);
-            to.b[r * 8 + lane % 4 * 2 + 1][lane / 4] = high(b[lane]);
-        }
-    }
+    const auto source = [&](int r) -> const Register& { return *x.in<Register>(slots[r]); };
+    std::uint16_t a[256], b[128];
+    for (int r = 0; r < 4; ++r) put_rows(source(4 + r), a + r % 2 * 128 + r / 2 * 8, 16);
+    for (int r = 0; r < 2; ++r) put_rows(source(8 + r), b + r * 8, 16);
+    i.type == Type::f16 ? widen_half(a, b, to) : widen_brain(a, b, to);
     for (int r = 0; r < 4; ++r) {
         const auto* const c = x.in<float>(slots[10 + r]);
         for (int lane = 0; lane < lane_count; ++lane) to.d[r / 2 * 8 + lane / 4][lane % 4 * 2 + r % 2] = c[lane];
@@ -102,7 +118,7 @@ std::uint32_t defined_results(const std::uint32_t* written, const Slot* slots, i
 
 void multiply(Lanes& x, const Instruction& i) {
     Operands o;
-    i.type == Type::f16 ? gather<single_of_half>(x, i, o) : gather<single_of_brain>(x, i, o);
+    gather(x, i, o);
     if (x.launch->options.tensor_sum == Options::TensorSum::nearest) {
         add_products(o);
     } else {
@@ -126,11 +142,13 @@ using Matrix = std::uint16_t[8][8];
 
 // Each lane's register of a matrix: elements (g, 2t) and (g, 2t + 1), g = lane / 4, t = lane % 4, or its transpose's.
 void spread(const Matrix& matrix, bool transposed, std::uint32_t (&result)[lane_count]) {
+    if (!transposed) {
+        std::memcpy(result, matrix, sizeof matrix);
+        return;
+    }
     for (int lane = 0; lane < lane_count; ++lane) {
         const int g = lane / 4, t = lane % 4 * 2;
-        const std::uint32_t low = transposed ? matrix[t][g] : matrix[g][t];
-        const std::uint32_t high = transposed ? matrix[t + 1][g] : matrix[g][t + 1];
-        result[lane] = low | high << 16;
+        result[lane] = matrix[t][g] | static_cast<std::uint32_t>(matrix[t + 1][g]) << 16;
     }
 }
 
@@ -153,6 +171,7 @@ void load_matrices(Lanes& x, const Instruction& i) {
     if (x.launch->counts != nullptr) count_access(*x.launch->counts, addresses, mask, row_bytes, true);
     Reach reached;
     reach(x, addresses, mask, row_bytes, row_bytes, true, reached);
+    note_reads(x, reached, addresses, row_bytes, true);
     const Slot* const slots = &x.launch->kernel.lists[i.list];
     for (std::uint32_t m = 0; m < i.count; ++m) {
         Matrix matrix = {}, written = {};
@@ -161,13 +180,14 @@ void load_matrices(Lanes& x, const Instruction& i) {
             const std::uint32_t lane = m * 8 + row;
             std::uint32_t bytes = 0xffffu;
             if (reached.lanes >> lane & 1) {
-                Region& region = *x.block->shared_region;
-                note_read(x, region, addresses[lane], row_bytes, 1u << lane, true);
                 std::memcpy(matrix[row], x.block->shared.data() + addresses[lane], row_bytes);
-                bytes = region.written(addresses[lane]) & 0xffffu;
+                bytes = x.block->shared_region->written(addresses[lane]) & 0xffffu;
             }
             whole = whole && bytes == 0xffffu;
-            for (int column = 0; column < 8; ++column) written[row][column] = (bytes >> 2 * column & 3) == 3;
+            if (bytes == 0xffffu)
+                std::fill_n(written[row], 8, std::uint16_t{1});
+            else
+                for (int column = 0; column < 8; ++column) written[row][column] = (bytes >> 2 * column & 3) == 3;
         }
         std::uint32_t result[lane_count];
         spread(matrix, i.flag, result);

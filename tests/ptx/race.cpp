@@ -14,7 +14,7 @@ struct CellRange {
     std::uint32_t count, index;
 };
 
-CellRange cells_of(Lanes& x, Region& region, std::uint64_t address, std::uint32_t bytes) {
+inline CellRange cells_of(Lanes& x, Region& region, std::uint64_t address, std::uint32_t bytes) {
     Page& page = region.page(address, bytes);
     if (x.launch->kernel.partial_barriers && page.read_clocks.empty()) [[unlikely]]
         page.read_clocks.resize(page.cells.size() * most_warps);
@@ -138,24 +138,50 @@ void set_write(Lanes& x, Cell& cell, int lane, std::uint32_t bits) {
 
 }  // namespace
 
-void note_read(Lanes& x, Region& region, std::uint64_t address, std::uint32_t bytes, std::uint32_t readers,
-               bool shared) {
-    const CellRange range = cells_of(x, region, address, bytes);
-    const Warp& warp = *x.warp;
-    const auto self = static_cast<std::uint32_t>(warp.index);
-    const std::uint32_t base = base_of(x, shared), serial = x.block->serial;
-    const Stamp now = stamp(self, static_cast<std::uint32_t>(std::countr_zero(readers)), warp.clock);
-    for (std::uint32_t i = 0; i < range.count; ++i) {
-        Cell& cell = range.first[i];
-        if (cell.write_serial >= base) {
-            const bool certain = cell.write_serial == serial && !(cell.write_pc & pending_bit) &&
-                                 clock_of(cell.write) < (warp_of(cell.write) == self ? warp.synchronised
-                                                                                     : warp.known[warp_of(cell.write)]);
-            if (!certain)
-                for (std::uint32_t left = readers; left != 0; left &= left - 1)
-                    check_write(x, cell, std::countr_zero(left), shared, "reads", address + (i << range.page->shift),
-                                base, [] { return false; });
+namespace {
+
+// What all reads of an instruction have in common.
+struct Reader {
+    Lanes& x;
+    bool shared;
+    std::uint32_t self, clock, synchronised, phase, base, serial;
+
+    Reader(Lanes& lanes, bool is_shared)
+        : x(lanes),
+          shared(is_shared),
+          self(static_cast<std::uint32_t>(x.warp->index)),
+          clock(x.warp->clock),
+          synchronised(x.warp->synchronised),
+          phase(x.block->phase),
+          base(base_of(x, shared)),
+          serial(x.block->serial) {}
+
+    void read(const CellRange& range, std::uint64_t address, std::uint32_t readers) const {
+        const Stamp now = stamp(self, static_cast<std::uint32_t>(std::countr_zero(readers)), clock);
+        for (std::uint32_t i = 0; i < range.count; ++i) {
+            Cell& cell = range.first[i];
+            // Read before, with neither a barrier nor a write since?
+            const bool again = cell.read_serial == serial &&
+                               stamp(warp_of(cell.read), 0, clock_of(cell.read)) == stamp(self, 0, clock);
+            if (again && (cell.read_lanes & readers) == readers) continue;
+            if (cell.write_serial >= base) check(cell, range, i, address, readers);
+            note(cell, range, i, now, readers);
         }
+    }
+
+  private:
+    void check(Cell& cell, const CellRange& range, std::uint32_t i, std::uint64_t address,
+               std::uint32_t readers) const {
+        const std::uint32_t writer = warp_of(cell.write);
+        if (cell.write_serial == serial && !(cell.write_pc & pending_bit) &&
+            clock_of(cell.write) < (writer == self ? synchronised : x.warp->known[writer]))
+            return;
+        for (std::uint32_t left = readers; left != 0; left &= left - 1)
+            check_write(x, cell, std::countr_zero(left), shared, "reads", address + (i << range.page->shift), base,
+                        [] { return false; });
+    }
+
+    void note(Cell& cell, const CellRange& range, std::uint32_t i, Stamp now, std::uint32_t readers) const {
         std::uint32_t several = 0;
         if (cell.read_serial != serial) {
             several = cell.read_serial >= base ? several_bit : 0;
@@ -163,16 +189,35 @@ void note_read(Lanes& x, Region& region, std::uint64_t address, std::uint32_t by
             cell.read_lanes = 0;
         } else {
             several = cell.read_pc & several_bit;
-            if (clock_of(cell.read) < x.block->phase) cell.read_warps = 0;
-            if (warp_of(cell.read) != self || clock_of(cell.read) < warp.synchronised) cell.read_lanes = 0;
+            if (clock_of(cell.read) < phase) cell.read_warps = 0;
+            if (warp_of(cell.read) != self || clock_of(cell.read) < synchronised) cell.read_lanes = 0;
         }
         cell.read_serial = serial;
         cell.read_pc = x.pc | several;
         cell.read = now;
         cell.read_warps |= 1u << self;
         cell.read_lanes |= readers;
-        if (!range.page->read_clocks.empty())
-            range.page->read_clocks[(range.index + i) * most_warps + self] = warp.clock;
+        if (!range.page->read_clocks.empty()) range.page->read_clocks[(range.index + i) * most_warps + self] = clock;
+    }
+};
+
+}  // namespace
+
+void note_read(Lanes& x, Region& region, std::uint64_t address, std::uint32_t bytes, std::uint32_t readers,
+               bool shared) {
+    Reader(x, shared).read(cells_of(x, region, address, bytes), address, readers);
+}
+
+void note_reads(Lanes& x, const Reach& reached, const Addresses& addresses, std::uint32_t bytes, bool shared) {
+    if (reached.lanes == 0) return;
+    const Reader reader(x, shared);
+    if (reached.uniform) {
+        const std::uint64_t address = addresses[std::countr_zero(reached.lanes)];
+        return reader.read(cells_of(x, *reached.region, address, bytes), address, reached.lanes);
+    }
+    for (std::uint32_t left = reached.lanes; left != 0; left &= left - 1) {
+        const int lane = std::countr_zero(left);
+        reader.read(cells_of(x, *reached.of(lane), addresses[lane], bytes), addresses[lane], 1u << lane);
     }
 }
 

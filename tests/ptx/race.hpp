@@ -1,11 +1,12 @@
 // Whether an access is in order with those before it: by barriers only, as the machine knows no atomics.
 #pragma once
 
-#include "ptx/state.hpp"
+#include "ptx/memory_access.hpp"
 
 namespace lockstep::ptx {
 
-// All are of aligned accesses of 1 to 16 bytes, a power of two, within `region`; `shared` says which memory it is.
+// All are of aligned accesses of 1 to 32 bytes, a power of two, within their regions; `shared` says which memory it is.
+void note_reads(Lanes& lanes, const Reach& reached, const Addresses& addresses, std::uint32_t bytes, bool shared);
 void note_read(Lanes& lanes, Region& region, std::uint64_t address, std::uint32_t bytes, std::uint32_t readers,
                bool shared);
 

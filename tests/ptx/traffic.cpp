@@ -14,6 +14,20 @@ std::uint64_t passes(const std::uint64_t (&addresses)[lane_count], std::uint32_t
     const int at_once = static_cast<int>(std::min(banks * bank_bytes / bytes, banks));
     std::uint64_t result = 0;
     for (int begin = 0; begin < lane_count; begin += at_once) {
+        std::uint32_t seen = 0;
+        bool conflict = false;
+        const auto width = std::max(bytes / bank_bytes, 1u);
+        const auto ones = width >= banks ? ~0u : (1u << width) - 1;
+        for (int lane = begin; lane < begin + at_once; ++lane) {
+            if (!(mask >> lane & 1)) continue;
+            const std::uint32_t own = ones << (addresses[lane] / bank_bytes % banks);  // aligned: within a row of banks
+            conflict = conflict || (seen & own) != 0;
+            seen |= own;
+        }
+        if (!conflict) {
+            result += seen != 0;
+            continue;
+        }
         std::uint64_t words[banks][lane_count];
         std::uint8_t used[banks] = {};
         std::uint8_t most = 0;

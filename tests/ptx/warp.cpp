@@ -73,7 +73,7 @@ class Run {
 
     void count(std::uint32_t mask) {
         ++launch_.executed[x_.pc];
-        launch_.executed_lanes[x_.pc] += static_cast<std::uint64_t>(std::popcount(mask));
+        launch_.executed_lanes[x_.pc] += mask == all_lanes ? 32 : static_cast<std::uint64_t>(std::popcount(mask));
     }
 
     void branch(const Instruction& one, std::uint32_t taken) {
