@@ -35,25 +35,18 @@ add_library(lockstep_cuda_ptx STATIC ${host_sources} $<TARGET_OBJECTS:lockstep_p
 target_compile_definitions(lockstep_cuda_ptx PRIVATE LOCKSTEP_NCCL=1)
 target_link_libraries(lockstep_cuda_ptx PUBLIC lockstep::kernels lockstep::cluster lockstep_ptx_runtime MPI::MPI_C)
 
-# Every test says which kernels it ran: in all quick tests at least 90 % of them, with the long ones all.
+# Every test says which kernels it ran: together all of them, on each architecture.
 set(executed ${PROJECT_BINARY_DIR}/ptx_executed)
 add_test(NAME ptx/begin COMMAND sh -c "rm -rf '${executed}' && mkdir -p '${executed}'")
-add_test(NAME ptx/executed COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/executed ${executed} 90)
-add_test(NAME ptx/all-executed COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/executed ${executed} 100)
+add_test(NAME ptx/executed COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/executed ${executed} 100)
 set_tests_properties(ptx/begin PROPERTIES LABELS ptx FIXTURES_SETUP ptx_folder)
-set_tests_properties(ptx/executed PROPERTIES LABELS ptx FIXTURES_REQUIRED "ptx_folder;ptx_quick")
-set_tests_properties(ptx/all-executed PROPERTIES LABELS "ptx;long" FIXTURES_REQUIRED "ptx_folder;ptx_quick;ptx_long")
+set_tests_properties(ptx/executed PROPERTIES LABELS ptx FIXTURES_REQUIRED "ptx_folder;ptx_runs")
 
-# lockstep_ptx_runs(NAME ARCHITECTURE [LONG]): the ctest ptx/NAME, which is there, runs the kernels of this architecture.
+# lockstep_ptx_runs(NAME ARCHITECTURE): the ctest ptx/NAME, which is there, runs the kernels of this architecture.
 function(lockstep_ptx_runs name architecture)
-    set(set_of quick)
-    set(labels ptx)
-    if(ARGN STREQUAL "LONG")
-        set(set_of long)
-        list(APPEND labels long)
-    endif()
-    set_tests_properties(ptx/${name} PROPERTIES LABELS "${labels}" FIXTURES_REQUIRED ptx_folder FIXTURES_SETUP ptx_${set_of}
-        ENVIRONMENT "OMP_WAIT_POLICY=passive;LOCKSTEP_PTX_EXECUTED=${PROJECT_BINARY_DIR}/ptx_executed;LOCKSTEP_PTX_ARCHITECTURE=sm_${architecture}")
+    set(executed ${PROJECT_BINARY_DIR}/ptx_executed)
+    set_tests_properties(ptx/${name} PROPERTIES LABELS ptx FIXTURES_REQUIRED ptx_folder FIXTURES_SETUP ptx_runs
+        ENVIRONMENT "OMP_WAIT_POLICY=passive;LOCKSTEP_PTX_EXECUTED=${executed};LOCKSTEP_PTX_ARCHITECTURE=sm_${architecture}")
 endfunction()
 
 # lockstep_ptx_test(NAME SOURCES a.cpp … LIBRARIES …): the ctests ptx/NAME and, of sm_80, ptx/NAME-sm_80, of a test of
@@ -89,6 +82,11 @@ target_link_libraries(lockstep_ptx PRIVATE lockstep_commands lockstep::train loc
 lockstep_program_test(ptx program_test.cpp program PROGRAM lockstep_ptx)
 lockstep_ptx_runs(program 90)
 
-# The counts that `make ptx-report` prints.
-add_executable(ptx_report EXCLUDE_FROM_ALL report.cpp)
+# The counts that `make ptx-report` prints. Run as a test, it looks for findings at the sizes of real models.
+add_executable(ptx_report report.cpp)
 target_link_libraries(ptx_report PRIVATE lockstep_cuda_ptx CLI11::CLI11)
+foreach(architecture IN ITEMS 80 90)
+    add_test(NAME ptx/training-sizes-sm_${architecture} COMMAND ptx_report)
+    set_tests_properties(ptx/training-sizes-sm_${architecture} PROPERTIES LABELS "ptx;long" TIMEOUT 600
+                         ENVIRONMENT LOCKSTEP_PTX_ARCHITECTURE=sm_${architecture})
+endforeach()
