@@ -196,6 +196,16 @@ void load_from(Lanes& x, const Instruction& i, const Addresses& addresses, std::
     } else {
         note_reads(x, reached, addresses, bytes, shared);
     }
+    if (reached.region != nullptr && !partly) {
+        std::uint32_t written = ~0u;
+        for (std::uint32_t left = mask; left != 0; left &= left - 1) {
+            const int lane = std::countr_zero(left);
+            written &= loaded.written[lane] = reached.region->written(addresses[lane]);
+            loaded.from[lane] = bytes_at(x, addresses[lane], shared);
+        }
+        loaded.whole = loaded.whole && (written & all) == all;
+        return;
+    }
     for (std::uint32_t left = mask; left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         if (!(reached.lanes >> lane & 1)) {

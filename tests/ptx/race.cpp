@@ -156,14 +156,18 @@ struct Reader {
           base(base_of(x, shared)),
           serial(x.block->serial) {}
 
+    // Before, with neither a barrier nor a write since.
+    bool has_read(const Cell& cell, std::uint32_t readers) const {
+        constexpr Stamp lanes = stamp(0, 31, 0);
+        return cell.read_serial == serial && (cell.read & ~lanes) == stamp(self, 0, clock) &&
+               (cell.read_lanes & readers) == readers;
+    }
+
     void read(const CellRange& range, std::uint64_t address, std::uint32_t readers) const {
         const Stamp now = stamp(self, static_cast<std::uint32_t>(std::countr_zero(readers)), clock);
         for (std::uint32_t i = 0; i < range.count; ++i) {
             Cell& cell = range.first[i];
-            // Read before, with neither a barrier nor a write since?
-            const bool again = cell.read_serial == serial &&
-                               stamp(warp_of(cell.read), 0, clock_of(cell.read)) == stamp(self, 0, clock);
-            if (again && (cell.read_lanes & readers) == readers) continue;
+            if (has_read(cell, readers)) continue;
             if (cell.write_serial >= base) check(cell, range, i, address, readers);
             note(cell, range, i, now, readers);
         }
@@ -217,7 +221,12 @@ void note_reads(Lanes& x, const Reach& reached, const Addresses& addresses, std:
     }
     for (std::uint32_t left = reached.lanes; left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
-        reader.read(cells_of(x, *reached.of(lane), addresses[lane], bytes), addresses[lane], 1u << lane);
+        const CellRange range = cells_of(x, *reached.of(lane), addresses[lane], bytes);
+        for (std::uint32_t i = 0; i < range.count; ++i)
+            if (!reader.has_read(range.first[i], 1u << lane)) {
+                reader.read(range, addresses[lane], 1u << lane);
+                break;
+            }
     }
 }
 

@@ -57,7 +57,7 @@ struct Warp {
     int index = 0;
     std::uint32_t existing = 0, live = 0;  // lanes; live: have not left
     struct FreeFile {
-        void operator()(std::byte* file) const { std::free(file); }
+        void operator()(std::byte* memory) const { std::free(memory); }
     };
     std::unique_ptr<std::byte, FreeFile> file;
     std::vector<std::uint32_t> written;  // by slot: the lanes that were

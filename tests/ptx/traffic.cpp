@@ -61,6 +61,14 @@ std::uint64_t sectors(const std::uint64_t (&addresses)[lane_count], std::uint32_
     return static_cast<std::uint64_t>(count);
 }
 
+// Whether the lanes ask for what is beside each other, in their order.
+LOCKSTEP_PTX_VECTOR bool in_sequence(const std::uint64_t (&addresses)[lane_count], std::uint32_t bytes) {
+    std::uint64_t differs = 0;
+    for (std::uint32_t lane = 0; lane < lane_count; ++lane)
+        differs |= addresses[lane] ^ (addresses[0] + std::uint64_t{lane} * bytes);
+    return differs == 0;
+}
+
 std::uint64_t Counts::*kind_of(const Instruction& one) {
     switch (one.group) {
         case Group::integer:
@@ -103,10 +111,14 @@ std::uint64_t Counts::*kind_of(const Instruction& one) {
 
 void count_access(Counts& counts, const std::uint64_t (&addresses)[lane_count], std::uint32_t mask, std::uint32_t bytes,
                   bool shared) {
+    const bool simple = mask == all_lanes && in_sequence(addresses, bytes);
+    const std::uint64_t all_bytes = std::uint64_t{lane_count} * bytes;
     if (shared) {
-        counts.shared_passes += passes(addresses, mask, bytes);
+        counts.shared_passes += simple && all_bytes % (banks * bank_bytes) == 0 ? all_bytes / (banks * bank_bytes)
+                                                                                : passes(addresses, mask, bytes);
     } else {
-        counts.global_sectors += sectors(addresses, mask);
+        counts.global_sectors += simple ? (addresses[0] % sector_bytes + all_bytes + sector_bytes - 1) / sector_bytes
+                                        : sectors(addresses, mask);
         counts.global_bytes += static_cast<std::uint64_t>(std::popcount(mask)) * bytes;
     }
 }
