@@ -6,6 +6,7 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 CMAKE_FLAGS ?=
 CTEST_FLAGS ?=
 FUZZ_SECONDS ?= 600
+PTX_REPORT ?=
 # For make bench-peers: the checkouts, and the Python of the second.
 LLM_C ?=
 TTT_LM_PYTORCH ?=
@@ -21,7 +22,7 @@ GENERATOR = $(if $(shell command -v ninja),$(if $(wildcard $(1)/CMakeCache.txt),
 CTEST      = ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) --no-tests=error
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies build debug asan test test-grids test-long fuzz test-gpu cuda-report demo demo-scaling bench bench-peers format tidy install clean
+.PHONY: help dependencies build debug asan test test-grids test-long fuzz test-gpu cuda-report ptx-report demo demo-scaling bench bench-peers format tidy install clean
 
 help:
 	@echo 'make build        install missing packages, build $(BUILD)/bin/lockstep and the tests'
@@ -31,6 +32,7 @@ help:
 	@echo 'make fuzz         fuzz lockstep-analyze with damaged traces for $(FUZZ_SECONDS) s, under AddressSanitizer'
 	@echo 'make test-gpu     build, run the tests that need a GPU, one at a time'
 	@echo 'make cuda-report  report registers, spills and occupancy of all CUDA kernels; fails on unexpected spills'
+	@echo 'make ptx-report   count what the kernels execute at the sizes of real models (PTX_REPORT=--format=json)'
 	@echo 'make demo         build the programs, pack text, train on 2 ranks, stop, resume, generate, analyse'
 	@echo 'make demo-scaling build the programs, train on 1, 2 and 4 ranks, print scaling tables, write a report'
 	@echo 'make debug        build build/debug without optimisation'
@@ -73,6 +75,11 @@ test-grids: build
 test-gpu:
 	$(MAKE) build CMAKE_FLAGS='$(CMAKE_FLAGS) -DLOCKSTEP_GPU_TESTS=ON'
 	$(CTEST) --label-regex gpu $(CTEST_FLAGS)
+
+ptx-report: dependencies
+	$(CONFIGURE) -DLOCKSTEP_CUDA_WITHOUT_GPU=ON $(CMAKE_FLAGS)
+	cmake --build $(BUILD) --parallel $(JOBS) --target ptx_report
+	$(BUILD)/bin/ptx_report $(PTX_REPORT)
 
 cuda-report: dependencies
 	$(CONFIGURE) -DLOCKSTEP_CUDA_WITHOUT_GPU=ON $(CMAKE_FLAGS)

@@ -2,53 +2,9 @@
 // Every number must be that of the CPU backend within rounding, and the same bits whatever the sync mode, the order in
 // which streams run, and stops in between.
 #define BOOST_TEST_MODULE training
-#include "end_to_end/command.hpp"
+#include "cuda/training_support.hpp"
 
 using namespace lockstep::tests;
-
-namespace {
-
-// Small enough for threads that are fibers; 13 steps pass the first recorded step, the one with exact times, and more.
-constexpr const char* small =
-    " --set model.width=32 --set model.mlp_width=48 --set model.layers=3 --set model.context=16 --set batch.global=12"
-    " --set batch.micro=1 --set schedule.steps=13 --set schedule.warmup=4 --set checkpoint.every=50"
-    " --set data.validation=0.01 --set validation.batches=1 --set parallel.bucket_bytes=20000 ";
-
-std::string train(const std::string& more, const std::string& device = "cuda") {
-    return std::string("train run.toml") + small + "--device " + device + " " + more;
-}
-
-std::string gpus(int count, int seed = 0) {
-    return "LOCKSTEP_EMULATED_GPUS=" + std::to_string(count) + " LOCKSTEP_EMULATION_SEED=" + std::to_string(seed);
-}
-
-void check_near(const fs::path& a, const fs::path& b, double tolerance) {
-    for (const std::string key : {"loss", "gradient_norm", "validation_loss"}) {
-        BOOST_TEST(!numbers_of(a, key).empty());
-        BOOST_TEST(largest_difference(numbers_of(b, key), numbers_of(a, key)) <= tolerance, key);
-    }
-}
-
-void check_same(const fs::path& a, const fs::path& b) {
-    for (const std::string key : {"loss", "gradient_norm", "validation_loss"}) {
-        BOOST_TEST(!numbers_of(a, key).empty());
-        BOOST_TEST((numbers_of(a, key) == numbers_of(b, key)), key << " differs");
-    }
-}
-
-struct Trained {
-    Workplace place;
-    int count = 0;
-    // The folder of a finished run.
-    fs::path run(const std::string& arguments, int ranks, const std::string& environment) {
-        const fs::path folder = place.twin("run" + std::to_string(++count));
-        const Result result = lockstep::tests::run(arguments, folder, ranks, environment);
-        check_exit(result, 0);
-        return folder;
-    }
-};
-
-}  // namespace
 
 BOOST_AUTO_TEST_SUITE(one_gpu)
 

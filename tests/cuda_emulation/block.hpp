@@ -1,11 +1,11 @@
 // Runs one kernel: its blocks one after another, the threads of a block as fibers.
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
-
-#include "cuda_emulation/vector_types.hpp"
 
 namespace lockstep::emulation {
 

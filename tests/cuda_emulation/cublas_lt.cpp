@@ -7,20 +7,24 @@
 #include <vector>
 
 #include "cuda_emulation/emulation.hpp"
+#include "cuda_emulation/kernels.hpp"
 #include "cuda_emulation/matrix_product.hpp"
 #include "cuda_emulation/runtime_state.hpp"
 
 struct cublasLtContext {
     int device;
 };
-struct cublasLtMatrixLayoutOpaque_t {
+namespace {
+
+// What CUDA's opaque types stand for.
+struct Layout {
     cudaDataType_t type;
     std::uint64_t rows, columns;
     std::int64_t leading_dimension;
     std::int32_t order = CUBLASLT_ORDER_COL, batch = 1;
     std::int64_t batch_offset = 0;
 };
-struct cublasLtMatmulDescOpaque_t {
+struct Description {
     cublasComputeType_t compute;
     cudaDataType_t scale;
     std::int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
@@ -30,13 +34,21 @@ struct cublasLtMatmulDescOpaque_t {
     std::int64_t aux_leading_dimension = 0;
     std::int32_t bias_type = -1, aux_type = -1, multiprocessors = 0;
 };
-struct cublasLtMatmulPreferenceOpaque_t {
+struct Preference {
     std::uint64_t workspace = 0;
     std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
     std::uint32_t alignments[4] = {256, 256, 256, 256};
 };
 
-namespace {
+Layout* of(cublasLtMatrixLayout_t layout) {
+    return reinterpret_cast<Layout*>(layout);
+}
+Description* of(cublasLtMatmulDesc_t description) {
+    return reinterpret_cast<Description*>(description);
+}
+Preference* of(cublasLtMatmulPreference_t preference) {
+    return reinterpret_cast<Preference*>(preference);
+}
 
 using lockstep::emulation::element_bytes;
 using lockstep::emulation::Matrix;
@@ -65,7 +77,7 @@ bool is_known(cublasLtEpilogue_t epilogue) {
     return std::find(std::begin(known), std::end(known), epilogue) != std::end(known);
 }
 
-Matrix matrix(const cublasLtMatrixLayoutOpaque_t& layout, bool transposed) {
+Matrix matrix(const Layout& layout, bool transposed) {
     Matrix m{layout.type,
              static_cast<std::int64_t>(layout.rows),
              static_cast<std::int64_t>(layout.columns),
@@ -80,7 +92,7 @@ Matrix matrix(const cublasLtMatrixLayoutOpaque_t& layout, bool transposed) {
     return m;
 }
 
-bool is_whole(const cublasLtMatrixLayoutOpaque_t& layout) {
+bool is_whole(const Layout& layout) {
     const std::uint64_t least = layout.order == CUBLASLT_ORDER_ROW ? layout.columns : layout.rows;
     return layout.rows > 0 && layout.columns > 0 && layout.leading_dimension >= 0 &&
            static_cast<std::uint64_t>(layout.leading_dimension) >= least;
@@ -88,8 +100,8 @@ bool is_whole(const cublasLtMatrixLayoutOpaque_t& layout) {
 
 // The part of a call that the heuristic sees, too.
 struct Problem {
-    const cublasLtMatmulDescOpaque_t& description;
-    const cublasLtMatrixLayoutOpaque_t &a, &b, &c, &d;
+    const Description& description;
+    const Layout &a, &b, &c, &d;
 };
 
 bool types_fit(const Problem& problem) {
@@ -102,7 +114,7 @@ bool types_fit(const Problem& problem) {
 }
 
 cublasStatus_t check(const Problem& problem, Matrix& a, Matrix& b) {
-    const cublasLtMatmulDescOpaque_t& description = problem.description;
+    const Description& description = problem.description;
     const cublasLtEpilogue_t epilogue = description.epilogue;
     for (const auto* layout : {&problem.a, &problem.b, &problem.c, &problem.d})
         if (!is_whole(*layout) || layout->batch != problem.d.batch) return CUBLAS_STATUS_INVALID_VALUE;
@@ -134,8 +146,7 @@ constexpr std::uint64_t most_workspace = 64 * 1024;
 
 // mark, workspace, alignments of A and B, of C and D, rows, columns, depth, epilogue: what the algorithm was chosen
 // for.
-cublasLtMatmulAlgo_t algorithm_for(const Problem& problem, const Matrix& a,
-                                   const cublasLtMatmulPreferenceOpaque_t& preference) {
+cublasLtMatmulAlgo_t algorithm_for(const Problem& problem, const Matrix& a, const Preference& preference) {
     const auto pair = [&](int i) {
         return std::uint64_t{preference.alignments[i]} << 32 | preference.alignments[i + 1];
     };
@@ -148,6 +159,29 @@ bool fits(const cublasLtMatmulAlgo_t& algorithm, const Problem& problem, const M
     return algorithm.data[0] == algorithm_mark && algorithm.data[4] == problem.d.rows &&
            algorithm.data[5] == problem.d.columns && algorithm.data[6] == static_cast<std::uint64_t>(a.columns) &&
            algorithm.data[7] == static_cast<std::uint64_t>(problem.description.epilogue);
+}
+
+// Says which memory a product has written.
+void note_results(const MatrixProduct& product) {
+    const auto note = [](void* data, cudaDataType_t type, std::int64_t first, std::int64_t count) {
+        const auto bytes = static_cast<std::int64_t>(element_bytes(type));
+        lockstep::emulation::note_written(static_cast<char*>(data) + first * bytes,
+                                          static_cast<std::size_t>(count * bytes));
+    };
+    const Matrix& d = product.d;
+    const bool columns_whole = d.row_step == 1;
+    const std::int64_t runs = columns_whole ? d.columns : d.rows, length = columns_whole ? d.rows : d.columns;
+    const std::int64_t step = columns_whole ? d.column_step : d.row_step;
+    for (std::int64_t batch = 0; batch < product.batch; ++batch)
+        for (std::int64_t run = 0; run < runs; ++run)
+            note(product.d_data, d.type, batch * d.batch_step + run * step, length);
+    const bool writes_aux =
+        product.epilogue == CUBLASLT_EPILOGUE_GELU_AUX || product.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    for (std::int64_t run = 0; writes_aux && run < d.columns; ++run)
+        note(product.aux, d.type, run * product.aux_step, d.rows);
+    if (product.epilogue == CUBLASLT_EPILOGUE_BGRADB) note(product.bias, d.type, 0, d.columns);
+    if (product.epilogue == CUBLASLT_EPILOGUE_BGRADA || product.epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD)
+        note(product.bias, d.type, 0, d.rows);
 }
 
 }  // namespace
@@ -174,8 +208,9 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
             return "CUBLAS_STATUS_NOT_SUPPORTED";
         case CUBLAS_STATUS_LICENSE_ERROR:
             return "CUBLAS_STATUS_LICENSE_ERROR";
+        default:
+            return "CUBLAS_STATUS_UNKNOWN";
     }
-    return "CUBLAS_STATUS_UNKNOWN";
 }
 
 const char* cublasLtGetStatusString(cublasStatus_t status) {
@@ -200,95 +235,94 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type, std::uint64_t rows,
                                           std::uint64_t columns, std::int64_t leading_dimension) {
-    *layout = new cublasLtMatrixLayoutOpaque_t{type, rows, columns, leading_dimension};
+    *layout = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{type, rows, columns, leading_dimension});
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
-    delete layout;
+    delete of(layout);
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 cublasLtMatrixLayoutAttribute_t attribute, const void* value,
                                                 std::size_t bytes) {
-    using Layout = cublasLtMatrixLayoutOpaque_t;
     switch (attribute) {
         case CUBLASLT_MATRIX_LAYOUT_TYPE:
-            return assign(layout, &Layout::type, value, bytes);
+            return assign(of(layout), &Layout::type, value, bytes);
         case CUBLASLT_MATRIX_LAYOUT_ORDER:
-            return assign(layout, &Layout::order, value, bytes);
+            return assign(of(layout), &Layout::order, value, bytes);
         case CUBLASLT_MATRIX_LAYOUT_ROWS:
-            return assign(layout, &Layout::rows, value, bytes);
+            return assign(of(layout), &Layout::rows, value, bytes);
         case CUBLASLT_MATRIX_LAYOUT_COLS:
-            return assign(layout, &Layout::columns, value, bytes);
+            return assign(of(layout), &Layout::columns, value, bytes);
         case CUBLASLT_MATRIX_LAYOUT_LD:
-            return assign(layout, &Layout::leading_dimension, value, bytes);
+            return assign(of(layout), &Layout::leading_dimension, value, bytes);
         case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
-            return assign(layout, &Layout::batch, value, bytes);
+            return assign(of(layout), &Layout::batch, value, bytes);
         case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
-            return assign(layout, &Layout::batch_offset, value, bytes);
+            return assign(of(layout), &Layout::batch_offset, value, bytes);
+        default:
+            return CUBLAS_STATUS_INVALID_VALUE;
     }
-    return CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* description, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
-    *description = new cublasLtMatmulDescOpaque_t{compute, scale};
+    *description = reinterpret_cast<cublasLtMatmulDesc_t>(new Description{compute, scale});
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) {
-    delete description;
+    delete of(description);
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
                                               cublasLtMatmulDescAttributes_t attribute, const void* value,
                                               std::size_t bytes) {
-    using Description = cublasLtMatmulDescOpaque_t;
     switch (attribute) {
         case CUBLASLT_MATMUL_DESC_TRANSA:
-            return assign(description, &Description::transpose_a, value, bytes);
+            return assign(of(description), &Description::transpose_a, value, bytes);
         case CUBLASLT_MATMUL_DESC_TRANSB:
-            return assign(description, &Description::transpose_b, value, bytes);
+            return assign(of(description), &Description::transpose_b, value, bytes);
         case CUBLASLT_MATMUL_DESC_EPILOGUE:
-            return assign(description, &Description::epilogue, value, bytes);
+            return assign(of(description), &Description::epilogue, value, bytes);
         case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
-            return assign(description, &Description::bias, value, bytes);
+            return assign(of(description), &Description::bias, value, bytes);
         case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
-            return assign(description, &Description::aux, value, bytes);
+            return assign(of(description), &Description::aux, value, bytes);
         case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
-            return assign(description, &Description::aux_leading_dimension, value, bytes);
+            return assign(of(description), &Description::aux_leading_dimension, value, bytes);
         case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
-            return assign(description, &Description::multiprocessors, value, bytes);
+            return assign(of(description), &Description::multiprocessors, value, bytes);
         case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE:
-            return assign(description, &Description::aux_type, value, bytes);
+            return assign(of(description), &Description::aux_type, value, bytes);
         case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
-            return assign(description, &Description::bias_type, value, bytes);
+            return assign(of(description), &Description::bias_type, value, bytes);
+        default:
+            return CUBLAS_STATUS_INVALID_VALUE;
     }
-    return CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
-    *preference = new cublasLtMatmulPreferenceOpaque_t;
+    *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new Preference);
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
-    delete preference;
+    delete of(preference);
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
                                                     std::size_t bytes) {
-    using Preference = cublasLtMatmulPreferenceOpaque_t;
     switch (attribute) {
         case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
-            return assign(preference, &Preference::workspace, value, bytes);
+            return assign(of(preference), &Preference::workspace, value, bytes);
         case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
-            return assign(preference, &Preference::reductions, value, bytes);
+            return assign(of(preference), &Preference::reductions, value, bytes);
         case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
         case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
         case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
@@ -298,11 +332,12 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                 return CUBLAS_STATUS_INVALID_VALUE;
             std::memcpy(&alignment, value, bytes);
             if (alignment == 0 || (alignment & (alignment - 1)) != 0) return CUBLAS_STATUS_INVALID_VALUE;
-            preference->alignments[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES] = alignment;
+            of(preference)->alignments[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES] = alignment;
             return CUBLAS_STATUS_SUCCESS;
         }
+        default:
+            return CUBLAS_STATUS_INVALID_VALUE;
     }
-    return CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
@@ -313,16 +348,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     *found = 0;
     if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!description || !a || !b || !c || !d || !preference || requested < 1) return CUBLAS_STATUS_INVALID_VALUE;
-    const Problem problem{*description, *a, *b, *c, *d};
+    const Problem problem{*of(description), *of(a), *of(b), *of(c), *of(d)};
     Matrix left, right;
     if (const cublasStatus_t status = check(problem, left, right); status != CUBLAS_STATUS_SUCCESS) return status;
-    const std::size_t sizes[] = {element_bytes(a->type), element_bytes(b->type), element_bytes(c->type),
-                                 element_bytes(d->type)};
+    const std::size_t sizes[] = {element_bytes(problem.a.type), element_bytes(problem.b.type),
+                                 element_bytes(problem.c.type), element_bytes(problem.d.type)};
     for (int i = 0; i < 4; ++i)
-        if (preference->alignments[i] < sizes[i]) return CUBLAS_STATUS_NOT_SUPPORTED;
+        if (of(preference)->alignments[i] < sizes[i]) return CUBLAS_STATUS_NOT_SUPPORTED;
     results[0] = {};
-    results[0].algo = algorithm_for(problem, left, *preference);
-    results[0].workspaceSize = std::min(preference->workspace, most_workspace);
+    results[0].algo = algorithm_for(problem, left, *of(preference));
+    results[0].workspaceSize = std::min(of(preference)->workspace, most_workspace);
     results[0].state = CUBLAS_STATUS_SUCCESS;
     results[0].wavesCount = 1;
     *found = 1;
@@ -338,18 +373,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!description || !alpha || !beta || !a || !b || !d || !a_layout || !b_layout || !c_layout || !d_layout)
         return CUBLAS_STATUS_INVALID_VALUE;
-    const Problem problem{*description, *a_layout, *b_layout, *c_layout, *d_layout};
+    const Problem problem{*of(description), *of(a_layout), *of(b_layout), *of(c_layout), *of(d_layout)};
     MatrixProduct product;
     if (const cublasStatus_t status = check(problem, product.a, product.b); status != CUBLAS_STATUS_SUCCESS)
         return status;
     std::memcpy(&product.alpha, alpha, sizeof product.alpha);
     std::memcpy(&product.beta, beta, sizeof product.beta);
     if (product.beta != 0 && c == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
-    if (c == d && (c_layout->leading_dimension != d_layout->leading_dimension || c_layout->order != d_layout->order))
+    if (c == d && (problem.c.leading_dimension != problem.d.leading_dimension || problem.c.order != problem.d.order))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (workspace_bytes > 0 && (workspace == nullptr || !aligned(workspace, 16))) return CUBLAS_STATUS_INVALID_VALUE;
-    std::uint64_t alignments[] = {element_bytes(a_layout->type), element_bytes(b_layout->type),
-                                  element_bytes(c_layout->type), element_bytes(d_layout->type)};
+    std::uint64_t alignments[] = {element_bytes(problem.a.type), element_bytes(problem.b.type),
+                                  element_bytes(problem.c.type), element_bytes(problem.d.type)};
     std::size_t used_workspace = 0;
     if (algorithm != nullptr) {
         if (!fits(*algorithm, problem, product.a) || algorithm->data[1] > workspace_bytes)
@@ -361,29 +396,30 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     const void* operands[] = {a, b, product.beta != 0 ? c : nullptr, d};
     for (std::size_t i = 0; i < 4; ++i)
         if (!aligned(operands[i], alignments[i])) return CUBLAS_STATUS_INVALID_VALUE;
-    const cublasLtEpilogue_t epilogue = description->epilogue;
-    const std::size_t element = element_bytes(d_layout->type);
-    if (has_bias(epilogue) && (description->bias == nullptr || !aligned(description->bias, element)))
+    const cublasLtEpilogue_t epilogue = problem.description.epilogue;
+    const std::size_t element = element_bytes(problem.d.type);
+    if (has_bias(epilogue) && (problem.description.bias == nullptr || !aligned(problem.description.bias, element)))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (has_aux(epilogue) && (description->aux == nullptr || !aligned(description->aux, element)))
+    if (has_aux(epilogue) && (problem.description.aux == nullptr || !aligned(problem.description.aux, element)))
         return CUBLAS_STATUS_INVALID_VALUE;
-    product.c = matrix(*c_layout, false);
-    product.d = matrix(*d_layout, false);
+    product.c = matrix(problem.c, false);
+    product.d = matrix(problem.d, false);
     product.a_data = a;
     product.b_data = b;
     product.c_data = c;
     product.d_data = d;
-    product.batch = d_layout->batch;
+    product.batch = problem.d.batch;
     product.epilogue = epilogue;
-    product.bias = description->bias;
-    product.aux = description->aux;
-    product.aux_step = description->aux_leading_dimension;
+    product.bias = problem.description.bias;
+    product.aux = problem.description.aux;
+    product.aux_step = problem.description.aux_leading_dimension;
     {
         const std::lock_guard lock(lockstep::emulation::device_lock());
         if (!lockstep::emulation::is_valid(stream)) return CUBLAS_STATUS_INVALID_VALUE;
         lockstep::emulation::enqueue(stream, "matrix product", [product, workspace, used_workspace] {
             if (used_workspace > 0) std::memset(workspace, 0xff, used_workspace);  // as an algorithm may
             multiply(product);
+            note_results(product);
         });
     }
     return CUBLAS_STATUS_SUCCESS;

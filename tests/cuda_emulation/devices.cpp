@@ -10,6 +10,7 @@
 
 #include "cuda_emulation/address_sanitizer.hpp"
 #include "cuda_emulation/emulation.hpp"
+#include "cuda_emulation/kernels.hpp"
 #include "cuda_emulation/streams.hpp"
 
 namespace lockstep::emulation {
@@ -56,6 +57,7 @@ void* allocate(Where where, std::size_t bytes) {
     std::memset(begin + bytes, untouched, margin);
     forbid(begin + bytes, margin);
     allocations()[begin] = {where, bytes, chosen_device};
+    note_allocated(begin, bytes, where == Where::device);
     return memory;
 }
 
@@ -64,6 +66,7 @@ bool release(Where where, void* memory) {
     const auto found = allocations().find(static_cast<const char*>(memory));
     if (found == allocations().end() || found->second.where != where) return false;
     allow(found->first + found->second.bytes, margin);
+    note_released(found->first);
     allocations().erase(found);
     std::free(memory);
     return true;

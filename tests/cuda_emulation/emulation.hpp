@@ -2,15 +2,13 @@
 // queues that are worked off only when somebody waits, in an order that stream order and events alone constrain.
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
-
-#include "cuda_emulation/vector_types.hpp"
-
-typedef struct CUstream_st* cudaStream_t;
 
 namespace lockstep::emulation {
 

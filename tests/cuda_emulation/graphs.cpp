@@ -13,8 +13,8 @@ namespace {
 // As cudaStreamCaptureMode has them.
 constexpr int of_all_threads = 0, of_one_thread = 1;
 
-std::vector<cudaGraph*>& captures() {  // under way
-    static std::vector<cudaGraph*> captures;
+std::vector<CUgraph_st*>& captures() {  // under way
+    static std::vector<CUgraph_st*> captures;
     return captures;
 }
 
@@ -27,12 +27,12 @@ void merge(std::vector<std::size_t>& into, const std::vector<std::size_t>& nodes
 }  // namespace
 
 void record_node(CUstream_st& stream, std::string name, std::function<bool()> work) {
-    cudaGraph& graph = *stream.capture;
+    CUgraph_st& graph = *stream.capture;
     graph.nodes.push_back({std::move(name), std::move(work), stream.frontier});
     stream.frontier = {graph.nodes.size() - 1};
 }
 
-void join_capture(CUstream_st& stream, cudaGraph& graph, const std::vector<std::size_t>& frontier) {
+void join_capture(CUstream_st& stream, CUgraph_st& graph, const std::vector<std::size_t>& frontier) {
     if (stream.capture == nullptr) {
         stream.capture = &graph;
         stream.frontier.clear();
@@ -41,15 +41,15 @@ void join_capture(CUstream_st& stream, cudaGraph& graph, const std::vector<std::
     merge(stream.frontier, frontier);
 }
 
-cudaGraph* find_capture(std::uint64_t id) {
-    for (cudaGraph* graph : captures())
+CUgraph_st* find_capture(std::uint64_t id) {
+    for (CUgraph_st* graph : captures())
         if (graph->id == id) return graph;
     return nullptr;
 }
 
 bool forbidden_by_capture() {
     bool forbidden = false;
-    for (cudaGraph* graph : captures())
+    for (CUgraph_st* graph : captures())
         if (graph->mode == of_all_threads ||
             (graph->mode == of_one_thread && graph->thread == std::this_thread::get_id()))
             forbidden = graph->invalid = true;
@@ -57,7 +57,7 @@ bool forbidden_by_capture() {
 }
 
 void begin_capture(CUstream_st& stream, int mode) {
-    auto* graph = new cudaGraph;  // the caller's, from cudaStreamEndCapture on
+    auto* graph = new CUgraph_st;  // the caller's, from cudaStreamEndCapture on
     static std::uint64_t number = 0;
     graph->id = ++number;
     graph->mode = mode;
@@ -67,14 +67,14 @@ void begin_capture(CUstream_st& stream, int mode) {
     captures().push_back(graph);
 }
 
-bool is_joined(const cudaGraph& graph) {
+bool is_joined(const CUgraph_st& graph) {
     std::set<std::size_t> before(graph.origin->frontier.begin(), graph.origin->frontier.end());
     for (std::size_t i = graph.nodes.size(); i-- > 0;)
         if (before.count(i)) before.insert(graph.nodes[i].after.begin(), graph.nodes[i].after.end());
     return before.size() == graph.nodes.size();
 }
 
-void end_capture(cudaGraph& graph) {
+void end_capture(CUgraph_st& graph) {
     for (CUstream_st* stream : graph.streams) {
         stream->capture = nullptr;
         stream->frontier.clear();
@@ -82,7 +82,7 @@ void end_capture(cudaGraph& graph) {
     captures().erase(std::find(captures().begin(), captures().end(), &graph));
 }
 
-void run_graph(const std::vector<cudaGraph::Node>& nodes) {
+void run_graph(const std::vector<CUgraph_st::Node>& nodes) {
     std::vector<char> done(nodes.size(), 0);
     for (std::size_t left = nodes.size(); left > 0; --left) {
         std::vector<std::size_t> ready;

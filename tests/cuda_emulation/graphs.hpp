@@ -9,7 +9,7 @@
 
 #include "cuda_emulation/streams.hpp"
 
-struct cudaGraph {
+struct CUgraph_st {
     struct Node {
         std::string name;
         std::function<bool()> work;
@@ -23,25 +23,25 @@ struct cudaGraph {
     std::vector<CUstream_st*> streams;  // that take part
     bool invalid = false;               // something that cannot be captured was asked for meanwhile
 };
-struct cudaGraphExec {
-    std::shared_ptr<const std::vector<cudaGraph::Node>> nodes;
+struct CUgraphExec_st {
+    std::shared_ptr<const std::vector<CUgraph_st::Node>> nodes;
 };
 
 namespace lockstep::emulation {
 
 // The node comes after all that its stream issued or waited for in this capture.
 void record_node(CUstream_st& stream, std::string name, std::function<bool()> work);
-void join_capture(CUstream_st& stream, cudaGraph& graph, const std::vector<std::size_t>& frontier);
+void join_capture(CUstream_st& stream, CUgraph_st& graph, const std::vector<std::size_t>& frontier);
 
 // The capture under way with this number; nullptr: it has ended.
-cudaGraph* find_capture(std::uint64_t id);
+CUgraph_st* find_capture(std::uint64_t id);
 // Whether a capture under way forbids this thread calls that wait or allocate; it is then invalid.
 bool forbidden_by_capture();
 void begin_capture(CUstream_st& stream, int mode);
-bool is_joined(const cudaGraph& graph);  // the origin comes after all the others
-void end_capture(cudaGraph& graph);      // its streams run again what is issued
+bool is_joined(const CUgraph_st& graph);  // the origin comes after all the others
+void end_capture(CUgraph_st& graph);      // its streams run again what is issued
 
 // Runs the nodes, in an order drawn from the seed.
-void run_graph(const std::vector<cudaGraph::Node>& nodes);
+void run_graph(const std::vector<CUgraph_st::Node>& nodes);
 
 }  // namespace lockstep::emulation

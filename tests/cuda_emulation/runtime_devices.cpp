@@ -1,4 +1,4 @@
-// The runtime API: errors, devices, memory, functions.
+// The runtime API: errors, devices, memory.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "cuda_emulation/devices.hpp"
 #include "cuda_emulation/graphs.hpp"
+#include "cuda_emulation/kernels.hpp"
 #include "cuda_emulation/runtime_state.hpp"
 
 using namespace lockstep::emulation;
@@ -68,9 +69,7 @@ bool exists(int device) {
     return device >= 0 && device < device_count();
 }
 
-constexpr int multiprocessors = 4, threads_per_multiprocessor = 2048, blocks_per_multiprocessor = 32;
-constexpr int shared_optin = 227 * 1024, shared_default = 48 * 1024, shared_per_multiprocessor = 228 * 1024;
-constexpr int level2_bytes = 50 << 20;
+constexpr int multiprocessors = 4, level2_bytes = 50 << 20;
 
 std::string bus_id(int device) {
     char text[32];
@@ -87,6 +86,7 @@ cudaError_t free_after_work(Where where, void* memory) {
     cudaError_t result = cudaSuccess;
     try {
         work_until_all_idle(current_device());
+        result = take_kernel_failure();
     } catch (const Error&) {
         result = cudaErrorLaunchFailure;
     }
@@ -188,8 +188,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     std::snprintf(properties->uuid.bytes, sizeof properties->uuid.bytes, "emulated-%d", device % 1000);
     properties->totalGlobalMem = device_memory_bytes;
     properties->sharedMemPerBlock = shared_default;
-    properties->sharedMemPerBlockOptin = shared_optin;
-    properties->sharedMemPerMultiprocessor = shared_per_multiprocessor;
+    properties->sharedMemPerBlockOptin = architecture().shared_optin;
+    properties->sharedMemPerMultiprocessor = architecture().shared_per_multiprocessor;
     properties->reservedSharedMemPerBlock = 1024;
     properties->regsPerBlock = properties->regsPerMultiprocessor = 65536;
     properties->warpSize = 32;
@@ -198,7 +198,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     std::copy(std::begin(dimensions), std::end(dimensions), properties->maxThreadsDim);
     std::copy(std::begin(grid), std::end(grid), properties->maxGridSize);
     properties->totalConstMem = 65536;
-    properties->major = 9;
+    properties->major = architecture().major;
+    properties->minor = architecture().minor;
     properties->multiProcessorCount = multiprocessors;
     properties->canMapHostMemory = properties->concurrentKernels = properties->ECCEnabled = 1;
     properties->unifiedAddressing = properties->cooperativeLaunch = 1;
@@ -236,7 +237,6 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
             return cudaSuccess;
         case cudaDevAttrPciDeviceId:
         case cudaDevAttrPciDomainId:
-        case cudaDevAttrComputeCapabilityMinor:
             *value = 0;
             return cudaSuccess;
         case cudaDevAttrGlobalMemoryBusWidth:
@@ -251,17 +251,21 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         case cudaDevAttrComputeCapabilityMajor:
             *value = properties.major;
             return cudaSuccess;
+        case cudaDevAttrComputeCapabilityMinor:
+            *value = properties.minor;
+            return cudaSuccess;
         case cudaDevAttrStreamPrioritiesSupported:
             *value = 1;
             return cudaSuccess;
         case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-            *value = shared_per_multiprocessor;
+            *value = static_cast<int>(properties.sharedMemPerMultiprocessor);
             return cudaSuccess;
         case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-            *value = shared_optin;
+            *value = static_cast<int>(properties.sharedMemPerBlockOptin);
             return cudaSuccess;
+        default:
+            return returned(cudaErrorInvalidValue);
     }
-    return returned(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
@@ -326,7 +330,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     if (!is_valid(stream)) return returned(cudaErrorInvalidResourceHandle);
     if (bytes == 0) return cudaSuccess;
     if (!valid_copy(to, from, bytes, kind)) return returned(cudaErrorInvalidValue);
-    enqueue(stream, "memcpy", [=] { std::memmove(to, from, bytes); });
+    enqueue(stream, "memcpy", [=] {
+        std::memmove(to, from, bytes);
+        note_written(to, bytes);
+    });
     return cudaSuccess;
 }
 
@@ -334,8 +341,9 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
     const std::lock_guard lock(device_lock());
     if (forbidden_by_capture()) return returned(cudaErrorStreamCaptureImplicit);
     const cudaError_t result = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
-    if (result == cudaSuccess) work_until_idle(resolve(nullptr));
-    return result;
+    if (result != cudaSuccess) return result;
+    work_until_idle(resolve(nullptr));
+    return returned(take_kernel_failure());
 }
 
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
@@ -343,7 +351,10 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
     if (!is_valid(stream)) return returned(cudaErrorInvalidResourceHandle);
     if (bytes == 0) return cudaSuccess;
     if (place_of(to, bytes) != Place::device) return returned(cudaErrorInvalidValue);
-    enqueue(stream, "memset", [=] { std::memset(to, value, bytes); });
+    enqueue(stream, "memset", [=] {
+        std::memset(to, value, bytes);
+        note_written(to, bytes);
+    });
     return cudaSuccess;
 }
 
@@ -356,26 +367,16 @@ cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
     const Allocation* found = find_allocation(memory);
     auto* pointer = const_cast<void*>(memory);
-    if (found == nullptr)
-        *attributes = {cudaMemoryTypeUnregistered, -1, nullptr, pointer};
-    else if (found->where == Where::device)
-        *attributes = {cudaMemoryTypeDevice, found->device, pointer, nullptr};
-    else
-        *attributes = {cudaMemoryTypeHost, found->device, pointer, pointer};
-    return cudaSuccess;
-}
-
-cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
-    const bool fits = attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || (value >= 0 && value <= shared_optin);
-    return returned(function != nullptr && fits ? cudaSuccess : cudaErrorInvalidValue);
-}
-
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function, int threads,
-                                                          std::size_t shared_bytes) {
-    if (function == nullptr || threads < 1 || threads > 1024) return returned(cudaErrorInvalidValue);
-    const int by_shared = shared_bytes > static_cast<std::size_t>(shared_optin)
-                              ? 0
-                              : static_cast<int>(shared_per_multiprocessor / (shared_bytes + 1024));
-    *blocks = std::min({threads_per_multiprocessor / ((threads + 31) / 32 * 32), by_shared, blocks_per_multiprocessor});
+    *attributes = {};
+    attributes->type = cudaMemoryTypeUnregistered;
+    attributes->device = -1;
+    attributes->hostPointer = pointer;
+    if (found != nullptr) {
+        const bool of_device = found->where == Where::device;
+        attributes->type = of_device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+        attributes->device = found->device;
+        attributes->devicePointer = pointer;
+        if (of_device) attributes->hostPointer = nullptr;
+    }
     return cudaSuccess;
 }

@@ -6,6 +6,7 @@
 
 #include "cuda_emulation/devices.hpp"
 #include "cuda_emulation/graphs.hpp"
+#include "cuda_emulation/kernels.hpp"
 #include "cuda_emulation/runtime_state.hpp"
 
 using namespace lockstep::emulation;
@@ -79,7 +80,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     if (invalidate_capture(resolve(stream)) || forbidden_by_capture())
         return returned(cudaErrorStreamCaptureUnsupported);
     work_until_idle(resolve(stream));
-    return cudaSuccess;
+    return returned(take_kernel_failure());
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
@@ -88,7 +89,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     if (invalidate_capture(resolve(stream)) || forbidden_by_capture())
         return returned(cudaErrorStreamCaptureUnsupported);
     work_once();
-    return returned(idle(resolve(stream)) ? cudaSuccess : cudaErrorNotReady);
+    return returned(idle(resolve(stream)) ? take_kernel_failure() : cudaErrorNotReady);
 }
 
 cudaError_t cudaDeviceSynchronize() {
@@ -96,7 +97,7 @@ cudaError_t cudaDeviceSynchronize() {
     if (!is_valid(nullptr)) return returned(cudaErrorNoDevice);
     if (forbidden_by_capture()) return returned(cudaErrorStreamCaptureUnsupported);
     work_until_all_idle(current_device());
-    return cudaSuccess;
+    return returned(take_kernel_failure());
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -104,7 +105,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (!is_valid(stream) || !is_event(event)) return returned(cudaErrorInvalidResourceHandle);
     CUstream_st& waiting = resolve(stream);
     if (event->capture != 0) {
-        cudaGraph* graph = find_capture(event->capture);
+        CUgraph_st* graph = find_capture(event->capture);
         if (graph == nullptr) return returned(cudaErrorCapturedEvent);
         if (waiting.capture != nullptr && waiting.capture != graph) {
             graph->invalid = waiting.capture->invalid = true;
@@ -156,7 +157,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     if (forbidden_by_capture()) return returned(cudaErrorStreamCaptureUnsupported);
     const std::shared_ptr<const Recording> recording = event->last;
     work_until([&] { return !recording || recording->done; });
-    return cudaSuccess;
+    return returned(take_kernel_failure());
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -166,7 +167,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (forbidden_by_capture()) return returned(cudaErrorStreamCaptureUnsupported);
     const std::shared_ptr<const Recording> recording = event->last;
     work_once();
-    return returned(!recording || recording->done ? cudaSuccess : cudaErrorNotReady);
+    return returned(!recording || recording->done ? take_kernel_failure() : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
@@ -206,7 +207,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     const std::lock_guard lock(device_lock());
     if (!is_valid(stream)) return returned(cudaErrorInvalidResourceHandle);
     if (stream == nullptr || stream->capture == nullptr) return returned(cudaErrorInvalidValue);
-    std::unique_ptr<cudaGraph> captured(stream->capture);
+    std::unique_ptr<CUgraph_st> captured(stream->capture);
     *graph = nullptr;
     const bool matched = captured->origin == stream, joined = is_joined(*captured);
     end_capture(*captured);
@@ -220,7 +221,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
     const std::lock_guard lock(device_lock());
     if (!is_valid(stream)) return returned(cudaErrorInvalidResourceHandle);
-    const cudaGraph* capture = resolve(stream).capture;
+    const CUgraph_st* capture = resolve(stream).capture;
     *status = cudaStreamCaptureStatusNone;
     if (capture != nullptr)
         *status = capture->invalid ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
@@ -235,7 +236,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::si
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
     if (graph == nullptr) return returned(cudaErrorInvalidValue);
-    *executable = new cudaGraphExec{std::make_shared<const std::vector<cudaGraph::Node>>(graph->nodes)};
+    *executable = new CUgraphExec_st{std::make_shared<const std::vector<CUgraph_st::Node>>(graph->nodes)};
     return cudaSuccess;
 }
 

@@ -14,7 +14,7 @@
 
 #include "cuda_emulation/emulation.hpp"
 
-struct cudaGraph;
+struct CUgraph_st;
 
 namespace lockstep::emulation {
 
@@ -44,7 +44,7 @@ struct CUstream_st {
     std::uint64_t issued = 0;
     std::shared_ptr<std::uint64_t> done = std::make_shared<std::uint64_t>(0);
 
-    cudaGraph* capture = nullptr;       // what is being recorded, of all streams that take part
+    CUgraph_st* capture = nullptr;      // what is being recorded, of all streams that take part
     std::vector<std::size_t> frontier;  // the nodes that the next one comes after
 };
 

@@ -127,11 +127,8 @@ BOOST_AUTO_TEST_CASE(the_parts_together_are_layer_norm) {
 }
 
 BOOST_AUTO_TEST_CASE(wide_rows) {
-    for_each_backend([] {
-        for (const std::int64_t width : {1025, 2048, 2056, 4104, 8200}) {
-            check({2, 3, width}, Type::bf16);
-            check({1, 2, width}, Type::fp32);
-        }
+    for_each_type([](Type type) {
+        for (const std::int64_t width : {1025, 2048, 2056, 4104, 8200}) check({2, 3, width}, type);
     });
 }
 

@@ -1,6 +1,7 @@
 // What the tests of the operations share. The same tests run on every backend: on the CPU's (LOCKSTEP_TEST_CPU, ctest
 // cpu/<family>) with every instruction set of this machine and several numbers of threads, on the emulated GPU (ctest
-// emulation/<family>) in several orders of threads, and where there is a GPU, on that (ctest cuda/<family>).
+// emulation/<family>) in several orders of threads, on a machine that runs their PTX (ctest ptx/<family>) in two, and
+// where there is a GPU, on that (ctest cuda/<family>).
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,9 @@
 #endif
 #if defined(LOCKSTEP_CUDA_EMULATION)
 #include "cuda_emulation/device.hpp"
+#endif
+#if defined(LOCKSTEP_TEST_PTX)
+#include "ptx/settings.hpp"
 #endif
 
 namespace lockstep::operation_tests {
@@ -250,6 +254,13 @@ void for_each_order(Body&& body) {
             BOOST_CHECK_MESSAGE(results == first, "the order of threads, seed " << seed << ", changes the result");
     }
     emulation::set_seed(0);
+#elif defined(LOCKSTEP_TEST_PTX)
+    const ptx::Options before = ptx::settings().options;
+    const Results first = body();
+    const bool lockstep = before.schedule == ptx::Options::Schedule::lockstep;
+    ptx::set_order(lockstep ? ptx::Options::Schedule::split : ptx::Options::Schedule::lockstep, before.seed + 1);
+    BOOST_CHECK_MESSAGE(body() == first, "the order of threads changes the result");
+    ptx::set_order(before.schedule, before.seed);
 #else
     const Results first = body(), second = body();
     BOOST_CHECK_MESSAGE(first == second, "two runs differ");

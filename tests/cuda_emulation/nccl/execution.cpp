@@ -14,6 +14,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "cuda_emulation/emulation.hpp"
+#include "cuda_emulation/kernels.hpp"
 #include "cuda_emulation/nccl/reduction.hpp"
 #include "cuda_emulation/nccl/wire.hpp"
 
@@ -186,8 +187,9 @@ class Collective : public Task {
             terms.push_back(rank == comm_.rank ? input(own_part().first) : received_[rank].data());
         std::vector<char> reduced(own_part().count * width_);  // the result may lie over the input
         reduce(reduced.data(), terms, own_part().count, operation_.request.type, operation_.request.operation);
-        std::memcpy(output(operation_.request.kind == Kind::all_reduce ? own_part().first : 0), reduced.data(),
-                    reduced.size());
+        char* const to = output(operation_.request.kind == Kind::all_reduce ? own_part().first : 0);
+        std::memcpy(to, reduced.data(), reduced.size());
+        note_written(to, reduced.size());
     }
 
     // Every rank's output gets parts_[r] from rank r.
@@ -205,6 +207,7 @@ class Collective : public Task {
     }
     void finish_gather() {
         if (own_part().count > 0) std::memmove(output(own_part().first), gathered(), own_part().count * width_);
+        for (const Part& part : parts_) note_written(output(part.first), part.count * width_);
     }
 
     Operation& operation_;
@@ -245,7 +248,11 @@ class SendsAndReceives : public Task {
             }
             all = all && started_[index];
         }
-        return all && transfers_.done();
+        if (!all || !transfers_.done()) return false;
+        for (const Operation* operation : operations_)
+            if (operation->request.kind == Kind::receive)
+                note_written(operation->output, operation->request.count * element_bytes(operation->request.type));
+        return true;
     }
 
     std::vector<int> tags_;
