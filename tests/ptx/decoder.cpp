@@ -149,7 +149,6 @@ Slot Decoder::slot(const Operand& operand, int bytes, bool wider) {
         }
         case Operand::Kind::integer:
         case Operand::Kind::twofold:
-            return constant(bytes, operand.value);
         case Operand::Kind::single:
             return constant(bytes, operand.value);
         case Operand::Kind::sink:

@@ -41,7 +41,8 @@ class Module {
 };
 const KernelShape& shape(const Kernel& kernel);
 
-// The memory that kernels may address, which is the process's own, and which of its bytes have ever been written.
+// The memory that kernels may address, which is the process's own, and which of its bytes have ever been written. Not
+// for two threads at once, launches included.
 class GlobalMemory {
   public:
     GlobalMemory();
@@ -60,7 +61,8 @@ class GlobalMemory {
 enum class FindingKind {
     race_shared,
     race_global,
-    never_written,  // a register, shared or global memory is read that nothing wrote
+    never_written,  // a value of a register or of memory that nothing wrote decides a branch, an address or what is
+                    // stored
     out_of_bounds,
     misaligned,
     barrier,            // not reached by all, or by a wrong number of threads

@@ -337,9 +337,7 @@ class Parser {
     std::int64_t displacement() {
         std::int64_t result = 0;
         while (true) {
-            if (take("+"))
-                result += static_cast<std::int64_t>(integer());
-            else if (is_number(word()) && word()[0] == '-')
+            if (take("+") || (is_number(word()) && word()[0] == '-'))
                 result += static_cast<std::int64_t>(integer());
             else
                 return result;

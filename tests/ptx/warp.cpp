@@ -175,7 +175,6 @@ class Run {
         warp_.parts.erase(std::remove_if(warp_.parts.begin(), warp_.parts.end(), belongs), warp_.parts.end());
         warp_.parts.push_back({pc, here});
         current_ = warp_.parts.size() - 1;
-        united_ = true;
         if (warp_.parts.size() == 1 && launch_.options.schedule == Options::Schedule::lockstep) {
             warp_.split = false;
             warp_.parts[0].reconverge = static_cast<std::uint32_t>(launch_.kernel.code.size());
@@ -240,7 +239,6 @@ class Run {
             wait(mask);
             return;
         }
-        united_ = false;
         if (one.op == Op::barrier) {
             count(mask);
             arrive_at_barrier(warp_, *x_.block, one, x_);
@@ -271,7 +269,6 @@ class Run {
     const Instruction* code_;
     Lanes x_;
     std::size_t current_ = 0;
-    bool united_ = false;
 };
 
 }  // namespace
