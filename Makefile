@@ -77,7 +77,7 @@ test-gpu:
 	$(CTEST) --label-regex gpu $(CTEST_FLAGS)
 
 ptx-report: dependencies
-	$(CONFIGURE) -DLOCKSTEP_CUDA_WITHOUT_GPU=ON $(CMAKE_FLAGS)
+	$(CONFIGURE) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=ON $(CMAKE_FLAGS)
 	cmake --build $(BUILD) --parallel $(JOBS) --target ptx_report
 	$(BUILD)/bin/ptx_report $(PTX_REPORT)
 

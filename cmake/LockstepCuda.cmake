@@ -13,6 +13,9 @@ if(cuda_wanted STREQUAL "OFF")
     return()
 endif()
 
+# GPUs with 100 KB of shared memory a block, where the kernels need the 163 KB of an A100.
+set(too_small_architectures 86 89 120 121)
+
 # The architectures of this machine's GPUs that can run the kernels, in own_architectures.
 set(own_architectures "")
 find_program(LOCKSTEP_NVIDIA_SMI nvidia-smi DOC "Lists this machine's GPUs")
@@ -26,7 +29,7 @@ if(LOCKSTEP_NVIDIA_SMI)
             string(REPLACE "." "" number ${capability})
             if(number EQUAL 90)
                 list(APPEND own_architectures 90a-real)  # with the instructions that only this GPU has
-            elseif(number GREATER_EQUAL 80)
+            elseif(number GREATER_EQUAL 80 AND NOT number IN_LIST too_small_architectures)
                 list(APPEND own_architectures ${number}-real)
             endif()
         endforeach()
@@ -124,7 +127,7 @@ elseif(NOT LOCKSTEP_CUDA_ARCHITECTURES STREQUAL "AUTO")
             message(FATAL_ERROR "LOCKSTEP_CUDA_ARCHITECTURES has '${architecture}'; it takes AUTO, ALL, or numbers from 80 on, "
                                 "such as 80;90a-real;100.")
         endif()
-        if(CMAKE_MATCH_1 MATCHES "^(86|89|120|121)$")
+        if(CMAKE_MATCH_1 IN_LIST too_small_architectures)
             message(FATAL_ERROR "LOCKSTEP_CUDA_ARCHITECTURES has '${architecture}': these GPUs have 100 KB of shared memory a "
                                 "block, and the kernels need the 163 KB of an A100 (80), H100 (90a) or B200 (100).")
         endif()

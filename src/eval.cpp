@@ -51,6 +51,11 @@ int run(const Options& options) {
                 throw usage_error(
                     "the data has a vocabulary of {} tokens, the model's is {}; it was packed with another tokenizer",
                     dataset->vocabulary(), model.vocabulary);
+            const std::string kind = dataset->tokenizer_kind(), &own = file.contents.tokenizer_kind;
+            if (!kind.empty() && !own.empty() &&
+                (kind != own || dataset->tokenizer_model() != file.contents.tokenizer_model))
+                throw usage_error("the data was packed with {} tokenizer than the model's ({}); pack it with that one",
+                                  kind == own ? "another model of the" : "another", own);
         });
         if (model.position != config::Position::none && length > model.context)
             throw usage_error("--length {} exceeds the model's {} positions (model.context)", length, model.context);

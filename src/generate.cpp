@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <numeric>
+#include <optional>
 
 #include "base/log.hpp"
 #include "base/random.hpp"
@@ -19,9 +20,12 @@
 namespace lockstep::commands {
 namespace {
 
+constexpr std::int64_t default_tokens = 200;
+
 struct Options {
     std::string checkpoint, prompt, device = "auto";
-    std::int64_t tokens = 200, top_k = 0;
+    std::optional<std::int64_t> tokens;  // none: 200, or as many as the model has positions for
+    std::int64_t top_k = 0;
     std::uint64_t seed = 1;
     double temperature = 0.8;
 };
@@ -67,12 +71,16 @@ int generate(const Options& options) {
     const auto tokenizer = data::make_tokenizer(file.contents.tokenizer_kind, file.contents.tokenizer_model);
     std::vector<std::int32_t> prompt = tokenizer->encode(options.prompt);
     if (prompt.empty()) prompt.push_back(std::max(0, tokenizer->boundary()));
-    const std::int64_t context = static_cast<std::int64_t>(prompt.size()) + options.tokens;
-    if (model.position != config::Position::none && context > model.context)
-        throw usage_error("prompt and text are {} tokens, but the model has {} positions; lower --tokens", context,
-                          model.context);
+    const auto given = static_cast<std::int64_t>(prompt.size());
+    const bool bounded = model.position != config::Position::none;
+    const std::int64_t room = bounded ? model.context - given : default_tokens;
+    const std::int64_t tokens = options.tokens.value_or(std::clamp<std::int64_t>(room, 0, default_tokens));
+    if (bounded && tokens > room)
+        throw usage_error("a prompt of {} tokens and --tokens {} exceed the model's {} positions: {}", given, tokens,
+                          model.context,
+                          room > 0 ? fmt::format("--tokens may be {} at most", room) : "shorten the prompt");
 
-    model::Decoder decoder(*devices.backend, *file.parameters, model, context);
+    model::Decoder decoder(*devices.backend, *file.parameters, model, given + tokens);
     decoder.set_inner_rate_factor(train::inner_rate_factor(file));
     const RandomStream random(options.seed, "sampling");
     std::vector<std::int32_t> sequence = prompt;
@@ -80,7 +88,7 @@ int generate(const Options& options) {
     std::fputs(printed.c_str(), stdout);
     std::vector<float> logits = decoder.feed(prompt);
     const std::int64_t known = std::min(model.vocabulary, tokenizer->vocabulary());
-    for (std::int64_t i = 0; i < options.tokens; ++i) {
+    for (std::int64_t i = 0; i < tokens; ++i) {
         const std::int32_t token = draw(logits.data(), known, options, random.uniform(static_cast<std::uint64_t>(i)));
         if (token == tokenizer->boundary()) break;
         sequence.push_back(token);
@@ -92,7 +100,7 @@ int generate(const Options& options) {
             std::fflush(stdout);
             printed = text.substr(0, whole);
         }
-        if (i + 1 < options.tokens) logits = decoder.feed({token});
+        if (i + 1 < tokens) logits = decoder.feed({token});
     }
     std::fputs("\n", stdout);
     return 0;
@@ -107,7 +115,9 @@ void add_generate(CLI::App& program, Action& action) {
     command->add_option("--checkpoint", options->checkpoint, "Checkpoint file, or a run's folder for its newest")
         ->required();
     command->add_option("--prompt", options->prompt, "Text to continue")->required();
-    command->add_option("--tokens", options->tokens, "Tokens to generate")
+    command
+        ->add_option("--tokens", options->tokens,
+                     "Tokens to generate (default: 200, or what the model has positions for)")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
     command->add_option("--temperature", options->temperature, "0: always the most likely token; higher: more varied")

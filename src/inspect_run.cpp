@@ -44,7 +44,7 @@ FileKind kind_of(const std::string& path, bool has_keys) {
 
 int inspect_description(const std::string& path, const std::vector<std::string>& settings,
                         const std::vector<std::string>& keys, TableFormat format) {
-    const config::RunDescription description = train::read_run(path, settings);
+    const config::RunDescription description = train::read_run(path, settings, *cluster::make_solo_group());
     if (!keys.empty()) {
         std::vector<std::string> values;
         for (const std::string& key : keys) values.push_back(config::plain_value(description, key));

@@ -65,7 +65,7 @@ PlanRequest merged(Options options, PlanRequest file) {
 Job read_job(const Options& options, const PlanRequest& request) {
     std::vector<ModelLoad> models;
     if (!options.run.empty()) models = read_plan_models(options.run);
-    config::RunDescription run = train::read_run(options.run, options.settings);
+    config::RunDescription run = train::read_run(options.run, options.settings, *cluster::make_solo_group());
     if (models.empty()) {
         config::check(run);
         model::check_frozen(run.model);

@@ -38,7 +38,8 @@ int run(const Options& options) {
             settings.push_back("sync.mode=" + options.sync);
         else if (sync_of_environment != nullptr && *sync_of_environment != '\0')
             settings.push_back(std::string("sync.mode=") + sync_of_environment);
-        const auto description = train::read_run(options.description, settings);
+        const auto description =
+            train::read_run(options.description, settings, *session.make_world_group("description"));
         config::check(description);
         train::TrainOptions train_options = options.train;
         train_options.resume_newest = options.resume == "auto";

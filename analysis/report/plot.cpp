@@ -155,8 +155,12 @@ std::string step_tics(std::int64_t first, std::int64_t last, int width) {
     for (const double factor : {10.0, 5.0, 2.0, 1.0})
         if (factor * decade >= least) apart = factor * decade;
     std::string tics;
-    for (double tic = std::ceil(low / apart) * apart; tic <= high; tic += apart)
+    const double start = std::ceil(low / apart) * apart;
+    const auto count = static_cast<int>((high - start) / apart);  // few: they have `least` between them
+    for (int i = 0; i <= count; ++i) {
+        const double tic = start + i * apart;
         tics += fmt::format("{}{} {:.0f}", tics.empty() ? "" : ", ", gnuplot_tic(whole_words(tic)), tic);
+    }
     return fmt::format("set xtics ({})\nset xrange [{:.0f}:{:.0f}]\n", tics, low, high);
 }
 

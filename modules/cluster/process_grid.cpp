@@ -53,20 +53,28 @@ ProcessGroups make_groups(CommunicatorSource& source, int rank, const config::Gr
     return groups;
 }
 
-void use_once(const ProcessGroups& groups, Tensor scratch, Tensor other) {
+void use_once(const ProcessGroups& groups, bool ring, Tensor sent, Tensor received) {
     for (const auto* group : {&groups.tensor, &groups.replicas, &groups.model, &groups.ends})
-        if (*group && (*group)->size() > 1) (*group)->all_reduce(scratch, Reduce::sum);
+        if (*group && (*group)->size() > 1) (*group)->all_reduce(sent, Reduce::sum);
     const auto pass = [&](Communicator& group, int from_rank, int to_rank) {
         std::unique_ptr<Transfer> receive, send;
-        if (group.rank() == to_rank) receive = group.begin_receive(other, from_rank, 0);
-        if (group.rank() == from_rank) send = group.begin_send(scratch, to_rank, 0);
+        if (group.rank() == to_rank) receive = group.begin_receive(received, from_rank, 0);
+        if (group.rank() == from_rank) send = group.begin_send(sent, to_rank, 0);
         if (receive) receive->wait();
         if (send) send->wait();
     };
-    for (const auto* group : {&groups.context, &groups.activations})
-        for (int rank = 1; rank < (*group)->size(); ++rank) pass(**group, rank - 1, rank);
-    for (const auto* group : {&groups.context, &groups.gradients})
-        for (int rank = (*group)->size() - 1; rank > 0; --rank) pass(**group, rank, rank - 1);
+    const int stages = groups.activations->size();
+    for (int rank = 1; rank < groups.context->size(); ++rank) {
+        pass(*groups.context, rank - 1, rank);
+        pass(*groups.context, rank, rank - 1);
+    }
+    for (int rank = 1; rank < stages; ++rank) {
+        pass(*groups.activations, rank - 1, rank);
+        pass(*groups.gradients, rank, rank - 1);
+    }
+    if (!ring || stages < 2) return;
+    pass(*groups.activations, stages - 1, 0);
+    pass(*groups.gradients, 0, stages - 1);
 }
 
 }  // namespace lockstep::cluster

@@ -45,9 +45,10 @@ class Reader {
     }
 
     RunDescription finish(const ModelSource& model_of) {
-        if (model_of) {
+        if (model_of && !has_whole_model()) {
             for (const Given& given : given_)
-                if (given.path.starts_with("init.") || given.path == "run.name" || given.path == "run.folder")
+                if (given.path.starts_with("init.") || given.path.starts_with("run.") ||
+                    given.path == "checkpoint.folder")
                     assign(given, find(given));
             if (!description_.init.from.empty()) description_.model = model_of(description_);
         }
@@ -92,6 +93,14 @@ class Reader {
         } catch (const toml::parse_error&) {
             return parse("value = " + toml_text(typed), place);
         }
+    }
+
+    // As those in run folders do.
+    bool has_whole_model() const {
+        return std::all_of(keys_.begin(), keys_.end(), [&](const Key& key) {
+            return key.section() != "model" || std::any_of(given_.begin(), given_.end(),
+                                                           [&](const Given& given) { return given.path == key.path; });
+        });
     }
 
     bool is_key(const std::string& path) const {

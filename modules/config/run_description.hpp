@@ -131,8 +131,8 @@ struct RunDescription {
 
 // Reads `path` ("" for none), applies `settings` ("a.b=c" in TOML's syntax, bare words taken as text), checks keys and
 // types, and fills in what follows from other keys. Unknown keys are errors that name the nearest known one. Does not
-// check that values fit together: check() does. `model_of` is called where init.from is given, with init and run as
-// given: what it returns is what the keys of [model] begin with.
+// check that values fit together: check() does. `model_of` is called where init.from is given and not every key of
+// [model] is, with init, run and checkpoint.folder as given: what it returns is what the keys of [model] begin with.
 using ModelSource = std::function<ModelDescription(const RunDescription&)>;
 RunDescription read_run_description(const std::string& path, const std::vector<std::string>& settings,
                                     const ModelSource& model_of = {});

@@ -102,8 +102,7 @@ herr_t write_storage(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t offset, std::size_
     return guarded([&] { from(file).storage->write(offset, data, bytes); });
 }
 herr_t cut_storage(H5FD_t* file, hid_t, hbool_t) {
-    from(file).storage->resize(from(file).end_of_addresses);
-    return 0;
+    return guarded([&] { from(file).storage->resize(from(file).end_of_addresses); });
 }
 
 hid_t register_driver() {

@@ -31,16 +31,26 @@ std::string checkpoint_folder(const config::RunDescription& run, const fs::path&
     return (fs::path(path.substr(0, path.size() - end.size() + 1)) / folder).lexically_proximate(fs::current_path());
 }
 
-config::ModelDescription model_to_begin_with(const config::RunDescription& run) {
-    std::error_code ignored;
+// The description that holds the model, and its file. A run that has checkpoints is one that will be resumed: its own.
+struct Origin {
+    std::string path, description;
+};
+
+Origin origin_of_model(const config::RunDescription& run) {
     const std::string own = run.run.folder + "/" + run.run.name + "/run.toml";
-    config::ModelDescription model;
-    if (!fs::exists(run.init.from, ignored) && fs::exists(own, ignored)) {
-        model = config::parse_run_description(read_text_file(own), own, {}).model;
-    } else {
-        const std::string path = newest_checkpoint(run.init.from);
-        model = config::parse_foreign_description(checkpoint::read_contents(path).run_description, path).model;
-    }
+    std::error_code ignored;
+    if (!checkpoint::list_checkpoints(run.checkpoint.folder + "/" + run.run.name).empty() && fs::exists(own, ignored))
+        return {own, read_text_file(own)};
+    const std::string path = newest_checkpoint(run.init.from);
+    return {path, checkpoint::read_contents(path).run_description};
+}
+
+config::ModelDescription model_to_begin_with(const config::RunDescription& run, cluster::HostGroup& group) {
+    Origin origin;
+    cluster::on_root(group, [&] { origin = origin_of_model(run); });
+    origin.path = group.broadcast_text(std::move(origin.path), 0);
+    origin.description = group.broadcast_text(std::move(origin.description), 0);
+    config::ModelDescription model = config::parse_foreign_description(origin.description, origin.path).model;
     model.frozen.clear();  // what is trained is each run's own
     return model;
 }
@@ -72,8 +82,10 @@ std::string newest_checkpoint(const std::string& name) {
     return all.back();
 }
 
-config::RunDescription read_run(const std::string& path, const std::vector<std::string>& settings) {
-    return config::read_run_description(path, settings, model_to_begin_with);
+config::RunDescription read_run(const std::string& path, const std::vector<std::string>& settings,
+                                cluster::HostGroup& group) {
+    return config::read_run_description(
+        path, settings, [&](const config::RunDescription& run) { return model_to_begin_with(run, group); });
 }
 
 void load_initial_values(const Launch& launch, TrainingState& state) {

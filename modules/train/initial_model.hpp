@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster/host_group.hpp"
 #include "config/run_description.hpp"
 
 namespace lockstep::train {
@@ -15,9 +16,10 @@ struct TrainingState;
 // error for a folder without any.
 std::string newest_checkpoint(const std::string& name);
 
-// config::read_run_description, with the model of init.from. Where that is gone, as it may be when the run is resumed,
-// the model is taken from the run.toml that an earlier launch wrote.
-config::RunDescription read_run(const std::string& path, const std::vector<std::string>& settings);
+// Collective. config::read_run_description, with the model of init.from; of a run that has checkpoints, with the model
+// that its run folder's run.toml has, so that init.from need not be there any more.
+config::RunDescription read_run(const std::string& path, const std::vector<std::string>& settings,
+                                cluster::HostGroup& group);
 
 // Collective. Fills the parameters from init.from. Usage error for a checkpoint of another model.
 void load_initial_values(const Launch& launch, TrainingState& state);

@@ -21,13 +21,8 @@ namespace {
 // CUDA loads kernels and instantiates graphs at their first use, when the plan's memory is taken. An estimate.
 constexpr std::uint64_t left_to_cuda = std::uint64_t{256} << 20;
 
-// What this rank may plan with: on a GPU measured once NCCL has its buffers.
 std::uint64_t usable_memory(const Launch& launch) {
     if (!launch.devices.on_gpu()) return available_memory();
-    kernels::Backend& backend = *launch.devices.backend;
-    Arena arena(backend.device(), 2 * Arena::device_alignment, "the first messages");
-    cluster::use_once(launch.groups, arena.allocate(Type::fp32, {1}), arena.allocate(Type::fp32, {1}));
-    backend.synchronize();
     const std::uint64_t free = launch.devices.free_memory();
     return free - std::min(free, left_to_cuda);
 }
@@ -66,6 +61,19 @@ void check_free_memory(const Launch& launch) {
                           bytes_text(free), launch.session.rank(), layout::memory_text(launch.plan),
                           layout::memory_advice(launch.plan, launch.description));
     });
+}
+
+void check_memory_beside_messages(const Launch& launch) {
+    if (!launch.devices.on_gpu() || launch.session.size() == 1) return;
+    kernels::Backend& backend = *launch.devices.backend;
+    {
+        Arena arena(backend.device(), 2 * Arena::device_alignment, "the first messages");
+        const Tensor sent = arena.allocate(Type::fp32, {1}), received = arena.allocate(Type::fp32, {1});
+        launch.devices.communicator->all_reduce(sent, cluster::Reduce::sum);
+        cluster::use_once(launch.groups, launch.description.parallel.interleave > 1, sent, received);
+        backend.synchronize();
+    }
+    check_free_memory(launch);
 }
 
 void check_memory_plan(const Launch& launch, const TrainingState& state, const Pipeline& pipeline) {

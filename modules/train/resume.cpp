@@ -41,7 +41,12 @@ std::string find_checkpoint(const Launch& launch) {
 }
 
 // Converted files may have parameters alone.
-void check_has_optimizer_state(const std::string& path) {
+void check_has_optimizer_state(const std::string& path, const config::RunDescription& description) {
+    const optim::OptimizerType& optimizer = optim::optimizer_of(description.optimizer);
+    const auto parameters = model::describe_parameters(description.model, model::whole_model(description.model));
+    if (std::none_of(parameters.begin(), parameters.end(),
+                     [&](const auto& parameter) { return parameter.trained && !optimizer.states(parameter).empty(); }))
+        return;
     const std::vector<checkpoint::TensorInfo> tensors = checkpoint::list_tensors(path);
     const auto belongs = [](const checkpoint::TensorInfo& tensor) { return tensor.path.starts_with("optimizer/"); };
     if (!tensors.empty() && std::none_of(tensors.begin(), tensors.end(), belongs))
@@ -149,7 +154,7 @@ Resume choose_checkpoint(const Launch& launch) {
     Resume resume;
     cluster::on_root(*launch.control, [&] {
         resume.path = find_checkpoint(launch);
-        if (!resume.path.empty()) check_has_optimizer_state(resume.path);
+        if (!resume.path.empty()) check_has_optimizer_state(resume.path, launch.description);
     });
     resume.path = launch.control->broadcast_text(resume.path, 0);
     if (resume.path.empty()) return resume;

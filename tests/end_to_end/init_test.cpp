@@ -83,9 +83,13 @@ BOOST_AUTO_TEST_CASE(training_goes_on_from_there) {
     // Stopped and resumed, with the source gone: the model is that of the run.
     check_exit(run(begin("runs/small", "halves", training + " --stop-at 3"), place.path()), 4);
     fs::remove_all(place.path() / "checkpoints" / "small");
-    fs::remove_all(run_folder(place.path()));
     check_exit(run(begin("runs/small", "halves", training + " --resume auto"), place.path(), 2), 0);
     check_exit(run(begin("runs/small", "again", training), place.path()), 2);
+    // What a run folder holds is complete, wherever it is read.
+    const Result shown =
+        run("inspect " + (run_folder(place.path(), "halves") / "run.toml").string() + " --print model.width",
+            place.path() / "text");
+    BOOST_TEST(shown.out == "64\n", shown);
     const auto whole = numbers_of(place.path(), "loss", "fine"), halves = numbers_of(place.path(), "loss", "halves");
     BOOST_TEST(largest_difference(whole, halves) < 1e-5);
 }

@@ -121,6 +121,18 @@ BOOST_DATA_TEST_CASE(text_is_a_function_of_checkpoint_prompt_and_seed,
     BOOST_TEST(text("--tokens 0") == "the small ");
 }
 
+BOOST_AUTO_TEST_CASE(a_text_ends_with_the_models_positions) {
+    const Workplace place;
+    check_exit(run("train run.toml --set model.mixer=attention", place.path()), 0);
+    const std::string command = "generate --checkpoint runs/small --prompt the --temperature 0";
+    const Result all = run(command, place.path());
+    check_exit(all, 0);
+    BOOST_TEST(all.out == run(command + " --tokens 29", place.path()).out);  // a context of 32
+    const Result more = run(command + " --tokens 30", place.path());
+    check_exit(more, 2);
+    BOOST_TEST(contains(more.error, "--tokens may be 29 at most"), more);
+}
+
 BOOST_AUTO_TEST_CASE(a_runs_folder_stands_for_its_newest_checkpoint) {
     const Workplace place;
     check_exit(run("train run.toml --set model.context=64 --set batch.length=32", place.path()), 0);

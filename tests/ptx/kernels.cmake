@@ -6,7 +6,7 @@ endif()
 
 # The kernels once more, with the flags of the product, as PTX only. What their host objects leave open the stand-in
 # for the runtime below supplies; no CUDA library is linked.
-set(LOCKSTEP_PTX_ARCHITECTURES "80;90a" CACHE STRING "Architectures whose PTX is tested")
+set(LOCKSTEP_PTX_ARCHITECTURES "80;90a" CACHE STRING "Architectures whose PTX is tested: 90a, or both")
 mark_as_advanced(LOCKSTEP_PTX_ARCHITECTURES)
 get_property(cuda_sources GLOBAL PROPERTY LOCKSTEP_CUDA_SOURCES)
 set(kernel_sources ${cuda_sources})
@@ -85,7 +85,8 @@ lockstep_ptx_runs(program 90)
 # The counts that `make ptx-report` prints. Run as a test, it looks for findings at the sizes of real models.
 add_executable(ptx_report report.cpp)
 target_link_libraries(ptx_report PRIVATE lockstep_cuda_ptx CLI11::CLI11)
-foreach(architecture IN ITEMS 80 90)
+foreach(architecture IN LISTS LOCKSTEP_PTX_ARCHITECTURES)
+    string(REPLACE a "" architecture ${architecture})
     add_test(NAME ptx/training-sizes-sm_${architecture} COMMAND ptx_report)
     set_tests_properties(ptx/training-sizes-sm_${architecture} PROPERTIES LABELS "ptx;long" TIMEOUT 600
                          ENVIRONMENT LOCKSTEP_PTX_ARCHITECTURE=sm_${architecture})

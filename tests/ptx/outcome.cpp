@@ -20,7 +20,7 @@ std::map<std::string, long>& findings() {
 
 void write_executed(const char* folder) {
     const std::string path = fmt::format("{}/{}", folder, getpid());
-    std::FILE* file = std::fopen(path.c_str(), "w");
+    std::FILE* file = std::fopen(path.c_str(), "a");  // process numbers recur
     if (file == nullptr) {
         fmt::print(stderr, "PTX: '{}' cannot be written\n", path);
         return;
