@@ -145,19 +145,6 @@ std::uint64_t converted(const std::byte* place, const Instruction& i) {
                              : result >> unused;
 }
 
-int host_rounding(Rounding rounding) {
-    switch (rounding) {
-        case Rounding::zero:
-            return FE_TOWARDZERO;
-        case Rounding::down:
-            return FE_DOWNWARD;
-        case Rounding::up:
-            return FE_UPWARD;
-        default:
-            return FE_TONEAREST;
-    }
-}
-
 void in_general(Lanes& x, const Instruction& i) {
     const auto* const from = reinterpret_cast<const std::byte*>(x.in<std::uint16_t>(i.a));
     auto* const to = reinterpret_cast<std::byte*>(x.place<std::uint16_t>(i.d));

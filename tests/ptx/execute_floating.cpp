@@ -2,14 +2,12 @@
 #include <cmath>
 #include <limits>
 
+#include "ptx/each_lane.hpp"
 #include "ptx/numbers.hpp"
-#include "ptx/state.hpp"
 
 namespace lockstep::ptx {
 
 namespace {
-
-#define LOCKSTEP_PTX_INLINE __attribute__((always_inline)) inline
 
 // What .approx allows an error of is computed as the host's library does, within its bounds.
 
@@ -45,21 +43,6 @@ template <class T>
 LOCKSTEP_PTX_INLINE T most(T a, T b) {
     const T equal = number<T>(bits(a) & bits(b));
     return a != a ? b : b != b ? a : a == b ? equal : a < b ? b : a;
-}
-
-template <class T, class F>
-LOCKSTEP_PTX_INLINE void one_source(Lanes& x, const Instruction& i, F f) {
-    const T* const a = x.in<T>(i.a);
-    T result[lane_count];
-    for (int lane = 0; lane < lane_count; ++lane) result[lane] = f(a[lane]);
-    x.put(i.d, result);
-}
-template <class T, class F>
-LOCKSTEP_PTX_INLINE void two_sources(Lanes& x, const Instruction& i, F f) {
-    const T *const a = x.in<T>(i.a), *const b = x.in<T>(i.b);
-    T result[lane_count];
-    for (int lane = 0; lane < lane_count; ++lane) result[lane] = f(a[lane], b[lane]);
-    x.put(i.d, result);
 }
 
 template <class T>
@@ -249,19 +232,6 @@ void compute_modified(Lanes& x, const Instruction& i) {
         if (i.saturate) value = value > 0 ? value < 1 ? value : T{1} : T{0};
     }
     x.put(i.d, places[3]);
-}
-
-int host_rounding(Rounding rounding) {
-    switch (rounding) {
-        case Rounding::zero:
-            return FE_TOWARDZERO;
-        case Rounding::down:
-            return FE_DOWNWARD;
-        case Rounding::up:
-            return FE_UPWARD;
-        default:
-            return FE_TONEAREST;
-    }
 }
 
 }  // namespace

@@ -1,13 +1,11 @@
 #include <cmath>
 
+#include "ptx/each_lane.hpp"
 #include "ptx/numbers.hpp"
-#include "ptx/state.hpp"
 
 namespace lockstep::ptx {
 
 namespace {
-
-#define LOCKSTEP_PTX_INLINE __attribute__((always_inline)) inline
 
 template <class T, class F>
 LOCKSTEP_PTX_INLINE std::uint32_t mask_of(const T* a, const T* b, F f) {

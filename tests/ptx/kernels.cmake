@@ -6,8 +6,11 @@ endif()
 
 # The kernels once more, with the flags of the product, as PTX only. What their host objects leave open the stand-in
 # for the runtime below supplies; no CUDA library is linked.
-set(LOCKSTEP_PTX_ARCHITECTURES "80;90a" CACHE STRING "Architectures whose PTX is tested: 90a, or both")
-mark_as_advanced(LOCKSTEP_PTX_ARCHITECTURES)
+# Both where the product is compiled for ALL; compiling one takes over a minute of two cores.
+set(LOCKSTEP_PTX_ARCHITECTURES 90a)
+if(LOCKSTEP_CUDA_ARCHITECTURES STREQUAL "ALL")
+    list(PREPEND LOCKSTEP_PTX_ARCHITECTURES 80)
+endif()
 get_property(cuda_sources GLOBAL PROPERTY LOCKSTEP_CUDA_SOURCES)
 set(kernel_sources ${cuda_sources})
 list(FILTER kernel_sources INCLUDE REGEX "\\.cu$")

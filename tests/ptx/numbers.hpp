@@ -1,7 +1,8 @@
-// fp16 and bf16 as bits, to and from fp32.
+// fp16 and bf16 as bits, to and from fp32; rounding.
 #pragma once
 
 #include <bit>
+#include <cfenv>
 #include <cmath>
 #include <cstdint>
 
@@ -43,6 +44,20 @@ inline std::uint16_t half_of_single(float value, Rounding rounding = Rounding::n
         result = static_cast<std::uint32_t>(nearest ? std::nearbyint(units) : std::trunc(units));
     }
     return static_cast<std::uint16_t>(sign | result);
+}
+
+// As std::fesetround takes it.
+inline int host_rounding(Rounding rounding) {
+    switch (rounding) {
+        case Rounding::zero:
+            return FE_TOWARDZERO;
+        case Rounding::down:
+            return FE_DOWNWARD;
+        case Rounding::up:
+            return FE_UPWARD;
+        default:
+            return FE_TONEAREST;
+    }
 }
 
 }  // namespace lockstep::ptx

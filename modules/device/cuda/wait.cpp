@@ -24,10 +24,10 @@ bool done(cudaError_t state, const char* doing) {
     return true;
 }
 
-template <class Awaited>
-void wait_until_done(Awaited awaited, const char* doing) {
+template <class Query>
+void wait_until_done(const Query& query, const char* doing) {
     constexpr int quick_looks = 1000;
-    for (int looks = 0; !is_done(awaited, doing); ++looks) {
+    for (int looks = 0; !done(query(), doing); ++looks) {
         if (looks < quick_looks) continue;
         if (look_at_others()) look_at_others()();
         std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -40,16 +40,12 @@ bool is_done(cudaEvent_t event, const char* doing) {
     return done(cudaEventQuery(event), doing);
 }
 
-bool is_done(cudaStream_t stream, const char* doing) {
-    return done(cudaStreamQuery(stream), doing);
-}
-
 void wait_for(cudaEvent_t event, const char* doing) {
-    wait_until_done(event, doing);
+    wait_until_done([&] { return cudaEventQuery(event); }, doing);
 }
 
 void wait_for(cudaStream_t stream, const char* doing) {
-    wait_until_done(stream, doing);
+    wait_until_done([&] { return cudaStreamQuery(stream); }, doing);
 }
 
 void while_waiting_for_gpu(std::function<void()> look) {

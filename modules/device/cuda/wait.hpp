@@ -8,9 +8,8 @@
 
 namespace lockstep {
 
-// Whether the work before the event's last recording is done, or all work of the stream. Throws as check_cuda() does.
+// Whether the work before the event's last recording is done. Throws as check_cuda() does.
 bool is_done(cudaEvent_t event, const char* doing);
-bool is_done(cudaStream_t stream, const char* doing);
 
 // Block the host.
 void wait_for(cudaEvent_t event, const char* doing);
