@@ -63,15 +63,6 @@ Json json_row(const CompareRow& row) {
             {"finding", name_of(row.finding)}};
 }
 
-// null where there is none.
-Json json_validation(const std::optional<Validation>& validation) {
-    if (!validation) return nullptr;
-    return {{"step", validation->step},
-            {"loss", json_number(validation->loss)},
-            {"bits_per_byte", json_number(validation->bits_per_byte)},
-            {"tokens", validation->tokens}};
-}
-
 Json json_run(const ComparedRun& run) {
     return {{"path", run.path},
             {"name", run.name},

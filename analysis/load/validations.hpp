@@ -23,7 +23,7 @@ std::optional<Validation> validation_of(const trace::StepRecord& step);
 
 // With the lowest loss, the first of equals. There must be one.
 const Validation& best_of(const Validations& validations);
-// What a reader must know to compare them with one another; "": nothing.
+// A caveat on comparing them with one another; "": none.
 std::string remark_on(const Validations& validations);
 
 }  // namespace lockstep::analysis

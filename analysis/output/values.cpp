@@ -53,6 +53,14 @@ Json json_interval(const Interval& interval) {
     return interval.known() ? Json{interval.low, interval.high} : Json(nullptr);
 }
 
+Json json_validation(const std::optional<Validation>& validation) {
+    if (!validation) return nullptr;
+    return {{"step", validation->step},
+            {"loss", json_number(validation->loss)},
+            {"bits_per_byte", json_number(validation->bits_per_byte)},
+            {"tokens", validation->tokens}};
+}
+
 std::string json_text(const Json& json, int indent) {
     return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/load/validations.hpp"
 #include "analysis/metrics/statistics.hpp"
 #include "base/table.hpp"
 
@@ -25,7 +26,8 @@ Cell known_fixed(double value, double factor = 1);    // a number, or text if to
 
 Json json_number(double value);
 Json json_cell(const Cell& cell);
-Json json_interval(const Interval& interval);  // [low, high]
+Json json_interval(const Interval& interval);                       // [low, high]
+Json json_validation(const std::optional<Validation>& validation);  // null where there is none
 
 // Ends with a newline. Invalid UTF-8 in names is replaced.
 std::string json_text(const Json& json, int indent = 2);

@@ -23,13 +23,6 @@ Json json_phases(const PhaseSums& sums, const std::array<double, phase_count>* s
     return phases;
 }
 
-Json json_validation(const Validation& validation) {
-    return {{"step", validation.step},
-            {"loss", json_number(validation.loss)},
-            {"bits_per_byte", json_number(validation.bits_per_byte)},
-            {"tokens", validation.tokens}};
-}
-
 // null where there was none.
 Json json_validations(const Validations& validations) {
     if (validations.empty()) return nullptr;
