@@ -6,11 +6,13 @@ endif()
 
 # The kernels once more, with the flags of the product, as PTX only. What their host objects leave open the stand-in
 # for the runtime below supplies; no CUDA library is linked.
-# Both where the product is compiled for ALL; compiling one takes over a minute of two cores.
-set(LOCKSTEP_PTX_ARCHITECTURES 90a)
+# Both where the product is compiled for ALL; compiling one takes over a minute of two cores. In the cache, since other
+# folders call the functions below.
+set(ptx_architectures 90a)
 if(LOCKSTEP_CUDA_ARCHITECTURES STREQUAL "ALL")
-    list(PREPEND LOCKSTEP_PTX_ARCHITECTURES 80)
+    list(PREPEND ptx_architectures 80)
 endif()
+set(LOCKSTEP_PTX_ARCHITECTURES ${ptx_architectures} CACHE INTERNAL "Architectures whose PTX is tested")
 get_property(cuda_sources GLOBAL PROPERTY LOCKSTEP_CUDA_SOURCES)
 set(kernel_sources ${cuda_sources})
 list(FILTER kernel_sources INCLUDE REGEX "\\.cu$")
