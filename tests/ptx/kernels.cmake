@@ -19,10 +19,15 @@ list(FILTER kernel_sources INCLUDE REGEX "\\.cu$")
 set(host_sources ${cuda_sources})
 list(FILTER host_sources EXCLUDE REGEX "\\.cu$")
 list(TRANSFORM LOCKSTEP_PTX_ARCHITECTURES APPEND "-virtual" OUTPUT_VARIABLE architectures)
+
+# lockstep_ptx_compile(TARGET ARCHITECTURES): an object library of kernels, compiled to PTX as those of the product.
+function(lockstep_ptx_compile target architectures)
+    set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${architectures}")
+    target_compile_options(${target} PRIVATE -lineinfo --no-compress)
+    target_link_libraries(${target} PRIVATE lockstep::kernels lockstep_cuda_toolkit lockstep_cuda_options)
+endfunction()
 add_library(lockstep_ptx_kernels OBJECT ${kernel_sources})
-set_target_properties(lockstep_ptx_kernels PROPERTIES CUDA_ARCHITECTURES "${architectures}")
-target_compile_options(lockstep_ptx_kernels PRIVATE -lineinfo --no-compress)
-target_link_libraries(lockstep_ptx_kernels PRIVATE lockstep::kernels lockstep_cuda_toolkit lockstep_cuda_options)
+lockstep_ptx_compile(lockstep_ptx_kernels "${architectures}")
 
 # The runtime: streams, events, graphs, memory, cuBLASLt and NCCL are the emulation's, compiled against the toolkit's
 # headers, so that the compiler holds their declarations and types against CUDA's.
@@ -88,7 +93,8 @@ lockstep_program_test(ptx program_test.cpp program PROGRAM lockstep_ptx)
 lockstep_ptx_runs(program 90)
 
 # The counts that `make ptx-report` prints. Run as a test, it looks for findings at the sizes of real models.
-add_executable(ptx_report report.cpp)
+add_executable(ptx_report report.cpp ${PROJECT_SOURCE_DIR}/bench/gpu_operations.cpp)
+target_include_directories(ptx_report PRIVATE ${PROJECT_SOURCE_DIR}/bench)
 target_link_libraries(ptx_report PRIVATE lockstep_cuda_ptx CLI11::CLI11)
 foreach(architecture IN LISTS LOCKSTEP_PTX_ARCHITECTURES)
     string(REPLACE a "" architecture ${architecture})

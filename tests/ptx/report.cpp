@@ -1,21 +1,20 @@
 // What the kernels execute at the sizes of real models, counted on the machine for PTX: for every kernel the warp
 // instructions by kind, bank conflicts, sectors and bytes of global memory, the hottest lines, and the shortest time
-// that these counts allow on an A100 and an H100. Widths, heads and lengths are those of training, with one sequence,
-// or as many rows, since all blocks do the same.
+// that these counts allow on an A100, an H100 and an H200. Widths, heads and lengths are those of training, with one
+// sequence, or as many rows, since all blocks do the same.
 //
 //   ptx_report [--filter TEXT] [--format text|markdown|csv|json] [--lines N]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/random.hpp"
 #include "base/table.hpp"
 #include "device/cuda/context.hpp"
 #include "device/gpu.hpp"
+#include "gpu_operations.hpp"
 #include "kernels/cuda.hpp"
 #include "ptx/counts.hpp"
 
@@ -29,16 +28,14 @@ struct Choices {
     int lines = 0;
 };
 
-using Run = std::function<void()>;
-using Setup = std::function<Run(Arena&)>;  // cuts the tensors, once measuring and once for good
-
 // Of a data sheet: a bound on time, not a time.
 struct Gpu {
     double multiprocessors, gigahertz;
     double tensor_flop, bytes_per_second;  // dense bf16
     double instructions_per_cycle = 4;     // warp instructions of a multiprocessor
 };
-constexpr Gpu a100 = {108, 1.41, 312e12, 1.555e12}, h100 = {132, 1.83, 989e12, 3.35e12};
+constexpr Gpu a100 = {108, 1.41, 312e12, 1.555e12}, h100 = {132, 1.83, 989e12, 3.35e12},
+              h200 = {132, 1.83, 989e12, 4.8e12};
 
 double least_seconds(const ptx::Counts& counts, const Gpu& gpu) {
     constexpr double flop = 2.0 * 16 * 8 * 16, sector_bytes = 32;  // mma.m16n8k16
@@ -79,66 +76,32 @@ class Report {
                   {"sectors", "sectors a global access", 2},
                   {"megabytes", "MB asked for", 2},
                   {"a100_microseconds", "A100, at least us", 2},
-                  {"h100_microseconds", "H100, at least us", 2}}),
+                  {"h100_microseconds", "H100, at least us", 2},
+                  {"h200_microseconds", "H200, at least us", 2}}),
           lines_({{"operation", "operation"},
                   {"kernel", "kernel"},
                   {"line", "line"},
                   {"instructions", "warp instructions"},
                   {"share", "share", 3}}) {}
 
-    void attention(std::int64_t length, std::int64_t heads, std::int64_t head_width);
-    void ttt(bool mlp, std::int64_t length, std::int64_t heads);
-    void rows(std::int64_t n, std::int64_t d);
-    void head(std::int64_t n, std::int64_t vocabulary);
-    void optimizer(std::int64_t count);
+    void count_all();
     void print() const {
         std::fputs((choices_.lines > 0 ? lines_ : table_).print(table_format(choices_.format)).c_str(), stdout);
     }
 
   private:
-    static constexpr Type type = Type::bf16;
-
-    Tensor make(Arena& arena, Type of, const Shape& shape, double deviation = 1) {
-        const Tensor tensor = arena.allocate(of, shape);
-        if (arena.measuring()) return tensor;
-        Arena stage(backend_->device(), static_cast<std::size_t>(tensor.count()) * sizeof(float) + 256,
-                    "random values");
-        const Tensor values = stage.allocate(Type::fp32, {tensor.count()});
-        std::vector<float> random(static_cast<std::size_t>(tensor.count()));
-        const RandomStream stream(1, "report");
-        for (std::size_t i = 0; i < random.size(); ++i) random[i] = static_cast<float>(deviation * stream.normal(i));
-        backend_->upload(values, random.data());
-        backend_->copy(tensor.reshaped({tensor.count()}), values);
-        backend_->synchronize();
-        return tensor;
-    }
-    Tensor make(Arena& arena, const Shape& shape, double deviation = 1) { return make(arena, type, shape, deviation); }
-    Tensor fp32(Arena& arena, const Shape& shape, double deviation = 1) {
-        return make(arena, Type::fp32, shape, deviation);
-    }
-    Tensor make_ids(Arena& arena, std::int64_t count, std::int64_t below) {
-        const Tensor tensor = arena.allocate(Type::int32, {count});
-        if (arena.measuring()) return tensor;
-        std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
-        const RandomStream stream(2, "ids");
-        for (std::size_t i = 0; i < ids.size(); ++i)
-            ids[i] = static_cast<std::int32_t>(stream.bits(i) % static_cast<std::uint64_t>(below));
-        backend_->upload(tensor, ids.data());
-        return tensor;
-    }
-
-    void add(const std::string& operation, const std::string& shape, const Setup& setup) {
-        if ((operation + " " + shape).find(choices_.filter) == std::string::npos) return;
+    void add(const bench::GpuOperation& one) {
+        if ((one.name + " " + one.shape).find(choices_.filter) == std::string::npos) return;
         Arena measure(backend_->device());
-        setup(measure);
+        one.setup(measure);
         Arena arena(backend_->device(), measure.peak(), "a report");
-        const Run run = setup(arena);
+        const bench::Run run = one.setup(arena);
         backend_->synchronize();
         ptx::count_launches(true);
         run();
         backend_->synchronize();
         ptx::count_launches(false);
-        for (const ptx::KernelCounts& one : ptx::take_counts()) add_kernel(operation, shape, one);
+        for (const ptx::KernelCounts& kernel : ptx::take_counts()) add_kernel(one.name, one.shape, kernel);
     }
 
     void add_kernel(const std::string& operation, const std::string& shape, const ptx::KernelCounts& one) {
@@ -168,7 +131,8 @@ class Report {
                         share(c.global_sectors, global + c.asynchronous_copies),
                         static_cast<double>(c.global_bytes) * 1e-6,
                         least_seconds(c, a100) * 1e6,
-                        least_seconds(c, h100) * 1e6});
+                        least_seconds(c, h100) * 1e6,
+                        least_seconds(c, h200) * 1e6});
         for (std::size_t i = 0; i < std::min<std::size_t>(c.lines.size(), static_cast<std::size_t>(choices_.lines));
              ++i) {
             const ptx::LineCounts& line = c.lines[i];
@@ -183,143 +147,27 @@ class Report {
     Table table_, lines_;
 };
 
-void Report::attention(std::int64_t length, std::int64_t heads, std::int64_t head_width) {
-    const AttentionShape shape{1, length, length, heads, heads, head_width};
-    const std::int64_t d = heads * head_width;
-    const std::string text = fmt::format("{} tokens, {} heads of {}", length, heads, head_width);
-    for (const bool backward : {false, true})
-        add(backward ? "attention backward" : "attention forward", text, [=, this](Arena& arena) -> Run {
-            const Tensor y = make(arena, {length, d}), q = make(arena, {length, d}), k = make(arena, {length, d});
-            const Tensor v = make(arena, {length, d}), sums = fp32(arena, {1, heads, length});
-            const Run forward = [=, this] { backend_->attention_forward(y, sums, q, k, v, shape); };
-            if (!backward) return forward;
-            if (!arena.measuring()) forward();
-            const Tensor dy = make(arena, {length, d}), dq = make(arena, {length, d}), dk = make(arena, {length, d});
-            const Tensor dv = make(arena, {length, d});
-            return [=, this] { backend_->attention_backward(dq, dk, dv, dy, q, k, v, y, sums, shape); };
-        });
-}
-
-void Report::ttt(bool mlp, std::int64_t length, std::int64_t heads) {
-    const TttShape shape{mlp, 1, length, heads, 64, 16};
-    const std::int64_t f = shape.head_width, g = shape.hidden(), d = heads * f;
-    const std::string text = fmt::format("{} tokens, {} heads of {}", length, heads, f);
-    for (const bool backward : {false, true})
-        add(fmt::format("ttt-{} {}", mlp ? "mlp" : "linear", backward ? "backward" : "forward"), text,
-            [=, this](Arena& arena) -> Run {
-                const auto rows = [&](double deviation) { return make(arena, {length, d}, deviation); };
-                const Tensor y = rows(1), q = rows(0.3), k = rows(0.3), v = rows(0.3);
-                const Tensor step = fp32(arena, {length, heads}, 1e-3), scale = fp32(arena, {shape.mini_batch}, 0.1);
-                const auto inner_of = [&](double deviation) {
-                    return TttInner{fp32(arena, {heads, f, g}, deviation),
-                                    fp32(arena, {heads, 1, g}, deviation),
-                                    mlp ? fp32(arena, {heads, g, f}, deviation) : Tensor(),
-                                    mlp ? fp32(arena, {heads, 1, f}, deviation) : Tensor(),
-                                    fp32(arena, {heads, f}, deviation),
-                                    fp32(arena, {heads, f}, deviation)};
-                };
-                const TttInner inner = inner_of(0.02);
-                const Tensor saved = fp32(arena, {backend_->ttt_saved_count(shape)});
-                const Run forward = [=, this] {
-                    backend_->ttt_forward(y, saved, q, k, v, step, scale, inner, {}, {}, shape);
-                };
-                if (!backward) return forward;
-                if (!arena.measuring()) forward();
-                const Tensor dy = rows(1e-2), dq = rows(1), dk = rows(1), dv = rows(1);
-                const Tensor dstep = fp32(arena, {length, heads}), dscale = fp32(arena, {shape.mini_batch});
-                const TttInner dinner = inner_of(1);
-                return [=, this] {
-                    backend_->ttt_backward(dq, dk, dv, dstep, dscale, dinner, {}, dy, saved, q, k, v, step, scale,
-                                           inner, {}, {}, shape);
-                };
-            });
-}
-
-// What is done row by row.
-void Report::rows(std::int64_t n, std::int64_t d) {
-    const std::string text = fmt::format("{} x {}", n, d);
-    const auto several = [&](const char* name, int tensors, auto call) {
-        add(name, text, [=, this](Arena& arena) -> Run {
-            std::vector<Tensor> t;
-            for (int i = 0; i < tensors; ++i) t.push_back(make(arena, {n, d}));
-            const Tensor weight = fp32(arena, {d}), bias = fp32(arena, {d}), mean = fp32(arena, {n}, 0.1);
-            const Tensor inverse = fp32(arena, {n}, 0.1), dweight = fp32(arena, {d}), dbias = fp32(arena, {d});
-            const Tensor taps = fp32(arena, {d, 1, 4}), dtaps = fp32(arena, {d, 1, 4});
-            const Tensor angles = fp32(arena, {n, 32});
-            return [=, this] {
-                call(*backend_, t,
-                     std::vector<Tensor>{weight, bias, mean, inverse, dweight, dbias, taps, dtaps, angles});
-            };
-        });
-    };
-    using T = const std::vector<Tensor>&;
-    several("rms norm forward", 3,
-            [](Backend& b, T t, T w) { b.rms_norm_forward(t[0], w[3], t[1], t[2], w[0], 1e-6f); });
-    several("rms norm backward", 3,
-            [](Backend& b, T t, T w) { b.rms_norm_backward(t[0], w[4], t[1], t[2], w[0], w[3]); });
-    several("layer norm forward", 3,
-            [](Backend& b, T t, T w) { b.layer_norm_forward(t[0], w[2], w[3], t[1], t[2], w[0], w[1], 1e-5f); });
-    several("layer norm backward", 3,
-            [](Backend& b, T t, T w) { b.layer_norm_backward(t[0], w[4], w[5], t[1], t[2], w[0], w[2], w[3]); });
-    several("gelu forward", 2, [](Backend& b, T t, T) { b.gelu_forward(t[0], t[1]); });
-    several("gelu backward", 3, [](Backend& b, T t, T) { b.gelu_backward(t[0], t[1], t[2]); });
-    several("swiglu forward", 3, [](Backend& b, T t, T) { b.swiglu_forward(t[0], t[1], t[2]); });
-    several("swiglu backward", 5, [](Backend& b, T t, T) { b.swiglu_backward(t[0], t[1], t[2], t[3], t[4]); });
-    several("copy", 2, [](Backend& b, T t, T) { b.copy(t[0], t[1]); });
-    several("add", 2, [](Backend& b, T t, T) { b.add(t[0], t[1]); });
-    several("bias backward", 1, [](Backend& b, T t, T w) { b.bias_backward(w[5], t[0]); });
-    several("rotate", 1, [n](Backend& b, T t, T w) { b.rotate(t[0], w[8], w[8], n, 0, RotaryPairs::halves, false); });
-    several("convolution forward", 2,
-            [n](Backend& b, T t, T w) { b.convolution_forward(t[0], t[1], w[6], w[1], {}, n); });
-    several("convolution backward", 3,
-            [n](Backend& b, T t, T w) { b.convolution_backward(t[0], w[7], w[5], t[1], t[2], w[6], n); });
-}
-
-void Report::head(std::int64_t n, std::int64_t vocabulary) {
-    const std::string text = fmt::format("{} x {}", n, vocabulary);
-    add("cross entropy", text, [=, this](Arena& arena) -> Run {
-        const Tensor losses = fp32(arena, {n}), logits = make(arena, {n, vocabulary});
-        const Tensor targets = make_ids(arena, n, vocabulary);
-        return [=, this] { backend_->cross_entropy(losses, logits, targets, 1.0f, {}); };
-    });
-    constexpr std::int64_t d = 768, tokens = 256;
-    const auto embed = [=, this](Arena& arena, bool backward) -> Run {
-        const Tensor y = make(arena, {tokens, d}), ids = make_ids(arena, tokens, 1000);
-        const Tensor table = backward ? fp32(arena, {1000, d}) : make(arena, {1000, d});
-        if (backward) return [=, this] { backend_->embedding_backward(table, {}, ids, y, 0, tokens); };
-        return [=, this] { backend_->embedding_forward(y, ids, table, 0, {}, tokens, 0); };
-    };
-    add("embedding forward", "256 x 768", [=](Arena& arena) { return embed(arena, false); });
-    add("embedding backward", "256 x 768", [=](Arena& arena) { return embed(arena, true); });
-}
-
-void Report::optimizer(std::int64_t count) {
-    const std::string text = fmt::format("{}", count);
-    add("adamw", text, [=, this](Arena& arena) -> Run {
-        std::vector<Tensor> t;
-        for (int i = 0; i < 4; ++i) t.push_back(fp32(arena, {count}, 0.1));
-        const Tensor working = make(arena, {count}), decays = make_ids(arena, DecayBits::words_for(count), 1 << 30);
-        const Tensor decision = arena.allocate(Type::fp64, {Decision::places});
-        if (!arena.measuring()) backend_->fill(decision, 1);
-        return [=, this] {
-            backend_->adamw(t[0], working, t[1], t[2], t[3], decays, decision, {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f});
-        };
-    });
-    add("sum of squares", text, [=, this](Arena& arena) -> Run {
-        const Tensor x = fp32(arena, {count}), totals = arena.allocate(Type::fp64, {2});
-        return [=, this] { backend_->sum_of_squares(totals, x, Accumulate::no); };
-    });
+// Heads of which all do the same are left out: 12 and 25 of gpt2-124m and gpt2-1.5b, 12 of the TTT models.
+void Report::count_all() {
+    constexpr Type type = Type::bf16;
+    bench::GpuOperations operations(*backend_);
+    operations.attention({1, 1024, 1024, 2, 2, 64}, type);
+    operations.ttt({false, 1, 2048, 1, 64, 16}, type);
+    operations.ttt({true, 1, 2048, 1, 64, 16}, type);
+    for (const std::int64_t width : {768, 1600}) {
+        operations.norms(256, width, type);
+        operations.activations(256, width, type);
+        operations.small_operations(256, width, type);
+    }
+    operations.head(8, 50257, type);
+    operations.embedding(256, 768, 1000, type);
+    operations.optimizer(1 << 20, type);
+    for (const bench::GpuOperation& one : operations.list()) add(one);
 }
 
 void run(const Choices& choices) {
     Report report(choices);
-    report.attention(1024, 2, 64);  // gpt2-124m and gpt2-1.5b, of their 12 and 25 heads
-    report.ttt(false, 2048, 1);     // ttt-linear-125m, ttt-mlp-125m, of their 12 heads
-    report.ttt(true, 2048, 1);
-    report.rows(256, 768);
-    report.rows(256, 1600);
-    report.head(8, 50257);
-    report.optimizer(1 << 20);
+    report.count_all();
     report.print();
 }
 
