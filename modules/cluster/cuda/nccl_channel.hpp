@@ -1,5 +1,7 @@
 // NCCL communicators, each with the stream its operations run on. After an error on one, all of the process are
-// aborted: kernels of the others may wait for ranks that never come.
+// aborted: kernels of the others may wait for ranks that never come. They share no resources (ncclCommSplit with
+// splitShare would save memory), since those that share must not run at once, and these do: a send beside a receive,
+// gradients beside activations.
 #pragma once
 
 #if defined(LOCKSTEP_NCCL)
