@@ -159,6 +159,7 @@ void Report::count_all() {
         operations.activations(256, width, type);
         operations.small_operations(256, width, type);
     }
+    for (const std::int64_t width : {64, 128}) operations.norms(4096, width, type);  // of heads: 16 of 256 tokens
     operations.head(8, 50257, type);
     operations.embedding(256, 768, 1000, type);
     operations.optimizer(1 << 20, type);
