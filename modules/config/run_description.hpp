@@ -96,7 +96,8 @@ struct ValidationSection {
 };
 
 struct LogSection {
-    std::int64_t every = 0;  // steps between lines; 0: "auto"
+    std::int64_t every = 0;    // steps between lines; 0: "auto"
+    bool tensorboard = false;  // rank 0 writes event files
 };
 
 struct TraceSection {
