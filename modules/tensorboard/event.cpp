@@ -73,7 +73,7 @@ constexpr unsigned type = 1, shape = 2, string_value = 8, type_string = 7;
 Message event_at(double wall_time, std::int64_t step) {
     Message event;
     event.add_double(event::wall_time, wall_time);
-    event.add_integer(event::step, static_cast<std::uint64_t>(step));
+    if (step != 0) event.add_integer(event::step, static_cast<std::uint64_t>(step));
     return event;
 }
 
