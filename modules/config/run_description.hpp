@@ -130,6 +130,10 @@ struct RunDescription {
     SyncSection sync;
 };
 
+// The folders that belong to the run: run.folder and checkpoint.folder, each with run.name below it.
+std::string run_folder(const RunDescription& description);
+std::string checkpoint_folder(const RunDescription& description);
+
 // Reads `path` ("" for none), applies `settings` ("a.b=c" in TOML's syntax, bare words taken as text), checks keys and
 // types, and fills in what follows from other keys. Unknown keys are errors that name the nearest known one. Does not
 // check that values fit together: check() does. `model_of` is called where init.from is given and not every key of
