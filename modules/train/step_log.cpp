@@ -4,6 +4,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/fault.hpp"
 #include "base/log.hpp"
 #include "device/memory.hpp"
 #include "device/parallel.hpp"
@@ -40,7 +41,8 @@ StepLog::StepLog(const Launch& launch, trace::Tracer& tracer, const Regions& reg
     const bool share = launch.control->all_maximum(launch.devices.placement.seat().shares_cores ? 1 : 0) != 0;
     if (launch.session.size() > 1 && regions.communication.all >= 0 && !share)
         slow_ranks_.emplace(*launch.control, static_cast<int>(launch.groups.place.pipeline),
-                            launch.session.place().host,
+                            fault::asks("slow_ranks", "elsewhere") ? "elsewhere" : launch.session.place().host,
+                            launch.devices.on_gpu(),
                             launch.devices.on_gpu() && sync_mode() != SyncMode::phase ? few_timed_steps : timed_steps);
 }
 
