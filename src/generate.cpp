@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/log.hpp"
+#include "base/plural.hpp"
 #include "base/random.hpp"
 #include "base/utf8.hpp"
 #include "cluster/placement.hpp"
@@ -76,8 +77,8 @@ int generate(const Options& options) {
     const std::int64_t room = bounded ? model.context - given : default_tokens;
     const std::int64_t tokens = options.tokens.value_or(std::clamp<std::int64_t>(room, 0, default_tokens));
     if (bounded && tokens > room)
-        throw usage_error("a prompt of {} tokens and --tokens {} exceed the model's {} positions: {}", given, tokens,
-                          model.context,
+        throw usage_error("a prompt of {} token{} and --tokens {} exceed the model's {} positions: {}", given,
+                          plural(given), tokens, model.context,
                           room > 0 ? fmt::format("--tokens may be {} at most", room) : "shorten the prompt");
 
     model::Decoder decoder(*devices.backend, *file.parameters, model, given + tokens);

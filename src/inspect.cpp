@@ -1,4 +1,5 @@
 // lockstep inspect: contents of a run description, run folder, checkpoint, trace, token file or model
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "model/frozen.hpp"
 #include "model/parameters.hpp"
 #include "optim/registry.hpp"
+#include "parameter_list.hpp"
 
 namespace lockstep::commands {
 namespace {
@@ -24,19 +26,8 @@ using Json = nlohmann::ordered_json;
 struct Options {
     std::string file, preset, format = "text";
     std::vector<std::string> settings, keys;
+    bool details = false;
 };
-
-const char* split_word(model::Split split) {
-    switch (split) {
-        case model::Split::none:
-            return "whole";
-        case model::Split::axis0:
-            return "rows";
-        case model::Split::axis1:
-            return "columns";
-    }
-    return "?";
-}
 
 int inspect_model(const Options& options) {
     std::vector<std::string> settings = options.settings;
@@ -53,14 +44,6 @@ int inspect_model(const Options& options) {
     const double bytes = static_cast<double>(count + trained + state) * sizeof(float);
     const TableFormat format = table_format(options.format);
 
-    Table table({{"name", "tensor"},
-                 {"shape", "shape"},
-                 {"parameters", "parameters"},
-                 {"split", "tensor-parallel split"},
-                 {"trained", "trained"}});
-    for (const auto& parameter : parameters)
-        table.add_row({parameter.name, shape_text(parameter.shape), element_count(parameter.shape),
-                       std::string(split_word(parameter.split)), std::string(parameter.trained ? "yes" : "no")});
     if (format == TableFormat::json) {
         Json json = {{"preset", model.preset},
                      {"mixer", model.mixer},
@@ -78,18 +61,11 @@ int inspect_model(const Options& options) {
                      {"optimizer", optimizer.name()},
                      {"optimizer_state", state},
                      {"training_bytes_without_activations", bytes}};
-        Json tensors = Json::array();
-        for (const auto& parameter : parameters)
-            tensors.push_back({{"name", parameter.name},
-                               {"shape", parameter.shape},
-                               {"parameters", element_count(parameter.shape)},
-                               {"split", split_word(parameter.split)},
-                               {"trained", parameter.trained}});
-        json["tensors"] = std::move(tensors);
+        json["tensors"] = parameter_list(model);
         fmt::print("{}\n", json.dump(2));
         return 0;
     }
-    std::fputs(table.print(format).c_str(), stdout);
+    std::fputs(parameter_table(model).print(format).c_str(), stdout);
     if (format == TableFormat::csv) return 0;
     fmt::print(
         "\n{} parameters in {} tensors{}; {} to train, activations excluded (fp32 values, gradients, {} state); "
@@ -122,6 +98,25 @@ std::map<std::string, std::int64_t> optimizer_states(const std::string& path) {
     return states;
 }
 
+// The datasets of a checkpoint, added up: parameters, each state of the optimizer, checksums, tokenizer.
+Table checkpoint_table(const hdf5::File& file) {
+    struct Sum {
+        std::int64_t datasets = 0, elements = 0, bytes = 0;
+    };
+    std::map<std::string, Sum> sums;
+    for (const std::string& path : file.datasets("/")) {
+        const std::size_t slash = path.starts_with("optimizer/") ? path.find('/', path.find('/') + 1) : path.find('/');
+        const hdf5::DatasetInfo info = file.info(path);
+        Sum& sum = sums[path.substr(0, slash)];
+        ++sum.datasets;
+        sum.elements += element_count(Shape(info.dimensions.begin(), info.dimensions.end()));
+        sum.bytes += static_cast<std::int64_t>(info.bytes);
+    }
+    Table table({{"name", "group"}, {"datasets", "datasets"}, {"elements", "elements"}, {"bytes", "bytes"}});
+    for (const auto& [name, sum] : sums) table.add_row({name, sum.datasets, sum.elements, sum.bytes});
+    return table;
+}
+
 // Attributes and datasets of any file that lockstep writes.
 int inspect_file(const Options& options) {
     const TableFormat format = table_format(options.format);
@@ -130,6 +125,7 @@ int inspect_file(const Options& options) {
     if (!file.has_attribute("/", "format"))
         throw usage_error("{} is an HDF5 file that lockstep did not write: it has no attribute 'format'", options.file);
     const std::string kind = file.read_string("/", "format");
+    const bool in_short = kind == "lockstep-checkpoint" && !options.details && format != TableFormat::csv;
     Json attributes = Json::object();
     std::string text;
     for (const std::string group : {"/", "/run", "/state"}) {
@@ -138,6 +134,11 @@ int inspect_file(const Options& options) {
             const std::string value = file.read_as_text(group, name);
             attributes[(group == "/" ? "" : group.substr(1) + "/") + name] = value;
             const bool long_text = value.find('\n') != std::string::npos;
+            if (in_short && long_text) {
+                text += fmt::format("{} = {} lines; --details prints them\n", name,
+                                    std::count(value.begin(), value.end(), '\n'));
+                continue;
+            }
             text += fmt::format("{}{} = {}\n", group == "/" ? "" : group.substr(1) + "/", name,
                                 long_text ? "\n" + value : value);
         }
@@ -170,7 +171,7 @@ int inspect_file(const Options& options) {
         return 0;
     }
     if (format != TableFormat::csv) fmt::print("{}\n", text);
-    std::fputs(table.print(format).c_str(), stdout);
+    std::fputs((in_short ? checkpoint_table(file) : table).print(format).c_str(), stdout);
     if (format == TableFormat::csv || parameters == 0) return 0;
     std::string kept;
     for (const auto& [name, count] : states)
@@ -198,6 +199,9 @@ void add_inspect(CLI::App& program, Action& action) {
                      "Print only this key's value: of the run description, such as run.name, or of the folder's "
                      "status.json, such as state (repeatable, one line each)")
         ->allow_extra_args(false);
+    command->add_flag("--details", options->details,
+                      "Of a run description also every parameter, as comments; of a checkpoint every dataset and the "
+                      "whole run description");
     command->add_option("--format", options->format,
                         "text or json; of checkpoints, traces, token files and models also markdown or csv");
     std::string names;
@@ -213,7 +217,7 @@ void add_inspect(CLI::App& program, Action& action) {
             if (kind == FileKind::description) {
                 if (!options->preset.empty())
                     throw usage_error("--preset with a run description: write --set model.preset={}", options->preset);
-                return inspect_description(options->file, options->settings, options->keys, format);
+                return inspect_description(options->file, options->settings, options->keys, format, options->details);
             }
             if (options->file.empty() == (options->preset.empty() && options->settings.empty()))
                 throw usage_error("inspect takes either a FILE or --preset NAME");

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -13,6 +14,7 @@
 #include "model/count.hpp"
 #include "model/frozen.hpp"
 #include "model/parameters.hpp"
+#include "parameter_list.hpp"
 #include "train/initial_model.hpp"
 
 namespace lockstep::commands {
@@ -43,7 +45,7 @@ FileKind kind_of(const std::string& path, bool has_keys) {
 }
 
 int inspect_description(const std::string& path, const std::vector<std::string>& settings,
-                        const std::vector<std::string>& keys, TableFormat format) {
+                        const std::vector<std::string>& keys, TableFormat format, bool details) {
     const config::RunDescription description = train::read_run(path, settings, *cluster::make_solo_group());
     if (!keys.empty()) {
         std::vector<std::string> values;
@@ -55,12 +57,13 @@ int inspect_description(const std::string& path, const std::vector<std::string>&
     model::check_frozen(description.model);
     const std::int64_t count = model::parameter_count(description.model),
                        trained = model::trained_parameter_count(description.model);
-    const std::string run_folder = (fs::path(description.run.folder) / description.run.name).string(),
-                      checkpoints = (fs::path(description.checkpoint.folder) / description.run.name).string();
+    const std::string run_folder = config::run_folder(description),
+                      checkpoints = config::checkpoint_folder(description);
     if (format == TableFormat::json) {
         const Json json = {{"description", config::to_toml(description)},
                            {"parameters", count},
                            {"trained_parameters", trained},
+                           {"tensors", parameter_list(description.model)},
                            {"run_folder", run_folder},
                            {"checkpoint_folder", checkpoints}};
         fmt::print("{}\n", json.dump(2));
@@ -70,6 +73,10 @@ int inspect_description(const std::string& path, const std::vector<std::string>&
     fmt::print("{}\n# {} parameters{}\n# run folder: {}\n# checkpoints: {}\n", config::to_toml(description),
                with_commas(count), trained < count ? fmt::format(", {} of them trained", with_commas(trained)) : "",
                run_folder, checkpoints);
+    if (!details) return 0;
+    std::istringstream lines(parameter_table(description.model).print(TableFormat::text));
+    fmt::print("#\n");
+    for (std::string line; std::getline(lines, line);) fmt::print("# {}\n", line);
     return 0;
 }
 

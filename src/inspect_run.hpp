@@ -12,10 +12,10 @@ enum class FileKind { description, run_folder, other };
 // description: the name ends with ".toml", or keys are asked for. other: anything else, also a missing file or none.
 FileKind kind_of(const std::string& path, bool has_keys);
 
-// The resolved description, the model's size and the output folders. With `keys` only their values, one line each;
-// nothing is printed for a single empty one.
+// The resolved description, the model's size and the output folders; `details`, and JSON: the model's parameters by
+// name, too. With `keys` only their values, one line each; nothing is printed for a single empty one.
 int inspect_description(const std::string& path, const std::vector<std::string>& settings,
-                        const std::vector<std::string>& keys, TableFormat format);
+                        const std::vector<std::string>& keys, TableFormat format, bool details);
 // status.json of a run folder, or only the values of `keys`.
 int inspect_run_folder(const std::string& path, const std::vector<std::string>& keys, TableFormat format);
 

@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/plural.hpp"
 #include "base/whole_file.hpp"
 #include "command.hpp"
 #include "model/frozen.hpp"
@@ -152,8 +153,8 @@ int plan_layouts(const Options& options) {
     output.job = read_job(options, request);
     if (output.job.ranks_per_node > 0 && output.machine.device.kind == config::MachineKind::gpu) {
         if (static_cast<double>(output.job.ranks_per_node) > output.machine.device.per_node)
-            throw usage_error("--ranks-per-node = {} is more than the {} GPUs of a node", output.job.ranks_per_node,
-                              output.machine.device.per_node);
+            throw usage_error("--ranks-per-node = {} is more than the {} GPU{} of a node", output.job.ranks_per_node,
+                              output.machine.device.per_node, plural(output.machine.device.per_node));
         output.machine.device.per_node = static_cast<double>(output.job.ranks_per_node);
     }
     if (!request.within.empty()) output.limits.seconds = seconds_of(request.within, "--within");

@@ -168,8 +168,9 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
         text += fmt::format("{}: {} parameters, {} trained\n", model.name,
                             with_commas(static_cast<std::int64_t>(model.total)),
                             with_commas(static_cast<std::int64_t>(model.trained)));
-    text += fmt::format("{} layouts examined; {}{} fit\n", with_commas(result.examined),
-                        result.fitting.size() >= 100 ? "at least " : "", result.fitting.size());
+    text += fmt::format("{} layout{} examined; {}{} fit{}\n", with_commas(result.examined), plural(result.examined),
+                        result.fitting.size() >= 100 ? "at least " : "", result.fitting.size(),
+                        result.fitting.size() == 1 ? "s" : "");
     for (const std::string& remark : result.remarks)
         if (!result.fitting.empty()) text += remark + "\n";
     if (result.fitting.empty()) return text;  // the caller throws the reason

@@ -32,12 +32,17 @@ int run(const Options& options) {
             throw usage_error("train takes a run description: lockstep train RUN.toml; see jobs/examples");
         std::vector<std::string> settings = options.settings;
         if (!options.init_from.empty()) settings.push_back("init.from=" + config::toml_text(options.init_from));
-        if (!options.device.empty()) settings.push_back("run.device=" + options.device);
+        if (!options.device.empty()) {
+            config::from_word<config::DeviceChoice>(options.device, "--device");
+            settings.push_back("run.device=" + options.device);
+        }
         const char* sync_of_environment = std::getenv("LOCKSTEP_SYNC");
-        if (!options.sync.empty())
-            settings.push_back("sync.mode=" + options.sync);
-        else if (sync_of_environment != nullptr && *sync_of_environment != '\0')
-            settings.push_back(std::string("sync.mode=") + sync_of_environment);
+        const bool has_environment = sync_of_environment != nullptr && *sync_of_environment != '\0';
+        if (const std::string sync = options.sync.empty() && has_environment ? sync_of_environment : options.sync;
+            !sync.empty()) {
+            config::from_word<config::SyncMode>(sync, options.sync.empty() ? "LOCKSTEP_SYNC" : "--sync");
+            settings.push_back("sync.mode=" + sync);
+        }
         const auto description =
             train::read_run(options.description, settings, *session.make_world_group("description"));
         config::check(description);

@@ -9,14 +9,18 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/plural.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "command.hpp"
 #include "data/token_file.hpp"
 #include "hdf5/hdf5.hpp"
 #include "trace/reader.hpp"
+#include "train/initial_model.hpp"
 
 namespace lockstep::commands {
 namespace {
+
+namespace fs = std::filesystem;
 
 // Each checks one whole file and describes it; throws on damage.
 std::string verify_checkpoint(const std::string& path) {
@@ -29,8 +33,8 @@ std::string verify_checkpoint(const std::string& path) {
     });
     log::status_line("");
     const auto tensors = checkpoint::list_tensors(path);
-    return fmt::format("a checkpoint of step {}, {} tensors, {} checked",
-                       with_commas(checkpoint::read_contents(path).state.step), tensors.size(),
+    return fmt::format("a checkpoint of step {}, {} tensor{}, {} checked",
+                       with_commas(checkpoint::read_contents(path).state.step), tensors.size(), plural(tensors.size()),
                        human_bytes(static_cast<double>(bytes)));
 }
 
@@ -38,7 +42,8 @@ std::string verify_tokens(const std::string& path) {
     log::status_line(path);
     const std::uint64_t bytes = data::verify_token_file(path);
     log::status_line("");
-    return fmt::format("{} tokens, {} checked", with_commas(data::read_token_file_info(path).token_count),
+    const std::int64_t tokens = data::read_token_file_info(path).token_count;
+    return fmt::format("{} token{}, {} checked", with_commas(tokens), plural(tokens),
                        human_bytes(static_cast<double>(bytes)));
 }
 
@@ -59,8 +64,9 @@ std::string verify_trace(const std::string& path) {
         file.read_overhead(first, count, numbers);
     }
     const std::size_t events = file.read_events().size();
-    return fmt::format("a trace of {} steps, {} ranks, {} events{}; its structure was checked", steps, file.ranks(),
-                       events, file.closed() ? "" : ", not closed (killed, or still being written)");
+    return fmt::format("a trace of {} step{}, {} rank{}, {} event{}{}; its structure was checked", steps, plural(steps),
+                       file.ranks(), plural(file.ranks()), events, plural(events),
+                       file.closed() ? "" : ", not closed (killed, or still being written)");
 }
 
 struct Format {
@@ -97,6 +103,28 @@ int gravity(ExitCode code) {
     }
 }
 
+// The files that a path stands for: itself, or those of lockstep in a folder. Of a run's folder also its checkpoints.
+std::vector<std::string> files_of(const std::string& path) {
+    std::error_code problem;
+    if (!fs::is_directory(path, problem)) return {path};
+    std::vector<std::string> folders = {path}, files;
+    if (const std::string checkpoints = train::checkpoint_folder_of(path);
+        checkpoints != path && fs::is_directory(checkpoints, problem))
+        folders.push_back(checkpoints);
+    for (const std::string& folder : folders) {
+        const std::size_t before = files.size();
+        for (fs::directory_iterator entry(folder, problem), end; !problem && entry != end; entry.increment(problem))
+            if (entry->path().extension() == ".h5" && fs::is_regular_file(entry->path()))
+                files.push_back(entry->path());
+        if (problem) throw usage_error("the folder {} cannot be read: {}", folder, problem.message());
+        std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
+    }
+    if (files.empty())
+        throw usage_error("{} has no files of lockstep (.h5); name a run's folder, a folder of checkpoints or a file",
+                          path);
+    return files;
+}
+
 void print_line(const std::string& line) {
     if (std::printf("%s\n", line.c_str()) < 0 || std::fflush(stdout) != 0)
         throw fault_error("cannot print the result: {}", system_error_text());
@@ -104,16 +132,26 @@ void print_line(const std::string& line) {
 
 int run(const std::vector<std::string>& paths) {
     ExitCode worst = ExitCode::done;
-    for (const auto& path : paths) {
+    // One line of output, or of what is wrong.
+    const auto print = [&](const auto& check) {
         std::string line;
         try {
-            line = fmt::format("{}: intact: {}", path, verify_file(path));
+            line = check();
         } catch (const Error& error) {
             log::status_line("");
-            line = error.what();
+            line = fmt::format("error: {}", error.what());
             if (gravity(error.code()) > gravity(worst)) worst = error.code();
         }
-        print_line(line);
+        if (!line.empty()) print_line(line);
+    };
+    for (const auto& path : paths) {
+        std::vector<std::string> files;
+        print([&] {
+            files = files_of(path);
+            return std::string();
+        });
+        for (const std::string& file : files)
+            print([&] { return fmt::format("{}: intact: {}", file, verify_file(file)); });
     }
     return static_cast<int>(worst);
 }
@@ -124,11 +162,14 @@ void add_verify(CLI::App& program, Action& action) {
     auto paths = std::make_shared<std::vector<std::string>>();
     CLI::App* command = program.add_subcommand("verify", "Check every checksum of checkpoints and token files");
     command->footer(
-        "Prints one line per file: its contents, or what is wrong. Traces have no checksums; only their "
-        "structure is checked.\n"
+        "Prints one line per file: its contents, or what is wrong. Of a run's folder its traces and checkpoints are "
+        "checked,\nof any other folder the files that end with .h5. Traces have no checksums; only their structure is "
+        "checked.\n"
         "Exit code: 0 all intact, 3 damage, 2 a missing file or one that lockstep did not write.\n"
-        "Example: lockstep verify checkpoints/demo/*.h5");
-    command->add_option("files", *paths, "Checkpoints, token files and traces")->required()->type_name("FILE");
+        "Example: lockstep verify runs/demo");
+    command->add_option("files", *paths, "Checkpoints, token files, traces, or folders of them")
+        ->required()
+        ->type_name("PATH");
     command->callback([paths, &action] { action = [paths] { return run(*paths); }; });
 }
 

@@ -14,7 +14,8 @@
 namespace lockstep::analysis {
 namespace {
 
-constexpr std::uint64_t seed = 1;  // the same runs give the same intervals
+constexpr std::uint64_t seed = 1;      // the same runs give the same intervals
+constexpr double least_share = 0.001;  // of a step: what differs by less is not worth a word
 
 std::vector<double> finite(std::vector<double> samples) {
     samples.erase(std::remove_if(samples.begin(), samples.end(), [](double one) { return !std::isfinite(one); }),
@@ -106,6 +107,18 @@ std::vector<double> total_of(const Measurement& run, bool by_token) {
     return {by_token ? run.total_seconds / run.all_tokens : run.total_seconds};
 }
 
+double least_difference_of(const CompareRow& step) {
+    const Interval& interval = step.ratio_interval;
+    if (!interval.known()) return unknown;
+    return std::max((interval.high - interval.low) / 2, least_share) * step.a.seconds;
+}
+
+// Below `least` seconds slower and faster are not told apart.
+void leave_out_small(CompareRow& row, double least) {
+    const bool differs = row.finding == Finding::slower || row.finding == Finding::faster;
+    if (differs && std::abs(row.difference) < least) row.finding = Finding::negligible;
+}
+
 // Means over the whole run where it is compared as a whole, and of what lies outside the steps.
 void add_rows(Comparison& comparison, const Measurement& a, const Measurement& b) {
     const bool as_runs = a.imported || b.imported;
@@ -114,14 +127,18 @@ void add_rows(Comparison& comparison, const Measurement& a, const Measurement& b
                        : row_of(name, name, steps_of(a, by_token), steps_of(b, by_token));
     };
     comparison.whole = whole(as_runs ? "run" : "step", false);
+    if (!as_runs) comparison.least_difference = least_difference_of(comparison.whole);
+    leave_out_small(comparison.whole, least_share * comparison.whole.a.seconds);
     if (differ(tokens_of(a, as_runs), tokens_of(b, as_runs))) {
         comparison.undivided = std::move(comparison.whole);
         comparison.whole = whole("token", true);
+        leave_out_small(comparison.whole, least_share * comparison.whole.a.seconds);
     }
     for (std::size_t p = 0; p < phase_count; ++p) {
         const bool of_run = as_runs || is_outside_steps(static_cast<Phase>(p));
         CompareRow row =
             row_of(phase_names[p], of_run ? "run" : "step", phase_of(a, p, of_run), phase_of(b, p, of_run));
+        if (!of_run) leave_out_small(row, comparison.least_difference);
         if (row.a.present || row.b.present) comparison.phases.push_back(std::move(row));
     }
     // The rest of a run of which no part is known is the run.
@@ -177,6 +194,12 @@ void add_remarks(Comparison& comparison, const Measurement& a, const Measurement
             "different work.",
             name, whole_words(tokens_of(a, of_run)), whole_words(tokens_of(b, of_run)), name));
     }
+    if (std::any_of(comparison.phases.begin(), comparison.phases.end(),
+                    [](const CompareRow& row) { return row.finding == Finding::negligible; }))
+        remarks.push_back(fmt::format(
+            "A phase is called slower or faster from a difference of {} a step on: half of the 95 % interval by which "
+            "the steps differ, and at least 0.1 % of a step. What differs by less is negligible.",
+            human_seconds(comparison.least_difference)));
     both([&](const char* letter, const Measurement& run) {
         if (run.imported) return;
         if (run.timed_steps == 0 && !run.steps.empty())

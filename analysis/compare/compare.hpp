@@ -24,6 +24,7 @@ enum class Finding {
     slower,        // the interval of the ratio lies above 1
     faster,        // … below 1
     within_noise,  // … holds 1
+    negligible,    // it does not, but the difference is below Comparison::least_difference
     no_interval,   // fewer than 6 samples of one
     only_a,
     only_b,  // the other run does not have it
@@ -62,6 +63,9 @@ struct Comparison {
     CompareRow whole;
     std::optional<CompareRow> undivided;  // where the whole is by token: the step or the run
     std::vector<CompareRow> phases;       // those that at least one run has
+    // Seconds of a step. A smaller difference of a phase cannot be seen in the step: half of the 95 % interval by which
+    // the steps of the two differ, and at least a thousandth of a step. Unknown without that interval.
+    double least_difference = unknown;
     std::optional<std::int64_t> last_common_step;
     std::vector<Difference> settings;
     std::optional<Verdict> verdict;

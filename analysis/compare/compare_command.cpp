@@ -24,7 +24,7 @@ Table run_table(const Comparison& comparison) {
                  {"ranks", "ranks"},
                  {"steps", "steps"},
                  {"warm_up", "warm-up left out"},
-                 {"rate", "tokens/s", 0},
+                 {"rate", "tokens/s, mean", 0},
                  {"peak", "peak memory, MiB", 1}});
     constexpr double mib = 1 << 20;
     for (const ComparedRun* run : {&comparison.a, &comparison.b})

@@ -10,8 +10,9 @@ namespace lockstep::analysis {
 namespace {
 
 // In the order of Finding.
-constexpr const char* finding_names[] = {"slower", "faster", "within_noise", "no_interval", "only_a", "only_b"};
-constexpr const char* finding_words[] = {"B is slower", "B is faster", "within the noise",
+constexpr const char* finding_names[] = {"slower",      "faster", "within_noise", "negligible",
+                                         "no_interval", "only_a", "only_b"};
+constexpr const char* finding_words[] = {"B is slower", "B is faster", "within the noise", "negligible",
                                          "no interval", "only in A",   "only in B"};
 
 const char* name_of(Finding finding) {
@@ -133,6 +134,7 @@ Json json_of(const Comparison& comparison) {
     object["undivided"] = comparison.undivided ? json_row(*comparison.undivided) : Json(nullptr);
     Json& phases = object["phases"] = Json::array();
     for (const CompareRow& row : comparison.phases) phases.push_back(json_row(row));
+    object["least_difference_seconds"] = json_number(comparison.least_difference);
     object["last_common_step"] = comparison.last_common_step ? Json(*comparison.last_common_step) : Json(nullptr);
     Json& settings = object["settings"] = Json::array();
     for (const Difference& difference : comparison.settings)

@@ -12,6 +12,7 @@
 #include "analysis/exchange/formats.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -78,10 +79,11 @@ class ChromeTrace {
             write_memory(part);
         }
         output_.write("\n]}\n");
-        if (left_out_ > 0) log::warning("{}: {} events have no possible time and were left out", run_.path, left_out_);
+        if (left_out_ > 0)
+            log::warning("{}: left out {} event{} without a possible time", run_.path, left_out_, plural(left_out_));
         if (shortened_ > 0)
-            log::warning("{}: {} events reached beyond the end of the event around them and were shortened", run_.path,
-                         shortened_);
+            log::warning("{}: shortened {} event{} that reached beyond the end of the event around", run_.path,
+                         shortened_, plural(shortened_));
     }
 
   private:

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "analysis/exchange/imported_table.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -58,7 +59,8 @@ void check_degrees(ImportedRun& run) {
         }
     // Where the data-parallel degree is not given, it is what is left.
     const bool fits = run.setting("data") > 0 ? product == run.ranks : run.ranks % product == 0;
-    if (!fits) run.remarks.push_back(fmt::format("{} do not multiply to {} ranks.", words, run.ranks));
+    if (!fits)
+        run.remarks.push_back(fmt::format("{} do not multiply to {} rank{}.", words, run.ranks, plural(run.ranks)));
 }
 
 void check_tokens(ImportedRun& run) {

@@ -1,4 +1,7 @@
 // lockstep-analyze export: traces in the formats of other tools.
+#include <filesystem>
+#include <map>
+
 #include "analysis/command.hpp"
 #include "analysis/exchange/formats.hpp"
 #include "analysis/load/guard.hpp"
@@ -7,6 +10,8 @@
 
 namespace lockstep::analysis {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct Options {
     LoadOptions load;
@@ -23,9 +28,31 @@ void export_one(const Options& options, void (*write)(const trace::Run&, Output&
     output.finish();
 }
 
+void export_to_tensorboard(const Options& options) {
+    if (options.file.empty())
+        throw usage_error("--to tensorboard writes a folder for each run; name theirs with --out");
+    std::map<std::string, std::string> run_of;  // by the file that is written
+    for (const std::string& path : expand_runs(options.load.runs)) {
+        const trace::Run run = reading(path, Reading::structure, [&] { return trace::open_run(path); });
+        const std::string file = tensorboard_path(run, options.file);
+        const std::string folder = fs::path(file).parent_path().string();
+        const auto [other, is_new] = run_of.emplace(folder, path);
+        if (!is_new)
+            throw usage_error("{} and {} are runs of the same name: export one of them to another folder",
+                              other->second, path);
+        std::error_code problem;
+        fs::create_directories(folder, problem);
+        if (problem) throw usage_error("the folder {} cannot be made: {}", folder, problem.message());
+        Output output(file);
+        reading(path, Reading::rows, [&] { write_tensorboard(run, output); });
+        output.finish();
+    }
+}
+
 int run_export(const Options& options) {
     if (options.format == "chrome") export_one(options, write_chrome_trace);
     if (options.format == "csv") export_one(options, write_csv);
+    if (options.format == "tensorboard") export_to_tensorboard(options);
     if (options.format == "extra-p") {
         const std::vector<Measurement> measurements = load_measurements(options.load);
         Output output(options.file);
@@ -39,15 +66,16 @@ int run_export(const Options& options) {
 
 void add_export(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
-    CLI::App* command = program.add_subcommand("export", "traces for Perfetto, spreadsheets or Extra-P");
+    CLI::App* command = program.add_subcommand("export", "traces for Perfetto, spreadsheets, TensorBoard or Extra-P");
     add_load_options(*command, options->load);
-    command->add_option("--to", options->format, "chrome (Perfetto opens it), csv or extra-p")
+    command->add_option("--to", options->format, "chrome (Perfetto opens it), csv, tensorboard or extra-p")
         ->required()
-        ->check(CLI::IsMember({"chrome", "csv", "extra-p"}));
-    command->add_option("--out", options->file, "the file to write [stdout]");
+        ->check(CLI::IsMember({"chrome", "csv", "tensorboard", "extra-p"}));
+    command->add_option("--out", options->file, "the file to write [stdout]; for tensorboard the folder");
     command->footer(
         "chrome and csv take one run; extra-p takes several, at different numbers of ranks, and leaves out the\n"
-        "warm-up. chrome holds the steps sampled with events, csv a line for each step, rank and region.");
+        "warm-up. chrome holds the steps sampled with events, csv a line for each step, rank and region. tensorboard\n"
+        "takes any number of runs and writes a folder for each.");
     command->callback([options, &action] { action = [options] { return run_export(*options); }; });
 }
 

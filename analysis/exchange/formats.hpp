@@ -1,6 +1,7 @@
 // What `lockstep-analyze export` writes, a function for each format. Caveats are logged.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "analysis/exchange/output.hpp"
@@ -16,6 +17,11 @@ void write_chrome_trace(const trace::Run& run, Output& output);
 
 // A line for each step, rank and region: step,rank,region,seconds,calls.
 void write_csv(const trace::Run& run, Output& output);
+
+// TensorBoard's event file: the numbers of every step, all launches joined, and the description of each launch.
+void write_tensorboard(const trace::Run& run, Output& output);
+// Its path below `folder`, in which each run has a folder of its name. Usage errors: an imported run.
+std::string tensorboard_path(const trace::Run& run, const std::string& folder);
 
 // Extra-P's text format: one parameter p, the number of ranks; a region for the step and one for each phase, with the
 // seconds of every step that counts as repetitions. Runs at the same number of ranks are repetitions too; those that

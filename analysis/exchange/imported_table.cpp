@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -172,8 +173,8 @@ void place_ranks(const CsvTable& table, Gathered& gathered) {
     if (run.whole) std::fill(run.rank.begin(), run.rank.end(), *gathered.of_all);
     for (const auto& [rank, numbers] : gathered.by_rank) {
         if (rank >= run.ranks)
-            throw usage_error("{} line {}: rank {} of run {}, which has {} ranks; they count from 0", table.path,
-                              numbers.line, rank, run.name, run.ranks);
+            throw usage_error("{} line {}: rank {} of run {}, which has {} rank{}; they count from 0", table.path,
+                              numbers.line, rank, run.name, run.ranks, plural(run.ranks));
         run.rank[static_cast<std::size_t>(rank)] = numbers;
     }
 }

@@ -7,6 +7,7 @@
 #include "analysis/load/figure_collector.hpp"
 #include "analysis/load/row_source.hpp"
 #include "analysis/load/selection.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -241,7 +242,8 @@ class Aggregator {
                 figures.overlapped, steps, steps - figures.overlapped));
         remark_on_repeats(notes);
         if (figures.all.skipped > 0)
-            notes.push_back(fmt::format("{} of {} steps were skipped (no update).", figures.all.skipped, steps));
+            notes.push_back(fmt::format("{} of {} step{} {} skipped (no update).", figures.all.skipped, steps,
+                                        plural(steps), figures.all.skipped == 1 ? "was" : "were"));
         remark_on_gaps(notes);
         remark_on_validations(notes);
         if (std::any_of(run_.parts.begin(), run_.parts.end(),
@@ -260,8 +262,8 @@ class Aggregator {
 
     void remark_on_repeats(std::vector<std::string>& remarks) const {
         if (run_.superseded > 0)
-            remarks.push_back(fmt::format("{} steps were repeated after a resume; only their last execution counts.",
-                                          run_.superseded));
+            remarks.push_back(fmt::format("{} step{} repeated after a resume; only the last execution counts.",
+                                          run_.superseded, run_.superseded == 1 ? " was" : "s were"));
     }
 
     void remark_on_gaps(std::vector<std::string>& remarks) const {
@@ -271,8 +273,8 @@ class Aggregator {
                 static_cast<double>(result_.losses[i].first) - static_cast<double>(result_.losses[i - 1].first) - 1,
                 0.0);
         if (missing > 0)
-            remarks.push_back(
-                fmt::format("{:.0f} steps between the first and the last are missing from the traces.", missing));
+            remarks.push_back(fmt::format("{:.0f} step{} between the first and the last {} missing from the traces.",
+                                          missing, plural(missing), missing == 1 ? "is" : "are"));
     }
 
     void remark_on_validations(std::vector<std::string>& remarks) const {
@@ -294,9 +296,9 @@ class Aggregator {
                 "--sync phase times every step.");
         else if (timed < steps && timed < fewest_timed_steps && timed > 0)
             remarks.push_back(fmt::format(
-                "The phases of only {} steps were timed: too few for compute and communication; --sync phase times "
+                "The phases of only {} step{} timed: too few for compute and communication; --sync phase times "
                 "every step.",
-                timed));
+                timed, timed == 1 ? " was" : "s were"));
     }
 
     const trace::Run& run_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/format.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -24,8 +25,8 @@ Selection::Selection(const trace::Run& run, const MeasureOptions& options, bool 
     }
     if (most < all)
         measurement.remarks.push_back(
-            fmt::format("The launches had different numbers of ranks: only the {} of {} steps on {} ranks are used.",
-                        most, all, ranks_));
+            fmt::format("The launches had different numbers of ranks: only the {} of {} steps on {} rank{} are used.",
+                        most, all, ranks_, plural(ranks_)));
     std::map<std::int64_t, std::int64_t> launch_steps, position;
     for (const auto& part : run.parts) launch_steps[part.launch] += static_cast<std::int64_t>(part.rows);
     std::map<std::int64_t, std::int64_t> steps_of_tokens;

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -171,7 +172,8 @@ Grouping group_runs(const std::vector<Measurement>& all, const std::string& kind
         if (nearest == all.size()) {
             why = fmt::format("{} is one run", all[i].name);
         } else if (all[nearest].ranks == all[i].ranks) {
-            why = fmt::format("{} and the other runs have {} ranks each", all[i].name, all[i].ranks);
+            why = fmt::format("{} and the other runs have {} rank{} each", all[i].name, all[i].ranks,
+                              plural(all[i].ranks));
         } else {
             std::vector<std::string> settings;
             for (const Difference& difference : differences({&all[i], &all[nearest]}))

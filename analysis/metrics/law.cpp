@@ -43,8 +43,8 @@ std::vector<double> predictable(Fit& fit, const Law& law, const FitData& data, c
     }
     if (!beyond.empty())
         fit.prediction_refusal = fmt::format(
-            "Not predicted at {} ranks: the runs cover {} to {}, and a fit is extrapolated by at most a factor of {}.",
-            beyond, smallest, largest, farthest_prediction);
+            "Not predicted at {} rank{}: the runs cover {} to {}, and a fit is extrapolated by at most a factor of {}.",
+            beyond, beyond == "1" ? "" : "s", smallest, largest, farthest_prediction);
     return kept;
 }
 

@@ -120,9 +120,9 @@ PredictionComparison compare_prediction(const PredictionFile& prediction, const 
             point.ranks = static_cast<double>(ranks);
             if (!predicted_at(curve, point.ranks, point.predicted)) {
                 result.remarks.push_back(fmt::format(
-                    "{} ranks are outside of the prediction's points of {}; lockstep-analyze predict --ranks {} asks "
+                    "{} rank{} outside of the prediction's points of {}; lockstep-analyze predict --ranks {} asks "
                     "for one.",
-                    ranks, one.title, ranks));
+                    ranks, ranks == 1 ? " is" : "s are", one.title, ranks));
                 for (const std::size_t run : runs) compared[run] = true;
                 continue;
             }

@@ -191,8 +191,8 @@ class Predictor {
         const ScalingProgram& program = model_.program();
         const double replicas = ranks / program.model_ranks();
         if (replicas < 1 || replicas != std::floor(replicas))
-            return fmt::format("{:g} ranks are no multiple of the {:g} that share a replica of the model", ranks,
-                               program.model_ranks());
+            return fmt::format("{:g} rank{} no multiple of the {:g} that share a replica of the model", ranks,
+                               ranks == 1 ? " is" : "s are", program.model_ranks());
         if (request.kind == CurveKind::weak || !program.batch_known) return "";
         if (replicas > request.batch)
             return fmt::format("a step has {:g} sequences, and {:g} ranks are {:g} replicas", request.batch, ranks,
@@ -261,8 +261,8 @@ class Predictor {
                 continue;
             }
             if (const std::string reason = impossible(request, ranks); !reason.empty())
-                curve.remarks.push_back(
-                    fmt::format("No point at {} ranks: {}.", with_commas(std::llround(ranks)), reason));
+                curve.remarks.push_back(fmt::format("No point at {} rank{}: {}.", with_commas(std::llround(ranks)),
+                                                    plural(std::llround(ranks)), reason));
             else
                 curve.points.push_back(point(curve.request, ranks, result.left_out_error));
         }
@@ -277,8 +277,9 @@ class Predictor {
             curve.points.begin(), curve.points.end(),
             [](const CurvePoint& a, const CurvePoint& b) { return a.seconds.median < b.seconds.median; });
         if (strong && !curve.points.empty() && fastest + 1 != curve.points.end())
-            curve.remarks.push_back(
-                fmt::format("More than {} ranks do not shorten a step.", with_commas(std::llround(fastest->ranks))));
+            curve.remarks.push_back(fmt::format("More than {} rank{} do not shorten a step.",
+                                                with_commas(std::llround(fastest->ranks)),
+                                                plural(std::llround(fastest->ranks))));
         return curve;
     }
 

@@ -50,7 +50,7 @@ Table runs_table(const std::vector<Measurement>& measurements, const Labels& lab
                  {"warm_up", "warm-up left out"},
                  {"time", "time of a step"},
                  {"interval", "95 % interval"},
-                 {"rate", "tokens/s"},
+                 {"rate", "tokens/s, median step"},
                  {"machine", "machine"},
                  {"commit", "program, commit"},
                  {"started", "started"}});

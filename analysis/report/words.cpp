@@ -20,11 +20,33 @@ std::string ranks_in_words(std::int64_t ranks) {
     return fmt::format("{} rank{}", ranks, plural(ranks));
 }
 
-std::string limit_in_words(const ScalingPoint& point) {
-    struct Factor {
-        double value;
-        std::string name, title, words;
-    };
+struct Factor {
+    double value;
+    std::string name, title, words;
+};
+
+// How much longer the ranks compute together. Where each has fewer threads than in the base case, that is why: the
+// ranks were not as much more hardware as their number says.
+Factor computation_factor(const ScalingPoint& point, const ScalingPoint& base) {
+    const double threads = point.threads / static_cast<double>(point.ranks),
+                 threads_of_base = base.threads / static_cast<double>(base.ranks);
+    if (threads < threads_of_base)
+        return {
+            point.computation_scaling, "fewer threads a rank", "Fewer threads a rank",
+            fmt::format("that each rank has {:.3g} thread{} where the base case has {:.3g}: all ranks together have "
+                        "{}, and compute {:.2f} times as long for the same work",
+                        threads, plural(threads), threads_of_base,
+                        point.threads == base.threads
+                            ? std::string("no more threads than the base case")
+                            : fmt::format("{:.3g} times the threads", point.threads / base.threads),
+                        1 / point.computation_scaling)};
+    return {point.computation_scaling, "computation scaling", "Computation scaling",
+            fmt::format("computation scaling, {:.2f}: the ranks together compute {:.2f} times as long as the base case "
+                        "for the same work",
+                        point.computation_scaling, 1 / point.computation_scaling)};
+}
+
+std::string limit_in_words(const ScalingPoint& point, const ScalingPoint& base) {
     std::vector<Factor> all = {
         {point.load_balance, "load balance", "Load balance",
          fmt::format("load balance, {:.2f}: the average rank is busy for {} of the time that the slowest is",
@@ -33,10 +55,7 @@ std::string limit_in_words(const ScalingPoint& point) {
          fmt::format("communication, with an efficiency of {:.2f}: the busiest rank computes for {} of the time, and "
                      "communicates or waits for the rest",
                      point.communication_efficiency, percent(point.communication_efficiency))},
-        {point.computation_scaling, "computation scaling", "Computation scaling",
-         fmt::format("computation scaling, {:.2f}: the ranks together compute {:.2f} times as long as the base case "
-                     "for the same work",
-                     point.computation_scaling, 1 / point.computation_scaling)}};
+        computation_factor(point, base)};
     // Without figures of each rank the two factors are known as a product only.
     if (!std::isfinite(point.communication_efficiency) && std::isfinite(point.parallel_efficiency))
         all = {{point.parallel_efficiency, "communication and imbalance together", "Communication and imbalance",
@@ -93,7 +112,7 @@ std::vector<std::string> series_in_short(const ScalingSeries& series) {
     if (timed && std::abs(last.speedup_average / speedup - 1) > claims_differ_by)
         sentences.push_back(fmt::format("Averaging over the ranks would claim a speedup of {:.2f} ({}).",
                                         last.speedup_average, percent(last.efficiency_average)));
-    sentences.push_back(limit_in_words(last));
+    sentences.push_back(limit_in_words(last, base));
     return sentences;
 }
 

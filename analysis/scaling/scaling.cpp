@@ -11,6 +11,7 @@
 #include "analysis/scaling/scaling_remarks.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -38,6 +39,11 @@ ScalingPoint point_of(const Measurement& run, std::size_t index) {
     ScalingPoint point;
     point.runs = {index};
     point.ranks = run.ranks;
+    if (!run.imported) {
+        point.threads = 0;
+        for (const RankMeasurement& rank : run.rank)
+            point.threads += static_cast<double>(std::max<std::int64_t>(rank.threads, 1));
+    }
     point.seconds_slowest = run.step_seconds();
     point.seconds_average = run.average_step_seconds();
     point.seconds_interval = run.step_interval();
@@ -157,9 +163,9 @@ std::vector<std::size_t> alike(const std::vector<Measurement>& all, const std::v
     for (const auto& [words, members] : setups)
         if (words != *most)
             for (const std::size_t run : members)
-                remarks.push_back(fmt::format("{} on {} ranks is left out: it does not repeat {} ({}; {}).",
-                                              all[run].name, all[run].ranks, all[setups[*most].front()].name, words,
-                                              *most));
+                remarks.push_back(fmt::format("{} on {} rank{} is left out: it does not repeat {} ({}; {}).",
+                                              all[run].name, all[run].ranks, plural(all[run].ranks),
+                                              all[setups[*most].front()].name, words, *most));
     return setups[*most];
 }
 
@@ -195,8 +201,8 @@ ScalingSeries series_of(const Group& group, const Scaling& scaling, const Scalin
         const auto found = std::find_if(series.points.begin(), series.points.end(),
                                         [&](const auto& point) { return point.ranks == options.base_ranks; });
         if (found == series.points.end())
-            throw usage_error("no run of the series with {} has {} ranks; --base takes one of its numbers of ranks",
-                              series.title, options.base_ranks);
+            throw usage_error("no run of the series with {} has {} rank{}; --base takes one of its numbers of ranks",
+                              series.title, options.base_ranks, plural(options.base_ranks));
         series.base = static_cast<std::size_t>(found - series.points.begin());
     }
     const ScalingPoint base = series.points[series.base];

@@ -24,6 +24,7 @@ struct ScalingOptions {
 struct ScalingPoint {
     std::vector<std::size_t> runs;  // indices into Scaling::measurements
     std::int64_t ranks = 0;
+    double threads = unknown;  // of all ranks together; of an imported run unknown
     // Of a step, or of the whole run where the series is imported; NaN where only rates are known.
     double seconds_slowest = unknown, seconds_average = unknown;
     Interval seconds_interval, speedup_interval;                  // of seconds_slowest; of speedup_slowest

@@ -72,14 +72,6 @@ std::string ranks_words(const std::vector<std::size_t>& ranks) {
     return words;
 }
 
-// How many threads all ranks of a run have.
-double threads_of(const Measurement& run) {
-    double threads = 0;
-    for (const RankMeasurement& rank : run.rank)
-        threads += static_cast<double>(std::max<std::int64_t>(rank.threads, 1));
-    return threads;
-}
-
 // `ranks`: of the point over those of the base.
 void remark_on_balance(ScalingPoint& point, const Measurement& run, const std::string& unit, double ranks) {
     if (point.efficiency_average > superlinear && point.efficiency <= superlinear && ranks > 1 &&
@@ -146,7 +138,6 @@ std::string seconds_words(double seconds) {
 void remark_on(ScalingPoint& point, const ScalingPoint& base, const Scaling& scaling, const ScalingSeries& series,
                double work) {
     const Measurement& run = scaling.measurements[point.runs.front()];
-    const Measurement& first = scaling.measurements[base.runs.front()];
     auto& remarks = point.remarks;
     const double ranks = static_cast<double>(point.ranks) / static_cast<double>(base.ranks);
     remark_on_balance(point, run, series.unit, ranks);
@@ -169,12 +160,11 @@ void remark_on(ScalingPoint& point, const ScalingPoint& base, const Scaling& sca
             "Only rates are known. If all ranks wait for the slowest, the total is {:.0f} tokens/s, an efficiency of "
             "{:.1f} %.",
             point.tokens_per_second_slowest, 100 * point.efficiency_slowest_rate));
-    const double threads = threads_of(run) / threads_of(first);
-    if (!run.imported && threads != ranks)
-        remarks.push_back(
-            fmt::format("{:g} times the ranks had {:g} times the threads: by threads the efficiency is "
-                        "{:.1f} %.",
-                        ranks, threads, 100 * point.speedup_slowest / threads));
+    const double threads = point.threads / base.threads;
+    if (std::isfinite(threads) && threads != ranks)
+        remarks.push_back(fmt::format("{:g} times the ranks had {} threads: by threads the efficiency is {:.1f} %.",
+                                      ranks, threads == 1 ? "no more" : fmt::format("{:g} times the", threads),
+                                      100 * point.speedup_slowest / threads));
     if (const std::string crowd = crowd_words(run); !crowd.empty())
         remarks.push_back(fmt::format("The ranks shared cores ({}): more ranks were not more hardware.", crowd));
     for (const std::size_t index : point.runs)

@@ -67,7 +67,8 @@ std::string base_sentence(const Scaling& scaling, const ScalingSeries& series) {
                      ? fmt::format(", {:.2f} s", base.seconds_slowest)
                      : fmt::format(", {:.{}f} ms a step", 1e3 * base.seconds_slowest, decimals_for(series, 1e3));
     if (std::isfinite(base.tokens_per_second))
-        words += fmt::format(", {} tokens/s", with_commas(std::llround(base.tokens_per_second)));
+        words += fmt::format(", {} tokens/s{}", with_commas(std::llround(base.tokens_per_second)),
+                             series.unit == "run" ? "" : " at the median step");
     words += fmt::format(" ({})", scaling.measurements[base.runs.front()].path);
     if (base.runs.size() > 1) words += fmt::format(" and {} more", base.runs.size() - 1);
     return words + ".";
@@ -109,7 +110,9 @@ Table time_table(const ScalingSeries& series) {
              [=](const P& point) { return interval_cell(point.seconds_interval, factor, decimals); },
              true},
             optional(figure("average", "by average, " + unit, decimals, &P::seconds_average, factor)),
-            {{"rate", "tokens/s", 0}, [](const P& point) { return known_whole(point.tokens_per_second); }, true},
+            {{"rate", run ? "tokens/s" : "tokens/s, median step", 0},
+             [](const P& point) { return known_whole(point.tokens_per_second); },
+             true},
             figure("speedup", "speedup", 2, timed ? &P::speedup_slowest : &P::speedup_average),
             {{"speedup_interval", "95 % interval"},
              [](const P& point) { return interval_cell(point.speedup_interval, 1, 2); },

@@ -12,6 +12,7 @@
 #include "analysis/output/values.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -219,9 +220,9 @@ void find_best(Sweep& sweep) {
         }
     }
     const auto of_all = [&](std::size_t known, const char* what) {
-        return known == sweep.rows.size()
-                   ? std::string()
-                   : fmt::format("; the {} of {} settings is unknown", what, sweep.rows.size() - known);
+        return known == sweep.rows.size() ? std::string()
+                                          : fmt::format("; the {} of {} setting{} is unknown", what,
+                                                        sweep.rows.size() - known, plural(sweep.rows.size() - known));
     };
     if (sweep.best_by_time) {
         const SweepRow& row = sweep.rows[*sweep.best_by_time];

@@ -77,7 +77,8 @@ Table sweep_times(const Sweep& sweep) {
     fields.push_back(figure("epoch", "epoch, s", &R::epoch));
     fields.push_back(figure("step", "step, ms", &R::step_seconds, 1e3));
     fields.push_back({{"interval", "95 %, ms"}, [](const R& row) { return interval_words(row.step_interval); }, true});
-    fields.push_back({{"rate", "tokens/s"}, [](const R& row) { return known_whole(row.tokens_per_second); }, true});
+    fields.push_back(
+        {{"rate", "tokens/s, mean"}, [](const R& row) { return known_whole(row.tokens_per_second); }, true});
     fields.push_back({{"best", "best by"}, [&](const R& row) { return best_of(sweep, row); }});
     return table_of(sweep.rows, fields);
 }

@@ -27,8 +27,57 @@ void check_positive(std::initializer_list<std::pair<const char*, double>> values
         if (!(value > 0)) throw usage_error("{} = {}: it must be greater than 0", key, value);
 }
 
-void check_given(const char* key, bool given, const char* how) {
-    if (!given) throw usage_error("{} is missing; {}", key, how);
+// Keys that must be given and are not, with what to do about each: told together.
+class Missing {
+  public:
+    void check(const char* key, bool given, const char* how) {
+        if (!given) keys_.push_back({key, how});
+    }
+    void refuse() const {
+        if (keys_.empty()) return;
+        if (keys_.size() == 1) throw usage_error("{} is missing; {}", keys_.front().name, keys_.front().how);
+        std::string all;
+        for (std::size_t i = 0; i < keys_.size(); ++i) {
+            all += keys_[i].name;
+            const bool last = i + 1 == keys_.size();
+            const bool same = !last && std::string_view(keys_[i].how) == keys_[i + 1].how;
+            all += same ? ", " : fmt::format(" ({}){}", keys_[i].how, last ? "" : "; ");
+        }
+        throw usage_error("{} keys are missing: {}", keys_.size(), all);
+    }
+
+  private:
+    struct MissingKey {
+        const char *name, *how;
+    };
+    std::vector<MissingKey> keys_;
+};
+
+void check_given(const ModelDescription& model, Missing& missing) {
+    for (const auto& [key, value] :
+         {Named{"model.width", model.width}, Named{"model.layers", model.layers}, Named{"model.heads", model.heads},
+          Named{"model.vocabulary", model.vocabulary}, Named{"model.context", model.context}})
+        missing.check(key, value != 0, "give it or a model.preset");
+}
+
+void check_given(const RunDescription& description) {
+    const auto& [run, data, batch, schedule] =
+        std::tie(description.run, description.data, description.batch, description.schedule);
+    Missing missing;
+    missing.check("run.name", !run.name.empty(), "give the run a name, for example --set run.name=first");
+    missing.check("run.folder", !run.folder.empty(), "the default is \"runs\"");
+    check_given(description.model, missing);
+    missing.check(
+        "data.train", !data.train.empty(),
+        "name a token file made by lockstep pack, a text file or a folder, for example --set data.train=tokens.h5");
+    missing.check("data.tokenizer", !data.tokenizer.empty(),
+                  "use \"bytes\" or the path of a sentencepiece .model file");
+    missing.check("batch.global", batch.global != 0, "give the number of sequences a step");
+    missing.check("schedule.steps", schedule.steps != 0 || schedule.epochs != 0,
+                  "give the length of the run as schedule.steps or schedule.epochs");
+    missing.check("schedule.peak_lr", schedule.peak_lr != 0, "give the highest learning rate");
+    missing.check("checkpoint.folder", !description.checkpoint.folder.empty(), "the default is \"checkpoints\"");
+    missing.refuse();
 }
 
 // `section`: of keys below it only ("model."), "" for all.
@@ -47,7 +96,6 @@ void check_numbers_and_words(const RunDescription& description, const std::strin
 }
 
 void check_run(const RunSection& run) {
-    check_given("run.name", !run.name.empty(), "give the run a name, for example --set run.name=first");
     const bool plain = run.name.find_first_not_of(
                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == std::string::npos;
     if (!plain || run.name.front() == '.' || run.name.front() == '-' || run.name.size() > 200)
@@ -55,13 +103,9 @@ void check_run(const RunSection& run) {
             "run.name = {}: it names a folder; use letters, digits, '.', '_' and '-', not starting with '.' or '-', at "
             "most 200",
             toml_text(run.name));
-    check_given("run.folder", !run.folder.empty(), "the default is \"runs\"");
 }
 
 void check_data(const DataSection& data) {
-    check_given(
-        "data.train", !data.train.empty(),
-        "name a token file made by lockstep pack, a text file or a folder, for example --set data.train=tokens.h5");
     for (const auto* paths : {&data.train, &data.validation})
         for (const std::string& path : *paths)
             if (path.empty())
@@ -70,11 +114,9 @@ void check_data(const DataSection& data) {
     if (data.validation_fraction != 0 && !(data.validation_fraction > 0 && data.validation_fraction < 1))
         throw usage_error("data.validation = {}: a fraction lies between 0 and 1, both excluded",
                           data.validation_fraction);
-    check_given("data.tokenizer", !data.tokenizer.empty(), "use \"bytes\" or the path of a sentencepiece .model file");
 }
 
 void check_batch(const BatchSection& batch, const ModelDescription& model) {
-    check_given("batch.global", batch.global != 0, "give the number of sequences a step");
     check_at_least(1, {{"batch.global", batch.global}});
     check_at_least(0, {{"batch.micro", batch.micro}, {"batch.length", batch.length}});
     if (batch.micro > 0 && batch.global % batch.micro != 0)
@@ -126,9 +168,6 @@ void check_schedule(const ScheduleSection& schedule) {
             "schedule.steps = {} and schedule.epochs = {} both give the length of the run; keep one and set the other "
             "to 0",
             schedule.steps, schedule.epochs);
-    check_given("schedule.steps", schedule.steps > 0 || schedule.epochs > 0,
-                "give the length of the run as schedule.steps or schedule.epochs");
-    check_given("schedule.peak_lr", schedule.peak_lr != 0, "give the highest learning rate");
     check_positive({{"schedule.peak_lr", schedule.peak_lr}});
     if (schedule.final_lr > schedule.peak_lr)
         throw usage_error(
@@ -183,7 +222,6 @@ void check_files(const CheckpointSection& checkpoint, const ValidationSection& v
         throw usage_error("validation.batches = {}: it must be at most {}; 0 takes all", validation.batches, most);
     check_not_negative({{"checkpoint.every_minutes", checkpoint.every_minutes}});
     check_at_least(1, {{"checkpoint.keep", checkpoint.keep}});
-    check_given("checkpoint.folder", !checkpoint.folder.empty(), "the default is \"checkpoints\"");
     if (validation.every > 0 && data.validation.empty() && data.validation_fraction == 0)
         throw usage_error(
             "validation.every = {}, but there is no data.validation; give files, or a fraction of the training data "
@@ -250,11 +288,9 @@ void check(const ModelDescription& model) {
     RunDescription whole;
     whole.model = model;
     check_numbers_and_words(whole, "model.");
-    const std::string how = "give it or a model.preset";
-    for (const auto& [key, value] :
-         {Named{"model.width", model.width}, Named{"model.layers", model.layers}, Named{"model.heads", model.heads},
-          Named{"model.vocabulary", model.vocabulary}, Named{"model.context", model.context}})
-        check_given(key, value != 0, how.c_str());
+    Missing missing;
+    check_given(model, missing);
+    missing.refuse();
     check_at_least(1, {{"model.width", model.width},
                        {"model.layers", model.layers},
                        {"model.heads", model.heads},
@@ -275,6 +311,7 @@ void check(const ModelDescription& model) {
 
 void check(const RunDescription& description) {
     check_numbers_and_words(description, "");
+    check_given(description);
     check_run(description.run);
     check(description.model);
     check_data(description.data);

@@ -232,6 +232,9 @@ std::vector<Key> keys_of(RunDescription& description) {
          "between two validations. 0: all the validation data."});
     keys.push_back({"log.every", CountOrAuto{&description.log.every},
                     "Steps between lines of the log. `auto`: a line about every 5 s. metrics.jsonl has every step."});
+    keys.push_back(
+        {"log.tensorboard", &description.log.tensorboard,
+         "Write the numbers of every step for TensorBoard, too, into the folder `tensorboard` of the run's."});
     keys.push_back({"trace.detail", choice_of(description.trace.detail), "What the trace records."});
     keys.push_back({"watchdog.seconds", &description.watchdog.seconds,
                     "A rank without progress for this long ends the run with exit code 5. 0: off."});

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <memory>
 
 #include "base/error.hpp"
@@ -135,6 +136,14 @@ class Reader {
 };
 
 }  // namespace
+
+std::string run_folder(const RunDescription& description) {
+    return (std::filesystem::path(description.run.folder) / description.run.name).string();
+}
+
+std::string checkpoint_folder(const RunDescription& description) {
+    return (std::filesystem::path(description.checkpoint.folder) / description.run.name).string();
+}
 
 RunDescription parse_run_description(const std::string& toml, const std::string& origin,
                                      const std::vector<std::string>& settings) {

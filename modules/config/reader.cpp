@@ -234,9 +234,13 @@ void read_keys(const std::string& toml, const std::string& origin, std::vector<K
         else if (!others_too)
             refuse_unknown_key(given.path, given.place, keys);
     }
+    std::string missing;
+    int count = 0;
     for (const Key& key : keys)
         if (key.required && found.count(key.path) == 0)
-            throw usage_error("{}: {} is missing: {}", origin, key.path, key.meaning);
+            missing += fmt::format("{}{} ({})", count++ == 0 ? "" : ", ", key.path, key.meaning);
+    if (count > 0)
+        throw usage_error("{}: {}{} missing: {}", origin, count, count == 1 ? " key is" : " keys are", missing);
 }
 
 std::size_t count_tables(const std::string& toml, const std::string& origin, const std::string& where) {

@@ -96,7 +96,8 @@ struct ValidationSection {
 };
 
 struct LogSection {
-    std::int64_t every = 0;  // steps between lines; 0: "auto"
+    std::int64_t every = 0;    // steps between lines; 0: "auto"
+    bool tensorboard = false;  // rank 0 writes event files
 };
 
 struct TraceSection {
@@ -128,6 +129,10 @@ struct RunDescription {
     WatchdogSection watchdog;
     SyncSection sync;
 };
+
+// The folders that belong to the run: run.folder and checkpoint.folder, each with run.name below it.
+std::string run_folder(const RunDescription& description);
+std::string checkpoint_folder(const RunDescription& description);
 
 // Reads `path` ("" for none), applies `settings` ("a.b=c" in TOML's syntax, bare words taken as text), checks keys and
 // types, and fills in what follows from other keys. Unknown keys are errors that name the nearest known one. Does not

@@ -12,6 +12,7 @@
 #include "base/format.hpp"
 #include "base/hash.hpp"
 #include "base/log.hpp"
+#include "base/plural.hpp"
 #include "data/encode.hpp"
 #include "data/tokenizer.hpp"
 #include "device/parallel.hpp"
@@ -176,7 +177,7 @@ void Sources::add_flat_file(const std::string& path) {
 void Sources::add_text(const std::vector<std::string>& paths, const Tokenizer& tokenizer) {
     const TextFiles text = collect_text_files(paths);
     bytes_ += static_cast<double>(text.bytes());
-    if (text.skipped > 0) log::info("skipped {} files that are empty or not text", text.skipped);
+    if (text.skipped > 0) log::info("skipped {} file{}, empty or not text", text.skipped, plural(text.skipped));
     agree_on_tokenizer(tokenizer.kind(), tokenizer.model(), tokenizer.vocabulary(), paths.front());
     if (tokenizer.kind() == "bytes")
         add_bytes(text);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/plural.hpp"
 #include "base/utf8.hpp"
 
 namespace lockstep::data {
@@ -81,8 +82,8 @@ void collect_folder(const std::string& folder, const struct stat& about, TextFil
             ++walk.skipped;
     }
     if (text.files.size() == before)
-        throw usage_error("the folder {} has no text files ({} others); name text files or folders with some", folder,
-                          walk.skipped);
+        throw usage_error("the folder {} has no text files ({} other{}); name text files or folders with some", folder,
+                          walk.skipped, plural(walk.skipped));
     text.skipped += walk.skipped;
 }
 

@@ -98,12 +98,13 @@ config::Grid choose_grid(const config::RunDescription& description, std::int64_t
     if (wanted.data == 0) wanted.data = std::max<std::int64_t>(1, ranks / fixed);
     std::string problem;
     if (parallel.data > 0 && wanted.ranks() != ranks)
-        problem = fmt::format("{} needs {} ranks, but {} were started", grid_text(wanted), wanted.ranks(), ranks);
+        problem = fmt::format("{} needs {} rank{}, but {} {} started", grid_text(wanted), wanted.ranks(),
+                              plural(wanted.ranks()), ranks, ranks == 1 ? "was" : "were");
     else if (ranks % fixed != 0)
         problem = fmt::format(
-            "parallel.tensor x parallel.pipeline x parallel.context = {} does not divide the {} ranks that were "
+            "parallel.tensor x parallel.pipeline x parallel.context = {} does not divide the {} rank{} that {} "
             "started",
-            fixed, ranks);
+            fixed, ranks, plural(ranks), ranks == 1 ? "was" : "were");
     else
         problem = why_impossible(description, wanted);
     if (problem.empty()) return wanted;
@@ -111,8 +112,9 @@ config::Grid choose_grid(const config::RunDescription& description, std::int64_t
     for (const auto& grid : nearest_grids(description, ranks, wanted))
         if (names.size() < names_at_most) names.push_back(grid_text(grid));
     if (names.empty())
-        throw usage_error("{}; with the other keys unchanged, no grid of {} ranks is possible", problem, ranks);
-    throw usage_error("{}; possible with {} ranks: {}", problem, ranks, fmt::join(names, ", or "));
+        throw usage_error("{}; with the other keys unchanged, no grid of {} rank{} is possible", problem, ranks,
+                          plural(ranks));
+    throw usage_error("{}; possible with {} rank{}: {}", problem, ranks, plural(ranks), fmt::join(names, ", or "));
 }
 
 std::vector<model::StageRange> cut_model(const config::ModelDescription& model, std::int64_t length,

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/plural.hpp"
 #include "watch/stop_request.hpp"
 
 namespace lockstep::train {
@@ -56,7 +57,9 @@ Agreement Control::agree(Agreement own) {
 
 std::string Control::reason(std::int64_t stop) const {
     if (stop == stop_at_step) return fmt::format("--stop-at {}", launch_.options.stop_at);
-    if (stop == stop_for_time) return fmt::format("--stop-after {} minutes", launch_.options.stop_after_minutes);
+    if (stop == stop_for_time)
+        return fmt::format("--stop-after {} minute{}", launch_.options.stop_after_minutes,
+                           plural(launch_.options.stop_after_minutes));
     if (stop == stop_file) return "the file \"stop\" in the run folder";
     return fmt::format("signal {}", watch::signal_word(static_cast<int>(stop - stop_for_signal)));
 }

@@ -20,10 +20,10 @@ namespace fs = std::filesystem;
 
 // The run's checkpoint folder, as it is called here. A relative one lies where the run was launched: what is left of
 // the run folder's path without run.folder and run.name.
-std::string checkpoint_folder(const config::RunDescription& run, const fs::path& run_folder) {
-    const fs::path folder = fs::path(run.checkpoint.folder) / run.run.name;
+std::string checkpoints_beside(const fs::path& run_folder, const config::RunDescription& run) {
+    const fs::path folder = config::checkpoint_folder(run);
     fs::path launched_in = fs::absolute(run_folder).lexically_normal();
-    const fs::path own = (fs::path(run.run.folder) / run.run.name).lexically_normal();
+    const fs::path own = fs::path(config::run_folder(run)).lexically_normal();
     if (folder.is_absolute() || own.is_absolute()) return folder.string();
     if (!launched_in.has_filename()) launched_in = launched_in.parent_path();
     const std::string path = launched_in.string(), end = "/" + own.string();
@@ -37,9 +37,9 @@ struct Origin {
 };
 
 Origin origin_of_model(const config::RunDescription& run) {
-    const std::string own = run.run.folder + "/" + run.run.name + "/run.toml";
+    const std::string own = config::run_folder(run) + "/run.toml";
     std::error_code ignored;
-    if (!checkpoint::list_checkpoints(run.checkpoint.folder + "/" + run.run.name).empty() && fs::exists(own, ignored))
+    if (!checkpoint::list_checkpoints(config::checkpoint_folder(run)).empty() && fs::exists(own, ignored))
         return {own, read_text_file(own)};
     const std::string path = newest_checkpoint(run.init.from);
     return {path, checkpoint::read_contents(path).run_description};
@@ -63,21 +63,47 @@ void warn_of_another_tokenizer(const Launch& launch, const checkpoint::Contents&
                  same_kind ? "another model of the" : "another", data.tokenizer_kind());
 }
 
+struct InitialModel {
+    std::string path;  // of the checkpoint
+    checkpoint::Contents contents;
+};
+
+// Collective. Usage error where the checkpoint is of another model than the run.
+InitialModel find_initial_model(const Launch& launch) {
+    const config::RunDescription& run = launch.description;
+    InitialModel initial;
+    cluster::on_root(*launch.control, [&] { initial.path = newest_checkpoint(run.init.from); });
+    initial.path = launch.control->broadcast_text(initial.path, 0);
+    cluster::together(*launch.control, [&] {
+        initial.contents = checkpoint::read_contents(initial.path);
+        const config::RunDescription before =
+            config::parse_foreign_description(initial.contents.run_description, initial.path);
+        const std::vector<std::string> differences = model_differences(run, before);
+        if (!differences.empty())
+            throw usage_error("init.from = {} is another model: {}; omit these keys of [model]", initial.path,
+                              fmt::format("{}", fmt::join(differences, "; ")));
+    });
+    return initial;
+}
+
 }  // namespace
+
+std::string checkpoint_folder_of(const std::string& folder) {
+    std::error_code ignored;
+    const std::string description = folder + "/run.toml";
+    if (!fs::exists(description, ignored)) return folder;
+    return checkpoints_beside(folder, config::parse_foreign_description(read_text_file(description), description));
+}
 
 std::string newest_checkpoint(const std::string& name) {
     std::error_code ignored;
     if (!fs::is_directory(name, ignored)) return name;
-    std::string folder = name;
-    const std::string description = name + "/run.toml";
-    if (fs::exists(description, ignored)) {
-        const config::RunDescription run = config::parse_foreign_description(read_text_file(description), description);
-        folder = checkpoint_folder(run, name);
-    }
+    const std::string folder = checkpoint_folder_of(name);
     const std::vector<std::string> all = checkpoint::list_checkpoints(folder);
     if (all.empty() && folder != name)
-        throw usage_error("{}, which is the checkpoint.folder of {}, has no checkpoints here; name a checkpoint",
-                          folder, description);
+        throw usage_error(
+            "{}, which is the checkpoint.folder of {}/run.toml, has no checkpoints here; name a checkpoint", folder,
+            name);
     if (all.empty()) throw usage_error("{} has no checkpoints; name a checkpoint or a run's folder", folder);
     return all.back();
 }
@@ -88,20 +114,17 @@ config::RunDescription read_run(const std::string& path, const std::vector<std::
         path, settings, [&](const config::RunDescription& run) { return model_to_begin_with(run, group); });
 }
 
+void check_initial_model(const Launch& launch) {
+    if (launch.description.init.from.empty() || !launch.options.resume_file.empty()) return;
+    bool begins = false;
+    cluster::on_root(*launch.control,
+                     [&] { begins = checkpoint::list_checkpoints(launch.folders.checkpoint_path).empty(); });
+    if (launch.control->all_maximum(begins ? 1 : 0) != 0) find_initial_model(launch);
+}
+
 void load_initial_values(const Launch& launch, TrainingState& state) {
-    const config::RunDescription& run = launch.description;
-    std::string path;
-    cluster::on_root(*launch.control, [&] { path = newest_checkpoint(run.init.from); });
-    path = launch.control->broadcast_text(path, 0);
-    cluster::together(*launch.control, [&] {
-        const checkpoint::Contents contents = checkpoint::read_contents(path);
-        const config::RunDescription before = config::parse_foreign_description(contents.run_description, path);
-        const std::vector<std::string> differences = model_differences(run, before);
-        if (!differences.empty())
-            throw usage_error("init.from = {} is another model: {}; omit these keys of [model]", path,
-                              fmt::format("{}", fmt::join(differences, "; ")));
-        if (launch.root()) warn_of_another_tokenizer(launch, contents, path);
-    });
+    const auto [path, contents] = find_initial_model(launch);
+    if (launch.root()) warn_of_another_tokenizer(launch, contents, path);
     std::vector<checkpoint::Entry> entries = checkpoint_entries(state, launch.devices);
     std::erase_if(entries, [](const checkpoint::Entry& entry) { return !entry.path.starts_with("parameters/"); });
     checkpoint::load(path, entries, *launch.control);

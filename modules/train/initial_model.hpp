@@ -16,10 +16,17 @@ struct TrainingState;
 // error for a folder without any.
 std::string newest_checkpoint(const std::string& name);
 
+// The folder of the checkpoints of a run's folder, as it is called from here; a folder without a run.toml itself.
+std::string checkpoint_folder_of(const std::string& folder);
+
 // Collective. config::read_run_description, with the model of init.from; of a run that has checkpoints, with the model
 // that its run folder's run.toml has, so that init.from need not be there any more.
 config::RunDescription read_run(const std::string& path, const std::vector<std::string>& settings,
                                 cluster::HostGroup& group);
+
+// Collective. Usage error where the run would begin with init.from, and that is no checkpoint, or of another model. For
+// before the run's folders are made.
+void check_initial_model(const Launch& launch);
 
 // Collective. Fills the parameters from init.from. Usage error for a checkpoint of another model.
 void load_initial_values(const Launch& launch, TrainingState& state);

@@ -9,6 +9,7 @@
 #include "layout/rank_share.hpp"
 #include "layout/run_layout.hpp"
 #include "model/frozen.hpp"
+#include "train/initial_model.hpp"
 #include "train/memory_check.hpp"
 #include "watch/stop_request.hpp"
 
@@ -80,13 +81,14 @@ config::RunDescription Launch::resolved() const {
 Launch open_launch(cluster::Session& session, config::RunDescription description, const TrainOptions& options) {
     Launch launch{session, std::move(description), options, seconds_now(), session.make_world_group("control")};
     const config::RunDescription& run = launch.description;
-    launch.folders.run_path = run.run.folder + "/" + run.run.name;
-    launch.folders.checkpoint_path = run.checkpoint.folder + "/" + run.run.name;
+    launch.folders.run_path = config::run_folder(run);
+    launch.folders.checkpoint_path = config::checkpoint_folder(run);
     set_sync_mode(run.sync.mode);
     launch.devices = layout::open_devices(run.run.device, session, run.run.bind);
     choose_precision(launch);
     lay_out(launch);
     launch.data = open_run_data(run, *launch.control);
+    check_initial_model(launch);
     open_folders(launch);
     launch.resume = choose_checkpoint(launch);
     if (launch.resume.complete) return launch;

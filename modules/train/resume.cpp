@@ -122,9 +122,9 @@ std::vector<checkpoint::Entry> entries_to_load(const Launch& launch, const Train
     }
     if (launch.root())
         log::warning(
-            "model.frozen differs from the checkpoint's: {} parameters are newly frozen, and their optimizer "
-            "state is dropped; {} are newly trained, and their optimizer state starts at zero",
-            with_commas(dropped), with_commas(begun));
+            "model.frozen differs from the checkpoint's: {} parameter{} newly frozen, and their optimizer "
+            "state is dropped; {} {} newly trained, and their optimizer state starts at zero",
+            with_commas(dropped), dropped == 1 ? " is" : "s are", with_commas(begun), begun == 1 ? "is" : "are");
     return entries;
 }
 

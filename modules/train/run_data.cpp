@@ -5,6 +5,7 @@
 
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "base/plural.hpp"
 #include "cluster/agree.hpp"
 #include "layout/batch_plan.hpp"
 
@@ -50,7 +51,7 @@ std::int64_t count_steps(const config::RunDescription& description, std::int64_t
         steps = std::max<std::int64_t>(
             1, layout::steps_for(description.batch, schedule.epochs * static_cast<double>(windows)));
     if (schedule.warmup > steps)
-        throw usage_error("schedule.warmup = {} exceeds the run's {} steps", schedule.warmup, steps);
+        throw usage_error("schedule.warmup = {} exceeds the run's {} step{}", schedule.warmup, steps, plural(steps));
     return steps;
 }
 
@@ -60,9 +61,10 @@ void log_data(const RunData& run, const config::BatchSection& batch) {
         for (std::int64_t step = 0; step < run.steps; ++step) samples += layout::batch_after(batch, samples);
     else
         samples = run.steps * batch.global;
-    log::info("training data: {} tokens, {} windows of {}; {} steps of {}{} sequences are {:.2f} epochs",
-              with_commas(run.training->tokens()), with_commas(run.training->windows()), batch.length,
-              with_commas(run.steps), batch.ramp ? "up to " : "", batch.global,
+    log::info("training data: {} tokens, {} window{} of {}; {} step{} of {}{} sequence{} {} {:.2f} epochs",
+              with_commas(run.training->tokens()), with_commas(run.training->windows()),
+              plural(run.training->windows()), batch.length, with_commas(run.steps), plural(run.steps),
+              batch.ramp ? "up to " : "", batch.global, plural(batch.global), run.steps == 1 ? "is" : "are",
               static_cast<double>(samples) / static_cast<double>(run.training->windows()));
 }
 

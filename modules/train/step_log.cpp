@@ -4,10 +4,12 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/fault.hpp"
 #include "base/log.hpp"
 #include "device/memory.hpp"
 #include "device/parallel.hpp"
 #include "device/sync.hpp"
+#include "trace/scalars.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -26,12 +28,21 @@ StepLog::StepLog(const Launch& launch, trace::Tracer& tracer, const Regions& reg
       progress_({launch.resume.state.step, launch.data.steps, launch.session.size(), peak_flops,
                  launch.description.log.every}),
       other_work_(threads()) {
-    if (launch.folders.run) launch.folders.run->open_metrics(launch.resume.state.step);
+    if (launch.folders.run) {
+        const std::int64_t first = launch.resume.state.step + 1;
+        launch.folders.run->open_metrics(first - 1);
+        if (launch.description.log.tensorboard) {
+            tensorboard_.emplace(launch.folders.run_path + "/tensorboard", first);
+            tensorboard_->add_text(first, trace::description_tag,
+                                   tensorboard::as_code(config::to_toml(launch.resolved())));
+        }
+    }
     // Ranks that share a core alternate.
     const bool share = launch.control->all_maximum(launch.devices.placement.seat().shares_cores ? 1 : 0) != 0;
     if (launch.session.size() > 1 && regions.communication.all >= 0 && !share)
         slow_ranks_.emplace(*launch.control, static_cast<int>(launch.groups.place.pipeline),
-                            launch.session.place().host,
+                            fault::asks("slow_ranks", "elsewhere") ? "elsewhere" : launch.session.place().host,
+                            launch.devices.on_gpu(),
                             launch.devices.on_gpu() && sync_mode() != SyncMode::phase ? few_timed_steps : timed_steps);
 }
 
@@ -52,6 +63,7 @@ void StepLog::add(const trace::StepNumbers& numbers) {
         launch_.folders.write_status("running", numbers.step, ExitCode::done, "");
     }
     launch_.folders.run->write_step(numbers);
+    if (tensorboard_) tensorboard_->add_scalars(numbers.step, trace::step_scalars(numbers));
     progress_.step(numbers);
     if (const auto sentence = other_work_.look()) log::warning("{}", *sentence);
 }
@@ -61,6 +73,7 @@ void StepLog::add_validation(const Evaluation& evaluation) {
     open_row_->validation = {evaluation.loss, evaluation.bits_per_byte, evaluation.tokens};
     if (launch_.folders.run)
         launch_.folders.run->write_validation(open_row_->step, evaluation.loss, evaluation.bits_per_byte);
+    if (tensorboard_) tensorboard_->add_scalars(open_row_->step, trace::validation_scalars(open_row_->validation));
 }
 
 void StepLog::finish() {
@@ -70,7 +83,9 @@ void StepLog::finish() {
 void StepLog::close_row() {
     if (!open_row_) return;
     const ProcessMemory memory = process_memory();
-    tracer_.memory(launch_.plan.planned(), memory.resident, std::max(memory.peak, memory.resident));
+    const std::uint64_t peak = std::max(memory.peak, memory.resident);
+    tracer_.memory(launch_.plan.planned(), memory.resident, peak);
+    if (tensorboard_) tensorboard_->add_scalars(open_row_->step, trace::memory_scalars(peak));
     tracer_.finish_step(*open_row_);
     open_row_.reset();
 }

@@ -1,10 +1,11 @@
-// Writes a step's numbers to the trace, metrics.jsonl, the log and status.json, and a validation's to the first two.
-// Also reports slow ranks.
+// Writes a step's numbers to the trace, metrics.jsonl, TensorBoard's event file, the log and status.json, and a
+// validation's to the first three. Also reports slow ranks.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
+#include "tensorboard/event_file.hpp"
 #include "trace/records.hpp"
 #include "train/evaluation.hpp"
 #include "train/launch.hpp"
@@ -37,7 +38,8 @@ class StepLog {
     trace::Tracer& tracer_;
     const Regions& regions_;
     Progress progress_;
-    std::optional<watch::SlowRanks> slow_ranks_;  // with several ranks and timed communication
+    std::optional<watch::SlowRanks> slow_ranks_;         // with several ranks and timed communication
+    std::optional<tensorboard::EventFile> tensorboard_;  // on rank 0, where log.tensorboard is set
     std::optional<trace::StepNumbers> open_row_;
     watch::OtherWork other_work_;
     double last_status_ = 0;

@@ -37,7 +37,8 @@ struct Described {
     std::array<char, 64> host;
 };
 
-SlowRankRule gather_rule(cluster::HostGroup& group, int stage, const std::string& host, std::int64_t window) {
+SlowRankRule gather_rule(cluster::HostGroup& group, int stage, const std::string& host, bool own_devices,
+                         std::int64_t window) {
     Described own{stage, {}};
     std::memcpy(own.host.data(), host.data(), std::min(host.size(), own.host.size() - 1));
     const std::vector<char> all = group.gather(&own, sizeof own, 0);
@@ -48,17 +49,26 @@ SlowRankRule gather_rule(cluster::HostGroup& group, int stage, const std::string
         stages.push_back(own.stage);
         hosts.emplace_back(own.host.data());
     }
-    return {std::move(stages), std::move(hosts), window};
+    return {stages, std::move(hosts), own_devices, window};
 }
 
 }  // namespace
 
-SlowRankRule::SlowRankRule(std::vector<int> stage_of_rank, std::vector<std::string> host_of_rank, std::int64_t window)
-    : ranks_(stage_of_rank.size()), window_(window) {
+SlowRankRule::SlowRankRule(const std::vector<int>& stage_of_rank, std::vector<std::string> host_of_rank,
+                           bool own_devices, std::int64_t window)
+    : ranks_(stage_of_rank.size()), own_devices_(own_devices), window_(window) {
     LOCKSTEP_ASSERT(stage_of_rank.size() == host_of_rank.size() && window > 0);
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
         ranks_[rank].stage = stage_of_rank[rank];
         ranks_[rank].host = std::move(host_of_rank[rank]);
+    }
+    for (const Rank& rank : ranks_) {
+        Stage& stage = stages_[rank.stage];
+        stage.ranks =
+            std::count_if(ranks_.begin(), ranks_.end(), [&](const Rank& one) { return one.stage == rank.stage; });
+        stage.one_host = std::all_of(ranks_.begin(), ranks_.end(),
+                                     [&](const Rank& one) { return one.stage != rank.stage || one.host == rank.host; });
+        stage.judged = stage.ranks > 2 || !stage.one_host || own_devices_;
     }
 }
 
@@ -66,14 +76,16 @@ SlowRankRule::Remark SlowRankRule::name(int number, std::int64_t step) {
     Rank& rank = ranks_[static_cast<std::size_t>(number)];
     rank.named = true;
     rank.named_at = step;
-    const auto peers =
-        std::count_if(ranks_.begin(), ranks_.end(), [&](const Rank& other) { return other.stage == rank.stage; });
+    const Stage& stage = stages_.at(rank.stage);
+    const char* where = !stage.one_host ? "its node (clocks, temperature, other jobs)"
+                        : own_devices_  ? "its GPU (clocks, temperature, other programs)"
+                                        : "its cores (other programs, clocks)";
     const double worked = mean(rank.worked), reference = mean(rank.medians);
     return {true, fmt::format("rank {} (host {}) is {:.0f} % slower per step than the median of the {} ranks with "
                               "the same part of the model ({:.1f} vs {:.1f} ms) in the last {} timed steps, up to "
-                              "step {}: check its node (clocks, temperature, other jobs)",
-                              number, rank.host, 100 * (worked / reference - 1), peers, worked * 1e3, reference * 1e3,
-                              window_ * static_cast<std::int64_t>(rank.worked.size()), step)};
+                              "step {}: check {}",
+                              number, rank.host, 100 * (worked / reference - 1), stage.ranks, worked * 1e3,
+                              reference * 1e3, window_ * static_cast<std::int64_t>(rank.worked.size()), step, where)};
 }
 
 std::vector<SlowRankRule::Remark> SlowRankRule::judge(const std::vector<double>& means, std::int64_t step) {
@@ -86,7 +98,8 @@ std::vector<SlowRankRule::Remark> SlowRankRule::judge(const std::vector<double>&
     for (std::size_t number = 0; number < ranks_.size(); ++number) {
         Rank& rank = ranks_[number];
         const double reference = medians[rank.stage], worked = means[number];
-        const bool slow = worked > longer * reference && worked - reference >= least_difference_seconds;
+        const bool slow = stages_.at(rank.stage).judged && worked > longer * reference &&
+                          worked - reference >= least_difference_seconds;
         keep_newest(rank.worked, worked);
         keep_newest(rank.medians, reference);
         rank.slow_in_a_row = slow ? rank.slow_in_a_row + 1 : 0;
@@ -103,8 +116,9 @@ std::vector<SlowRankRule::Remark> SlowRankRule::judge(const std::vector<double>&
     return remarks;
 }
 
-SlowRanks::SlowRanks(cluster::HostGroup& group, int stage, const std::string& host, std::int64_t window)
-    : group_(group), rule_(gather_rule(group, stage, host, window)), window_(window) {}
+SlowRanks::SlowRanks(cluster::HostGroup& group, int stage, const std::string& host, bool own_devices,
+                     std::int64_t window)
+    : group_(group), rule_(gather_rule(group, stage, host, own_devices, window)), window_(window) {}
 
 void SlowRanks::add(std::int64_t step, double worked) {
     worked_ += worked;

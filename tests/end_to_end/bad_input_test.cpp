@@ -71,8 +71,8 @@ BOOST_AUTO_TEST_CASE(descriptions_that_are_wrong) {
     refused("train run.toml --set parallel.tensor=2", 2, {"parallel.tensor"});
     refused("train run.toml --device cpu --set precision.compute=fp16", 2, {"precision.compute", "fp32 or bf16"});
     refused("train run.toml --device cuda", 2, {"cuda"});
-    refused("train run.toml --sync never", 2, {"sync.mode", "async"});
-    refused("train run.toml --device gpu", 2, {"gpu"});
+    refused("train run.toml --sync never", 2, {"--sync = \"never\"", "async"});
+    refused("train run.toml --device gpu", 2, {"--device = \"gpu\"", "did you mean \"cuda\"?"});
     refused("train", 2, {"train takes a run description"});
     BOOST_TEST(!fs::exists(folder / "runs"));
     BOOST_TEST(!fs::exists(folder / "checkpoints"));

@@ -124,6 +124,8 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused) {
     check_exit(other, 2);
     BOOST_TEST(contains(other.error, "is another model: model.width is 32, was 64"), other);
     BOOST_TEST(count_of(other.error, "error: ") == 1u, other);
+    BOOST_TEST(!fs::exists(run_folder(place.path(), "other")));
+    BOOST_TEST(!fs::exists(place.path() / "checkpoints" / "other"));
     const Result missing = run(begin("nowhere.h5", "missing"), place.path());
     check_exit(missing, 2);
     BOOST_TEST(contains(missing.error, "nowhere.h5"), missing);

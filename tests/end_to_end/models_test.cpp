@@ -229,10 +229,25 @@ BOOST_AUTO_TEST_CASE(a_run_its_files_and_its_summary) {
     const fs::path checkpoint = checkpoint_file(folder, 12);
     const Json model = json_of(run("inspect --format json " + checkpoint.string(), folder));
     std::int64_t parameters = 0;
-    for (const auto& [path, values] : tensors_of(checkpoint))
-        if (path.rfind("parameters/", 0) == 0) parameters += static_cast<std::int64_t>(values.size());
+    std::size_t tensors = 0;
+    for (const auto& [path, values] : tensors_of(checkpoint)) {
+        if (path.rfind("parameters/", 0) != 0) continue;
+        parameters += static_cast<std::int64_t>(values.size());
+        ++tensors;
+    }
     BOOST_TEST(model["parameters"] == parameters);
     BOOST_TEST(model["format"] == "lockstep-checkpoint");
+    // In short what it holds, with --details every dataset.
+    const Result in_short = run("inspect " + checkpoint.string(), folder);
+    check_exit(in_short, 0);
+    BOOST_TEST(contains(in_short.out, "optimizer/first_moment"), in_short);
+    BOOST_TEST(!contains(in_short.out, "embedding"), in_short);
+    BOOST_TEST(!contains(in_short.out, "[schedule]"), in_short);
+    BOOST_TEST(count_of(in_short.out, "\n") < 40u, in_short);
+    const Result in_full = run("inspect --details " + checkpoint.string(), folder);
+    check_exit(in_full, 0);
+    for (const char* part : {"parameters/embedding/weight", "checksums/parameters/embedding/weight", "[schedule]"})
+        BOOST_TEST(contains(in_full.out, part), in_full);
     BOOST_TEST(json_of(run("inspect --format json tokens.h5", folder))["format"] == "lockstep-tokens");
 
     // The run: what it will be, as a description that says the same again, and how it went.
@@ -241,7 +256,15 @@ BOOST_AUTO_TEST_CASE(a_run_its_files_and_its_summary) {
     BOOST_TEST(contains(resolved.out, "\n# run folder: runs/small\n# checkpoints: checkpoints/small\n"), resolved);
     std::ofstream(folder / "resolved.toml") << resolved.out;
     BOOST_TEST(run("inspect resolved.toml", folder).out == resolved.out);
-    BOOST_TEST(json_of(run("inspect run.toml --format json", folder))["parameters"] == parameters);
+    const Json described = json_of(run("inspect run.toml --format json", folder));
+    BOOST_TEST(described["parameters"] == parameters);
+    BOOST_TEST(described["tensors"].size() == tensors);
+    const Result listed = run("inspect run.toml --details --set 'model.frozen=[\"embedding/*\"]'", folder);
+    check_exit(listed, 0);
+    for (const Json& tensor : described["tensors"])
+        BOOST_TEST(contains(listed.out, "# " + tensor["name"].get<std::string>() + " "), listed);
+    std::ofstream(folder / "listed.toml") << listed.out;
+    check_exit(run("inspect listed.toml", folder), 0);  // still a run description
     BOOST_TEST(run("inspect run.toml --set run.seed=7 --print run.name --print run.seed --print model.preset "
                    "--print precision.compute",
                    folder)
@@ -260,6 +283,17 @@ BOOST_AUTO_TEST_CASE(a_run_its_files_and_its_summary) {
     }
     const Json summary = json_of(Process(analyze_program + " summary runs/small --format json", folder).wait());
     BOOST_TEST(summary["ranks"].size() == 2u);
+    // A run's folder stands for its traces and its checkpoints.
+    const Result verified = run("verify runs/small", folder);
+    check_exit(verified, 0);
+    BOOST_TEST(count_of(verified.out, ": intact: a trace of ") == 2u, verified);
+    BOOST_TEST(count_of(verified.out, ": intact: a checkpoint of ") == checkpoints_in(folder).size(), verified);
+    BOOST_TEST(run("verify checkpoints/small", folder).out.find("checkpoints/small/step-00000012.h5: intact") !=
+               std::string::npos);
+    const Result no_files = run("verify text", folder);
+    check_exit(no_files, 2);
+    BOOST_TEST(no_files.out.starts_with("error: text has no files of lockstep"), no_files);
+    BOOST_TEST(run("verify nowhere.h5", folder).out.starts_with("error: nowhere.h5 does not exist"));
     BOOST_TEST(summary["totals"]["steps"] == 12);
     BOOST_TEST(summary["totals"]["last_step"] == 12);
     BOOST_TEST(summary["totals"]["skipped_steps"] == 0);

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "end_to_end/command.hpp"
+#include "tensorboard_events.hpp"
 
 using namespace lockstep::tests;
 namespace data = boost::unit_test::data;
@@ -109,6 +110,60 @@ BOOST_AUTO_TEST_CASE(stopping_where_the_run_is_makes_no_step) {
     check_exit(run("train run.toml --resume auto --stop-at 5", twins.resumed), 4);
     BOOST_TEST(metrics_of(twins.resumed).size() == 6u);
     BOOST_TEST(status_of(twins.resumed)["step"] == 6);
+}
+
+// What TensorBoard shows is what metrics.jsonl has, whatever was stopped, killed and gone back to.
+BOOST_AUTO_TEST_CASE(tensorboard_shows_every_step_once) {
+    const Workplace place;
+    const std::string train = std::string("train run.toml --set log.tensorboard=true") + validating;
+    check_exit(run(train + " --stop-at 6", place.path(), 2), 4);
+    check_exit(run(train + " --resume auto", place.path(), 2, "LOCKSTEP_FAULT=step_end:0:11:kill"), 128 + SIGKILL);
+    check_exit(run(train + " --set schedule.peak_lr=1e-3 --resume auto", place.path()), 0);
+    const fs::path folder = run_folder(place.path()) / "tensorboard";
+    const auto names = names_in(folder);
+    BOOST_TEST_REQUIRE(names.size() == 3u);
+    const auto as_floats = [](const std::map<int, double>& numbers) {
+        std::map<std::int64_t, float> floats;
+        for (const auto& [step, number] : numbers) floats[step] = static_cast<float>(number);
+        return floats;
+    };
+    Board board;
+    for (const std::string& name : names) {
+        BOOST_TEST(name.starts_with("events.out.tfevents."));
+        const auto events = events_of(read_file(folder / name));
+        for (const BoardEvent& event : events) BOOST_TEST(event.wall_time > 1.6e9);
+        board.add(events);
+    }
+    BOOST_TEST(board.scalars.at("train/loss").size() == last_step);
+    const std::map<std::string, std::string> keys = {{"train/loss", "loss"},
+                                                     {"train/gradient_norm", "gradient_norm"},
+                                                     {"train/learning_rate", "learning_rate"},
+                                                     {"speed/tokens_per_second", "tokens_per_second"},
+                                                     {"speed/flop_per_second", "flop_per_second"},
+                                                     {"speed/seconds_per_step", "seconds"},
+                                                     {"validation/loss", "validation_loss"},
+                                                     {"validation/bits_per_byte", "validation_bits_per_byte"}};
+    for (const auto& [tag, key] : keys)
+        BOOST_TEST((board.scalars.at(tag) == as_floats(numbers_of(place.path(), key))), tag << " differs");
+    BOOST_TEST(board.scalars.at("memory/peak_bytes").size() == last_step);
+    BOOST_TEST_REQUIRE(board.descriptions.size() >= 2u);
+    BOOST_TEST(board.descriptions.begin()->first == 1);
+    BOOST_TEST(contains(board.descriptions.begin()->second, "    peak_lr = 0.002"));
+    BOOST_TEST(contains(board.descriptions.rbegin()->second, "    peak_lr = 0.001"));
+
+    // The same from the traces, which lack what was not flushed when the second launch was killed.
+    const auto to = [&](const std::string& out) {
+        return Process(analyze_program + " export runs --to tensorboard --out " + out, place.path()).wait();
+    };
+    check_exit(to("board"), 0);
+    check_exit(to("board"), 0);  // once more: in place of the file
+    const auto files = names_in(place.path() / "board" / "small");
+    BOOST_TEST_REQUIRE(files.size() == 1u);
+    Board exported;
+    exported.add(events_of(read_file(place.path() / "board" / "small" / files.front())));
+    for (const auto& [tag, values] : board.scalars)
+        BOOST_TEST((exported.scalars.at(tag) == values), tag << " differs in the export");
+    BOOST_TEST((exported.descriptions.rbegin()->second == board.descriptions.rbegin()->second));
 }
 
 BOOST_AUTO_TEST_CASE(killed_and_resumed_from_the_periodic_checkpoint) {

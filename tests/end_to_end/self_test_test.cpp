@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(the_rank_that_works_longer_is_named_once) {
     const Workplace place;
     const Result result =
         run("train run.toml --set run.self_test=true --device cpu --set schedule.steps=90 --set checkpoint.every=0",
-            place.path(), 2, "LOCKSTEP_FAULT=step_work:1:*:slow");
+            place.path(), 2, "LOCKSTEP_FAULT=step_work:1:*:slow,slow_ranks:1:*:elsewhere");
     check_exit(result, 0);
     BOOST_TEST(count_of(result.error, " slower per step than ") == 1u, result);
     const std::string line = line_with(result.error, " slower per step than ");
@@ -183,12 +183,21 @@ BOOST_AUTO_TEST_CASE(the_rank_that_works_longer_is_named_once) {
     BOOST_TEST(contains(line, "the median of the 2 ranks with the same part of the model"), line);
 }
 
+BOOST_AUTO_TEST_CASE(two_ranks_on_one_machine_are_not_compared) {
+    const Workplace place;
+    const Result result =
+        run("train run.toml --set run.self_test=true --device cpu --set schedule.steps=90 --set checkpoint.every=0",
+            place.path(), 2, "LOCKSTEP_FAULT=step_work:1:*:slow");
+    check_exit(result, 0);
+    BOOST_TEST(!contains(result.error, " slower per step than "), result);
+}
+
 BOOST_AUTO_TEST_CASE(stages_of_a_pipeline_are_not_compared) {
     const Workplace place;
     const Result result =
         run("train run.toml --set run.self_test=true --device cpu --set schedule.steps=90 --set checkpoint.every=0 "
             "--set parallel.pipeline=2",
-            place.path(), 2, "LOCKSTEP_FAULT=step_work:1:*:slow");
+            place.path(), 2, "LOCKSTEP_FAULT=step_work:1:*:slow,slow_ranks:1:*:elsewhere");
     check_exit(result, 0);
     BOOST_TEST(!contains(result.error, " slower per step than "), result);
 }

@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(its_checkpoints_are_read_by_every_command) {
     check_exit(run("verify " + file, place.path()), 0);
     check_exit(run("eval --checkpoint " + file + " --data text", place.path()), 0);
     check_exit(run("generate --checkpoint " + file + " --prompt the --tokens 8", place.path()), 0);
-    const Result shown = run("inspect " + file, place.path());
+    const Result shown = run("inspect --details " + file, place.path());
     check_exit(shown, 0);
     BOOST_TEST(contains(shown.out, "blocks/0/mixer/rate"), shown);
 }

@@ -57,7 +57,8 @@ BOOST_AUTO_TEST_CASE(a_full_disk_below_the_run_folder) {
             write_file(disk / "fill",
                        std::string((std::size_t{2048} - static_cast<std::size_t>(kilobytes)) << 10, 'x'));
             const std::string name = "with-" + std::to_string(kilobytes);
-            const Result result = run("train run.toml --set run.name=" + name, place.path(), 2);
+            const Result result =
+                run("train run.toml --set log.tensorboard=true --set run.name=" + name, place.path(), 2);
             // Where not even the lock can be written there is no run; where it can, the run is whole.
             BOOST_TEST((result.exit_code == 0 || result.exit_code == 1), result);
             BOOST_TEST(count_of(result.error, "error: ") == (result.exit_code == 0 ? 0u : 1u), result);
@@ -75,6 +76,21 @@ BOOST_AUTO_TEST_CASE(a_full_disk_below_the_run_folder) {
             fs::remove(disk / "fill");
         }
     }
+}
+
+// The scalars are lost with one warning; the run is not.
+BOOST_AUTO_TEST_CASE(a_full_disk_below_the_tensorboard_folder) {
+    const Workplace place;
+    const fs::path disk = run_folder(place.path()) / "tensorboard";
+    const MountedMemory room(disk, "size=8k");
+    if (!room.mounted()) return;
+    write_file(disk / "fill", std::string(std::size_t{8} << 10, 'x'));
+    const Result result = run("train run.toml --set log.tensorboard=true", place.path(), 2);
+    check_exit(result, 0);
+    BOOST_TEST(count_of(result.error, "warning: ") == 1u, result);
+    BOOST_TEST(contains(result.error, "TensorBoard will not show these steps, training continues"), result);
+    check_whole(checkpoint_file(place.path(), 12));
+    BOOST_TEST(numbers_of(place.path(), "loss").size() == 12u);
 }
 
 // As batch systems set it: a file that reaches its limit is an error of the call, no signal that ends the run.

@@ -35,7 +35,8 @@ std::string environment(const fs::path& folder, int rank, const std::string& mor
 }
 
 constexpr const char* short_run =
-    "train run.toml --set schedule.steps=4 --set schedule.warmup=1 --set checkpoint.every=2";
+    "train run.toml --set schedule.steps=4 --set schedule.warmup=1 --set checkpoint.every=2 "
+    "--set log.tensorboard=true";
 
 const std::string resumed_run = std::string(short_run) + " --resume auto";
 
@@ -75,7 +76,7 @@ std::vector<Call> calls_of(const fs::path& folder, const Launch& launch) {
 }
 
 const std::set<std::string> of_a_run = {"lock",       "log.txt",  "metrics.jsonl", "metrics.jsonl.broken",
-                                        "rates.json", "run.toml", "status.json"};
+                                        "rates.json", "run.toml", "status.json",   "tensorboard"};
 
 void check_after(const fs::path& folder, const fs::path& whole, int ranks, const Result& result, bool killed) {
     BOOST_TEST(!result.timed_out, result);

@@ -86,6 +86,34 @@ std::string refusal(const std::function<void()>& action) {
 
 }  // namespace
 
+// A phase of microseconds that doubles is no difference in a step of a second, however clear the doubling is.
+BOOST_AUTO_TEST_CASE(what_the_step_cannot_show_is_negligible) {
+    constexpr auto loading = static_cast<std::size_t>(Phase::data_loading);
+    const auto with_loading = [](double noise, double seconds, std::uint64_t number) {
+        Measurement run = run_of(1, noise, 60, number);
+        for (StepSample& step : run.steps) step.phases[loading] = seconds;
+        return run;
+    };
+    const Comparison quiet = compare(with_loading(0, 3e-6, 1), with_loading(0, 6e-6, 2), {});
+    check(quiet.least_difference, 0.001);  // of a step of a second without noise
+    BOOST_TEST((phase(quiet, "data_loading").finding == Finding::negligible));
+    check(phase(quiet, "data_loading").ratio, 2);
+    BOOST_TEST(quiet.remarks.back() ==
+               "A phase is called slower or faster from a difference of 1.0 ms a step on: half of the 95 % interval by "
+               "which the steps differ, and at least 0.1 % of a step. What differs by less is negligible.");
+    BOOST_TEST(compare_table(quiet).print(TableFormat::text).find("negligible") != std::string::npos);
+    BOOST_TEST(json_of(quiet)["least_difference_seconds"] == quiet.least_difference);
+    BOOST_TEST((phase(compare(with_loading(0, 3e-3, 1), with_loading(0, 6e-3, 2), {}), "data_loading").finding ==
+                Finding::slower));
+    // Where steps vary by a tenth, 3 ms more of a second are lost in it, 200 ms are not.
+    const Comparison noisy = compare(with_loading(0.1, 3e-3, 1), with_loading(0.1, 6e-3, 2), {});
+    BOOST_TEST(noisy.least_difference > 0.01);
+    BOOST_TEST((phase(noisy, "data_loading").finding == Finding::negligible));
+    BOOST_TEST((phase(compare(with_loading(0.1, 3e-3, 1), with_loading(0.1, 0.203, 2), {}), "data_loading").finding ==
+                Finding::slower));
+    BOOST_TEST((compare(run_of(1, 0), run_of(1.0005, 0), {}).whole.finding == Finding::negligible));
+}
+
 BOOST_AUTO_TEST_CASE(runs_without_noise_give_exact_ratios) {
     const Comparison comparison = compare(run_of(1, 0), run_of(1.1, 0), five_percent);
     BOOST_TEST(comparison.whole.name == "step");

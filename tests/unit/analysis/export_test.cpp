@@ -13,6 +13,7 @@
 #include <map>
 #include <sstream>
 
+#include "tensorboard_events.hpp"
 #include "unit/analysis/export_runs.hpp"
 #include "unit/analysis/program.hpp"
 
@@ -122,6 +123,58 @@ class FileSizeLimit {
 
 }  // namespace
 
+BOOST_AUTO_TEST_SUITE(tensorboard)
+
+BOOST_AUTO_TEST_CASE(all_launches_of_each_run_in_one_file) {
+    const TemporaryFolder folder("export-tensorboard");
+    trace::Header header = trace::test::make_header(2, usual_regions);
+    write_launch(folder / "runs/a", header, 1, 5, {});
+    header.description += "[optimizer]\nclip = 0.5\n";
+    header.start_time += 1000;
+    write_launch(folder / "runs/a", header, 4, 3, {});  // resumed after step 3
+    header.run_name = "other";
+    write_launch(folder / "runs/b", header, 1, 350, {});
+    const Output output = analyze(folder, "export " + folder / "runs" + " --to tensorboard --out " + folder / "board");
+    BOOST_TEST(output.code == 0, output.errors);
+    BOOST_TEST(output.text + output.errors == "");
+    tests::Board board;
+    board.add(tests::events_of(read_text(folder / "board/synthetic/events.out.tfevents.1000000000.lockstep")));
+    const auto& losses = board.scalars.at("train/loss");
+    BOOST_TEST(losses.size() == 6u);
+    for (const auto& [step, loss] : losses) BOOST_TEST(loss == 1.0f / static_cast<float>(step));
+    BOOST_TEST(board.scalars.at("speed/tokens_per_second").at(5) == 100.0f);
+    BOOST_TEST(board.scalars.count("validation/loss") == 0u);
+    BOOST_TEST_REQUIRE(board.descriptions.size() == 2u);
+    BOOST_TEST(board.descriptions.at(1).find("clip = 0.5") == std::string::npos);
+    BOOST_TEST(board.descriptions.at(4).find("    clip = 0.5") != std::string::npos);
+    tests::Board other;
+    other.add(tests::events_of(read_text(folder / "board/other/events.out.tfevents.1000001000.lockstep")));
+    BOOST_TEST(other.scalars.at("train/loss").size() == 350u);
+}
+
+BOOST_AUTO_TEST_CASE(what_has_no_folder_of_its_own_is_refused) {
+    const TemporaryFolder folder("export-tensorboard-refused");
+    trace::Header header = trace::test::make_header(1, usual_regions);
+    write_launch(folder / "runs/a", header, 1, 2, {});
+    const auto refused = [&](const std::string& arguments, int code, const std::string& part) {
+        const Output output = analyze(folder, "export --to tensorboard " + arguments);
+        BOOST_TEST(output.code == code, output.errors);
+        BOOST_TEST(output.errors.find(part) != std::string::npos, output.errors);
+    };
+    refused(folder / "runs/a", 2, "name theirs with --out");
+    write_launch(folder / "runs/b", header, 1, 2, {});
+    refused(folder / "runs" + " --out " + folder / "board", 2, "are runs of the same name");
+    header.run_name = "../../outside";
+    write_launch(folder / "odd/c", header, 1, 2, {});
+    refused(folder / "odd" + " --out " + folder / "board", 3, "is no name of a run");
+    std::ofstream(folder / "table.csv") << "run,ranks,total\nx,1,10\n";
+    BOOST_TEST(analyze(folder, "import " + folder / "table.csv" + " --out " + folder / "imported").code == 0);
+    refused(folder / "imported/x" + " --out " + folder / "board", 2, "was imported from a table");
+    std::ofstream(folder / "file") << "";
+    refused(folder / "runs/a" + " --out " + folder / "file", 2, "cannot be made");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(csv)
 
 BOOST_AUTO_TEST_CASE(a_line_for_each_step_rank_and_region) {

@@ -249,7 +249,7 @@ BOOST_AUTO_TEST_CASE(predictions_need_more_points_and_end_at_eight_times_the_lar
     BOOST_TEST(far.prediction_refusal.find("Not predicted at 65, 1000, 0, -1, nan ranks: the runs cover 1 to 8") == 0u);
     const Fit large = fit_amdahl(exact({64, 128, 256, 512}, amdahl(0.001, 10)), {1, 8});
     BOOST_TEST(large.predictions.size() == 1u);
-    BOOST_TEST(large.prediction_refusal.find("at 1 ranks") != std::string::npos);
+    BOOST_TEST(large.prediction_refusal.find("at 1 rank:") != std::string::npos);
     const Fit rates = fit_universal_scalability(exact({1, 2, 4, 8, 16}, scalability(1, 0.1, 0.01)), {32});
     BOOST_TEST(rates.prediction_refusal ==
                "The Universal Scalability Law needs 6 different numbers of ranks to predict; there are 5.");

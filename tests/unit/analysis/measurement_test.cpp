@@ -300,7 +300,7 @@ BOOST_AUTO_TEST_CASE(several_runs_of_one_number_of_ranks_are_one_point) {
     check(base.seconds_slowest, 1.1);
     BOOST_TEST(!base.seconds_interval.known());
     BOOST_TEST(said(base.remarks, "The 3 runs take 1.00 s to 1.20 s."));
-    BOOST_TEST(said(scaling.series[0].remarks, "d on 1 ranks is left out: it does not repeat a"));
+    BOOST_TEST(said(scaling.series[0].remarks, "d on 1 rank is left out: it does not repeat a"));
 }
 
 BOOST_AUTO_TEST_CASE(factors_of_the_efficiency_multiply) {

@@ -173,6 +173,18 @@ BOOST_AUTO_TEST_CASE(what_was_not_measured_limits_nothing) {
     BOOST_TEST(holds(series_in_short(series).back(), "The main limit is computation scaling, 0.60"));
     BOOST_TEST(holds(series_in_short(series).back(),
                      "Load balance (0.70) limits it too. Communication (0.80) limits it too."));
+    // Ranks among which the threads of one machine are divided are no more hardware.
+    last.computation_scaling = 0.26;
+    series.points[series.base].threads = last.threads = 4;
+    BOOST_TEST(holds(series_in_short(series).back(),
+                     "The main limit is that each rank has 1 thread where the base case has 4: all ranks together have "
+                     "no more threads than the base case, and compute 3.85 times as long for the same work."));
+    last.threads = 8;
+    BOOST_TEST(holds(series_in_short(series).back(),
+                     "each rank has 2 threads where the base case has 4: all ranks "
+                     "together have 2 times the threads"));
+    last.threads = 16;
+    BOOST_TEST(holds(series_in_short(series).back(), "The main limit is computation scaling, 0.26"));
     last.load_balance = last.communication_efficiency = last.computation_scaling = 0.98;
     last.efficiency = 0.99;
     BOOST_TEST(series_in_short(series).back() == "Scaling is close to ideal.");

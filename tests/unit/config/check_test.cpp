@@ -110,6 +110,24 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
     for (const Case& wrong : cases) check_contains(refusal(wrong.settings), wrong.part);
 }
 
+BOOST_AUTO_TEST_CASE(all_missing_keys_are_told_at_once) {
+    const std::string sentence = sentence_of([] { check(parse_run_description("", "run.toml", {})); });
+    BOOST_TEST(sentence ==
+               "10 keys are missing: run.name (give the run a name, for example --set run.name=first); model.width, "
+               "model.layers, model.heads, model.vocabulary, model.context (give it or a model.preset); data.train "
+               "(name a token file made by lockstep pack, a text file or a folder, for example --set "
+               "data.train=tokens.h5); batch.global (give the number of sequences a step); schedule.steps (give the "
+               "length of the run as schedule.steps or schedule.epochs); schedule.peak_lr (give the highest learning "
+               "rate)");
+    check_contains(refusal({"model.width=0", "model.heads=0"}), "2 keys are missing: model.width, model.heads (give");
+}
+
+BOOST_AUTO_TEST_CASE(other_names_of_a_word_are_known) {
+    check_contains(sentence_of([] { from_word<DeviceChoice>("gpu", "--device"); }),
+                   "--device = \"gpu\": did you mean \"cuda\"? the allowed values are \"auto\", \"cpu\", \"cuda\"");
+    check_contains(refusal({"precision.compute=bfloat16"}), "did you mean \"bf16\"?");
+}
+
 BOOST_AUTO_TEST_CASE(what_this_version_does_not_do_is_said) {
     const std::vector<Case> cases = {};
     for (const Case& later : cases) {
