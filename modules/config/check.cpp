@@ -71,7 +71,7 @@ void check_given(const RunDescription& description) {
         "data.train", !data.train.empty(),
         "name a token file made by lockstep pack, a text file or a folder, for example --set data.train=tokens.h5");
     missing.check("data.tokenizer", !data.tokenizer.empty(),
-                  "use \"bytes\" or the path of a sentencepiece .model file");
+                  "use \"auto\", \"bytes\" or the path of a sentencepiece .model file or a tokenizer.json");
     missing.check("batch.global", batch.global != 0, "give the number of sequences a step");
     missing.check("schedule.steps", schedule.steps != 0 || schedule.epochs != 0,
                   "give the length of the run as schedule.steps or schedule.epochs");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <string_view>
 #include <utility>
 
@@ -35,6 +36,13 @@ std::shared_ptr<const Sources> open_sources(const DatasetOptions& options) {
 }
 
 }  // namespace
+
+bool has_plain_text(const std::vector<std::string>& paths) {
+    std::error_code problem;
+    return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
+        return std::filesystem::exists(path, problem) && is_plain_text(path);
+    });
+}
 
 Dataset::Dataset(const DatasetOptions& options) {
     if (options.length <= 0) throw usage_error("the sequence length {} must be at least 1", options.length);
@@ -75,8 +83,8 @@ double Dataset::bytes_per_token() const {
 std::string Dataset::tokenizer_kind() const {
     return implementation_->sources->tokenizer_kind();
 }
-std::string Dataset::tokenizer_model() const {
-    return implementation_->sources->tokenizer_model();
+const TokenizerFiles& Dataset::tokenizer_files() const {
+    return implementation_->sources->tokenizer_files();
 }
 std::uint64_t Dataset::checksum() const {
     return implementation_->sources->checksum();

@@ -14,13 +14,16 @@ namespace lockstep::data {
 
 struct DatasetOptions {
     std::vector<std::string> paths;                   // token files, .bin files, text files, folders
-    std::string tokenizer = "bytes";                  // for plain text: "bytes" or a .model path
+    std::string tokenizer = "bytes";                  // for plain text, as for open_tokenizer
     std::shared_ptr<const Tokenizer> kept_tokenizer;  // for plain text, instead: a checkpoint's tokenizer
     std::int64_t length = 0;                          // tokens per sequence
     std::uint64_t seed = 1;
     bool random = true;                // false: in text order
     std::string key = "[data] train";  // key of the run description, named in errors
 };
+
+// Whether some of the paths are text files or folders, which need a tokenizer. Missing ones do not count.
+bool has_plain_text(const std::vector<std::string>& paths);
 
 class Dataset {
   public:
@@ -43,7 +46,7 @@ class Dataset {
     // beyond the vocabulary: damaged error.
     void fetch(std::int64_t number, std::int32_t* inputs, std::int32_t* targets) const;
     std::string tokenizer_kind() const;  // "" if unknown (.bin files)
-    std::string tokenizer_model() const;
+    const TokenizerFiles& tokenizer_files() const;
     // Identifies the data: of the sources' sizes and contents in order, not their names. Token files count by their
     // stored checksum, other files by their first and last MiB.
     std::uint64_t checksum() const;

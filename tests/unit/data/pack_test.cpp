@@ -40,7 +40,7 @@ std::string everything_in(const std::string& path) {
     const hdf5::File file = hdf5::File::open(path);
     std::string all = tokens_as_text(path);
     for (const auto& name : file.attributes("/")) all += name + "=" + file.read_as_text("/", name) + "\n";
-    return all + (file.exists("tokenizer_model") ? file.read_text("tokenizer_model") : "");
+    return all + (file.exists("tokenizer/tokenizer.model") ? file.read_text("tokenizer/tokenizer.model") : "");
 }
 
 // Straight from the definitions, in two loops over the text.
@@ -124,7 +124,8 @@ BOOST_AUTO_TEST_CASE(packing_does_not_depend_on_threads_or_batches) {
     auto training = options_for({folder.path("in/b.txt")}, folder.path("small.h5"));
     training.train_tokenizer = 330;
     pack(training);
-    tokenizers.push_back(folder.write("own.model", read_token_file_info(folder.path("small.h5")).tokenizer_model));
+    tokenizers.push_back(
+        folder.write("own.model", read_token_file_info(folder.path("small.h5")).tokenizer_files.front().contents));
 #endif
     const int before = threads();
     for (const auto& tokenizer : tokenizers) {
@@ -152,7 +153,7 @@ BOOST_AUTO_TEST_CASE(sentencepiece_tokens_give_the_documents_back) {
     options.train_tokenizer = 340;
     pack(options);
     const TokenFile file(folder.path("tokens.h5"));
-    const auto tokenizer = make_tokenizer("sentencepiece", file.info().tokenizer_model);
+    const auto tokenizer = make_tokenizer("sentencepiece", file.info().tokenizer_files);
     std::vector<std::vector<std::int32_t>> documents(1);
     for (std::int64_t i = 0; i < file.info().token_count; ++i) {
         std::uint16_t token = 0;
@@ -241,6 +242,23 @@ BOOST_AUTO_TEST_CASE(other_files_are_no_token_files) {
     BOOST_TEST(is_token_file(folder.path("tokens.h5")));
 }
 
+BOOST_AUTO_TEST_CASE(a_file_of_the_first_version_has_its_sentencepiece_model) {
+    const std::string path = LOCKSTEP_SOURCE_DIR "/tests/compatibility/sentencepiece-tokens.h5";
+    const TokenFileInfo info = read_token_file_info(path);
+    BOOST_TEST(hdf5::File::open(path).read_integer("/", "format_version") == 1);
+    BOOST_TEST(info.tokenizer_kind == "sentencepiece");
+    BOOST_TEST(info.vocabulary == 290);
+    BOOST_TEST_REQUIRE(info.tokenizer_files.size() == 1u);
+    BOOST_TEST(info.tokenizer_files.front().name == "tokenizer.model");
+    BOOST_TEST(info.tokenizer_files.front().contents == hdf5::File::open(path).read_text("tokenizer_model"));
+    BOOST_TEST(verify_token_file(path) == info.token_bytes() + info.tokenizer_files.front().contents.size());
+    const TemporaryFolder folder;
+    std::string damaged = read_file(path);
+    damaged[damaged.find(info.tokenizer_files.front().contents) + 9] ^= 1;
+    check_error([&] { read_token_file_info(folder.write("damaged.h5", damaged)); }, ExitCode::damaged,
+                {"tokenizer_model"});
+}
+
 BOOST_AUTO_TEST_CASE(contents_that_cannot_be_are_damage) {
     const TemporaryFolder folder;
     const auto write = [&](hdf5::ElementType type, std::int64_t count, std::int64_t version,
@@ -267,6 +285,6 @@ BOOST_AUTO_TEST_CASE(contents_that_cannot_be_are_damage) {
     check_error([&] { read_token_file_info(write(hdf5::ElementType::uint8, 99, 1, sum)); }, ExitCode::damaged, {"99"});
     check_error([&] { read_token_file_info(write(hdf5::ElementType::uint8, 100, 1, "xyz")); }, ExitCode::damaged,
                 {"xyz"});
-    check_error([&] { read_token_file_info(write(hdf5::ElementType::uint8, 100, 2, sum)); }, ExitCode::usage,
-                {"version 2"});
+    check_error([&] { read_token_file_info(write(hdf5::ElementType::uint8, 100, 3, sum)); }, ExitCode::usage,
+                {"version 3"});
 }
