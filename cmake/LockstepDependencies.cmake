@@ -91,5 +91,8 @@ endif()
 # Optional.
 if(PkgConfig_FOUND)
     pkg_search_module(SENTENCEPIECE QUIET IMPORTED_TARGET sentencepiece)
+    pkg_search_module(ZLIB QUIET IMPORTED_TARGET zlib)
+    pkg_search_module(ZSTD QUIET IMPORTED_TARGET libzstd)
 endif()
 message(STATUS "sentencepiece tokenizers: ${SENTENCEPIECE_FOUND}")
+message(STATUS "compressed text: gzip ${ZLIB_FOUND}, zstd ${ZSTD_FOUND}")

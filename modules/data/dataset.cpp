@@ -28,7 +28,8 @@ namespace {
 
 std::shared_ptr<const Sources> open_sources(const DatasetOptions& options) {
     try {
-        return std::make_shared<const Sources>(options.paths, options.tokenizer, options.kept_tokenizer);
+        return std::make_shared<const Sources>(
+            SourceOptions{options.paths, options.tokenizer, options.kept_tokenizer, options.jsonl_field});
     } catch (const Error& problem) {
         throw Error(problem.code(), options.key + ": " + problem.what());
     }

@@ -13,9 +13,10 @@
 namespace lockstep::data {
 
 struct DatasetOptions {
-    std::vector<std::string> paths;                   // token files, .bin files, text files, folders
+    std::vector<std::string> paths;                   // token files, .bin files, text files, folders, patterns
     std::string tokenizer = "bytes";                  // for plain text: "bytes" or a .model path
     std::shared_ptr<const Tokenizer> kept_tokenizer;  // for plain text, instead: a checkpoint's tokenizer
+    std::string jsonl_field = "text";                 // the text of a line of JSON Lines
     std::int64_t length = 0;                          // tokens per sequence
     std::uint64_t seed = 1;
     bool random = true;                // false: in text order

@@ -41,6 +41,8 @@ class Lockstep(CMakePackage, CudaPackage):
     depends_on("nlohmann-json@3:")
     depends_on("xxhash")
     depends_on("sentencepiece", when="+sentencepiece")
+    depends_on("zlib-api")
+    depends_on("zstd")
     depends_on("boost@1.74: +test +context", when="+tests")
     depends_on("cuda@12:", when="+cuda")
     depends_on("nccl", when="+nccl")
