@@ -67,7 +67,7 @@ Sources::Sources(const SourceOptions& options) {
 void Sources::add_token_file(const std::string& path) {
     const TokenFile& file = token_files_.emplace_back(path);
     const TokenFileInfo& info = file.info();
-    agree_on_tokenizer(info.tokenizer_kind, info.tokenizer_model, info.vocabulary, path);
+    agree_on_tokenizer(info.tokenizer_kind, info.tokenizer_files, info.vocabulary, path);
     add_to_checksum(info.checksum);
     bytes_ += static_cast<double>(info.byte_count);
     bytes_known_ = bytes_known_ && info.byte_count > 0;
@@ -109,7 +109,7 @@ void Sources::add_megatron(const std::string& path) {
 void Sources::add_raw_tokens(const MappedFile& file, std::uint64_t largest, const std::string& path) {
     if (largest >= std::uint64_t{1} << 31) throw damaged_error("{}: invalid token {}", path, largest);
     bytes_known_ = false;
-    agree_on_tokenizer("", "", static_cast<std::int64_t>(largest) + 1, path);
+    agree_on_tokenizer("", {}, static_cast<std::int64_t>(largest) + 1, path);
     add_to_checksum(ends_checksum(file.data(), file.bytes()));
 }
 
@@ -117,7 +117,7 @@ void Sources::add_text(const TextFiles& text, const Tokenizer& tokenizer) {
     if (text.skipped > 0)
         log::info("skipped {} file{} that {} empty or not text", text.skipped, plural(text.skipped),
                   text.skipped == 1 ? "is" : "are");
-    agree_on_tokenizer(tokenizer.kind(), tokenizer.model(), tokenizer.vocabulary(), text.files.front().path);
+    agree_on_tokenizer(tokenizer.kind(), tokenizer.files(), tokenizer.vocabulary(), text.files.front().path);
     if (tokenizer.kind() == "bytes" && !text.has_json_lines())
         add_bytes(text);
     else
@@ -183,12 +183,12 @@ void Sources::add_segment(const std::byte* data, std::size_t width, std::uint64_
     tokens_ = end;
 }
 
-void Sources::agree_on_tokenizer(const std::string& kind, const std::string& model, std::int64_t vocabulary,
+void Sources::agree_on_tokenizer(const std::string& kind, const TokenizerFiles& files, std::int64_t vocabulary,
                                  const std::string& path) {
     if (first_path_.empty()) {
         first_path_ = path;
         tokenizer_kind_ = kind;
-        tokenizer_model_ = model;
+        tokenizer_files_ = files;
         vocabulary_ = vocabulary;
         return;
     }
@@ -197,10 +197,9 @@ void Sources::agree_on_tokenizer(const std::string& kind, const std::string& mod
                           tokenizer_name(tokenizer_kind_), path, tokenizer_name(kind));
     if (kind.empty())
         vocabulary_ = std::max(vocabulary_, vocabulary);
-    else if (model != tokenizer_model_ || vocabulary != vocabulary_)
-        throw usage_error(
-            "{} and {} were made with different tokenizer models (vocabularies {} and {}); pack all with one",
-            first_path_, path, vocabulary_, vocabulary);
+    else if (!same_tokenizer(kind, files, tokenizer_kind_, tokenizer_files_) || vocabulary != vocabulary_)
+        throw usage_error("{} and {} were made with different tokenizers (vocabularies {} and {}); pack all with one",
+                          first_path_, path, vocabulary_, vocabulary);
 }
 
 void Sources::add_to_checksum(std::uint64_t value) {
