@@ -16,7 +16,7 @@ namespace lockstep::commands {
 namespace {
 
 struct Options {
-    std::string checkpoint, device = "auto", format = "text";
+    std::string checkpoint, device = "auto", format = "text", jsonl_field = "text";
     std::vector<std::string> data;
     std::int64_t length = 0, micro = 0, windows = 0;
 };
@@ -27,6 +27,7 @@ data::DatasetOptions dataset_options(const Options& options, const train::ModelF
     dataset.length = options.length > 0 ? options.length : file.description.batch.length;
     dataset.random = false;
     dataset.key = "--data";
+    dataset.jsonl_field = options.jsonl_field;
     const checkpoint::Contents& contents = file.contents;
     if (!contents.tokenizer_kind.empty())
         dataset.kept_tokenizer = data::make_tokenizer(contents.tokenizer_kind, contents.tokenizer_files);
@@ -92,7 +93,9 @@ void add_eval(CLI::App& program, Action& action) {
     const auto options = std::make_shared<Options>();
     command->add_option("--checkpoint", options->checkpoint, "Checkpoint file, or a run's folder for its newest")
         ->required();
-    command->add_option("--data", options->data, "Token files, text files or folders (repeatable)")->required();
+    command->add_option("--data", options->data, "Token files, text files, JSON Lines or folders (repeatable)")
+        ->required();
+    command->add_option("--jsonl-field", options->jsonl_field, "The field with the text, in JSON Lines");
     command->add_option("--device", options->device, "auto, cpu or cuda");
     command->add_option("--length", options->length, "Tokens per sequence (default: as trained)")
         ->check(CLI::PositiveNumber);

@@ -7,10 +7,10 @@
 namespace lockstep::data {
 
 // A pure function of the weights and the sample's number, in O(log sources) and without tables of the run's length.
-// Sources are the leaves of a binary tree with halves of about equal weight. At each branch the n-th sample that comes by
-// goes left where round((n + 1) p) exceeds round(n p), p being the left half's share, and round(n p) is its number there.
-// So the shares are right over any run of samples: the number taken from a source before sample n differs from its share
-// of n by less than 1.5 (by at most 1/2 with two sources), however long the run is.
+// Sources are the leaves of a binary tree with halves of about equal weight. At each branch the n-th sample that comes
+// by goes left where round((n + 1) p) exceeds round(n p), p being the left half's share, and round(n p) is its number
+// there. So the shares are right over any run of samples: the number taken from a source before sample n differs from
+// its share of n by less than 1.5 (by at most 1/2 with two sources), however long the run is.
 class MixtureOrder {
   public:
     struct Place {
