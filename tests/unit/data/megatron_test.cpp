@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.hpp"
 #include "data/dataset.hpp"
 #include "data/megatron.hpp"
 #include "data/megatron_writer.hpp"
@@ -126,6 +127,7 @@ BOOST_AUTO_TEST_CASE(wrong_pairs_are_told) {
 }
 
 BOOST_AUTO_TEST_CASE(damaged_pairs_never_crash) {
+    log::show_from(log::Level::error);
     const TemporaryFolder folder;
     std::minstd_rand random(1);
     int told = 0;
