@@ -96,14 +96,17 @@ void Sources::add_megatron(const std::string& path) {
     add_to_checksum(order);
     add_raw_tokens(file.file(), largest, path);
     for (const auto& run : file.runs()) add_segment(file.file().data() + run.offset, file.width(), run.tokens, path);
+    // No warnings: every rank reads the data, and all ranks' warnings are printed.
     if (file.unused_bytes() > 0)
-        log::warning("{}: {} bytes at the end are in none of its documents and left out", path, file.unused_bytes());
+        log::info("{}: {} at the end belong to none of its documents and are left out", path,
+                  human_bytes(static_cast<double>(file.unused_bytes())));
     if (file.document_end())
-        log::info("{}: {} document{}, each ending in token {}", path, file.documents(), plural(file.documents()),
+        log::info("{}: {} document{}, ending in token {}", path,
+                  with_commas(static_cast<std::int64_t>(file.documents())), plural(file.documents()),
                   *file.document_end());
     else if (file.documents() > 1)
-        log::warning("{}: {} documents with nothing between them, since they do not end in a token of their own", path,
-                     file.documents());
+        log::info("{}: {} documents with nothing between them: they do not end in one token", path,
+                  with_commas(static_cast<std::int64_t>(file.documents())));
 }
 
 void Sources::add_raw_tokens(const MappedFile& file, std::uint64_t largest, const std::string& path) {

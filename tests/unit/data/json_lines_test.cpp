@@ -244,3 +244,29 @@ BOOST_AUTO_TEST_CASE(documents_of_all_kinds_of_text_make_one_stream) {
     BOOST_TEST(!is_json_lines("a.json", false));
     BOOST_TEST(is_json_lines("a.json.zst", false));
 }
+
+#ifdef LOCKSTEP_SENTENCEPIECE
+BOOST_AUTO_TEST_CASE(a_tokenizer_is_trained_on_lines_as_on_files) {
+    const TemporaryFolder folder;
+    std::string lines;
+    for (unsigned i = 0; i < 5; ++i) {
+        std::string text = sample_text(8000, i + 1);
+        for (char& letter : text)
+            if (letter < ' ' && letter != '\n') letter = ' ';
+        folder.write("in/" + std::to_string(i), text);
+        for (auto at = text.find('\n'); at != std::string::npos; at = text.find('\n', at)) text.replace(at, 1, "\\n");
+        lines += "{\"text\": \"" + text + "\"}\n";
+    }
+    PackOptions options;
+    options.paths = {folder.path("in")};
+    options.out = folder.path("text.h5");
+    options.train_tokenizer = 330;
+    const PackResult of_text = pack(options);
+    for (const Form& form : forms()) {
+        options.paths = {folder.write(std::string("a.jsonl") + form.ending, form.encoded(lines))};
+        const PackResult of_lines = pack(options);
+        BOOST_TEST(of_lines.checksum == of_text.checksum);
+        BOOST_TEST(of_lines.tokens == of_text.tokens);
+    }
+}
+#endif
