@@ -17,7 +17,7 @@ namespace lockstep::commands {
 namespace {
 
 struct Options {
-    std::string checkpoint, device = "auto", format = "text";
+    std::string checkpoint, device = "auto", format = "text", jsonl_field = "text";
     std::vector<std::string> data;
     std::int64_t length = 0, micro = 0, windows = 0;
 };
@@ -29,6 +29,7 @@ data::DatasetOptions dataset_options(const Options& options, const train::ModelF
     dataset.random = false;
     dataset.key = "--data";
     dataset.kept_tokenizer = train::kept_tokenizer(file.contents);
+    dataset.jsonl_field = options.jsonl_field;
     return dataset;
 }
 
@@ -91,7 +92,9 @@ void add_eval(CLI::App& program, Action& action) {
     const auto options = std::make_shared<Options>();
     command->add_option("--checkpoint", options->checkpoint, "Checkpoint file, or a run's folder for its newest")
         ->required();
-    command->add_option("--data", options->data, "Token files, text files or folders (repeatable)")->required();
+    command->add_option("--data", options->data, "Token files, text files, JSON Lines or folders (repeatable)")
+        ->required();
+    command->add_option("--jsonl-field", options->jsonl_field, "The field with the text, in JSON Lines");
     command->add_option("--device", options->device, "auto, cpu or cuda");
     command->add_option("--length", options->length, "Tokens per sequence (default: as trained)")
         ->check(CLI::PositiveNumber);

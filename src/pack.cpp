@@ -21,7 +21,7 @@ namespace {
 
 struct Options {
     data::PackOptions pack;
-    std::string format = "text";
+    std::string to = "lockstep", format = "text";
 };
 
 // One record: rows of name and value for text and markdown; one object or line for JSON and CSV.
@@ -71,10 +71,16 @@ int run(Options options, bool tokenizer_given) {
     const TableFormat format = table_format(options.format);
     if (tokenizer_given && options.pack.train_tokenizer != 0)
         throw usage_error("--tokenizer and --train-tokenizer exclude each other; give one");
+    if (options.to != "lockstep" && options.to != "megatron")
+        throw usage_error("--to {}: it is lockstep or megatron", options.to);
     if (tokenizer_given) options.pack.kept_tokenizer = tokenizer_of_checkpoint(options.pack.tokenizer);
-    const data::PackResult result = data::pack(options.pack);
+    data::PackOptions packing = options.pack;
+    if (options.to == "megatron") packing.format = data::PackFormat::megatron;
+    const data::PackResult result = data::pack(packing);
     Table record({{"files", "text files"},
                   {"skipped_files", "files left out (empty or not text)"},
+                  {"documents", "documents"},
+                  {"empty_documents", "documents left out (empty)"},
                   {"bytes", "bytes of text"},
                   {"tokens", "tokens"},
                   {"vocabulary", "vocabulary"},
@@ -82,8 +88,9 @@ int run(Options options, bool tokenizer_given) {
                   {"conditional_entropy", "entropy per byte given the previous, nats", 4},
                   {"checksum", "checksum"},
                   {"out", "token file"}});
-    record.add_row({result.files, result.skipped_files, result.bytes, result.tokens, result.vocabulary,
-                    result.byte_entropy, result.conditional_entropy, hash_text(result.checksum), options.pack.out});
+    record.add_row({result.files, result.skipped_files, result.documents, result.empty_documents, result.bytes,
+                    result.tokens, result.vocabulary, result.byte_entropy, result.conditional_entropy,
+                    hash_text(result.checksum), options.pack.out});
     const std::string text = print_record(record, format);
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
         throw fault_error("cannot print the result: {}", system_error_text());
@@ -94,16 +101,27 @@ int run(Options options, bool tokenizer_given) {
 
 void add_pack(CLI::App& program, Action& action) {
     auto options = std::make_shared<Options>();
-    CLI::App* command = program.add_subcommand("pack", "Turn text files and folders into a token file");
+    CLI::App* command = program.add_subcommand("pack", "Turn text and JSON Lines into a token file");
     command->footer(
         "A folder means all text files below it, in byte order of their paths; hidden files, empty files and "
         "files with a\n"
-        "NUL byte in their first 64 KiB are skipped. Files are separated by one boundary token.\n"
-        "Example: lockstep pack --out tokens.h5 --train-tokenizer 8000 books/ notes.txt");
+        "NUL byte in their first 64 KiB are skipped. In .jsonl, .ndjson, .json.gz and .json.zst files, in .jsonl.gz and "
+        "so on, and in a\n"
+        ".json file that is named itself, every line is a document. Documents are separated by one boundary token.\n"
+        "--to megatron writes OUT.bin and OUT.idx for Megatron-LM; every document ends in the boundary token.\n"
+        "Examples: lockstep pack --out tokens.h5 --train-tokenizer 8000 books/ notes.txt\n"
+        "          lockstep pack --out corpus --to megatron --tokenizer llama.model part-*.jsonl.zst");
     command->add_option("paths", options->pack.paths, "Text files and folders")->required()->type_name("PATH");
-    command->add_option("--out", options->pack.out, "Token file to write (HDF5); replaces an existing one on success")
+    command
+        ->add_option(
+            "--out", options->pack.out,
+            "Token file to write (HDF5), or the prefix of Megatron-LM's two; replaces existing ones on success")
         ->required()
         ->type_name("FILE");
+    command->add_option("--to", options->to, "lockstep (the default) or megatron")->type_name("FORMAT");
+    command->add_option("--jsonl-field", options->pack.jsonl_field, "The field with the text, in JSON Lines")
+        ->capture_default_str()
+        ->type_name("NAME");
     CLI::Option* tokenizer =
         command
             ->add_option("--tokenizer", options->pack.tokenizer,

@@ -68,10 +68,11 @@ void check_given(const RunDescription& description) {
     missing.check("run.folder", !run.folder.empty(), "the default is \"runs\"");
     check_given(description.model, missing);
     missing.check(
-        "data.train", !data.train.empty(),
+        "data.train", !data.train.empty() || !data.mixture.empty(),
         "name a token file made by lockstep pack, a text file or a folder, for example --set data.train=tokens.h5");
     missing.check("data.tokenizer", !data.tokenizer.empty(),
                   "use \"auto\", \"bytes\" or the path of a sentencepiece .model file or a tokenizer.json");
+    missing.check("data.jsonl_field", !data.jsonl_field.empty(), "the default is \"text\"");
     missing.check("batch.global", batch.global != 0, "give the number of sequences a step");
     missing.check("schedule.steps", schedule.steps != 0 || schedule.epochs != 0,
                   "give the length of the run as schedule.steps or schedule.epochs");
@@ -106,11 +107,13 @@ void check_run(const RunSection& run) {
 }
 
 void check_data(const DataSection& data) {
-    for (const auto* paths : {&data.train, &data.validation})
-        for (const std::string& path : *paths)
-            if (path.empty())
-                throw usage_error("{} holds an empty path; remove it",
-                                  paths == &data.train ? "data.train" : "data.validation");
+    const auto check_paths = [](const std::vector<std::string>& paths, const char* key) {
+        if (std::find(paths.begin(), paths.end(), "") != paths.end())
+            throw usage_error("{} holds an empty path; remove it", key);
+    };
+    check_paths(data.train, "data.train");
+    check_paths(data.validation, "data.validation");
+    for (const WeightedPaths& part : data.mixture) check_paths(part.paths, "data.train");
     if (data.validation_fraction != 0 && !(data.validation_fraction > 0 && data.validation_fraction < 1))
         throw usage_error("data.validation = {}: a fraction lies between 0 and 1, both excluded",
                           data.validation_fraction);

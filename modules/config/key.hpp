@@ -9,12 +9,15 @@
 #include <variant>
 #include <vector>
 
+#include "config/weighted_paths.hpp"
 #include "config/words.hpp"
 
 namespace lockstep::config {
 
-struct Paths {
+// Texts, or tables of texts with weights; never both.
+struct PathsOrMixture {
     std::vector<std::string>* list;
+    std::vector<WeightedPaths>* mixture;
 };
 struct PathsOrFraction {
     std::vector<std::string>* list;
@@ -27,7 +30,7 @@ struct CountOrAuto {
 };
 // monostate: read elsewhere.
 using Member = std::variant<std::string*, Choice, std::monostate, bool*, std::int64_t*, std::uint64_t*, double*,
-                            std::vector<std::string>*, Paths, PathsOrFraction, CountOrAuto>;
+                            std::vector<std::string>*, PathsOrMixture, PathsOrFraction, CountOrAuto>;
 
 struct Key {
     std::string path;  // "model.ttt.gate"

@@ -36,6 +36,15 @@ std::string number(double value) {
     return text;
 }
 
+std::string mixture_text(const std::vector<WeightedPaths>& mixture) {
+    std::string text;
+    for (const WeightedPaths& part : mixture)
+        text += fmt::format("{}{{path = {}, weight = {}}}", text.empty() ? "" : ", ",
+                            part.paths.size() == 1 ? toml_text(part.paths.front()) : "[" + list_of(part.paths) + "]",
+                            number(part.weight));
+    return "[" + text + "]";
+}
+
 void add_run(std::vector<Key>& keys, RunSection& run) {
     keys.push_back(required(
         {"run.name", &run.name, "The run's name: the folder under `run.folder` and under `checkpoint.folder`."}));
@@ -124,14 +133,17 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
 }
 
 void add_data(std::vector<Key>& keys, DataSection& data) {
-    keys.push_back(required({"data.train", Paths{&data.train},
-                             "Token files, flat uint16 `.bin` files, text files or folders to train on."}));
+    keys.push_back(
+        required({"data.train", PathsOrMixture{&data.train, &data.mixture},
+                  "Token files (also Megatron-LM's, llm.c's and nanoGPT's), text files, JSON Lines, folders or "
+                  "patterns to train on; or tables of them with weights."}));
     keys.push_back({"data.validation", PathsOrFraction{&data.validation, &data.validation_fraction},
                     "The same for validation, or the fraction of the training windows kept for it."});
     keys.push_back({"data.order", choice_of(data.order), "Order in which windows are seen."});
     keys.push_back(
         {"data.tokenizer", &data.tokenizer,
          "Tokenizer of plain text: `bytes`, a sentencepiece `.model` file, a `tokenizer.json`, a folder with either, or a token file. `auto`: the one kept in the checkpoint of `init.from`, else `bytes`."});
+    keys.push_back({"data.jsonl_field", &data.jsonl_field, "The field with the text, in JSON Lines."});
 }
 
 void add_batch(std::vector<Key>& keys, BatchSection& batch) {
@@ -259,7 +271,9 @@ std::string type_of(const Key& key) {
                    [](const std::uint64_t*) -> std::string { return "integer from 0"; },
                    [](const double*) -> std::string { return "number"; },
                    [](const std::vector<std::string>*) -> std::string { return "list of texts"; },
-                   [](const Paths&) -> std::string { return "list of paths, or one path"; },
+                   [](const PathsOrMixture&) -> std::string {
+                       return "list of paths, one path, or a list of tables {path = …, weight = …}";
+                   },
                    [](const PathsOrFraction&) -> std::string {
                        return "list of paths, one path, or a fraction between 0 and 1";
                    },
@@ -276,7 +290,10 @@ std::string value_of(const Key& key) {
                                  [](const std::uint64_t* value) { return std::to_string(*value); },
                                  [](const double* value) { return number(*value); },
                                  [](const std::vector<std::string>* list) { return "[" + list_of(*list) + "]"; },
-                                 [](const Paths& paths) { return "[" + list_of(*paths.list) + "]"; },
+                                 [](const PathsOrMixture& either) {
+                                     return either.mixture->empty() ? "[" + list_of(*either.list) + "]"
+                                                                    : mixture_text(*either.mixture);
+                                 },
                                  [](const PathsOrFraction& either) {
                                      return *either.fraction != 0 ? number(*either.fraction)
                                                                   : "[" + list_of(*either.list) + "]";

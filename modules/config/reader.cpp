@@ -79,6 +79,60 @@ std::vector<std::string> list_value(const Given& given, const Key& key, bool one
     return list;
 }
 
+// One table of a mixture.
+WeightedPaths weighted_paths(const Given& given, const Key& key, const toml::table& table) {
+    constexpr double most = 1e12;
+    WeightedPaths part;
+    bool has_weight = false;
+    for (auto&& [name, node] : table) {
+        const std::string inside = key.path + ": " + std::string(name.str());
+        const std::uint32_t line = name.source().begin.line;
+        const Given value{inside, given.place, &node, "", line};
+        const Key as{inside, std::monostate(), key.meaning};
+        if (name.str() == "path" && node.is_array()) {
+            for (const toml::node& item : *node.as_array()) {
+                const auto* text = item.as_string();
+                if (!text) throw usage_error("{}{} holds an item that is not text", given.place, inside);
+                part.paths.push_back(text->get());
+            }
+        } else if (name.str() == "path" && node.is_string()) {
+            part.paths = {node.as_string()->get()};
+        } else if (name.str() == "path") {
+            throw usage_error("{}{} must be a path or a list of paths", given.place, inside);
+        } else if (name.str() == "weight" && node.is_number()) {
+            has_weight = true;
+            part.weight = number_value(value, as);
+        } else if (name.str() == "weight") {
+            throw usage_error("{}{} must be a number", given.place, inside);
+        } else {
+            throw usage_error("{}{} is not known; a source has path and weight", given.place, inside);
+        }
+    }
+    if (part.paths.empty()) throw usage_error("{}{}: a source lacks its path", given.place, key.path);
+    if (!has_weight)
+        throw usage_error("{}{}: {} lacks its weight, the share of the samples that come from it", given.place,
+                          key.path, part.paths.front());
+    if (!(part.weight > 0 && part.weight <= most))
+        throw usage_error("{}{}: the weight {} of {} must lie above 0 and at most at {:g}", given.place, key.path,
+                          part.weight, part.paths.front(), most);
+    return part;
+}
+
+void assign_mixture(const Given& given, const Key& key, const toml::array& array, std::vector<WeightedPaths>& mixture) {
+    constexpr std::size_t most_sources = 1000;
+    if (array.size() > most_sources)
+        throw usage_error("{}{} has {} sources; at most {} can be mixed", given.place, key.path, array.size(),
+                          most_sources);
+    for (const toml::node& item : array) {
+        const auto* table = item.as_table();
+        if (!table)
+            throw usage_error(
+                "{}{} mixes paths and tables with weights; give every source a weight: {{path = …, weight = …}}",
+                given.place, key.path);
+        mixture.push_back(weighted_paths(given, key, *table));
+    }
+}
+
 struct Assign {
     const Given& given;
     const Key& key;
@@ -114,7 +168,17 @@ struct Assign {
         check_range(key, *member, given.place);
     }
     void operator()(std::vector<std::string>* member) const { *member = list_value(given, key, false); }
-    void operator()(const Paths& paths) const { *paths.list = list_value(given, key, true); }
+    void operator()(const PathsOrMixture& either) const {
+        either.list->clear();
+        either.mixture->clear();
+        const auto* array = given.node->as_array();
+        const bool has_tables =
+            array && std::any_of(array->begin(), array->end(), [](const toml::node& item) { return item.is_table(); });
+        if (has_tables)
+            assign_mixture(given, key, *array, *either.mixture);
+        else
+            *either.list = list_value(given, key, true);
+    }
     void operator()(const PathsOrFraction& either) const {
         either.list->clear();
         *either.fraction = 0;

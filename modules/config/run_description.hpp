@@ -10,6 +10,7 @@
 
 #include "config/grid.hpp"
 #include "config/model_description.hpp"
+#include "config/weighted_paths.hpp"
 #include "config/words.hpp"
 
 namespace lockstep::config {
@@ -28,11 +29,13 @@ struct InitSection {
 };
 
 struct DataSection {
-    std::vector<std::string> train;
+    std::vector<std::string> train;       // files or folders …
+    std::vector<WeightedPaths> mixture;   // … or several such sources with weights
     std::vector<std::string> validation;  // files or folders …
     double validation_fraction = 0;       // … or the last part of the training windows
     DataOrder order = DataOrder::random;
-    std::string tokenizer = "auto";  // of plain text; "auto": that of init.from, else "bytes"
+    std::string tokenizer = "auto";    // of plain text; "auto": that of init.from, else "bytes"
+    std::string jsonl_field = "text";  // of JSON Lines
 };
 
 struct BatchRamp {

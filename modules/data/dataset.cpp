@@ -5,60 +5,109 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/hash.hpp"
 #include "base/random.hpp"
+#include "data/mixture_order.hpp"
 #include "data/sources.hpp"
 
 namespace lockstep::data {
 
 struct Dataset::Implementation {
-    std::shared_ptr<const Sources> sources;
+    struct Part {
+        std::shared_ptr<const Sources> sources;
+        std::string name;
+        double weight = 1;
+        std::int64_t first_window = 0, windows = 0;
+    };
+
+    std::vector<Part> parts;
+    MixtureOrder order{{1.0}};
+    bool is_mixture = false;  // also of one source: named differently in the random numbers
     std::string key;
-    std::int64_t length = 0;
-    std::int64_t first_window = 0, windows = 0;
+    std::int64_t length = 0, windows = 0;  // of all parts
+    std::int64_t vocabulary = 0;
     std::uint64_t seed = 0;
     bool random = false;
+
+    void mix() {
+        std::vector<double> weights;
+        for (const Part& part : parts) weights.push_back(part.weight);
+        order = MixtureOrder(weights);
+        windows = std::accumulate(parts.begin(), parts.end(), std::int64_t{0},
+                                  [](std::int64_t sum, const Part& part) { return sum + part.windows; });
+    }
+    double sum_of_weights() const {
+        return std::accumulate(parts.begin(), parts.end(), 0.0,
+                               [](double sum, const Part& part) { return sum + part.weight; });
+    }
 };
 
 namespace {
 
-std::shared_ptr<const Sources> open_sources(const DatasetOptions& options) {
+std::shared_ptr<const Sources> open_sources(const DatasetOptions& options, const std::vector<std::string>& paths) {
     try {
-        return std::make_shared<const Sources>(options.paths, options.tokenizer, options.kept_tokenizer);
+        return std::make_shared<const Sources>(
+            SourceOptions{paths, options.tokenizer, options.kept_tokenizer, options.jsonl_field});
     } catch (const Error& problem) {
         throw Error(problem.code(), options.key + ": " + problem.what());
     }
 }
 
-}  // namespace
-
-bool has_plain_text(const std::vector<std::string>& paths) {
-    std::error_code problem;
-    return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
-        return std::filesystem::exists(path, problem) && is_plain_text(path);
-    });
+std::string name_of(const std::vector<std::string>& paths) {
+    if (paths.size() == 1) return paths.front();
+    return fmt::format("{} and {} more", paths.front(), paths.size() - 1);
 }
+
+void check_same_tokenizer(const std::string& key, const std::string& first_name, const Sources& first,
+                          const std::string& name, const Sources& other) {
+    const bool known = !first.tokenizer_kind().empty() && !other.tokenizer_kind().empty();
+    const bool same = first.tokenizer_kind() == other.tokenizer_kind() &&
+                      (!known || (first.vocabulary() == other.vocabulary() &&
+                                  same_tokenizer(first.tokenizer_kind(), first.tokenizer_files(),
+                                                 other.tokenizer_kind(), other.tokenizer_files())));
+    if (!same)
+        throw usage_error("{}: {} and {} were not made with one tokenizer and cannot be mixed; pack all with one", key,
+                          first_name, name);
+}
+
+}  // namespace
 
 Dataset::Dataset(const DatasetOptions& options) {
     if (options.length <= 0) throw usage_error("the sequence length {} must be at least 1", options.length);
     auto made = std::make_shared<Implementation>();
-    made->sources = open_sources(options);
     made->key = options.key;
     made->length = options.length;
     made->seed = options.seed;
     made->random = options.random;
-    const std::int64_t tokens = made->sources->tokens();
-    made->windows = (tokens - 1) / options.length;
-    if (made->windows < 1)
-        throw usage_error(
-            "{}: a sample needs {} tokens plus one, but the data has only {}; give more text or a smaller "
-            "[batch] length",
-            options.key, with_commas(options.length), with_commas(tokens));
+    made->is_mixture = !options.mixture.empty();
+    const auto add = [&](const std::vector<std::string>& paths, double weight) {
+        Implementation::Part part;
+        part.sources = open_sources(options, paths);
+        part.name = name_of(paths);
+        part.weight = weight;
+        const std::int64_t tokens = part.sources->tokens();
+        part.windows = (tokens - 1) / options.length;
+        if (part.windows < 1)
+            throw usage_error(
+                "{}: a sample needs {} tokens plus one, but {} has only {}; give more text or a smaller "
+                "[batch] length",
+                options.key, with_commas(options.length), made->is_mixture ? part.name : "the data",
+                with_commas(tokens));
+        if (!made->parts.empty())
+            check_same_tokenizer(options.key, made->parts.front().name, *made->parts.front().sources, part.name,
+                                 *part.sources);
+        made->vocabulary = std::max(made->vocabulary, part.sources->vocabulary());
+        made->parts.push_back(std::move(part));
+    };
+    if (!made->is_mixture) add(options.paths, 1);
+    for (const MixturePart& part : options.mixture) add(part.paths, part.weight);
+    made->mix();
     implementation_ = std::move(made);
 }
 
@@ -68,46 +117,81 @@ Dataset::Dataset(Dataset&&) noexcept = default;
 Dataset& Dataset::operator=(Dataset&&) noexcept = default;
 
 std::int64_t Dataset::tokens() const {
-    return implementation_->sources->tokens();
+    std::int64_t sum = 0;
+    for (const auto& part : implementation_->parts) sum += part.sources->tokens();
+    return sum;
 }
 std::int64_t Dataset::windows() const {
     return implementation_->windows;
 }
 std::int64_t Dataset::vocabulary() const {
-    return implementation_->sources->vocabulary();
+    return implementation_->vocabulary;
 }
-
 double Dataset::bytes_per_token() const {
-    return implementation_->sources->bytes_per_token();
+    double bytes = 0;
+    for (const auto& part : implementation_->parts) {
+        const double of_part = part.sources->bytes_per_token();
+        if (of_part == 0) return 0;
+        bytes += of_part * static_cast<double>(part.sources->tokens());
+    }
+    return bytes / static_cast<double>(tokens());
 }
 std::string Dataset::tokenizer_kind() const {
-    return implementation_->sources->tokenizer_kind();
+    return implementation_->parts.front().sources->tokenizer_kind();
 }
 const TokenizerFiles& Dataset::tokenizer_files() const {
-    return implementation_->sources->tokenizer_files();
+    return implementation_->parts.front().sources->tokenizer_files();
 }
+
+std::vector<SourceSummary> Dataset::sources() const {
+    std::vector<SourceSummary> list;
+    const double sum = implementation_->sum_of_weights();
+    for (const auto& part : implementation_->parts)
+        list.push_back({part.name, part.weight / sum, part.sources->tokens(), part.windows});
+    return list;
+}
+
+std::vector<std::int64_t> Dataset::counts_before(std::int64_t number) const {
+    return implementation_->order.counts_before(number);
+}
+
 std::uint64_t Dataset::checksum() const {
-    return implementation_->sources->checksum();
+    const Implementation& my = *implementation_;
+    if (!my.is_mixture) return my.parts.front().sources->checksum();
+    std::vector<std::uint64_t> all;
+    const double sum = my.sum_of_weights();
+    for (const auto& part : my.parts) {
+        // The same shares, however written: 2 to 1 or 0.66666667 to 0.33333333.
+        all.push_back(static_cast<std::uint64_t>(std::llround(std::ldexp(part.weight / sum, 24))));
+        all.push_back(part.sources->checksum());
+    }
+    return hash64(all.data(), all.size() * sizeof all[0]);
 }
 
 Dataset Dataset::split_off(double fraction) {
     if (!(fraction > 0 && fraction < 1))
         throw usage_error("[data] validation = {} must be a fraction between 0 and 1", fraction);
-    const std::int64_t windows = implementation_->windows;
-    if (windows < 2)
-        throw usage_error(
-            "{}: the data is a single sequence of {} tokens, leaving none for validation; give more text or a "
-            "smaller [batch] length",
-            implementation_->key, with_commas(implementation_->length));
-    // Guards against rounding: 0.1 of 30 is 3, although the floating-point product is larger.
-    const double wanted = std::ceil(fraction * static_cast<double>(windows) * (1 - 1e-12));
-    const std::int64_t taken = std::clamp<std::int64_t>(static_cast<std::int64_t>(wanted), 1, windows - 1);
     auto kept = std::make_shared<Implementation>(*implementation_);
-    kept->windows = windows - taken;
     auto split = std::make_shared<Implementation>(*implementation_);
-    split->first_window += windows - taken;
-    split->windows = taken;
     split->random = false;
+    for (std::size_t i = 0; i < kept->parts.size(); ++i) {
+        auto &of_kept = kept->parts[i], &of_split = split->parts[i];
+        const std::int64_t windows = of_kept.windows;
+        if (windows < 2)
+            throw usage_error(
+                "{}: {} is a single sequence of {} tokens, leaving none for validation; give more text or a "
+                "smaller [batch] length",
+                kept->key, kept->is_mixture ? of_kept.name : "the data", with_commas(kept->length));
+        // Guards against rounding: 0.1 of 30 is 3, although the floating-point product is larger.
+        const double wanted = std::ceil(fraction * static_cast<double>(windows) * (1 - 1e-12));
+        const std::int64_t taken = std::clamp<std::int64_t>(static_cast<std::int64_t>(wanted), 1, windows - 1);
+        of_kept.windows = windows - taken;
+        of_split.first_window += windows - taken;
+        of_split.windows = taken;
+        of_split.weight = static_cast<double>(taken);
+    }
+    kept->mix();
+    split->mix();
     implementation_ = std::move(kept);
     return Dataset(std::shared_ptr<const Implementation>(std::move(split)));
 }
@@ -115,18 +199,23 @@ Dataset Dataset::split_off(double fraction) {
 void Dataset::fetch(std::int64_t number, std::int32_t* inputs, std::int32_t* targets) const {
     LOCKSTEP_ASSERT(number >= 0);
     const Implementation& my = *implementation_;
-    std::int64_t window = number % my.windows;
+    const MixtureOrder::Place place = my.order(number);
+    const Implementation::Part& part = my.parts[place.source];
+    const std::int64_t epoch = place.number / part.windows;
+    std::int64_t window = place.number % part.windows;
     if (my.random) {
-        std::array<char, 48> purpose;  // avoids allocation
-        const auto end = fmt::format_to_n(purpose.data(), purpose.size(), "data order/epoch {}", number / my.windows);
+        std::array<char, 64> purpose;  // avoids allocation
+        const auto end = my.is_mixture ? fmt::format_to_n(purpose.data(), purpose.size(),
+                                                          "data order/source {}/epoch {}", place.source, epoch)
+                                       : fmt::format_to_n(purpose.data(), purpose.size(), "data order/epoch {}", epoch);
         const RandomPermutation permutation(my.seed, std::string_view(purpose.data(), end.size),
-                                            static_cast<std::uint64_t>(my.windows));
+                                            static_cast<std::uint64_t>(part.windows));
         window = static_cast<std::int64_t>(permutation(static_cast<std::uint64_t>(window)));
     }
-    const std::int64_t begin = (my.first_window + window) * my.length;
-    my.sources->copy(begin, my.length, inputs);
+    const std::int64_t begin = (part.first_window + window) * my.length;
+    part.sources->copy(begin, my.length, inputs);
     std::copy(inputs + 1, inputs + my.length, targets);
-    my.sources->copy(begin + my.length, 1, targets + my.length - 1);
+    part.sources->copy(begin + my.length, 1, targets + my.length - 1);
 }
 
 }  // namespace lockstep::data

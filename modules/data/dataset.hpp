@@ -1,6 +1,6 @@
-// The tokens of a run and their order. Windows of `length` tokens (plus one, the last target) tile the sources without
-// overlap; sample number i is window permutation_epoch(i)(i mod windows): a function of (seed, sample number) only,
-// independent of the number of ranks.
+// The tokens of a run and their order. Windows of `length` tokens (plus one, the last target) tile a source without
+// overlap; each source has its own permutation of its windows in every epoch. Sample number i is a function of (seed,
+// weights, i) only, independent of the number of ranks: the mixture names the source and the sample's number there.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,33 @@
 
 namespace lockstep::data {
 
+struct MixturePart {
+    std::vector<std::string> paths;
+    double weight = 0;  // above 0; their scale does not matter
+};
+
 struct DatasetOptions {
-    std::vector<std::string> paths;                   // token files, .bin files, text files, folders
+    std::vector<std::string> paths;                   // token files, .bin files, text files, folders, patterns
+    std::vector<MixturePart> mixture;                 // or several sources of such paths with their weights
     std::string tokenizer = "bytes";                  // for plain text, as for open_tokenizer
     std::shared_ptr<const Tokenizer> kept_tokenizer;  // for plain text, instead: a checkpoint's tokenizer
+    std::string jsonl_field = "text";                 // the text of a line of JSON Lines
     std::int64_t length = 0;                          // tokens per sequence
     std::uint64_t seed = 1;
     bool random = true;                // false: in text order
     std::string key = "[data] train";  // key of the run description, named in errors
 };
 
-// Whether some of the paths are text files or folders, which need a tokenizer. Missing ones do not count.
+// Whether some of the paths stand for text, which needs a tokenizer. What cannot be told, such as a missing path, does
+// not count.
 bool has_plain_text(const std::vector<std::string>& paths);
+
+// One source of a data set.
+struct SourceSummary {
+    std::string name;  // its first path, and how many more
+    double share = 1;  // of the samples
+    std::int64_t tokens = 0, windows = 0;
+};
 
 class Dataset {
   public:
@@ -35,20 +50,24 @@ class Dataset {
     Dataset& operator=(Dataset&&) noexcept;
 
     std::int64_t tokens() const;      // of all sources
-    std::int64_t windows() const;     // samples per epoch
+    std::int64_t windows() const;     // of all sources: samples per epoch, which in a mixture is a count and no pass
     std::int64_t vocabulary() const;  // largest possible token + 1: by the tokenizer or, for .bin, by scanning
     double bytes_per_token() const;   // mean over all sources; 0: unknown (.bin files)
-    // Splits off the last `fraction` of the windows (rounded up) as a dataset of their own, in text order. tokens() of
-    // both still counts the sources. Usage errors: not between 0 and 1, fewer than two windows.
+    // Splits off the last `fraction` of each source's windows (rounded up) as a dataset of their own, in text order;
+    // with several sources each has in it the share of its windows, and one epoch is each window once. tokens() of both
+    // still counts the sources. Usage errors: not between 0 and 1, a source of fewer than two windows.
     Dataset split_off(double fraction);
     std::int64_t epoch_of(std::int64_t sample) const { return sample / windows(); }
     // Sample `number` as inputs[length] and targets[length], shifted by one. Thread-safe; does not allocate. A token
     // beyond the vocabulary: damaged error.
     void fetch(std::int64_t number, std::int32_t* inputs, std::int32_t* targets) const;
+    std::vector<SourceSummary> sources() const;  // one, unless it is a mixture
+    // Samples of each source before sample `number`.
+    std::vector<std::int64_t> counts_before(std::int64_t number) const;
     std::string tokenizer_kind() const;  // "" if unknown (.bin files)
     const TokenizerFiles& tokenizer_files() const;
-    // Identifies the data: of the sources' sizes and contents in order, not their names. Token files count by their
-    // stored checksum, other files by their first and last MiB.
+    // Identifies the data: of the sources' sizes and contents in order, not their names, and of their weights. Token
+    // files count by their stored checksum, other files by their first and last MiB.
     std::uint64_t checksum() const;
 
   private:

@@ -39,6 +39,18 @@ void append_tokens(const std::vector<std::int32_t>& tokens, std::size_t width, s
     }
 }
 
+std::string progress_text(double done_bytes, double total_bytes, double bytes_per_second) {
+    constexpr std::array units = {"B", "KiB", "MiB", "GiB", "TiB"};
+    std::size_t unit = 0;
+    double size = 1;
+    while (total_bytes >= 10 * 1024 * size && unit + 1 < units.size()) size *= 1024, ++unit;
+    const double rate = bytes_per_second / size;
+    return fmt::format("{} of {} {} ({:.0f} %), {} {}/s, {} left", with_commas(std::llround(done_bytes / size)),
+                       with_commas(std::llround(total_bytes / size)), units[unit], 100 * done_bytes / total_bytes,
+                       rate < 10 ? fmt::format("{:.2g}", rate) : with_commas(std::llround(rate)), units[unit],
+                       human_seconds(std::max(0.0, total_bytes - done_bytes) / bytes_per_second));
+}
+
 Progress::Progress(std::string title, std::uint64_t total_bytes, bool shown)
     : title_(std::move(title)),
       total_(total_bytes),
@@ -54,10 +66,8 @@ void Progress::show(std::uint64_t done_bytes) {
     const double now = seconds_now();
     if (!shown_ || now - last_shown_ < 0.25 || done_bytes == 0) return;
     last_shown_ = now;
-    const double done = static_cast<double>(done_bytes), total = static_cast<double>(total_),
-                 rate = done / (now - begun_);
-    log::status_line(fmt::format("{}: {:.0f} % of {}, {}/s, {} left", title_, 100 * done / total, human_bytes(total),
-                                 human_bytes(rate), human_seconds(std::max(0.0, total - done) / rate)));
+    const double done = static_cast<double>(done_bytes);
+    log::status_line(title_ + ": " + progress_text(done, static_cast<double>(total_), done / (now - begun_)));
 }
 
 void ByteStatistics::add(std::string_view bytes) {
@@ -109,23 +119,26 @@ std::size_t token_width(const Tokenizer& tokenizer) {
     return tokenizer.vocabulary() <= 65536 ? 2 : 4;
 }
 
-void encode_text(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
-                 const std::function<void(const void* tokens, std::size_t bytes)>& take) {
-    if (tokenizer.parts()) {
-        encode_in_parts(text, tokenizer, options, take);
-        return;
-    }
+EncodeResult encode_text(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
+                         const std::function<void(const void* tokens, std::size_t bytes)>& take) {
+    if (tokenizer.parts()) return encode_in_parts(text, tokenizer, options, take);
     const bool as_they_are = tokenizer.kind() == "bytes";  // the batch with its boundaries is the tokens
     const std::size_t width = token_width(tokenizer);
     Progress progress(options.title, text.bytes(), options.progress);
     TextReader reader(text, options.batch_bytes);
     TextBatch batch;
     std::vector<std::string> encoded;
-    std::uint64_t done = 0;
+    std::uint64_t position = 0;  // in the stream of tokens
+    std::uint64_t read_before = 0;
     bool first_of_all = true;
+    const auto begin_document = [&](const TextSpan& span, std::uint64_t at) {
+        if (span.starts_document && options.begin_document) options.begin_document(at);
+    };
     while (reader.next(batch)) {
         if (options.statistics) options.statistics->add(batch.bytes);
         if (as_they_are) {
+            for (const TextSpan& span : batch.spans) begin_document(span, position + span.begin);
+            position += batch.bytes.size();
             take(batch.bytes.data(), batch.bytes.size());
         } else {
             encoded.assign(batch.spans.size(), std::string());
@@ -140,16 +153,24 @@ void encode_text(const TextFiles& text, const Tokenizer& tokenizer, const Encode
                             encoded[i] = encode_span(tokenizer, batch, batch.spans[i], first_of_all && i == 0, width);
                     });
                 for (std::size_t i = begin; i < end; ++i) {
+                    const bool after_boundary = tokenizer.boundary() >= 0 && !(first_of_all && i == 0);
+                    begin_document(batch.spans[i], position + (after_boundary ? 1 : 0));
+                    position += encoded[i].size() / width;
                     take(encoded[i].data(), encoded[i].size());
                     encoded[i] = std::string();
                 }
-                progress.show(done + batch.spans[end - 1].end);
+                // The batch's share of what was read for it, which may have been compressed.
+                const double share =
+                    static_cast<double>(batch.spans[end - 1].end) / static_cast<double>(batch.bytes.size());
+                const auto read = static_cast<double>(reader.consumed() - read_before);
+                progress.show(read_before + static_cast<std::uint64_t>(share * read));
             }
         }
         first_of_all = false;
-        done += batch.bytes.size();
-        progress.show(done);
+        read_before = reader.consumed();
+        progress.show(read_before);
     }
+    return {reader.text_bytes(), reader.documents(), reader.empty_documents()};
 }
 
 }  // namespace lockstep::data

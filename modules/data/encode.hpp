@@ -13,6 +13,9 @@
 
 namespace lockstep::data {
 
+// "312 of 1,228 MiB (25 %), 95 MiB/s, 9.6 s left": one unit for all three, that of the total.
+std::string progress_text(double done_bytes, double total_bytes, double bytes_per_second);
+
 // A status line with progress, rate and time left, updated at most four times a second; cleared at the end.
 class Progress {
   public:
@@ -55,11 +58,19 @@ struct EncodeOptions {
     bool progress = true;
     std::size_t part_bytes = std::size_t{64} << 10;  // of a document encoded at a time; does not affect the result
     ByteStatistics* statistics = nullptr;            // of the text with byte 0 between documents
+    // Called for each document, before `take` gets it, with the position of its first token in the stream; the boundary
+    // before it is not its own.
+    std::function<void(std::uint64_t position)> begin_document = {};
+};
+
+struct EncodeResult {
+    std::uint64_t text_bytes = 0;  // without document boundaries
+    std::int64_t documents = 0, empty_documents = 0;
 };
 
 // Passes the tokens of all files to `take`, in order, as unsigned integers of token_width bytes, with the tokenizer's
-// boundary between documents. Independent of the number of threads.
-void encode_text(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
-                 const std::function<void(const void* tokens, std::size_t bytes)>& take);
+// boundary between documents. Independent of the number of threads. Errors of TextReader.
+EncodeResult encode_text(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
+                         const std::function<void(const void* tokens, std::size_t bytes)>& take);
 
 }  // namespace lockstep::data

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/open_file.hpp"
+#include "data/json_lines.hpp"
 #include "data/mapped_file.hpp"
 #include "data/part_encoder.hpp"
 #include "device/parallel.hpp"
@@ -14,20 +16,30 @@
 namespace lockstep::data {
 namespace {
 
+// A file, or a line of JSON Lines.
 class Document {
   public:
-    explicit Document(const TextFile& file) : file_(file), mapped_(file.path) { check(mapped_.bytes()); }
-    std::string_view text() const { return {reinterpret_cast<const char*>(mapped_.data()), mapped_.bytes()}; }
+    explicit Document(const TextFile& file) : file_(&file), mapped_(std::in_place, file.path) {
+        check(mapped_->bytes());
+    }
+    explicit Document(std::string line) : line_(std::move(line)) {}
+    std::string_view text() const {
+        if (!mapped_) return line_;
+        return {reinterpret_cast<const char*>(mapped_->data()), mapped_->bytes()};
+    }
     // Usage error if the file has another size than at first.
-    void check_again() const { check(file_bytes(file_.path)); }
+    void check_again() const {
+        if (file_) check(file_bytes(file_->path));
+    }
 
   private:
     void check(std::uint64_t bytes) const {
-        if (bytes != file_.bytes)
-            throw usage_error("{} changed while being read; start again when nothing writes to it", file_.path);
+        if (bytes != file_->bytes)
+            throw usage_error("{} changed while being read; start again when nothing writes to it", file_->path);
     }
-    const TextFile& file_;
-    MappedFile mapped_;
+    const TextFile* file_ = nullptr;
+    std::optional<MappedFile> mapped_;
+    std::string line_;
 };
 
 bool is_letter(char byte) {
@@ -63,32 +75,68 @@ struct Part {
 class PartReader {
   public:
     PartReader(const TextFiles& text, std::size_t part_bytes, bool divides)
-        : files_(text.files), part_bytes_(part_bytes), divides_(divides) {}
+        : text_(text), part_bytes_(part_bytes), divides_(divides) {}
 
-    std::vector<Part> next(std::size_t count) {
+    // At most `count` parts; lines of JSON Lines of at most about `bytes`.
+    std::vector<Part> next(std::size_t count, std::size_t bytes) {
         std::vector<Part> group;
-        while (group.size() < count && (document_ || file_ < files_.size())) {
-            if (!document_) document_ = std::make_shared<const Document>(files_[file_++]);
+        std::size_t held = 0;
+        while (group.size() < count && held < bytes && begin_document()) {
             const std::string_view text = document_->text();
             Part& part = group.emplace_back();
             part.document = document_;
             part.begin = begin_;
             part.end = divides_ ? end_of_part(text, begin_, part_bytes_) : text.size();
+            if (lines_) held += part.end - part.begin;
+            result_.text_bytes += part.end - part.begin;
             begin_ = part.end;
-            if (begin_ < text.size()) continue;
-            document_.reset();
-            begin_ = 0;
+            if (begin_ == text.size()) end_document();
         }
+        if (group.empty() && result_.documents == 0)
+            throw usage_error("no text: {} has only empty documents", text_.files.front().path);
         return group;
     }
 
+    const EncodeResult& result() const { return result_; }
+    // Bytes of the files on disk.
+    std::uint64_t consumed() const { return done_files_ + (lines_ ? lines_->consumed() : begin_); }
+
   private:
-    const std::vector<TextFile>& files_;
+    // False: there is none left.
+    bool begin_document() {
+        for (; !document_ && file_ < text_.files.size();) {
+            const TextFile& file = text_.files[file_];
+            std::string line;
+            if (file.json_lines && !lines_) lines_.emplace(file.path, text_.field);
+            if (!file.json_lines) {
+                document_ = std::make_shared<const Document>(file);
+            } else if (lines_->next(line)) {
+                document_ = std::make_shared<const Document>(std::move(line));
+            } else {
+                result_.empty_documents += lines_->empty();
+                lines_.reset();
+                end_file();
+            }
+            if (document_) ++result_.documents;
+        }
+        return document_ != nullptr;
+    }
+    void end_document() {
+        document_.reset();
+        begin_ = 0;
+        if (!lines_) end_file();
+    }
+    void end_file() { done_files_ += text_.files[file_++].bytes; }
+
+    const TextFiles& text_;
     std::size_t part_bytes_;
     bool divides_;
     std::size_t file_ = 0;
+    std::uint64_t done_files_ = 0;  // bytes on disk of those before it
+    std::optional<JsonLines> lines_;
     std::shared_ptr<const Document> document_;
     std::size_t begin_ = 0;  // of the next part
+    EncodeResult result_;
 };
 
 // With the byte 0 that stands between documents.
@@ -103,18 +151,18 @@ std::string text_of(const std::vector<Part>& group, bool first_of_all) {
 
 }  // namespace
 
-void encode_in_parts(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
-                     const std::function<void(const void* tokens, std::size_t bytes)>& take) {
+EncodeResult encode_in_parts(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
+                             const std::function<void(const void* tokens, std::size_t bytes)>& take) {
     const PartEncoder& encoder = *tokenizer.parts();
     const std::size_t width = token_width(tokenizer);
     Progress progress(options.title, text.bytes(), options.progress);
     PartReader reader(text, options.part_bytes, encoder.divides());
-    PartEncoder::Place place;  // up to which the current document's tokens were taken
-    std::uint64_t done = 0;
+    PartEncoder::Place place;    // up to which the current document's tokens were taken
+    std::uint64_t position = 0;  // in the stream of tokens, before this group's
     bool first_of_all = true;
     std::string bytes;
-    for (auto group = reader.next(16 * static_cast<std::size_t>(threads())); !group.empty();
-         group = reader.next(16 * static_cast<std::size_t>(threads()))) {
+    const auto next_group = [&] { return reader.next(16 * static_cast<std::size_t>(threads()), options.batch_bytes); };
+    for (auto group = next_group(); !group.empty(); group = next_group()) {
         if (options.statistics) options.statistics->add(text_of(group, first_of_all));
         parallel_for(static_cast<std::int64_t>(group.size()), 1, [&](std::int64_t first, std::int64_t last, int) {
             for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i) {
@@ -128,10 +176,10 @@ void encode_in_parts(const TextFiles& text, const Tokenizer& tokenizer, const En
             const std::string_view document = part.document->text();
             if (part.begin == 0) {
                 if (!first_of_all && tokenizer.boundary() >= 0) append_tokens({tokenizer.boundary()}, width, bytes);
+                if (options.begin_document) options.begin_document(position + bytes.size() / width);
                 place = {};
                 first_of_all = false;
             }
-            done += part.end - part.begin;
             if (place.at < part.end) {  // else the last token of an earlier part reaches behind this one
                 if (!part.done || !(part.start() == place)) {
                     part.tokens.clear();
@@ -144,8 +192,10 @@ void encode_in_parts(const TextFiles& text, const Tokenizer& tokenizer, const En
             if (part.end == document.size()) part.document->check_again();
         }
         take(bytes.data(), bytes.size());
-        progress.show(done);
+        position += bytes.size() / width;
+        progress.show(reader.consumed());
     }
+    return reader.result();
 }
 
 }  // namespace lockstep::data

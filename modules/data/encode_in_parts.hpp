@@ -5,7 +5,7 @@
 
 namespace lockstep::data {
 
-void encode_in_parts(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
-                     const std::function<void(const void* tokens, std::size_t bytes)>& take);
+EncodeResult encode_in_parts(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
+                             const std::function<void(const void* tokens, std::size_t bytes)>& take);
 
 }  // namespace lockstep::data

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 
@@ -13,7 +12,9 @@
 #include "base/version.hpp"
 #include "base/whole_file.hpp"
 #include "data/encode.hpp"
+#include "data/megatron_writer.hpp"
 #include "data/sentencepiece.hpp"
+#include "data/temporary_file.hpp"
 #include "data/text_files.hpp"
 #include "data/token_file.hpp"
 #include "data/tokenizer.hpp"
@@ -23,19 +24,6 @@ namespace lockstep::data {
 namespace {
 
 constexpr std::int64_t most_pieces = 1'000'000;
-
-// A file that is removed at the end unless renamed.
-class TemporaryFile {
-  public:
-    explicit TemporaryFile(std::string path) : path_(std::move(path)) {}
-    ~TemporaryFile() { std::remove(path_.c_str()); }
-    TemporaryFile(const TemporaryFile&) = delete;
-    TemporaryFile& operator=(const TemporaryFile&) = delete;
-    const std::string& path() const { return path_; }
-
-  private:
-    std::string path_;
-};
 
 // Writes tokens sequentially and computes their checksum.
 class TokenWriter {
@@ -56,8 +44,18 @@ class TokenWriter {
     std::uint64_t offset_, written_ = 0;
 };
 
-void check_out(const std::string& out) {
+// The files that are written.
+std::vector<std::string> files_of(const PackOptions& options) {
+    const std::string& out = options.out;
     if (out.empty()) throw usage_error("--out needs a file name");
+    if (options.format == PackFormat::lockstep) return {out};
+    if (out.ends_with(".bin") || out.ends_with(".idx"))
+        throw usage_error("--out {}: for Megatron-LM name what its two files have in common: {}", out,
+                          out.substr(0, out.size() - 4));
+    return {out + ".bin", out + ".idx"};
+}
+
+void check_out(const std::string& out) {
     std::error_code problem;
     if (std::filesystem::is_directory(out, problem)) throw usage_error("--out {} is a folder; name a file", out);
     if (std::filesystem::exists(out, problem) && !std::filesystem::is_regular_file(out, problem))
@@ -106,7 +104,7 @@ std::uint64_t lay_out(hdf5::File& file, const Tokenizer& tokenizer, std::uint64_
 }
 
 void finish(hdf5::File& file, const PackResult& result) {
-    file.write_attribute("/", "document_count", result.files);
+    file.write_attribute("/", "document_count", result.documents);
     file.write_attribute("/", "byte_count", result.bytes);
     file.write_attribute("/", "byte_entropy", result.byte_entropy);
     file.write_attribute("/", "conditional_entropy", result.conditional_entropy);
@@ -123,40 +121,43 @@ void copy_tokens(const OpenFile& from, TokenWriter& to, std::uint64_t bytes) {
     }
 }
 
-}  // namespace
+// What writing needs and finds out.
+struct Packing {
+    const PackOptions& options;
+    const TextFiles& text;
+    const Tokenizer& tokenizer;
+    ByteStatistics statistics{};
+    PackResult result{};
 
-PackResult pack(const PackOptions& options) {
-    if (options.train_tokenizer != 0 && (options.tokenizer != "bytes" || options.kept_tokenizer))
-        throw usage_error("--tokenizer {} and --train-tokenizer exclude each other; give one", options.tokenizer);
-    if (options.train_tokenizer < 0 || options.train_tokenizer > most_pieces)
-        throw usage_error("--train-tokenizer {} must be between 1 and {}", options.train_tokenizer, most_pieces);
-    check_out(options.out);
-    const TextFiles text = collect_text_files(options.paths);
-    check_not_replaced(text, options.out);
-    const auto tokenizer = choose_tokenizer(options, text);
+    void encode(const std::function<void(const void*, std::size_t)>& take,
+                const std::function<void(std::uint64_t)>& begin_document = {}) {
+        EncodeOptions encoding;
+        encoding.batch_bytes = options.batch_bytes;
+        encoding.progress = options.progress;
+        encoding.statistics = &statistics;
+        encoding.begin_document = begin_document;
+        const EncodeResult encoded = encode_text(text, tokenizer, encoding, take);
+        result.bytes = static_cast<std::int64_t>(encoded.text_bytes);
+        result.documents = encoded.documents;
+        result.empty_documents = encoded.empty_documents;
+        result.byte_entropy = statistics.entropy();
+        result.conditional_entropy = statistics.conditional_entropy();
+    }
+    // In the folder of the result.
+    std::string unfinished(const std::string& ending) const {
+        return fmt::format("{}.{}-{}{}.tmp", options.out, host_name(), ::getpid(), ending);
+    }
+};
 
-    PackResult result;
-    result.files = static_cast<std::int64_t>(text.files.size());
-    result.skipped_files = text.skipped;
-    result.bytes = static_cast<std::int64_t>(text.bytes());
-    result.vocabulary = tokenizer->vocabulary();
-
-    const std::string unfinished = fmt::format("{}.{}-{}", options.out, host_name(), ::getpid());
-    const TemporaryFile temporary(unfinished + ".tmp"), spool(unfinished + ".tokens.tmp");
-    ByteStatistics statistics;
-    EncodeOptions encoding;
-    encoding.batch_bytes = options.batch_bytes;
-    encoding.progress = options.progress;
-    encoding.statistics = &statistics;
+void write_token_file(Packing& packing) {
+    const TemporaryFile temporary(packing.unfinished("")), spool(packing.unfinished(".tokens"));
     const auto encode_into = [&](TokenWriter& writer) {
-        encode_text(text, *tokenizer, encoding,
-                    [&](const void* tokens, std::size_t bytes) { writer.take(tokens, bytes); });
+        packing.encode([&](const void* tokens, std::size_t bytes) { writer.take(tokens, bytes); });
     };
-
-    const std::size_t width = token_width(*tokenizer);
+    const std::size_t width = token_width(packing.tokenizer);
     std::unique_ptr<TokenWriter> spooled;
-    std::uint64_t tokens = text.bytes() + text.files.size() - 1;
-    if (tokenizer->kind() != "bytes") {
+    std::uint64_t tokens = packing.text.bytes() + packing.text.files.size() - 1;
+    if (packing.tokenizer.kind() != "bytes" || packing.text.has_json_lines()) {
         // The number of tokens, needed for the dataset's size, is known only after tokenizing all.
         spooled = std::make_unique<TokenWriter>(OpenFile::create(spool.path()), 0);
         encode_into(*spooled);
@@ -165,7 +166,7 @@ PackResult pack(const PackOptions& options) {
     }
     hdf5::File file = hdf5::File::create(temporary.path());
     // HDF5 never writes this dataset: it is allocated early and never filled.
-    TokenWriter writer(OpenFile::for_writing(temporary.path()), lay_out(file, *tokenizer, tokens));
+    TokenWriter writer(OpenFile::for_writing(temporary.path()), lay_out(file, packing.tokenizer, tokens));
     writer.file().reserve(tokens * width, file.info("tokens").offset);
     if (spooled)
         copy_tokens(spooled->file(), writer, spooled->written());
@@ -173,15 +174,59 @@ PackResult pack(const PackOptions& options) {
         encode_into(writer);
     LOCKSTEP_ASSERT(writer.written() == tokens * width);
 
-    result.tokens = static_cast<std::int64_t>(tokens);
-    result.byte_entropy = statistics.entropy();
-    result.conditional_entropy = statistics.conditional_entropy();
-    result.checksum = writer.checksum();
-    finish(file, result);
+    packing.result.tokens = static_cast<std::int64_t>(tokens);
+    packing.result.checksum = writer.checksum();
+    finish(file, packing.result);
     writer.file().sync();
-    rename_file(temporary.path(), options.out);
+    rename_file(temporary.path(), packing.options.out);
+}
+
+// Each document is a sequence that ends in the tokenizer's boundary token, as Megatron's --append-eod makes them.
+void write_megatron(Packing& packing) {
+    const TemporaryFile bin(packing.unfinished(".bin")), idx(packing.unfinished(".idx"));
+    const std::size_t width = token_width(packing.tokenizer);
+    MegatronWriter writer(bin.path(), idx.path(), width, packing.tokenizer.vocabulary());
+    packing.encode([&](const void* tokens, std::size_t bytes) { writer.take(tokens, bytes); },
+                   [&](std::uint64_t position) { writer.begin_document(position); });
+    if (writer.tokens() == 0) throw usage_error("the tokenizer produced no tokens; is the text all spaces?");
+    const std::int32_t boundary = packing.tokenizer.boundary();
+    if (boundary >= 0)
+        writer.take(&boundary, width);  // little-endian: the low bytes come first
+    else
+        log::warning("the tokenizer has no token for the end of a text: nothing marks where a document ends");
+    writer.finish();
+    packing.result.tokens = static_cast<std::int64_t>(writer.tokens());
+    packing.result.checksum = writer.checksum();
+    // An index that fits no longer must not stand beside new tokens.
+    std::error_code ignored;
+    std::filesystem::remove(packing.options.out + ".idx", ignored);
+    rename_file(bin.path(), packing.options.out + ".bin");
+    rename_file(idx.path(), packing.options.out + ".idx");
+}
+
+}  // namespace
+
+PackResult pack(const PackOptions& options) {
+    if (options.train_tokenizer != 0 && (options.tokenizer != "bytes" || options.kept_tokenizer))
+        throw usage_error("--tokenizer {} and --train-tokenizer exclude each other; give one", options.tokenizer);
+    if (options.train_tokenizer < 0 || options.train_tokenizer > most_pieces)
+        throw usage_error("--train-tokenizer {} must be between 1 and {}", options.train_tokenizer, most_pieces);
+    const std::vector<std::string> outs = files_of(options);
+    for (const std::string& out : outs) check_out(out);
+    const TextFiles text = collect_text_files(options.paths, options.jsonl_field);
+    for (const std::string& out : outs) check_not_replaced(text, out);
+    const auto tokenizer = choose_tokenizer(options, text);
+
+    Packing packing{options, text, *tokenizer};
+    packing.result.files = static_cast<std::int64_t>(text.files.size());
+    packing.result.skipped_files = text.skipped;
+    packing.result.vocabulary = tokenizer->vocabulary();
+    if (options.format == PackFormat::megatron)
+        write_megatron(packing);
+    else
+        write_token_file(packing);
     sync_folder(std::filesystem::path(options.out).parent_path().string());
-    return result;
+    return packing.result;
 }
 
 }  // namespace lockstep::data

@@ -1,4 +1,5 @@
-// `lockstep pack`: text files and folders to one token file. Format: docs/data.md.
+// `lockstep pack`: text files and folders to one token file, or to a pair of files as Megatron-LM reads them. Formats:
+// docs/data.md.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +12,13 @@
 
 namespace lockstep::data {
 
+enum class PackFormat { lockstep, megatron };
+
 struct PackOptions {
     std::vector<std::string> paths;
-    std::string out;
+    std::string out;  // a file; for Megatron the prefix of OUT.bin and OUT.idx
+    PackFormat format = PackFormat::lockstep;
+    std::string jsonl_field = "text";                 // the text of a line of JSON Lines
     std::string tokenizer = "bytes";                  // as for open_tokenizer
     std::shared_ptr<const Tokenizer> kept_tokenizer;  // instead: a checkpoint's
     std::int64_t train_tokenizer = 0;  // > 0: first train a sentencepiece model with this many pieces on the text
@@ -23,14 +28,16 @@ struct PackOptions {
 
 struct PackResult {
     std::int64_t files = 0, skipped_files = 0, bytes = 0, tokens = 0, vocabulary = 0;
-    double byte_entropy = 0;         // H(byte), nats, of the text with byte 0 between files
-    double conditional_entropy = 0;  // H(byte | previous byte), nats
-    std::uint64_t checksum = 0;      // XXH3 of the bytes of all tokens
+    std::int64_t documents = 0, empty_documents = 0;  // the latter are passed over
+    double byte_entropy = 0;                          // H(byte), nats, of the text with byte 0 between documents
+    double conditional_entropy = 0;                   // H(byte | previous byte), nats
+    std::uint64_t checksum = 0;                       // XXH3 of the bytes of all tokens
 };
 
-// Writes to temporary files beside options.out (OUT.tmp, and OUT.tokens.tmp but with bytes), syncs and renames.
-// Memory: two batches, whatever the size of the text. Usage errors: no text, an unknown tokenizer, an unsuitable number
-// of pieces, a missing folder of OUT. Fault error: disk full; nothing is left behind.
+// Writes to temporary files beside options.out (also for the tokens, where their number is known only at the end),
+// syncs and renames. Memory: two batches and the longest line of JSON Lines, whatever the size of the text. Usage
+// errors: no text, an unknown tokenizer, an unsuitable number of pieces, a missing folder of OUT. Damaged error: JSON
+// Lines that are none. Fault error: disk full; nothing is left behind.
 PackResult pack(const PackOptions& options);
 
 }  // namespace lockstep::data

@@ -68,11 +68,13 @@ class SentencePieceTokenizer final : public Tokenizer {
     std::int32_t leading_space_ = -1;
 };
 
-// The lines of every stride-th span of the text.
+// The lines of every stride-th span of the text. With JSON Lines, whose text may be many times what the files have on
+// disk, of a span whenever the sample lags behind what was read.
 class SampledLines final : public sentencepiece::SentenceIterator {
   public:
     SampledLines(const TextFiles& text, bool progress)
         : stride_((text.bytes() + sample_bytes - 1) / sample_bytes),
+          total_(text.has_json_lines() ? text.bytes() : 0),
           reader_(text, std::size_t{4} << 20),
           progress_("reading for the tokenizer", text.bytes(), progress) {
         Next();
@@ -97,16 +99,21 @@ class SampledLines final : public sentencepiece::SentenceIterator {
     bool next_span() {
         for (;;) {
             if (span_ == batch_.spans.size()) {
-                read_ += batch_.bytes.size();
-                progress_.show(read_);
+                progress_.show(reader_.consumed());
                 if (!reader_.next(batch_)) return false;
                 span_ = 0;
             }
             const TextSpan& span = batch_.spans[span_++];
-            if (count_++ % stride_ != 0) continue;
+            if (total_ > 0 ? !lags_behind() : count_++ % stride_ != 0) continue;
             rest_ = std::string_view(batch_.bytes).substr(span.begin, span.end - span.begin);
+            taken_ += rest_.size();
             return true;
         }
+    }
+
+    bool lags_behind() const {
+        const double share = static_cast<double>(reader_.consumed()) / static_cast<double>(total_);
+        return static_cast<double>(taken_) < share * static_cast<double>(sample_bytes);
     }
 
     void take_line() {
@@ -117,11 +124,11 @@ class SampledLines final : public sentencepiece::SentenceIterator {
         rest_.remove_prefix(std::min(rest_.size(), whole ? end + 1 : end));
     }
 
-    std::uint64_t stride_;
+    std::uint64_t stride_, total_;
     TextReader reader_;
     TextBatch batch_;
     std::size_t span_ = 0;
-    std::uint64_t count_ = 0, read_ = 0;
+    std::uint64_t count_ = 0, taken_ = 0;
     std::string_view rest_;
     std::string line_;
     bool done_ = false;

@@ -9,26 +9,30 @@
 #include <vector>
 
 #include "data/mapped_file.hpp"
+#include "data/megatron.hpp"
 #include "data/text_files.hpp"
 #include "data/token_file.hpp"
 #include "data/tokenizer.hpp"
 
 namespace lockstep::data {
 
-// Whether the path is text, which needs a tokenizer, or a folder. Missing: usage error.
-bool is_plain_text(const std::string& path);
+struct SourceOptions {
+    std::vector<std::string> paths;              // as find_inputs takes them
+    std::string tokenizer = "bytes";             // of text
+    std::shared_ptr<const Tokenizer> kept = {};  // of text, instead
+    std::string jsonl_field = "text";
+};
 
 class Sources {
   public:
-    // Paths in the given order; adjacent text files and folders are documents of one text. Plain text is tokenized with
-    // `kept`, or if that is null with the named tokenizer.
-    Sources(const std::vector<std::string>& paths, const std::string& name, std::shared_ptr<const Tokenizer> kept);
+    // Paths in the given order; adjacent text files and folders are documents of one text.
+    explicit Sources(const SourceOptions& options);
     Sources(const Sources&) = delete;
     Sources& operator=(const Sources&) = delete;
 
     std::int64_t tokens() const { return tokens_; }
     std::int64_t vocabulary() const { return vocabulary_; }
-    // Mean, of the text without boundaries between documents; 0: unknown (.bin files).
+    // Mean, of the text without boundaries between documents; 0: unknown (other programs' token files).
     double bytes_per_token() const { return bytes_known_ ? bytes_ / static_cast<double>(tokens_) : 0; }
     const std::string& tokenizer_kind() const { return tokenizer_kind_; }
     const TokenizerFiles& tokenizer_files() const { return tokenizer_files_; }
@@ -45,7 +49,9 @@ class Sources {
     };
     void add_token_file(const std::string& path);
     void add_flat_file(const std::string& path);
-    void add_text(const std::vector<std::string>& paths, const Tokenizer& tokenizer);
+    void add_megatron(const std::string& path);
+    void add_raw_tokens(const MappedFile& file, std::uint64_t largest, const std::string& path);
+    void add_text(const TextFiles& text, const Tokenizer& tokenizer);
     void add_bytes(const TextFiles& text);
     void add_encoded(const TextFiles& text, const Tokenizer& tokenizer);
     void add_segment(const std::byte* data, std::size_t width, std::uint64_t count, const std::string& path);
@@ -56,6 +62,7 @@ class Sources {
     std::vector<Segment> segments_;
     std::deque<TokenFile> token_files_;
     std::deque<MappedFile> mapped_files_;
+    std::deque<MegatronFile> megatron_files_;
     std::deque<std::string> buffers_, names_;  // deques: segments point into them
     std::int64_t tokens_ = 0, vocabulary_ = 0;
     double bytes_ = 0;  // of the text

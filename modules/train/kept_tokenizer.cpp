@@ -1,5 +1,6 @@
 #include "train/kept_tokenizer.hpp"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,12 @@ namespace {
 // "": none is needed.
 std::string where_it_is_kept(const config::RunDescription& run) {
     if (run.data.tokenizer != "auto" || run.init.from.empty()) return "";
-    if (!data::has_plain_text(run.data.train) && !data::has_plain_text(run.data.validation)) return "";
-    std::vector<std::string> own = checkpoint::list_checkpoints(run.checkpoint.folder + "/" + run.run.name);
+    const std::vector<config::WeightedPaths>& mixture = run.data.mixture;
+    if (!data::has_plain_text(run.data.train) && !data::has_plain_text(run.data.validation) &&
+        std::none_of(mixture.begin(), mixture.end(),
+                     [](const config::WeightedPaths& part) { return data::has_plain_text(part.paths); }))
+        return "";
+    std::vector<std::string> own = checkpoint::list_checkpoints(config::checkpoint_folder(run));
     for (; !own.empty(); own.pop_back()) try {
             checkpoint::read_contents(own.back());
             return own.back();

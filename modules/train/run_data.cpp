@@ -18,6 +18,8 @@ void open_datasets(RunData& run, const config::RunDescription& description,
     const auto& data = description.data;
     data::DatasetOptions options;
     options.paths = data.train;
+    for (const config::WeightedPaths& part : data.mixture) options.mixture.push_back({part.paths, part.weight});
+    options.jsonl_field = data.jsonl_field;
     options.tokenizer = data.tokenizer == "auto" ? "bytes" : data.tokenizer;
     options.kept_tokenizer = std::move(kept);
     options.length = description.batch.length;
@@ -26,6 +28,7 @@ void open_datasets(RunData& run, const config::RunDescription& description,
     run.training.emplace(options);
     if (!data.validation.empty()) {
         options.paths = data.validation;
+        options.mixture.clear();
         options.key = "[data] validation";
         options.random = false;
         run.validation.emplace(options);
@@ -64,11 +67,20 @@ void log_data(const RunData& run, const config::BatchSection& batch) {
         for (std::int64_t step = 0; step < run.steps; ++step) samples += layout::batch_after(batch, samples);
     else
         samples = run.steps * batch.global;
-    log::info("training data: {} tokens, {} window{} of {}; {} step{} of {}{} sequence{} {} {:.2f} epochs",
-              with_commas(run.training->tokens()), with_commas(run.training->windows()),
-              plural(run.training->windows()), batch.length, with_commas(run.steps), plural(run.steps),
+    const data::Dataset& training = *run.training;
+    const std::vector<data::SourceSummary> sources = training.sources();
+    log::info("training data: {} token{}, {} window{} of {}; {} step{} of {}{} sequence{} {} {:.2f} epochs{}",
+              with_commas(training.tokens()), plural(training.tokens()), with_commas(training.windows()),
+              plural(training.windows()), batch.length, with_commas(run.steps), plural(run.steps),
               batch.ramp ? "up to " : "", batch.global, plural(batch.global), run.steps == 1 ? "is" : "are",
-              static_cast<double>(samples) / static_cast<double>(run.training->windows()));
+              static_cast<double>(samples) / static_cast<double>(training.windows()),
+              sources.size() > 1 ? " of all windows together" : "");
+    if (sources.size() == 1) return;
+    const std::vector<std::int64_t> counts = training.counts_before(samples);
+    for (std::size_t i = 0; i < sources.size(); ++i)
+        log::info("{:.3g} % of the samples from {}: {} window{}, {:.2f} epochs", 100 * sources[i].share,
+                  sources[i].name, with_commas(sources[i].windows), plural(sources[i].windows),
+                  static_cast<double>(counts[i]) / static_cast<double>(sources[i].windows));
 }
 
 // A path may be different files on different nodes.

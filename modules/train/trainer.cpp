@@ -120,7 +120,8 @@ Trainer::Trainer(Launch& launch, TrainingState& state)
       regions_(register_regions(*tracer_, launch.description.model.layers)),
       layers_(launch.groups, launch.description.parallel.sequence, tracer_.get(), regions_.communication),
       exchange_(state, launch.devices, launch.groups, layers_.tensor),
-      control_(launch, *tracer_, regions_.communication) {
+      control_(launch, *tracer_, regions_.communication),
+      source_epochs_(*launch.data.training) {
     const trace::Scope timed(*tracer_, regions_.initialization);
     // Before the activations, while GPU memory is free.
     const double product_flops = self_test(launch);
@@ -179,6 +180,7 @@ void Trainer::begin_step(std::int64_t step) {
 }
 
 void Trainer::follow_epoch() {
+    source_epochs_.follow(steps_->next_sample());
     const std::int64_t epoch = launch_.data.training->epoch_of(steps_->next_sample());
     if (epoch == epoch_) return;
     if (epoch_ >= 0) tracer_->end(regions_.epoch);

@@ -6,6 +6,7 @@
 //   step              a step's work: pipeline (forward, backward), gradient_exchange, update
 //   control           agreement at a step's end
 //   step_log          a step's numbers to trace, metrics and log (progress, flop_rates)
+//   source_epochs     what the log says of a mixture's sources
 //   checkpoint_schedule, validation, replica_check   what is due after some steps
 //   supervision       watchdog and witness
 #pragma once
@@ -21,6 +22,7 @@
 #include "train/layer_groups.hpp"
 #include "train/pipeline.hpp"
 #include "train/regions.hpp"
+#include "train/source_epochs.hpp"
 #include "train/step.hpp"
 #include "train/step_log.hpp"
 #include "train/training_state.hpp"
@@ -69,6 +71,7 @@ class Trainer {
     std::optional<CheckpointSchedule> checkpoints_;
     std::optional<StepLog> log_;
     Control control_;
+    SourceEpochs source_epochs_;
     std::int64_t epoch_ = -1;
 };
 

@@ -78,6 +78,8 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
         {{"model.ttt.base_lr_warmup=2"}, "model.ttt.base_lr_warmup = 2 is more than model.ttt.base_lr = 1"},
         {{"data.train=[]"}, "data.train is missing"},
         {{"data.train=[\"\"]"}, "data.train holds an empty path"},
+        {{"data.train=[{path=\"\",weight=1}]"}, "data.train holds an empty path"},
+        {{"data.jsonl_field=\"\""}, "data.jsonl_field is missing"},
         {{"data.tokenizer="}, "data.tokenizer is missing"},
         {{"batch.global=0"}, "batch.global is missing"},
         {{"batch.global=-2"}, "batch.global = -2"},

@@ -69,6 +69,52 @@ BOOST_AUTO_TEST_CASE(one_path_is_a_list_of_one) {
     BOOST_TEST(run.data.validation_fraction == 0);
 }
 
+BOOST_AUTO_TEST_CASE(sources_with_weights_are_a_mixture) {
+    const RunDescription run = parse(
+        "[data]\njsonl_field = \"content\"\n"
+        "train = [{path = \"a.h5\", weight = 3}, {weight = 0.1, path = [\"b\", \"c \\\"d\\\"\"]}]\n");
+    BOOST_TEST(run.data.train.empty());
+    BOOST_REQUIRE(run.data.mixture.size() == 2u);
+    BOOST_TEST(run.data.mixture[0].paths == std::vector<std::string>{"a.h5"}, boost::test_tools::per_element());
+    BOOST_TEST(run.data.mixture[0].weight == 3.0);
+    BOOST_TEST(run.data.mixture[1].paths.at(1) == "c \"d\"");
+    BOOST_TEST(run.data.mixture[1].weight == 0.1);
+    BOOST_TEST(run.data.jsonl_field == "content");
+    // The resolved description reads back.
+    const std::string printed = to_toml(run);
+    check_contains(printed,
+                   "train = [{path = \"a.h5\", weight = 3.0}, {path = [\"b\", \"c \\\"d\\\"\"], weight = 0.1}]\n");
+    BOOST_TEST(to_toml(parse(printed)) == printed);
+    BOOST_TEST(differences(parse(printed), run, "").empty());
+    // Tables of their own, and settings, which replace what the file says.
+    const std::string tables = "[[data.train]]\npath = \"x\"\nweight = 1\n[[data.train]]\npath = \"y\"\nweight = 2\n";
+    BOOST_TEST(parse(tables).data.mixture.at(1).weight == 2.0);
+    BOOST_TEST(parse(tables, {"data.train=z.h5"}).data.mixture.empty());
+    const RunDescription set = parse("[data]\ntrain = \"a\"\n", {"data.train=[{path=\"x\",weight=1}]"});
+    BOOST_TEST(set.data.train.empty());
+    BOOST_TEST(set.data.mixture.at(0).paths.at(0) == "x");
+}
+
+BOOST_AUTO_TEST_CASE(mixtures_that_make_no_sense_are_refused) {
+    const auto said = [](const std::string& list) { return refusal("[data]\ntrain = " + list + "\n"); };
+    check_contains(said("[{path = \"a\", weight = 1}, \"b\"]"), "run.toml:2: data.train mixes paths and tables");
+    check_contains(said("[{path = \"a\"}]"), "a lacks its weight");
+    check_contains(said("[{weight = 1}]"), "a source lacks its path");
+    check_contains(said("[{path = [], weight = 1}]"), "a source lacks its path");
+    check_contains(said("[{path = 7, weight = 1}]"), "path must be a path or a list of paths");
+    check_contains(said("[{path = [7], weight = 1}]"), "not text");
+    check_contains(said("[{path = \"a\", weight = \"1\"}]"), "weight must be a number");
+    check_contains(said("[{path = \"a\", wight = 1}]"), "wight is not known");
+    for (const char* weight : {"0", "-1", "1e13"})
+        check_contains(said(std::string("[{path = \"a\", weight = ") + weight + "}]"), "must lie above 0");
+    check_contains(said("[{path = \"a\", weight = nan}]"), "finite");
+    check_contains(said("{path = \"a\", weight = 1}"), "data.train is a table");
+    std::string many;
+    for (int i = 0; i < 1001; ++i) many += "{path = \"a\", weight = 1}, ";
+    check_contains(said("[" + many + "]"), "1001 sources");
+    check_contains(refusal("", {"data.train=[{path=\"a\",weight=1},7]"}), "mixes paths and tables");
+}
+
 BOOST_AUTO_TEST_CASE(a_ramp_is_there_when_given) {
     const RunDescription run = parse("[batch]\nramp = {start = 2, increment = 2, samples = 100}\n");
     BOOST_REQUIRE(run.batch.ramp.has_value());

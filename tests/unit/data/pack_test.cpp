@@ -100,6 +100,14 @@ BOOST_AUTO_TEST_CASE(a_token_file_holds_the_text_and_says_what_it_is) {
     BOOST_TEST((file.read_text("tokens") == expected));
 }
 
+BOOST_AUTO_TEST_CASE(progress_has_one_unit) {
+    const double mebibyte = 1 << 20;
+    BOOST_TEST(progress_text(312 * mebibyte, 1228 * mebibyte, 95 * mebibyte) ==
+               "312 of 1,228 MiB (25 %), 95 MiB/s, 9.6 s left");
+    BOOST_TEST(progress_text(1e6, 3e6, 1536) == "977 of 2,930 KiB (33 %), 1.5 KiB/s, 21 min 42 s left");
+    BOOST_TEST(progress_text(100, 200, 50) == "100 of 200 B (50 %), 50 B/s, 2.0 s left");
+}
+
 BOOST_AUTO_TEST_CASE(entropies_agree_with_the_definitions) {
     const TemporaryFolder folder;
     std::string noise = sample_text(300000);

@@ -44,6 +44,8 @@ class Lockstep(CMakePackage, CudaPackage):
     depends_on("sentencepiece", when="+sentencepiece")
     depends_on("pcre2@10.40: +jit", when="+huggingface")
     depends_on("utf8proc@2.8:", when="+huggingface")
+    depends_on("zlib-api")
+    depends_on("zstd")
     depends_on("boost@1.74: +test +context", when="+tests")
     depends_on("cuda@12:", when="+cuda")
     depends_on("nccl", when="+nccl")
