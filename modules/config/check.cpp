@@ -86,7 +86,8 @@ void check_batch(const BatchSection& batch, const ModelDescription& model) {
             "batch.length = {} is more than model.context = {}; shorten the sequences or raise the context",
             batch.length, model.context);
     // So that no size in bytes overflows.
-    const double widest = static_cast<double>(std::max({model.width, model.mlp_width, model.vocabulary}));
+    const double widest =
+        static_cast<double>(std::max({model.width, model.heads * model.head_width, model.mlp_width, model.vocabulary}));
     const double numbers = static_cast<double>(std::max<std::int64_t>(1, batch.micro) * batch.length) * widest;
     if (constexpr double most = 1e13; numbers > most)
         throw usage_error(
@@ -205,6 +206,44 @@ void check_other_mixers(const ModelDescription& model) {
     }
 }
 
+void check_heads(const ModelDescription& model) {
+    if (model.head_width == 0 && model.width % model.heads != 0)
+        throw usage_error(
+            "model.heads = {} does not divide model.width = {}; choose a divisor, or give model.head_width",
+            model.heads, model.width);
+    if (constexpr std::int64_t most = 1 << 22; model.heads * model.head_width > most)
+        throw usage_error("model.heads = {} of model.head_width = {} are {} columns, more than {}; lower one of them",
+                          model.heads, model.head_width, model.heads * model.head_width, most);
+    if (model.kv_heads > 0 && model.heads % model.kv_heads != 0)
+        throw usage_error("model.kv_heads = {} does not divide model.heads = {}; choose a divisor, or 0 for as many",
+                          model.kv_heads, model.heads);
+}
+
+void check_rope_scaling(const ModelDescription& model) {
+    check_positive({{"model.rope_factor", model.rope_factor},
+                    {"model.rope_low", model.rope_low},
+                    {"model.rope_high", model.rope_high}});
+    check_at_least(1, {{"model.rope_original_context", model.rope_original_context}});
+    if (model.rope_high <= model.rope_low)
+        throw usage_error(
+            "model.rope_high = {} is not more than model.rope_low = {}; between them lie the wavelengths that are "
+            "scaled in part",
+            model.rope_high, model.rope_low);
+    if (model.rope_scaling != RopeScaling::none) return;
+    const ModelDescription plain;
+    const auto refuse = [](const char* key, auto value, auto usual) {
+        if (value != usual)
+            throw usage_error(
+                "{} = {} belongs to model.rope_scaling = \"llama3\", but that is \"none\"; set rope_scaling, or {} to "
+                "its default {}",
+                key, value, key, usual);
+    };
+    refuse("model.rope_factor", model.rope_factor, plain.rope_factor);
+    refuse("model.rope_low", model.rope_low, plain.rope_low);
+    refuse("model.rope_high", model.rope_high, plain.rope_high);
+    refuse("model.rope_original_context", model.rope_original_context, plain.rope_original_context);
+}
+
 }  // namespace
 
 void check(const ModelDescription& model) {
@@ -221,17 +260,15 @@ void check(const ModelDescription& model) {
                        {"model.heads", model.heads},
                        {"model.vocabulary", model.vocabulary},
                        {"model.context", model.context}});
-    check_at_least(0, {{"model.kv_heads", model.kv_heads}, {"model.mlp_width", model.mlp_width}});
+    check_at_least(0, {{"model.kv_heads", model.kv_heads},
+                       {"model.head_width", model.head_width},
+                       {"model.mlp_width", model.mlp_width}});
     check_positive({{"model.norm_epsilon", model.norm_epsilon}, {"model.rope_theta", model.rope_theta}});
     if (model.vocabulary > 2147483647)
         throw usage_error("model.vocabulary = {}: tokens are 32-bit numbers; it must be at most 2147483647",
                           model.vocabulary);
-    if (model.width % model.heads != 0)
-        throw usage_error("model.heads = {} does not divide model.width = {}; choose a divisor", model.heads,
-                          model.width);
-    if (model.kv_heads > 0 && model.heads % model.kv_heads != 0)
-        throw usage_error("model.kv_heads = {} does not divide model.heads = {}; choose a divisor, or 0 for as many",
-                          model.kv_heads, model.heads);
+    check_heads(model);
+    check_rope_scaling(model);
     check_other_mixers(model);
     if (const Kind* mixer = find_kind(Family::mixer, model.mixer)) mixer->check(model);
 }

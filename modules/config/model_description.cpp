@@ -126,6 +126,8 @@ ModelDescription preset(const std::string& name) {
 
 void resolve(ModelDescription& model) {
     if (model.kv_heads == 0) model.kv_heads = model.heads;
+    if (model.head_width == 0 && model.heads > 0 && model.width % model.heads == 0)
+        model.head_width = model.width / model.heads;
     if (model.mlp_width == 0) model.mlp_width = 4 * model.width;
     if (const Kind* mixer = find_kind(Family::mixer, model.mixer)) mixer->resolve(model);
 }

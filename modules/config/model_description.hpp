@@ -14,8 +14,9 @@ struct ModelDescription {
     std::string preset;
     std::string mixer = "attention";  // a registered one
     std::int64_t width = 0, layers = 0, heads = 0;
-    std::int64_t kv_heads = 0;   // 0: as many as heads
-    std::int64_t mlp_width = 0;  // 0: 4 · width
+    std::int64_t kv_heads = 0;    // 0: as many as heads
+    std::int64_t head_width = 0;  // 0: width / heads
+    std::int64_t mlp_width = 0;   // 0: 4 · width
     std::int64_t vocabulary = 0, context = 0;
     NormKind norm = NormKind::rms;
     double norm_epsilon = 1e-6;
@@ -23,18 +24,21 @@ struct ModelDescription {
     Position position = Position::rope;
     double rope_theta = 10000;
     RopeScaling rope_scaling = RopeScaling::none;
+    // Of the scaling: Llama 3.1's published values.
+    double rope_factor = 8, rope_low = 1, rope_high = 4;
+    std::int64_t rope_original_context = 8192;
+    bool qk_norm = false;  // RMSNorm over each head's queries and keys, before the rotation
     bool tied_head = true;
     Bias bias = Bias::none;
     std::vector<std::string> frozen;        // parameter-name patterns that are not trained
     OptionSections options{Family::mixer};  // [model.NAME]
 
     bool operator==(const ModelDescription&) const = default;
-    std::int64_t head_width() const { return heads > 0 ? width / heads : 0; }
 };
 
 std::vector<std::string> preset_names();
 ModelDescription preset(const std::string& name);  // resolved; unknown: usage error that names the nearest
-// Fills in what follows from other keys: kv_heads, mlp_width, and what the mixer resolves.
+// Fills in what follows from other keys: kv_heads, head_width, mlp_width, and what the mixer resolves.
 void resolve(ModelDescription& model);
 void check(const ModelDescription& model);  // sizes that fit together; usage errors
 

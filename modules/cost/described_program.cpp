@@ -66,7 +66,7 @@ class Megatron {
           width_(static_cast<double>(model_.width)),
           heads_(static_cast<double>(model_.heads) / tensor_),
           keys_(static_cast<double>(model_.kv_heads) / tensor_),
-          head_width_(static_cast<double>(model_.head_width())),
+          head_width_(static_cast<double>(model_.head_width)),
           hidden_(static_cast<double>(model_.mlp_width) / tensor_) {}
 
     model::Count block() const {

@@ -28,7 +28,7 @@ Kept kept_of_block(const Job& job, const ModelLoad& load, const Layout& layout) 
     const double length = static_cast<double>(job.run.batch.length) / static_cast<double>(layout.context);
     const double rows = length * static_cast<double>(layout.micro);
     const auto width = static_cast<double>(model.width), heads = static_cast<double>(model.heads);
-    const auto head_width = static_cast<double>(model.head_width());
+    const auto head_width = static_cast<double>(model.head_width);
     const double keys = static_cast<double>(model.kv_heads);
     Kept kept;
     kept.stream = 5 * rows * width * number / (layout.sequence ? t : 1);

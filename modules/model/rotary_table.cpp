@@ -7,10 +7,10 @@
 namespace lockstep::model {
 namespace {
 
-// Llama 3.1's scaling of long wavelengths from a context of 8192 (its published configuration: factor 8, low 1, high
-// 4).
-double llama3_frequency(double frequency) {
-    constexpr double factor = 8, low = 1, high = 4, old_context = 8192;
+// Llama 3's scaling of long wavelengths (the published configurations of 3.1 and 3.2).
+double llama3_frequency(double frequency, const config::ModelDescription& model) {
+    const double factor = model.rope_factor, low = model.rope_low, high = model.rope_high;
+    const auto old_context = static_cast<double>(model.rope_original_context);
     const double wavelength = 2 * std::numbers::pi / frequency;
     if (wavelength < old_context / high) return frequency;
     if (wavelength > old_context / low) return frequency / factor;
@@ -21,7 +21,7 @@ double llama3_frequency(double frequency) {
 }  // namespace
 
 RotaryTable::RotaryTable(kernels::Backend& backend, const config::ModelDescription& model, std::int64_t period) {
-    const std::int64_t half = model.head_width() / 2;
+    const std::int64_t half = model.head_width / 2;
     memory = planned(backend.device(), "rotary positions", [&](Arena& arena) {
         cosine = arena.allocate(Type::fp32, {period, half});
         sine = arena.allocate(Type::fp32, {period, half});
@@ -30,8 +30,8 @@ RotaryTable::RotaryTable(kernels::Backend& backend, const config::ModelDescripti
     std::vector<float> cosines(static_cast<std::size_t>(period * half)), sines(cosines.size());
     for (std::int64_t i = 0; i < half; ++i) {
         double frequency =
-            std::pow(model.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(model.head_width()));
-        if (model.rope_scaling == config::RopeScaling::llama3) frequency = llama3_frequency(frequency);
+            std::pow(model.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(model.head_width));
+        if (model.rope_scaling == config::RopeScaling::llama3) frequency = llama3_frequency(frequency, model);
         for (std::int64_t position = 0; position < period; ++position) {
             const double angle = static_cast<double>(position) * frequency;
             const auto place = static_cast<std::size_t>(position * half + i);

@@ -141,7 +141,7 @@ std::vector<std::string> shape_advice(const config::Machine& machine, const cost
         const auto consider = [&](const std::string& what, auto&& change) {
             cost::Job other = job;
             change(other.models[index].shape);
-            if (other.models[index].shape.width % other.models[index].shape.heads != 0) return;
+            if (other.models[index].shape.heads % other.models[index].shape.kv_heads != 0) return;
             if (job.own_program()) other.run.model = other.models[index].shape;
             cost::measure(other.models[index]);
             if (!cost::price_time(machine, other, best.layout).why_not.empty()) return;
@@ -149,8 +149,9 @@ std::vector<std::string> shape_advice(const config::Machine& machine, const cost
             if (saved >= worth_saying)
                 sentences.push_back(fmt::format("{}: {:.0f} % less time a parameter", what, 100 * saved));
         };
-        const std::int64_t head = model.head_width(), t = best.layout.tensor;
-        if (!cost::is_aligned(precision, head) || head % 64 != 0) {
+        const std::int64_t head = model.head_width, t = best.layout.tensor;
+        const bool divides_width = model.heads * head == model.width;
+        if (divides_width && (!cost::is_aligned(precision, head) || head % 64 != 0)) {
             for (std::int64_t heads = model.heads; heads >= t; --heads) {
                 if (model.width % heads != 0 || heads % t != 0) continue;
                 if (model.kv_heads != model.heads && heads % model.kv_heads != 0) continue;
@@ -161,18 +162,19 @@ std::vector<std::string> shape_advice(const config::Machine& machine, const cost
                          [&](config::ModelDescription& changed) {
                              if (changed.kv_heads == changed.heads) changed.kv_heads = heads;
                              changed.heads = heads;
+                             changed.head_width = model.width / heads;
                          });
                 break;
             }
         }
         const std::int64_t unit = 128 * t;
         for (const std::int64_t width : {model.width / unit * unit, round_up(model.width, unit)}) {
-            if (width == model.width || width == 0 || width % head != 0) continue;
+            if (width == model.width || width == 0 || (divides_width && width % head != 0)) continue;
             consider(fmt::format("width = {}{} leaves {} columns a rank, not whole tiles; try {}", model.width,
                                  of_model, model.width / t, width),
                      [&](config::ModelDescription& changed) {
-                         if (changed.kv_heads == changed.heads) changed.kv_heads = width / head;
-                         changed.heads = width / head;
+                         if (divides_width && changed.kv_heads == changed.heads) changed.kv_heads = width / head;
+                         if (divides_width) changed.heads = width / head;
                          changed.mlp_width = round_up(changed.mlp_width * width / changed.width, unit);
                          changed.width = width;
                      });

@@ -64,6 +64,8 @@ std::vector<cost::ModelLoad> read_plan_models(const std::string& path) {
                 {"layers", &model.layers, "blocks", 1, 1e5},
                 {"heads", &model.heads, "heads of the mixer", 1, 1e5},
                 {"kv_heads", &model.kv_heads, "heads of keys and values", 0, 1e5},
+                {"head_width", &model.head_width, "columns of one head of attention", 0, 1 << 16},
+                {"qk_norm", &model.qk_norm, "norms of queries and keys"},
                 {"mlp_width", &model.mlp_width, "hidden width of the MLP", 0, 1e7},
                 {"vocabulary", &model.vocabulary, "tokens the model knows", 1, 1e9},
                 {"tied_head", &model.tied_head, "the head uses the embedding"},

@@ -30,7 +30,7 @@ class EmaMixer final : public model::Mixer {
     EmaMixer(const model::ParameterSet& parameters, const std::string& prefix, const config::ModelDescription& model,
              double floor, const Neighbours& neighbours)
         : heads_(neighbours.group.part().count(model.heads)),
-          head_width_(model.head_width()),
+          head_width_(model.head_width),
           floor_(floor),
           type_(parameters.compute_type()),
           value_(parameters, prefix + "value"),

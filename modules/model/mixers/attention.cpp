@@ -139,12 +139,12 @@ class AttentionMixer final : public Mixer {
         Tensor q, y, log_sum_exp;
     };
     Decoding allocate_decoding(Arena& arena, std::int64_t tokens) const {
-        return {arena.allocate(type_, {tokens, model_.width}), arena.allocate(type_, {tokens, model_.width}),
+        return {arena.allocate(type_, {tokens, query_.outputs()}), arena.allocate(type_, {tokens, query_.outputs()}),
                 arena.allocate(Type::fp32, {1, model_.heads, tokens})};
     }
 
     AttentionShape attention_shape(std::int64_t batch, std::int64_t queries, std::int64_t keys) const {
-        return {batch, queries, keys, heads_, key_heads_, model_.head_width()};
+        return {batch, queries, keys, heads_, key_heads_, model_.head_width};
     }
 
     void rotate(Backend& backend, Tensor x, std::int64_t length, std::int64_t position, bool inverse) const {
@@ -165,11 +165,10 @@ class AttentionType final : public MixerType {
     AttentionType() : MixerType("attention") {}
 
     void check(const config::ModelDescription& model) const override {
-        if (model.position == config::Position::rope && model.head_width() % 2 != 0)
+        if (model.position == config::Position::rope && model.head_width % 2 != 0)
             throw usage_error(
-                "model.width = {} over model.heads = {} gives heads of width {}, but rotation needs an even one; "
-                "change one of them",
-                model.width, model.heads, model.head_width());
+                "model.head_width = {}: rotation needs an even one; change it, or model.width = {} over model.heads = {}",
+                model.head_width, model.width, model.heads);
         if (model.rope_scaling != config::RopeScaling::none && model.position != config::Position::rope)
             throw usage_error(
                 "model.rope_scaling = {} needs model.position = \"rope\", but it is {}; change one of them",
@@ -192,19 +191,23 @@ class AttentionType final : public MixerType {
     }
 
     void describe(const config::ModelDescription& model, ParameterLister& lister) const override {
-        const std::int64_t d = model.width, key_width = model.kv_heads * model.head_width();
+        const std::int64_t d = model.width, f = model.head_width;
+        const std::int64_t query_width = model.heads * f, key_width = model.kv_heads * f;
         const bool all = model.bias == config::Bias::all, qkv = all || model.bias == config::Bias::qkv;
-        lister.linear("query", d, d, Split::axis0, qkv);
+        lister.linear("query", query_width, d, Split::axis0, qkv);
         lister.linear("key", key_width, d, Split::axis0, qkv);
         lister.linear("value", key_width, d, Split::axis0, qkv);
-        lister.linear("output", d, d, Split::axis1, all, lister.residual_deviation());
+        lister.linear("output", d, query_width, Split::axis1, all, lister.residual_deviation());
+        if (!model.qk_norm) return;
+        for (const char* norm : {"query_norm/weight", "key_norm/weight"})  // shared by the heads
+            lister.exact(norm, {f}, Initial::one, Split::none).gradient_part = GradientPart::of_heads;
     }
 
     std::int64_t scratch_floats(const config::ModelDescription& model, std::int64_t tensor, const PassShape& shape,
                                 Type compute, int threads) const override {
-        return kernels::cpu::attention_scratch_floats({shape.batch, shape.length, shape.length, model.heads / tensor,
-                                                       model.kv_heads / tensor, model.head_width()},
-                                                      compute, threads);
+        return kernels::cpu::attention_scratch_floats(
+            {shape.batch, shape.length, shape.length, model.heads / tensor, model.kv_heads / tensor, model.head_width},
+            compute, threads);
     }
 
     // Causal: half of the full square.

@@ -43,11 +43,19 @@ class TttType final : public MixerType {
                 "model.ttt.base_lr_warmup = {} is more than model.ttt.base_lr = {}; the inner rate rises from the one to "
                 "the other",
                 ttt.base_lr_warmup, ttt.base_lr);
-        if (model.head_width() % 2 != 0)
+        if (model.heads * model.head_width != model.width)
             throw usage_error(
-                "model.width = {} over model.heads = {} gives heads of width {}, but rotation needs an even one; change "
-                "one of them",
-                model.width, model.heads, model.head_width());
+                "model.head_width = {} with model.heads = {}: the heads of {} divide model.width = {}; remove head_width",
+                model.head_width, model.heads, name(), model.width);
+        if (model.qk_norm)
+            throw usage_error(
+                "model.qk_norm = true: {} has no norm of queries and keys; remove it, or set model.mixer to "
+                "\"attention\"",
+                name());
+        if (model.head_width % 2 != 0)
+            throw usage_error(
+                "model.head_width = {}: rotation needs an even one; change model.width = {} or model.heads = {}",
+                model.head_width, model.width, model.heads);
         if (model.kv_heads != 0 && model.kv_heads != model.heads)
             throw usage_error(
                 "model.kv_heads = {} with model.heads = {}: {} has as many heads of keys and values as of queries; remove "
@@ -84,7 +92,7 @@ class TttType final : public MixerType {
 
     void describe(const config::ModelDescription& model, ParameterLister& lister) const override {
         const TttOptions ttt(model);
-        const std::int64_t d = model.width, heads = model.heads, f = model.head_width(), g = hidden(model);
+        const std::int64_t d = model.width, heads = model.heads, f = model.head_width, g = hidden(model);
         lister.linear("query", d, d, Split::axis0, false);
         if (ttt.share_qk) {
             lister.convolution("query_convolution", Split::axis0);
@@ -120,7 +128,7 @@ class TttType final : public MixerType {
     std::int64_t scratch_floats(const config::ModelDescription& model, std::int64_t tensor, const PassShape& shape,
                                 Type compute, int threads) const override {
         return kernels::cpu::ttt_scratch_floats(
-            {mlp_, shape.batch, shape.length, model.heads / tensor, model.head_width(), TttOptions(model).mini_batch},
+            {mlp_, shape.batch, shape.length, model.heads / tensor, model.head_width, TttOptions(model).mini_batch},
             compute, threads);
     }
 
@@ -142,7 +150,7 @@ class TttType final : public MixerType {
 
     // Columns of the inner model's first layer.
     std::int64_t hidden(const config::ModelDescription& model) const {
-        return (mlp_ ? mlp_expansion : 1) * model.head_width();
+        return (mlp_ ? mlp_expansion : 1) * model.head_width;
     }
 
     bool mlp_;

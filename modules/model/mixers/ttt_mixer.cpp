@@ -54,7 +54,7 @@ class TttMixer final : public Mixer {
           mlp_(mlp),
           number_(number),
           heads_(neighbours.group.part().count(model.heads)),
-          width_(heads_ * model.head_width()),
+          width_(heads_ * model.head_width),
           chain_(neighbours.chain),
           type_(parameters.compute_type()),
           query_(parameters, prefix + "query"),
@@ -282,7 +282,7 @@ class TttMixer final : public Mixer {
     }
 
     TttShape ttt_shape(const PassShape& shape) const {
-        return {mlp_, shape.batch, shape.length, heads_, model_.head_width(), options_.mini_batch};
+        return {mlp_, shape.batch, shape.length, heads_, model_.head_width, options_.mini_batch};
     }
 
     // The tensors of a state, flattened into one.
@@ -323,7 +323,7 @@ class TttMixer final : public Mixer {
     }
 
     float step_scale() const {
-        return static_cast<float>(options_.base_lr * inner_rate_factor_ / static_cast<double>(model_.head_width()));
+        return static_cast<float>(options_.base_lr * inner_rate_factor_ / static_cast<double>(model_.head_width));
     }
 
     void rotate(Backend& backend, Tensor x, std::int64_t length, std::int64_t position, bool inverse) const {

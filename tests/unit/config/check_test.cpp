@@ -25,6 +25,9 @@ struct Case {
 BOOST_AUTO_TEST_CASE(sound_descriptions_pass) {
     BOOST_CHECK_NO_THROW(check_with({}));
     BOOST_CHECK_NO_THROW(check_with({"model.mixer=attention", "model.kv_heads=1"}));
+    BOOST_CHECK_NO_THROW(check_with({"model.mixer=attention", "model.heads=3", "model.head_width=32"}));
+    BOOST_CHECK_NO_THROW(check_with(
+        {"model.mixer=attention", "model.rope_scaling=llama3", "model.rope_factor=32", "model.qk_norm=true"}));
     BOOST_CHECK_NO_THROW(check_with({"schedule.kind=wsd", "schedule.warmup=2", "schedule.decay_steps=8"}));
     BOOST_CHECK_NO_THROW(check_with({"schedule.steps=0", "schedule.epochs=0.5"}));
     BOOST_CHECK_NO_THROW(check_with({"data.validation=0.1", "validation.every=5"}));
@@ -44,10 +47,25 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
         {{"batch.micro=1000000000", "batch.global=1000000000"}, "numbers in one activation"},
         {{"model.width=0"}, "model.width is missing; give it or a model.preset"},
         {{"model.layers=-1"}, "model.layers = -1: it must be at least 1"},
-        {{"model.heads=3"}, "model.heads = 3 does not divide model.width = 64"},
+        {{"model.heads=3"},
+         "model.heads = 3 does not divide model.width = 64; choose a divisor, or give model.head_width"},
+        {{"model.head_width=-1"}, "model.head_width = -1: it must be at least 0"},
+        {{"model.head_width=100000"}, "model.head_width = 100000: it must be at most 65536"},
+        {{"model.mixer=attention", "model.heads=1000", "model.head_width=65536"}, "more than 4194304"},
+        {{"model.mixer=attention", "model.head_width=33"}, "model.head_width = 33: rotation needs an even one"},
+        {{"model.head_width=32"}, "the heads of ttt-linear divide model.width = 64; remove head_width"},
+        {{"model.qk_norm=true"}, "ttt-linear has no norm of queries and keys"},
+        {{"model.mixer=attention", "model.rope_factor=32"}, "belongs to model.rope_scaling = \"llama3\""},
+        {{"model.mixer=attention", "model.rope_original_context=4096"}, "to its default 8192"},
+        {{"model.mixer=attention", "model.rope_scaling=llama3", "model.rope_factor=0"},
+         "model.rope_factor = 0: it must be greater than 0"},
+        {{"model.mixer=attention", "model.rope_scaling=llama3", "model.rope_low=4"},
+         "model.rope_high = 4 is not more than model.rope_low = 4"},
+        {{"model.mixer=attention", "model.rope_scaling=llama3", "model.rope_original_context=0"},
+         "model.rope_original_context = 0: it must be at least 1"},
         {{"model.mixer=attention", "model.heads=4", "model.kv_heads=3"},
          "model.kv_heads = 3 does not divide model.heads = 4"},
-        {{"model.width=66", "model.heads=22"}, "heads of width 3, but rotation needs an even one"},
+        {{"model.width=66", "model.heads=22"}, "model.head_width = 3: rotation needs an even one"},
         {{"model.kv_heads=1"}, "ttt-linear has as many heads of keys"},
         {{"model.vocabulary=3000000000"}, "32-bit"},
         {{"model.norm_epsilon=0"}, "model.norm_epsilon = 0: it must be greater than 0"},

@@ -22,7 +22,9 @@ BOOST_AUTO_TEST_CASE(an_older_description_means_the_same) {
     BOOST_TEST(model.mlp_width == 2048);
     BOOST_TEST(model.layers == 3);
     BOOST_TEST(model.heads == 6);
-    BOOST_TEST(model.kv_heads == 6);  // follows from heads
+    BOOST_TEST(model.kv_heads == 6);      // follows from heads
+    BOOST_TEST(model.head_width == 128);  // follows from width and heads
+    BOOST_TEST(!model.qk_norm);           // not known then
     BOOST_TEST(model.vocabulary == 300);
     BOOST_TEST(model.context == 64);
     BOOST_TEST((model.norm == NormKind::layer));
@@ -31,6 +33,7 @@ BOOST_AUTO_TEST_CASE(an_older_description_means_the_same) {
     BOOST_TEST((model.position == Position::learned));
     BOOST_TEST(model.rope_theta == 10000);
     BOOST_TEST((model.rope_scaling == RopeScaling::none));
+    BOOST_TEST(model.rope_factor == 8);  // as were the constants then
     BOOST_TEST((model.bias == Bias::all));
     BOOST_TEST(!model.tied_head);
     BOOST_TEST((model.frozen == std::vector<std::string>{"embedding/*", "blocks/0/*"}));

@@ -7,10 +7,10 @@ namespace {
 
 // The parameters of a model with these sizes, by the shapes of its tensors.
 std::int64_t parameters(const ModelDescription& m) {
-    const std::int64_t d = m.width, H = m.heads, f = m.head_width(), key_width = m.kv_heads * f;
+    const std::int64_t d = m.width, H = m.heads, f = m.head_width, key_width = m.kv_heads * f;
     const std::int64_t norm = m.norm == NormKind::layer ? 2 * d : d;
-    std::int64_t mixer = 2 * d * d + 2 * d * key_width;
-    if (m.bias != Bias::none) mixer += d + 2 * key_width;
+    std::int64_t mixer = 2 * d * H * f + 2 * d * key_width + (m.qk_norm ? 2 * f : 0);
+    if (m.bias != Bias::none) mixer += H * f + 2 * key_width;
     if (m.bias == Bias::all) mixer += d;
     if (m.mixer != "attention") {
         const std::int64_t g = m.mixer == "ttt-mlp" ? 4 * f : f;
@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(presets_have_their_exact_sizes) {
 BOOST_AUTO_TEST_CASE(presets_are_found_by_name) {
     BOOST_TEST(preset_names().size() == 15u);
     for (const std::string& name : preset_names()) BOOST_TEST(preset(name).preset == name);
-    BOOST_TEST(preset("ttt-mlp-760m").head_width() == 96);
+    BOOST_TEST(preset("ttt-mlp-760m").head_width == 96);
     BOOST_TEST(preset("ttt-mlp-1b").options.at("ttt").number("base_lr") == 0.1);
     BOOST_TEST((preset("llama-3.1-8b").rope_scaling == RopeScaling::llama3));
     const std::string sentence = sentence_of([] { preset("lama-3.1-8b"); });
