@@ -84,7 +84,8 @@ void pass_blocks(const std::string& path, const Layout& layout, const std::vecto
             bytes += blocks[next].bytes;
         values.resize(bytes / sizeof(float));
         for (std::size_t i = first; i < next; ++i)
-            read_block(file, path, layout, blocks[i], values.data() + elements_of(blocks[i].first - blocks[first].first));
+            read_block(file, path, layout, blocks[i],
+                       values.data() + elements_of(blocks[i].first - blocks[first].first));
         const Place& place = layout.places[blocks[first].place];
         sink({place.path, place.shape}, elements_of(blocks[first].first), elements_of(bytes), values.data());
         counter.add(bytes);

@@ -22,8 +22,8 @@ using StreamProgress = std::function<void(std::uint64_t done, std::uint64_t tota
 void write_from(const std::string& path, const Contents& contents, const std::vector<TensorInfo>& tensors,
                 const Source& source, cluster::HostGroup& group, const StreamProgress& progress = {});
 
-// Collective: passes every element of the tensors whose path begins with `prefix` to the sink of one rank, in runs of at
-// most `most_bytes` or one checksum block. Verifies their checksums.
+// Collective: passes every element of the tensors whose path begins with `prefix` to the sink of one rank, in runs of
+// at most `most_bytes` or one checksum block. Verifies their checksums.
 void read_through(const std::string& path, const std::string& prefix, std::uint64_t most_bytes, const Sink& sink,
                   cluster::HostGroup& group, const StreamProgress& progress = {});
 

@@ -19,9 +19,9 @@ Rows rows_of_column(std::int64_t first, std::int64_t end, std::int64_t columns, 
 
 Shape Correspondence::their_shape() const {
     if (transposed) return {columns(), their_rows};
-    Shape theirs = shape;
-    theirs[0] = their_rows;
-    return theirs;
+    Shape whole = shape;
+    whole[0] = their_rows;
+    return whole;
 }
 
 void read_ours(const Correspondence& names, const TensorFiles::Place& theirs, std::int64_t first, std::int64_t count,

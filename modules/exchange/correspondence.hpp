@@ -10,8 +10,8 @@
 
 namespace lockstep::exchange {
 
-// Our tensor, seen as rows [shape[0]] of the rest of its axes, is rows [first_row, first_row + shape[0]) of theirs, which
-// has `their_rows`. `transposed`: theirs is [columns, rows], as the weights of GPT-2 are.
+// Our tensor, seen as rows [shape[0]] of the rest of its axes, is rows [first_row, first_row + shape[0]) of theirs,
+// which has `their_rows`. `transposed`: theirs is [columns, rows], as the weights of GPT-2 are.
 struct Correspondence {
     std::string ours;  // "blocks/0/mixer/query/weight"
     Shape shape;

@@ -23,10 +23,22 @@ struct Word {
     std::uint64_t bytes;
 };
 // Of an element. Types of less than a byte are not among them.
-constexpr std::array<Word, 16> words = {{{"F32", 4},     {"F16", 2},     {"BF16", 2},    {"F64", 8},
-                                         {"I64", 8},     {"I32", 4},     {"I16", 2},     {"I8", 1},
-                                         {"U64", 8},     {"U32", 4},     {"U16", 2},     {"U8", 1},
-                                         {"BOOL", 1},    {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}}};
+constexpr std::array<Word, 16> words = {{{"F32", 4},
+                                         {"F16", 2},
+                                         {"BF16", 2},
+                                         {"F64", 8},
+                                         {"I64", 8},
+                                         {"I32", 4},
+                                         {"I16", 2},
+                                         {"I8", 1},
+                                         {"U64", 8},
+                                         {"U32", 4},
+                                         {"U16", 2},
+                                         {"U8", 1},
+                                         {"BOOL", 1},
+                                         {"F8_E4M3", 1},
+                                         {"F8_E5M2", 1},
+                                         {"F8_E8M0", 1}}};
 
 // Reads the header in one pass, so that its tensors are all it takes memory for.
 class HeaderHandler final : public nlohmann::json_sax<Json> {

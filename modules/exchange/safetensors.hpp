@@ -47,8 +47,8 @@ class SafetensorsFile {
     std::vector<StoredTensor> tensors_;
 };
 
-// The beginning of a file with these tensors one after another: 8 bytes and the header, padded so that the data begin at
-// a multiple of 8 bytes. `first` of each tensor is filled in.
+// The beginning of a file with these tensors one after another: 8 bytes and the header, padded so that the data begin
+// at a multiple of 8 bytes. `first` of each tensor is filled in.
 std::string safetensors_beginning(std::vector<StoredTensor>& tensors);
 
 // Word and type of what is written: fp32, fp16 or bf16.

@@ -99,7 +99,8 @@ void read_elements(const TensorFiles::Place& place, std::int64_t first, std::int
     std::array<std::uint16_t, 4096> aligned;
     for (std::int64_t done = 0; done < count;) {
         const auto part = std::min<std::int64_t>(count - done, aligned.size());
-        std::memcpy(aligned.data(), from + static_cast<std::size_t>(done) * size, static_cast<std::size_t>(part) * size);
+        std::memcpy(aligned.data(), from + static_cast<std::size_t>(done) * size,
+                    static_cast<std::size_t>(part) * size);
         to_fp32(to + done, type, aligned.data(), part);
         done += part;
     }
