@@ -29,7 +29,7 @@ data::DatasetOptions dataset_options(const Options& options, const train::ModelF
     dataset.key = "--data";
     const checkpoint::Contents& contents = file.contents;
     if (!contents.tokenizer_kind.empty())
-        dataset.kept_tokenizer = data::make_tokenizer(contents.tokenizer_kind, contents.tokenizer_model);
+        dataset.kept_tokenizer = data::make_tokenizer(contents.tokenizer_kind, contents.tokenizer_files);
     return dataset;
 }
 
@@ -53,7 +53,7 @@ int run(const Options& options) {
                     dataset->vocabulary(), model.vocabulary);
             const std::string kind = dataset->tokenizer_kind(), &own = file.contents.tokenizer_kind;
             if (!kind.empty() && !own.empty() &&
-                (kind != own || dataset->tokenizer_model() != file.contents.tokenizer_model))
+                !data::same_tokenizer(kind, dataset->tokenizer_files(), own, file.contents.tokenizer_files))
                 throw usage_error("the data was packed with {} tokenizer than the model's ({}); pack it with that one",
                                   kind == own ? "another model of the" : "another", own);
         });

@@ -68,7 +68,7 @@ int generate(const Options& options) {
         throw usage_error(
             "{} does not name its tokenizer (it was trained on .bin token files), so it cannot generate text",
             options.checkpoint);
-    const auto tokenizer = data::make_tokenizer(file.contents.tokenizer_kind, file.contents.tokenizer_model);
+    const auto tokenizer = data::make_tokenizer(file.contents.tokenizer_kind, file.contents.tokenizer_files);
     std::vector<std::int32_t> prompt = tokenizer->encode(options.prompt);
     if (prompt.empty()) prompt.push_back(std::max(0, tokenizer->boundary()));
     const auto given = static_cast<std::int64_t>(prompt.size());

@@ -89,7 +89,7 @@ inline Contents some_contents(std::int64_t step) {
     state.finished = true;
     contents.run_description = "[run]\nname = \"täst\"\n";
     contents.tokenizer_kind = "sentencepiece";
-    contents.tokenizer_model = std::string("model\0with\xff zeros", 17);
+    contents.tokenizer_files = {{"tokenizer.model", std::string("model\0with\xff zeros", 17)}};
     return contents;
 }
 
@@ -100,7 +100,7 @@ inline bool same(const Contents& a, const Contents& b) {
                           s.commit, s.finished);
     };
     return fields(a.state) == fields(b.state) && a.run_description == b.run_description &&
-           a.tokenizer_kind == b.tokenizer_kind && a.tokenizer_model == b.tokenizer_model;
+           a.tokenizer_kind == b.tokenizer_kind && a.tokenizer_files == b.tokenizer_files;
 }
 
 inline std::string test_folder(const std::string& name) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cluster/host_group.hpp"
+#include "data/tokenizer_files.hpp"
 #include "device/tensor.hpp"
 #include "kernels/backend.hpp"
 
@@ -37,8 +38,8 @@ struct State {
 struct Contents {
     State state;
     std::string run_description;  // TOML
-    std::string tokenizer_kind;   // "bytes" | "sentencepiece" | "" (unknown)
-    std::string tokenizer_model;  // the sentencepiece model's bytes
+    std::string tokenizer_kind;   // "bytes" | "sentencepiece" | "huggingface" | "" (unknown)
+    data::TokenizerFiles tokenizer_files;
 };
 
 // The part of one logical tensor that a rank holds: elements [first, first + count) of the slice [offset, offset +

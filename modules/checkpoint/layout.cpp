@@ -114,7 +114,7 @@ std::uint64_t checksum_of_header(const hdf5::File& file) {
 
 Place place_of(const hdf5::File& file, const std::string& path, std::uint64_t block_bytes, std::uint64_t file_size) {
     const auto about = file.info(path);
-    const bool is_tokenizer = path == tokenizer_model_path;
+    const bool is_tokenizer = !data::tokenizer_file_name(path).empty();
     if (about.type_name != (is_tokenizer ? "uint8" : "fp32") || !about.contiguous)
         throw damaged_error("{}: /{} is not a contiguous {} dataset", file.path(), path,
                             is_tokenizer ? "uint8" : "fp32");
@@ -139,6 +139,19 @@ Layout layout_of(const hdf5::File& file, std::uint64_t block_bytes, std::uint64_
     std::sort(layout.places.begin(), layout.places.end(),
               [](const Place& a, const Place& b) { return std::pair(a.offset, a.path) < std::pair(b.offset, b.path); });
     return layout;
+}
+
+void write_tokenizer_file(hdf5::File& file, const data::TokenizerFile& one) {
+    if (!data::is_tokenizer_file_name(one.name))
+        throw fault_error("a file of the tokenizer has a name that a checkpoint cannot keep: '{}'", one.name);
+    const std::string path = data::tokenizer_file_path(one.name);
+    file.write_text(path, one.contents);
+    std::vector<std::uint64_t> checksums;
+    for (std::uint64_t first = 0; first < one.contents.size(); first += standard_block_bytes)
+        checksums.push_back(
+            hash64(one.contents.data() + first, std::min(standard_block_bytes, one.contents.size() - first)));
+    file.create_dataset(checksums_prefix + path, hdf5::ElementType::uint64, {checksums.size()});
+    file.write(checksums_prefix + path, checksums.data());
 }
 
 void check_format(const hdf5::File& file) {
@@ -177,6 +190,10 @@ std::vector<ChecksumBlock> share_of_blocks(const Layout& layout, int rank, int r
     return share;
 }
 
+bool is_tokenizer_file(const Place& place) {
+    return !data::tokenizer_file_name(place.path).empty();
+}
+
 std::uint64_t offset_of(const Layout& layout, const ChecksumBlock& block) {
     return layout.places[block.place].offset + block.first;
 }
@@ -206,7 +223,9 @@ Layout write_header(const std::string& path, const Contents& contents, const std
     hdf5::File file = hdf5::File::create(path);
     file.write_attribute("/", "format", format_name);
     file.write_attribute("/", "format_version",
-                         contents.state.optimizer == first_optimizer ? first_format_version : newest_format_version);
+                         contents.state.optimizer == first_optimizer && contents.tokenizer_files.empty()
+                             ? first_format_version
+                             : newest_format_version);
     file.write_attribute("/", "program_version", std::string(lockstep::version()));
     file.write_attribute("/", "commit", std::string(lockstep::commit()));
     file.write_attribute("/", "run_description", contents.run_description);
@@ -223,21 +242,13 @@ Layout write_header(const std::string& path, const Contents& contents, const std
         file.create_dataset(checksums_prefix + tensor.path, hdf5::ElementType::uint64,
                             {blocks_of(bytes, standard_block_bytes)});
     }
-    const std::string& model = contents.tokenizer_model;
-    if (!model.empty()) {
-        file.write_text(tokenizer_model_path, model);
-        std::vector<std::uint64_t> checksums;
-        for (std::uint64_t first = 0; first < model.size(); first += standard_block_bytes)
-            checksums.push_back(hash64(model.data() + first, std::min(standard_block_bytes, model.size() - first)));
-        file.create_dataset(checksums_prefix + tokenizer_model_path, hdf5::ElementType::uint64, {checksums.size()});
-        file.write(checksums_prefix + tokenizer_model_path, checksums.data());
-    }
+    for (const auto& one : contents.tokenizer_files) write_tokenizer_file(file, one);
     file.create_dataset(header_checksum_path, hdf5::ElementType::uint64, {1});
     const std::uint64_t checksum = checksum_of_header(file);
     file.write(header_checksum_path, &checksum);
     constexpr std::uint64_t not_yet_known = std::uint64_t{1} << 62;
     Layout layout = layout_of(file, standard_block_bytes, not_yet_known);
-    std::erase_if(layout.places, [](const Place& place) { return place.path == tokenizer_model_path; });
+    std::erase_if(layout.places, is_tokenizer_file);
     file.close();
     layout.file_bytes = file_bytes(path);
     return layout;
@@ -255,6 +266,7 @@ Header read_header(const std::string& path) {
     const std::int64_t block_bytes = file.read_integer("/checksums", "block_bytes");
     if (block_bytes <= 0 || block_bytes % std::int64_t{sizeof(float)} != 0)
         throw damaged_error("{} is damaged: invalid block size {}", path, block_bytes);
+    data::tokenizer_file_paths(file);  // checked
     Header header;
     header.layout = layout_of(file, static_cast<std::uint64_t>(block_bytes), file_bytes(path));
     header.contents.run_description = file.read_string("/", "run_description");

@@ -11,9 +11,8 @@
 
 namespace lockstep::checkpoint {
 
-// 1: resumable by the first format's readers; 2: state of another optimizer.
+// 1: resumable by the first format's readers; 2: state of another optimizer, or the files of a tokenizer.
 constexpr std::int64_t first_format_version = 1, newest_format_version = 2;
-constexpr const char* tokenizer_model_path = "tokenizer_model";
 constexpr std::uint64_t standard_block_bytes = std::uint64_t{4} << 20;
 
 struct Place {         // of one dataset
@@ -38,6 +37,9 @@ struct ChecksumBlock {
 // The blocks of `rank`: contiguous in file order, about equal in bytes for each of `ranks`.
 std::vector<ChecksumBlock> share_of_blocks(const Layout& layout, int rank, int ranks);
 
+// Whether the dataset is a file of the tokenizer, not a tensor.
+bool is_tokenizer_file(const Place& place);
+
 std::uint64_t offset_of(const Layout& layout, const ChecksumBlock& block);
 std::uint64_t checksum_offset_of(const Layout& layout, const ChecksumBlock& block);
 // Throws a damaged error that names the tensor if the block's checksum differs.
@@ -47,12 +49,12 @@ void check_block(const std::string& file_path, const Layout& layout, const Check
 void read_block(const OpenFile& file, const std::string& file_path, const Layout& layout, const ChecksumBlock& block,
                 void* data);
 
-// Creates the file: all metadata, the tokenizer model and its checksums, and space for tensors and their checksums.
+// Creates the file: all metadata, the tokenizer's files and their checksums, and space for tensors and their checksums.
 Layout write_header(const std::string& path, const Contents& contents, const std::vector<TensorInfo>& tensors);
 
 struct Header {
     Contents contents;
-    Layout layout;  // parameters, optimizer state, and the tokenizer model, if any
+    Layout layout;  // parameters, optimizer state, and the tokenizer's files, if any
 };
 Header read_header(const std::string& path);  // verifies everything but the blocks
 

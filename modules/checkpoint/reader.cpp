@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "checkpoint/checkpoint.hpp"
@@ -50,13 +51,17 @@ Layout selected(const std::string& path, const Layout& layout, Holdings holdings
 Contents read_contents(const std::string& path) {
     Header header = read_header(path);
     const OpenFile file = OpenFile::for_reading(path);
-    std::string& model = header.contents.tokenizer_model;
-    for (const auto& block : share_of_blocks(header.layout, 0, whole_file)) {
-        const Place& place = header.layout.places[block.place];
-        if (place.path != tokenizer_model_path) continue;
-        model.resize(place.bytes);
-        read_block(file, path, header.layout, block, model.data() + block.first);
-    }
+    std::map<std::size_t, std::string> files;  // by place
+    for (std::size_t place = 0; place < header.layout.places.size(); ++place)
+        if (is_tokenizer_file(header.layout.places[place])) files[place].resize(header.layout.places[place].bytes);
+    for (const auto& block : share_of_blocks(header.layout, 0, whole_file))
+        if (const auto found = files.find(block.place); found != files.end())
+            read_block(file, path, header.layout, block, found->second.data() + block.first);
+    for (auto& [place, contents] : files)
+        header.contents.tokenizer_files.push_back(
+            {data::tokenizer_file_name(header.layout.places[place].path), std::move(contents)});
+    std::sort(header.contents.tokenizer_files.begin(), header.contents.tokenizer_files.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
     return header.contents;
 }
 
@@ -64,7 +69,7 @@ std::vector<TensorInfo> list_tensors(const std::string& path) {
     const Header header = read_header(path);
     std::vector<TensorInfo> tensors;
     for (const auto& place : header.layout.places)
-        if (place.path != tokenizer_model_path) tensors.push_back({place.path, place.shape});
+        if (!is_tokenizer_file(place)) tensors.push_back({place.path, place.shape});
     return tensors;
 }
 

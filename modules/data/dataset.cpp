@@ -75,8 +75,8 @@ double Dataset::bytes_per_token() const {
 std::string Dataset::tokenizer_kind() const {
     return implementation_->sources->tokenizer_kind();
 }
-std::string Dataset::tokenizer_model() const {
-    return implementation_->sources->tokenizer_model();
+const TokenizerFiles& Dataset::tokenizer_files() const {
+    return implementation_->sources->tokenizer_files();
 }
 std::uint64_t Dataset::checksum() const {
     return implementation_->sources->checksum();

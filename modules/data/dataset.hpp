@@ -43,7 +43,7 @@ class Dataset {
     // beyond the vocabulary: damaged error.
     void fetch(std::int64_t number, std::int32_t* inputs, std::int32_t* targets) const;
     std::string tokenizer_kind() const;  // "" if unknown (.bin files)
-    std::string tokenizer_model() const;
+    const TokenizerFiles& tokenizer_files() const;
     // Identifies the data: of the sources' sizes and contents in order, not their names. Token files count by their
     // stored checksum, other files by their first and last MiB.
     std::uint64_t checksum() const;

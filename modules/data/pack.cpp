@@ -15,13 +15,13 @@
 #include "data/encode.hpp"
 #include "data/sentencepiece.hpp"
 #include "data/text_files.hpp"
+#include "data/token_file.hpp"
 #include "data/tokenizer.hpp"
 #include "hdf5/hdf5.hpp"
 
 namespace lockstep::data {
 namespace {
 
-constexpr std::int64_t format_version = 1;
 constexpr std::int64_t most_pieces = 1'000'000;
 
 // A file that is removed at the end unless renamed.
@@ -78,7 +78,8 @@ void check_not_replaced(const TextFiles& text, const std::string& out) {
 std::unique_ptr<Tokenizer> choose_tokenizer(const PackOptions& options, const TextFiles& text) {
     if (options.train_tokenizer == 0) return open_tokenizer(options.tokenizer);
     log::info("training a tokenizer with {} pieces", options.train_tokenizer);
-    return make_tokenizer("sentencepiece", train_sentencepiece(text, options.train_tokenizer, options.progress));
+    return make_tokenizer("sentencepiece", {{sentencepiece_file_name,
+                                             train_sentencepiece(text, options.train_tokenizer, options.progress)}});
 }
 
 hdf5::ElementType element_type(std::size_t width) {
@@ -88,15 +89,16 @@ hdf5::ElementType element_type(std::size_t width) {
 // Everything but the tokens and their checksum, which go to the returned offset.
 std::uint64_t lay_out(hdf5::File& file, const Tokenizer& tokenizer, std::uint64_t tokens) {
     file.write_attribute("/", "format", std::string("lockstep-tokens"));
-    file.write_attribute("/", "format_version", format_version);
+    file.write_attribute("/", "format_version",
+                         tokenizer.files().empty() ? first_token_file_version : newest_token_file_version);
     file.write_attribute("/", "program_version", std::string(version()) + " (" + commit() + ")");
     file.write_attribute("/", "tokenizer_kind", tokenizer.kind());
     file.write_attribute("/", "vocabulary", tokenizer.vocabulary());
     file.write_attribute("/", "token_count", static_cast<std::int64_t>(tokens));
-    const std::string& model = tokenizer.model();
-    if (!model.empty()) {
-        file.write_text("tokenizer_model", model);
-        file.write_attribute("/", "tokenizer_model_checksum", hash_text(hash64(model.data(), model.size())));
+    for (const auto& one : tokenizer.files()) {
+        const std::string path = tokenizer_file_path(one.name);
+        file.write_text(path, one.contents);
+        file.write_attribute(path, "checksum", hash_text(hash64(one.contents.data(), one.contents.size())));
     }
     file.create_dataset("tokens", element_type(token_width(tokenizer)), {tokens});
     return file.info("tokens").offset;

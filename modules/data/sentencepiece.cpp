@@ -19,8 +19,9 @@ constexpr std::size_t longest_sentence = 4096;  // the trainer skips those longe
 
 class SentencePieceTokenizer final : public Tokenizer {
   public:
-    SentencePieceTokenizer(const std::string& model, const std::string& origin) : model_(model) {
-        const auto status = processor_.LoadFromSerializedProto(model_);
+    SentencePieceTokenizer(const std::string& model, const std::string& origin)
+        : files_{{sentencepiece_file_name, model}} {
+        const auto status = processor_.LoadFromSerializedProto(model);
         if (!status.ok() || processor_.GetPieceSize() <= 0)
             throw damaged_error("{} is not a sentencepiece model: {}", origin,
                                 status.ok() ? "it has no pieces" : status.ToString());
@@ -29,7 +30,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     }
 
     std::string kind() const override { return "sentencepiece"; }
-    const std::string& model() const override { return model_; }
+    const TokenizerFiles& files() const override { return files_; }
     std::int64_t vocabulary() const override { return processor_.GetPieceSize(); }
     std::int32_t boundary() const override {
         return processor_.eos_id() >= 0 ? processor_.eos_id() : processor_.bos_id();
@@ -62,7 +63,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     }
 
   private:
-    std::string model_;
+    TokenizerFiles files_;
     sentencepiece::SentencePieceProcessor processor_;
     std::int32_t leading_space_ = -1;
 };

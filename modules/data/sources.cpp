@@ -151,7 +151,7 @@ Sources::Sources(const std::vector<std::string>& paths, const std::string& name,
 void Sources::add_token_file(const std::string& path) {
     const TokenFile& file = token_files_.emplace_back(path);
     const TokenFileInfo& info = file.info();
-    agree_on_tokenizer(info.tokenizer_kind, info.tokenizer_model, info.vocabulary, path);
+    agree_on_tokenizer(info.tokenizer_kind, info.tokenizer_files, info.vocabulary, path);
     add_to_checksum(info.checksum);
     bytes_ += static_cast<double>(info.byte_count);
     bytes_known_ = bytes_known_ && info.byte_count > 0;
@@ -167,7 +167,7 @@ void Sources::add_flat_file(const std::string& path) {
     const std::uint32_t largest =
         layout.width == 2 ? largest_of<std::uint16_t>(tokens, count) : largest_of<std::uint32_t>(tokens, count);
     if (largest >= std::uint32_t{1} << 31) throw damaged_error("{}: invalid token {}", path, largest);
-    agree_on_tokenizer("", "", std::int64_t{largest} + 1, path);
+    agree_on_tokenizer("", {}, std::int64_t{largest} + 1, path);
     add_to_checksum(layout.count);
     add_to_checksum(ends_checksum(file.data(), file.bytes()));
     add_segment(tokens, layout.width, layout.count, path);
@@ -177,7 +177,7 @@ void Sources::add_text(const std::vector<std::string>& paths, const Tokenizer& t
     const TextFiles text = collect_text_files(paths);
     bytes_ += static_cast<double>(text.bytes());
     if (text.skipped > 0) log::info("skipped {} files that are empty or not text", text.skipped);
-    agree_on_tokenizer(tokenizer.kind(), tokenizer.model(), tokenizer.vocabulary(), paths.front());
+    agree_on_tokenizer(tokenizer.kind(), tokenizer.files(), tokenizer.vocabulary(), paths.front());
     if (tokenizer.kind() == "bytes")
         add_bytes(text);
     else
@@ -234,12 +234,12 @@ void Sources::add_segment(const std::byte* data, std::size_t width, std::uint64_
     tokens_ = end;
 }
 
-void Sources::agree_on_tokenizer(const std::string& kind, const std::string& model, std::int64_t vocabulary,
+void Sources::agree_on_tokenizer(const std::string& kind, const TokenizerFiles& files, std::int64_t vocabulary,
                                  const std::string& path) {
     if (first_path_.empty()) {
         first_path_ = path;
         tokenizer_kind_ = kind;
-        tokenizer_model_ = model;
+        tokenizer_files_ = files;
         vocabulary_ = vocabulary;
         return;
     }
@@ -248,10 +248,9 @@ void Sources::agree_on_tokenizer(const std::string& kind, const std::string& mod
                           tokenizer_name(tokenizer_kind_), path, tokenizer_name(kind));
     if (kind.empty())
         vocabulary_ = std::max(vocabulary_, vocabulary);
-    else if (model != tokenizer_model_ || vocabulary != vocabulary_)
-        throw usage_error(
-            "{} and {} were made with different tokenizer models (vocabularies {} and {}); pack all with one",
-            first_path_, path, vocabulary_, vocabulary);
+    else if (!same_tokenizer(kind, files, tokenizer_kind_, tokenizer_files_) || vocabulary != vocabulary_)
+        throw usage_error("{} and {} were made with different tokenizers (vocabularies {} and {}); pack all with one",
+                          first_path_, path, vocabulary_, vocabulary);
 }
 
 void Sources::add_to_checksum(std::uint64_t value) {

@@ -28,7 +28,7 @@ class Sources {
     // Mean, of the text without boundaries between documents; 0: unknown (.bin files).
     double bytes_per_token() const { return bytes_known_ ? bytes_ / static_cast<double>(tokens_) : 0; }
     const std::string& tokenizer_kind() const { return tokenizer_kind_; }
-    const std::string& tokenizer_model() const { return tokenizer_model_; }
+    const TokenizerFiles& tokenizer_files() const { return tokenizer_files_; }
     std::uint64_t checksum() const { return checksum_; }
     // Tokens [begin, begin + count) of the stream.
     void copy(std::int64_t begin, std::int64_t count, std::int32_t* out) const;
@@ -46,7 +46,7 @@ class Sources {
     void add_bytes(const TextFiles& text);
     void add_encoded(const TextFiles& text, const Tokenizer& tokenizer);
     void add_segment(const std::byte* data, std::size_t width, std::uint64_t count, const std::string& path);
-    void agree_on_tokenizer(const std::string& kind, const std::string& model, std::int64_t vocabulary,
+    void agree_on_tokenizer(const std::string& kind, const TokenizerFiles& files, std::int64_t vocabulary,
                             const std::string& path);
     void add_to_checksum(std::uint64_t value);
 
@@ -57,7 +57,8 @@ class Sources {
     std::int64_t tokens_ = 0, vocabulary_ = 0;
     double bytes_ = 0;  // of the text
     bool bytes_known_ = true;
-    std::string tokenizer_kind_, tokenizer_model_, first_path_;
+    std::string tokenizer_kind_, first_path_;
+    TokenizerFiles tokenizer_files_;
     std::uint64_t checksum_ = 0;
 };
 

@@ -12,8 +12,6 @@
 namespace lockstep::data {
 namespace {
 
-constexpr std::int64_t known_version = 1;
-
 void check_readable(const std::string& path) {
     std::error_code problem;
     if (!std::filesystem::exists(path, problem)) throw usage_error("{} does not exist", path);
@@ -29,6 +27,21 @@ std::uint64_t parse_hash(const std::string& text, const std::string& path, const
         // reported below
     }
     throw damaged_error("{}: the attribute {} is '{}', not 16 hexadecimal digits", path, name, text);
+}
+
+TokenizerFiles read_tokenizer_files(const hdf5::File& file) {
+    TokenizerFiles files;
+    for (const auto& path : tokenizer_file_paths(file)) {
+        const bool of_old_form = file.has_attribute("/", "tokenizer_model_checksum");
+        const std::string expected =
+            of_old_form ? file.read_string("/", "tokenizer_model_checksum") : file.read_string(path, "checksum");
+        const TokenizerFile& one = files.emplace_back(TokenizerFile{tokenizer_file_name(path), file.read_text(path)});
+        const std::string found = hash_text(hash64(one.contents.data(), one.contents.size()));
+        if (found != expected)
+            throw damaged_error("{}: the tokenizer's file /{} has checksum {}, stored is {}", file.path(), path, found,
+                                expected);
+    }
+    return files;
 }
 
 std::size_t width_of(const hdf5::DatasetInfo& about, const std::string& path) {
@@ -59,9 +72,9 @@ TokenFileInfo read_token_file_info(const std::string& path) {
     if (format != "lockstep-tokens")
         throw usage_error("{} holds {}, not tokens; make token files with lockstep pack", path, format);
     const std::int64_t version = file.read_integer("/", "format_version");
-    if (version > known_version)
+    if (version > newest_token_file_version)
         throw usage_error("{} is a token file of version {}; this program reads up to {}: use a newer lockstep", path,
-                          version, known_version);
+                          version, newest_token_file_version);
 
     TokenFileInfo info;
     info.path = path;
@@ -74,13 +87,9 @@ TokenFileInfo read_token_file_info(const std::string& path) {
     info.byte_entropy = file.read_number("/", "byte_entropy");
     info.conditional_entropy = file.read_number("/", "conditional_entropy");
     info.checksum = parse_hash(file.read_string("/", "checksum"), path, "checksum");
-    if (info.tokenizer_kind != "bytes") {
-        info.tokenizer_model = file.read_text("tokenizer_model");
-        const std::string expected = file.read_string("/", "tokenizer_model_checksum");
-        const std::string found = hash_text(hash64(info.tokenizer_model.data(), info.tokenizer_model.size()));
-        if (found != expected)
-            throw damaged_error("{}: the tokenizer model has checksum {}, stored is {}", path, found, expected);
-    }
+    info.tokenizer_files = read_tokenizer_files(file);
+    if (info.tokenizer_files.empty() && info.tokenizer_kind != "bytes")
+        throw damaged_error("{} is damaged: the files of its tokenizer ({}) are missing", path, info.tokenizer_kind);
     const hdf5::DatasetInfo about = file.info("tokens");
     info.token_width = width_of(about, path);
     info.offset = about.offset;
@@ -107,7 +116,9 @@ std::uint64_t verify_token_file(const std::string& path) {
     if (found != info.checksum)
         throw damaged_error("{} is damaged: its tokens have checksum {}, stored is {}; pack it again", path,
                             hash_text(found), hash_text(info.checksum));
-    return info.token_bytes() + info.tokenizer_model.size();
+    std::uint64_t bytes = info.token_bytes();
+    for (const auto& one : info.tokenizer_files) bytes += one.contents.size();
+    return bytes;
 }
 
 }  // namespace lockstep::data

@@ -7,12 +7,17 @@
 #include <string>
 
 #include "data/mapped_file.hpp"
+#include "data/tokenizer_files.hpp"
 
 namespace lockstep::data {
 
+// 1: of bytes, or with one sentencepiece model as /tokenizer_model; 2: with the files of a tokenizer.
+inline constexpr std::int64_t first_token_file_version = 1, newest_token_file_version = 2;
+
 struct TokenFileInfo {
     std::string path, program_version;
-    std::string tokenizer_kind, tokenizer_model;  // as for make_tokenizer
+    std::string tokenizer_kind;  // with the files, as for make_tokenizer
+    TokenizerFiles tokenizer_files;
     std::int64_t vocabulary = 0, token_count = 0, document_count = 0, byte_count = 0;
     double byte_entropy = 0, conditional_entropy = 0;  // nats
     std::uint64_t checksum = 0;                        // XXH3 of the bytes of all tokens

@@ -13,7 +13,7 @@ namespace {
 class ByteTokenizer final : public Tokenizer {
   public:
     std::string kind() const override { return "bytes"; }
-    const std::string& model() const override { return model_; }
+    const TokenizerFiles& files() const override { return files_; }
     std::int64_t vocabulary() const override { return 256; }
     std::int32_t boundary() const override { return 0; }
 
@@ -39,7 +39,7 @@ class ByteTokenizer final : public Tokenizer {
     }
 
   private:
-    std::string model_;
+    TokenizerFiles files_;
 };
 
 }  // namespace
@@ -68,14 +68,18 @@ std::string train_sentencepiece(const TextFiles&, std::int64_t, bool) {
 }
 #endif
 
-std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, const std::string& model) {
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, const TokenizerFiles& files) {
     if (kind == "bytes") return std::make_unique<ByteTokenizer>();
-    if (kind == "sentencepiece") return make_sentencepiece(model, "the stored sentencepiece model");
+    if (kind == "sentencepiece") {
+        if (files.size() != 1)
+            throw damaged_error("a stored sentencepiece tokenizer has {} files; it is one model", files.size());
+        return make_sentencepiece(files.front().contents, "the stored sentencepiece model");
+    }
     throw usage_error("unknown tokenizer kind '{}'; use bytes or sentencepiece", kind);
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
-    if (name == "bytes") return make_tokenizer("bytes", "");
+    if (name == "bytes") return make_tokenizer("bytes", {});
     std::error_code problem;
     if (!std::filesystem::exists(name, problem))
         throw usage_error("the tokenizer {} does not exist; it is \"bytes\" or the path of a sentencepiece .model file",

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "data/tokenizer_files.hpp"
+
 namespace lockstep::data {
 
 class Tokenizer {
@@ -16,8 +18,8 @@ class Tokenizer {
     Tokenizer(const Tokenizer&) = delete;
     Tokenizer& operator=(const Tokenizer&) = delete;
     virtual ~Tokenizer() = default;
-    virtual std::string kind() const = 0;          // "bytes" | "sentencepiece"
-    virtual const std::string& model() const = 0;  // the model file's contents; "" for bytes
+    virtual std::string kind() const = 0;             // "bytes" | "sentencepiece"
+    virtual const TokenizerFiles& files() const = 0;  // that it was made from; none for bytes
     virtual std::int64_t vocabulary() const = 0;
     virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
     // Continues a document from where the previous call ended; best called at a newline, where the space that some
@@ -31,9 +33,9 @@ class Tokenizer {
 
 bool has_sentencepiece();  // in this build
 
-// A tokenizer from a token file or checkpoint. Unreadable model: damaged error. Unknown kind, or sentencepiece in a
-// build without it: usage error.
-std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, const std::string& model);
+// A tokenizer from a token file or checkpoint. Unreadable or missing files: damaged error. Unknown kind, or
+// sentencepiece in a build without it: usage error.
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, const TokenizerFiles& files);
 // "bytes" or a .model path; missing file: usage error.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name);
 

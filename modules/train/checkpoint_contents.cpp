@@ -89,7 +89,7 @@ checkpoint::Contents checkpoint_contents(const Launch& launch, const TrainingSta
     contents.state.finished = step >= launch.data.steps;
     contents.run_description = config::to_toml(launch.resolved());
     contents.tokenizer_kind = launch.data.training->tokenizer_kind();
-    contents.tokenizer_model = launch.data.training->tokenizer_model();
+    contents.tokenizer_files = launch.data.training->tokenizer_files();
     return contents;
 }
 

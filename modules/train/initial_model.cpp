@@ -58,7 +58,9 @@ config::ModelDescription model_to_begin_with(const config::RunDescription& run, 
 void warn_of_another_tokenizer(const Launch& launch, const checkpoint::Contents& contents, const std::string& path) {
     const data::Dataset& data = *launch.data.training;
     const bool same_kind = data.tokenizer_kind() == contents.tokenizer_kind;
-    if (same_kind && data.tokenizer_model() == contents.tokenizer_model) return;
+    if (data::same_tokenizer(data.tokenizer_kind(), data.tokenizer_files(), contents.tokenizer_kind,
+                             contents.tokenizer_files))
+        return;
     log::warning("{} was trained with {} tokenizer than this data has ({}): token numbers mean other text", path,
                  same_kind ? "another model of the" : "another", data.tokenizer_kind());
 }

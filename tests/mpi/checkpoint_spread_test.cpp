@@ -215,8 +215,7 @@ BOOST_AUTO_TEST_CASE(a_share_may_take_many_rounds) {
     if (rank == 0) solo_writer(folder + "/alone").write_now(some_contents(1), whole().entries);
     group->barrier();
     checkpoint::Layout layout = checkpoint::read_header(path).layout;
-    std::erase_if(layout.places,
-                  [](const checkpoint::Place& place) { return place.path == checkpoint::tokenizer_model_path; });
+    std::erase_if(layout.places, checkpoint::is_tokenizer_file);
     const auto file = OpenFile::for_reading(path);
     for (std::size_t i = 0; i < spreads.size(); ++i)
         for (const std::int64_t elements : {60'013, 1'300'000}) {

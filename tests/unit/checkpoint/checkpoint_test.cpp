@@ -33,7 +33,7 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_read) {
     const auto group = cluster::make_solo_group();
     checkpoint::load(path, read.entries, *group);
     BOOST_TEST((read == written));
-    std::uint64_t bytes = some_contents(100).tokenizer_model.size(), told = 0;
+    std::uint64_t bytes = some_contents(100).tokenizer_files.front().contents.size(), told = 0;
     for (const auto& entry : written.entries) bytes += entry.value.bytes();
     BOOST_TEST(checkpoint::verify(path, [&](std::uint64_t done, std::uint64_t) { told = done; }) == bytes);
     BOOST_TEST(told == bytes);
@@ -80,22 +80,24 @@ BOOST_AUTO_TEST_CASE(long_and_empty_texts_are_kept) {
         Contents contents = some_contents(static_cast<std::int64_t>(length));
         contents.run_description.assign(length, 'x');
         contents.tokenizer_kind.clear();
-        contents.tokenizer_model.clear();
+        contents.tokenizer_files.clear();
         contents.state.finished = false;
         BOOST_TEST(writer.write_now(contents, written.entries));
         BOOST_TEST(same(checkpoint::read_contents(in(folder, contents.state.step)), contents));
     }
 }
 
-BOOST_AUTO_TEST_CASE(a_tokenizer_model_of_several_blocks_is_kept) {
+BOOST_AUTO_TEST_CASE(files_of_a_tokenizer_of_none_one_and_several_blocks_are_kept) {
     const std::string folder = empty_test_folder("large_tokenizer");
     Contents contents = some_contents(1);
-    contents.tokenizer_model.assign((std::size_t{9} << 20) + 5, 'm');
+    contents.tokenizer_files = {{"added_tokens.json", ""},
+                                {"tokenizer.json", std::string((std::size_t{9} << 20) + 5, 'm')},
+                                {"tokenizer_config.json", "{}"}};
     solo_writer(folder).write_now(contents, Tensors(few_small()).entries);
     BOOST_TEST(same(checkpoint::read_contents(in(folder, 1)), contents));
     flip_bit(in(folder, 1), place_of(in(folder, 1), std::string(1000, 'm')) + (std::size_t{8} << 20), 0);
     BOOST_CHECK_EXCEPTION(checkpoint::read_contents(in(folder, 1)), Error,
-                          sentence_has("tokenizer_model", ExitCode::damaged));
+                          sentence_has("tokenizer/tokenizer.json", ExitCode::damaged));
 }
 
 BOOST_AUTO_TEST_CASE(equal_contents_make_equal_files) {

@@ -286,15 +286,15 @@ BOOST_AUTO_TEST_CASE(sentencepiece_text_is_tokenized_as_pack_does) {
     const std::string file = packed(folder, {a, b}, "tokens.h5", "bytes", 330);
     const TokenFileInfo info = read_token_file_info(file);
     auto from_text = options_for({a, b}, 16);
-    from_text.tokenizer = folder.write("own.model", info.tokenizer_model);
+    from_text.tokenizer = folder.write("own.model", info.tokenizer_files.front().contents);
     const Dataset text(from_text), tokens(options_for({file}, 16));
     BOOST_TEST(text.tokens() == tokens.tokens());
-    BOOST_TEST(text.tokenizer_model() == tokens.tokenizer_model());
+    BOOST_TEST((text.tokenizer_files() == tokens.tokenizer_files()));
     for (std::int64_t i = 0; i < tokens.windows(); ++i)
         BOOST_TEST(inputs_of(text, 16, i) == inputs_of(tokens, 16, i), boost::test_tools::per_element());
 
     auto from_kept = options_for({a, b}, 16);
-    from_kept.kept_tokenizer = make_tokenizer(info.tokenizer_kind, info.tokenizer_model);
+    from_kept.kept_tokenizer = make_tokenizer(info.tokenizer_kind, info.tokenizer_files);
     BOOST_TEST(Dataset(from_kept).tokens() == tokens.tokens());
     BOOST_TEST(Dataset(from_kept).vocabulary() == 330);
 
@@ -309,10 +309,10 @@ BOOST_AUTO_TEST_CASE(sentencepiece_text_is_tokenized_as_pack_does) {
     const Dataset damaged(options_for({folder.write("bad.h5", bad)}, 16));
     check_error([&] { inputs_of(damaged, 16, 0); }, ExitCode::damaged, {"bad.h5", "330"});
     std::string model_changed = read_file(file);
-    const auto at = model_changed.find(info.tokenizer_model);
+    const auto at = model_changed.find(info.tokenizer_files.front().contents);
     BOOST_REQUIRE(at != std::string::npos);
     model_changed[at + 100] = static_cast<char>(model_changed[at + 100] ^ 1);
     const std::string changed = folder.write("changed.h5", model_changed);
-    check_error([&] { Dataset(options_for({changed}, 4)); }, ExitCode::damaged, {"tokenizer model"});
+    check_error([&] { Dataset(options_for({changed}, 4)); }, ExitCode::damaged, {"tokenizer/tokenizer.model"});
 }
 #endif

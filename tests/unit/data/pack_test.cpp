@@ -40,7 +40,7 @@ std::string everything_in(const std::string& path) {
     const hdf5::File file = hdf5::File::open(path);
     std::string all = tokens_as_text(path);
     for (const auto& name : file.attributes("/")) all += name + "=" + file.read_as_text("/", name) + "\n";
-    return all + (file.exists("tokenizer_model") ? file.read_text("tokenizer_model") : "");
+    return all + (file.exists("tokenizer/tokenizer.model") ? file.read_text("tokenizer/tokenizer.model") : "");
 }
 
 // Straight from the definitions, in two loops over the text.
@@ -124,7 +124,8 @@ BOOST_AUTO_TEST_CASE(packing_does_not_depend_on_threads_or_batches) {
     auto training = options_for({folder.path("in/b.txt")}, folder.path("small.h5"));
     training.train_tokenizer = 330;
     pack(training);
-    tokenizers.push_back(folder.write("own.model", read_token_file_info(folder.path("small.h5")).tokenizer_model));
+    tokenizers.push_back(
+        folder.write("own.model", read_token_file_info(folder.path("small.h5")).tokenizer_files.front().contents));
 #endif
     const int before = threads();
     for (const auto& tokenizer : tokenizers) {
@@ -152,7 +153,7 @@ BOOST_AUTO_TEST_CASE(sentencepiece_tokens_give_the_documents_back) {
     options.train_tokenizer = 340;
     pack(options);
     const TokenFile file(folder.path("tokens.h5"));
-    const auto tokenizer = make_tokenizer("sentencepiece", file.info().tokenizer_model);
+    const auto tokenizer = make_tokenizer("sentencepiece", file.info().tokenizer_files);
     std::vector<std::vector<std::int32_t>> documents(1);
     for (std::int64_t i = 0; i < file.info().token_count; ++i) {
         std::uint16_t token = 0;
@@ -267,6 +268,6 @@ BOOST_AUTO_TEST_CASE(contents_that_cannot_be_are_damage) {
     check_error([&] { read_token_file_info(write(hdf5::ElementType::uint8, 99, 1, sum)); }, ExitCode::damaged, {"99"});
     check_error([&] { read_token_file_info(write(hdf5::ElementType::uint8, 100, 1, "xyz")); }, ExitCode::damaged,
                 {"xyz"});
-    check_error([&] { read_token_file_info(write(hdf5::ElementType::uint8, 100, 2, sum)); }, ExitCode::usage,
-                {"version 2"});
+    check_error([&] { read_token_file_info(write(hdf5::ElementType::uint8, 100, 3, sum)); }, ExitCode::usage,
+                {"version 3"});
 }

@@ -13,7 +13,7 @@ using namespace lockstep;
 using namespace lockstep::data;
 
 BOOST_AUTO_TEST_CASE(bytes_round_trip_every_byte) {
-    const auto tokenizer = make_tokenizer("bytes", "");
+    const auto tokenizer = make_tokenizer("bytes", {});
     std::string all;
     for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
     const auto tokens = tokenizer->encode(all);
@@ -22,19 +22,19 @@ BOOST_AUTO_TEST_CASE(bytes_round_trip_every_byte) {
     BOOST_TEST(tokenizer->decode(tokens) == all);
     BOOST_TEST(tokenizer->vocabulary() == 256);
     BOOST_TEST(tokenizer->kind() == "bytes");
-    BOOST_TEST(tokenizer->model() == "");
+    BOOST_TEST(tokenizer->files().empty());
     BOOST_TEST(tokenizer->boundary() == 0);
     BOOST_TEST(tokenizer->encode("").empty());
 }
 
 BOOST_AUTO_TEST_CASE(bytes_decode_tokens_of_a_larger_model) {
-    BOOST_TEST(make_tokenizer("bytes", "")->decode({'a', 256, -1, 'b'}) ==
+    BOOST_TEST(make_tokenizer("bytes", {})->decode({'a', 256, -1, 'b'}) ==
                "a\xEF\xBF\xBD\xEF\xBF\xBD"
                "b");
 }
 
 BOOST_AUTO_TEST_CASE(unknown_tokenizers_are_usage_errors) {
-    check_error([] { make_tokenizer("gpt", ""); }, ExitCode::usage, {"gpt", "bytes", "sentencepiece"});
+    check_error([] { make_tokenizer("gpt", {}); }, ExitCode::usage, {"gpt", "bytes", "sentencepiece"});
     check_error([] { open_tokenizer("/no/such/file.model"); }, ExitCode::usage,
                 {"/no/such/file.model", "does not exist"});
 }
@@ -61,9 +61,9 @@ BOOST_AUTO_TEST_CASE(trained_sentencepiece_round_trips_and_lives_in_the_token_fi
     const TokenFile file(folder.path("tokens.h5"));
     BOOST_TEST(file.info().tokenizer_kind == "sentencepiece");
     BOOST_TEST(file.info().token_width == 2u);
-    const auto tokenizer = make_tokenizer(file.info().tokenizer_kind, file.info().tokenizer_model);
+    const auto tokenizer = make_tokenizer(file.info().tokenizer_kind, file.info().tokenizer_files);
     BOOST_TEST(tokenizer->vocabulary() == 350);
-    BOOST_TEST(tokenizer->model() == file.info().tokenizer_model);
+    BOOST_TEST((tokenizer->files() == file.info().tokenizer_files));
     BOOST_TEST(tokenizer->decode(tokenizer->encode(text)) == text);
     std::string ascii;
     for (int byte = 1; byte < 128; ++byte) ascii += static_cast<char>(byte);
@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(trained_sentencepiece_round_trips_and_lives_in_the_token_fi
     BOOST_TEST(tokenizer->decode({350, 100000, -1}) == tokenizer->decode({0, 0, 0}));
 
     // The model alone, as a file, does the same.
-    const auto opened = open_tokenizer(folder.write("own.model", file.info().tokenizer_model));
+    const auto opened = open_tokenizer(folder.write("own.model", file.info().tokenizer_files.front().contents));
     BOOST_TEST(opened->encode(text) == tokenizer->encode(text), boost::test_tools::per_element());
 }
 
@@ -83,12 +83,12 @@ BOOST_AUTO_TEST_CASE(training_a_tokenizer_repeats_whatever_the_threads) {
     const int before = threads();
     set_threads(1);
     const PackResult one = pack_with_new_tokenizer(folder, text, 320);
-    const std::string model = TokenFile(folder.path("tokens.h5")).info().tokenizer_model;
+    const TokenizerFiles model = TokenFile(folder.path("tokens.h5")).info().tokenizer_files;
     set_threads(2);
     const PackResult two = pack_with_new_tokenizer(folder, text, 320);
     set_threads(before);
     BOOST_TEST(one.checksum == two.checksum);
-    BOOST_TEST((model == TokenFile(folder.path("tokens.h5")).info().tokenizer_model));
+    BOOST_TEST((model == TokenFile(folder.path("tokens.h5")).info().tokenizer_files));
 }
 
 BOOST_AUTO_TEST_CASE(numbers_of_pieces_that_do_not_suit_the_text_are_usage_errors) {
@@ -109,6 +109,10 @@ BOOST_AUTO_TEST_CASE(a_file_that_is_no_model_is_damaged) {
 }
 #else
 BOOST_AUTO_TEST_CASE(without_sentencepiece_the_package_is_named) {
-    check_error([] { make_tokenizer("sentencepiece", "model"); }, ExitCode::usage, {"libsentencepiece-dev"});
+    check_error(
+        [] {
+            make_tokenizer("sentencepiece", {{"tokenizer.model", "model"}});
+        },
+        ExitCode::usage, {"libsentencepiece-dev"});
 }
 #endif
