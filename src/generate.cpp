@@ -66,7 +66,8 @@ int generate(const Options& options) {
     const auto& model = file.description.model;
     if (file.contents.tokenizer_kind.empty())
         throw usage_error(
-            "{} does not name its tokenizer (it was trained on .bin token files), so it cannot generate text",
+            "{} does not name its tokenizer (it was trained on .bin token files, or its folder has neither tokenizer.json nor "
+            "tokenizer.model), so it cannot generate text",
             options.checkpoint);
     const auto tokenizer = data::make_tokenizer(file.contents.tokenizer_kind, file.contents.tokenizer_files);
     std::vector<std::int32_t> prompt = tokenizer->encode(options.prompt);
@@ -112,7 +113,9 @@ void add_generate(CLI::App& program, Action& action) {
     auto* command = program.add_subcommand("generate", "Continue a text with the model of a checkpoint");
     const auto options = std::make_shared<Options>();
     command->add_option("--device", options->device, "auto, cpu or cuda");
-    command->add_option("--checkpoint", options->checkpoint, "Checkpoint file, or a run's folder for its newest")
+    command
+        ->add_option("--checkpoint", options->checkpoint,
+                     "Checkpoint file, a run's folder for its newest, or a Hugging Face folder")
         ->required();
     command->add_option("--prompt", options->prompt, "Text to continue")->required();
     command

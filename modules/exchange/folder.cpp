@@ -46,8 +46,12 @@ Folder::Folder(const std::string& path)
       config_(read_json_object(path + "/" + config_file_name, largest_config)),
       architecture_(&architecture_of(config_, path + "/" + config_file_name)),
       model_(read_model(*architecture_, config_, path + "/" + config_file_name, unknown_keys_)),
-      files_(path),
-      names_(correspondences(*architecture_, model_)) {
+      files_(path) {
+    // Before a list of the parameters is made: a number in config.json may be anything.
+    if (model_.layers > static_cast<std::int64_t>(files_.places().size()))
+        throw damaged_error("{} has {} tensors, too few for the {} layers of its {}", path_, files_.places().size(),
+                            model_.layers, config_file_name);
+    names_ = correspondences(*architecture_, model_);
     match_names();
 }
 

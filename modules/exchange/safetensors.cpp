@@ -15,7 +15,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-constexpr std::size_t length_bytes = 8, most_axes = 32;
+constexpr std::size_t length_bytes = 8, most_axes = 32, longest_name = 500;
 constexpr const char* metadata_key = "__metadata__";
 
 struct Word {
@@ -61,6 +61,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
         return enter(Place::header);
     }
     bool key(std::string& key) override {
+        if (key.size() > longest_name) refuse(fmt::format("has a name of {} characters", key.size()));
         if (place_ == Place::header) {
             if (!names_.insert(key).second) refuse(fmt::format("names {} twice", key));
             name_ = key;

@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "base/whole_file.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/stream.hpp"
 #include "cluster/agree.hpp"
 #include "train/checkpoint_contents.hpp"
 #include "train/launch.hpp"
@@ -42,7 +43,7 @@ Origin origin_of_model(const config::RunDescription& run) {
     if (!checkpoint::list_checkpoints(run.checkpoint.folder + "/" + run.run.name).empty() && fs::exists(own, ignored))
         return {own, read_text_file(own)};
     const std::string path = newest_checkpoint(run.init.from);
-    return {path, checkpoint::read_contents(path).run_description};
+    return {path, read_model_contents(path).run_description};
 }
 
 config::ModelDescription model_to_begin_with(const config::RunDescription& run, cluster::HostGroup& group) {
@@ -67,9 +68,19 @@ void warn_of_another_tokenizer(const Launch& launch, const checkpoint::Contents&
 
 }  // namespace
 
+checkpoint::Contents read_model_contents(const std::string& path) {
+    return exchange::is_folder(path) ? exchange::Folder(path).contents() : checkpoint::read_contents(path);
+}
+
+void load_tensors(const std::string& path, const std::optional<exchange::Folder>& folder,
+                  const std::vector<checkpoint::Entry>& entries, cluster::HostGroup& group) {
+    if (!folder) return checkpoint::load(path, entries, group);
+    cluster::together(group, [&] { checkpoint::fill(entries, folder->source()); });
+}
+
 std::string newest_checkpoint(const std::string& name) {
     std::error_code ignored;
-    if (!fs::is_directory(name, ignored)) return name;
+    if (!fs::is_directory(name, ignored) || exchange::is_folder(name)) return name;
     std::string folder = name;
     const std::string description = name + "/run.toml";
     if (fs::exists(description, ignored)) {
@@ -95,18 +106,22 @@ void load_initial_values(const Launch& launch, TrainingState& state) {
     std::string path;
     cluster::on_root(*launch.control, [&] { path = newest_checkpoint(run.init.from); });
     path = launch.control->broadcast_text(path, 0);
+    std::optional<exchange::Folder> folder;
     cluster::together(*launch.control, [&] {
-        const checkpoint::Contents contents = checkpoint::read_contents(path);
+        if (exchange::is_folder(path)) folder.emplace(path);
+        const checkpoint::Contents contents = folder ? folder->contents() : checkpoint::read_contents(path);
         const config::RunDescription before = config::parse_foreign_description(contents.run_description, path);
         const std::vector<std::string> differences = model_differences(run, before);
         if (!differences.empty())
             throw usage_error("init.from = {} is another model: {}; omit these keys of [model]", path,
                               fmt::format("{}", fmt::join(differences, "; ")));
-        if (launch.root()) warn_of_another_tokenizer(launch, contents, path);
+        if (!launch.root()) return;
+        if (folder) exchange::warn_of_unknown_keys(*folder);
+        warn_of_another_tokenizer(launch, contents, path);
     });
     std::vector<checkpoint::Entry> entries = checkpoint_entries(state, launch.devices);
     std::erase_if(entries, [](const checkpoint::Entry& entry) { return !entry.path.starts_with("parameters/"); });
-    checkpoint::load(path, entries, *launch.control);
+    load_tensors(path, folder, entries, *launch.control);
     state.parameters->refresh_working(*launch.devices.backend);
     log::info("parameters from {}", path);
 }
