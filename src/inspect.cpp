@@ -70,6 +70,7 @@ int inspect_model(const Options& options) {
                      {"layers", model.layers},
                      {"heads", model.heads},
                      {"kv_heads", model.kv_heads},
+                     {"head_width", model.head_width},
                      {"mlp_width", model.mlp_width},
                      {"vocabulary", model.vocabulary},
                      {"context", model.context},

@@ -87,7 +87,8 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
                     "Heads of keys and values (grouped-query attention); divides `heads`. 0: as many as heads.",
                     unbounded, 1 << 20});
     keys.push_back({"model.head_width", &model.head_width,
-                    "Columns of one head of attention. 0: the width divided by the heads.", unbounded, 1 << 16});
+                    "Columns of one head of attention, at most 256 on GPUs. 0: the width divided by the heads.",
+                    unbounded, 1 << 16});
     keys.push_back(
         {"model.mlp_width", &model.mlp_width, "Hidden width of the MLP. 0: 4 times the width.", unbounded, 1 << 24});
     keys.push_back(

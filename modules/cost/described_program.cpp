@@ -80,8 +80,12 @@ class Megatron {
         launch.kind = Kind::launch;
         append(count.forward, {moved(program_.stream_passes_forward * stream_here + hidden_passes * hidden),
                                times(program_.forward_kernels, launch), times(2, all_reduce(stream))});
+        // Norms of heads: read and written; with the gradient, the input and its gradient.
+        const double heads = model_.qk_norm ? rows_ * (heads_ + keys_) * head_width_ * number_ : 0;
+        if (model_.qk_norm) append(count.forward, {moved(2 * heads), times(2, launch)});
         if (!load_.trains()) return count;  // nothing to come back for
         append(count.backward, scores_backward());
+        if (model_.qk_norm) append(count.backward, {moved(3 * heads), times(2, launch)});
         append(count.backward,
                {moved(program_.stream_passes_backward * stream_here + (hidden_passes + 1) * hidden),
                 times(program_.backward_kernels, launch),

@@ -33,7 +33,8 @@ Kept kept_of_block(const Job& job, const ModelLoad& load, const Layout& layout) 
     Kept kept;
     kept.stream = 5 * rows * width * number / (layout.sequence ? t : 1);
     const double hidden = (model.mlp == config::MlpKind::swiglu ? 3.0 : 2.0) * static_cast<double>(model.mlp_width);
-    kept.inner = rows * number * ((2 * heads + 2 * keys) * head_width + hidden) / t;
+    const double normed = model.qk_norm ? heads + keys : 0;
+    kept.inner = rows * number * ((2 * heads + 2 * keys + normed) * head_width + hidden) / t;
     if (job.program.attention_scores && model::mixer_type(model).scores_pairs())
         kept.scores = 5 * length * length * static_cast<double>(layout.micro) * heads / t;
     return kept;

@@ -61,9 +61,12 @@ std::size_t scratch_bytes(const config::RunDescription& description, const confi
     const config::ModelDescription& model = description.model;
     const Type type = compute_type(description.precision.compute);
     const model::PassShape shape{plan.micro, description.batch.length / grid.context};
+    std::int64_t row_sums = kernels::cpu::row_sums_scratch_floats(shape.rows(), 2 * model.width);
+    if (model.qk_norm)
+        row_sums = std::max(row_sums, kernels::cpu::row_sums_scratch_floats(shape.rows() * model.heads / grid.tensor,
+                                                                            model.head_width));
     return static_cast<std::size_t>(
-               model::mixer_type(model).scratch_floats(model, grid.tensor, shape, type, threads) +
-               kernels::cpu::row_sums_scratch_floats(shape.rows(), 2 * model.width) +
+               model::mixer_type(model).scratch_floats(model, grid.tensor, shape, type, threads) + row_sums +
                (model.mlp == config::MlpKind::gelu
                     ? kernels::cpu::gelu_product_scratch_floats(shape.rows(), model.mlp_width / grid.tensor, type)
                     : 0)) *

@@ -56,7 +56,7 @@ Block::Saved Block::plan(Arena& arena, const PassShape& shape, bool training, Re
     }
     if (all) saved.mixer_normed = make();
     mixer_norm_.plan(arena, saved.mixer_statistics, rows);
-    saved.mixer = mixer_->plan(arena, shape, training);
+    saved.mixer = mixer_->plan(arena, shape, training, recompute);
     saved.after_mixer = make();
     if (all) saved.mlp_normed = make();
     mlp_norm_.plan(arena, saved.mlp_statistics, rows);
@@ -93,7 +93,7 @@ void Block::plan_workspace(Arena& arena, const PassShape& shape, Recompute recom
         const std::size_t layer = arena.mark();
         gathered();  // a layer's input and its partial sums
         gathered();
-        mixer_->plan_workspace(arena, shape, direction);
+        mixer_->plan_workspace(arena, shape, recompute, direction);
         arena.release(layer);
         gathered();
         if (selective) mlp_.plan_activated(arena, rows);
@@ -118,7 +118,7 @@ void Block::plan_workspace(Arena& arena, const PassShape& shape, Recompute recom
     }
     if (pass.mixer) {
         gathered_for(pass.mixer_input);
-        mixer_->plan_workspace(arena, shape, direction);
+        mixer_->plan_workspace(arena, shape, recompute, direction);
         arena.release(layer);
     }
     if (pass.convolution && !chain_.alone())

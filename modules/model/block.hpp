@@ -10,8 +10,6 @@
 
 namespace lockstep::model {
 
-using config::Recompute;
-
 class Block {
   public:
     // What a forward pass saves, and full recomputation refills. Of N rows this rank keeps n of the residual stream:

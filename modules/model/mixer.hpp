@@ -45,6 +45,7 @@ struct Neighbours {
 const Neighbours& no_neighbours();
 
 enum class Direction { forward, backward };
+using config::Recompute;
 
 // A mixer owns no memory but constant tables: parameters are views into the ParameterSet, the rest comes from arenas.
 // The plan functions allocate exactly what the passes use; they and the passes must run on an imaginary device, so
@@ -56,11 +57,14 @@ class Mixer {
     Mixer& operator=(const Mixer&) = delete;
     virtual ~Mixer() = default;
 
-    virtual std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool training) const = 0;
+    // With selective recomputation, what is cheap to compute again need not be saved.
+    virtual std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool training,
+                                             Recompute recompute) const = 0;
     // Null: no handover.
     virtual std::unique_ptr<MixerCarry> plan_carry(Arena& arena, const PassShape& shape) const;
     // Allocates and releases the temporaries of forward or backward.
-    virtual void plan_workspace(Arena& arena, const PassShape& shape, Direction direction) const = 0;
+    virtual void plan_workspace(Arena& arena, const PassShape& shape, Recompute recompute,
+                                Direction direction) const = 0;
     // y [N, d] = this rank's part of mixer(x [N, d]). `recompute`: refill `saved`, without handover.
     virtual void forward(Backend& backend, Arena& workspace, Tensor y, MixerSaved& saved, MixerCarry* carry, Tensor x,
                          const PassShape& shape, bool recompute) = 0;

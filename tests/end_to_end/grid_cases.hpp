@@ -19,10 +19,12 @@ struct GridCase {
     int data = 1, tensor = 1, pipeline = 1, context = 1, zero = 0, interleave = 1;
     std::string recompute = "none";
     bool sequence = false;
+    bool own_heads = false;  // of attention: wider than the model's width over their number, with norms
 
+    std::string kind() const { return mixer + (own_heads ? "-heads" : ""); }
     int ranks() const { return data * tensor * pipeline * context; }
     std::string name() const {
-        return mixer + "-d" + std::to_string(data) + "-t" + std::to_string(tensor) + "-p" + std::to_string(pipeline) +
+        return kind() + "-d" + std::to_string(data) + "-t" + std::to_string(tensor) + "-p" + std::to_string(pipeline) +
                "-c" + std::to_string(context) + "-z" + std::to_string(zero) + "-v" + std::to_string(interleave) + "-" +
                recompute + (sequence ? "-sequence" : "");
     }
@@ -42,7 +44,8 @@ struct GridCase {
                set("data", std::to_string(data)) + set("tensor", std::to_string(tensor)) +
                set("pipeline", std::to_string(pipeline)) + set("context", std::to_string(context)) +
                set("zero", std::to_string(zero)) + set("interleave", std::to_string(interleave)) +
-               set("recompute", recompute) + set("sequence", sequence ? "true" : "false");
+               set("recompute", recompute) + set("sequence", sequence ? "true" : "false") +
+               (own_heads ? " --set model.head_width=12 --set model.qk_norm=true" : "");
     }
     bool possible() const {
         const int share = grid_batch / data;
@@ -114,13 +117,24 @@ inline std::vector<GridCase> covering_grid_cases() {
 
 // The covering set is of large grids; these are small ones, with one axis or two.
 inline std::vector<GridCase> few_ranks_grid_cases() {
-    return {{"attention", 1, 2, 1, 1, 0, 1, "none", false},    {"attention", 1, 1, 2, 1, 0, 2, "none", false},
-            {"attention", 2, 1, 1, 1, 1, 1, "none", false},    {"ttt-linear", 1, 2, 1, 1, 0, 1, "none", true},
-            {"ttt-linear", 1, 1, 1, 2, 0, 1, "none", false},   {"ttt-mlp", 1, 1, 1, 2, 1, 1, "full", false},
-            {"ttt-mlp", 1, 2, 1, 1, 0, 1, "selective", false}, {"ttt-mlp", 1, 1, 2, 1, 0, 1, "none", false},
-            {"attention", 3, 1, 1, 1, 1, 1, "none", false},    {"ttt-linear", 1, 1, 3, 1, 0, 1, "none", false},
-            {"ttt-linear", 2, 1, 2, 1, 1, 1, "none", false},   {"ttt-mlp", 1, 4, 1, 1, 0, 1, "none", false},
-            {"ttt-linear", 1, 1, 1, 4, 0, 1, "none", false}};
+    return {{"attention", 1, 2, 1, 1, 0, 1, "none", false},
+            {"attention", 1, 1, 2, 1, 0, 2, "none", false},
+            {"attention", 2, 1, 1, 1, 1, 1, "none", false},
+            {"ttt-linear", 1, 2, 1, 1, 0, 1, "none", true},
+            {"ttt-linear", 1, 1, 1, 2, 0, 1, "none", false},
+            {"ttt-mlp", 1, 1, 1, 2, 1, 1, "full", false},
+            {"ttt-mlp", 1, 2, 1, 1, 0, 1, "selective", false},
+            {"ttt-mlp", 1, 1, 2, 1, 0, 1, "none", false},
+            {"attention", 3, 1, 1, 1, 1, 1, "none", false},
+            {"ttt-linear", 1, 1, 3, 1, 0, 1, "none", false},
+            {"ttt-linear", 2, 1, 2, 1, 1, 1, "none", false},
+            {"ttt-mlp", 1, 4, 1, 1, 0, 1, "none", false},
+            {"ttt-linear", 1, 1, 1, 4, 0, 1, "none", false},
+            {"attention", 1, 2, 1, 1, 0, 1, "selective", true, true},
+            {"attention", 1, 1, 2, 1, 0, 1, "full", false, true},
+            {"attention", 1, 4, 1, 1, 0, 1, "none", false, true},
+            {"attention", 2, 2, 1, 1, 1, 1, "none", false, true},
+            {"attention", 1, 2, 2, 1, 0, 1, "selective", false, true}};
 }
 
 // LOCKSTEP_GRIDS=all: the full product.

@@ -88,10 +88,11 @@ void run_all(int ranks) {
     BOOST_TEST_REQUIRE(!cases.empty());
     std::set<std::string> references;
     for (const GridCase& one : cases) {
-        const std::string expected = "one-" + one.mixer;
+        const std::string expected = "one-" + one.kind();
         GridCase alone;
         alone.mixer = one.mixer;
-        if (references.insert(one.mixer).second) train_whole(place.path(), expected, alone);
+        alone.own_heads = one.own_heads;
+        if (references.insert(expected).second) train_whole(place.path(), expected, alone);
         train_whole(place.path(), one.name(), one);
         const double worst = largest_difference(numbers_of(place.path(), "loss", expected),
                                                 numbers_of(place.path(), "loss", one.name()));

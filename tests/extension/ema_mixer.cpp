@@ -15,6 +15,7 @@ using kernels::CustomWork;
 using model::Direction;
 using model::Neighbours;
 using model::PassShape;
+using model::Recompute;
 
 struct EmaSaved final : model::MixerSaved {
     Tensor projected;         // [N, d] of the compute type: the values, then the averages
@@ -38,7 +39,7 @@ class EmaMixer final : public model::Mixer {
           rate_(parameters.value(prefix + "rate")),
           drate_(parameters.gradient_or_spare(prefix + "rate")) {}
 
-    std::unique_ptr<model::MixerSaved> plan(Arena& arena, const PassShape& shape, bool) const override {
+    std::unique_ptr<model::MixerSaved> plan(Arena& arena, const PassShape& shape, bool, Recompute) const override {
         auto saved = std::make_unique<EmaSaved>();
         saved->projected = arena.allocate(type_, rows(shape));
         saved->values = arena.allocate(Type::fp32, rows(shape));
@@ -46,7 +47,7 @@ class EmaMixer final : public model::Mixer {
         return saved;
     }
 
-    void plan_workspace(Arena& arena, const PassShape& shape, Direction direction) const override {
+    void plan_workspace(Arena& arena, const PassShape& shape, Recompute, Direction direction) const override {
         if (direction == Direction::forward) return;
         const std::size_t mark = arena.mark();
         allocate_gradients(arena, shape);
@@ -94,7 +95,7 @@ class EmaMixer final : public model::Mixer {
 
     void plan_decoding(Arena& arena, std::int64_t tokens) const override {
         const std::size_t mark = arena.mark();
-        plan(arena, {1, tokens}, false);
+        plan(arena, {1, tokens}, false, Recompute::none);
         arena.release(mark);
     }
 
@@ -107,7 +108,7 @@ class EmaMixer final : public model::Mixer {
         const Tensor last = static_cast<EmaState&>(kept).average;
         const std::size_t mark = workspace.mark();
         const PassShape shape{1, x.rows()};
-        const auto planned = plan(workspace, shape, false);
+        const auto planned = plan(workspace, shape, false, Recompute::none);
         auto& saved = static_cast<EmaSaved&>(*planned);
         project(backend, saved, x);
         backend.custom(work("ema_decode", shape, 3, 2),

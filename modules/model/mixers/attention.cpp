@@ -1,9 +1,12 @@
-// Causal attention with grouped keys and values: output(attention(rotate(query x), rotate(key x), value x)).
+// Causal attention with grouped keys and values: output(attention(rotate(query x), rotate(key x), value x)). With norms
+// of heads (Dehghani et al. 2023, arXiv:2302.05442; as RMSNorm in Qwen3): rotate(norm(query x)), rotate(norm(key x)).
 #include "model/mixers/attention.hpp"
 
 #include <fmt/format.h>
 
 #include <optional>
+#include <tuple>
+#include <utility>
 
 #include "base/error.hpp"
 #include "config/keys.hpp"
@@ -19,13 +22,18 @@ namespace {
 using kernels::AttentionShape;
 using kernels::RotaryPairs;
 
+constexpr std::int64_t widest_on_gpu = 256;  // columns of a head (kernels/cuda/attention.hpp)
+
 struct AttentionSaved final : MixerSaved {
-    Tensor q, k, v, y;   // [N, H·f], [N, G·f], [N, G·f], [N, H·f]; q and k rotated
+    Tensor q, k, v, y;   // [N, H·f], [N, G·f], [N, G·f], [N, H·f]; q and k normed and rotated, empty if recomputed
     Tensor log_sum_exp;  // [B, H, L]
+    // With norms of heads: as projected.
+    Tensor projected_q, projected_k;
+    Norm::Statistics q_statistics, k_statistics;  // [N·H], [N·G]
 };
 
 struct AttentionState final : MixerState {
-    Tensor keys, values;  // [context, G·f]; rotated keys
+    Tensor keys, values;  // [context, G·f]; normed and rotated keys
 };
 
 class AttentionMixer final : public Mixer {
@@ -41,38 +49,52 @@ class AttentionMixer final : public Mixer {
           key_(parameters, prefix + "key"),
           value_(parameters, prefix + "value"),
           output_(parameters, prefix + "output") {
+        if (backend.device().kind == DeviceKind::cuda && model.head_width > widest_on_gpu)
+            throw usage_error(
+                "model.head_width = {}: attention on a GPU takes heads of up to {} columns; make them narrower, or train "
+                "on CPUs",
+                model.head_width, widest_on_gpu);
         if (model.position == config::Position::rope) rotary_.emplace(backend, model, model.context);
+        if (!model.qk_norm) return;
+        query_norm_.emplace(parameters, prefix + "query_norm", model.norm_epsilon);
+        key_norm_.emplace(parameters, prefix + "key_norm", model.norm_epsilon);
     }
 
-    std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool) const override {
+    std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool, Recompute recompute) const override {
         auto saved = std::make_unique<AttentionSaved>();
-        const std::int64_t rows = shape.rows(), key_width = key_.outputs();
-        saved->q = arena.allocate(type_, {rows, query_.outputs()});
-        saved->k = arena.allocate(type_, {rows, key_width});
-        saved->v = arena.allocate(type_, {rows, key_width});
+        const std::int64_t rows = shape.rows();
+        if (!recomputes_heads(recompute)) std::tie(saved->q, saved->k) = allocate_heads(arena, rows);
+        if (query_norm_) {
+            std::tie(saved->projected_q, saved->projected_k) = allocate_heads(arena, rows);
+            query_norm_->plan(arena, saved->q_statistics, rows * heads_);
+            key_norm_->plan(arena, saved->k_statistics, rows * key_heads_);
+        }
+        saved->v = arena.allocate(type_, {rows, key_.outputs()});
         saved->y = arena.allocate(type_, {rows, query_.outputs()});
         saved->log_sum_exp = arena.allocate(Type::fp32, {shape.batch, heads_, shape.length});
         return saved;
     }
 
-    void plan_workspace(Arena& arena, const PassShape& shape, Direction direction) const override {
-        if (direction == Direction::forward) return;
+    void plan_workspace(Arena& arena, const PassShape& shape, Recompute recompute, Direction direction) const override {
         const std::size_t mark = arena.mark();
-        allocate_gradients(arena, shape.rows());
+        if (direction == Direction::backward) allocate_gradients(arena, shape.rows());
+        if (recomputes_heads(recompute)) allocate_heads(arena, shape.rows());
         arena.release(mark);
     }
 
-    void forward(Backend& backend, Arena&, Tensor out, MixerSaved& kept, MixerCarry*, Tensor x, const PassShape& shape,
-                 bool) override {
+    void forward(Backend& backend, Arena& workspace, Tensor out, MixerSaved& kept, MixerCarry*, Tensor x,
+                 const PassShape& shape, bool) override {
         auto& saved = static_cast<AttentionSaved&>(kept);
-        query_.forward(backend, saved.q, x);
-        key_.forward(backend, saved.k, x);
+        const std::size_t mark = workspace.mark();
+        const auto [q, k] = kept_heads(workspace, saved, shape.rows());
+        query_.forward(backend, query_norm_ ? saved.projected_q : q, x);
+        key_.forward(backend, key_norm_ ? saved.projected_k : k, x);
         value_.forward(backend, saved.v, x);
-        rotate(backend, saved.q, shape.length, 0, false);
-        rotate(backend, saved.k, shape.length, 0, false);
-        backend.attention_forward(saved.y, saved.log_sum_exp, saved.q, saved.k, saved.v,
+        norm_and_rotate(backend, q, k, saved, shape.length, 0);
+        backend.attention_forward(saved.y, saved.log_sum_exp, q, k, saved.v,
                                   attention_shape(shape.batch, shape.length, shape.length));
         output_.forward_part(backend, out, saved.y, {}, adds_bias_);
+        workspace.release(mark);
     }
 
     void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dout, MixerSaved& kept, MixerCarry*, Tensor x,
@@ -80,13 +102,24 @@ class AttentionMixer final : public Mixer {
         auto& saved = static_cast<AttentionSaved&>(kept);
         const std::size_t mark = workspace.mark();
         const auto [dy, dq, dk, dv] = allocate_gradients(workspace, shape.rows());
+        const auto [q, k] = kept_heads(workspace, saved, shape.rows());
+        if (saved.q.axes() == 0) norm_and_rotate(backend, q, k, saved, shape.length, 0);
         output_.backward(backend, dy, dout, saved.y, Accumulate::no);
-        backend.attention_backward(dq, dk, dv, dy, saved.q, saved.k, saved.v, saved.y, saved.log_sum_exp,
+        backend.attention_backward(dq, dk, dv, dy, q, k, saved.v, saved.y, saved.log_sum_exp,
                                    attention_shape(shape.batch, shape.length, shape.length));
         rotate(backend, dq, shape.length, 0, true);
         rotate(backend, dk, shape.length, 0, true);
-        query_.backward(backend, dx, dq, x, Accumulate::no);
-        key_.backward(backend, dx, dk, x, Accumulate::yes);
+        if (query_norm_) {
+            // The gradients before the norms take the places of dy, then of dq.
+            norm_backward(backend, *query_norm_, dy, dq, saved.projected_q, saved.q_statistics);
+            const Tensor dprojected_k = first_elements(dq, dk.shape());
+            norm_backward(backend, *key_norm_, dprojected_k, dk, saved.projected_k, saved.k_statistics);
+            query_.backward(backend, dx, dy, x, Accumulate::no);
+            key_.backward(backend, dx, dprojected_k, x, Accumulate::yes);
+        } else {
+            query_.backward(backend, dx, dq, x, Accumulate::no);
+            key_.backward(backend, dx, dk, x, Accumulate::yes);
+        }
         value_.backward(backend, dx, dv, x, Accumulate::yes);
         workspace.release(mark);
     }
@@ -113,20 +146,54 @@ class AttentionMixer final : public Mixer {
         auto& state = static_cast<AttentionState&>(kept);
         const std::size_t mark = workspace.mark();
         const std::int64_t count = x.rows(), seen = position + count;
-        const auto [q, y, log_sum_exp] = allocate_decoding(workspace, count);
+        const AttentionSaved pass = allocate_decoding(workspace, count);
         const Tensor k = state.keys.slice(position, count), v = state.values.slice(position, count);
-        query_.forward(backend, q, x);
-        key_.forward(backend, k, x);
+        query_.forward(backend, query_norm_ ? pass.projected_q : pass.q, x);
+        key_.forward(backend, key_norm_ ? pass.projected_k : k, x);
         value_.forward(backend, v, x);
-        rotate(backend, q, count, position, false);
-        rotate(backend, k, count, position, false);
-        backend.attention_forward(y, log_sum_exp, q, state.keys.slice(0, seen), state.values.slice(0, seen),
-                                  attention_shape(1, count, seen));
-        output_.forward(backend, out, y);
+        norm_and_rotate(backend, pass.q, k, pass, count, position);
+        backend.attention_forward(pass.y, pass.log_sum_exp, pass.q, state.keys.slice(0, seen),
+                                  state.values.slice(0, seen), attention_shape(1, count, seen));
+        output_.forward(backend, out, pass.y);
         workspace.release(mark);
     }
 
   private:
+    // Norms and rotations read and write once what attention reads many times: cheap to compute again.
+    bool recomputes_heads(Recompute recompute) const { return query_norm_ && recompute == Recompute::selective; }
+
+    std::pair<Tensor, Tensor> allocate_heads(Arena& arena, std::int64_t rows) const {
+        const Tensor q = arena.allocate(type_, {rows, query_.outputs()});
+        return {q, arena.allocate(type_, {rows, key_.outputs()})};
+    }
+    std::pair<Tensor, Tensor> kept_heads(Arena& workspace, const AttentionSaved& saved, std::int64_t rows) const {
+        return saved.q.axes() > 0 ? std::pair(saved.q, saved.k) : allocate_heads(workspace, rows);
+    }
+
+    // Fills q and k from what was projected, or, without norms, turns them in place.
+    void norm_and_rotate(Backend& backend, Tensor q, Tensor k, const AttentionSaved& saved, std::int64_t length,
+                         std::int64_t position) const {
+        if (query_norm_) {
+            query_norm_->forward(backend, heads_of(q), saved.q_statistics, heads_of(saved.projected_q));
+            key_norm_->forward(backend, heads_of(k), saved.k_statistics, heads_of(saved.projected_k));
+        }
+        rotate(backend, q, length, position, false);
+        rotate(backend, k, length, position, false);
+    }
+
+    void norm_backward(Backend& backend, const Norm& norm, Tensor dx, Tensor dy, Tensor x,
+                       const Norm::Statistics& statistics) const {
+        backend.fill(dx, 0);  // a norm's backward accumulates
+        norm.backward(backend, heads_of(dx), heads_of(dy), heads_of(x), statistics);
+    }
+
+    // [N, heads · f] as a row for each head
+    Tensor heads_of(Tensor x) const { return x.reshaped({x.count() / model_.head_width, model_.head_width}); }
+
+    static Tensor first_elements(Tensor tensor, const Shape& shape) {
+        return tensor.reshaped({tensor.count()}).slice(0, element_count(shape)).reshaped(shape);
+    }
+
     struct Gradients {
         Tensor dy, dq, dk, dv;
     };
@@ -135,12 +202,17 @@ class AttentionMixer final : public Mixer {
         return {make(query_.outputs()), make(query_.outputs()), make(key_.outputs()), make(key_.outputs())};
     }
 
-    struct Decoding {
-        Tensor q, y, log_sum_exp;
-    };
-    Decoding allocate_decoding(Arena& arena, std::int64_t tokens) const {
-        return {arena.allocate(type_, {tokens, query_.outputs()}), arena.allocate(type_, {tokens, query_.outputs()}),
-                arena.allocate(Type::fp32, {1, model_.heads, tokens})};
+    // Keys and values go to the state.
+    AttentionSaved allocate_decoding(Arena& arena, std::int64_t tokens) const {
+        AttentionSaved pass;
+        pass.q = arena.allocate(type_, {tokens, query_.outputs()});
+        pass.y = arena.allocate(type_, {tokens, query_.outputs()});
+        pass.log_sum_exp = arena.allocate(Type::fp32, {1, model_.heads, tokens});
+        if (!query_norm_) return pass;
+        std::tie(pass.projected_q, pass.projected_k) = allocate_heads(arena, tokens);
+        query_norm_->plan(arena, pass.q_statistics, tokens * heads_);
+        key_norm_->plan(arena, pass.k_statistics, tokens * key_heads_);
+        return pass;
     }
 
     AttentionShape attention_shape(std::int64_t batch, std::int64_t queries, std::int64_t keys) const {
@@ -157,6 +229,7 @@ class AttentionMixer final : public Mixer {
     bool adds_bias_;
     Type type_;
     Linear query_, key_, value_, output_;
+    std::optional<Norm> query_norm_, key_norm_;  // over each head
     std::optional<RotaryTable> rotary_;
 };
 

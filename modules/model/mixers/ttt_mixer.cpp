@@ -82,7 +82,7 @@ class TttMixer final : public Mixer {
 
     void set_inner_rate_factor(double factor) override { inner_rate_factor_ = factor; }
 
-    std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool training) const override {
+    std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool training, Recompute) const override {
         auto saved = std::make_unique<TttSaved>();
         const Shape rows = {shape.rows(), width_};
         if (options_.share_qk) saved->shared = arena.allocate(type_, rows);
@@ -111,7 +111,7 @@ class TttMixer final : public Mixer {
         return carry;
     }
 
-    void plan_workspace(Arena& arena, const PassShape& shape, Direction direction) const override {
+    void plan_workspace(Arena& arena, const PassShape& shape, Recompute, Direction direction) const override {
         if (direction == Direction::forward) return;
         const std::size_t mark = arena.mark();
         allocate_gradients(arena, shape);
@@ -207,7 +207,7 @@ class TttMixer final : public Mixer {
 
     void plan_decoding(Arena& arena, std::int64_t tokens) const override {
         const std::size_t mark = arena.mark();
-        plan(arena, {1, tokens}, false);
+        plan(arena, {1, tokens}, false, Recompute::none);
         arena.release(mark);
     }
 
@@ -231,7 +231,7 @@ class TttMixer final : public Mixer {
         auto& state = static_cast<TttDecodeState&>(kept);
         const std::size_t mark = workspace.mark();
         const PassShape shape{1, x.rows()};
-        const auto saved = plan(workspace, shape, false);
+        const auto saved = plan(workspace, shape, false, Recompute::none);
         auto& pass = static_cast<TttSaved&>(*saved);
         project_queries(backend, pass, x);
         project(backend, pass, x, state.history, shape.length, position);

@@ -89,6 +89,41 @@ BOOST_AUTO_TEST_CASE(what_is_made_again_is_apart) {
     BOOST_TEST((kinds_of(full.backward) == kinds_of(none.backward)));
 }
 
+// Heads of their own width and their norms: the products' sizes, two norms, and both again with the gradient.
+BOOST_AUTO_TEST_CASE(heads_and_their_norms_are_counted) {
+    config::ModelDescription wide = small();
+    wide.heads = 4;
+    wide.kv_heads = 2;
+    wide.head_width = 24;
+    wide.qk_norm = true;
+    ModelCount model(wide);
+    CountedShape shape = shape_of();
+    const Count& block = model.block(0, shape);
+    const double rows = 64, products = 2 * rows * (64 * 24 * (4 + 2 + 2 + 4) + 2 * 64 * 256);
+    const double attention = 2 * rows * 32 * 4 * 24;
+    BOOST_TEST(total_flop(block.forward) == products + attention);
+    BOOST_TEST(count_of(block.forward, Kind::norm_forward) == 4);
+    BOOST_TEST(count_of(block.backward, Kind::norm_backward) == 4);
+    BOOST_TEST(block.forward[4].bytes == 2 * rows * 4 * 24 * 4);  // of the queries, after the projections
+    shape.recompute = Recompute::selective;
+    BOOST_TEST(count_of(model.block(0, shape).recompute, Kind::norm_forward) == 4);
+    shape.tensor = 2;
+    BOOST_TEST(model.block(0, shape).forward[4].bytes == rows * 4 * 24 * 4);
+}
+
+BOOST_AUTO_TEST_CASE(heads_too_wide_for_a_gpu_are_refused) {
+    config::ModelDescription wide = small();
+    wide.head_width = 264;
+    CountedShape shape = shape_of();
+    BOOST_CHECK_NO_THROW(ModelCount(wide).block(0, shape));
+    shape.device = DeviceKind::cuda;
+    BOOST_CHECK_EXCEPTION(ModelCount(wide).block(0, shape), Error, [](const Error& error) {
+        return std::string(error.what()).find("model.head_width = 264") != std::string::npos;
+    });
+    wide.head_width = 256;
+    BOOST_CHECK_NO_THROW(ModelCount(wide).block(0, shape));
+}
+
 BOOST_AUTO_TEST_CASE(what_is_frozen_has_no_gradient) {
     config::ModelDescription frozen = small();
     frozen.frozen = {"embedding/*", "blocks/0/*", "blocks/1/mixer*", "blocks/1/mlp_norm/*", "blocks/2/mlp/up/*"};

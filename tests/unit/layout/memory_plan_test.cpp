@@ -118,7 +118,11 @@ void compare_models(kernels::Backend& backend, const std::vector<config::Precisi
                 description.model.norm = tied ? config::NormKind::layer : config::NormKind::rms;
                 description.model.bias = tied && attention ? config::Bias::all : config::Bias::none;
                 description.model.position = tied && attention ? config::Position::learned : config::Position::rope;
-                if (attention && !tied) description.model.kv_heads = 2;
+                if (attention && !tied) {
+                    description.model.kv_heads = 2;
+                    description.model.head_width = 24;
+                    description.model.qk_norm = true;
+                }
                 description.model.options.change("ttt").set("share_qk", tied);
                 description.model.options.change("ttt").set("pre_conv", !tied);
                 config::resolve(description.model);

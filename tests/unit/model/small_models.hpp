@@ -53,6 +53,12 @@ inline std::vector<NamedModel> all_kinds() {
         model.rope_scaling = config::RopeScaling::llama3;
     });
     add("qwen: query, key and value biases", "attention", [](auto& model) { model.bias = config::Bias::qkv; });
+    add("qwen3: heads of their own width, norms of queries and keys", "attention", [](auto& model) {
+        model.heads = 4;
+        model.kv_heads = 2;
+        model.head_width = 20;
+        model.qk_norm = true;
+    });
     add("attention without positions, swiglu with biases", "attention", [](auto& model) {
         model.position = config::Position::none;
         model.bias = config::Bias::all;
