@@ -22,7 +22,7 @@ int inspect_folder(const std::string& path, TableFormat format) {
     auto tensors = nlohmann::ordered_json::array();
     for (const exchange::Correspondence& names : folder.names()) {
         const exchange::TensorFiles::Place& place = folder.place(names);
-        const std::string file = place.file->path().substr(path.size() + 1);
+        const std::string file = place.file->path().substr(folder.path().size() + 1);
         table.add_row({names.theirs, names.ours, shape_text(names.shape), place.tensor->type, file});
         tensors.push_back({{"name", names.theirs},
                            {"parameter", names.ours},
@@ -33,7 +33,7 @@ int inspect_folder(const std::string& path, TableFormat format) {
     if (format == TableFormat::json) {
         auto files = nlohmann::ordered_json::array();
         for (const auto& file : contents.tokenizer_files) files.push_back(file.name);
-        const nlohmann::ordered_json json = {{"folder", path},
+        const nlohmann::ordered_json json = {{"folder", folder.path()},
                                              {"architecture", folder.architecture().name},
                                              {"description", contents.run_description},
                                              {"parameters", parameters},
@@ -46,7 +46,7 @@ int inspect_folder(const std::string& path, TableFormat format) {
     if (format != TableFormat::csv) {
         const std::string& toml = contents.run_description;
         const std::size_t begin = toml.find("[model]"), end = toml.find("\n[init]");
-        fmt::print("{}: a {}, tokenizer {}\n\n{}\n", path, folder.architecture().name,
+        fmt::print("{}: a {}, tokenizer {}\n\n{}\n", folder.path(), folder.architecture().name,
                    contents.tokenizer_kind.empty() ? "unknown" : contents.tokenizer_kind,
                    toml.substr(begin, end == std::string::npos ? end : end - begin));
     }

@@ -1,9 +1,6 @@
 #include "exchange/convert.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 
 #include "base/error.hpp"
@@ -22,11 +19,6 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t bytes_at_once = std::uint64_t{64} << 20;
 const std::string parameters_prefix = "parameters/";
-
-std::string without_slash(std::string path) {
-    while (path.size() > 1 && path.back() == '/') path.pop_back();
-    return path;
-}
 
 void refuse_existing(const std::string& out, bool may_be_empty_folder) {
     std::error_code ignored;
@@ -88,12 +80,12 @@ void make_unfinished(const std::string& unfinished, const std::string& out) {
     const fs::path parent = fs::path(out).parent_path();
     if (!parent.empty()) fs::create_directories(parent, error);
     if (error) throw usage_error("the folder {} cannot be made: {}", parent.string(), error.message());
-    if (::mkdir(unfinished.c_str(), 0777) == 0) return;
-    if (errno == EEXIST)
+    const bool made = fs::create_directory(unfinished, error);
+    if (error) throw usage_error("the folder {} cannot be made: {}", unfinished, error.message());
+    if (!made)
         throw usage_error(
             "{} exists: another conversion is writing it, or one that was killed has left it; in that case remove it",
             unfinished);
-    throw usage_error("the folder {} cannot be made: {}", unfinished, system_error_text());
 }
 
 void publish(const std::string& unfinished, const std::string& out, const Plan& plan, const WayOut& options) {
@@ -101,7 +93,9 @@ void publish(const std::string& unfinished, const std::string& out, const Plan& 
     write_tokenizer(unfinished, plan.contents);
     Json config = plan.written.config;
     add_token_numbers(config, plan.contents);
-    config["dtype"] = options.type == Type::fp32 ? "float32" : options.type == Type::bf16 ? "bfloat16" : "float16";
+    config["torch_dtype"] = options.type == Type::fp32   ? "float32"
+                            : options.type == Type::bf16 ? "bfloat16"
+                                                         : "float16";
     replace_file(unfinished + "/" + config_file_name, config.dump(2) + "\n");
     sync_folder(unfinished);
     rename_file(unfinished, out);

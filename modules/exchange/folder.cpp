@@ -41,12 +41,17 @@ bool is_folder(const std::string& path) {
     return fs::is_directory(path, ignored) && fs::is_regular_file(path + "/" + config_file_name, ignored);
 }
 
+std::string without_slash(std::string path) {
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    return path;
+}
+
 Folder::Folder(const std::string& path)
-    : path_(path),
-      config_(read_json_object(path + "/" + config_file_name, largest_config)),
-      architecture_(&architecture_of(config_, path + "/" + config_file_name)),
-      model_(read_model(*architecture_, config_, path + "/" + config_file_name, unknown_keys_)),
-      files_(path) {
+    : path_(without_slash(path)),
+      config_(read_json_object(path_ + "/" + config_file_name, largest_config)),
+      architecture_(&architecture_of(config_, path_ + "/" + config_file_name)),
+      model_(read_model(*architecture_, config_, path_ + "/" + config_file_name, unknown_keys_)),
+      files_(path_) {
     // Before a list of the parameters is made: a number in config.json may be anything.
     if (model_.layers > static_cast<std::int64_t>(files_.places().size()))
         throw damaged_error("{} has {} tensors, too few for the {} layers of its {}", path_, files_.places().size(),

@@ -9,8 +9,8 @@
 namespace lockstep::exchange {
 
 // Fills in kind and files: huggingface where there is a tokenizer.json, else sentencepiece where there is a
-// tokenizer.model, else unknown. generation_config.json is kept with them. What write_tokenizer() makes of bytes is read
-// as bytes.
+// tokenizer.model, else unknown. generation_config.json is kept with them. What write_tokenizer() makes of bytes is
+// read as bytes.
 void read_tokenizer(const std::string& folder, checkpoint::Contents& contents);
 // Writes them back. For bytes, which have no files, it writes a tokenizer.json that says the same.
 void write_tokenizer(const std::string& folder, const checkpoint::Contents& contents);
