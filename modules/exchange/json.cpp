@@ -7,9 +7,10 @@
 namespace lockstep::exchange {
 
 std::string json_problem(const std::exception& error) {
+    constexpr std::size_t longest = 200;
     const std::string text = error.what();
     const std::size_t at = text.find("] ");
-    return at == std::string::npos ? text : text.substr(at + 2);
+    return text.substr(at == std::string::npos ? 0 : at + 2, longest);
 }
 
 Json parse_json_object(std::string_view text, const std::string& origin) {

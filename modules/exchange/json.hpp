@@ -16,7 +16,7 @@ Json parse_json_object(std::string_view text, const std::string& origin);
 // From a file of at most `most_bytes`. Missing: usage error.
 Json read_json_object(const std::string& path, std::uint64_t most_bytes);
 
-// What nlohmann says, without its prefix.
+// What nlohmann says, without its prefix and not too long.
 std::string json_problem(const std::exception& error);
 
 }  // namespace lockstep::exchange
