@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(what_none_computes_is_refused_with_what_differs) {
     check_error([&] { write_model(model); }, ExitCode::usage, "model.mlp = \"gelu\"");
     model = read(of("Qwen3ForCausalLM", {{"head_dim", 8}}));
     model.bias = config::Bias::qkv;
-    check_error([&] { write_model(model); }, ExitCode::usage, "model.bias = \"qkv\"");
+    check_error([&] { write_model(model); }, ExitCode::usage, "model.qk_norm = true (there false)");
     model = read(gpt2);
     model.bias = config::Bias::none;
     check_error([&] { write_model(model); }, ExitCode::usage, "GPT2LMHeadModel is nearest, but for model.bias");
