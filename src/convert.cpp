@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <memory>
 
-#include "base/format.hpp"
 #include "base/log.hpp"
 #include "cluster/agree.hpp"
 #include "cluster/session.hpp"
@@ -14,6 +13,7 @@
 #include "config/run_description.hpp"
 #include "exchange/folder.hpp"
 #include "optim/schedule.hpp"
+#include "train/evaluation.hpp"
 #include "train/initial_model.hpp"
 
 namespace lockstep::commands {
@@ -26,14 +26,18 @@ struct Options {
 };
 
 // Rank 0's share stands for all: they are of equal size.
-checkpoint::StreamProgress progress_of(const Options& options) {
-    return [&options, shown = std::uint64_t{0}](std::uint64_t done, std::uint64_t total) mutable {
-        const std::uint64_t percent = total == 0 ? 100 : done * 100 / total;
-        if (percent == shown) return;
-        shown = percent;
-        log::status_line(fmt::format("{} to {}: {} %", options.in, options.out, percent));
-    };
-}
+class Progress {
+  public:
+    explicit Progress(const Options& options) : shown_(fmt::format("{} to {}", options.in, options.out)) {}
+    checkpoint::StreamProgress show() {
+        return [this](std::uint64_t done, std::uint64_t total) {
+            shown_.show(static_cast<std::int64_t>(done), static_cast<std::int64_t>(total));
+        };
+    }
+
+  private:
+    train::EvaluationProgress shown_;
+};
 
 Type type_of(const std::string& word) {
     switch (config::from_word<config::Precision>(word, "--dtype")) {
@@ -55,8 +59,7 @@ void convert_checkpoint(const Options& options, const std::string& checkpoint, c
         const config::RunDescription run = config::parse_foreign_description(contents.run_description, checkpoint);
         way.inner_rate_factor = optim::inner_rate_factor(run.model, run.schedule.warmup, contents.state.step);
     });
-    exchange::checkpoint_to_folder(checkpoint, options.out, way, group, progress_of(options));
-    log::status_line("");
+    exchange::checkpoint_to_folder(checkpoint, options.out, way, group, Progress(options).show());
     if (group.rank() != 0) return;
     const checkpoint::Contents contents = checkpoint::read_contents(checkpoint);
     fmt::print("{}: {} as {}; the optimizer's state is not part of it\n", options.out,
@@ -72,8 +75,7 @@ void convert_folder(const Options& options, cluster::HostGroup& group) {
             throw usage_error("{} is for the way out of a checkpoint; a checkpoint is one file in fp32",
                               options.type_given ? "--dtype" : "--shard-size");
     });
-    exchange::folder_to_checkpoint(options.in, options.out, group, progress_of(options));
-    log::status_line("");
+    exchange::folder_to_checkpoint(options.in, options.out, group, Progress(options).show());
     if (group.rank() != 0) return;
     const checkpoint::Contents contents = checkpoint::read_contents(options.out);
     fmt::print("{}: a checkpoint of step 0, without optimizer state, from a {}\n", options.out,

@@ -88,6 +88,7 @@ void pass_over_common_keys(ConfigReader& reader) {
                       "output_attentions",
                       "output_hidden_states",
                       "torchscript",
+                      "_num_labels",
                       "use_bfloat16",
                       "gradient_checkpointing",
                       "chunk_size_feed_forward",
