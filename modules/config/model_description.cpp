@@ -27,11 +27,26 @@ constexpr std::array<Sizes, 4> ttt_sizes = {{{"125m", 768, 12, 12, 0, 2048},
                                              {"350m", 1024, 24, 16, 0, 2736},
                                              {"760m", 1536, 24, 16, 0, 4096},
                                              {"1b", 2048, 24, 32, 0, 5504}}};
-// Llama Team 2024.
-constexpr std::array<Sizes, 2> llama_sizes = {
+// Llama Team 2024; the published config.json of Llama-3.1-8B and -70B, Llama-3.2-1B and -3B.
+constexpr std::array<Sizes, 2> llama_31_sizes = {
     {{"llama-3.1-8b", 4096, 32, 32, 8, 14336}, {"llama-3.1-70b", 8192, 80, 64, 8, 28672}}};
-// Qwen Team 2024.
-constexpr Sizes qwen_sizes = {"qwen2.5-7b", 3584, 28, 28, 4, 18944};
+constexpr std::array<Sizes, 2> llama_32_sizes = {
+    {{"llama-3.2-1b", 2048, 16, 32, 8, 8192}, {"llama-3.2-3b", 3072, 28, 24, 8, 8192}}};
+// Qwen Team 2024 (Qwen2.5) and 2025 (Qwen3); the config.json of Qwen2.5-0.5B to -7B and Qwen3-0.6B to -8B.
+constexpr std::array<Sizes, 4> qwen2_sizes = {{{"qwen2.5-0.5b", 896, 24, 14, 2, 4864},
+                                               {"qwen2.5-1.5b", 1536, 28, 12, 2, 8960},
+                                               {"qwen2.5-3b", 2048, 36, 16, 2, 11008},
+                                               {"qwen2.5-7b", 3584, 28, 28, 4, 18944}}};
+constexpr std::array<Sizes, 4> qwen3_sizes = {{{"qwen3-0.6b", 1024, 28, 16, 8, 3072},
+                                               {"qwen3-1.7b", 2048, 28, 16, 8, 6144},
+                                               {"qwen3-4b", 2560, 36, 32, 8, 9728},
+                                               {"qwen3-8b", 4096, 36, 32, 8, 12288}}};
+// Jiang et al. 2023, without their window; the config.json of Mistral-7B-v0.3.
+constexpr Sizes mistral_sizes = {"mistral-7b", 4096, 32, 32, 8, 14336};
+// Ben Allal et al. 2025; the config.json of SmolLM2-135M, -360M and -1.7B.
+constexpr std::array<Sizes, 3> smollm2_sizes = {{{"smollm2-135m", 576, 30, 9, 3, 1536},
+                                                 {"smollm2-360m", 960, 32, 15, 5, 2560},
+                                                 {"smollm2-1.7b", 2048, 24, 32, 32, 8192}}};
 
 ModelDescription sized(const Sizes& sizes, const std::string& name) {
     ModelDescription model;
@@ -65,24 +80,57 @@ ModelDescription ttt(const Sizes& sizes, const std::string& mixer) {
     return model;
 }
 
-ModelDescription llama(const Sizes& sizes) {
+ModelDescription llama(const Sizes& sizes, double rope_factor, bool tied_head) {
     ModelDescription model = sized(sizes, sizes.name);
     model.vocabulary = 128256;
     model.context = 131072;
     model.norm_epsilon = 1e-5;
     model.rope_theta = 500000;
     model.rope_scaling = RopeScaling::llama3;
+    model.rope_factor = rope_factor;
+    model.tied_head = tied_head;
+    return model;
+}
+
+ModelDescription qwen2(const Sizes& sizes) {
+    const std::string name = sizes.name;
+    const bool largest = name == "qwen2.5-7b", longer = largest || name == "qwen2.5-1.5b";
+    ModelDescription model = sized(sizes, name);
+    model.vocabulary = largest ? 152064 : 151936;
+    model.context = longer ? 131072 : 32768;
+    model.rope_theta = 1e6;
+    model.tied_head = !largest;
+    model.bias = Bias::qkv;
+    return model;
+}
+
+ModelDescription qwen3(const Sizes& sizes) {
+    ModelDescription model = sized(sizes, sizes.name);
+    model.head_width = 128;
+    model.qk_norm = true;
+    model.vocabulary = 151936;
+    model.context = 40960;
+    model.rope_theta = 1e6;
+    model.tied_head = model.preset != "qwen3-8b";
+    return model;
+}
+
+ModelDescription mistral() {
+    ModelDescription model = sized(mistral_sizes, mistral_sizes.name);
+    model.vocabulary = 32768;
+    model.context = 32768;
+    model.norm_epsilon = 1e-5;
+    model.rope_theta = 1e6;
     model.tied_head = false;
     return model;
 }
 
-ModelDescription qwen() {
-    ModelDescription model = sized(qwen_sizes, qwen_sizes.name);
-    model.vocabulary = 152064;
-    model.context = 131072;
-    model.rope_theta = 1e6;
-    model.tied_head = false;
-    model.bias = Bias::qkv;
+ModelDescription smollm2(const Sizes& sizes) {
+    ModelDescription model = sized(sizes, sizes.name);
+    model.vocabulary = 49152;
+    model.context = 8192;
+    model.norm_epsilon = 1e-5;
+    model.rope_theta = model.preset == "smollm2-1.7b" ? 130000 : 100000;
     return model;
 }
 
@@ -92,8 +140,12 @@ const std::vector<ModelDescription>& presets() {
         for (const Sizes& sizes : gpt2_sizes) models.push_back(gpt2(sizes));
         for (const char* mixer : {"ttt-linear", "ttt-mlp"})
             for (const Sizes& sizes : ttt_sizes) models.push_back(ttt(sizes, mixer));
-        for (const Sizes& sizes : llama_sizes) models.push_back(llama(sizes));
-        models.push_back(qwen());
+        for (const Sizes& sizes : llama_31_sizes) models.push_back(llama(sizes, 8, false));
+        for (const Sizes& sizes : llama_32_sizes) models.push_back(llama(sizes, 32, true));
+        for (const Sizes& sizes : qwen2_sizes) models.push_back(qwen2(sizes));
+        for (const Sizes& sizes : qwen3_sizes) models.push_back(qwen3(sizes));
+        models.push_back(mistral());
+        for (const Sizes& sizes : smollm2_sizes) models.push_back(smollm2(sizes));
         return models;
     }();
     return all;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <memory>
 
 #include "base/error.hpp"
@@ -95,11 +96,14 @@ class Reader {
         }
     }
 
-    // As those in run folders do.
+    // As those in run folders do; older ones lack the later keys, whose defaults are what they mean.
     bool has_whole_model() const {
+        constexpr std::array later = {"model.head_width", "model.rope_factor",           "model.rope_low",
+                                      "model.rope_high",  "model.rope_original_context", "model.qk_norm"};
         return std::all_of(keys_.begin(), keys_.end(), [&](const Key& key) {
-            return key.section() != "model" || std::any_of(given_.begin(), given_.end(),
-                                                           [&](const Given& given) { return given.path == key.path; });
+            return key.section() != "model" || std::find(later.begin(), later.end(), key.path) != later.end() ||
+                   std::any_of(given_.begin(), given_.end(),
+                               [&](const Given& given) { return given.path == key.path; });
         });
     }
 

@@ -198,7 +198,9 @@ BOOST_AUTO_TEST_CASE(presets_have_exactly_these_parameters) {
         {"ttt-linear-125m --set model.vocabulary=50257", 124298064},
         {"ttt-mlp-125m --set model.vocabulary=32000", 114442320},
         {"llama-3.1-8b", 8030261248},
-        {"qwen2.5-7b", 7615616512}};
+        {"llama-3.2-1b", 1235814400},
+        {"qwen2.5-7b", 7615616512},
+        {"qwen3-0.6b", 596049920}};
     for (const auto& [preset, parameters] : presets) {
         const Json json = json_of(run("inspect --format json --preset " + preset, folder));
         BOOST_TEST(json["parameters"] == parameters, preset << ": " << json["parameters"]);

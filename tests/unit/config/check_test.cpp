@@ -53,7 +53,7 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
         {{"model.head_width=100000"}, "model.head_width = 100000: it must be at most 65536"},
         {{"model.mixer=attention", "model.heads=1000", "model.head_width=65536"}, "more than 4194304"},
         {{"model.mixer=attention", "model.head_width=33"}, "model.head_width = 33: rotation needs an even one"},
-        {{"model.head_width=32"}, "the heads of ttt-linear divide model.width = 64; remove head_width"},
+        {{"model.head_width=24"}, "the heads of ttt-linear divide model.width = 64; remove head_width"},
         {{"model.qk_norm=true"}, "ttt-linear has no norm of queries and keys"},
         {{"model.mixer=attention", "model.rope_factor=32"}, "belongs to model.rope_scaling = \"llama3\""},
         {{"model.mixer=attention", "model.rope_original_context=4096"}, "to its default 8192"},

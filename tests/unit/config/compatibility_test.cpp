@@ -1,4 +1,8 @@
 // tests/compatibility/run-description.toml was written for an earlier version: what it means must not change.
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
 #include "config_test.hpp"
 
 using namespace lockstep::config;
@@ -98,4 +102,28 @@ BOOST_AUTO_TEST_CASE(an_older_description_means_the_same) {
     BOOST_TEST(run.watchdog.seconds == 60);
     BOOST_TEST(run.watchdog.first_step_seconds == 0);
     BOOST_TEST((run.sync.mode == SyncMode::bounded));
+}
+
+// A description of a run folder has a whole model, and asks for no checkpoint to begin with; so has one that was
+// written when some keys were not known.
+BOOST_AUTO_TEST_CASE(an_older_descriptions_model_is_whole) {
+    const ModelSource never = [](const RunDescription&) -> ModelDescription {
+        throw std::runtime_error("the model was asked for");
+    };
+    std::istringstream resolved(to_toml(parse_run_description(small_run(), "run.toml", {"init.from=gone.h5"})));
+    std::string older;
+    int left_out = 0;
+    for (std::string line; std::getline(resolved, line);) {
+        bool later = false;
+        for (const char* key :
+             {"head_width", "qk_norm", "rope_factor", "rope_low", "rope_high", "rope_original_context"})
+            later = later || line.rfind(std::string(key) + " = ", 0) == 0;
+        left_out += later ? 1 : 0;
+        if (!later) older += line + "\n";
+    }
+    BOOST_TEST(left_out == 6);
+    const std::string path = std::string(LOCKSTEP_BINARY_DIR) + "/older_description.toml";
+    std::ofstream(path) << older;
+    BOOST_TEST(read_run_description(path, {}, never).model.width == 64);
+    BOOST_CHECK_THROW(read_run_description("", {"init.from=gone.h5", "model.width=64"}, never), std::runtime_error);
 }

@@ -34,7 +34,20 @@ BOOST_AUTO_TEST_CASE(presets_have_their_exact_sizes) {
     BOOST_TEST(parameters(preset("gpt2-1558m")) == 1557611200);
     BOOST_TEST(parameters(preset("llama-3.1-8b")) == 8030261248);
     BOOST_TEST(parameters(preset("llama-3.1-70b")) == 70553706496);
+    BOOST_TEST(parameters(preset("llama-3.2-1b")) == 1235814400);
+    BOOST_TEST(parameters(preset("llama-3.2-3b")) == 3212749824);
+    BOOST_TEST(parameters(preset("qwen2.5-0.5b")) == 494032768);
+    BOOST_TEST(parameters(preset("qwen2.5-1.5b")) == 1543714304);
+    BOOST_TEST(parameters(preset("qwen2.5-3b")) == 3085938688);
     BOOST_TEST(parameters(preset("qwen2.5-7b")) == 7615616512);
+    BOOST_TEST(parameters(preset("qwen3-0.6b")) == 596049920);
+    BOOST_TEST(parameters(preset("qwen3-1.7b")) == 1720574976);
+    BOOST_TEST(parameters(preset("qwen3-4b")) == 4022468096);
+    BOOST_TEST(parameters(preset("qwen3-8b")) == 8190735360);
+    BOOST_TEST(parameters(preset("mistral-7b")) == 7248023552);
+    BOOST_TEST(parameters(preset("smollm2-135m")) == 134515008);
+    BOOST_TEST(parameters(preset("smollm2-360m")) == 361821120);
+    BOOST_TEST(parameters(preset("smollm2-1.7b")) == 1711376384);
     BOOST_TEST(parameters(preset("ttt-mlp-125m")) == 114442320);
     ModelDescription ttt = preset("ttt-linear-125m");
     ttt.vocabulary = 50257;
@@ -42,11 +55,17 @@ BOOST_AUTO_TEST_CASE(presets_have_their_exact_sizes) {
 }
 
 BOOST_AUTO_TEST_CASE(presets_are_found_by_name) {
-    BOOST_TEST(preset_names().size() == 15u);
+    BOOST_TEST(preset_names().size() == 28u);
     for (const std::string& name : preset_names()) BOOST_TEST(preset(name).preset == name);
     BOOST_TEST(preset("ttt-mlp-760m").head_width == 96);
     BOOST_TEST(preset("ttt-mlp-1b").options.at("ttt").number("base_lr") == 0.1);
     BOOST_TEST((preset("llama-3.1-8b").rope_scaling == RopeScaling::llama3));
+    BOOST_TEST(preset("llama-3.1-8b").rope_factor == 8);
+    BOOST_TEST(preset("llama-3.2-1b").rope_factor == 32);
+    BOOST_TEST(preset("llama-3.2-1b").head_width == 64);
+    BOOST_TEST(preset("qwen3-0.6b").head_width == 128);  // 16 heads of 128 columns over a stream of 1024
+    BOOST_TEST(preset("qwen3-0.6b").qk_norm);
+    BOOST_TEST(!preset("qwen2.5-0.5b").qk_norm);
     const std::string sentence = sentence_of([] { preset("lama-3.1-8b"); });
     check_contains(sentence, "did you mean llama-3.1-8b?");
     check_contains(sentence, "qwen2.5-7b");
