@@ -10,6 +10,7 @@
 #include "data/dataset.hpp"
 #include "layout/devices.hpp"
 #include "train/evaluation.hpp"
+#include "train/kept_tokenizer.hpp"
 #include "train/model_file.hpp"
 
 namespace lockstep::commands {
@@ -27,9 +28,7 @@ data::DatasetOptions dataset_options(const Options& options, const train::ModelF
     dataset.length = options.length > 0 ? options.length : file.description.batch.length;
     dataset.random = false;
     dataset.key = "--data";
-    const checkpoint::Contents& contents = file.contents;
-    if (!contents.tokenizer_kind.empty())
-        dataset.kept_tokenizer = data::make_tokenizer(contents.tokenizer_kind, contents.tokenizer_files);
+    dataset.kept_tokenizer = train::kept_tokenizer(file.contents);
     return dataset;
 }
 

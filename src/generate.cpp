@@ -9,12 +9,14 @@
 #include "base/log.hpp"
 #include "base/random.hpp"
 #include "base/utf8.hpp"
+#include "base/whole_file.hpp"
 #include "cluster/placement.hpp"
 #include "command.hpp"
 #include "data/tokenizer.hpp"
 #include "device/parallel.hpp"
 #include "layout/devices.hpp"
 #include "model/decoder.hpp"
+#include "train/kept_tokenizer.hpp"
 #include "train/model_file.hpp"
 
 namespace lockstep::commands {
@@ -23,14 +25,17 @@ namespace {
 constexpr std::int64_t default_tokens = 200;
 
 struct Options {
-    std::string checkpoint, prompt, device = "auto";
+    std::string checkpoint, prompt_file, device = "auto";
+    std::optional<std::string> prompt;
     std::optional<std::int64_t> tokens;  // none: 200, or as many as the model has positions for
     std::int64_t top_k = 0;
     std::uint64_t seed = 1;
-    double temperature = 0.8;
+    double temperature = 0.8, top_p = 1;
 };
 
-// Samples from softmax(logits / temperature) over the top_k most likely tokens; temperature 0 is greedy.
+// Samples from softmax(logits / temperature) over the top_k most likely tokens, and of these the fewest that have
+// top_p of the probability (Holtzman et al.: The Curious Case of Neural Text Degeneration, 2020). Temperature 0 is
+// greedy.
 std::int32_t draw(const float* logits, std::int64_t vocabulary, const Options& options, double uniform) {
     std::vector<std::int32_t> order(static_cast<std::size_t>(vocabulary));
     std::iota(order.begin(), order.end(), 0);
@@ -47,30 +52,42 @@ std::int32_t draw(const float* logits, std::int64_t vocabulary, const Options& o
             std::exp((logits[order[static_cast<std::size_t>(i)]] - logits[order[0]]) / options.temperature));
         total += weights.back();
     }
+    if (options.top_p < 1) {
+        double sum = 0;
+        std::size_t count = 0;
+        while (count < weights.size() && sum < options.top_p * total) sum += weights[count++];
+        weights.resize(std::max<std::size_t>(1, count));
+        total = std::accumulate(weights.begin(), weights.end(), 0.0);
+    }
     double left = uniform * total;
     for (std::size_t i = 0; i < weights.size(); ++i) {
         left -= weights[i];
         if (left < 0) return order[i];
     }
-    return order[static_cast<std::size_t>(kept - 1)];
+    return order[weights.size() - 1];
 }
 
 int generate(const Options& options) {
     if (!(options.temperature >= 0))
         throw usage_error("--temperature is {}; it must be 0 or more", options.temperature);
+    if (!(options.top_p > 0 && options.top_p <= 1))
+        throw usage_error("--top-p is {}; it must be above 0 and at most 1", options.top_p);
+    if (options.prompt.has_value() == !options.prompt_file.empty())
+        throw usage_error("give either --prompt or --prompt-file");
+    const std::string text_before = options.prompt ? *options.prompt : read_text_file(options.prompt_file);
     set_threads(cluster::place_alone({}).seat().threads);
     const auto group = cluster::make_solo_group();
     const layout::Devices devices =
         layout::open_device_alone(config::from_word<config::DeviceChoice>(options.device, "--device"));
     const train::ModelFile file = train::load_model(options.checkpoint, *devices.backend, *group);
     const auto& model = file.description.model;
-    if (file.contents.tokenizer_kind.empty())
+    const auto tokenizer = train::kept_tokenizer(file.contents);
+    if (!tokenizer)
         throw usage_error(
             "{} does not name its tokenizer (it was trained on .bin token files, or its folder has neither tokenizer.json nor "
             "tokenizer.model), so it cannot generate text",
             options.checkpoint);
-    const auto tokenizer = data::make_tokenizer(file.contents.tokenizer_kind, file.contents.tokenizer_files);
-    std::vector<std::int32_t> prompt = tokenizer->encode(options.prompt);
+    std::vector<std::int32_t> prompt = tokenizer->encode(text_before);
     if (prompt.empty()) prompt.push_back(std::max(0, tokenizer->boundary()));
     const auto given = static_cast<std::int64_t>(prompt.size());
     const bool bounded = model.position != config::Position::none;
@@ -117,7 +134,8 @@ void add_generate(CLI::App& program, Action& action) {
         ->add_option("--checkpoint", options->checkpoint,
                      "Checkpoint file, a run's folder for its newest, or a Hugging Face folder")
         ->required();
-    command->add_option("--prompt", options->prompt, "Text to continue")->required();
+    command->add_option("--prompt", options->prompt, "Text to continue");
+    command->add_option("--prompt-file", options->prompt_file, "File with the text to continue")->type_name("FILE");
     command
         ->add_option("--tokens", options->tokens,
                      "Tokens to generate (default: 200, or what the model has positions for)")
@@ -128,6 +146,9 @@ void add_generate(CLI::App& program, Action& action) {
     command->add_option("--top-k", options->top_k, "Sample from the K most likely tokens only (0: all)")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
+    command
+        ->add_option("--top-p", options->top_p, "Sample from the fewest tokens that have this much of the probability")
+        ->capture_default_str();
     command->add_option("--seed", options->seed, "Same seed, same text")->capture_default_str();
     command->callback([options, &action] { action = [options] { return generate(*options); }; });
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "base/error.hpp"
@@ -10,6 +11,10 @@
 #include "base/hash.hpp"
 #include "base/table.hpp"
 #include "command.hpp"
+#include "data/token_file.hpp"
+#include "hdf5/hdf5.hpp"
+#include "train/initial_model.hpp"
+#include "train/kept_tokenizer.hpp"
 
 namespace lockstep::commands {
 namespace {
@@ -45,10 +50,28 @@ std::string print_record(const Table& record, TableFormat format) {
     return rows.print(format);
 }
 
-int run(const Options& options, bool tokenizer_given) {
+namespace fs = std::filesystem;
+
+// The tokenizer kept in a checkpoint, or in the newest of a run's folder; null: `name` is none of these.
+std::shared_ptr<const data::Tokenizer> tokenizer_of_checkpoint(const std::string& name) {
+    std::error_code problem;
+    const fs::path path = name;
+    const bool of_tokenizer =
+        fs::exists(path / "tokenizer.json", problem) || fs::exists(path / data::sentencepiece_file_name, problem);
+    const bool folder = fs::is_directory(path, problem);
+    if (folder ? of_tokenizer : !fs::is_regular_file(path, problem)) return nullptr;
+    if (!folder && (!hdf5::has_signature(name) || data::is_token_file(name))) return nullptr;
+    const std::string checkpoint = train::newest_checkpoint(name);
+    auto tokenizer = train::kept_tokenizer(checkpoint::read_contents(checkpoint));
+    if (!tokenizer) throw usage_error("{} does not name its tokenizer; name another", checkpoint);
+    return tokenizer;
+}
+
+int run(Options options, bool tokenizer_given) {
     const TableFormat format = table_format(options.format);
     if (tokenizer_given && options.pack.train_tokenizer != 0)
         throw usage_error("--tokenizer and --train-tokenizer exclude each other; give one");
+    if (tokenizer_given) options.pack.kept_tokenizer = tokenizer_of_checkpoint(options.pack.tokenizer);
     const data::PackResult result = data::pack(options.pack);
     Table record({{"files", "text files"},
                   {"skipped_files", "files left out (empty or not text)"},
@@ -81,10 +104,12 @@ void add_pack(CLI::App& program, Action& action) {
     command->add_option("--out", options->pack.out, "Token file to write (HDF5); replaces an existing one on success")
         ->required()
         ->type_name("FILE");
-    CLI::Option* tokenizer = command
-                                 ->add_option("--tokenizer", options->pack.tokenizer,
-                                              "\"bytes\" (the default) or a sentencepiece .model file")
-                                 ->type_name("bytes|FILE.model");
+    CLI::Option* tokenizer =
+        command
+            ->add_option("--tokenizer", options->pack.tokenizer,
+                         "\"bytes\" (the default), a sentencepiece .model file, a tokenizer.json, a "
+                         "folder with either, or a token file or checkpoint, for its tokenizer")
+            ->type_name("bytes|FILE");
     command
         ->add_option("--train-tokenizer", options->pack.train_tokenizer,
                      "First train a sentencepiece model of N pieces on the text; stored in the token file")

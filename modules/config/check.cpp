@@ -70,7 +70,8 @@ void check_data(const DataSection& data) {
     if (data.validation_fraction != 0 && !(data.validation_fraction > 0 && data.validation_fraction < 1))
         throw usage_error("data.validation = {}: a fraction lies between 0 and 1, both excluded",
                           data.validation_fraction);
-    check_given("data.tokenizer", !data.tokenizer.empty(), "use \"bytes\" or the path of a sentencepiece .model file");
+    check_given("data.tokenizer", !data.tokenizer.empty(),
+                "use \"auto\", \"bytes\" or the path of a sentencepiece .model file or a tokenizer.json");
 }
 
 void check_batch(const BatchSection& batch, const ModelDescription& model) {

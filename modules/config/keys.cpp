@@ -130,7 +130,8 @@ void add_data(std::vector<Key>& keys, DataSection& data) {
                     "The same for validation, or the fraction of the training windows kept for it."});
     keys.push_back({"data.order", choice_of(data.order), "Order in which windows are seen."});
     keys.push_back(
-        {"data.tokenizer", &data.tokenizer, "Tokenizer of plain text: `bytes` or a sentencepiece `.model` file."});
+        {"data.tokenizer", &data.tokenizer,
+         "Tokenizer of plain text: `bytes`, a sentencepiece `.model` file, a `tokenizer.json`, a folder with either, or a token file. `auto`: the one kept in the checkpoint of `init.from`, else `bytes`."});
 }
 
 void add_batch(std::vector<Key>& keys, BatchSection& batch) {

@@ -32,7 +32,7 @@ struct DataSection {
     std::vector<std::string> validation;  // files or folders …
     double validation_fraction = 0;       // … or the last part of the training windows
     DataOrder order = DataOrder::random;
-    std::string tokenizer = "bytes";  // of plain text
+    std::string tokenizer = "auto";  // of plain text; "auto": that of init.from, else "bytes"
 };
 
 struct BatchRamp {

@@ -36,6 +36,10 @@ std::shared_ptr<const Sources> open_sources(const DatasetOptions& options) {
 
 }  // namespace
 
+bool has_plain_text(const std::vector<std::string>& paths) {
+    return std::any_of(paths.begin(), paths.end(), is_plain_text);
+}
+
 Dataset::Dataset(const DatasetOptions& options) {
     if (options.length <= 0) throw usage_error("the sequence length {} must be at least 1", options.length);
     auto made = std::make_shared<Implementation>();

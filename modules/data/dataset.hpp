@@ -14,13 +14,16 @@ namespace lockstep::data {
 
 struct DatasetOptions {
     std::vector<std::string> paths;                   // token files, .bin files, text files, folders
-    std::string tokenizer = "bytes";                  // for plain text: "bytes" or a .model path
+    std::string tokenizer = "bytes";                  // for plain text, as for open_tokenizer
     std::shared_ptr<const Tokenizer> kept_tokenizer;  // for plain text, instead: a checkpoint's tokenizer
     std::int64_t length = 0;                          // tokens per sequence
     std::uint64_t seed = 1;
     bool random = true;                // false: in text order
     std::string key = "[data] train";  // key of the run description, named in errors
 };
+
+// Whether some of the paths are text files or folders, which need a tokenizer.
+bool has_plain_text(const std::vector<std::string>& paths);
 
 class Dataset {
   public:

@@ -8,18 +8,11 @@
 #include "base/clock.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
+#include "data/encode_in_parts.hpp"
 #include "device/parallel.hpp"
 
 namespace lockstep::data {
 namespace {
-
-void append_tokens(const std::vector<std::int32_t>& tokens, std::size_t width, std::string& out) {
-    for (const auto token : tokens) {
-        std::array<char, sizeof token> bytes;
-        std::memcpy(bytes.data(), &token, sizeof token);  // little-endian: low bytes first
-        out.append(bytes.data(), width);
-    }
-}
 
 std::string encode_span(const Tokenizer& tokenizer, const TextBatch& batch, const TextSpan& span, bool first_of_all,
                         std::size_t width) {
@@ -37,6 +30,14 @@ double negative_log_sum(std::uint64_t count, std::uint64_t total) {
 }
 
 }  // namespace
+
+void append_tokens(const std::vector<std::int32_t>& tokens, std::size_t width, std::string& out) {
+    for (const auto token : tokens) {
+        std::array<char, sizeof token> bytes;
+        std::memcpy(bytes.data(), &token, sizeof token);
+        out.append(bytes.data(), width);
+    }
+}
 
 Progress::Progress(std::string title, std::uint64_t total_bytes, bool shown)
     : title_(std::move(title)),
@@ -110,6 +111,10 @@ std::size_t token_width(const Tokenizer& tokenizer) {
 
 void encode_text(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
                  const std::function<void(const void* tokens, std::size_t bytes)>& take) {
+    if (tokenizer.parts()) {
+        encode_in_parts(text, tokenizer, options, take);
+        return;
+    }
     const bool as_they_are = tokenizer.kind() == "bytes";  // the batch with its boundaries is the tokens
     const std::size_t width = token_width(tokenizer);
     Progress progress(options.title, text.bytes(), options.progress);

@@ -43,6 +43,9 @@ class ByteStatistics {
     unsigned char first_ = 0, last_ = 0;
 };
 
+// The low `width` bytes of each token, little-endian.
+void append_tokens(const std::vector<std::int32_t>& tokens, std::size_t width, std::string& out);
+
 // Bytes per token, in files and memory: 1 for the tokenizer "bytes", else 2, or 4 if the vocabulary exceeds 65,536.
 std::size_t token_width(const Tokenizer& tokenizer);
 
@@ -50,7 +53,8 @@ struct EncodeOptions {
     std::size_t batch_bytes = std::size_t{32} << 20;  // of text read at a time; does not affect the result
     std::string title = "packing";
     bool progress = true;
-    ByteStatistics* statistics = nullptr;  // of the text with byte 0 between documents
+    std::size_t part_bytes = std::size_t{64} << 10;  // of a document encoded at a time; does not affect the result
+    ByteStatistics* statistics = nullptr;            // of the text with byte 0 between documents
 };
 
 // Passes the tokens of all files to `take`, in order, as unsigned integers of token_width bytes, with the tokenizer's

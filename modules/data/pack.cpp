@@ -75,7 +75,8 @@ void check_not_replaced(const TextFiles& text, const std::string& out) {
             throw usage_error("--out {} is one of the input files; name another file", out);
 }
 
-std::unique_ptr<Tokenizer> choose_tokenizer(const PackOptions& options, const TextFiles& text) {
+std::shared_ptr<const Tokenizer> choose_tokenizer(const PackOptions& options, const TextFiles& text) {
+    if (options.kept_tokenizer) return options.kept_tokenizer;
     if (options.train_tokenizer == 0) return open_tokenizer(options.tokenizer);
     log::info("training a tokenizer with {} pieces", options.train_tokenizer);
     return make_tokenizer("sentencepiece", {{sentencepiece_file_name,
@@ -125,7 +126,7 @@ void copy_tokens(const OpenFile& from, TokenWriter& to, std::uint64_t bytes) {
 }  // namespace
 
 PackResult pack(const PackOptions& options) {
-    if (options.train_tokenizer != 0 && options.tokenizer != "bytes")
+    if (options.train_tokenizer != 0 && (options.tokenizer != "bytes" || options.kept_tokenizer))
         throw usage_error("--tokenizer {} and --train-tokenizer exclude each other; give one", options.tokenizer);
     if (options.train_tokenizer < 0 || options.train_tokenizer > most_pieces)
         throw usage_error("--train-tokenizer {} must be between 1 and {}", options.train_tokenizer, most_pieces);

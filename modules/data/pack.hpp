@@ -3,15 +3,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "data/tokenizer.hpp"
 
 namespace lockstep::data {
 
 struct PackOptions {
     std::vector<std::string> paths;
     std::string out;
-    std::string tokenizer = "bytes";   // "bytes" or a sentencepiece .model file
+    std::string tokenizer = "bytes";                  // as for open_tokenizer
+    std::shared_ptr<const Tokenizer> kept_tokenizer;  // instead: a checkpoint's
     std::int64_t train_tokenizer = 0;  // > 0: first train a sentencepiece model with this many pieces on the text
     bool progress = true;              // show a status line on terminals
     std::size_t batch_bytes = std::size_t{32} << 20;  // of text in memory at a time; does not affect the result
@@ -24,7 +28,7 @@ struct PackResult {
     std::uint64_t checksum = 0;      // XXH3 of the bytes of all tokens
 };
 
-// Writes to temporary files beside options.out (OUT.tmp, and OUT.tokens.tmp with sentencepiece), syncs and renames.
+// Writes to temporary files beside options.out (OUT.tmp, and OUT.tokens.tmp but with bytes), syncs and renames.
 // Memory: two batches, whatever the size of the text. Usage errors: no text, an unknown tokenizer, an unsuitable number
 // of pieces, a missing folder of OUT. Fault error: disk full; nothing is left behind.
 PackResult pack(const PackOptions& options);

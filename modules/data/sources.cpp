@@ -123,6 +123,10 @@ std::uint64_t ends_checksum(const std::byte* data, std::size_t bytes) {
 
 }  // namespace
 
+bool is_plain_text(const std::string& path) {
+    return kind_of(path) == SourceKind::text;
+}
+
 Sources::Sources(const std::vector<std::string>& paths, const std::string& name,
                  std::shared_ptr<const Tokenizer> kept) {
     if (paths.empty()) throw usage_error("no files or folders given");

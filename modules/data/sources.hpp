@@ -15,6 +15,9 @@
 
 namespace lockstep::data {
 
+// Whether the path is text, which needs a tokenizer, or a folder. Missing: usage error.
+bool is_plain_text(const std::string& path);
+
 class Sources {
   public:
     // Paths in the given order; adjacent text files and folders are documents of one text. Plain text is tokenized with

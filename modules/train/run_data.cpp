@@ -7,15 +7,18 @@
 #include "base/log.hpp"
 #include "cluster/agree.hpp"
 #include "layout/batch_plan.hpp"
+#include "train/kept_tokenizer.hpp"
 
 namespace lockstep::train {
 namespace {
 
-void open_datasets(RunData& run, const config::RunDescription& description) {
+void open_datasets(RunData& run, const config::RunDescription& description,
+                   std::shared_ptr<const data::Tokenizer> kept) {
     const auto& data = description.data;
     data::DatasetOptions options;
     options.paths = data.train;
-    options.tokenizer = data.tokenizer;
+    options.tokenizer = data.tokenizer == "auto" ? "bytes" : data.tokenizer;
+    options.kept_tokenizer = std::move(kept);
     options.length = description.batch.length;
     options.seed = description.run.seed;
     options.random = data.order == config::DataOrder::random;
@@ -83,8 +86,9 @@ void check_same_on_all_ranks(const RunData& run, cluster::HostGroup& control) {
 
 RunData open_run_data(const config::RunDescription& description, cluster::HostGroup& control) {
     RunData run;
+    const auto kept = tokenizer_to_begin_with(description, control);
     cluster::together(control, [&] {
-        open_datasets(run, description);
+        open_datasets(run, description, kept);
         check_vocabulary(run, description.model.vocabulary);
         run.steps = count_steps(description, run.training->windows());
         log_data(run, description.batch);
