@@ -64,9 +64,7 @@ void convert_checkpoint(const Options& options, const std::string& checkpoint, c
     const checkpoint::Contents contents = checkpoint::read_contents(checkpoint);
     fmt::print("{}: {} as {}; the optimizer's state is not part of it\n", options.out,
                exchange::Folder(options.out).architecture().name, options.type);
-    if (contents.tokenizer_kind.empty())
-        log::warning("{} does not name its tokenizer (it was trained on .bin token files), so {} has none", checkpoint,
-                     options.out);
+    if (contents.tokenizer_kind.empty()) log::warning("{} names no tokenizer, so {} has none", checkpoint, options.out);
 }
 
 void convert_folder(const Options& options, cluster::HostGroup& group) {
