@@ -20,7 +20,7 @@ const std::vector<Model> models = {
     {"qwen3", "qk_norm = true\nhead_width = 8", "Qwen3ForCausalLM"},
 };
 
-// A run of three steps, and the same data for what follows it.
+// A run of six steps, of which three are done, and the same data for what follows it.
 void write_description(const fs::path& folder, const Model& model) {
     write_file(folder / "run.toml", R"([run]
 name = "small"
@@ -30,7 +30,7 @@ train = ["text"]
 [batch]
 global = 4
 [schedule]
-steps = 3
+steps = 6
 warmup = 5
 peak_lr = 2e-3
 [model]
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(out_and_back_is_the_same_model) {
     for (const Model& model : models) BOOST_TEST_CONTEXT(model.name) {
             const Workplace place;
             write_description(place.path(), model);
-            check_exit(run("train run.toml", place.path()), 0);
+            check_exit(run("train run.toml --stop-at 3", place.path()), 4);
             const Result out = run("convert runs/small out --shard-size 8kB", place.path(), ranks);
             check_exit(out, 0);
             BOOST_TEST(contains(out.out, model.architecture), out);
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(out_and_back_is_the_same_model) {
 BOOST_AUTO_TEST_CASE(a_run_begins_with_a_folder_and_resumes) {
     const Workplace place;
     write_description(place.path(), models[3]);
-    check_exit(run("train run.toml", place.path()), 0);
+    check_exit(run("train run.toml --stop-at 3", place.path()), 4);
     check_exit(run("convert runs/small out", place.path()), 0);
     const auto expected = parameters_of(checkpoint_file(place.path(), 3));
     write_file(place.path() / "fine.toml", R"([run]
@@ -103,7 +103,7 @@ self_test = false
 [data]
 train = ["text"]
 [batch]
-global = 4
+global = 6
 [schedule]
 steps = 2
 peak_lr = 1e-300
