@@ -20,6 +20,7 @@ void add_topo(CLI::App& program, Action& action);
 void add_verify(CLI::App& program, Action& action);
 void add_bench(CLI::App& program, Action& action);
 void add_witness(CLI::App& program, Action& action);
+void add_convert(CLI::App& program, Action& action);
 
 // Usage error for a file that is no HDF5 file and is not named like one, so that it is not called damaged.
 void check_written_by_lockstep(const std::string& path);

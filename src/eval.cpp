@@ -1,4 +1,4 @@
-// lockstep eval: validation loss and perplexity of a checkpoint
+// lockstep eval: validation loss and perplexity of a checkpoint or a Hugging Face folder
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -90,7 +90,9 @@ void add_eval(CLI::App& program, Action& action) {
     auto* command =
         program.add_subcommand("eval", "Compute validation loss and perplexity of a checkpoint (also under mpirun)");
     const auto options = std::make_shared<Options>();
-    command->add_option("--checkpoint", options->checkpoint, "Checkpoint file, or a run's folder for its newest")
+    command
+        ->add_option("--checkpoint", options->checkpoint,
+                     "Checkpoint file, a run's folder for its newest, or a Hugging Face folder")
         ->required();
     command->add_option("--data", options->data, "Token files, text files, JSON Lines or folders (repeatable)")
         ->required();

@@ -85,7 +85,8 @@ int generate(const Options& options) {
     const auto tokenizer = train::kept_tokenizer(file.contents);
     if (!tokenizer)
         throw usage_error(
-            "{} does not name its tokenizer (it was trained on .bin token files), so it cannot generate text",
+            "{} does not name its tokenizer (it was trained on .bin token files, or its folder has neither tokenizer.json nor "
+            "tokenizer.model), so it cannot generate text",
             options.checkpoint);
     std::vector<std::int32_t> prompt = tokenizer->encode(text_before);
     if (prompt.empty()) prompt.push_back(std::max(0, tokenizer->boundary()));
@@ -130,7 +131,9 @@ void add_generate(CLI::App& program, Action& action) {
     auto* command = program.add_subcommand("generate", "Continue a text with the model of a checkpoint");
     const auto options = std::make_shared<Options>();
     command->add_option("--device", options->device, "auto, cpu or cuda");
-    command->add_option("--checkpoint", options->checkpoint, "Checkpoint file, or a run's folder for its newest")
+    command
+        ->add_option("--checkpoint", options->checkpoint,
+                     "Checkpoint file, a run's folder for its newest, or a Hugging Face folder")
         ->required();
     command->add_option("--prompt", options->prompt, "Text to continue");
     command->add_option("--prompt-file", options->prompt_file, "File with the text to continue")->type_name("FILE");

@@ -1,4 +1,5 @@
-// lockstep inspect: contents of a run description, run folder, checkpoint, trace, token file or model
+// lockstep inspect: contents of a run description, run folder, checkpoint, Hugging Face folder, trace, token file or
+// model
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -11,6 +12,7 @@
 #include "command.hpp"
 #include "config/run_description.hpp"
 #include "hdf5/hdf5.hpp"
+#include "inspect_folder.hpp"
 #include "inspect_run.hpp"
 #include "model/count.hpp"
 #include "model/frozen.hpp"
@@ -187,8 +189,9 @@ void add_inspect(CLI::App& program, Action& action) {
     auto* command =
         program.add_subcommand("inspect", "Show a run description, run folder, checkpoint, trace, token file or model");
     const auto options = std::make_shared<Options>();
-    command->add_option("FILE", options->file,
-                        "A run description (TOML), a run's folder, a checkpoint, trace or token file");
+    command->add_option(
+        "FILE", options->file,
+        "A run description (TOML), a run's folder, a checkpoint, a Hugging Face folder, a trace or token file");
     command->add_option("--preset", options->preset, "A named model: its tensors, shapes, parameters and memory");
     command
         ->add_option("--set", options->settings,
@@ -211,8 +214,8 @@ void add_inspect(CLI::App& program, Action& action) {
         action = [options] {
             const FileKind kind = kind_of(options->file, !options->keys.empty());
             const TableFormat format = table_format(options->format);
-            if (kind != FileKind::other && options->keys.empty() && format != TableFormat::text &&
-                format != TableFormat::json)
+            const bool of_run = kind == FileKind::description || kind == FileKind::run_folder;
+            if (of_run && options->keys.empty() && format != TableFormat::text && format != TableFormat::json)
                 throw usage_error("--format {}: {} is printed as text or json", options->format, options->file);
             if (kind == FileKind::description) {
                 if (!options->preset.empty())
@@ -225,6 +228,7 @@ void add_inspect(CLI::App& program, Action& action) {
             if (!options->keys.empty())
                 throw usage_error("--print is for run descriptions and run folders, not for {}",
                                   options->file.empty() ? "--preset" : options->file);
+            if (kind == FileKind::model_folder) return inspect_folder(options->file, format);
             return options->file.empty() ? inspect_model(*options) : inspect_file(*options);
         };
     });

@@ -39,7 +39,7 @@ FileKind kind_of(const std::string& path, bool has_keys) {
     std::error_code none;
     const fs::file_status status = fs::status(path, none);
     if (path.empty() || !fs::exists(status)) return path.ends_with(".toml") ? FileKind::description : FileKind::other;
-    if (fs::is_directory(status)) return FileKind::run_folder;
+    if (fs::is_directory(status)) return exchange::is_folder(path) ? FileKind::model_folder : FileKind::run_folder;
     const bool hdf5 = fs::is_regular_file(status) && hdf5::has_signature(path);  // a pipe cannot be read twice
     return !hdf5 && (has_keys || path.ends_with(".toml")) ? FileKind::description : FileKind::other;
 }

@@ -8,8 +8,9 @@
 
 namespace lockstep::commands {
 
-enum class FileKind { description, run_folder, other };
-// description: the name ends with ".toml", or keys are asked for. other: anything else, also a missing file or none.
+enum class FileKind { description, run_folder, model_folder, other };
+// description: the name ends with ".toml", or keys are asked for. model_folder: in the Hugging Face layout. other:
+// anything else, also a missing file or none.
 FileKind kind_of(const std::string& path, bool has_keys);
 
 // The resolved description, the model's size and the output folders; `details`, and JSON: the model's parameters by

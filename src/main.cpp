@@ -69,6 +69,7 @@ int main(int argc, char** argv) {
     commands::add_eval(program, action);
     commands::add_generate(program, action);
     commands::add_pack(program, action);
+    commands::add_convert(program, action);
     commands::add_inspect(program, action);
     commands::add_plan(program, action);
     commands::add_topo(program, action);
@@ -80,7 +81,8 @@ int main(int argc, char** argv) {
         program.parse(argc, argv);
         // Commands that are not parallel run on rank 0 only.
         const bool by_ranks = program.got_subcommand("train") || program.got_subcommand("eval") ||
-                              program.got_subcommand("bench") || program.got_subcommand("witness");
+                              program.got_subcommand("bench") || program.got_subcommand("convert") ||
+                              program.got_subcommand("witness");
         return by_ranks || is_first_process() ? action() : 0;
     } catch (const CLI::ParseError& problem) {
         if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version

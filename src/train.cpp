@@ -72,7 +72,8 @@ void add_train(CLI::App& program, Action& action) {
     command->add_option("--resume", options->resume,
                         "Resume from a checkpoint: 'auto' (the newest undamaged one) or a file");
     command->add_option("--init-from", options->init_from,
-                        "Begin a new run with the parameters of a checkpoint (init.from); docs/fine-tuning.md");
+                        "Begin a new run with the parameters of a checkpoint or a Hugging Face folder (init.from); "
+                        "docs/fine-tuning.md");
     command->add_option("--stop-at", options->train.stop_at, "Stop with a checkpoint after this step (exit code 4)")
         ->check(CLI::PositiveNumber);
     command

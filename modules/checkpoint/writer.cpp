@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "base/clock.hpp"
-#include "base/fault.hpp"
 #include "base/log.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/holdings.hpp"
@@ -11,6 +10,7 @@
 #include "checkpoint/retention.hpp"
 #include "checkpoint/share.hpp"
 #include "checkpoint/transfer.hpp"
+#include "checkpoint/unfinished.hpp"
 #include "cluster/agree.hpp"
 
 namespace lockstep::checkpoint {
@@ -18,26 +18,6 @@ namespace lockstep::checkpoint {
 using cluster::agree;
 using cluster::caught;
 using cluster::Failure;
-
-namespace {
-
-void remove_quietly(const std::string& path) {
-    std::error_code ignored;
-    std::filesystem::remove(path, ignored);
-}
-
-// Rank 0: creates the file with all metadata and reserves space for the rest.
-Layout lay_out(const std::string& path, const Contents& contents, const std::vector<TensorInfo>& tensors) {
-    fail_if_injected("checkpoint_reserve", path);
-    Layout layout = write_header(path, contents, tensors);
-    OpenFile file = OpenFile::for_writing(path);
-    file.reserve(layout.file_bytes);
-    file.sync();
-    file.close();
-    return layout;
-}
-
-}  // namespace
 
 struct Writer::Implementation {
     std::string folder;
@@ -61,17 +41,6 @@ struct Writer::Implementation {
         const std::string where = group->size() > 1 ? fmt::format(" on rank {}", failure.rank) : "";
         log::warning("the checkpoint of step {} was not written{}: {}; training continues, earlier checkpoints stay",
                      step, where, failure.error.what());
-    }
-
-    void publish() const {
-        // The file must open as a checkpoint before it gets its name.
-        static_cast<void>(read_header(unfinished_name(path)));
-        OpenFile file = OpenFile::for_writing(unfinished_name(path));
-        file.sync();
-        file.close();
-        static_cast<void>(fault::at("checkpoint_before_rename"));
-        rename_file(unfinished_name(path), path);
-        sync_folder(folder);
     }
 };
 
@@ -103,12 +72,7 @@ bool Writer::begin(const Contents& contents, const std::vector<Entry>& entries) 
     self.path = (std::filesystem::path(self.folder) / file_name(self.step)).string();
     std::string text;
     auto failure = agree(caught([&] {
-                             if (!self.first()) return;
-                             std::error_code error;
-                             std::filesystem::create_directories(self.folder, error);
-                             if (error)
-                                 throw fault_error("cannot create the folder {}: {}", self.folder, error.message());
-                             text = layout_to_text(lay_out(unfinished_name(self.path), contents, tensors));
+                             if (self.first()) text = layout_to_text(lay_out(self.path, contents, tensors));
                          }),
                          *self.group);
     if (failure) {
@@ -152,7 +116,7 @@ bool Writer::commit() {
     self.share.reset();
     if (!failure)
         failure = agree(caught([&] {
-                            if (self.first()) self.publish();
+                            if (self.first()) publish(self.path);
                         }),
                         *self.group);
     if (failure) {

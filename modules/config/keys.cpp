@@ -224,8 +224,8 @@ std::vector<Key> keys_of(RunDescription& description) {
     add_model(keys, description.model);
     keys.push_back(
         {"init.from", &description.init.from,
-         "A checkpoint, or a folder of a run or of checkpoints, whose parameters the run begins with, at step "
-         "0. Keys of `[model]` that are not given are taken from it."});
+         "A checkpoint, a folder of a run or of checkpoints, or a folder in the Hugging Face layout, whose parameters "
+         "the run begins with, at step 0. Keys of `[model]` that are not given are taken from it."});
     add_data(keys, description.data);
     add_batch(keys, description.batch);
     add_optimization(keys, description.optimizer, description.schedule);

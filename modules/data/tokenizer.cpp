@@ -116,8 +116,8 @@ std::string read_bounded(const fs::path& path) {
 std::unique_ptr<Tokenizer> open_huggingface(const fs::path& path) {
     TokenizerFiles files = {{"tokenizer.json", read_bounded(path)}};
     std::uint64_t bytes = files.front().contents.size();
-    for (const char* name :
-         {"added_tokens.json", "merges.txt", "special_tokens_map.json", "tokenizer_config.json", "vocab.json"}) {
+    for (const char* name : {"added_tokens.json", "chat_template.jinja", "generation_config.json", "merges.txt",
+                             "special_tokens_map.json", "tokenizer_config.json", "vocab.json"}) {
         const fs::path beside = path.parent_path() / name;
         std::error_code problem;
         if (!fs::is_regular_file(beside, problem)) continue;

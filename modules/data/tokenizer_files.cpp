@@ -62,8 +62,11 @@ std::vector<std::string> tokenizer_file_paths(const hdf5::File& file) {
 bool same_tokenizer(const std::string& kind, const TokenizerFiles& files, const std::string& other_kind,
                     const TokenizerFiles& other_files) {
     if (kind != other_kind) return false;
-    if (kind != "huggingface") return files == other_files;
-    const std::string *own = contents_of(files, "tokenizer.json"), *other = contents_of(other_files, "tokenizer.json");
+    const char* deciding = kind == "huggingface"     ? "tokenizer.json"
+                           : kind == "sentencepiece" ? sentencepiece_file_name
+                                                     : nullptr;
+    if (!deciding) return files == other_files;
+    const std::string *own = contents_of(files, deciding), *other = contents_of(other_files, deciding);
     return own && other && *own == *other;
 }
 

@@ -32,7 +32,8 @@ std::string tokenizer_file_name(const std::string& path);
 // The datasets that hold the tokenizer's files, by name. Names, number, types and sizes are checked: damaged error.
 std::vector<std::string> tokenizer_file_paths(const hdf5::File& file);
 
-// Whether token numbers mean the same text. Of huggingface only tokenizer.json counts.
+// Whether token numbers mean the same text: of huggingface only tokenizer.json counts, of sentencepiece only
+// tokenizer.model.
 bool same_tokenizer(const std::string& kind, const TokenizerFiles& files, const std::string& other_kind,
                     const TokenizerFiles& other_files);
 

@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "base/whole_file.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/stream.hpp"
 #include "cluster/agree.hpp"
 #include "train/checkpoint_contents.hpp"
 #include "train/launch.hpp"
@@ -42,7 +43,7 @@ Origin origin_of_model(const config::RunDescription& run) {
     if (!checkpoint::list_checkpoints(config::checkpoint_folder(run)).empty() && fs::exists(own, ignored))
         return {own, read_text_file(own)};
     const std::string path = newest_checkpoint(run.init.from);
-    return {path, checkpoint::read_contents(path).run_description};
+    return {path, read_model_contents(path).run_description};
 }
 
 config::ModelDescription model_to_begin_with(const config::RunDescription& run, cluster::HostGroup& group) {
@@ -66,7 +67,8 @@ void warn_of_another_tokenizer(const Launch& launch, const checkpoint::Contents&
 }
 
 struct InitialModel {
-    std::string path;  // of the checkpoint
+    std::string path;
+    std::optional<exchange::Folder> folder;  // in the Hugging Face layout; else the path is a checkpoint
     checkpoint::Contents contents;
 };
 
@@ -77,7 +79,8 @@ InitialModel find_initial_model(const Launch& launch) {
     cluster::on_root(*launch.control, [&] { initial.path = newest_checkpoint(run.init.from); });
     initial.path = launch.control->broadcast_text(initial.path, 0);
     cluster::together(*launch.control, [&] {
-        initial.contents = checkpoint::read_contents(initial.path);
+        if (exchange::is_folder(initial.path)) initial.folder.emplace(initial.path);
+        initial.contents = initial.folder ? initial.folder->contents() : checkpoint::read_contents(initial.path);
         const config::RunDescription before =
             config::parse_foreign_description(initial.contents.run_description, initial.path);
         const std::vector<std::string> differences = model_differences(run, before);
@@ -97,9 +100,19 @@ std::string checkpoint_folder_of(const std::string& folder) {
     return checkpoints_beside(folder, config::parse_foreign_description(read_text_file(description), description));
 }
 
+checkpoint::Contents read_model_contents(const std::string& path) {
+    return exchange::is_folder(path) ? exchange::Folder(path).contents() : checkpoint::read_contents(path);
+}
+
+void load_tensors(const std::string& path, const std::optional<exchange::Folder>& folder,
+                  const std::vector<checkpoint::Entry>& entries, cluster::HostGroup& group) {
+    if (!folder) return checkpoint::load(path, entries, group);
+    cluster::together(group, [&] { checkpoint::fill(entries, folder->source()); });
+}
+
 std::string newest_checkpoint(const std::string& name) {
     std::error_code ignored;
-    if (!fs::is_directory(name, ignored)) return name;
+    if (!fs::is_directory(name, ignored) || exchange::is_folder(name)) return name;
     const std::string folder = checkpoint_folder_of(name);
     const std::vector<std::string> all = checkpoint::list_checkpoints(folder);
     if (all.empty() && folder != name)
@@ -125,11 +138,14 @@ void check_initial_model(const Launch& launch) {
 }
 
 void load_initial_values(const Launch& launch, TrainingState& state) {
-    const auto [path, contents] = find_initial_model(launch);
-    if (launch.root()) warn_of_another_tokenizer(launch, contents, path);
+    const auto [path, folder, contents] = find_initial_model(launch);
+    if (launch.root()) {
+        if (folder) exchange::warn_of_unknown_keys(*folder);
+        warn_of_another_tokenizer(launch, contents, path);
+    }
     std::vector<checkpoint::Entry> entries = checkpoint_entries(state, launch.devices);
     std::erase_if(entries, [](const checkpoint::Entry& entry) { return !entry.path.starts_with("parameters/"); });
-    checkpoint::load(path, entries, *launch.control);
+    load_tensors(path, folder, entries, *launch.control);
     state.parameters->refresh_working(*launch.devices.backend);
     log::info("parameters from {}", path);
 }

@@ -1,11 +1,15 @@
-// The checkpoint that a new run begins with (init.from): its model fills in [model], its parameters the run's.
+// The checkpoint that a new run begins with (init.from): its model fills in [model], its parameters the run's. A folder
+// in the Hugging Face layout is taken as a checkpoint is.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "checkpoint/checkpoint.hpp"
 #include "cluster/host_group.hpp"
 #include "config/run_description.hpp"
+#include "exchange/folder.hpp"
 
 namespace lockstep::train {
 
@@ -13,11 +17,17 @@ struct Launch;
 struct TrainingState;
 
 // The checkpoint that a name stands for: itself, or the newest of a run's folder or of a folder of checkpoints. Usage
-// error for a folder without any.
+// error for a folder without any. A folder in the Hugging Face layout stands for itself.
 std::string newest_checkpoint(const std::string& name);
 
 // The folder of the checkpoints of a run's folder, as it is called from here; a folder without a run.toml itself.
 std::string checkpoint_folder_of(const std::string& folder);
+
+// What a checkpoint says besides its tensors, or what one made of the folder would say.
+checkpoint::Contents read_model_contents(const std::string& path);
+// Collective. Fills the entries from the folder, if there is one, else from the checkpoint.
+void load_tensors(const std::string& path, const std::optional<exchange::Folder>& folder,
+                  const std::vector<checkpoint::Entry>& entries, cluster::HostGroup& group);
 
 // Collective. config::read_run_description, with the model of init.from; of a run that has checkpoints, with the model
 // that its run folder's run.toml has, so that init.from need not be there any more.

@@ -45,7 +45,7 @@ std::shared_ptr<const data::Tokenizer> tokenizer_to_begin_with(const config::Run
     path = group.broadcast_text(path, 0);
     if (path.empty()) return nullptr;
     std::shared_ptr<const data::Tokenizer> tokenizer;
-    cluster::together(group, [&] { tokenizer = kept_tokenizer(checkpoint::read_contents(path)); });
+    cluster::together(group, [&] { tokenizer = kept_tokenizer(read_model_contents(path)); });
     if (tokenizer) log::info("plain text is read with the tokenizer of {}", path);
     return tokenizer;
 }

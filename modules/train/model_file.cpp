@@ -32,8 +32,11 @@ ModelFile load_model(const std::string& name, kernels::Backend& backend, cluster
     });
     file.path = group.broadcast_text(std::move(file.path), 0);
     const std::string& checkpoint = file.path;
+    std::optional<exchange::Folder> folder;
     cluster::together(group, [&] {
-        file.contents = checkpoint::read_contents(checkpoint);
+        if (exchange::is_folder(checkpoint)) folder.emplace(checkpoint);
+        if (folder && group.rank() == 0) exchange::warn_of_unknown_keys(*folder);
+        file.contents = folder ? folder->contents() : checkpoint::read_contents(checkpoint);
         // The optimizer may be another program's; the mixer may not.
         file.description = config::parse_foreign_description(file.contents.run_description, checkpoint);
         const auto& model = file.description.model;
@@ -44,7 +47,7 @@ ModelFile load_model(const std::string& name, kernels::Backend& backend, cluster
         file.parameters = std::make_unique<model::ParameterSet>(
             backend.device(), model::describe_parameters(model, model::whole_model(model)), false);
     });
-    checkpoint::load(checkpoint, parameter_entries(*file.parameters, backend), group);
+    load_tensors(checkpoint, folder, parameter_entries(*file.parameters, backend), group);
     return file;
 }
 

@@ -1,4 +1,4 @@
-// Loads a model from a checkpoint for evaluation and generation.
+// Loads a model for evaluation and generation, from a checkpoint or a folder in the Hugging Face layout.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@
 namespace lockstep::train {
 
 struct ModelFile {
-    std::string path;  // of the checkpoint
+    std::string path;  // of the checkpoint or folder
     checkpoint::Contents contents;
     config::RunDescription description;
     std::unique_ptr<model::ParameterSet> parameters;  // values only
 };
 
 // Collective. Computes in fp32, whatever the training precision. `name`: a checkpoint, or a run's folder or a folder of
-// checkpoints, of which the newest is taken.
+// checkpoints, of which the newest is taken, or a folder in the Hugging Face layout.
 ModelFile load_model(const std::string& name, kernels::Backend& backend, cluster::HostGroup& group);
 
 // The factor on TTT's inner learning rate at the checkpoint's step.

@@ -1,0 +1,151 @@
+#include "checkpoint/stream.hpp"
+
+#include <algorithm>
+#include <memory>
+
+#include "base/hash.hpp"
+#include "checkpoint/direct_file.hpp"
+#include "checkpoint/holdings.hpp"
+#include "checkpoint/retention.hpp"
+#include "checkpoint/unfinished.hpp"
+#include "cluster/agree.hpp"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using cluster::agree;
+using cluster::caught;
+
+std::int64_t elements_of(std::uint64_t bytes) {
+    return static_cast<std::int64_t>(bytes / sizeof(float));
+}
+
+std::uint64_t bytes_of(const std::vector<ChecksumBlock>& blocks) {
+    std::uint64_t bytes = 0;
+    for (const ChecksumBlock& block : blocks) bytes += block.bytes;
+    return bytes;
+}
+
+struct Counter {
+    const StreamProgress& progress;
+    std::uint64_t total, done = 0;
+    void add(std::uint64_t bytes) {
+        done += bytes;
+        if (progress) progress(done, total);
+    }
+};
+
+void write_blocks(const std::string& path, const Layout& layout, const std::vector<ChecksumBlock>& blocks,
+                  const Source& source, Counter& counter) {
+    OpenFile file = OpenFile::for_writing(path);
+    const auto values = std::make_unique_for_overwrite<float[]>(layout.block_bytes / sizeof(float));
+    for (const ChecksumBlock& block : blocks) {
+        source(layout.places[block.place].path, elements_of(block.first), elements_of(block.bytes), values.get());
+        const std::uint64_t checksum = hash64(values.get(), block.bytes);
+        file.write(&checksum, sizeof checksum, checksum_offset_of(layout, block));
+        file.write(values.get(), block.bytes, offset_of(layout, block));
+        counter.add(block.bytes);
+    }
+    file.sync();
+    file.close();
+}
+
+void read_back(const std::string& path, const Layout& layout, const std::vector<ChecksumBlock>& blocks,
+               Counter& counter) {
+    const OpenFile file = OpenFile::for_reading(path);
+    const auto values = std::make_unique_for_overwrite<char[]>(layout.block_bytes);
+    for (const ChecksumBlock& block : blocks) {
+        forget_cached(file, offset_of(layout, block), block.bytes);
+        read_block(file, path, layout, block, values.get());
+        counter.add(block.bytes);
+    }
+}
+
+Layout layout_of_file(const std::string& path, const std::string& prefix, cluster::HostGroup& group) {
+    std::string text;
+    cluster::on_root(group, [&] {
+        Layout layout = read_header(path).layout;
+        std::erase_if(layout.places, [&](const Place& place) { return !place.path.starts_with(prefix); });
+        text = layout_to_text(layout);
+    });
+    return layout_from_text(group.broadcast_text(std::move(text), 0));
+}
+
+// Reads blocks that follow each other in one tensor, at most `most_bytes` of them at once.
+void pass_blocks(const std::string& path, const Layout& layout, const std::vector<ChecksumBlock>& blocks,
+                 std::uint64_t most_bytes, const Sink& sink, Counter& counter) {
+    const OpenFile file = OpenFile::for_reading(path);
+    std::vector<float> values;
+    for (std::size_t first = 0, next; first < blocks.size(); first = next) {
+        std::uint64_t bytes = 0;
+        for (next = first; next < blocks.size() && blocks[next].place == blocks[first].place &&
+                           (next == first || bytes + blocks[next].bytes <= most_bytes);
+             ++next)
+            bytes += blocks[next].bytes;
+        values.resize(bytes / sizeof(float));
+        for (std::size_t i = first; i < next; ++i)
+            read_block(file, path, layout, blocks[i],
+                       values.data() + elements_of(blocks[i].first - blocks[first].first));
+        const Place& place = layout.places[blocks[first].place];
+        sink({place.path, place.shape}, elements_of(blocks[first].first), elements_of(bytes), values.data());
+        counter.add(bytes);
+    }
+}
+
+}  // namespace
+
+void write_from(const std::string& path, const Contents& contents, const std::vector<TensorInfo>& tensors,
+                const Source& source, cluster::HostGroup& group, const StreamProgress& progress) {
+    const bool first = group.rank() == 0;
+    const std::string unfinished = unfinished_name(path);
+    std::string text;
+    auto failure = agree(caught([&] {
+                             if (first) text = layout_to_text(lay_out(path, contents, tensors));
+                         }),
+                         group);
+    if (!failure) {
+        const Layout layout = layout_from_text(group.broadcast_text(std::move(text), 0));
+        const auto blocks = share_of_blocks(layout, group.rank(), group.size());
+        Counter counter{progress, 2 * bytes_of(blocks)};
+        failure = agree(caught([&] { write_blocks(unfinished, layout, blocks, source, counter); }), group);
+        // What lies next to another rank's share must be read back after that is written.
+        if (!failure) failure = agree(caught([&] { read_back(unfinished, layout, blocks, counter); }), group);
+    }
+    if (!failure)
+        failure = agree(caught([&] {
+                            if (first) publish(path);
+                        }),
+                        group);
+    if (!failure) return;
+    if (first) remove_quietly(unfinished);
+    throw failure->error;
+}
+
+void read_through(const std::string& path, const std::string& prefix, std::uint64_t most_bytes, const Sink& sink,
+                  cluster::HostGroup& group, const StreamProgress& progress) {
+    const Layout layout = layout_of_file(path, prefix, group);
+    const auto blocks = share_of_blocks(layout, group.rank(), group.size());
+    Counter counter{progress, bytes_of(blocks)};
+    cluster::together(group, [&] { pass_blocks(path, layout, blocks, most_bytes, sink, counter); });
+}
+
+void fill(const std::vector<Entry>& entries, const Source& source) {
+    constexpr std::int64_t most = std::int64_t{1} << 20;  // elements at once
+    std::vector<float> values;
+    for (const Entry& entry : entries) {
+        const SliceRange piece = slice_range(entry);
+        for (std::int64_t at = 0; at < piece.count;) {
+            const std::int64_t count = std::min(piece.count - at, most);
+            values.resize(static_cast<std::size_t>(count));
+            for (std::int64_t i = at; i < at + count;) {
+                const std::int64_t run = run_length(piece, i, at + count);
+                source(entry.path, element_of_tensor(piece, i), run, values.data() + (i - at));
+                i += run;
+            }
+            copy_in(entry, at, count, values.data());
+            at += count;
+        }
+    }
+}
+
+}  // namespace lockstep::checkpoint

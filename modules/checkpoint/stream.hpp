@@ -1,0 +1,33 @@
+// Checkpoints whose tensors no rank holds: written and read piece by piece, each rank its share of the file.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.hpp"
+
+namespace lockstep::checkpoint {
+
+// Gives elements [first, first + count) of a tensor.
+using Source = std::function<void(const std::string& path, std::int64_t first, std::int64_t count, float* to)>;
+// Takes them; the values are gone when it returns.
+using Sink = std::function<void(const TensorInfo& tensor, std::int64_t first, std::int64_t count, const float* values)>;
+// Of this rank's share: bytes done and in all.
+using StreamProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
+
+// Collective: writes the checkpoint `path` of these tensors, reads it back, and gives it its name. Whatever fails on a
+// rank is thrown on all, and nothing is left behind.
+void write_from(const std::string& path, const Contents& contents, const std::vector<TensorInfo>& tensors,
+                const Source& source, cluster::HostGroup& group, const StreamProgress& progress = {});
+
+// Collective: passes every element of the tensors whose path begins with `prefix` to the sink of one rank, in runs of
+// at most `most_bytes` or one checksum block. Verifies their checksums.
+void read_through(const std::string& path, const std::string& prefix, std::uint64_t most_bytes, const Sink& sink,
+                  cluster::HostGroup& group, const StreamProgress& progress = {});
+
+// Local: fills entries from elsewhere than a checkpoint.
+void fill(const std::vector<Entry>& entries, const Source& source);
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,99 @@
+#include "exchange/config_reader.hpp"
+
+#include <cmath>
+
+#include "base/error.hpp"
+
+namespace lockstep::exchange {
+namespace {
+
+constexpr std::int64_t most = std::int64_t{1} << 53;  // as far as every JSON program counts
+const Json empty = Json::object();
+
+}  // namespace
+
+ConfigReader::ConfigReader(const Json& object, std::string path, std::string prefix)
+    : object_(object), path_(std::move(path)), prefix_(std::move(prefix)) {}
+
+const Json* ConfigReader::value(const std::string& key) {
+    known_.insert(key);
+    const auto found = object_.find(key);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::int64_t ConfigReader::integer(const std::string& key, std::int64_t otherwise) {
+    const Json* found = value(key);
+    if (!found) return otherwise;
+    const auto given = found->is_number_integer() ? found->get<std::int64_t>() : -1;
+    if (given < 0 || given > most) refuse_type(key, "a whole number from 0 on");
+    return given;
+}
+
+std::int64_t ConfigReader::integer(const std::string& key) {
+    if (!value(key)) throw usage_error("{} lacks {}{}", path_, prefix_, key);
+    return integer(key, 0);
+}
+
+double ConfigReader::number(const std::string& key, double otherwise) {
+    const Json* found = value(key);
+    if (!found) return otherwise;
+    if (!found->is_number() || !std::isfinite(found->get<double>())) refuse_type(key, "a number");
+    return found->get<double>();
+}
+
+bool ConfigReader::flag(const std::string& key, bool otherwise) {
+    const Json* found = value(key);
+    if (!found) return otherwise;
+    if (!found->is_boolean()) refuse_type(key, "true or false");
+    return found->get<bool>();
+}
+
+std::string ConfigReader::text(const std::string& key, const std::string& otherwise) {
+    const Json* found = value(key);
+    if (!found) return otherwise;
+    if (!found->is_string()) refuse_type(key, "a text");
+    return found->get<std::string>();
+}
+
+ConfigReader ConfigReader::object(const std::string& key) {
+    const Json* found = value(key);
+    if (found && !found->is_object()) refuse_type(key, "an object");
+    return {found ? *found : empty, path_, prefix_ + key + "."};
+}
+
+void ConfigReader::adopt(const ConfigReader& of_object) {
+    for (const std::string& key : of_object.unknown()) adopted_.push_back(key);
+}
+
+void ConfigReader::require(const std::string& key, const Json& computed, const std::string& why) {
+    const Json* found = value(key);
+    if (found && *found != computed) refuse(key, why);
+}
+
+void ConfigReader::refuse(const std::string& key, const std::string& why) const {
+    throw usage_error("{}: {}{} = {}: {}", path_, prefix_, key, shown(key), why);
+}
+
+void ConfigReader::refuse_type(const std::string& key, const char* needed) const {
+    throw damaged_error("{}: {}{} = {} is not {}", path_, prefix_, key, shown(key), needed);
+}
+
+std::string ConfigReader::shown(const std::string& key) const {
+    constexpr std::size_t longest = 80;
+    const auto found = object_.find(key);
+    const std::string text = found == object_.end() ? "null" : found->dump(-1, ' ', true);
+    return text.size() > longest ? text.substr(0, longest) + "…" : text;
+}
+
+void ConfigReader::pass_over(const std::vector<std::string>& keys) {
+    known_.insert(keys.begin(), keys.end());
+}
+
+std::vector<std::string> ConfigReader::unknown() const {
+    std::vector<std::string> keys = adopted_;
+    for (const auto& [key, value] : object_.items())
+        if (!known_.contains(key)) keys.push_back(prefix_ + key);
+    return keys;
+}
+
+}  // namespace lockstep::exchange

@@ -1,0 +1,150 @@
+#include "exchange/convert.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "base/open_file.hpp"
+#include "base/whole_file.hpp"
+#include "cluster/agree.hpp"
+#include "config/run_description.hpp"
+#include "exchange/folder.hpp"
+#include "exchange/shards.hpp"
+#include "exchange/tokenizer.hpp"
+
+namespace lockstep::exchange {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t bytes_at_once = std::uint64_t{64} << 20;
+const std::string parameters_prefix = "parameters/";
+
+void refuse_existing(const std::string& out, bool may_be_empty_folder) {
+    std::error_code ignored;
+    const auto status = fs::symlink_status(out, ignored);
+    if (!fs::exists(status)) return;
+    if (may_be_empty_folder && fs::is_directory(status) && fs::is_empty(out, ignored)) return;
+    throw usage_error("{} exists and is not replaced; remove it, or name another", out);
+}
+
+// What is written, the same on every rank.
+struct Plan {
+    checkpoint::Contents contents;
+    Written written;
+    std::vector<Correspondence> names;
+    std::vector<Shard> shards;
+};
+
+// The checkpoint must hold just the parameters of its own description.
+void check_tensors(const std::string& path, const std::vector<Correspondence>& names) {
+    std::map<std::string, Shape> held;
+    for (const auto& tensor : checkpoint::list_tensors(path))
+        if (tensor.path.starts_with(parameters_prefix))
+            held.emplace(tensor.path.substr(parameters_prefix.size()), tensor.shape);
+    for (const Correspondence& each : names) {
+        const auto found = held.find(each.ours);
+        if (found == held.end())
+            throw damaged_error("{} is damaged: it lacks {}, which its run description asks for", path, each.ours);
+        if (found->second != each.shape)
+            throw damaged_error("{} is damaged: {} is {}, by its run description {}", path, each.ours,
+                                shape_text(found->second), shape_text(each.shape));
+        held.erase(found);
+    }
+    if (!held.empty())
+        throw damaged_error("{} is damaged: it holds {}, which its run description does not have", path,
+                            held.begin()->first);
+}
+
+Plan make_plan(const std::string& path, const WayOut& options) {
+    Plan plan;
+    plan.contents = checkpoint::read_contents(path);
+    config::ModelDescription model = config::parse_foreign_description(plan.contents.run_description, path).model;
+    config::check(model);
+    const config::Kind* mixer = config::find_kind(config::Family::mixer, model.mixer);
+    if (mixer && mixer->section() == "ttt") {  // as at this step; its warm-up is a matter of the run
+        config::Options& ttt = model.options.change("ttt");
+        ttt.set("base_lr", ttt.number("base_lr") * options.inner_rate_factor);
+        ttt.set("base_lr_warmup", 0.0);
+    }
+    plan.written = write_model(model);
+    plan.names = correspondences(*plan.written.architecture, model);
+    check_tensors(path, plan.names);
+    plan.shards = plan_shards(plan.names, options.type, options.shard_bytes);
+    return plan;
+}
+
+// A folder that is this conversion's alone until it has its name.
+void make_unfinished(const std::string& unfinished, const std::string& out) {
+    std::error_code error;
+    const fs::path parent = fs::path(out).parent_path();
+    if (!parent.empty()) fs::create_directories(parent, error);
+    if (error) throw usage_error("the folder {} cannot be made: {}", parent.string(), error.message());
+    const bool made = fs::create_directory(unfinished, error);
+    if (error) throw usage_error("the folder {} cannot be made: {}", unfinished, error.message());
+    if (!made)
+        throw usage_error(
+            "{} exists: another conversion is writing it, or one that was killed has left it; in that case remove it",
+            unfinished);
+}
+
+void publish(const std::string& unfinished, const std::string& out, const Plan& plan, const WayOut& options) {
+    if (plan.shards.size() > 1) replace_file(unfinished + "/" + index_file_name, index_text(plan.shards));
+    write_tokenizer(unfinished, plan.contents);
+    Json config = plan.written.config;
+    add_token_numbers(config, plan.contents);
+    config["torch_dtype"] = options.type == Type::fp32   ? "float32"
+                            : options.type == Type::bf16 ? "bfloat16"
+                                                         : "float16";
+    replace_file(unfinished + "/" + config_file_name, config.dump(2) + "\n");
+    sync_folder(unfinished);
+    rename_file(unfinished, out);
+    sync_folder(fs::path(out).parent_path().string());
+}
+
+}  // namespace
+
+void folder_to_checkpoint(const std::string& folder, const std::string& out, cluster::HostGroup& group,
+                          const checkpoint::StreamProgress& progress) {
+    cluster::on_root(group, [&] { refuse_existing(out, false); });
+    std::optional<Folder> opened;
+    checkpoint::Contents contents;
+    std::vector<checkpoint::TensorInfo> tensors;
+    cluster::together(group, [&] {
+        opened.emplace(folder);
+        if (group.rank() == 0) warn_of_unknown_keys(*opened);
+        contents = opened->contents();
+        for (const Correspondence& each : opened->names())
+            tensors.push_back({parameters_prefix + each.ours, each.shape});
+        // As in checkpoints of runs.
+        std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+    });
+    checkpoint::write_from(out, contents, tensors, opened->source(), group, progress);
+}
+
+void checkpoint_to_folder(const std::string& checkpoint, const std::string& out_name, const WayOut& options,
+                          cluster::HostGroup& group, const checkpoint::StreamProgress& progress) {
+    const std::string out = without_slash(out_name), unfinished = out + ".tmp";
+    cluster::on_root(group, [&] { refuse_existing(out, true); });
+    Plan plan;
+    cluster::together(group, [&] { plan = make_plan(checkpoint, options); });
+    ShardWriter writer(unfinished, plan.names, plan.shards, options.type);
+    cluster::on_root(group, [&] { make_unfinished(unfinished, out); });
+    try {
+        cluster::on_root(group, [&] { writer.make_files(); });
+        checkpoint::read_through(
+            checkpoint, parameters_prefix, bytes_at_once,
+            [&](const checkpoint::TensorInfo& tensor, std::int64_t first, std::int64_t count, const float* values) {
+                writer.write(tensor.path.substr(parameters_prefix.size()), first, count, values);
+            },
+            group, progress);
+        cluster::together(group, [&] { writer.finish(); });
+        cluster::on_root(group, [&] { publish(unfinished, out, plan, options); });
+    } catch (const Error&) {  // the same on every rank
+        std::error_code ignored;
+        if (group.rank() == 0) fs::remove_all(unfinished, ignored);
+        throw;
+    }
+}
+
+}  // namespace lockstep::exchange

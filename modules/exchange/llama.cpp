@@ -1,0 +1,205 @@
+// LlamaForCausalLM and those that differ from it in little: Mistral, Qwen2 (biases of queries, keys and values) and
+// Qwen3 (norms of queries and keys). Rotation pairs column i of a head with column i + half, as attention does here.
+#include <array>
+
+#include "base/error.hpp"
+#include "exchange/architecture.hpp"
+
+namespace lockstep::exchange {
+namespace {
+
+using config::Bias;
+using config::ModelDescription;
+using config::RopeScaling;
+
+constexpr std::array<NamePair, 21> names = {
+    {{"embedding/weight", "model.embed_tokens.weight"},
+     {"blocks/#/mixer_norm/weight", "model.layers.#.input_layernorm.weight"},
+     {"blocks/#/mixer/query/weight", "model.layers.#.self_attn.q_proj.weight"},
+     {"blocks/#/mixer/query/bias", "model.layers.#.self_attn.q_proj.bias"},
+     {"blocks/#/mixer/key/weight", "model.layers.#.self_attn.k_proj.weight"},
+     {"blocks/#/mixer/key/bias", "model.layers.#.self_attn.k_proj.bias"},
+     {"blocks/#/mixer/value/weight", "model.layers.#.self_attn.v_proj.weight"},
+     {"blocks/#/mixer/value/bias", "model.layers.#.self_attn.v_proj.bias"},
+     {"blocks/#/mixer/output/weight", "model.layers.#.self_attn.o_proj.weight"},
+     {"blocks/#/mixer/output/bias", "model.layers.#.self_attn.o_proj.bias"},
+     {"blocks/#/mixer/query_norm/weight", "model.layers.#.self_attn.q_norm.weight"},
+     {"blocks/#/mixer/key_norm/weight", "model.layers.#.self_attn.k_norm.weight"},
+     {"blocks/#/mlp_norm/weight", "model.layers.#.post_attention_layernorm.weight"},
+     {"blocks/#/mlp/gate/weight", "model.layers.#.mlp.gate_proj.weight"},
+     {"blocks/#/mlp/gate/bias", "model.layers.#.mlp.gate_proj.bias"},
+     {"blocks/#/mlp/up/weight", "model.layers.#.mlp.up_proj.weight"},
+     {"blocks/#/mlp/up/bias", "model.layers.#.mlp.up_proj.bias"},
+     {"blocks/#/mlp/down/weight", "model.layers.#.mlp.down_proj.weight"},
+     {"blocks/#/mlp/down/bias", "model.layers.#.mlp.down_proj.bias"},
+     {"final_norm/weight", "model.norm.weight"},
+     {"head/weight", "lm_head.weight"}}};
+constexpr std::array<std::string_view, 1> constants = {"model.layers.#.self_attn.rotary_emb.inv_freq"};
+
+void read_scaling(ConfigReader rope, ConfigReader& whole, ModelDescription& model) {
+    model.rope_theta = rope.number("rope_theta", model.rope_theta);
+    // The older key is "type".
+    const std::string older = rope.text("type", "default"), type = rope.text("rope_type", older);
+    if (type == "llama3") {
+        model.rope_scaling = RopeScaling::llama3;
+        model.rope_factor = rope.number("factor", model.rope_factor);
+        model.rope_low = rope.number("low_freq_factor", model.rope_low);
+        model.rope_high = rope.number("high_freq_factor", model.rope_high);
+        model.rope_original_context = rope.integer("original_max_position_embeddings", model.rope_original_context);
+    } else if (type != "default") {
+        rope.refuse(rope.value("rope_type") ? "rope_type" : "type",
+                    "the scalings computed here are default and llama3");
+    }
+    rope.require("partial_rotary_factor", 1.0, "heads are rotated whole here");
+    whole.adopt(rope);
+}
+
+void read_rope(ConfigReader& reader, ModelDescription& model) {
+    model.rope_theta = reader.number("rope_theta", 10000);
+    for (const char* key : {"rope_scaling", "rope_parameters"})  // the newer one wins
+        if (reader.value(key)) read_scaling(reader.object(key), reader, model);
+    reader.require("partial_rotary_factor", 1.0, "heads are rotated whole here");
+    reader.require("rope_interleaved", false, "rotation pairs the two halves of a head here");
+}
+
+// A window as long as the context hides nothing.
+void refuse_window(const ConfigReader& reader, std::int64_t window, const ModelDescription& model) {
+    if (window < model.context)
+        reader.refuse("sliding_window",
+                      fmt::format("attention here sees the whole context, and max_position_embeddings is {}; up to {} "
+                                  "tokens both are the same, so set max_position_embeddings to that in a copy",
+                                  model.context, window));
+}
+
+ModelDescription read_common(ConfigReader& reader) {
+    ModelDescription model;
+    model.width = reader.integer("hidden_size");
+    model.layers = reader.integer("num_hidden_layers");
+    model.heads = reader.integer("num_attention_heads");
+    model.kv_heads = reader.integer("num_key_value_heads", model.heads);
+    model.head_width = reader.integer("head_dim", 0);
+    model.mlp_width = reader.integer("intermediate_size");
+    model.vocabulary = reader.integer("vocab_size");
+    model.context = reader.integer("max_position_embeddings");
+    model.norm_epsilon = reader.number("rms_norm_eps", 1e-6);
+    model.tied_head = reader.flag("tie_word_embeddings", false);
+    read_rope(reader, model);
+    const std::string activation = reader.text("hidden_act", "silu");
+    if (activation != "silu" && activation != "swish") reader.refuse("hidden_act", "the gated MLP here has silu");
+    reader.pass_over({"attention_dropout", "initializer_range", "pretraining_tp", "is_llama_config"});
+    return model;
+}
+
+ModelDescription read_llama(ConfigReader& reader) {
+    ModelDescription model = read_common(reader);
+    const bool attention = reader.flag("attention_bias", false), mlp = reader.flag("mlp_bias", false);
+    if (attention != mlp)
+        reader.refuse(attention ? "attention_bias" : "mlp_bias",
+                      "biases here are those of all linear layers, or of queries, keys and values, or none");
+    model.bias = attention ? Bias::all : Bias::none;
+    return model;
+}
+
+ModelDescription read_mistral(ConfigReader& reader) {
+    ModelDescription model = read_common(reader);
+    model.kv_heads = reader.integer("num_key_value_heads");
+    refuse_window(reader, reader.integer("sliding_window", model.context), model);
+    reader.pass_over({"layer_types"});  // says which layers have the window
+    return model;
+}
+
+// Qwen's window is that of some layers, and off unless asked for.
+void refuse_qwen_window(ConfigReader& reader, const ModelDescription& model) {
+    const bool used = reader.flag("use_sliding_window", false);
+    const std::int64_t window = reader.integer("sliding_window", used ? 4096 : model.context);
+    if (used) refuse_window(reader, window, model);
+    const Json* layers = reader.value("layer_types");
+    if (layers && layers->is_array() && !used)
+        for (const Json& layer : *layers)
+            if (layer != "full_attention") reader.refuse("layer_types", "attention here sees the whole context");
+    reader.pass_over({"max_window_layers"});
+}
+
+ModelDescription read_qwen2(ConfigReader& reader) {
+    ModelDescription model = read_common(reader);
+    model.kv_heads = reader.integer("num_key_value_heads");
+    model.bias = Bias::qkv;
+    refuse_qwen_window(reader, model);
+    return model;
+}
+
+ModelDescription read_qwen3(ConfigReader& reader) {
+    ModelDescription model = read_common(reader);
+    model.kv_heads = reader.integer("num_key_value_heads");
+    model.head_width = reader.integer("head_dim", 128);
+    model.qk_norm = true;
+    reader.require("attention_bias", false, "with norms of queries and keys there are no biases here");
+    refuse_qwen_window(reader, model);
+    return model;
+}
+
+Json write_common(const ModelDescription& model) {
+    Json rope = {{"rope_theta", model.rope_theta}, {"rope_type", "default"}};
+    if (model.rope_scaling == RopeScaling::llama3)
+        rope = {
+            {"rope_theta", model.rope_theta},      {"rope_type", "llama3"},
+            {"factor", model.rope_factor},         {"low_freq_factor", model.rope_low},
+            {"high_freq_factor", model.rope_high}, {"original_max_position_embeddings", model.rope_original_context}};
+    Json config = {{"vocab_size", model.vocabulary},
+                   {"max_position_embeddings", model.context},
+                   {"hidden_size", model.width},
+                   {"num_hidden_layers", model.layers},
+                   {"num_attention_heads", model.heads},
+                   {"num_key_value_heads", model.kv_heads},
+                   {"head_dim", model.head_width},
+                   {"intermediate_size", model.mlp_width},
+                   {"hidden_act", "silu"},
+                   {"rms_norm_eps", model.norm_epsilon},
+                   {"rope_theta", model.rope_theta},  // both spellings: transformers 4 and 5
+                   {"rope_scaling", nullptr},
+                   {"tie_word_embeddings", model.tied_head},
+                   {"attention_dropout", 0.0}};
+    if (model.rope_scaling != RopeScaling::none) {
+        Json scaling = rope;
+        scaling.erase("rope_theta");
+        config["rope_scaling"] = std::move(scaling);
+    }
+    config["rope_parameters"] = std::move(rope);
+    return config;
+}
+
+Json write_llama(const ModelDescription& model) {
+    Json config = write_common(model);
+    config["attention_bias"] = config["mlp_bias"] = model.bias == Bias::all;
+    return config;
+}
+
+Json write_qwen(const ModelDescription& model) {
+    Json config = write_common(model);
+    config["use_sliding_window"] = false;
+    return config;
+}
+
+Json write_qwen3(const ModelDescription& model) {
+    Json config = write_qwen(model);
+    config["attention_bias"] = false;
+    return config;
+}
+
+}  // namespace
+
+Architecture llama_architecture() {
+    return {"LlamaForCausalLM", "llama", "model.", names, constants, read_llama, write_llama};
+}
+// What it computes without its window, Llama computes too, so models are not written as this one.
+Architecture mistral_architecture() {
+    return {"MistralForCausalLM", "mistral", "model.", names, constants, read_mistral, nullptr};
+}
+Architecture qwen2_architecture() {
+    return {"Qwen2ForCausalLM", "qwen2", "model.", names, constants, read_qwen2, write_qwen};
+}
+Architecture qwen3_architecture() {
+    return {"Qwen3ForCausalLM", "qwen3", "model.", names, constants, read_qwen3, write_qwen3};
+}
+
+}  // namespace lockstep::exchange

@@ -1,0 +1,133 @@
+// lockstep convert: between a checkpoint and a folder in the Hugging Face layout
+#include "exchange/convert.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/log.hpp"
+#include "cluster/agree.hpp"
+#include "cluster/session.hpp"
+#include "command.hpp"
+#include "config/run_description.hpp"
+#include "exchange/folder.hpp"
+#include "optim/schedule.hpp"
+#include "train/evaluation.hpp"
+#include "train/initial_model.hpp"
+
+namespace lockstep::commands {
+namespace {
+
+struct Options {
+    std::string in, out, type = "fp32";
+    std::uint64_t shard_bytes = exchange::WayOut().shard_bytes;
+    bool type_given = false, shard_given = false;
+};
+
+// Rank 0's share stands for all: they are of equal size.
+class Progress {
+  public:
+    explicit Progress(const Options& options) : shown_(fmt::format("{} to {}", options.in, options.out)) {}
+    checkpoint::StreamProgress show() {
+        return [this](std::uint64_t done, std::uint64_t total) {
+            shown_.show(static_cast<std::int64_t>(done), static_cast<std::int64_t>(total));
+        };
+    }
+
+  private:
+    train::EvaluationProgress shown_;
+};
+
+Type type_of(const std::string& word) {
+    switch (config::from_word<config::Precision>(word, "--dtype")) {
+        case config::Precision::bf16:
+            return Type::bf16;
+        case config::Precision::fp16:
+            return Type::fp16;
+        default:
+            return Type::fp32;
+    }
+}
+
+void convert_checkpoint(const Options& options, const std::string& checkpoint, cluster::HostGroup& group) {
+    exchange::WayOut way;
+    cluster::together(group, [&] {
+        way.type = type_of(options.type);
+        way.shard_bytes = options.shard_bytes;
+        const checkpoint::Contents contents = checkpoint::read_contents(checkpoint);
+        const config::RunDescription run = config::parse_foreign_description(contents.run_description, checkpoint);
+        way.inner_rate_factor = optim::inner_rate_factor(run.model, run.schedule.warmup, contents.state.step);
+    });
+    exchange::checkpoint_to_folder(checkpoint, options.out, way, group, Progress(options).show());
+    if (group.rank() != 0) return;
+    const checkpoint::Contents contents = checkpoint::read_contents(checkpoint);
+    fmt::print("{}: {} as {}; the optimizer's state is not part of it\n", options.out,
+               exchange::Folder(options.out).architecture().name, options.type);
+    if (contents.tokenizer_kind.empty()) log::warning("{} names no tokenizer, so {} has none", checkpoint, options.out);
+}
+
+void convert_folder(const Options& options, cluster::HostGroup& group) {
+    cluster::together(group, [&] {
+        if (options.type_given || options.shard_given)
+            throw usage_error("{} is for the way out of a checkpoint; a checkpoint is one file in fp32",
+                              options.type_given ? "--dtype" : "--shard-size");
+    });
+    exchange::folder_to_checkpoint(options.in, options.out, group, Progress(options).show());
+    if (group.rank() != 0) return;
+    const checkpoint::Contents contents = checkpoint::read_contents(options.out);
+    fmt::print("{}: a checkpoint of step 0, without optimizer state, from a {}\n", options.out,
+               exchange::Folder(options.in).architecture().name);
+    if (contents.tokenizer_kind.empty())
+        log::warning("{} has neither tokenizer.json nor tokenizer.model, so {} has no tokenizer", options.in,
+                     options.out);
+}
+
+int run(const Options& options) {
+    cluster::Session session(nullptr, nullptr);
+    return session.run([&] {
+        const auto group = session.make_world_group();
+        std::string checkpoint;  // "": IN is a folder of the other kind
+        cluster::on_root(*group, [&] {
+            if (!exchange::is_folder(options.in)) checkpoint = train::newest_checkpoint(options.in);
+        });
+        checkpoint = group->broadcast_text(std::move(checkpoint), 0);
+        if (checkpoint.empty())
+            convert_folder(options, *group);
+        else
+            convert_checkpoint(options, checkpoint, *group);
+        return 0;
+    });
+}
+
+}  // namespace
+
+void add_convert(CLI::App& program, Action& action) {
+    auto* command = program.add_subcommand(
+        "convert", "Make a Hugging Face folder of a checkpoint, or a checkpoint of such a folder (also under mpirun)");
+    const auto options = std::make_shared<Options>();
+    command
+        ->add_option("IN", options->in,
+                     "A checkpoint, a run's folder for its newest, or a folder with config.json and safetensors")
+        ->required();
+    command->add_option("OUT", options->out, "What to make: the other kind. It must not exist")->required();
+    CLI::Option* type = command->add_option("--dtype", options->type, "Of a folder's tensors: fp32, bf16 or fp16")
+                            ->capture_default_str();
+    CLI::Option* shard =
+        command
+            ->add_option("--shard-size", options->shard_bytes,
+                         "Of a folder's files, at most: a number of bytes, or 500MB, 5GB, 2GiB (default: 5GB)")
+            ->transform(CLI::AsSizeValue(true))
+            ->check(CLI::PositiveNumber);
+    command->footer(
+        "Examples: lockstep convert runs/demo demo-hf --dtype bf16\n"
+        "          lockstep convert SmolLM2-135M smollm2.h5\n"
+        "docs/hugging-face.md says which models are mapped to which.");
+    command->callback([options, type, shard, &action] {
+        options->type_given = type->count() > 0;
+        options->shard_given = shard->count() > 0;
+        action = [options] { return run(*options); };
+    });
+}
+
+}  // namespace lockstep::commands

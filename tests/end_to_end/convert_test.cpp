@@ -1,0 +1,202 @@
+// Models of Hugging Face's layout, as a user meets them: out of a run and back, evaluated, trained further, refused.
+#define BOOST_TEST_MODULE convert
+#include "end_to_end/command.hpp"
+
+using namespace lockstep::tests;
+
+namespace {
+
+struct Model {
+    std::string name, keys, architecture;
+};
+const std::vector<Model> models = {
+    {"ttt-linear", "mixer = \"ttt-linear\"", "TTTForCausalLM"},
+    {"ttt-mlp",
+     "mixer = \"ttt-mlp\"\n[model.ttt]\ngate = true\nshare_qk = true\npre_conv = true\nbase_lr_warmup = 0.01",
+     "TTTForCausalLM"},
+    {"gpt2", "norm = \"layer\"\nmlp = \"gelu\"\nposition = \"learned\"\nbias = \"all\"", "GPT2LMHeadModel"},
+    {"llama", "kv_heads = 1\ntied_head = false\nnorm_epsilon = 1e-5", "LlamaForCausalLM"},
+    {"qwen2", "bias = \"qkv\"", "Qwen2ForCausalLM"},
+    {"qwen3", "qk_norm = true\nhead_width = 8", "Qwen3ForCausalLM"},
+};
+
+// A run of six steps, of which three are done, and the same data for what follows it.
+void write_description(const fs::path& folder, const Model& model) {
+    write_file(folder / "run.toml", R"([run]
+name = "small"
+self_test = false
+[data]
+train = ["text"]
+[batch]
+global = 4
+[schedule]
+steps = 6
+warmup = 5
+peak_lr = 2e-3
+[model]
+width = 16
+layers = 2
+heads = 2
+mlp_width = 24
+vocabulary = 256
+context = 32
+)" + model.keys + "\n");
+}
+
+std::map<std::string, std::vector<float>> parameters_of(const fs::path& checkpoint) {
+    auto tensors = tensors_of(checkpoint);
+    std::erase_if(tensors, [](const auto& each) { return !each.first.starts_with("parameters/"); });
+    return tensors;
+}
+
+double loss_of(const fs::path& folder, const std::string& checkpoint, int ranks = 0) {
+    const Result result =
+        run("eval --checkpoint " + checkpoint + " --data text/0.txt --length 32 --format json", folder, ranks);
+    check_exit(result, 0);
+    return Json::parse(result.out).at("validation_loss").get<double>();
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(convert)
+
+BOOST_AUTO_TEST_CASE(out_and_back_is_the_same_model) {
+    int ranks = 0;
+    for (const Model& model : models) BOOST_TEST_CONTEXT(model.name) {
+            const Workplace place;
+            write_description(place.path(), model);
+            check_exit(run("train run.toml --stop-at 3", place.path()), 4);
+            const Result out = run("convert runs/small out --shard-size 8kB", place.path(), ranks);
+            check_exit(out, 0);
+            BOOST_TEST(contains(out.out, model.architecture), out);
+            BOOST_TEST(contains(out.out, "optimizer's state"), out);
+            const Json config = Json::parse(read_file(place.path() / "out/config.json"));
+            BOOST_TEST(config["architectures"][0] == model.architecture);
+            BOOST_TEST(fs::exists(place.path() / "out/model.safetensors.index.json"));
+            check_exit(run("convert out back.h5", place.path(), ranks), 0);
+            check_whole(place.path() / "back.h5");
+            BOOST_TEST((parameters_of(place.path() / "back.h5") == parameters_of(checkpoint_file(place.path(), 3))));
+            BOOST_TEST(state_of(place.path() / "back.h5").at("step") == "0");
+            // The same loss of all three; base_lr is warmed up to this step's in the last two.
+            const double loss = loss_of(place.path(), "runs/small");
+            BOOST_TEST(std::abs(loss_of(place.path(), "out", ranks) - loss) < 1e-6);
+            BOOST_TEST(std::abs(loss_of(place.path(), "back.h5") - loss) < 1e-6);
+            // Bytes stay bytes, so the texts are the same.
+            const std::string generate = " --prompt \"the \" --tokens 12 --temperature 0";
+            const Result here = run("generate --checkpoint runs/small" + generate, place.path());
+            check_exit(here, 0);
+            const Result there = run("generate --checkpoint out" + generate, place.path());
+            check_exit(there, 0);
+            BOOST_TEST(here.out == there.out);
+            ranks = ranks % 3 + 1;
+        }
+}
+
+BOOST_AUTO_TEST_CASE(a_run_begins_with_a_folder_and_resumes) {
+    const Workplace place;
+    write_description(place.path(), models[3]);
+    check_exit(run("train run.toml --stop-at 3", place.path()), 4);
+    check_exit(run("convert runs/small out", place.path()), 0);
+    const auto expected = parameters_of(checkpoint_file(place.path(), 3));
+    write_file(place.path() / "fine.toml", R"([run]
+self_test = false
+[data]
+train = ["text"]
+[batch]
+global = 6
+[schedule]
+steps = 2
+peak_lr = 1e-300
+kind = "constant"
+[optimizer]
+weight_decay = 0
+)");
+    const std::vector<std::pair<std::string, int>> layouts = {
+        {"", 0}, {"--set parallel.zero=1", 2}, {"--set parallel.pipeline=2", 2}, {"", 3}};
+    for (std::size_t i = 0; i < layouts.size(); ++i) {
+        const std::string name = "fine" + std::to_string(i),
+                          with = "train fine.toml --init-from out --set run.name=" + name;
+        const auto& [more, ranks] = layouts[i];
+        const Result begun = run(with + " --stop-at 1 " + more, place.path(), ranks);
+        check_exit(begun, 4);
+        BOOST_TEST(!contains(begun.error, "warning"), begun);
+        BOOST_TEST((parameters_of(checkpoint_file(place.path(), 1, name)) == expected));
+        fs::rename(place.path() / "out", place.path() / "away");  // a resume does not need it
+        check_exit(run(with + " --resume auto " + more, place.path(), ranks), 0);
+        BOOST_TEST((parameters_of(checkpoint_file(place.path(), 2, name)) == expected));
+        fs::rename(place.path() / "away", place.path() / "out");
+    }
+    const Result other = run("train fine.toml --init-from out --set run.name=other --set model.layers=1", place.path());
+    check_exit(other, 2);
+    BOOST_TEST(contains(other.error, "model.layers"), other);
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_is_inspected) {
+    const Workplace place;
+    const fs::path llama = fs::path(LOCKSTEP_CASES) / "llama";
+    const Result text = run("inspect " + llama.string(), place.path());
+    check_exit(text, 0);
+    BOOST_TEST(contains(text.out, "LlamaForCausalLM"));
+    BOOST_TEST(contains(text.out, "kv_heads = 2"));
+    BOOST_TEST(contains(text.out, "model.layers.1.self_attn.q_proj.weight"));
+    const Result json = run("inspect " + llama.string() + "/ --format json", place.path());
+    check_exit(json, 0);
+    const Json about = Json::parse(json.out);
+    BOOST_TEST(about["architecture"] == "LlamaForCausalLM");
+    std::int64_t parameters = 0;
+    for (const Json& tensor : about["tensors"]) {
+        std::int64_t count = 1;
+        for (const Json& size : tensor["shape"]) count *= size.get<std::int64_t>();
+        parameters += count;
+        BOOST_TEST(tensor["file"] == "model.safetensors");
+    }
+    BOOST_TEST(about["parameters"] == parameters);
+}
+
+BOOST_AUTO_TEST_CASE(wrong_input_is_refused_with_a_sentence) {
+    const Workplace place;
+    const fs::path llama = fs::path(LOCKSTEP_CASES) / "llama";
+    const auto refuse = [&](const std::string& arguments, int code, const std::string& part, int ranks = 0) {
+        const Result result = run(arguments, place.path(), ranks);
+        check_exit(result, code);
+        BOOST_TEST(contains(result.error, part), result);
+        if (ranks > 0) BOOST_TEST(count_of(result.error, part) == 1u, result);
+        BOOST_TEST(!fs::exists(place.path() / "new"), arguments);
+        BOOST_TEST(!fs::exists(place.path() / "new.tmp"), arguments);
+    };
+    const auto copy = [&](const std::string& name, const std::string& from, const std::string& to) {
+        fs::remove_all(place.path() / name);
+        fs::copy(llama, place.path() / name);
+        std::string config = read_file(llama / "config.json");
+        const std::size_t at = config.find(from);
+        BOOST_TEST_REQUIRE(at != std::string::npos);
+        write_file(place.path() / name / "config.json", config.replace(at, from.size(), to));
+    };
+    refuse("convert nowhere new", 2, "nowhere");
+    refuse("convert text new", 2, "text");
+    refuse("convert " + llama.string() + " text", 2, "exists");
+    refuse("convert " + llama.string() + " run.toml", 2, "exists", 2);
+    refuse("convert " + llama.string() + " new --dtype bf16", 2, "--dtype");
+    check_exit(run("convert " + llama.string() + " model.h5", place.path()), 0);
+    refuse("convert model.h5 new --dtype int8", 2, "int8");
+    refuse("convert model.h5 new --shard-size 5pounds", 2, "shard-size");
+    refuse("convert model.h5 text", 2, "exists");
+    copy("odd", "\"silu\"", "\"relu\"");
+    refuse("convert odd new", 2, "hidden_act = \"relu\"", 2);
+    refuse("eval --checkpoint odd --data text", 2, "hidden_act = \"relu\"");
+    refuse("train run.toml --init-from odd", 2, "hidden_act = \"relu\"");
+    copy("odd", "\"hidden_size\": 16", "\"hidden_size\": 32");
+    refuse("convert odd new", 3, "model.safetensors", 3);
+    copy("odd", "\"silu\"", "\"silu\", \"logit_scale\": 2");
+    const Result warned = run("convert odd odd.h5", place.path());
+    check_exit(warned, 0);
+    BOOST_TEST(contains(warned.error, "logit_scale"), warned);
+    copy("odd", "\"silu\"", "\"silu\"");
+    fs::resize_file(place.path() / "odd/model.safetensors", 20000);
+    refuse("convert odd new", 3, "cut short", 2);
+    refuse("eval --checkpoint odd --data text", 3, "cut short");
+    refuse("inspect odd", 3, "cut short");
+    refuse("generate --checkpoint " + llama.string() + " --prompt x", 2, "does not name its tokenizer");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

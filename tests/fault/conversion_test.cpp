@@ -1,0 +1,101 @@
+// Every kind of call by which a conversion changes a file is made to fail: what has its name is then whole, and an
+// error leaves nothing else behind.
+#define BOOST_TEST_MODULE conversion
+#include <cerrno>
+#include <set>
+
+#include "end_to_end/command.hpp"
+#include "mounted_memory.hpp"
+
+using namespace lockstep::tests;
+
+namespace {
+
+const std::string to_checkpoint = "convert model out.h5", to_folder = "convert model.h5 out --shard-size 8kB";
+
+struct Fault {
+    std::string word;
+    bool kills;
+};
+const std::vector<Fault> faults = {
+    {"kill-before", true},        {std::to_string(ENOSPC), false}, {"kill-after", true},
+    {std::to_string(EIO), false}, {std::to_string(EACCES), false}, {std::to_string(EINTR), false}};
+
+void make_models(const fs::path& place) {
+    fs::copy(fs::path(LOCKSTEP_CASES) / "gpt2", place / "model");
+    check_exit(run("convert model model.h5", place), 0);
+}
+
+Result convert(const fs::path& place, const std::string& arguments, const std::string& more) {
+    return run(arguments, place, 0,
+               "LD_PRELOAD=" LOCKSTEP_FAULTY_CALLS " LOCKSTEP_CALLS_RANK=0 LOCKSTEP_CALLS_FOLDER=" + place.string() +
+                   " LOCKSTEP_CALLS_LOG=" + (place / "calls.txt").string() + more);
+}
+
+// A checkpoint passes every checksum; a folder has all of its files, as long as they should be.
+void check_whole_if_there(const fs::path& place) {
+    if (fs::exists(place / "out.h5")) check_exit(run("verify out.h5", place), 0);
+    if (fs::exists(place / "out")) check_exit(run("inspect out", place), 0);
+}
+
+void try_every_kind(const std::string& arguments) {
+    const Workplace place;
+    make_models(place.path());
+    check_exit(convert(place.path(), arguments, ""), 0);
+    struct Call {
+        std::string number, name, path;
+    };
+    std::vector<Call> calls;
+    {
+        std::ifstream list(place.path() / "calls.txt");
+        std::set<std::string> seen;
+        for (Call call; list >> call.number >> call.name >> call.path;)
+            if (call.path.starts_with("out") && seen.insert(call.name + call.path).second) calls.push_back(call);
+    }
+    BOOST_TEST_REQUIRE(calls.size() > 8u);
+    std::size_t turn = 0, fired = 0;
+    for (const Call& call : calls) {
+        const Fault& fault = faults[turn++ % faults.size()];
+        BOOST_TEST_CONTEXT(call.name << " " << call.path << ": " << fault.word) {
+            for (const char* name : {"out", "out.tmp", "out.h5", "out.h5.tmp", "calls.txt"})
+                fs::remove_all(place.path() / name);
+            const Result result =
+                convert(place.path(), arguments, " LOCKSTEP_CALLS_FAULT=" + call.number + ":" + fault.word);
+            BOOST_TEST(!result.timed_out, result);
+            fired += contains(read_file(place.path() / "calls.txt"), "fired");
+            check_whole_if_there(place.path());
+            if (result.exit_code == 0)
+                BOOST_TEST((fs::exists(place.path() / "out") || fs::exists(place.path() / "out.h5")));
+            if (fault.kills) continue;
+            BOOST_TEST(result.exit_code < 4, result);
+            for (const char* name : {"out.tmp", "out.h5.tmp"}) BOOST_TEST(!fs::exists(place.path() / name), name);
+        }
+    }
+    BOOST_TEST(fired > calls.size() * 9 / 10);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(conversion)
+
+BOOST_AUTO_TEST_CASE(a_checkpoint_has_its_name_only_when_it_is_whole) {
+    try_every_kind(to_checkpoint);
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_has_its_name_only_when_it_is_whole) {
+    try_every_kind(to_folder);
+}
+
+BOOST_AUTO_TEST_CASE(a_full_disk_leaves_nothing) {
+    const Workplace place;
+    make_models(place.path());
+    const MountedMemory room(place.path() / "disk", "size=16k");
+    if (!room.mounted()) return;
+    for (const std::string arguments : {"convert model disk/out.h5", "convert model.h5 disk/out"}) {
+        const Result result = run(arguments, place.path(), 2);
+        check_exit(result, 1);
+        BOOST_TEST(names_in(place.path() / "disk").empty(), result);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
