@@ -24,6 +24,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
     std::string file, preset, format = "text";
     std::vector<std::string> settings, keys;
+    std::int64_t ranks_at_most = 0;  // 0: not asked for
 };
 
 const char* split_word(model::Split split) {
@@ -197,6 +198,12 @@ void add_inspect(CLI::App& program, Action& action) {
                      "Print only this key's value: of the run description, such as run.name, or of the folder's "
                      "status.json, such as state (repeatable, one line each)")
         ->allow_extra_args(false);
+    command
+        ->add_option("--ranks-at-most", options->ranks_at_most,
+                     "Print only the largest number of ranks, at most this many, that the run description can be "
+                     "trained on")
+        ->check(CLI::PositiveNumber)
+        ->excludes("--print");
     command->add_option("--format", options->format,
                         "text or json; of checkpoints, traces, token files and models also markdown or csv");
     std::string names;
@@ -204,7 +211,7 @@ void add_inspect(CLI::App& program, Action& action) {
     command->footer("Presets: " + names);
     command->callback([options, &action] {
         action = [options] {
-            const FileKind kind = kind_of(options->file, !options->keys.empty());
+            const FileKind kind = kind_of(options->file, !options->keys.empty() || options->ranks_at_most > 0);
             const TableFormat format = table_format(options->format);
             if (kind != FileKind::other && options->keys.empty() && format != TableFormat::text &&
                 format != TableFormat::json)
@@ -212,8 +219,13 @@ void add_inspect(CLI::App& program, Action& action) {
             if (kind == FileKind::description) {
                 if (!options->preset.empty())
                     throw usage_error("--preset with a run description: write --set model.preset={}", options->preset);
+                if (options->ranks_at_most > 0)
+                    return print_most_ranks(options->file, options->settings, options->ranks_at_most);
                 return inspect_description(options->file, options->settings, options->keys, format);
             }
+            if (options->ranks_at_most > 0)
+                throw usage_error("--ranks-at-most is for run descriptions, not for {}",
+                                  options->file.empty() ? "--preset" : options->file);
             if (options->file.empty() == (options->preset.empty() && options->settings.empty()))
                 throw usage_error("inspect takes either a FILE or --preset NAME");
             if (kind == FileKind::run_folder) return inspect_run_folder(options->file, options->keys, format);
