@@ -49,7 +49,9 @@ nodes_start() {
     NODES_HOLDER=$!
     nodes_wait_for "$NODES_DIR/n0.pid" || return 1
     NODES_HEAD=$(pgrep -P "$NODES_HOLDER") || return 1
-    node_run n0 sh -c 'ip link add eth0 type bridge && ip link set eth0 up && ip address add 10.77.0.1/24 dev eth0' || return 1
+    # An address of its own: else the bridge has that of one of its ports, and another when that port's node goes.
+    node_run n0 sh -c 'ip link add eth0 address 02:00:0a:4d:00:01 type bridge && ip link set eth0 up &&
+        ip address add 10.77.0.1/24 dev eth0' || return 1
     for node in $(seq "$count"); do node_start "n$node" || return 1; done
 }
 
