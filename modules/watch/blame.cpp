@@ -88,7 +88,14 @@ std::vector<Silence> silence_among(const std::vector<Laggard>& laggards, const B
             break;
         }
     }
-    for (auto& [key, silence] : collectives) found.push_back(std::move(silence));
+    for (auto& [key, silence] : collectives) {
+        // One that waits in it has not left it, even if its recorder has forgotten the begin.
+        const std::set<int> inside(silence.to.begin(), silence.to.end());
+        silence.from.erase(
+            std::remove_if(silence.from.begin(), silence.from.end(), [&](int rank) { return inside.count(rank) != 0; }),
+            silence.from.end());
+        found.push_back(std::move(silence));
+    }
     // Where some got through, those that nobody got through say no more.
     const auto heard =
         std::stable_partition(found.begin(), found.end(), [](const Silence& silence) { return !silence.from.empty(); });

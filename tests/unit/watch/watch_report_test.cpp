@@ -124,9 +124,10 @@ BOOST_AUTO_TEST_CASE(a_circle_names_its_messages) {
     ranks[1].flight.waiting->seconds = 6;
     const auto laggards = find_laggards(ranks, 2);
     BOOST_TEST(laggards.empty());
-    BOOST_TEST(laggards_sentence(laggards, ranks, 2) ==
-               "nothing from rank 0 (n0) has reached rank 1 (n0) for 6.0 s, in receive from rank 0 in activations (64 B); "
-               "nothing from rank 1 (n0) has reached rank 0 (n0) for 5.0 s, in receive from rank 1 in activations (64 B)");
+    BOOST_TEST(
+        laggards_sentence(laggards, ranks, 2) ==
+        "nothing from rank 0 (n0) has reached rank 1 (n0) for 6.0 s, in receive from rank 0 in activations (64 B); "
+        "nothing from rank 1 (n0) has reached rank 0 (n0) for 5.0 s, in receive from rank 1 in activations (64 B)");
 }
 
 // A collective that rank 1 has left, while what it sent has not reached the others.
