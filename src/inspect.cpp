@@ -29,6 +29,7 @@ struct Options {
     std::string file, preset, format = "text";
     std::vector<std::string> settings, keys;
     bool details = false;
+    std::int64_t ranks_at_most = 0;  // 0: not asked for
 };
 
 int inspect_model(const Options& options) {
@@ -205,6 +206,12 @@ void add_inspect(CLI::App& program, Action& action) {
     command->add_flag("--details", options->details,
                       "Of a run description also every parameter, as comments; of a checkpoint every dataset and the "
                       "whole run description");
+    command
+        ->add_option("--ranks-at-most", options->ranks_at_most,
+                     "Print only the largest number of ranks, at most this many, that the run description can be "
+                     "trained on")
+        ->check(CLI::PositiveNumber)
+        ->excludes("--print");
     command->add_option("--format", options->format,
                         "text or json; of checkpoints, traces, token files and models also markdown or csv");
     std::string names;
@@ -212,7 +219,7 @@ void add_inspect(CLI::App& program, Action& action) {
     command->footer("Presets: " + names);
     command->callback([options, &action] {
         action = [options] {
-            const FileKind kind = kind_of(options->file, !options->keys.empty());
+            const FileKind kind = kind_of(options->file, !options->keys.empty() || options->ranks_at_most > 0);
             const TableFormat format = table_format(options->format);
             const bool of_run = kind == FileKind::description || kind == FileKind::run_folder;
             if (of_run && options->keys.empty() && format != TableFormat::text && format != TableFormat::json)
@@ -220,8 +227,13 @@ void add_inspect(CLI::App& program, Action& action) {
             if (kind == FileKind::description) {
                 if (!options->preset.empty())
                     throw usage_error("--preset with a run description: write --set model.preset={}", options->preset);
+                if (options->ranks_at_most > 0)
+                    return print_most_ranks(options->file, options->settings, options->ranks_at_most);
                 return inspect_description(options->file, options->settings, options->keys, format, options->details);
             }
+            if (options->ranks_at_most > 0)
+                throw usage_error("--ranks-at-most is for run descriptions, not for {}",
+                                  options->file.empty() ? "--preset" : options->file);
             if (options->file.empty() == (options->preset.empty() && options->settings.empty()))
                 throw usage_error("inspect takes either a FILE or --preset NAME");
             if (kind == FileKind::run_folder) return inspect_run_folder(options->file, options->keys, format);

@@ -9,8 +9,10 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "base/plural.hpp"
 #include "config/plain_value.hpp"
 #include "hdf5/hdf5.hpp"
+#include "layout/run_layout.hpp"
 #include "model/count.hpp"
 #include "model/frozen.hpp"
 #include "model/parameters.hpp"
@@ -30,6 +32,11 @@ void print_values(const std::vector<std::string>& values) {
 
 std::string plain(const Json& value) {
     if (value.is_null()) return "";
+    if (value.is_array()) {
+        std::string text;
+        for (const Json& each : value) text += (text.empty() ? "" : " ") + plain(each);
+        return text;
+    }
     return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
@@ -77,6 +84,18 @@ int inspect_description(const std::string& path, const std::vector<std::string>&
     std::istringstream lines(parameter_table(description.model).print(TableFormat::text));
     fmt::print("#\n");
     for (std::string line; std::getline(lines, line);) fmt::print("# {}\n", line);
+    return 0;
+}
+
+int print_most_ranks(const std::string& path, const std::vector<std::string>& settings, std::int64_t limit) {
+    const config::RunDescription description = train::read_run(path, settings, *cluster::make_solo_group());
+    config::check(description);
+    const std::int64_t ranks = layout::most_ranks(description, limit);
+    if (ranks == 0)
+        throw usage_error(
+            "{} cannot be trained on {} rank{} or fewer: its grid needs more, or does not divide the batch", path,
+            limit, plural(limit));
+    fmt::print("{}\n", ranks);
     return 0;
 }
 

@@ -51,9 +51,9 @@ RankPlace find_place(int rank, int size) {
 
     std::set<std::string> before;
     place.local_ranks = 0;
-    const std::vector<std::string> names = split_texts(hosts, width);
+    place.hosts = split_texts(hosts, width);
     for (int other = 0; other < size; ++other) {
-        const std::string& name = names[static_cast<std::size_t>(other)];
+        const std::string& name = place.hosts[static_cast<std::size_t>(other)];
         if (name != place.host) {
             before.insert(name);
             if (place.local_ranks == 0) place.node = static_cast<int>(before.size());

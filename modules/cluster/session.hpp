@@ -18,6 +18,7 @@ struct RankPlace {
     int node = 0;        // numbered by their lowest rank
     int local_rank = 0;  // among the ranks of this node
     int local_ranks = 1;
+    std::vector<std::string> hosts;  // of every rank
 };
 
 // Aborts all ranks with this exit code at once; from any thread.

@@ -117,6 +117,21 @@ config::Grid choose_grid(const config::RunDescription& description, std::int64_t
     throw usage_error("{}; possible with {} rank{}: {}", problem, ranks, plural(ranks), fmt::join(names, ", or "));
 }
 
+std::int64_t most_ranks(const config::RunDescription& description, std::int64_t limit) {
+    config::Grid grid = description.parallel;
+    const std::int64_t model_ranks = grid.tensor * grid.context * grid.pipeline;
+    for (const std::int64_t axis : {grid.tensor, grid.context, grid.pipeline, grid.data, model_ranks})
+        if (axis > limit) return 0;
+    const bool any_data = grid.data == 0;
+    // More replicas than sequences of a step are never possible.
+    if (any_data) grid.data = std::min(limit / model_ranks, description.batch.global);
+    for (; grid.data > 0; --grid.data) {
+        if (grid.ranks() <= limit && why_impossible(description, grid).empty()) return grid.ranks();
+        if (!any_data) break;
+    }
+    return 0;
+}
+
 std::vector<model::StageRange> cut_model(const config::ModelDescription& model, std::int64_t length,
                                          std::int64_t pieces) {
     const auto width = static_cast<double>(model.width);

@@ -17,6 +17,9 @@ config::Grid choose_grid(const config::RunDescription& description, std::int64_t
 // Why this model and batch cannot be laid out so; "" if they can. The one rule for runs and for what a plan searches.
 std::string why_impossible(const config::RunDescription& description, const config::Grid& grid);
 
+// The most ranks, `limit` at most, that the description's grid can be laid out on; 0 if there is none.
+std::int64_t most_ranks(const config::RunDescription& description, std::int64_t limit);
+
 // The model cut into pieces of whole blocks, as even in work as whole blocks allow: a block's and the head's
 // arithmetic, and the embedding's memory traffic counted as the arithmetic that takes as long.
 std::vector<model::StageRange> cut_model(const config::ModelDescription& model, std::int64_t length,

@@ -23,6 +23,7 @@ Supervision::Supervision(const Launch& launch)
     options.rank = launch.session.rank();
     options.ranks = launch.session.size();
     options.node = launch.session.place().node;
+    options.hosts = launch.session.place().hosts;
     options.write_final_status = final_status_;
     if (launch.folders.run) watch::make_watch_folder(options.run_path, options.key);
     launch.control->barrier();  // all ranks of the node are in its folder
@@ -39,9 +40,9 @@ Supervision::Supervision(const Launch& launch)
 Supervision::FinalStatus Supervision::make_final_status(const Launch& launch) const {
     const bool has_log = launch.folders.run != nullptr;
     return [path = launch.folders.run_path, key = node_folder_->key(), step = step_, has_log](
-               const std::string& state, ExitCode code, const std::string& sentence) {
+               const std::string& state, ExitCode code, const std::string& sentence, const watch::NodeBlame& blame) {
         if (!watch::claim_final_status(path, key)) return false;
-        watch::RunFolder::write_status(path, state, *step, static_cast<int>(code), sentence);
+        watch::RunFolder::write_status(path, state, *step, static_cast<int>(code), sentence, blame);
         try {
             if (!has_log) log::add_file(path + "/log.txt");
         } catch (const Error& error) {
@@ -53,7 +54,7 @@ Supervision::FinalStatus Supervision::make_final_status(const Launch& launch) co
 
 void Supervision::record_failures(cluster::Session& session) const {
     session.set_failure_handler([write = final_status_](ExitCode code, const std::string& sentence) {
-        static_cast<void>(write("failed", code, sentence));
+        static_cast<void>(write("failed", code, sentence, {}));
     });
 }
 

@@ -28,7 +28,7 @@ class Supervision {
     std::int64_t step() const { return *step_; }
 
   private:
-    using FinalStatus = std::function<bool(const std::string& state, ExitCode code, const std::string& sentence)>;
+    using FinalStatus = decltype(watch::WatchOptions::write_final_status);
     FinalStatus make_final_status(const Launch& launch) const;
 
     std::shared_ptr<std::int64_t> step_;  // the final status may be written after this object is gone

@@ -57,9 +57,12 @@ void RunFolder::write_description(const std::string& toml) const {
 }
 
 void RunFolder::write_status(const std::string& folder, const std::string& state, std::int64_t step, int exit_code,
-                             const std::string& reason) {
-    const Json status = {{"state", state},    {"step", step},         {"exit_code", exit_code}, {"reason", reason},
-                         {"time", utc_now()}, {"version", version()}, {"commit", commit()}};
+                             const std::string& reason, const NodeBlame& blame) {
+    const Json status = {{"state", state},           {"step", step},
+                         {"exit_code", exit_code},   {"reason", reason},
+                         {"lost_nodes", blame.lost}, {"suspects", blame.suspected},
+                         {"time", utc_now()},        {"version", version()},
+                         {"commit", commit()}};
     static std::atomic<bool> writable{true};  // it is written every few seconds: a full disk is worth one warning
     try {
         write_status_text(folder + "/status.json", status.dump(2) + "\n");

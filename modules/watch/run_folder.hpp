@@ -7,6 +7,7 @@
 
 #include "base/open_file.hpp"
 #include "trace/records.hpp"
+#include "watch/blame.hpp"
 #include "watch/run_lock.hpp"
 
 namespace lockstep::watch {
@@ -21,7 +22,7 @@ class RunFolder {
     // state: "running", "finished", "stopped", "failed", "lost" (a rank died).
     // Failing to write it is a warning. Static: a rank that fails alone writes it in rank 0's place.
     static void write_status(const std::string& folder, const std::string& state, std::int64_t step, int exit_code,
-                             const std::string& reason);
+                             const std::string& reason, const NodeBlame& blame = {});
     // rates.json, the self-test's results: "" if missing; failing to write it is a warning.
     static std::string read_rates(const std::string& folder);
     static void write_rates(const std::string& folder, const std::string& json);

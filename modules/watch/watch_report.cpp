@@ -13,6 +13,7 @@
 #include "base/plural.hpp"
 #include "base/table.hpp"
 #include "cluster/rank_list.hpp"
+#include "watch/blame.hpp"
 
 namespace lockstep::watch {
 
@@ -40,17 +41,6 @@ bool is_gone(const RankReport& report) {
 }
 bool is_stopped(const RankReport& report) {
     return report.alive && report.stopped;
-}
-
-std::string operation_text(const FlightOperation& operation) {
-    std::string text = cluster::flight_kind_name(operation.kind);
-    if (cluster::is_message(operation.kind))
-        text += fmt::format(" {} rank {} in {}", operation.kind == cluster::FlightKind::send ? "to" : "from",
-                            operation.peer, operation.group);
-    else
-        text += fmt::format(" {} of {}", operation.number, operation.group);
-    if (operation.bytes > 0) text += fmt::format(" ({})", human_bytes(static_cast<double>(operation.bytes)));
-    return text;
 }
 
 std::map<int, const RankReport*> by_rank(const std::vector<RankReport>& ranks) {
@@ -162,6 +152,17 @@ std::string operations_text(const FlightState& state) {
 
 }  // namespace
 
+std::string operation_text(const FlightOperation& operation) {
+    std::string text = cluster::flight_kind_name(operation.kind);
+    if (cluster::is_message(operation.kind))
+        text += fmt::format(" {} rank {} in {}", operation.kind == cluster::FlightKind::send ? "to" : "from",
+                            operation.peer, operation.group);
+    else
+        text += fmt::format(" {} of {}", operation.number, operation.group);
+    if (operation.bytes > 0) text += fmt::format(" ({})", human_bytes(static_cast<double>(operation.bytes)));
+    return text;
+}
+
 std::string node_report_text(const std::vector<RankReport>& ranks) {
     Json list = Json::array();
     for (const RankReport& report : ranks) {
@@ -226,18 +227,23 @@ double quiet_of_working(const std::vector<RankReport>& ranks) {
     return least;
 }
 
-std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::vector<RankReport>& ranks, int size) {
+std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::vector<RankReport>& ranks, int size,
+                              const std::vector<std::string>& hosts) {
     constexpr std::size_t most_named = 4;
     const auto known = by_rank(ranks);
-    if (laggards.empty())
-        return size > 1 ? "the ranks are deadlocked: they wait for each other in a cycle"
-                        : "the only rank waits for itself";
+    if (const std::string silence = silence_sentence(find_silence(ranks, size), ranks); !silence.empty())
+        return silence;
+    if (laggards.empty()) return size > 1 ? "no rank says what it waits for" : "the only rank waits for itself";
+    const auto host_of = [&](int rank) {
+        const auto index = static_cast<std::size_t>(rank);
+        return index < hosts.size() ? fmt::format(" ({})", hosts[index]) : std::string();
+    };
     std::string text;
     for (std::size_t i = 0; i < std::min(laggards.size(), most_named); ++i) {
         const Laggard& laggard = laggards[i];
         const auto found = known.find(laggard.rank);
         if (found == known.end())
-            text += fmt::format("{}rank {} did not report", i > 0 ? "; " : "", laggard.rank);
+            text += fmt::format("{}rank {}{} did not report", i > 0 ? "; " : "", laggard.rank, host_of(laggard.rank));
         else
             text += fmt::format("{}rank {} ({}, process {}) {}", i > 0 ? "; " : "", laggard.rank,
                                 found->second->flight.host, found->second->flight.process, condition(*found->second));

@@ -24,6 +24,9 @@ struct Laggard {
     std::string missing;       // "all-reduce 17 of replicas (32.00 MiB)"; "" if unknown
     std::vector<int> waiting;  // the ranks that wait for it, ascending
 };
+// "all-reduce 17 of replicas (32.00 MiB)"
+std::string operation_text(const FlightOperation& operation);
+
 // `ranks`: those that reported, of `size`. If nobody is waited for: those that are stopped or gone, else those that
 // wait for nothing.
 std::vector<Laggard> find_laggards(const std::vector<RankReport>& ranks, int size);
@@ -31,8 +34,10 @@ std::vector<Laggard> find_laggards(const std::vector<RankReport>& ranks, int siz
 // Seconds since the last activity of a live rank that is not waiting; infinite if there is none.
 double quiet_of_working(const std::vector<RankReport>& ranks);
 
-// "rank 2 (n1, process 4711) is stopped in step 11, epoch/step/backward; …"
-std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::vector<RankReport>& ranks, int size);
+// "rank 2 (n1, process 4711) is stopped in step 11, epoch/step/backward; …", or between which ranks messages have
+// stopped (blame.hpp). `hosts`: of every rank, or empty.
+std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::vector<RankReport>& ranks, int size,
+                              const std::vector<std::string>& hosts = {});
 
 // The same, or that all ranks make progress if none has been quiet for long.
 std::string progress_sentence(const std::vector<RankReport>& ranks, int size);

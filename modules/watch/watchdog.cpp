@@ -133,7 +133,7 @@ void Watchdog::check_this_rank(double now) {
     if (alarmed_ > 0) {
         if (now - alarmed_ < last_resort_seconds) return;
         const std::string sentence = "no progress (watchdog), and no other rank ended the run";
-        if (options_.write_final_status("failed", ExitCode::watchdog, sentence)) log::error("{}", sentence);
+        if (options_.write_final_status("failed", ExitCode::watchdog, sentence, {})) log::error("{}", sentence);
         end_run(ExitCode::watchdog);
     }
     const double limit = any_step_ ? options_.seconds : options_.first_step_seconds;
@@ -172,7 +172,8 @@ void Watchdog::check_siblings(double now) {
             fmt::format("rank {} (process {} on {}) died in step {}{}{}; aborting the others", state->rank,
                         state->process, state->host, state->step, state->region.empty() ? "" : ", ", state->region);
         // A witness knows more, and was quicker.
-        if (options_.write_final_status("lost", ExitCode::fault, sentence)) log::error("{}", sentence);
+        if (options_.write_final_status("lost", ExitCode::fault, sentence, {{}, {state->host}}))
+            log::error("{}", sentence);
         end_run(ExitCode::fault);
     }
 }
@@ -307,13 +308,15 @@ void Watchdog::end_without_progress() {
         withdraw_alarm(seconds_now() - least_quiet);
         return;
     }
-    const std::string sentence = laggards_sentence(find_laggards(*all, options_.ranks), *all, options_.ranks);
+    const std::string sentence =
+        laggards_sentence(find_laggards(*all, options_.ranks), *all, options_.ranks, options_.hosts);
     const double quiet = std::max(limit, seconds_now() - moved_);
     const std::string whole = fmt::format(
         "no progress for {} (watchdog): {}", human_seconds(limit),
         write_report(fmt::format("watchdog-{}.txt", file_time()),
                      fmt::format("No progress for {}, {}", human_seconds(quiet), utc_now()), sentence, *all));
-    if (options_.write_final_status("failed", ExitCode::watchdog, whole)) log::error("{}", whole);
+    if (options_.write_final_status("failed", ExitCode::watchdog, whole, blamed_nodes(*all, options_.hosts)))
+        log::error("{}", whole);
     end_run(ExitCode::watchdog);
 }
 

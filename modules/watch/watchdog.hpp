@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "watch/blame.hpp"
 #include "watch/node_folder.hpp"
 #include "watch/watch_report.hpp"
 
@@ -23,8 +24,10 @@ struct WatchOptions {
     std::string run_path;                        // runs/NAME, on a file system that all nodes share
     std::string node_folder, key;                // from NodeFolder
     int rank = 0, ranks = 1, node = 0;
+    std::vector<std::string> hosts;  // of every rank
     // Writes status.json for a run that ends here. False if someone else has done so before.
-    std::function<bool(const std::string& state, ExitCode code, const std::string& sentence)> write_final_status;
+    std::function<bool(const std::string& state, ExitCode code, const std::string& sentence, const NodeBlame& blame)>
+        write_final_status;
 };
 
 class Watchdog {

@@ -120,7 +120,11 @@ void tell(const std::vector<Death>& first, const std::string& run_path) {
     std::string sentence = name_of(state, first.front().signal);
     for (std::size_t i = 1; i < first.size(); ++i)
         sentence += "; or first " + name_of(first[i].state, first[i].signal) + ", at the same moment";
-    RunFolder::write_status(run_path, "lost", state.step, static_cast<int>(ExitCode::fault), sentence);
+    NodeBlame blame;
+    for (const Death& death : first) blame.suspected.push_back(death.state.host);
+    std::sort(blame.suspected.begin(), blame.suspected.end());
+    blame.suspected.erase(std::unique(blame.suspected.begin(), blame.suspected.end()), blame.suspected.end());
+    RunFolder::write_status(run_path, "lost", state.step, static_cast<int>(ExitCode::fault), sentence, blame);
     try {
         log::add_file(run_path + "/log.txt");
     } catch (const Error&) {

@@ -82,6 +82,21 @@ BOOST_AUTO_TEST_CASE(grids_follow_the_description_or_are_refused_with_others) {
     BOOST_TEST(sentence_of([&] { choose_grid(description, 2); }).find("whole mini-batches") != std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(the_most_ranks_that_a_grid_can_have) {
+    config::RunDescription description = small();
+    description.parallel.data = 0;  // "auto": 12 sequences divide among 1, 2, 3, 4, 6 or 12
+    for (const auto& [limit, ranks] : {std::pair{100, 12}, {12, 12}, {11, 6}, {5, 4}, {1, 1}, {0, 0}})
+        BOOST_TEST(most_ranks(description, limit) == ranks);
+    description.parallel.tensor = 2;
+    BOOST_TEST(most_ranks(description, 11) == 8);
+    BOOST_TEST(most_ranks(description, 1) == 0);
+    description.parallel.data = 3;
+    BOOST_TEST(most_ranks(description, 11) == 6);
+    BOOST_TEST(most_ranks(description, 5) == 0);
+    description.parallel.data = 5;
+    BOOST_TEST(most_ranks(description, 100) == 0);
+}
+
 BOOST_AUTO_TEST_CASE(pieces_are_whole_blocks_of_even_work) {
     config::RunDescription description = small();
     auto& model = description.model;

@@ -75,3 +75,15 @@ BOOST_AUTO_TEST_CASE(a_resumed_run_writes_later_lines_again) {
     BOOST_REQUIRE(lines.size() == 3u);
     for (std::size_t i = 0; i < lines.size(); ++i) BOOST_TEST(lines[i]["step"] == i + 1);
 }
+
+BOOST_AUTO_TEST_CASE(the_status_names_the_nodes_that_are_lost) {
+    const TemporaryFolder place;
+    watch::RunFolder::write_status(place.path("."), "failed", 7, 5, "no progress", {{"n2"}, {"n3", "n4"}});
+    std::ifstream file(place.path("status.json"));
+    const Json status = Json::parse(file);
+    BOOST_TEST(status["lost_nodes"] == Json({"n2"}));
+    BOOST_TEST(status["suspects"] == (Json{"n3", "n4"}));
+    watch::RunFolder::write_status(place.path("."), "running", 8, 0, "");
+    std::ifstream again(place.path("status.json"));
+    BOOST_TEST(Json::parse(again)["lost_nodes"] == Json::array());
+}

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "cluster/rank_list.hpp"
+#include "watch/blame.hpp"
 
 using namespace lockstep;
 using namespace lockstep::watch;
@@ -117,11 +118,59 @@ BOOST_AUTO_TEST_CASE(along_a_chain_of_messages) {
     BOOST_TEST(laggards[0].missing == "receive from rank 2 in activations (64 B)");
 }
 
-BOOST_AUTO_TEST_CASE(a_circle_has_no_one_to_blame) {
-    const std::vector<RankReport> ranks = {receiving(0, 2, 1), receiving(1, 2, 0)};
+BOOST_AUTO_TEST_CASE(a_circle_names_its_messages) {
+    std::vector<RankReport> ranks = {receiving(0, 2, 1), receiving(1, 2, 0)};
+    ranks[0].flight.waiting->seconds = 5;
+    ranks[1].flight.waiting->seconds = 6;
     const auto laggards = find_laggards(ranks, 2);
     BOOST_TEST(laggards.empty());
-    BOOST_TEST(contains(laggards_sentence(laggards, ranks, 2), "in a cycle"));
+    BOOST_TEST(
+        laggards_sentence(laggards, ranks, 2) ==
+        "nothing from rank 0 (n0) has reached rank 1 (n0) for 6.0 s, in receive from rank 0 in activations (64 B); "
+        "nothing from rank 1 (n0) has reached rank 0 (n0) for 5.0 s, in receive from rank 1 in activations (64 B)");
+}
+
+// A collective that rank 1 has left, while what it sent has not reached the others.
+BOOST_AUTO_TEST_CASE(a_link_that_is_cut) {
+    std::vector<RankReport> ranks = {waiting(0, 3, 9), waiting(1, 3, 9), waiting(2, 3, 9)};
+    for (RankReport& rank : ranks) rank.flight.host = "n" + std::to_string(rank.flight.rank);
+    ranks[2].flight.waiting->seconds = 5.3;
+    ranks[1].flight.operations[0].done = true;
+    auto& waiting_on = *ranks[1].flight.waiting;
+    waiting_on.number = 10;
+    ranks[1].flight.groups[0].collectives = 10;
+    const std::string sentence = laggards_sentence(find_laggards(ranks, 3), ranks, 3);
+    BOOST_TEST(sentence ==
+               "nothing from rank 1 (n1) has reached ranks 0,2 (n0, n2) for 5.3 s, in all-reduce 9 of all (2.00 KiB)");
+    const NodeBlame blame = blamed_nodes(ranks, {"n0", "n1", "n2"});
+    BOOST_TEST(blame.lost.empty());
+    BOOST_TEST(blame.suspected == std::vector<std::string>{"n1"}, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_collective_that_nobody_leaves) {
+    const std::vector<RankReport> ranks = {waiting(0, 2, 9), waiting(1, 2, 9)};
+    BOOST_TEST(contains(laggards_sentence(find_laggards(ranks, 2), ranks, 2),
+                        "ranks 0-1 (n0) have been in all-reduce 9 of all (2.00 KiB) for"));
+    BOOST_TEST(blamed_nodes(ranks, {"n0", "n0"}).suspected.empty());
+}
+
+BOOST_AUTO_TEST_CASE(nodes_that_are_lost_or_suspected) {
+    const std::vector<std::string> hosts = {"n0", "n0", "n1", "n1", "n2", "n2"};
+    // n1 does not report; on n2 one rank is stopped.
+    std::vector<RankReport> ranks = {waiting(0, 6, 9), waiting(1, 6, 9), working(4, 6, 8), waiting(5, 6, 9)};
+    ranks[2].stopped = true;
+    NodeBlame blame = blamed_nodes(ranks, hosts);
+    BOOST_TEST(blame.lost == std::vector<std::string>{"n1"}, boost::test_tools::per_element());
+    BOOST_TEST(blame.suspected == std::vector<std::string>{"n2"}, boost::test_tools::per_element());
+    BOOST_TEST(contains(laggards_sentence(find_laggards(ranks, 6), ranks, 6, hosts), "rank 2 (n1) did not report"));
+    // A node all of whose ranks are gone is lost, too.
+    ranks[2].alive = ranks[3].alive = false;
+    blame = blamed_nodes(ranks, hosts);
+    BOOST_TEST(blame.lost == (std::vector<std::string>{"n1", "n2"}), boost::test_tools::per_element());
+    BOOST_TEST(blame.suspected.empty());
+    // If none is alive, nothing is known.
+    for (RankReport& rank : ranks) rank.alive = false;
+    BOOST_TEST(blamed_nodes(ranks, hosts).lost.empty());
 }
 
 BOOST_AUTO_TEST_CASE(groups_of_the_same_name_are_told_apart) {

@@ -1,0 +1,200 @@
+# Sourced by jobs/launch: the nodes of a job, the launch command for some of them, and which are left out.
+# It uses launch's variables: scheduler, program, run_file, settings, folder, name, ranks, nodes.
+# shellcheck shell=bash disable=SC2034,SC2154
+
+# The nodes of this job, one per line, in its order; nothing if they are not known.
+allocation() {
+    if [[ -n ${LOCKSTEP_NODES:-} ]]; then
+        tr -s '[:blank:],' '\n' <<<"$LOCKSTEP_NODES" | sed '/^$/d'
+        return
+    fi
+    case $scheduler in
+        slurm) if [[ -n ${SLURM_JOB_NODELIST:-} ]]; then scontrol show hostnames "$SLURM_JOB_NODELIST" 2>/dev/null; fi ;;
+        pbs) awk '!seen[$1]++ { print $1 }' "${PBS_NODEFILE:-/dev/null}" ;;
+        lsf) xargs -n 2 <<<"${LSB_MCPU_HOSTS:-}" | awk '$1 != "" { print $1 }' ;;
+        flux)
+            flux hostlist --expand --delimiter=' ' \
+                "$(flux resource list --no-header --states=all --format='{nodelist}' 2>/dev/null)" 2>/dev/null |
+                tr ' ' '\n' | sed '/^$/d'
+            ;;
+    esac
+    return 0
+}
+
+joined() { # SEPARATOR WORD …
+    local separator=$1 text
+    shift
+    text=$(printf "%s$separator" "$@")
+    echo "${text%"$separator"}"
+}
+
+is_one_of() { # WORD OF …
+    local word=$1 other
+    shift
+    for other in "$@"; do if [[ $word == "$other" ]]; then return 0; fi; done
+    return 1
+}
+
+# The nodes of the job that these host names mean, with or without a domain.
+nodes_named() { # "HOST …"
+    local host node hosts=()
+    read -ra hosts <<<"${1//$'\n'/ }"
+    for host in "${hosts[@]}"; do
+        for node in "${all_nodes[@]}"; do if [[ ${node%%.*} == "${host%%.*}" ]]; then echo "$node"; fi; done
+    done
+}
+
+# hydra, openmpi, or nothing.
+mpirun_kind() {
+    local text
+    text=$("$1" --version 2>/dev/null </dev/null || true)
+    case $text in
+        *HYDRA* | *"Intel(R) MPI"*) echo hydra ;;
+        *"Open MPI"* | *OpenRTE* | *PRRTE*) echo openmpi ;;
+    esac
+}
+
+# The command for the first RANKS on all nodes of the job, into launcher.
+set_launcher() { # RANKS
+    local on_nodes=$nodes filled
+    if [[ -n ${LOCKSTEP_LAUNCH:-} ]]; then
+        filled=${LOCKSTEP_LAUNCH//\{ranks\}/$1}
+        filled=${filled//\{hosts\}/$(joined , "${all_nodes[@]}")}
+        read -ra launcher <<<"${filled//\{nodes\}/$on_nodes}"
+    elif [[ $scheduler == slurm ]] && command -v srun >/dev/null; then
+        launcher=(srun "--mpi=${LOCKSTEP_MPI:-pmi2}" "--ntasks=$1" --kill-on-bad-exit=1)
+        # Since Slurm 22.05 srun does not inherit this from the job.
+        if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then launcher+=("--cpus-per-task=$SLURM_CPUS_PER_TASK"); fi
+    elif [[ $scheduler == flux ]]; then
+        launcher=(flux run "--nodes=$on_nodes" "--ntasks=$1")
+    elif [[ $scheduler == lsf ]] && command -v jsrun >/dev/null; then
+        launcher=(jsrun --nrs "$1" --tasks_per_rs 1)
+    elif command -v mpirun >/dev/null; then
+        launcher=(mpirun -np "$1")
+    elif command -v mpiexec >/dev/null; then
+        launcher=(mpiexec -n "$1")
+    else
+        fail "neither mpirun nor mpiexec is in PATH; load an MPI module, or set LOCKSTEP_LAUNCH"
+    fi
+}
+
+# The same on these nodes only. Fails if the launcher cannot do that; why_not says so.
+set_launcher_on() { # RANKS NODE …
+    local of_ranks=$1 node others=() per_node
+    shift
+    per_node=$(((of_ranks + $# - 1) / $#))
+    if [[ ${LOCKSTEP_LAUNCH:-} == *"{hosts}"* ]]; then
+        local nodes=$# all_nodes=("$@")
+        set_launcher "$of_ranks"
+        return
+    fi
+    local all=("${all_nodes[@]}")
+    local nodes=$#
+    set_launcher "$of_ranks"
+    local first=${launcher[0]}
+    case ${first##*/} in
+        srun)
+            launcher=("$first" "--nodes=$#" "--nodelist=$(joined , "$@")" "${launcher[@]:1}")
+            ;;
+        flux)
+            for node in "${all[@]}"; do if ! is_one_of "$node" "$@"; then others+=("$node"); fi; done
+            if [[ ${#others[@]} -gt 0 ]]; then
+                launcher=("${launcher[@]:0:2}" "--requires=-host:$(joined , "${others[@]}")" "${launcher[@]:2}")
+            fi
+            ;;
+        mpirun | mpiexec | mpiexec.hydra | mpirun.*)
+            case $(mpirun_kind "$first") in
+                hydra) launcher=("$first" -hosts "$(joined , "$@")" -ppn "$per_node" "${launcher[@]:1}") ;;
+                openmpi) launcher=("$first" --host "$(joined , "${@/%/:$per_node}")" "${launcher[@]:1}") ;;
+                *)
+                    why_not="$first is neither MPICH's nor Open MPI's; name the nodes by {hosts} in LOCKSTEP_LAUNCH"
+                    return 1
+                    ;;
+            esac
+            ;;
+        *)
+            why_not="${first##*/} cannot be told which nodes to use; another launcher can by {hosts} in LOCKSTEP_LAUNCH"
+            return 1
+            ;;
+    esac
+}
+
+# --- which answer ---------------------------------------------------------------------------------------------
+# Starts one process on a node within the time limit.
+answers() { # NODE
+    local launcher=() nodes=1
+    set_launcher_on 1 "$1" || return 0
+    if [[ ${launcher[0]##*/} == srun ]]; then launcher=("${launcher[0]}" --overlap "${launcher[@]:1}"); fi
+    timeout --kill-after=2 "${LOCKSTEP_PROBE_SECONDS:-15}" "${launcher[@]}" true >/dev/null 2>&1 </dev/null
+}
+# Of these, those that do not answer: all are asked at once.
+silent_nodes() { # NODE …
+    local node asked=() index=0
+    for node in "$@"; do
+        answers "$node" &
+        asked+=("$!")
+    done
+    for node in "$@"; do
+        wait "${asked[index]}" || echo "$node"
+        index=$((index + 1))
+    done
+}
+
+# --- which are left out -----------------------------------------------------------------------------------------
+# runs/NAME/excluded-nodes: node, time, reason; a line counts for LOCKSTEP_EXCLUDE_HOURS.
+excluded_before() {
+    local node time _ now
+    now=$(date +%s)
+    [[ -r $folder/excluded-nodes ]] || return 0
+    while read -r node time _; do
+        time=$(date -d "$time" +%s 2>/dev/null) || continue
+        if ((now - time < ${LOCKSTEP_EXCLUDE_HOURS:-24} * 3600)); then echo "$node"; fi
+    done <"$folder/excluded-nodes" | sort -u
+}
+exclude() { # NODE REASON
+    excluded+=("$1")
+    mkdir -p "$folder"
+    printf '%s %s %s\n' "$1" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$2" >>"$folder/excluded-nodes" ||
+        say "cannot write $folder/excluded-nodes"
+}
+
+# The nodes and the number of ranks of the next launch, into used and ranks: all ranks where there are nodes for them, else
+# as many as the run's grid takes. Nodes that were suspected come last. Fails if there is no such number.
+select_nodes() {
+    local node healthy=() doubtful=() most
+    for node in "${all_nodes[@]}"; do
+        if is_one_of "$node" "${excluded[@]}"; then
+            continue
+        elif is_one_of "$node" "${suspected[@]}"; then
+            doubtful+=("$node")
+        else
+            healthy+=("$node")
+        fi
+    done
+    healthy+=("${doubtful[@]}")
+    most=$((${#healthy[@]} * ranks_per_node))
+    if ((most >= ranks_wanted)); then
+        ranks=$ranks_wanted
+    elif ((most == 0)); then
+        why_not="no node is left"
+        return 1
+    else
+        local of_settings=() setting
+        for setting in "${settings[@]}"; do of_settings+=(--set "$setting"); done
+        ranks=$("$program" inspect "$run_file" "${of_settings[@]}" --ranks-at-most "$most") || {
+            why_not="${#healthy[@]} of ${#all_nodes[@]} nodes are left, too few for the run's grid"
+            return 1
+        }
+    fi
+    used=("${healthy[@]:0:(ranks + ranks_per_node - 1) / ranks_per_node}")
+}
+
+# A node that is gone may still hold the locks of the run. It cannot go on with it: its ranks have lost the others.
+release_locks() { # NODE …
+    local lock node
+    for lock in "$folder/lock" "$checkpoints/.lock"; do
+        for node in "$@"; do
+            if grep -qsE " on ${node%%.*}(\.[^ ]+)? since " "$lock"; then rm -f "$lock"; fi
+        done
+    done
+}

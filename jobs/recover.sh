@@ -1,0 +1,75 @@
+# Sourced by jobs/launch: another launch in the same job after a rank or node was lost. It uses nodes.sh and launch's variables.
+# shellcheck shell=bash disable=SC2034,SC2154
+
+recoveries=0
+recovered_step=-1
+# After a lost rank or node: another launch in the same job, without the nodes that are lost. Fails with why_not if that is
+# not possible; the job then goes back into the queue.
+recover() {
+    local start=$SECONDS lost=() named=() silent=() node pause before=$ranks because=()
+    why_not=
+    if [[ -n $request || ${LOCKSTEP_RECOVER:-yes} != yes || ${#all_nodes[@]} -eq 0 ]]; then return 1; fi
+    if ! set_launcher_on "$ranks" "${used[@]}"; then
+        if [[ $ended == 1 ]]; then why_not=; fi
+        return 1
+    fi
+    mapfile -t silent < <(silent_nodes "${used[@]}")
+    # A fault of the program is no reason to go on; that of a rank that has lost another is.
+    if [[ $ended == 1 ]]; then
+        if [[ ${#silent[@]} -eq 0 ]]; then return 1; fi
+        ended=lost
+    fi
+    if [[ ${#silent[@]} -eq ${#used[@]} ]]; then
+        why_not="no node answers"
+        return 1
+    fi
+    if [[ $step -gt $recovered_step ]]; then
+        recovered_step=$step
+        recoveries=0
+    fi
+    if ((recoveries >= ${LOCKSTEP_RETRIES:-3})); then
+        why_not="${LOCKSTEP_RETRIES:-3} launches in this job made no new step"
+        return 1
+    fi
+    recoveries=$((recoveries + 1))
+    if [[ $status != "$status_before" ]]; then
+        mapfile -t lost < <(nodes_named "$(status_value lost_nodes)")
+        mapfile -t named < <(nodes_named "$(status_value suspects)")
+    fi
+    for node in "${silent[@]}"; do
+        exclude "$node" "did not answer when a launch had ended (step $step)"
+        because+=("$node does not answer")
+    done
+    # Of most nodes it says more about the file system, through which the watchdogs report.
+    if ((2 * ${#lost[@]} <= ${#used[@]})); then
+        for node in "${lost[@]}"; do
+            if is_one_of "$node" "${excluded[@]}"; then continue; fi
+            exclude "$node" "no rank there reported to the watchdog (step $step)"
+            because+=("no rank on $node reported")
+        done
+    fi
+    # It may have been the rank's fault: another node is taken where there is one. Twice it is the node's.
+    for node in "${named[@]}"; do
+        if is_one_of "$node" "${excluded[@]}"; then continue; fi
+        if is_one_of "$node" "${suspected[@]}"; then
+            exclude "$node" "ranks there failed twice in one job (step $step)"
+            because+=("ranks on $node failed twice")
+        else
+            suspected+=("$node")
+        fi
+    done
+    if ! select_nodes || ! set_launcher_on "$ranks" "${used[@]}"; then return 1; fi
+    release_locks "${excluded[@]}"
+    pause=$((${LOCKSTEP_PAUSE_SECONDS:-5} << (recoveries - 1)))
+    for ((; pause > 0; --pause)); do if [[ -z $request ]]; then sleep 1; fi; done
+    if [[ -n $request ]]; then return 1; fi
+    if ! time_left; then
+        why_not="the job's time is up"
+        return 1
+    fi
+    nodes=${#used[@]}
+    resume=auto
+    if [[ ${#because[@]} -eq 0 ]]; then because=("every node answers"); fi
+    say "$name: $(joined ', ' "${because[@]}"): going on in this job after $((SECONDS - start)) s, on ${used[*]}," \
+        "$ranks ranks$(if ((ranks != before)); then echo " instead of $before"; fi)"
+}
