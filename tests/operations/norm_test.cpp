@@ -127,17 +127,25 @@ BOOST_AUTO_TEST_CASE(a_row_may_be_larger_than_the_shared_memory) {
     for (const bool residual : {false, true}) check_forward({2, 60000, true, residual}, Type::fp32);
 }
 
+// Narrow rows share a warp: every number of them in the last warp and block.
+BOOST_AUTO_TEST_CASE(heads_agree_with_the_reference) {
+    for (const std::int64_t width : {8, 56, 64, 72, 128, 136})
+        for (const std::int64_t rows : {2, 3, 5, 17, 65}) check_both({rows, width, {}, false});
+}
+
 // More rows than all blocks take at once.
 BOOST_AUTO_TEST_CASE(blocks_go_on_to_their_next_rows) {
     for_each_backend([] {
         check_backward({4500, 8, true, false}, Type::bf16);
         check_backward({601, 9, true, false}, Type::fp32);
         check_backward({1601, 1032, true, false}, Type::bf16);
+        check_backward({17001, 24, false, false}, Type::bf16);
+        check_backward({8501, 72, false, false}, Type::fp32);
     });
 }
 
 BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_matter) {
-    for (const std::int64_t width : {33, 96, 768, 1032, 2049, 4104})
+    for (const std::int64_t width : {33, 64, 96, 768, 1032, 2049, 4104})
         for (const bool centred : {false, true}) {
             for_each_order([&] { return check_forward({9, width, centred, true}, Type::bf16); });
             for_each_order([&] { return check_backward({9, width, centred, false}, Type::bf16); });

@@ -89,6 +89,7 @@ class Report {
     void attention(std::int64_t length, std::int64_t heads, std::int64_t head_width);
     void ttt(bool mlp, std::int64_t length, std::int64_t heads);
     void rows(std::int64_t n, std::int64_t d);
+    void heads(std::int64_t n, std::int64_t f);
     void head(std::int64_t n, std::int64_t vocabulary);
     void optimizer(std::int64_t count);
     void print() const {
@@ -275,6 +276,22 @@ void Report::rows(std::int64_t n, std::int64_t d) {
             [n](Backend& b, T t, T w) { b.convolution_backward(t[0], w[7], w[5], t[1], t[2], w[6], n); });
 }
 
+// Norms of heads.
+void Report::heads(std::int64_t n, std::int64_t f) {
+    const auto norm = [&](const char* name, auto call) {
+        add(name, fmt::format("{} heads of {}", n, f), [=, this](Arena& arena) -> Run {
+            const Tensor x = make(arena, {n, f}), dy = make(arena, {n, f}), out = make(arena, {n, f});
+            const Tensor inverse = fp32(arena, {n}, 0.1), weight = fp32(arena, {f}), dweight = fp32(arena, {f});
+            return [=, this] { call(*backend_, out, x, dy, inverse, weight, dweight); };
+        });
+    };
+    norm("rms norm forward", [](Backend& b, Tensor y, Tensor x, Tensor, Tensor inverse, Tensor weight, Tensor) {
+        b.rms_norm_forward(y, inverse, x, {}, weight, 1e-6f);
+    });
+    norm("rms norm backward", [](Backend& b, Tensor dx, Tensor x, Tensor dy, Tensor inverse, Tensor weight,
+                                 Tensor dweight) { b.rms_norm_backward(dx, dweight, dy, x, weight, inverse); });
+}
+
 void Report::head(std::int64_t n, std::int64_t vocabulary) {
     const std::string text = fmt::format("{} x {}", n, vocabulary);
     add("cross entropy", text, [=, this](Arena& arena) -> Run {
@@ -318,6 +335,8 @@ void run(const Choices& choices) {
     report.ttt(true, 2048, 1);
     report.rows(256, 768);
     report.rows(256, 1600);
+    report.heads(4096, 64);   // of 256 tokens with 16 heads
+    report.heads(4096, 128);  // the queries of qwen3-0.6b
     report.head(8, 50257);
     report.optimizer(1 << 20);
     report.print();

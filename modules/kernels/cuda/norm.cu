@@ -1,6 +1,6 @@
 // RMSNorm and LayerNorm, forward: one pass over memory, including the residual. Rows that are 16-byte aligned and at
-// most 2048 wide take a warp each and stay in registers; others take a block each and stay in shared memory. The
-// variance is computed around the mean from the kept row, so a large mean costs no precision.
+// most 2048 wide take a warp each, narrow ones a part of it, and stay in registers; others take a block each and stay
+// in shared memory. The variance is computed around the mean from the kept row, so a large mean costs no precision.
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/launch.hpp"
@@ -11,7 +11,7 @@
 namespace lockstep::kernels::cuda {
 namespace {
 
-constexpr int warp_rows = 4;  // rows, and warps, per block of forward_by_warp
+constexpr int block_warps = 4;  // of forward_by_warp
 constexpr unsigned most_threads = 512;
 
 template <class T>
@@ -20,22 +20,24 @@ __device__ inline float sum_with_residual(T& value, T residual) {  // the sum as
     return to_float(value);
 }
 
-// `vectors`: 16-byte accesses per lane and row.
-template <class T, bool centred, int vectors>
-__global__ void __launch_bounds__(warp_rows* warp_width)
+// A row takes `lanes` lanes; `vectors`: 16-byte accesses of each.
+template <class T, bool centred, int vectors, int lanes>
+__global__ void __launch_bounds__(block_warps* warp_width)
     forward_by_warp(T* y, float* mean, float* inverse, T* x, const T* __restrict__ residual,
                     const float* __restrict__ weight, const float* __restrict__ bias, float epsilon, std::int64_t rows,
                     int width) {
     constexpr int elements = Vector16<T>::count;
-    const int lane = static_cast<int>(threadIdx.x) % warp_width, pieces = width / elements;
-    const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warp_rows + threadIdx.x / warp_width;
-    if (row >= rows) return;
+    const int lane = static_cast<int>(threadIdx.x) % lanes;
+    const std::int64_t row =
+        static_cast<std::int64_t>(blockIdx.x) * (block_warps * warp_width / lanes) + threadIdx.x / lanes;
+    // A row that is not there has no pieces; its lanes take part in the sums all the same.
+    const int pieces = row < rows ? width / elements : 0;
     x += row * width;
     y += row * width;
     Vector16<T> kept[vectors];
 #pragma unroll
     for (int i = 0; i < vectors; ++i) {
-        const int piece = lane + i * warp_width;
+        const int piece = lane + i * lanes;
         if (piece < pieces) kept[i] = load16(x + piece * elements);
     }
     if (residual) {
@@ -43,12 +45,12 @@ __global__ void __launch_bounds__(warp_rows* warp_width)
         Vector16<T> added[vectors];
 #pragma unroll
         for (int i = 0; i < vectors; ++i) {
-            const int piece = lane + i * warp_width;
+            const int piece = lane + i * lanes;
             if (piece < pieces) added[i] = load16(residual + piece * elements);
         }
 #pragma unroll
         for (int i = 0; i < vectors; ++i) {
-            const int piece = lane + i * warp_width;
+            const int piece = lane + i * lanes;
             if (piece >= pieces) continue;
 #pragma unroll
             for (int e = 0; e < elements; ++e) sum_with_residual(kept[i].at[e], added[i].at[e]);
@@ -62,31 +64,31 @@ __global__ void __launch_bounds__(warp_rows* warp_width)
         float sum = 0;
 #pragma unroll
         for (int i = 0; i < vectors; ++i)
-            if (lane + i * warp_width < pieces) {
+            if (lane + i * lanes < pieces) {
 #pragma unroll
                 for (int e = 0; e < elements; ++e) sum += to_float(kept[i].at[e]);
             }
-        centre = warp_sum(sum) * width_inverse;
+        centre = lanes_sum<lanes>(sum) * width_inverse;
     }
     float squares = 0;
 #pragma unroll
     for (int i = 0; i < vectors; ++i)
-        if (lane + i * warp_width < pieces) {
+        if (lane + i * lanes < pieces) {
 #pragma unroll
             for (int e = 0; e < elements; ++e) {
                 const float distance = to_float(kept[i].at[e]) - centre;
                 squares = fmaf(distance, distance, squares);
             }
         }
-    const float scale = 1.0f / sqrtf(warp_sum(squares) * width_inverse + epsilon);
-    if (lane == 0) {
+    const float scale = 1.0f / sqrtf(lanes_sum<lanes>(squares) * width_inverse + epsilon);
+    if (lane == 0 && row < rows) {
         if constexpr (centred) mean[row] = centre;
         inverse[row] = scale;
     }
 
 #pragma unroll
     for (int i = 0; i < vectors; ++i) {
-        const int piece = lane + i * warp_width;
+        const int piece = lane + i * lanes;
         if (piece >= pieces) continue;
         float w[elements], b[elements] = {};
         load_floats(w, weight + piece * elements);
@@ -163,11 +165,11 @@ struct Forward {
     cudaStream_t stream;
 };
 
-template <class T, bool centred, int groups>
+template <class T, bool centred, int groups, int lanes = warp_width>
 void launch_by_warp(const Forward& f) {
-    launch({centred ? "layer_norm_forward" : "rms_norm_forward", dim3(blocks_for(f.rows, warp_rows)),
-            warp_rows * warp_width, 0, f.stream},
-           forward_by_warp<T, centred, groups * vectors_of_group<T>>, elements<T>(f.y), elements<float>(f.mean),
+    launch({centred ? "layer_norm_forward" : "rms_norm_forward",
+            dim3(blocks_for(f.rows, block_warps * warp_width / lanes)), block_warps * warp_width, 0, f.stream},
+           forward_by_warp<T, centred, groups * vectors_of_group<T>, lanes>, elements<T>(f.y), elements<float>(f.mean),
            elements<float>(f.inverse), elements<T>(f.x), elements<T>(f.residual), elements<float>(f.weight),
            elements<float>(f.bias), f.epsilon, f.rows, static_cast<int>(f.width));
 }
@@ -188,6 +190,10 @@ template <class T, bool centred>
 void forward(const Forward& f) {
     const bool aligned = aligned_rows<T>(f.width, {f.y, f.x, f.residual, f.weight, f.bias});
     if (!aligned) return launch_by_block<T, centred, 1>(f);
+    if constexpr (!centred) {
+        if (f.width <= row_of_8_lanes) return launch_by_warp<T, false, 1, 8>(f);
+        if (f.width <= row_of_16_lanes) return launch_by_warp<T, false, 1, 16>(f);
+    }
     const std::int64_t groups = (f.width + group_width - 1) / group_width;
     if (groups <= 1) return launch_by_warp<T, centred, 1>(f);
     if (groups <= 2) return launch_by_warp<T, centred, 2>(f);

@@ -16,6 +16,10 @@ constexpr std::int64_t group_width = 256;
 template <class T>
 constexpr int vectors_of_group = 8 / Vector16<T>::count;  // 16-byte accesses per lane
 
+// Rows as narrow as a head of attention: as many lanes as leave each its 8 columns take a row together, and a warp
+// takes several rows.
+constexpr std::int64_t row_of_8_lanes = 64, row_of_16_lanes = 128;
+
 // `count` floats: 4 or 8, 16-byte aligned, or 1.
 template <int count>
 __device__ inline void load_floats(float (&values)[count], const float* from) {

@@ -15,15 +15,16 @@ namespace {
 
 constexpr int warps = norm_warps, threads = warps * warp_width;
 
-// A team of `team_warps` warps (1, or the whole block) takes `at_once` rows at a time; each thread holds `vectors`
-// 16-byte vectors of each, always in the same columns, whose sums stay in its registers.
-template <class T, bool centred, int vectors, int team_warps, int at_once>
+// A team of `members` threads (a part of a warp, a warp, or the whole block) takes `at_once` rows at a time; each
+// thread holds `vectors` 16-byte vectors of each, always in the same columns, whose sums stay in its registers.
+template <class T, bool centred, int vectors, int members, int at_once>
 __global__ void __launch_bounds__(threads)
     backward_by_team(T* dx, float* partials, const T* __restrict__ dy, const T* __restrict__ x,
                      const float* __restrict__ weight, const float* __restrict__ mean,
                      const float* __restrict__ inverse, std::int64_t rows, int width) {
-    static_assert(team_warps == 1 || team_warps == warps);
-    constexpr int elements = Vector16<T>::count, members = team_warps * warp_width, teams = warps / team_warps;
+    static_assert(members <= warp_width || members == threads);
+    constexpr int elements = Vector16<T>::count, teams = threads / members,
+                  lanes = members < warp_width ? members : warp_width;
     const int lane = static_cast<int>(threadIdx.x) % warp_width, warp = static_cast<int>(threadIdx.x) / warp_width;
     const int member = static_cast<int>(threadIdx.x) % members, pieces = width / elements;
     const float width_inverse = 1.0f / static_cast<float>(width);
@@ -71,10 +72,10 @@ __global__ void __launch_bounds__(threads)
         }
 #pragma unroll
         for (int r = 0; r < at_once; ++r) {
-            along[r] = warp_sum(along[r]);
-            if constexpr (centred) level[r] = warp_sum(level[r]);
+            along[r] = lanes_sum<lanes>(along[r]);
+            if constexpr (centred) level[r] = lanes_sum<lanes>(level[r]);
         }
-        if constexpr (team_warps > 1) {
+        if constexpr (members > warp_width) {
             // Two alternating halves need one barrier: nobody rewrites a half before all have passed the next barrier.
             float* sums = work + turn * (2 * at_once * warps);
             turn ^= 1;
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(threads)
         }
     }
 
-    store_norm_sums<centred, team_warps>(partials, dweight, dbias, width, work);
+    store_norm_sums<centred, members>(partials, dweight, dbias, width, work);
 }
 
 // Rows that are not 16-byte aligned, or too wide for registers: one block per row, the block's sums in memory.
@@ -163,15 +164,15 @@ struct Backward {
     cudaStream_t stream;
 };
 
-template <class T, bool centred, int groups, int team_warps, int at_once>
+template <class T, bool centred, int groups, int members, int at_once>
 std::int64_t launch_by_team(const Backward& b) {  // returns the number of blocks
     constexpr int vectors = groups * vectors_of_group<T>;
-    constexpr std::int64_t block_rows = warps / team_warps * at_once;
+    constexpr std::int64_t block_rows = threads / members * at_once;
     const std::int64_t blocks = std::min(most_norm_blocks, (b.rows + block_rows - 1) / block_rows);
-    const std::size_t work = team_warps > 1 ? 2 * 2 * at_once * warps : warps * warp_width * Vector16<T>::count;
+    const std::size_t work = members > warp_width ? 2 * 2 * at_once * warps : warps * warp_width * Vector16<T>::count;
     launch({centred ? "layer_norm_backward" : "rms_norm_backward", dim3(static_cast<unsigned>(blocks)), threads,
             work * sizeof(float), b.stream},
-           backward_by_team<T, centred, vectors, team_warps, at_once>, elements<T>(b.dx), b.partials, elements<T>(b.dy),
+           backward_by_team<T, centred, vectors, members, at_once>, elements<T>(b.dx), b.partials, elements<T>(b.dy),
            elements<T>(b.x), elements<float>(b.weight), elements<float>(b.mean), elements<float>(b.inverse), b.rows,
            static_cast<int>(b.width));
     return blocks;
@@ -181,13 +182,17 @@ template <class T, bool centred>
 std::int64_t launch_rows(const Backward& b) {
     if (aligned_rows<T>(b.width, {b.dx, b.dy, b.x, b.weight})) {
         const std::int64_t groups = (b.width + group_width - 1) / group_width;
-        if (groups <= 1) return launch_by_team<T, centred, 1, 1, 2>(b);
-        if (groups <= 2) return launch_by_team<T, centred, 2, 1, 2>(b);
-        if (groups <= 3) return launch_by_team<T, centred, 3, 1, 1>(b);
-        if (groups <= 4) return launch_by_team<T, centred, 4, 1, 1>(b);
-        if (groups <= 1 * warps) return launch_by_team<T, centred, 1, warps, 2>(b);
-        if (groups <= 2 * warps) return launch_by_team<T, centred, 2, warps, 2>(b);
-        if (groups <= 4 * warps) return launch_by_team<T, centred, 4, warps, 1>(b);
+        if constexpr (!centred) {
+            if (b.width <= row_of_8_lanes) return launch_by_team<T, false, 1, 8, 2>(b);
+            if (b.width <= row_of_16_lanes) return launch_by_team<T, false, 1, 16, 2>(b);
+        }
+        if (groups <= 1) return launch_by_team<T, centred, 1, warp_width, 2>(b);
+        if (groups <= 2) return launch_by_team<T, centred, 2, warp_width, 2>(b);
+        if (groups <= 3) return launch_by_team<T, centred, 3, warp_width, 1>(b);
+        if (groups <= 4) return launch_by_team<T, centred, 4, warp_width, 1>(b);
+        if (groups <= 1 * warps) return launch_by_team<T, centred, 1, threads, 2>(b);
+        if (groups <= 2 * warps) return launch_by_team<T, centred, 2, threads, 2>(b);
+        if (groups <= 4 * warps) return launch_by_team<T, centred, 4, threads, 1>(b);
     }
     const std::int64_t blocks = std::min(most_norm_blocks, b.rows);
     launch({centred ? "layer_norm_backward_wide" : "rms_norm_backward_wide", dim3(static_cast<unsigned>(blocks)),

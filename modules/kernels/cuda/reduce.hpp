@@ -8,6 +8,14 @@ namespace lockstep::kernels::cuda {
 constexpr unsigned all_lanes = 0xffffffffu;
 constexpr int warp_width = 32;
 
+// Over each `lanes` neighbouring lanes, a power of two; all of these get the result.
+template <int lanes>
+__device__ inline float lanes_sum(float value) {
+#pragma unroll
+    for (int distance = lanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(all_lanes, value, distance);
+    return value;
+}
+
 // Over all 32 lanes; all get the result.
 __device__ inline float warp_sum(float value) {
 #pragma unroll

@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(threads)
             sums[2 * row + 1] = along;
         }
     }
-    store_norm_sums<true, team_warps>(partials, dweight, dbias, width, work);
+    store_norm_sums<true, members>(partials, dweight, dbias, width, work);
 }
 
 // Rows that are not 16-byte aligned, or too wide for registers: one block per row, the block's sums in memory.
