@@ -91,7 +91,7 @@ endif()
 # Optional.
 if(PkgConfig_FOUND)
     pkg_search_module(SENTENCEPIECE QUIET IMPORTED_TARGET sentencepiece)
-    pkg_search_module(PCRE2 QUIET IMPORTED_TARGET libpcre2-8)
+    pkg_search_module(PCRE2 QUIET IMPORTED_TARGET "libpcre2-8>=10.40")
     pkg_search_module(UTF8PROC QUIET IMPORTED_TARGET libutf8proc)
 endif()
 message(STATUS "sentencepiece tokenizers: ${SENTENCEPIECE_FOUND}")

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <string_view>
 #include <utility>
 
@@ -37,7 +38,10 @@ std::shared_ptr<const Sources> open_sources(const DatasetOptions& options) {
 }  // namespace
 
 bool has_plain_text(const std::vector<std::string>& paths) {
-    return std::any_of(paths.begin(), paths.end(), is_plain_text);
+    std::error_code problem;
+    return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
+        return std::filesystem::exists(path, problem) && is_plain_text(path);
+    });
 }
 
 Dataset::Dataset(const DatasetOptions& options) {

@@ -22,7 +22,7 @@ struct DatasetOptions {
     std::string key = "[data] train";  // key of the run description, named in errors
 };
 
-// Whether some of the paths are text files or folders, which need a tokenizer.
+// Whether some of the paths are text files or folders, which need a tokenizer. Missing ones do not count.
 bool has_plain_text(const std::vector<std::string>& paths);
 
 class Dataset {

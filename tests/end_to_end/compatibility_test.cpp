@@ -1,5 +1,6 @@
 // Files that lockstep 0.1.0 at commit 0e84e8491281 wrote, before optimizers and mixers had names in registries: run
-// descriptions, checkpoints of step 2, a trace of 12 steps on two ranks.
+// descriptions, checkpoints of step 2, a trace of 12 steps on two ranks. sentencepiece*.h5 are of commit d3b0ef1,
+// before a tokenizer was several files.
 #define BOOST_TEST_MODULE compatibility
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
@@ -62,6 +63,19 @@ BOOST_DATA_TEST_CASE(a_checkpoint_is_inspected_and_verified, data::make(cases), 
     BOOST_TEST(json["optimizer"] == "adamw");
     BOOST_TEST(json["optimizer_state"]["second_moment"] == json["parameters"]);
     check_exit(run("verify " + one.name + ".h5", copies.path), 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_tokenizer_of_one_file_is_read) {
+    const Copies copies;
+    check_exit(run("verify sentencepiece.h5 sentencepiece-tokens.h5", copies.path), 0);
+    if (contains(run("--version", copies.path).out, "sentencepiece: no")) return;
+    const std::string rest = " --prompt 'the small' --tokens 6 --temperature 0";
+    const Result generated = run("generate --checkpoint sentencepiece.h5" + rest, copies.path);
+    check_exit(generated, 0);
+    BOOST_TEST(generated.out == "the small//////\n", generated);
+    for (const char* kept : {"sentencepiece.h5", "sentencepiece-tokens.h5"})
+        check_exit(run(std::string("pack --out new.h5 text --tokenizer ") + kept, copies.path), 0);
+    check_exit(run("eval --checkpoint sentencepiece.h5 --data new.h5", copies.path), 0);
 }
 
 BOOST_AUTO_TEST_CASE(a_trace_is_inspected_and_summarised) {

@@ -104,6 +104,17 @@ BOOST_AUTO_TEST_CASE(files_of_a_tokenizer_of_none_one_and_several_blocks_are_kep
                           sentence_has("tokenizer/tokenizer.json", ExitCode::damaged));
 }
 
+BOOST_AUTO_TEST_CASE(a_file_of_the_first_form_has_its_sentencepiece_model) {
+    const std::string path = LOCKSTEP_SOURCE_DIR "/tests/compatibility/sentencepiece.h5";
+    const Contents contents = checkpoint::read_contents(path);
+    BOOST_TEST(contents.tokenizer_kind == "sentencepiece");
+    BOOST_TEST_REQUIRE(contents.tokenizer_files.size() == 1u);
+    BOOST_TEST(contents.tokenizer_files.front().name == "tokenizer.model");
+    BOOST_TEST(contents.tokenizer_files.front().contents == hdf5::File::open(path).read_text("tokenizer_model"));
+    for (const auto& tensor : checkpoint::list_tensors(path)) BOOST_TEST(tensor.path != "tokenizer_model");
+    BOOST_TEST(checkpoint::verify(path) > 0u);
+}
+
 BOOST_AUTO_TEST_CASE(equal_contents_make_equal_files) {
     const std::string folder = empty_test_folder("equal");
     const Tensors written(odd_sizes());

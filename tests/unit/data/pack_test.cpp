@@ -242,6 +242,23 @@ BOOST_AUTO_TEST_CASE(other_files_are_no_token_files) {
     BOOST_TEST(is_token_file(folder.path("tokens.h5")));
 }
 
+BOOST_AUTO_TEST_CASE(a_file_of_the_first_version_has_its_sentencepiece_model) {
+    const std::string path = LOCKSTEP_SOURCE_DIR "/tests/compatibility/sentencepiece-tokens.h5";
+    const TokenFileInfo info = read_token_file_info(path);
+    BOOST_TEST(hdf5::File::open(path).read_integer("/", "format_version") == 1);
+    BOOST_TEST(info.tokenizer_kind == "sentencepiece");
+    BOOST_TEST(info.vocabulary == 290);
+    BOOST_TEST_REQUIRE(info.tokenizer_files.size() == 1u);
+    BOOST_TEST(info.tokenizer_files.front().name == "tokenizer.model");
+    BOOST_TEST(info.tokenizer_files.front().contents == hdf5::File::open(path).read_text("tokenizer_model"));
+    BOOST_TEST(verify_token_file(path) == info.token_bytes() + info.tokenizer_files.front().contents.size());
+    const TemporaryFolder folder;
+    std::string damaged = read_file(path);
+    damaged[damaged.find(info.tokenizer_files.front().contents) + 9] ^= 1;
+    check_error([&] { read_token_file_info(folder.write("damaged.h5", damaged)); }, ExitCode::damaged,
+                {"tokenizer_model"});
+}
+
 BOOST_AUTO_TEST_CASE(contents_that_cannot_be_are_damage) {
     const TemporaryFolder folder;
     const auto write = [&](hdf5::ElementType type, std::int64_t count, std::int64_t version,

@@ -116,3 +116,13 @@ BOOST_AUTO_TEST_CASE(without_sentencepiece_the_package_is_named) {
         ExitCode::usage, {"libsentencepiece-dev"});
 }
 #endif
+
+#ifndef LOCKSTEP_HUGGINGFACE
+BOOST_AUTO_TEST_CASE(without_its_libraries_the_packages_are_named) {
+    check_error(
+        [] {
+            make_tokenizer("huggingface", {{"tokenizer.json", "{}"}});
+        },
+        ExitCode::usage, {"libpcre2-dev", "libutf8proc-dev"});
+}
+#endif

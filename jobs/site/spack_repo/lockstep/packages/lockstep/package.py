@@ -21,6 +21,7 @@ class Lockstep(CMakePackage, CudaPackage):
 
     variant("nccl", default=True, when="+cuda", description="Gradients between GPUs by NCCL instead of MPI")
     variant("sentencepiece", default=True, description="Tokenizers of sentencepiece, besides bytes")
+    variant("huggingface", default=True, description="Tokenizers of Hugging Face, besides bytes")
     variant("tests", default=False, description="Build the tests, and the fault injection they use")
 
     depends_on("c", type="build")
@@ -41,6 +42,8 @@ class Lockstep(CMakePackage, CudaPackage):
     depends_on("nlohmann-json@3:")
     depends_on("xxhash")
     depends_on("sentencepiece", when="+sentencepiece")
+    depends_on("pcre2@10.40: +jit", when="+huggingface")
+    depends_on("utf8proc@2.8:", when="+huggingface")
     depends_on("boost@1.74: +test +context", when="+tests")
     depends_on("cuda@12:", when="+cuda")
     depends_on("nccl", when="+nccl")

@@ -1,0 +1,143 @@
+// A tokenizer's way: from its files to a token file, a checkpoint, text, and the next run.
+#define BOOST_TEST_MODULE tokenizers
+#include "end_to_end/command.hpp"
+
+using namespace lockstep::tests;
+
+namespace {
+
+const fs::path recorded = LOCKSTEP_SOURCE_DIR "/tests/unit/data/tokenizers";
+
+Json json_of(const Result& result) {
+    check_exit(result, 0);
+    const Json json = Json::parse(result.out, nullptr, false);
+    BOOST_TEST_REQUIRE(!json.is_discarded(), result);
+    return json;
+}
+
+bool built_without(const Workplace& place) {
+    const bool missing = contains(run("--version", place.path()).out, "Hugging Face tokenizers: no");
+    if (missing) BOOST_TEST_MESSAGE("skipped: built without PCRE2 and utf8proc");
+    return missing;
+}
+
+// A folder with a tokenizer as it is published, in the workplace.
+void add_tokenizer(const Workplace& place, const std::string& name) {
+    fs::create_directories(place.path() / "tokenizer");
+    fs::copy_file(recorded / (name + ".json"), place.path() / "tokenizer/tokenizer.json",
+                  fs::copy_options::overwrite_existing);
+    write_file(place.path() / "tokenizer/tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})");
+}
+
+std::string checksum_of(const Workplace& place, const std::string& options) {
+    return json_of(run("pack --out packed.h5 --format json " + options, place.path()))["checksum"].get<std::string>();
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(tokenizers)
+
+BOOST_AUTO_TEST_CASE(a_published_tokenizer_travels_to_the_text) {
+    const Workplace place;
+    if (built_without(place)) return;
+    add_tokenizer(place, "llama3");
+    const Json packed = json_of(run("pack --out tokens.h5 --tokenizer tokenizer --format json text", place.path()));
+    BOOST_TEST(packed["vocabulary"] == 703);
+    BOOST_TEST(packed["tokens"].get<int>() < packed["bytes"].get<int>());
+    check_exit(run("verify tokens.h5", place.path()), 0);
+    check_exit(run("train run.toml --set data.train=tokens.h5 --set model.vocabulary=703", place.path(), 2), 0);
+    const std::string checkpoint = checkpoint_file(place.path(), 12).string();
+    check_exit(run("verify " + checkpoint, place.path()), 0);
+
+    // New text with the tokenizer that the token file, the checkpoint and the run's folder keep.
+    write_file(place.path() / "new.txt", make_text(4000, 7));
+    const std::string first = checksum_of(place, "--tokenizer tokenizer/tokenizer.json new.txt");
+    fs::remove_all(place.path() / "tokenizer");
+    for (const std::string& kept : {std::string("tokens.h5"), checkpoint, std::string("runs/small")})
+        BOOST_TEST(checksum_of(place, "--tokenizer " + kept + " new.txt") == first, kept);
+
+    // The prompt comes back byte by byte, whole characters follow, and the same with the prompt in a file.
+    const std::string prompt = "the  small\n\n caf\xC3\xA9 \xF0\x9F\x91\x8D";
+    write_file(place.path() / "prompt.txt", prompt);
+    const std::string generate = "generate --checkpoint " + checkpoint + " --prompt-file prompt.txt --tokens ";
+    for (const char* options :
+         {"3 --temperature 1.5", "6 --temperature 3 --seed 2", "6 --seed 3 --top-p 0.9", "6 --top-p 0.5 --top-k 40"}) {
+        const Result result = run(generate + options, place.path());
+        check_exit(result, 0);
+        BOOST_TEST(result.out.starts_with(prompt), result);
+        const std::string shown = result.out.substr(prompt.size(), result.out.size() - prompt.size() - 1);
+        const std::size_t last = shown.find_last_not_of("\x80\x81\x82\x83");
+        BOOST_TEST((last == std::string::npos || static_cast<unsigned char>(shown[last]) < 0xC0), result);
+    }
+    // Of the most likely token alone, one is left.
+    const Result greedy = run(generate + "4 --temperature 0", place.path()),
+                 narrow = run(generate + "4 --top-p 1e-9 --seed 5", place.path());
+    check_exit(greedy, 0);
+    BOOST_TEST(greedy.out == narrow.out);
+    const std::string command = "generate --checkpoint " + checkpoint;
+    check_exit(run(command, place.path()), 2);
+    check_exit(run(command + " --prompt a --prompt-file prompt.txt", place.path()), 2);
+    check_exit(run(command + " --prompt-file none.txt", place.path()), 2);
+    for (const char* value : {"0", "1.5", "-1"})
+        check_exit(run(command + " --prompt a --top-p " + value, place.path()), 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_run_that_begins_with_a_checkpoint_reads_text_as_that_did) {
+    const Workplace place;
+    if (built_without(place)) return;
+    add_tokenizer(place, "qwen2");
+    check_exit(run("train run.toml --set data.tokenizer=tokenizer --set model.vocabulary=700", place.path(), 2), 0);
+    fs::remove_all(place.path() / "tokenizer");
+    write_file(place.path() / "fine.toml", R"([run]
+name = "fine"
+self_test = false
+[data]
+train = ["text"]
+[batch]
+global = 12
+[schedule]
+steps = 4
+peak_lr = 1e-4
+[checkpoint]
+every = 2
+)");
+    const Result begun = run("train fine.toml --init-from runs/small --stop-at 2", place.path(), 2);
+    check_exit(begun, 4);
+    BOOST_TEST(contains(begun.error, "plain text is read with the tokenizer of checkpoints/small/step-00000012.h5"),
+               begun);
+    BOOST_TEST(!contains(begun.error, "token numbers mean other text"), begun);
+    // It goes on without the checkpoint that it began with.
+    fs::remove_all(place.path() / "checkpoints/small");
+    const Result resumed = run("train fine.toml --init-from runs/small --resume auto", place.path(), 3);
+    check_exit(resumed, 0);
+    BOOST_TEST(contains(resumed.error, "with the tokenizer of checkpoints/fine/step-00000002.h5"), resumed);
+    BOOST_TEST(!contains(resumed.error, "other data"), resumed);
+    // A tokenizer that is given is taken.
+    const Result bytes = run(
+        "train fine.toml --init-from checkpoints/fine --set run.name=bytes --set data.tokenizer=bytes", place.path());
+    check_exit(bytes, 0);
+    BOOST_TEST(contains(bytes.error, "token numbers mean other text"), bytes);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_wrong_with_a_tokenizer_is_said) {
+    const Workplace place;
+    if (built_without(place)) return;
+    add_tokenizer(place, "gpt2");
+    const std::string json = read_file(place.path() / "tokenizer/tokenizer.json");
+    const auto refused = [&](const std::string& text, int code, const std::string& words) {
+        write_file(place.path() / "tokenizer/tokenizer.json", text);
+        const Result result = run("pack --out packed.h5 --tokenizer tokenizer text", place.path());
+        check_exit(result, code);
+        BOOST_TEST(contains(result.error, words), result);
+        BOOST_TEST(!fs::exists(place.path() / "packed.h5"));
+    };
+    refused(json.substr(0, json.size() / 2), 3, "it is not JSON at byte");
+    refused("{}", 3, "model is missing");
+    std::string other = json;
+    other.replace(other.find("\"BPE\""), 5, "\"Unigram\"");
+    refused(other, 2, "model.type = Unigram is not implemented");
+    check_exit(run("pack --out packed.h5 --tokenizer none text", place.path()), 2);
+    check_exit(run("pack --out packed.h5 --tokenizer text text", place.path()), 2);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
