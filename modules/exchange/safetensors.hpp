@@ -1,5 +1,5 @@
 // The safetensors format: 8 bytes with the length of a JSON header, the header, and the tensors' bytes one after
-// another (https://huggingface.co/docs/safetensors).
+// another (github.com/huggingface/safetensors).
 #pragma once
 
 #include <cstddef>
