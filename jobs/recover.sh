@@ -48,7 +48,9 @@ recover() {
             because+=("no rank on $node reported")
         done
     fi
-    # It may have been the rank's fault: another node is taken where there is one. Twice it is the node's.
+    # Where a node is lost, that ranks died elsewhere is the launcher's doing. Else it may have been the rank's fault: another node
+    # is taken where there is one. Twice it is the node's.
+    if [[ ${#because[@]} -gt 0 ]]; then named=(); fi
     for node in "${named[@]}"; do
         if is_one_of "$node" "${excluded[@]}"; then continue; fi
         if is_one_of "$node" "${suspected[@]}"; then

@@ -297,15 +297,19 @@ BOOST_AUTO_TEST_CASE(on_several_nodes) {
         check_exit(result, 5);
         BOOST_TEST(contains(result.error, "rank 2"), result);
         const std::string report = report_in(place.path(), "watchdog-");
-        for (const char* part : {"rank 2 did not report", "No report from rank 2", "communications of rank 0",
+        for (const char* part : {"rank 2 (n1) did not report", "No report from rank 2", "communications of rank 0",
                                  "communications of rank 1", "communications of rank 3"})
             BOOST_TEST(contains(report, part), part << " is missing in " << report);
-        BOOST_TEST(status_of(place.path())["exit_code"] == 5);  // no witness has written over it
+        const auto status = status_of(place.path());
+        BOOST_TEST(status["exit_code"] == 5);  // no witness has written over it
+        BOOST_TEST(status["suspects"].dump() == "[\"n1\"]");
+        BOOST_TEST(status["lost_nodes"].dump() == "[]");  // its other rank has reported
     }
     // A death on the second node is told once, by that node.
     const Result result = Process(on_nodes("--resume auto", "step_end:3:11:kill"), place.path()).wait();
     BOOST_TEST(result.exit_code != 0, result);
     BOOST_TEST(wait_until([&] { return status_of(place.path())["state"] == "lost"; }, 5));
+    BOOST_TEST(status_of(place.path())["suspects"].dump() == "[\"n1\"]");
     const std::string log = read_file(run_folder(place.path()) / "log.txt");
     BOOST_TEST(count_of(log, "continue with --resume auto") == 1u, log);
     BOOST_TEST(count_of(log, "rank 3 of 4 (process ") == 1u, log);
