@@ -264,3 +264,40 @@ BOOST_AUTO_TEST_CASE(a_token_file_keeps_the_tokenizer_and_gives_it_to_new_text) 
     BOOST_TEST(of_bytes.byte_entropy == result.byte_entropy);
     BOOST_TEST(of_bytes.conditional_entropy == result.conditional_entropy);
 }
+
+BOOST_AUTO_TEST_CASE(json_lines_are_encoded_as_files_are) {
+    const TemporaryFolder folder;
+    const auto tokenizer = recorded_tokenizer("gpt2");
+    std::vector<std::string> paths;
+    std::string lines;
+    std::vector<std::uint64_t> expected_begins;
+    Tokens expected;
+    for (unsigned i = 0; i < 40; ++i) {
+        std::string text = i % 7 == 3 ? "x" : sample_text(100 + 700 * i, i + 1);
+        std::erase_if(text, [](char letter) { return static_cast<unsigned char>(letter) >= 0x80; });
+        paths.push_back(folder.write("in/" + std::to_string(i), text));
+        lines += nlohmann::json{{"text", text}, {"id", i}}.dump() + "\n";
+        if (i % 5 == 0) lines += "{\"text\": \"\"}\n";
+        if (i > 0) expected.push_back(tokenizer->boundary());
+        expected_begins.push_back(expected.size());
+        const Tokens tokens = tokenizer->encode(text);
+        expected.insert(expected.end(), tokens.begin(), tokens.end());
+    }
+    const std::vector<std::string> file = {folder.write("a.jsonl", lines)};
+    for (const std::size_t part : {997u, 65536u}) {
+        BOOST_TEST((encoded_in_parts(*tokenizer, paths, part) == expected));
+        BOOST_TEST((encoded_in_parts(*tokenizer, file, part) == expected));
+        for (const auto& source : {paths, file}) {
+            EncodeOptions options;
+            options.progress = false;
+            options.part_bytes = part;
+            std::vector<std::uint64_t> begins;
+            options.begin_document = [&](std::uint64_t position) { begins.push_back(position); };
+            const EncodeResult result =
+                encode_text(collect_text_files(source), *tokenizer, options, [](const void*, std::size_t) {});
+            BOOST_TEST(begins == expected_begins, boost::test_tools::per_element());
+            BOOST_TEST(result.documents == 40);
+            BOOST_TEST(result.empty_documents == (source == file ? 8 : 0));
+        }
+    }
+}
