@@ -16,6 +16,7 @@ std::vector<test::NamedModel> kinds() {
     config::ModelDescription plain = test::small_model("ema"), other = plain;
     other.tied_head = false;
     other.heads = 6;
+    other.head_width = other.width / other.heads;
     other.options.change("ema").set("floor", 0.5);
     return {{"ema", plain}, {"ema: six heads, own head, a floor", other}};
 }

@@ -203,7 +203,8 @@ BOOST_AUTO_TEST_CASE(a_folder_is_opened_with_the_files_that_belong_to_it) {
     folder.write("model/generation_config.json", "{}");
     folder.write("model/config.json", "{}");
     const auto opened = open_tokenizer(folder.path("model"));
-    const TokenizerFiles expected = {{"merges.txt", "#version: 0.2\n"},
+    const TokenizerFiles expected = {{"generation_config.json", "{}"},
+                                     {"merges.txt", "#version: 0.2\n"},
                                      {"tokenizer.json", json},
                                      {"tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})"}};
     BOOST_TEST((opened->files() == expected));
