@@ -110,7 +110,8 @@ std::vector<double> total_of(const Measurement& run, bool by_token) {
 double least_difference_of(const CompareRow& step) {
     const Interval& interval = step.ratio_interval;
     if (!interval.known()) return unknown;
-    return std::max((interval.high - interval.low) / 2, least_share) * step.a.seconds;
+    return std::max((interval.high - interval.low) / (2 * step.ratio), least_share) *
+           std::min(step.a.seconds, step.b.seconds);
 }
 
 // Below `least` seconds slower and faster are not told apart.
@@ -198,7 +199,7 @@ void add_remarks(Comparison& comparison, const Measurement& a, const Measurement
                     [](const CompareRow& row) { return row.finding == Finding::negligible; }))
         remarks.push_back(fmt::format(
             "A phase is called slower or faster from a difference of {} a step on: half of the 95 % interval by which "
-            "the steps differ, and at least 0.1 % of a step. What differs by less is negligible.",
+            "the steps differ, and at least 0.1 % of a step. What differs by less is too small to count.",
             human_seconds(comparison.least_difference)));
     both([&](const char* letter, const Measurement& run) {
         if (run.imported) return;

@@ -64,7 +64,7 @@ struct Comparison {
     std::optional<CompareRow> undivided;  // where the whole is by token: the step or the run
     std::vector<CompareRow> phases;       // those that at least one run has
     // Seconds of a step. A smaller difference of a phase cannot be seen in the step: half of the 95 % interval by which
-    // the steps of the two differ, and at least a thousandth of a step. Unknown without that interval.
+    // the steps of the two differ, and at least a thousandth of the shorter one. Unknown without that interval.
     double least_difference = unknown;
     std::optional<std::int64_t> last_common_step;
     std::vector<Difference> settings;

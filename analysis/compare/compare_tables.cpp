@@ -12,7 +12,7 @@ namespace {
 // In the order of Finding.
 constexpr const char* finding_names[] = {"slower",      "faster", "within_noise", "negligible",
                                          "no_interval", "only_a", "only_b"};
-constexpr const char* finding_words[] = {"B is slower", "B is faster", "within the noise", "negligible",
+constexpr const char* finding_words[] = {"B is slower", "B is faster", "within the noise", "too small to count",
                                          "no interval", "only in A",   "only in B"};
 
 const char* name_of(Finding finding) {
