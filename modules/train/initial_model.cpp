@@ -53,6 +53,8 @@ config::ModelDescription model_to_begin_with(const config::RunDescription& run, 
     origin.description = group.broadcast_text(std::move(origin.description), 0);
     config::ModelDescription model = config::parse_foreign_description(origin.description, origin.path).model;
     model.frozen.clear();  // what is trained is each run's own
+    // As if it were not given: with another width the width is what does not fit.
+    if (model.head_width * model.heads == model.width) model.head_width = 0;
     return model;
 }
 

@@ -55,10 +55,11 @@ void run_all(int ranks) {
     std::size_t next = static_cast<std::size_t>(ranks);
     for (const GridCase& one : cases) {
         const std::size_t list = next++ % lists.size();
-        const std::string expected = "one-" + one.mixer + std::to_string(list), name = one.name();
+        const std::string expected = "one-" + one.kind() + std::to_string(list), name = one.name();
         BOOST_TEST_CONTEXT(name << " with " << lists[list]) {
             GridCase alone;
             alone.mixer = one.mixer;
+            alone.own_heads = one.own_heads;
             if (references.insert(expected).second)
                 check_exit(train(place.path(), expected, alone, freezing(lists[list])), 0);
             check_exit(train(place.path(), name, one, freezing(lists[list])), 0);

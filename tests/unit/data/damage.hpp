@@ -3,9 +3,16 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
+
+// How many damaged files a test makes: LOCKSTEP_DAMAGED_FILES, or else `usual`.
+inline long damaged_files(long usual) {
+    const char* wanted = std::getenv("LOCKSTEP_DAMAGED_FILES");
+    return wanted ? std::strtol(wanted, nullptr, 10) : usual;
+}
 
 inline std::string damaged_twin(const std::string& whole, std::minstd_rand& random) {
     std::string bytes = whole;

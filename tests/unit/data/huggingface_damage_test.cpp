@@ -4,6 +4,7 @@
 #include <functional>
 #include <random>
 
+#include "unit/data/damage.hpp"
 #include "unit/data/huggingface_cases.hpp"
 
 using namespace lockstep;
@@ -211,10 +212,8 @@ BOOST_AUTO_TEST_CASE(patterns_that_take_long_end_with_a_sentence) {
                 {"pre_tokenizer.pretokenizers[0].pattern.Regex"});
 }
 
-// LOCKSTEP_FUZZ_ROUNDS=10000 for more than a quick look.
 BOOST_AUTO_TEST_CASE(damaged_files_give_a_sentence_or_a_tokenizer) {
-    const char* wanted = std::getenv("LOCKSTEP_FUZZ_ROUNDS");
-    const long rounds = wanted ? std::strtol(wanted, nullptr, 10) : 600;
+    const long rounds = damaged_files(600);
     std::minstd_rand random(5);
     std::array<long, 4> outcomes{};
     const std::vector<std::string> names = {"added", "alone", "llama3", "split0", "unknown1", "qwen2"};

@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(damaged_files_never_crash) {
                    "\", \"meta\": [1, 2, {\"a\": null}]}\n";
     std::minstd_rand random(7);
     int told = 0;
-    for (int i = 0; i < 3000; ++i)
+    for (long i = 0; i < damaged_files(3000); ++i)
         for (const Form& form : forms()) {
             const std::string path =
                 folder.write(std::string("a.jsonl") + form.ending, damaged_twin(form.encoded(content), random));

@@ -131,7 +131,7 @@ BOOST_AUTO_TEST_CASE(damaged_pairs_never_crash) {
     const TemporaryFolder folder;
     std::minstd_rand random(1);
     int told = 0;
-    for (int i = 0; i < 4000; ++i) {
+    for (long i = 0; i < damaged_files(4000); ++i) {
         const MegatronData data = some_data(i % 2 == 0 ? 8 : 4);
         std::string index = i % 4 < 2 ? megatron_index(data) : older_megatron_index(data),
                     tokens = megatron_tokens(data);

@@ -11,6 +11,7 @@
 #include "checkpoint/stream.hpp"
 #include "exchange/folder.hpp"
 #include "files.hpp"
+#include "unit/data/damage.hpp"
 
 using namespace lockstep;
 using namespace lockstep::tests;
@@ -135,8 +136,7 @@ std::uint64_t bytes_of(const fs::path& folder) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(damaged_files_are_refused_with_a_sentence) {
-    const char* wanted = std::getenv("LOCKSTEP_DAMAGED_FILES");
-    const int count = wanted ? std::atoi(wanted) : 1500;
+    const long count = damaged_files(1500);
     std::vector<fs::path> cases;
     for (const auto& entry : fs::directory_iterator(LOCKSTEP_SOURCE_DIR "/tests/hugging_face"))
         if (entry.is_directory()) cases.push_back(entry.path());
@@ -144,7 +144,7 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused_with_a_sentence) {
     BOOST_TEST_REQUIRE(!cases.empty());
     const TemporaryFolder place;
     int refused = 0, read = 0, not_whole = 0;
-    for (int i = 0; i < count; ++i) {
+    for (long i = 0; i < count; ++i) {
         Dice dice(static_cast<std::uint64_t>(i));
         const fs::path& origin = cases[dice.below(cases.size())];
         const fs::path folder = place.path() / "model";
