@@ -15,7 +15,7 @@ namespace {
 
 // "": none is needed.
 std::string where_it_is_kept(const config::RunDescription& run) {
-    if (run.data.tokenizer != "auto" || run.init.from.empty()) return "";
+    if (run.data.tokenizer != automatic_tokenizer || run.init.from.empty()) return "";
     const std::vector<config::WeightedPaths>& mixture = run.data.mixture;
     if (!data::has_plain_text(run.data.train) && !data::has_plain_text(run.data.validation) &&
         std::none_of(mixture.begin(), mixture.end(),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "checkpoint/checkpoint.hpp"
 #include "cluster/host_group.hpp"
@@ -9,6 +10,9 @@
 #include "data/tokenizer.hpp"
 
 namespace lockstep::train {
+
+// data.tokenizer where none is named: that of the checkpoint a run begins with, else bytes.
+inline constexpr std::string_view automatic_tokenizer = "auto";
 
 // Null where it is not known, as with .bin files. Errors are those of data::make_tokenizer.
 std::unique_ptr<data::Tokenizer> kept_tokenizer(const checkpoint::Contents& contents);

@@ -20,7 +20,7 @@ void open_datasets(RunData& run, const config::RunDescription& description,
     options.paths = data.train;
     for (const config::WeightedPaths& part : data.mixture) options.mixture.push_back({part.paths, part.weight});
     options.jsonl_field = data.jsonl_field;
-    options.tokenizer = data.tokenizer == "auto" ? "bytes" : data.tokenizer;
+    options.tokenizer = data.tokenizer == automatic_tokenizer ? "bytes" : data.tokenizer;
     options.kept_tokenizer = std::move(kept);
     options.length = description.batch.length;
     options.seed = description.run.seed;
