@@ -89,7 +89,6 @@ void check_numbers_and_words(const RunDescription& description, const std::strin
         if (const auto* text = std::get_if<std::string*>(&key.member)) check_word(key, **text, "");
         if (const auto* number = std::get_if<double*>(&key.member); number && !std::isfinite(**number))
             throw usage_error("{} = {}: it must be finite", key.path, **number);
-        if (!key.given) continue;
         if (const auto* number = std::get_if<double*>(&key.member)) check_range(key, **number, "");
         if (const auto* number = std::get_if<std::int64_t*>(&key.member))
             check_range(key, static_cast<double>(**number), "");
@@ -287,10 +286,14 @@ void check_rope_scaling(const ModelDescription& model) {
 
 }  // namespace
 
-void check(const ModelDescription& model) {
+void check_ranges(const ModelDescription& model) {
     RunDescription whole;
     whole.model = model;
     check_numbers_and_words(whole, "model.");
+}
+
+void check(const ModelDescription& model) {
+    check_ranges(model);
     Missing missing;
     check_given(model, missing);
     missing.refuse();

@@ -38,6 +38,9 @@ struct ModelDescription {
 
 std::vector<std::string> preset_names();
 ModelDescription preset(const std::string& name);  // resolved; unknown: usage error that names the nearest
+// Each key alone, against its range or its words. A description that was not read from TOML needs this before
+// resolve(), which multiplies sizes. Usage errors.
+void check_ranges(const ModelDescription& model);
 // Fills in what follows from other keys: kv_heads, head_width, mlp_width, and what the mixer resolves.
 void resolve(ModelDescription& model);
 void check(const ModelDescription& model);  // sizes that fit together; usage errors

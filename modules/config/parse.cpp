@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <memory>
 
@@ -97,14 +96,11 @@ class Reader {
         }
     }
 
-    // As those in run folders do; older ones lack the later keys, whose defaults are what they mean.
+    // As those in run folders do.
     bool has_whole_model() const {
-        constexpr std::array later = {"model.head_width", "model.rope_factor",           "model.rope_low",
-                                      "model.rope_high",  "model.rope_original_context", "model.qk_norm"};
         return std::all_of(keys_.begin(), keys_.end(), [&](const Key& key) {
-            return key.section() != "model" || std::find(later.begin(), later.end(), key.path) != later.end() ||
-                   std::any_of(given_.begin(), given_.end(),
-                               [&](const Given& given) { return given.path == key.path; });
+            return key.section() != "model" || std::any_of(given_.begin(), given_.end(),
+                                                           [&](const Given& given) { return given.path == key.path; });
         });
     }
 

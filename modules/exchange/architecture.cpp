@@ -50,18 +50,6 @@ std::vector<std::string> differing_keys(const config::ModelDescription& model, c
     return list;
 }
 
-// What reading a run description checks of each key: check() multiplies numbers that it takes for sizes.
-void check_ranges(const config::ModelDescription& model) {
-    config::RunDescription whole;
-    whole.model = model;
-    for (const config::Key& key : config::keys_of(whole)) {
-        if (!key.path.starts_with("model.")) continue;
-        if (const auto* number = std::get_if<double*>(&key.member)) config::check_range(key, **number, "");
-        if (const auto* number = std::get_if<std::int64_t*>(&key.member))
-            config::check_range(key, static_cast<double>(**number), "");
-    }
-}
-
 }  // namespace
 
 const std::vector<Architecture>& architectures() {
@@ -147,7 +135,7 @@ config::ModelDescription read_model(const Architecture& architecture, const Json
     pass_over_common_keys(reader);
     unknown = reader.unknown();
     try {
-        check_ranges(model);
+        config::check_ranges(model);
         config::resolve(model);
         config::check(model);
     } catch (const Error& error) {
