@@ -11,6 +11,7 @@
 #include "exchange/folder.hpp"
 #include "exchange/shards.hpp"
 #include "exchange/tokenizer.hpp"
+#include "model/mixers/registry.hpp"
 
 namespace lockstep::exchange {
 namespace {
@@ -61,12 +62,7 @@ Plan make_plan(const std::string& path, const WayOut& options) {
     plan.contents = checkpoint::read_contents(path);
     config::ModelDescription model = config::parse_foreign_description(plan.contents.run_description, path).model;
     config::check(model);
-    const config::Kind* mixer = config::find_kind(config::Family::mixer, model.mixer);
-    if (mixer && mixer->section() == "ttt") {  // as at this step; its warm-up is a matter of the run
-        config::Options& ttt = model.options.change("ttt");
-        ttt.set("base_lr", ttt.number("base_lr") * options.inner_rate_factor);
-        ttt.set("base_lr_warmup", 0.0);
-    }
+    model::mixer_type(model).settle_inner_rate(model, options.inner_rate_factor);  // its warm-up is the run's
     plan.written = write_model(model);
     plan.names = correspondences(*plan.written.architecture, model);
     check_tensors(path, plan.names);

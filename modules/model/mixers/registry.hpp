@@ -44,6 +44,8 @@ class MixerType : public config::Kind {
     virtual bool convolves_before(const config::ModelDescription&) const { return false; }
     // The inner learning rate's initial value, relative to that after the outer warm-up.
     virtual double initial_inner_rate(const config::ModelDescription&) const { return 1; }
+    // Makes the inner learning rate `factor` times what it is, without a warm-up: for a layout that knows none.
+    virtual void settle_inner_rate(config::ModelDescription&, double /*factor*/) const {}
 
     // Floats of CPU kernel workspace, over all threads, for such a micro-batch on one of `tensor` ranks.
     virtual std::int64_t scratch_floats(const config::ModelDescription&, std::int64_t /*tensor*/, const PassShape&,

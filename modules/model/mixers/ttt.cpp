@@ -125,6 +125,12 @@ class TttType final : public MixerType {
         return ttt.base_lr_warmup > 0 ? ttt.base_lr_warmup / ttt.base_lr : 1;
     }
 
+    void settle_inner_rate(config::ModelDescription& model, double factor) const override {
+        config::Options& ttt = model.options.change(section_name);
+        ttt.set("base_lr", options(model).base_lr * factor);
+        ttt.set("base_lr_warmup", 0.0);
+    }
+
     std::int64_t scratch_floats(const config::ModelDescription& model, std::int64_t tensor, const PassShape& shape,
                                 Type compute, int threads) const override {
         return kernels::cpu::ttt_scratch_floats(
