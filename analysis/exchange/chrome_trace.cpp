@@ -167,22 +167,18 @@ class ChromeTrace {
 
     void write_memory(const trace::RunPart& part) {
         const trace::TraceFile& file = part.file;
-        const std::size_t ranks = file.ranks(), block = std::max<std::size_t>((std::size_t{4} << 20) / (ranks * 24), 1);
-        std::vector<std::uint64_t> memory;
-        for (std::size_t first = 0; first < part.rows; first += block) {
-            const std::size_t count = std::min(block, part.rows - first);
-            file.read_memory(first, count, memory);
-            for (std::size_t cell = 0; cell < count * ranks; ++cell) {
-                const std::uint64_t* bytes = &memory[cell * 3];
-                const double end = file.steps()[first + cell / ranks].wall_time - file.header().start_time;
-                const auto time = nanoseconds(end + shift_);
-                if (!time || (bytes[0] == 0 && bytes[1] == 0 && bytes[2] == 0)) continue;
+        file.visit_memory(part.rows, [&](std::size_t row, const std::uint64_t* memory) {
+            const double end = file.steps()[row].wall_time - file.header().start_time;
+            const auto time = nanoseconds(end + shift_);
+            for (std::size_t rank = 0; time && rank < file.ranks(); ++rank) {
+                const std::uint64_t* bytes = &memory[rank * 3];
+                if (bytes[0] == 0 && bytes[1] == 0 && bytes[2] == 0) continue;
                 entry(fmt::format(R"({{"ph":"C","pid":{},"name":"memory, bytes","ts":{},)"
                                   R"("args":{{"allocated":{},"reserved":{},"peak":{}}}}})",
-                                  process(static_cast<std::int64_t>(cell % ranks)), microseconds(*time), bytes[0],
-                                  bytes[1], bytes[2]));
+                                  process(static_cast<std::int64_t>(rank)), microseconds(*time), bytes[0], bytes[1],
+                                  bytes[2]));
             }
-        }
+        });
     }
 
     const trace::Run& run_;

@@ -1,4 +1,5 @@
 // lockstep-analyze export: traces in the formats of other tools.
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <map>
 

@@ -1,4 +1,5 @@
 // lockstep-analyze import: a table of measured times into run folders, so that other commands can read them.
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <map>
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "analysis/exchange/formats.hpp"
@@ -15,24 +14,17 @@ namespace {
 namespace fs = std::filesystem;
 
 void write_part(const trace::RunPart& part, Output& output) {
-    const trace::TraceFile& file = part.file;
-    const std::size_t ranks = file.ranks(), block = std::max<std::size_t>((std::size_t{4} << 20) / (ranks * 24), 1);
-    std::vector<std::uint64_t> memory;
-    for (std::size_t first = 0; first < part.rows; first += block) {
-        const std::size_t count = std::min(block, part.rows - first);
-        file.read_memory(first, count, memory);
-        for (std::size_t i = 0; i < count; ++i) {
-            const trace::StepRow& row = file.steps()[first + i];
-            std::vector<tensorboard::Scalar> scalars = trace::step_scalars(row);
-            const auto add = [&](const std::vector<tensorboard::Scalar>& more) {
-                scalars.insert(scalars.end(), more.begin(), more.end());
-            };
-            if (row.validation.tokens > 0) add(trace::validation_scalars(row.validation));
-            const std::uint64_t peak = memory[i * ranks * 3 + 2];  // of rank 0
-            if (peak > 0) add(trace::memory_scalars(peak));
-            output.write(tensorboard::scalars_record(row.wall_time, row.step, scalars));
-        }
-    }
+    part.file.visit_memory(part.rows, [&](std::size_t number, const std::uint64_t* memory) {
+        const trace::StepRow& row = part.file.steps()[number];
+        std::vector<tensorboard::Scalar> scalars = trace::step_scalars(row);
+        const auto add = [&](const std::vector<tensorboard::Scalar>& more) {
+            scalars.insert(scalars.end(), more.begin(), more.end());
+        };
+        if (row.validation.tokens > 0) add(trace::validation_scalars(row.validation));
+        const std::uint64_t peak = memory[2];  // of rank 0
+        if (peak > 0) add(trace::memory_scalars(peak));
+        output.write(tensorboard::scalars_record(row.wall_time, row.step, scalars));
+    });
 }
 
 }  // namespace

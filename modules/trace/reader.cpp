@@ -110,6 +110,18 @@ void TraceFile::read_memory(std::size_t first, std::size_t count, std::vector<st
     file_.read_rows("memory", ElementType::uint64, first, count, bytes.data());
 }
 
+void TraceFile::visit_memory(std::size_t rows,
+                             const std::function<void(std::size_t, const std::uint64_t*)>& take) const {
+    const std::size_t row_size = ranks() * 3;
+    const std::size_t block = std::max<std::size_t>((std::size_t{4} << 20) / (row_size * sizeof(std::uint64_t)), 1);
+    std::vector<std::uint64_t> memory;
+    for (std::size_t first = 0; first < rows; first += block) {
+        const std::size_t count = std::min(block, rows - first);
+        read_memory(first, count, memory);
+        for (std::size_t i = 0; i < count; ++i) take(first + i, &memory[i * row_size]);
+    }
+}
+
 void TraceFile::read_overhead(std::size_t first, std::size_t count, std::vector<double>& seconds) const {
     seconds.resize(count * ranks());
     file_.read_rows("overhead", ElementType::fp64, first, count, seconds.data());

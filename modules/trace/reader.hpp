@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ class TraceFile {
     void read_calls(std::size_t first, std::size_t count, std::vector<std::uint32_t>& calls) const;
     void read_rank_loss(std::size_t first, std::size_t count, std::vector<double>& losses) const;
     void read_memory(std::size_t first, std::size_t count, std::vector<std::uint64_t>& bytes) const;  // 3 per rank
+    // Calls `take(row, ranks' memory, 3 numbers a rank)` for the rows before `rows`, a few MiB in memory at once.
+    void visit_memory(std::size_t rows, const std::function<void(std::size_t, const std::uint64_t*)>& take) const;
     void read_overhead(std::size_t first, std::size_t count, std::vector<double>& seconds) const;
     std::vector<EventRow> read_events() const;
 
