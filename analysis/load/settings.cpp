@@ -6,6 +6,9 @@
 #include <limits>
 #include <set>
 
+#include "base/error.hpp"
+#include "config/run_description.hpp"
+
 namespace lockstep::analysis {
 namespace {
 
@@ -39,6 +42,17 @@ void flatten(const toml::table& table, const std::string& above, Settings& setti
         else
             settings[name] = words_of(node);
     }
+}
+
+// An older program wrote fewer keys. What it did is today's default, or follows from the others; a missing key would
+// tell its run from today's.
+Settings with_todays_keys(const std::string& description) {
+    Settings settings;
+    try {
+        flatten(parse(config::to_toml(config::parse_foreign_description(description, "the trace"))), "", settings);
+    } catch (const Error&) {
+    }  // none of ours: its own keys are all there is
+    return settings;
 }
 
 std::string list_of(const std::set<std::string>& values) {
@@ -79,7 +93,8 @@ std::int64_t host_count(const trace::Header& header) {
 }
 
 Settings settings_of(const trace::Header& header) {
-    Settings settings;
+    const bool imported = header.detail == "imported";
+    Settings settings = imported ? Settings() : with_todays_keys(header.description);
     flatten(parse(header.description), "", settings);
     std::set<std::string> threads, gpus;
     for (const auto& rank : header.ranks) {
@@ -87,7 +102,7 @@ Settings settings_of(const trace::Header& header) {
         gpus.insert(model_of(rank.gpu));
     }
     settings["ranks"] = fmt::format("{}", header.ranks.size());
-    if (header.detail == "imported") return settings;  // the table tells nothing of the machine
+    if (imported) return settings;  // the table tells nothing of the machine
     settings["hosts"] = fmt::format("{}", host_count(header));
     settings["threads"] = list_of(threads);
     settings["gpu"] = list_of(gpus);
