@@ -1,6 +1,6 @@
 // Models of Hugging Face's layout, as a user meets them: out of a run and back, evaluated, trained further, refused.
 #define BOOST_TEST_MODULE convert
-#include "end_to_end/command.hpp"
+#include "end_to_end/beginnings.hpp"
 
 using namespace lockstep::tests;
 
@@ -41,12 +41,6 @@ mlp_width = 24
 vocabulary = 256
 context = 32
 )" + model.keys + "\n");
-}
-
-std::map<std::string, std::vector<float>> parameters_of(const fs::path& checkpoint) {
-    auto tensors = tensors_of(checkpoint);
-    std::erase_if(tensors, [](const auto& each) { return !each.first.starts_with("parameters/"); });
-    return tensors;
 }
 
 double loss_of(const fs::path& folder, const std::string& checkpoint, int ranks = 0) {
@@ -98,19 +92,7 @@ BOOST_AUTO_TEST_CASE(a_run_begins_with_a_folder_and_resumes) {
     check_exit(run("train run.toml --stop-at 3", place.path()), 4);
     check_exit(run("convert runs/small out", place.path()), 0);
     const auto expected = parameters_of(checkpoint_file(place.path(), 3));
-    write_file(place.path() / "fine.toml", R"([run]
-self_test = false
-[data]
-train = ["text"]
-[batch]
-global = 6
-[schedule]
-steps = 2
-peak_lr = 1e-300
-kind = "constant"
-[optimizer]
-weight_decay = 0
-)");
+    write_fine_description(place.path());
     const std::vector<std::pair<std::string, int>> layouts = {
         {"", 0}, {"--set parallel.zero=1", 2}, {"--set parallel.pipeline=2", 2}, {"", 3}};
     for (std::size_t i = 0; i < layouts.size(); ++i) {
