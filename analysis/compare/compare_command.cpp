@@ -1,5 +1,7 @@
 // lockstep-analyze compare: two runs, phase by phase and as a whole step.
+#include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "analysis/command.hpp"
 #include "analysis/compare/compare.hpp"

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "analysis/compare/compare.hpp"
 #include "analysis/output/values.hpp"

@@ -1,5 +1,6 @@
 #include "analysis/load/load.hpp"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <set>

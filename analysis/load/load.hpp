@@ -1,11 +1,14 @@
 // From the paths on a command line to measurements.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "analysis/load/measurement.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep::analysis {
 

@@ -1,9 +1,11 @@
 #include "analysis/output/values.hpp"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
 #include "base/format.hpp"

@@ -1,15 +1,18 @@
 // Values that may be unknown, as table cells and as JSON, and their printing.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "analysis/load/validations.hpp"
 #include "analysis/metrics/statistics.hpp"
 #include "base/table.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep::analysis {
 

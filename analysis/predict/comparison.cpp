@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "analysis/load/series.hpp"
 #include "analysis/predict/observations.hpp"

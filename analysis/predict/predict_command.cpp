@@ -1,8 +1,10 @@
 // lockstep-analyze predict: scaling curves to many ranks from runs on a few.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "analysis/command.hpp"

@@ -1,6 +1,8 @@
 // The prediction as JSON, written and read.
 
 #include "analysis/predict/prediction.hpp"
+
+#include <nlohmann/json.hpp>
 #include "base/error.hpp"
 #include "base/whole_file.hpp"
 

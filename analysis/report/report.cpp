@@ -1,5 +1,6 @@
 // lockstep-analyze report: one page with plots, tables and how each figure was computed.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <memory>
 

@@ -1,7 +1,9 @@
 // lockstep-analyze scaling: speedup and efficiency of runs that differ in their number of ranks, and what limits them.
 #include "analysis/scaling/scaling_command.hpp"
 
+#include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "analysis/command.hpp"

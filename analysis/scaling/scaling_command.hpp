@@ -1,11 +1,14 @@
 // The options that choose and read series, which `scaling` and `report` share.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "analysis/scaling/scaling.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep::analysis {
 

@@ -1,7 +1,7 @@
 // The tables of a scaling series, as `scaling` prints them and the report shows them.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "analysis/scaling/scaling.hpp"

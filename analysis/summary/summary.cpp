@@ -1,6 +1,8 @@
 // lockstep-analyze summary: what a run was, where each rank's time went, how fast and how large it was.
+#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "analysis/command.hpp"
 #include "analysis/load/guard.hpp"

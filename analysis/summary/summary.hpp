@@ -1,7 +1,7 @@
 // What `lockstep-analyze summary` prints of one run.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

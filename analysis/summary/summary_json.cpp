@@ -1,5 +1,6 @@
 // The summary of a run as JSON.
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "analysis/output/values.hpp"
 #include "analysis/summary/summary.hpp"

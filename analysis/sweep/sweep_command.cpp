@@ -1,5 +1,7 @@
 // lockstep-analyze sweep: runs over two settings, such as batch and accumulation, and the best of them.
+#include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "analysis/command.hpp"
 #include "analysis/load/load.hpp"
