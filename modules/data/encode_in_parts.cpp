@@ -154,7 +154,7 @@ std::string text_of(const std::vector<Part>& group, bool first_of_all) {
 EncodeResult encode_in_parts(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
                              const std::function<void(const void* tokens, std::size_t bytes)>& take) {
     const PartEncoder& encoder = *tokenizer.parts();
-    const std::size_t width = token_width(tokenizer);
+    const std::size_t width = tokenizer.token_width();
     Progress progress(options.title, text.bytes(), options.progress);
     PartReader reader(text, options.part_bytes, encoder.divides());
     PartEncoder::Place place;    // up to which the current document's tokens were taken

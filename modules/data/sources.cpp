@@ -121,7 +121,7 @@ void Sources::add_text(const TextFiles& text, const Tokenizer& tokenizer) {
         log::info("skipped {} file{} that {} empty or not text", text.skipped, plural(text.skipped),
                   text.skipped == 1 ? "is" : "are");
     agree_on_tokenizer(tokenizer.kind(), tokenizer.files(), tokenizer.vocabulary(), text.files.front().path);
-    if (tokenizer.kind() == "bytes" && !text.has_json_lines())
+    if (tokenizer.tokens_are_bytes() && !text.has_json_lines())
         add_bytes(text);
     else
         add_encoded(text, tokenizer);
@@ -159,7 +159,7 @@ void Sources::add_bytes(const TextFiles& text) {
 
 void Sources::add_encoded(const TextFiles& text, const Tokenizer& tokenizer) {
     log::info("{} {} of text; lockstep pack does this once for all runs",
-              tokenizer.kind() == "bytes" ? "reading" : "tokenizing", human_bytes(static_cast<double>(text.bytes())));
+              tokenizer.tokens_are_bytes() ? "reading" : "tokenizing", human_bytes(static_cast<double>(text.bytes())));
     std::string& tokens = buffers_.emplace_back();
     EncodeOptions options;
     options.title = "tokenizing";
@@ -171,7 +171,7 @@ void Sources::add_encoded(const TextFiles& text, const Tokenizer& tokenizer) {
                 text.files.front().path, human_bytes(static_cast<double>(most_tokenized_bytes)));
         tokens.append(static_cast<const char*>(data), bytes);
     });
-    const std::size_t width = token_width(tokenizer);
+    const std::size_t width = tokenizer.token_width();
     bytes_ += static_cast<double>(result.text_bytes);
     add_to_checksum(result.text_bytes);
     add_to_checksum(hash64(tokens.data(), tokens.size()));

@@ -54,7 +54,7 @@ Tokens encoded_in_parts(const Tokenizer& tokenizer, const std::vector<std::strin
     std::string bytes;
     encode_text(collect_text_files(paths), tokenizer, options,
                 [&](const void* data, std::size_t count) { bytes.append(static_cast<const char*>(data), count); });
-    BOOST_REQUIRE(token_width(tokenizer) == 2);
+    BOOST_REQUIRE(tokenizer.token_width() == 2);
     Tokens tokens;
     for (std::size_t at = 0; at < bytes.size(); at += 2) {
         std::uint16_t token = 0;
