@@ -57,7 +57,7 @@ Sources::Sources(const SourceOptions& options) {
         if (input.kind == InputKind::token_file)
             add_token_file(input.path);
         else if (input.kind == InputKind::megatron)
-            add_megatron(input.path);
+            add_megatron({input.path, input.index});
         else
             add_flat_file(input.path);
     }
@@ -83,8 +83,9 @@ void Sources::add_flat_file(const std::string& path) {
     add_segment(tokens, layout.width, layout.count, path);
 }
 
-void Sources::add_megatron(const std::string& path) {
-    const MegatronFile& file = megatron_files_.emplace_back(*find_megatron(path));
+void Sources::add_megatron(const MegatronPaths& paths) {
+    const std::string& path = paths.tokens;
+    const MegatronFile& file = megatron_files_.emplace_back(paths);
     std::uint64_t largest = 0;
     for (const auto& run : file.runs())
         largest = std::max(largest, largest_token(file.file().data() + run.offset, file.width(), run.tokens));

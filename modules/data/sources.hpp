@@ -49,7 +49,7 @@ class Sources {
     };
     void add_token_file(const std::string& path);
     void add_flat_file(const std::string& path);
-    void add_megatron(const std::string& path);
+    void add_megatron(const MegatronPaths& paths);
     void add_raw_tokens(const MappedFile& file, std::uint64_t largest, const std::string& path);
     void add_text(const TextFiles& text, const Tokenizer& tokenizer);
     void add_bytes(const TextFiles& text);
