@@ -197,11 +197,13 @@ void write_megatron(Packing& packing) {
     writer.finish();
     packing.result.tokens = static_cast<std::int64_t>(writer.tokens());
     packing.result.checksum = writer.checksum();
-    // An index that fits no longer must not stand beside new tokens.
-    std::error_code ignored;
-    std::filesystem::remove(packing.options.out + ".idx", ignored);
-    rename_file(bin.path(), packing.options.out + ".bin");
+    // Whatever ends the program in between leaves an index without tokens, which is refused. Tokens without their index
+    // would pass for raw uint16, and old ones beside a new index for this text's.
+    std::error_code problem;
+    std::filesystem::remove(packing.options.out + ".bin", problem);
+    if (problem) throw fault_error("{}.bin cannot be removed: {}", packing.options.out, problem.message());
     rename_file(idx.path(), packing.options.out + ".idx");
+    rename_file(bin.path(), packing.options.out + ".bin");
 }
 
 }  // namespace
