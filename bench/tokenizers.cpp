@@ -40,7 +40,7 @@ void measure(const std::string& name, const std::vector<std::string>& paths, int
             best = round == 0 ? seconds : std::min(best, seconds);
         }
         const auto all = static_cast<double>(text.bytes());
-        const double tokens = static_cast<double>(bytes) / static_cast<double>(data::token_width(*tokenizer));
+        const double tokens = static_cast<double>(bytes) / static_cast<double>(tokenizer->token_width());
         table.add_row({std::int64_t{count}, static_cast<std::int64_t>(text.bytes()), all / tokens, best,
                        all / best / count / 1e6});
     }

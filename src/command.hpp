@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace lockstep::commands {
 
@@ -21,6 +22,9 @@ void add_verify(CLI::App& program, Action& action);
 void add_bench(CLI::App& program, Action& action);
 void add_witness(CLI::App& program, Action& action);
 void add_convert(CLI::App& program, Action& action);
+
+// Writes to stdout and flushes. Fault error: it cannot be written, as on a full disk.
+void print_result(std::string_view text);
 
 // Usage error for a file that is no HDF5 file and is not named like one, so that it is not called damaged.
 void check_written_by_lockstep(const std::string& path);

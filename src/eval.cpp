@@ -1,6 +1,5 @@
 // lockstep eval: validation loss and perplexity of a checkpoint or a Hugging Face folder
 #include <cmath>
-#include <cstdio>
 #include <memory>
 
 #include "base/table.hpp"
@@ -12,6 +11,7 @@
 #include "train/evaluation.hpp"
 #include "train/kept_tokenizer.hpp"
 #include "train/model_file.hpp"
+#include "train/run_data.hpp"
 
 namespace lockstep::commands {
 namespace {
@@ -28,7 +28,10 @@ data::DatasetOptions dataset_options(const Options& options, const train::ModelF
     dataset.length = options.length > 0 ? options.length : file.description.batch.length;
     dataset.random = false;
     dataset.key = "--data";
-    dataset.kept_tokenizer = train::kept_tokenizer(file.contents);
+    // Token files need none.
+    if (data::has_plain_text(options.data))
+        dataset.kept_tokenizer =
+            train::kept_tokenizer(file.contents, file.path, ", so it cannot read text; name token files");
     dataset.jsonl_field = options.jsonl_field;
     return dataset;
 }
@@ -54,9 +57,12 @@ int run(const Options& options) {
             const std::string kind = dataset->tokenizer_kind(), &own = file.contents.tokenizer_kind;
             if (!kind.empty() && !own.empty() &&
                 !data::same_tokenizer(kind, dataset->tokenizer_files(), own, file.contents.tokenizer_files))
-                throw usage_error("the data was packed with {} tokenizer than the model's ({}); pack it with that one",
-                                  kind == own ? "another model of the" : "another", own);
+                throw usage_error(
+                    "the data was packed with a different {}tokenizer than the model's{}; pack it with the "
+                    "model's",
+                    kind == own ? own + " " : "", kind == own ? "" : " (" + own + ")");
         });
+        train::check_same_on_all_ranks(*dataset, "--data", *group);
         if (model.position != config::Position::none && length > model.context)
             throw usage_error("--length {} exceeds the model's {} positions (model.context)", length, model.context);
         model::StageOptions stage_options;
@@ -70,7 +76,6 @@ int run(const Options& options) {
         train::EvaluationProgress progress("evaluation");
         const train::Evaluation result =
             train::evaluate(backend, stage, batch, *dataset, options.windows, *group, progress);
-        if (session.rank() != 0) return 0;
         Table table({{"checkpoint", "checkpoint"},
                      {"step", "step"},
                      {"tokens", "tokens"},
@@ -79,7 +84,8 @@ int run(const Options& options) {
                      {"bits_per_byte", "bits per byte", 4}});
         table.add_row({file.path, file.contents.state.step, result.tokens, result.loss, std::exp(result.loss),
                        result.bits_per_byte > 0 ? Cell(result.bits_per_byte) : Cell()});
-        std::fputs(format == TableFormat::json ? table.print_object().c_str() : table.print(format).c_str(), stdout);
+        cluster::on_root(
+            *group, [&] { print_result(format == TableFormat::json ? table.print_object() : table.print(format)); });
         return 0;
     });
 }

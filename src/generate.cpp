@@ -1,7 +1,6 @@
 // lockstep generate: text from a checkpoint
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -68,6 +67,15 @@ std::int32_t draw(const float* logits, std::int64_t vocabulary, const Options& o
     return order[weights.size() - 1];
 }
 
+// A folder's tokenizer may have tokens that its model does not.
+void check_known(const std::vector<std::int32_t>& prompt, std::int64_t vocabulary, const std::string& checkpoint) {
+    for (const std::int32_t token : prompt)
+        if (token >= vocabulary)
+            throw usage_error(
+                "the prompt has token {}, but the model of {} has {} tokens; its tokenizer is another model's", token,
+                checkpoint, vocabulary);
+}
+
 int generate(const Options& options) {
     if (!(options.temperature >= 0))
         throw usage_error("--temperature is {}; it must be 0 or more", options.temperature);
@@ -82,14 +90,11 @@ int generate(const Options& options) {
         layout::open_device_alone(config::from_word<config::DeviceChoice>(options.device, "--device"));
     const train::ModelFile file = train::load_model(options.checkpoint, *devices.backend, *group);
     const auto& model = file.description.model;
-    const auto tokenizer = train::kept_tokenizer(file.contents);
-    if (!tokenizer)
-        throw usage_error(
-            "{} does not name its tokenizer (it was trained on .bin token files, or its folder has neither tokenizer.json nor "
-            "tokenizer.model), so it cannot generate text",
-            options.checkpoint);
+    const auto tokenizer = train::kept_tokenizer(file.contents, options.checkpoint, ", so it cannot generate text");
     std::vector<std::int32_t> prompt = tokenizer->encode(text_before);
-    if (prompt.empty()) prompt.push_back(std::max(0, tokenizer->boundary()));
+    const bool begins_anew = prompt.empty();
+    if (begins_anew) prompt.push_back(std::max(0, tokenizer->boundary()));
+    check_known(prompt, model.vocabulary, options.checkpoint);
     const auto given = static_cast<std::int64_t>(prompt.size());
     const bool bounded = model.position != config::Position::none;
     const std::int64_t room = bounded ? model.context - given : default_tokens;
@@ -104,7 +109,8 @@ int generate(const Options& options) {
     const RandomStream random(options.seed, "sampling");
     std::vector<std::int32_t> sequence = prompt;
     std::string printed = tokenizer->decode(sequence);
-    std::fputs(printed.c_str(), stdout);
+    // The token that stands for an empty prompt is not the user's.
+    if (!begins_anew) print_result(printed);
     std::vector<float> logits = decoder.feed(prompt);
     const std::int64_t known = std::min(model.vocabulary, tokenizer->vocabulary());
     for (std::int64_t i = 0; i < tokens; ++i) {
@@ -115,13 +121,12 @@ int generate(const Options& options) {
         const std::string text = tokenizer->decode(sequence);
         const std::size_t whole = whole_characters(text);
         if (whole > printed.size()) {
-            std::fwrite(text.data() + printed.size(), 1, whole - printed.size(), stdout);
-            std::fflush(stdout);
+            print_result(std::string_view(text).substr(printed.size(), whole - printed.size()));
             printed = text.substr(0, whole);
         }
         if (i + 1 < tokens) logits = decoder.feed({token});
     }
-    std::fputs("\n", stdout);
+    print_result("\n");
     return 0;
 }
 

@@ -2,19 +2,26 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
+#include <array>
 #include <filesystem>
 #include <memory>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/hash.hpp"
 #include "base/table.hpp"
 #include "command.hpp"
+#include "config/words.hpp"
 #include "data/token_file.hpp"
 #include "hdf5/hdf5.hpp"
 #include "train/initial_model.hpp"
 #include "train/kept_tokenizer.hpp"
+
+namespace lockstep::config {
+template <>
+inline constexpr auto words_in<data::PackFormat> = std::to_array<std::string_view>({"lockstep", "megatron"});
+}  // namespace lockstep::config
 
 namespace lockstep::commands {
 namespace {
@@ -27,14 +34,7 @@ struct Options {
 // One record: rows of name and value for text and markdown; one object or line for JSON and CSV.
 std::string print_record(const Table& record, TableFormat format) {
     if (format == TableFormat::csv) return record.print(format);
-    if (format == TableFormat::json) {
-        // The array's only row, indented two columns less.
-        const std::string rows = record.print(format);
-        std::string object = rows.substr(rows.find('{'), rows.rfind('}') + 1 - rows.find('{')) + "\n";
-        for (auto at = object.find("\n  "); at != std::string::npos; at = object.find("\n  ", at + 1))
-            object.erase(at + 1, 2);
-        return object;
-    }
+    if (format == TableFormat::json) return record.print_object();
     Table rows({{"quantity", "quantity"}, {"value", "value"}});
     for (std::size_t i = 0; i < record.columns().size(); ++i) {
         const Cell& cell = record.rows().front()[i];
@@ -52,31 +52,36 @@ std::string print_record(const Table& record, TableFormat format) {
 
 namespace fs = std::filesystem;
 
+bool has_tokenizer(const fs::path& folder) {
+    std::error_code ignored;
+    return fs::exists(folder / "tokenizer.json", ignored) ||
+           fs::exists(folder / data::sentencepiece_file_name, ignored);
+}
+
 // The tokenizer kept in a checkpoint, or in the newest of a run's folder; null: `name` is none of these.
 std::shared_ptr<const data::Tokenizer> tokenizer_of_checkpoint(const std::string& name) {
-    std::error_code problem;
-    const fs::path path = name;
-    const bool of_tokenizer =
-        fs::exists(path / "tokenizer.json", problem) || fs::exists(path / data::sentencepiece_file_name, problem);
-    const bool folder = fs::is_directory(path, problem);
-    if (folder ? of_tokenizer : !fs::is_regular_file(path, problem)) return nullptr;
-    if (!folder && (!hdf5::has_signature(name) || data::is_token_file(name))) return nullptr;
+    std::error_code ignored;
+    if (name == "bytes") return nullptr;
+    if (fs::is_directory(name, ignored)) {
+        if (has_tokenizer(name)) return nullptr;
+        if (!exchange::is_folder(name) && train::checkpoint_folder_of(name) == name &&
+            checkpoint::list_checkpoints(name).empty())
+            throw usage_error("the folder {} has neither a tokenizer (tokenizer.json or {}) nor checkpoints", name,
+                              data::sentencepiece_file_name);
+    } else if (!fs::is_regular_file(name, ignored) || !hdf5::has_signature(name) || data::is_token_file(name)) {
+        return nullptr;
+    }
     const std::string checkpoint = train::newest_checkpoint(name);
-    auto tokenizer = train::kept_tokenizer(checkpoint::read_contents(checkpoint));
-    if (!tokenizer) throw usage_error("{} does not name its tokenizer; name another", checkpoint);
-    return tokenizer;
+    return train::kept_tokenizer(train::read_model_contents(checkpoint), checkpoint, "; name another");
 }
 
 int run(Options options, bool tokenizer_given) {
     const TableFormat format = table_format(options.format);
     if (tokenizer_given && options.pack.train_tokenizer != 0)
         throw usage_error("--tokenizer and --train-tokenizer exclude each other; give one");
-    if (options.to != "lockstep" && options.to != "megatron")
-        throw usage_error("--to {}: it is lockstep or megatron", options.to);
+    options.pack.format = config::from_word<data::PackFormat>(options.to, "--to");
     if (tokenizer_given) options.pack.kept_tokenizer = tokenizer_of_checkpoint(options.pack.tokenizer);
-    data::PackOptions packing = options.pack;
-    if (options.to == "megatron") packing.format = data::PackFormat::megatron;
-    const data::PackResult result = data::pack(packing);
+    const data::PackResult result = data::pack(options.pack);
     Table record({{"files", "text files"},
                   {"skipped_files", "files left out (empty or not text)"},
                   {"documents", "documents"},
@@ -91,9 +96,7 @@ int run(Options options, bool tokenizer_given) {
     record.add_row({result.files, result.skipped_files, result.documents, result.empty_documents, result.bytes,
                     result.tokens, result.vocabulary, result.byte_entropy, result.conditional_entropy,
                     hash_text(result.checksum), options.pack.out});
-    const std::string text = print_record(record, format);
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-        throw fault_error("cannot print the result: {}", system_error_text());
+    print_result(print_record(record, format));
     return 0;
 }
 

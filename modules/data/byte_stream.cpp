@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/open_file.hpp"
+#include "data/file_ending.hpp"
 
 namespace lockstep::data {
 namespace {
@@ -63,6 +64,10 @@ class Input {
     return damaged_error("{} is truncated: its compressed data end early", path);
 }
 
+[[maybe_unused]] Error no_memory(const std::string& path) {
+    return fault_error("{} cannot be decompressed: there is no memory for it", path);
+}
+
 #ifdef LOCKSTEP_ZLIB
 // Also several members one after another, as concatenated files and parallel compressors have them.
 class GzipStream final : public ByteStream {
@@ -94,6 +99,8 @@ class GzipStream final : public ByteStream {
             done += room - state_.avail_out;
             if (result == Z_STREAM_END)
                 in_member_ = false;
+            else if (result == Z_MEM_ERROR)
+                throw no_memory(input_.path());
             else if (result != Z_OK)
                 throw damaged_error("{} is damaged: its gzip data are invalid near byte {}{}", input_.path(),
                                     input_.consumed(), state_.msg ? std::string(" (") + state_.msg + ")" : "");
@@ -149,8 +156,10 @@ class ZstdStream final : public ByteStream {
     [[noreturn]] void fail(std::size_t result) const {
         if (::ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge)
             throw usage_error(
-                "{} needs more than 128 MiB to decompress (zstd --long or --ultra); compress it again without these",
+                "{} needs more than 128 MiB to decompress (zstd --long=28 or more); compress it again with --long=27 "
+                "or less",
                 input_.path());
+        if (::ZSTD_getErrorCode(result) == ZSTD_error_memory_allocation) throw no_memory(input_.path());
         throw damaged_error("{} is damaged: its zstd data are invalid near byte {} ({})", input_.path(),
                             input_.consumed(), ::ZSTD_getErrorName(result));
     }
@@ -160,10 +169,6 @@ class ZstdStream final : public ByteStream {
     bool between_frames_ = false;
 };
 #endif
-
-bool ends_with(std::string_view text, std::string_view ending) {
-    return text.size() > ending.size() && text.substr(text.size() - ending.size()) == ending;
-}
 
 }  // namespace
 
@@ -185,12 +190,12 @@ bool has_zstd() {
 
 std::string_view without_compression(std::string_view path) {
     for (const std::string_view ending : {".gz", ".zst"})
-        if (ends_with(path, ending)) return path.substr(0, path.size() - ending.size());
+        if (has_ending(path, ending)) return path.substr(0, path.size() - ending.size());
     return path;
 }
 
 std::unique_ptr<ByteStream> open_byte_stream(const std::string& path) {
-    if (ends_with(path, ".gz")) {
+    if (has_ending(path, ".gz")) {
 #ifdef LOCKSTEP_ZLIB
         return std::make_unique<GzipStream>(path);
 #else
@@ -199,7 +204,7 @@ std::unique_ptr<ByteStream> open_byte_stream(const std::string& path) {
             path);
 #endif
     }
-    if (ends_with(path, ".zst")) {
+    if (has_ending(path, ".zst")) {
 #ifdef LOCKSTEP_ZSTD
         return std::make_unique<ZstdStream>(path);
 #else

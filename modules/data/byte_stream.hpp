@@ -22,7 +22,8 @@ class ByteStream {
     ByteStream(const ByteStream&) = delete;
     ByteStream& operator=(const ByteStream&) = delete;
     virtual ~ByteStream() = default;
-    // Fewer than `bytes` only at the end. Damaged error: a compressed file that is truncated or fails its checks.
+    // Fewer than `bytes` only at the end. Damaged error: a compressed file that is truncated or fails its checks. Fault
+    // error: no memory to decompress it.
     virtual std::size_t read(char* data, std::size_t bytes) = 0;
     virtual std::uint64_t consumed() const = 0;  // bytes of the file
 };

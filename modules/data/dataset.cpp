@@ -22,6 +22,7 @@ struct Dataset::Implementation {
     struct Part {
         std::shared_ptr<const Sources> sources;
         std::string name;
+        // Whole: of a mixture in units of 2^-24 of all weights, of what is split off its windows.
         double weight = 1;
         std::int64_t first_window = 0, windows = 0;
     };
@@ -50,10 +51,11 @@ struct Dataset::Implementation {
 
 namespace {
 
-std::shared_ptr<const Sources> open_sources(const DatasetOptions& options, const std::vector<std::string>& paths) {
+std::shared_ptr<const Sources> open_sources(const DatasetOptions& options, const std::vector<std::string>& paths,
+                                            std::uint64_t& room) {
     try {
         return std::make_shared<const Sources>(
-            SourceOptions{paths, options.tokenizer, options.kept_tokenizer, options.jsonl_field});
+            SourceOptions{paths, options.tokenizer, options.kept_tokenizer, options.jsonl_field}, room);
     } catch (const Error& problem) {
         throw Error(problem.code(), options.key + ": " + problem.what());
     }
@@ -76,6 +78,17 @@ void check_same_tokenizer(const std::string& key, const std::string& first_name,
                           first_name, name);
 }
 
+// Rounded to 2^-24 of their sum, so that the same shares are the same order and checksum however they are written: 2 to
+// 1, or 0.66666667 to 0.33333333.
+std::vector<double> rounded_weights(const std::vector<MixturePart>& mixture) {
+    const double sum = std::accumulate(mixture.begin(), mixture.end(), 0.0,
+                                       [](double before, const MixturePart& part) { return before + part.weight; });
+    std::vector<double> weights;
+    for (const MixturePart& part : mixture)
+        weights.push_back(std::max(1.0, std::round(std::ldexp(part.weight / sum, 24))));
+    return weights;
+}
+
 }  // namespace
 
 Dataset::Dataset(const DatasetOptions& options) {
@@ -86,9 +99,10 @@ Dataset::Dataset(const DatasetOptions& options) {
     made->seed = options.seed;
     made->random = options.random;
     made->is_mixture = !options.mixture.empty();
+    std::uint64_t room = options.most_json_lines_bytes;
     const auto add = [&](const std::vector<std::string>& paths, double weight) {
         Implementation::Part part;
-        part.sources = open_sources(options, paths);
+        part.sources = open_sources(options, paths, room);
         part.name = name_of(paths);
         part.weight = weight;
         const std::int64_t tokens = part.sources->tokens();
@@ -106,7 +120,8 @@ Dataset::Dataset(const DatasetOptions& options) {
         made->parts.push_back(std::move(part));
     };
     if (!made->is_mixture) add(options.paths, 1);
-    for (const MixturePart& part : options.mixture) add(part.paths, part.weight);
+    const std::vector<double> weights = rounded_weights(options.mixture);
+    for (std::size_t i = 0; i < weights.size(); ++i) add(options.mixture[i].paths, weights[i]);
     made->mix();
     implementation_ = std::move(made);
 }
@@ -159,10 +174,8 @@ std::uint64_t Dataset::checksum() const {
     const Implementation& my = *implementation_;
     if (!my.is_mixture) return my.parts.front().sources->checksum();
     std::vector<std::uint64_t> all;
-    const double sum = my.sum_of_weights();
     for (const auto& part : my.parts) {
-        // The same shares, however written: 2 to 1 or 0.66666667 to 0.33333333.
-        all.push_back(static_cast<std::uint64_t>(std::llround(std::ldexp(part.weight / sum, 24))));
+        all.push_back(static_cast<std::uint64_t>(part.weight));
         all.push_back(part.sources->checksum());
     }
     return hash64(all.data(), all.size() * sizeof all[0]);

@@ -14,7 +14,7 @@ namespace lockstep::data {
 
 struct MixturePart {
     std::vector<std::string> paths;
-    double weight = 0;  // above 0; their scale does not matter
+    double weight = 0;  // above 0; its share of all counts, rounded to 2^-24
 };
 
 struct DatasetOptions {
@@ -23,7 +23,9 @@ struct DatasetOptions {
     std::string tokenizer = "bytes";                  // for plain text, as for open_tokenizer
     std::shared_ptr<const Tokenizer> kept_tokenizer;  // for plain text, instead: a checkpoint's tokenizer
     std::string jsonl_field = "text";                 // the text of a line of JSON Lines
-    std::int64_t length = 0;                          // tokens per sequence
+    // Of the tokens of JSON Lines, which stay in memory: of all sources together.
+    std::uint64_t most_json_lines_bytes = std::uint64_t{8} << 30;
+    std::int64_t length = 0;  // tokens per sequence
     std::uint64_t seed = 1;
     bool random = true;                // false: in text order
     std::string key = "[data] train";  // key of the run description, named in errors

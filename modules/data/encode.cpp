@@ -114,16 +114,11 @@ double ByteStatistics::conditional_entropy() const {
     return sum / static_cast<double>(total_ - 1);
 }
 
-std::size_t token_width(const Tokenizer& tokenizer) {
-    if (tokenizer.kind() == "bytes") return 1;
-    return tokenizer.vocabulary() <= 65536 ? 2 : 4;
-}
-
 EncodeResult encode_text(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
                          const std::function<void(const void* tokens, std::size_t bytes)>& take) {
     if (tokenizer.parts()) return encode_in_parts(text, tokenizer, options, take);
-    const bool as_they_are = tokenizer.kind() == "bytes";  // the batch with its boundaries is the tokens
-    const std::size_t width = token_width(tokenizer);
+    const bool as_they_are = tokenizer.tokens_are_bytes();  // with the boundaries between documents
+    const std::size_t width = tokenizer.token_width();
     Progress progress(options.title, text.bytes(), options.progress);
     TextReader reader(text, options.batch_bytes);
     TextBatch batch;

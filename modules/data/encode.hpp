@@ -49,9 +49,6 @@ class ByteStatistics {
 // The low `width` bytes of each token, little-endian.
 void append_tokens(const std::vector<std::int32_t>& tokens, std::size_t width, std::string& out);
 
-// Bytes per token, in files and memory: 1 for the tokenizer "bytes", else 2, or 4 if the vocabulary exceeds 65,536.
-std::size_t token_width(const Tokenizer& tokenizer);
-
 struct EncodeOptions {
     std::size_t batch_bytes = std::size_t{32} << 20;  // of text read at a time; does not affect the result
     std::string title = "packing";
@@ -68,7 +65,7 @@ struct EncodeResult {
     std::int64_t documents = 0, empty_documents = 0;
 };
 
-// Passes the tokens of all files to `take`, in order, as unsigned integers of token_width bytes, with the tokenizer's
+// Passes the tokens of all files to `take`, in order, as unsigned integers of token_width() bytes, with the tokenizer's
 // boundary between documents. Independent of the number of threads. Errors of TextReader.
 EncodeResult encode_text(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
                          const std::function<void(const void* tokens, std::size_t bytes)>& take);

@@ -1,5 +1,7 @@
 #include "data/encode_in_parts.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -22,7 +24,9 @@ class Document {
     explicit Document(const TextFile& file) : file_(&file), mapped_(std::in_place, file.path) {
         check(mapped_->bytes());
     }
-    explicit Document(std::string line) : line_(std::move(line)) {}
+    Document(std::string line, std::string name) : name_(std::move(name)), line_(std::move(line)) {}
+    // For errors: the file, and the line of JSON Lines.
+    const std::string& name() const { return file_ ? file_->path : name_; }
     std::string_view text() const {
         if (!mapped_) return line_;
         return {reinterpret_cast<const char*>(mapped_->data()), mapped_->bytes()};
@@ -39,7 +43,7 @@ class Document {
     }
     const TextFile* file_ = nullptr;
     std::optional<MappedFile> mapped_;
-    std::string line_;
+    std::string name_, line_;
 };
 
 bool is_letter(char byte) {
@@ -53,8 +57,8 @@ std::size_t end_of_part(std::string_view text, std::size_t begin, std::size_t by
     const std::size_t most = begin + bytes;
     for (std::size_t at = most; at > begin + 1; --at)
         if (text[at] == ' ' && is_letter(text[at - 1]) && at + 1 < text.size() && is_letter(text[at + 1])) return at;
-    const auto newline = text.rfind('\n', most - 1);
-    if (newline != std::string_view::npos && newline > begin) return newline + 1;
+    const auto newline = text.substr(begin, bytes).rfind('\n');
+    if (newline != std::string_view::npos && newline > 0) return begin + newline + 1;
     // No character is longer than four bytes.
     for (std::size_t at = most; at > begin && at + 4 > most; --at)
         if ((static_cast<unsigned char>(text[at]) & 0xC0) != 0x80) return at;
@@ -77,7 +81,7 @@ class PartReader {
     PartReader(const TextFiles& text, std::size_t part_bytes, bool divides)
         : text_(text), part_bytes_(part_bytes), divides_(divides) {}
 
-    // At most `count` parts; lines of JSON Lines of at most about `bytes`.
+    // At most `count` parts; of lines of JSON Lines, and of files that are one part each, no more than about `bytes`.
     std::vector<Part> next(std::size_t count, std::size_t bytes) {
         std::vector<Part> group;
         std::size_t held = 0;
@@ -87,7 +91,7 @@ class PartReader {
             part.document = document_;
             part.begin = begin_;
             part.end = divides_ ? end_of_part(text, begin_, part_bytes_) : text.size();
-            if (lines_) held += part.end - part.begin;
+            if (lines_ || !divides_) held += part.end - part.begin;
             result_.text_bytes += part.end - part.begin;
             begin_ = part.end;
             if (begin_ == text.size()) end_document();
@@ -111,7 +115,8 @@ class PartReader {
             if (!file.json_lines) {
                 document_ = std::make_shared<const Document>(file);
             } else if (lines_->next(line)) {
-                document_ = std::make_shared<const Document>(std::move(line));
+                document_ =
+                    std::make_shared<const Document>(std::move(line), fmt::format("{}:{}", file.path, lines_->line()));
             } else {
                 result_.empty_documents += lines_->empty();
                 lines_.reset();
@@ -139,6 +144,16 @@ class PartReader {
     EncodeResult result_;
 };
 
+// PartEncoder's, with errors that name the document.
+bool encode_part(const PartEncoder& encoder, const Document& document, PartEncoder::Place& from, std::size_t end,
+                 bool patient, std::vector<std::int32_t>& tokens) {
+    try {
+        return encoder.encode_part(document.text(), from, end, patient, tokens);
+    } catch (const Error& problem) {
+        throw Error(problem.code(), document.name() + ": " + problem.what());
+    }
+}
+
 // With the byte 0 that stands between documents.
 std::string text_of(const std::vector<Part>& group, bool first_of_all) {
     std::string text;
@@ -154,7 +169,7 @@ std::string text_of(const std::vector<Part>& group, bool first_of_all) {
 EncodeResult encode_in_parts(const TextFiles& text, const Tokenizer& tokenizer, const EncodeOptions& options,
                              const std::function<void(const void* tokens, std::size_t bytes)>& take) {
     const PartEncoder& encoder = *tokenizer.parts();
-    const std::size_t width = token_width(tokenizer);
+    const std::size_t width = tokenizer.token_width();
     Progress progress(options.title, text.bytes(), options.progress);
     PartReader reader(text, options.part_bytes, encoder.divides());
     PartEncoder::Place place;    // up to which the current document's tokens were taken
@@ -168,12 +183,11 @@ EncodeResult encode_in_parts(const TextFiles& text, const Tokenizer& tokenizer, 
             for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i) {
                 Part& part = group[i];
                 part.reached = part.start();
-                part.done = encoder.encode_part(part.document->text(), part.reached, part.end, false, part.tokens);
+                part.done = encode_part(encoder, *part.document, part.reached, part.end, false, part.tokens);
             }
         });
         bytes.clear();
         for (Part& part : group) {
-            const std::string_view document = part.document->text();
             if (part.begin == 0) {
                 if (!first_of_all && tokenizer.boundary() >= 0) append_tokens({tokenizer.boundary()}, width, bytes);
                 if (options.begin_document) options.begin_document(position + bytes.size() / width);
@@ -184,12 +198,12 @@ EncodeResult encode_in_parts(const TextFiles& text, const Tokenizer& tokenizer, 
                 if (!part.done || !(part.start() == place)) {
                     part.tokens.clear();
                     part.reached = place;
-                    encoder.encode_part(document, part.reached, part.end, true, part.tokens);
+                    encode_part(encoder, *part.document, part.reached, part.end, true, part.tokens);
                 }
                 append_tokens(part.tokens, width, bytes);
                 place = part.reached;
             }
-            if (part.end == document.size()) part.document->check_again();
+            if (part.end == part.document->text().size()) part.document->check_again();
         }
         take(bytes.data(), bytes.size());
         position += bytes.size() / width;

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <initializer_list>
+#include <optional>
+#include <set>
 #include <string_view>
 #include <system_error>
 
@@ -43,14 +46,29 @@ bool exists(const std::string& path) {
     return false;
 }
 
+bool is_letter(char byte) {
+    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
+}
+
+// Whether one of the words stands in the name with no letter beside it: "test" in "web_test1.bin", not in "latest.bin".
+bool has_word(std::string_view name, std::initializer_list<std::string_view> words) {
+    return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
+        for (auto at = name.find(word); at != std::string_view::npos; at = name.find(word, at + 1)) {
+            const std::size_t end = at + word.size();
+            if ((at == 0 || !is_letter(name[at - 1])) && (end == name.size() || !is_letter(name[end]))) return true;
+        }
+        return false;
+    });
+}
+
 // "train" in the name of one file and "val" or "test" in another's: sets that no one wants to mix.
 void check_one_set(const std::string& folder, const std::vector<Input>& shards) {
     std::string training, other;
     for (const Input& shard : shards) {
         const std::string name = fs::path(shard.path).filename().string();
-        if (name.find("train") != std::string::npos)
+        if (has_word(name, {"train", "training"}))
             training = name;
-        else if (name.find("val") != std::string::npos || name.find("test") != std::string::npos)
+        else if (has_word(name, {"val", "valid", "validation", "test"}))
             other = name;
     }
     if (!training.empty() && !other.empty())
@@ -77,8 +95,8 @@ Folder look_into(const std::string& folder) {
     for (const std::string& name : names) {
         const std::string path = (fs::path(folder) / name).string();
         const bool is_raw = name.ends_with(".bin");
-        if (is_raw && find_megatron(path)) {
-            found.shards.push_back({InputKind::megatron, path});
+        if (const auto pair = is_raw ? find_megatron(path) : std::nullopt) {
+            found.shards.push_back({InputKind::megatron, pair->tokens, pair->index});
             found.known = name;
         } else if (is_raw) {
             found.shards.push_back({InputKind::flat_file, path});
@@ -106,16 +124,17 @@ void add_folder(const std::string& folder, std::vector<Input>& inputs) {
     inputs.insert(inputs.end(), found.shards.begin(), found.shards.end());
 }
 
-void add(const std::string& path, bool of_pattern, std::vector<Input>& inputs) {
+// `pairs`: those that the pattern has matched so far, since it may match both files of a pair; null outside a pattern.
+void add(const std::string& path, std::set<std::string>* pairs, std::vector<Input>& inputs) {
     if (const auto pair = find_megatron(path)) {
-        // A pattern may match both files of a pair.
-        if (of_pattern && !inputs.empty() && inputs.back().path == pair->tokens) return;
-        inputs.push_back({InputKind::megatron, pair->tokens});
+        if (!pairs || pairs->insert(pair->tokens).second)
+            inputs.push_back({InputKind::megatron, pair->tokens, pair->index});
         return;
     }
     if (!exists(path)) {
-        if (of_pattern || path.find_first_of("*?[") == std::string::npos) throw usage_error("{} does not exist", path);
-        for (const std::string& match : matches_of(path)) add(match, true, inputs);
+        if (pairs || path.find_first_of("*?[") == std::string::npos) throw usage_error("{} does not exist", path);
+        std::set<std::string> of_pattern;
+        for (const std::string& match : matches_of(path)) add(match, &of_pattern, inputs);
         return;
     }
     std::error_code problem;
@@ -136,7 +155,7 @@ void add(const std::string& path, bool of_pattern, std::vector<Input>& inputs) {
 
 std::vector<Input> find_inputs(const std::vector<std::string>& paths) {
     std::vector<Input> inputs;
-    for (const std::string& path : paths) add(path, false, inputs);
+    for (const std::string& path : paths) add(path, nullptr, inputs);
     return inputs;
 }
 

@@ -1,16 +1,33 @@
 #include "data/json_lines.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/utf8.hpp"
+#include "data/file_ending.hpp"
 
 namespace lockstep::data {
 namespace {
 
 constexpr std::size_t part_bytes = std::size_t{1} << 18;
+
+// "[json.exception.parse_error.101] parse error at line 1, column 9: WORDS; last read: …": the words, at most 100
+// bytes, without what may be no text.
+std::string words_of(std::string_view said) {
+    const auto skip_to_behind = [&](std::string_view mark) {
+        if (const auto at = said.find(mark); at != std::string_view::npos) said.remove_prefix(at + mark.size());
+    };
+    skip_to_behind("] ");
+    if (said.starts_with("parse error")) skip_to_behind(": ");
+    said = said.substr(0, std::min(said.find("; last read"), std::size_t{100}));
+    std::string words(said.substr(0, first_damage(said)));
+    std::erase_if(words, [](char byte) { return static_cast<unsigned char>(byte) < ' '; });
+    return words;
+}
 
 // Finds one field of the outermost object; keeps nothing else. nlohmann's parser calls it without recursion.
 class FieldFinder final : public nlohmann::json_sax<nlohmann::json> {
@@ -19,6 +36,8 @@ class FieldFinder final : public nlohmann::json_sax<nlohmann::json> {
 
     bool is_object = false, found = false, is_text = false, too_deep = false;
     std::size_t damaged_at = 0;  // position in the line
+    std::string problem;         // in the parser's words
+    bool is_valid_but_large = false;
 
     bool null() override { return other(); }
     bool boolean(bool) override { return other(); }
@@ -44,8 +63,10 @@ class FieldFinder final : public nlohmann::json_sax<nlohmann::json> {
     bool start_array(std::size_t) override { return enter(); }
     bool end_object() override { return leave(); }
     bool end_array() override { return leave(); }
-    bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
+    bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& said) override {
         damaged_at = position;
+        problem = words_of(said.what());
+        is_valid_but_large = dynamic_cast<const nlohmann::json::out_of_range*>(&said) != nullptr;
         return false;
     }
 
@@ -82,8 +103,8 @@ bool is_blank(const std::string& line) {
 
 bool is_json_lines(std::string_view path, bool named) {
     const std::string_view plain = without_compression(path);
-    const auto is = [&](std::string_view ending) { return plain.size() > ending.size() && plain.ends_with(ending); };
-    return is(".jsonl") || is(".ndjson") || (is(".json") && (named || plain.size() < path.size()));
+    return has_ending(plain, ".jsonl") || has_ending(plain, ".ndjson") ||
+           (has_ending(plain, ".json") && (named || plain.size() < path.size()));
 }
 
 JsonLines::JsonLines(const std::string& path, std::string field)
@@ -126,15 +147,20 @@ bool JsonLines::next(std::string& text) {
         if (finder.too_deep)
             throw damaged_error("{}:{}: more than {} objects and arrays inside one another", path_, number_, deepest);
         if (!valid)
-            throw damaged_error("{}:{}: not valid JSON in UTF-8 near byte {} of the line; each line is one object",
-                                path_, number_, finder.damaged_at);
+            throw damaged_error("{}:{}: {} near byte {} of the line ({}); each line is one object", path_, number_,
+                                finder.is_valid_but_large ? "a number that is too large" : "not valid JSON in UTF-8",
+                                finder.damaged_at, finder.problem);
         if (!finder.is_object) throw damaged_error("{}:{}: the line is not a JSON object", path_, number_);
         if (!finder.found)
-            throw damaged_error(
+            throw usage_error(
                 "{}:{}: the object has no field \"{}\"; name the field with the text (--jsonl-field, or "
                 "data.jsonl_field in a run description)",
                 path_, number_, field_);
-        if (!finder.is_text) throw damaged_error("{}:{}: the field \"{}\" is not a text", path_, number_, field_);
+        if (!finder.is_text)
+            throw usage_error(
+                "{}:{}: the field \"{}\" is not a text; name the field with the text (--jsonl-field, or "
+                "data.jsonl_field in a run description)",
+                path_, number_, field_);
         if (!text.empty()) return true;
         ++empty_;
     }

@@ -22,9 +22,10 @@ class JsonLines {
 
     JsonLines(const std::string& path, std::string field);
     // The text of the next line that has some; false: the end. Lines of white space are passed over, empty texts
-    // counted. Damaged errors, with the line's number: no JSON object, no such field, a field that is no text, a line
-    // too long or nested too deeply. Memory: a few times the line's length.
+    // counted. Errors have the line's number. Damaged: no JSON object, a line too long or nested too deeply. Usage: no
+    // such field, a field that is no text. Memory: a few times the line's length.
     bool next(std::string& text);
+    std::int64_t line() const { return number_; }  // of that text, from 1
     std::int64_t empty() const { return empty_; }
     std::uint64_t consumed() const { return stream_->consumed(); }  // bytes of the file
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "data/file_ending.hpp"
 
 namespace lockstep::data {
 namespace {
@@ -38,16 +39,13 @@ bool is_file(const std::string& path) {
 }  // namespace
 
 std::optional<MegatronPaths> find_megatron(const std::string& path) {
-    const auto ends_with = [&](std::string_view ending) {
-        return path.size() > ending.size() && std::string_view(path).ends_with(ending);
-    };
     std::error_code ignored;
-    if (ends_with(".idx") && is_file(path)) {
+    if (has_ending(path, ".idx") && is_file(path)) {
         const std::string tokens = path.substr(0, path.size() - 4) + ".bin";
         if (!is_file(tokens)) throw usage_error("{} has no tokens beside it: {} does not exist", path, tokens);
         return MegatronPaths{tokens, path};
     }
-    if (ends_with(".bin")) {
+    if (has_ending(path, ".bin")) {
         const std::string index = path.substr(0, path.size() - 4) + ".idx";
         if (is_file(path) && is_file(index)) return MegatronPaths{path, index};
         return std::nullopt;
@@ -116,7 +114,7 @@ void MegatronFile::read_mapped_format(const Index& index) {
     const std::uint64_t end = index.end_of(documents_at, boundaries, sizeof(std::int64_t));
     if (end != index.bytes()) {
         if (index.bytes() - end == sequences_)
-            throw usage_error("{} is of multimodal data; only text can be read", index.path);
+            throw usage_error("{} indexes multimodal data; only text can be read", index.path);
         throw damaged_error("{} has {} bytes, but its entries end at byte {}", index.path, index.bytes(), end);
     }
     const auto length = [&](std::uint64_t i) { return index.at<std::int32_t>(header_bytes + i * 4); };
@@ -177,7 +175,7 @@ void MegatronFile::set_type(const Index& index, std::uint64_t code) {
     if (code == 0 || code >= types.size())
         throw damaged_error("{}: the index has the unknown type {}", index.path, code);
     const Type& type = types[code];
-    if (type.width == 0) throw usage_error("{} is of {}, not of tokens", index.path, type.name);
+    if (type.width == 0) throw usage_error("{} indexes {}, not tokens", index.path, type.name);
     width_ = type.width;
     has_sign_ = type.has_sign;
 }

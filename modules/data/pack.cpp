@@ -99,7 +99,7 @@ std::uint64_t lay_out(hdf5::File& file, const Tokenizer& tokenizer, std::uint64_
         file.write_text(path, one.contents);
         file.write_attribute(path, "checksum", hash_text(hash64(one.contents.data(), one.contents.size())));
     }
-    file.create_dataset("tokens", element_type(token_width(tokenizer)), {tokens});
+    file.create_dataset("tokens", element_type(tokenizer.token_width()), {tokens});
     return file.info("tokens").offset;
 }
 
@@ -154,10 +154,10 @@ void write_token_file(Packing& packing) {
     const auto encode_into = [&](TokenWriter& writer) {
         packing.encode([&](const void* tokens, std::size_t bytes) { writer.take(tokens, bytes); });
     };
-    const std::size_t width = token_width(packing.tokenizer);
+    const std::size_t width = packing.tokenizer.token_width();
     std::unique_ptr<TokenWriter> spooled;
     std::uint64_t tokens = packing.text.bytes() + packing.text.files.size() - 1;
-    if (packing.tokenizer.kind() != "bytes" || packing.text.has_json_lines()) {
+    if (!packing.tokenizer.tokens_are_bytes() || packing.text.has_json_lines()) {
         // The number of tokens, needed for the dataset's size, is known only after tokenizing all.
         spooled = std::make_unique<TokenWriter>(OpenFile::create(spool.path()), 0);
         encode_into(*spooled);
@@ -184,7 +184,7 @@ void write_token_file(Packing& packing) {
 // Each document is a sequence that ends in the tokenizer's boundary token, as Megatron's --append-eod makes them.
 void write_megatron(Packing& packing) {
     const TemporaryFile bin(packing.unfinished(".bin")), idx(packing.unfinished(".idx"));
-    const std::size_t width = token_width(packing.tokenizer);
+    const std::size_t width = packing.tokenizer.token_width();
     MegatronWriter writer(bin.path(), idx.path(), width, packing.tokenizer.vocabulary());
     packing.encode([&](const void* tokens, std::size_t bytes) { writer.take(tokens, bytes); },
                    [&](std::uint64_t position) { writer.begin_document(position); });
@@ -197,11 +197,13 @@ void write_megatron(Packing& packing) {
     writer.finish();
     packing.result.tokens = static_cast<std::int64_t>(writer.tokens());
     packing.result.checksum = writer.checksum();
-    // An index that fits no longer must not stand beside new tokens.
-    std::error_code ignored;
-    std::filesystem::remove(packing.options.out + ".idx", ignored);
-    rename_file(bin.path(), packing.options.out + ".bin");
+    // Whatever ends the program in between leaves an index without tokens, which is refused. Tokens without their index
+    // would pass for raw uint16, and old ones beside a new index for this text's.
+    std::error_code problem;
+    std::filesystem::remove(packing.options.out + ".bin", problem);
+    if (problem) throw fault_error("{}.bin cannot be removed: {}", packing.options.out, problem.message());
     rename_file(idx.path(), packing.options.out + ".idx");
+    rename_file(bin.path(), packing.options.out + ".bin");
 }
 
 }  // namespace

@@ -26,8 +26,8 @@ class PartEncoder {
     // False: documents are encoded as a whole only.
     virtual bool divides() const = 0;
     // Appends the tokens of the document from `from` to the first end of a token at `end` or behind, or to its end, and
-    // moves `from` there. `from` is such a place; if it is another, so are the tokens, but going on from where two
-    // calls end at the same place gives the same. If `patient` is false it returns false, having added nothing, where
+    // moves `from` there. If `from` is not such a place, the tokens are not the document's. Once two calls end at the
+    // same place, everything behind it is the same. If `patient` is false it returns false, having added nothing, where
     // it would have to look far beyond `end`. Thread-safe.
     virtual bool encode_part(std::string_view document, Place& from, std::size_t end, bool patient,
                              std::vector<std::int32_t>& tokens) const = 0;

@@ -24,9 +24,6 @@ constexpr std::uint64_t small_file =
     1 << 20;  // smaller text files are copied: one mapping each would exceed the system's limit
 constexpr std::size_t checksum_part = 1 << 20;
 
-// Text is tokenized into memory; that of JSON Lines may be a thousand times what the files have on disk.
-constexpr std::size_t most_tokenized_bytes = std::size_t{8} << 30;
-
 std::string tokenizer_name(const std::string& kind) {
     return kind.empty() ? "tokens without a tokenizer" : "tokenizer " + kind;
 }
@@ -38,14 +35,14 @@ std::uint64_t ends_checksum(const std::byte* data, std::size_t bytes) {
 
 }  // namespace
 
-Sources::Sources(const SourceOptions& options) {
+Sources::Sources(const SourceOptions& options, std::uint64_t& room) {
     if (options.paths.empty()) throw usage_error("no files or folders given");
     std::vector<std::string> text;
     std::shared_ptr<const Tokenizer> kept = options.kept;
     const auto add_gathered_text = [&] {
         if (text.empty()) return;
         if (!kept) kept = open_tokenizer(options.tokenizer);
-        add_text(collect_text_files(text, options.jsonl_field), *kept);
+        add_text(collect_text_files(text, options.jsonl_field), *kept, room);
         text.clear();
     };
     for (const Input& input : find_inputs(options.paths)) {
@@ -57,7 +54,7 @@ Sources::Sources(const SourceOptions& options) {
         if (input.kind == InputKind::token_file)
             add_token_file(input.path);
         else if (input.kind == InputKind::megatron)
-            add_megatron(input.path);
+            add_megatron({input.path, input.index});
         else
             add_flat_file(input.path);
     }
@@ -83,8 +80,9 @@ void Sources::add_flat_file(const std::string& path) {
     add_segment(tokens, layout.width, layout.count, path);
 }
 
-void Sources::add_megatron(const std::string& path) {
-    const MegatronFile& file = megatron_files_.emplace_back(*find_megatron(path));
+void Sources::add_megatron(const MegatronPaths& paths) {
+    const std::string& path = paths.tokens;
+    const MegatronFile& file = megatron_files_.emplace_back(paths);
     std::uint64_t largest = 0;
     for (const auto& run : file.runs())
         largest = std::max(largest, largest_token(file.file().data() + run.offset, file.width(), run.tokens));
@@ -105,7 +103,7 @@ void Sources::add_megatron(const std::string& path) {
                   with_commas(static_cast<std::int64_t>(file.documents())), plural(file.documents()),
                   *file.document_end());
     else if (file.documents() > 1)
-        log::info("{}: {} documents with nothing between them: they do not end in one token", path,
+        log::info("{}: its {} documents do not all end in the same token, so nothing marks where one ends", path,
                   with_commas(static_cast<std::int64_t>(file.documents())));
 }
 
@@ -116,15 +114,15 @@ void Sources::add_raw_tokens(const MappedFile& file, std::uint64_t largest, cons
     add_to_checksum(ends_checksum(file.data(), file.bytes()));
 }
 
-void Sources::add_text(const TextFiles& text, const Tokenizer& tokenizer) {
+void Sources::add_text(const TextFiles& text, const Tokenizer& tokenizer, std::uint64_t& room) {
     if (text.skipped > 0)
         log::info("skipped {} file{} that {} empty or not text", text.skipped, plural(text.skipped),
                   text.skipped == 1 ? "is" : "are");
     agree_on_tokenizer(tokenizer.kind(), tokenizer.files(), tokenizer.vocabulary(), text.files.front().path);
-    if (tokenizer.kind() == "bytes" && !text.has_json_lines())
+    if (tokenizer.tokens_are_bytes() && !text.has_json_lines())
         add_bytes(text);
     else
-        add_encoded(text, tokenizer);
+        add_encoded(text, tokenizer, room);
 }
 
 void Sources::add_bytes(const TextFiles& text) {
@@ -157,21 +155,26 @@ void Sources::add_bytes(const TextFiles& text) {
     bytes_ += static_cast<double>(text.bytes());
 }
 
-void Sources::add_encoded(const TextFiles& text, const Tokenizer& tokenizer) {
+// The text of JSON Lines may be a thousand times what the files have on disk, hence the limit.
+void Sources::add_encoded(const TextFiles& text, const Tokenizer& tokenizer, std::uint64_t& room) {
     log::info("{} {} of text; lockstep pack does this once for all runs",
-              tokenizer.kind() == "bytes" ? "reading" : "tokenizing", human_bytes(static_cast<double>(text.bytes())));
+              tokenizer.tokens_are_bytes() ? "reading" : "tokenizing", human_bytes(static_cast<double>(text.bytes())));
+    const std::uint64_t room_before = room;
     std::string& tokens = buffers_.emplace_back();
     EncodeOptions options;
     options.title = "tokenizing";
     const EncodeResult result = encode_text(text, tokenizer, options, [&](const void* data, std::size_t bytes) {
-        if (text.has_json_lines() && bytes > most_tokenized_bytes - tokens.size())
-            throw usage_error(
-                "{} and what follows give more than {} of tokens, too much for the memory of every rank; make a token "
-                "file of them first: lockstep pack",
-                text.files.front().path, human_bytes(static_cast<double>(most_tokenized_bytes)));
+        if (text.has_json_lines()) {
+            if (bytes > room)
+                throw usage_error(
+                    "{} and the files after it make more than {} of tokens, which every rank would hold in memory; "
+                    "pack them first with lockstep pack",
+                    text.files.front().path, human_bytes(static_cast<double>(room_before)));
+            room -= bytes;
+        }
         tokens.append(static_cast<const char*>(data), bytes);
     });
-    const std::size_t width = token_width(tokenizer);
+    const std::size_t width = tokenizer.token_width();
     bytes_ += static_cast<double>(result.text_bytes);
     add_to_checksum(result.text_bytes);
     add_to_checksum(hash64(tokens.data(), tokens.size()));

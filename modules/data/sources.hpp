@@ -25,8 +25,9 @@ struct SourceOptions {
 
 class Sources {
   public:
-    // Paths in the given order; adjacent text files and folders are documents of one text.
-    explicit Sources(const SourceOptions& options);
+    // Paths in the given order; adjacent text files and folders are documents of one text. The tokens of JSON Lines are
+    // kept in memory and taken off `room`, in bytes; too many for it: usage error.
+    Sources(const SourceOptions& options, std::uint64_t& room);
     Sources(const Sources&) = delete;
     Sources& operator=(const Sources&) = delete;
 
@@ -49,11 +50,11 @@ class Sources {
     };
     void add_token_file(const std::string& path);
     void add_flat_file(const std::string& path);
-    void add_megatron(const std::string& path);
+    void add_megatron(const MegatronPaths& paths);
     void add_raw_tokens(const MappedFile& file, std::uint64_t largest, const std::string& path);
-    void add_text(const TextFiles& text, const Tokenizer& tokenizer);
+    void add_text(const TextFiles& text, const Tokenizer& tokenizer, std::uint64_t& room);
     void add_bytes(const TextFiles& text);
-    void add_encoded(const TextFiles& text, const Tokenizer& tokenizer);
+    void add_encoded(const TextFiles& text, const Tokenizer& tokenizer, std::uint64_t& room);
     void add_segment(const std::byte* data, std::size_t width, std::uint64_t count, const std::string& path);
     void agree_on_tokenizer(const std::string& kind, const TokenizerFiles& files, std::int64_t vocabulary,
                             const std::string& path);

@@ -98,15 +98,15 @@ TokenFileInfo read_token_file_info(const std::string& path) {
         throw damaged_error("{}: /tokens is not a contiguous row of {} tokens", path, info.token_count);
     if (info.vocabulary <= 0 || info.vocabulary > std::int64_t{1} << 31)
         throw damaged_error("{}: invalid vocabulary {}", path, info.vocabulary);
-    if (file_bytes < info.offset + info.token_bytes())
-        throw damaged_error("{} is truncated: it has {} bytes, its tokens end at byte {}", path, file_bytes,
-                            info.offset + info.token_bytes());
+    if (!info.fits_into(file_bytes))
+        throw damaged_error("{} is truncated: it has {} bytes, too few for {} tokens of {} from byte {} on", path,
+                            file_bytes, info.token_count, info.token_width, info.offset);
     return info;
 }
 
 TokenFile::TokenFile(const std::string& path) : info_(read_token_file_info(path)), file_(path) {
     // Checked again: the file may have been replaced meanwhile.
-    if (file_.bytes() < info_.offset + info_.token_bytes()) throw damaged_error("{} changed while being opened", path);
+    if (!info_.fits_into(file_.bytes())) throw damaged_error("{} changed while being opened", path);
 }
 
 std::uint64_t verify_token_file(const std::string& path) {

@@ -25,6 +25,11 @@ struct TokenFileInfo {
     std::uint64_t offset = 0;                          // of the first token in the file
 
     std::uint64_t token_bytes() const { return static_cast<std::uint64_t>(token_count) * token_width; }
+    // Whether a file of so many bytes has all tokens, with numbers of any size.
+    bool fits_into(std::uint64_t file_bytes) const {
+        return token_count >= 0 && offset <= file_bytes &&
+               static_cast<std::uint64_t>(token_count) <= (file_bytes - offset) / token_width;
+    }
 };
 
 // Whether the file is HDF5 marked as a token file. Missing file: usage error.

@@ -71,7 +71,7 @@ FlatLayout flat_layout(const MappedFile& file, const std::string& path) {
     const Header* header = header_of(file.data(), file.bytes());
     std::array<std::int32_t, 3> start{};
     if (header) {
-        if (header->width == 0) throw usage_error("{} is of llm.c and holds {}, not tokens", path, header->what);
+        if (header->width == 0) throw usage_error("{} is an llm.c file that holds {}, not tokens", path, header->what);
         if (file.bytes() < header_bytes)
             throw damaged_error("{} is truncated within its header of {} bytes", path, header_bytes);
         std::memcpy(start.data(), file.data(), sizeof start);

@@ -19,6 +19,8 @@ class ByteTokenizer final : public Tokenizer {
     std::string kind() const override { return "bytes"; }
     const TokenizerFiles& files() const override { return files_; }
     std::int64_t vocabulary() const override { return 256; }
+    std::size_t token_width() const override { return 1; }
+    bool tokens_are_bytes() const override { return true; }
     std::int32_t boundary() const override { return 0; }
 
     std::vector<std::int32_t> encode(std::string_view text) const override {

@@ -2,6 +2,7 @@
 // "huggingface": a tokenizer.json with byte-level BPE (such as GPT-2's, Llama 3's, Qwen's). Thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,6 +24,10 @@ class Tokenizer {
     virtual std::string kind() const = 0;             // "bytes" | "sentencepiece" | "huggingface"
     virtual const TokenizerFiles& files() const = 0;  // that it was made from; none for bytes
     virtual std::int64_t vocabulary() const = 0;
+    // Bytes per token, in files and memory: 1, 2, or 4 if the vocabulary exceeds 65,536.
+    virtual std::size_t token_width() const { return vocabulary() <= 65536 ? 2 : 4; }
+    // Whether each byte of a text is the token of that number, and the boundary is 0: nothing needs to be encoded.
+    virtual bool tokens_are_bytes() const { return false; }
     // Adds no special tokens. Those that stand in the text itself are recognised by huggingface only, as its own
     // library does; it takes invalid UTF-8 for U+FFFD.
     virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;

@@ -41,7 +41,7 @@ std::vector<std::string> tokenizer_file_paths(const hdf5::File& file) {
         throw damaged_error("{} is damaged: it has both /{} and /tokenizer", file.path(), old_model_path);
     if (of_old_form) paths.emplace_back(old_model_path);
     if (paths.size() > most_tokenizer_files)
-        throw damaged_error("{} is damaged: /tokenizer has {} files; {} are the most", file.path(), paths.size(),
+        throw damaged_error("{} is damaged: /tokenizer has {} files; the limit is {}", file.path(), paths.size(),
                             most_tokenizer_files);
     std::uint64_t bytes = 0;
     for (const auto& path : paths) {

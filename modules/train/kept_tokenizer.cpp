@@ -13,18 +13,18 @@
 namespace lockstep::train {
 namespace {
 
-// "": none is needed.
+bool has_plain_text(const config::DataSection& data) {
+    return data::has_plain_text(data.train) || data::has_plain_text(data.validation) ||
+           std::any_of(data.mixture.begin(), data.mixture.end(),
+                       [](const config::WeightedPaths& part) { return data::has_plain_text(part.paths); });
+}
+
 std::string where_it_is_kept(const config::RunDescription& run) {
-    if (run.data.tokenizer != automatic_tokenizer || run.init.from.empty()) return "";
-    const std::vector<config::WeightedPaths>& mixture = run.data.mixture;
-    if (!data::has_plain_text(run.data.train) && !data::has_plain_text(run.data.validation) &&
-        std::none_of(mixture.begin(), mixture.end(),
-                     [](const config::WeightedPaths& part) { return data::has_plain_text(part.paths); }))
-        return "";
     std::vector<std::string> own = checkpoint::list_checkpoints(config::checkpoint_folder(run));
     for (; !own.empty(); own.pop_back()) try {
-            checkpoint::read_contents(own.back());
-            return own.back();
+            // A run that is trained on tokens alone keeps none, and may yet be validated on text.
+            if (!checkpoint::read_contents(own.back()).tokenizer_kind.empty()) return own.back();
+            break;
         } catch (const Error&) {
             // A damaged one is not resumed either.
         }
@@ -33,20 +33,29 @@ std::string where_it_is_kept(const config::RunDescription& run) {
 
 }  // namespace
 
-std::unique_ptr<data::Tokenizer> kept_tokenizer(const checkpoint::Contents& contents) {
-    if (contents.tokenizer_kind.empty()) return nullptr;
+std::unique_ptr<data::Tokenizer> kept_tokenizer(const checkpoint::Contents& contents, const std::string& path,
+                                                std::string_view remedy) {
+    if (contents.tokenizer_kind.empty())
+        throw usage_error(
+            "{} does not name its tokenizer (it was trained on .bin token files, or its folder has neither "
+            "tokenizer.json nor tokenizer.model){}",
+            path, remedy);
     return data::make_tokenizer(contents.tokenizer_kind, contents.tokenizer_files);
 }
 
-std::shared_ptr<const data::Tokenizer> tokenizer_to_begin_with(const config::RunDescription& run,
-                                                               cluster::HostGroup& group) {
-    std::string path;
-    cluster::on_root(group, [&] { path = where_it_is_kept(run); });
+std::shared_ptr<const data::Tokenizer> automatic_tokenizer(const config::RunDescription& run,
+                                                           cluster::HostGroup& group) {
+    if (run.data.tokenizer != "auto") return nullptr;
+    std::string path;  // "": bytes
+    cluster::on_root(group, [&] {
+        if (!run.init.from.empty() && has_plain_text(run.data)) path = where_it_is_kept(run);
+    });
     path = group.broadcast_text(path, 0);
-    if (path.empty()) return nullptr;
+    if (path.empty()) return data::make_tokenizer("bytes", {});
     std::shared_ptr<const data::Tokenizer> tokenizer;
-    cluster::together(group, [&] { tokenizer = kept_tokenizer(read_model_contents(path)); });
-    if (tokenizer) log::info("plain text is read with the tokenizer of {}", path);
+    cluster::together(group,
+                      [&] { tokenizer = kept_tokenizer(read_model_contents(path), path, "; set data.tokenizer"); });
+    log::info("plain text is read with the tokenizer of {}", path);
     return tokenizer;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "checkpoint/checkpoint.hpp"
@@ -11,15 +12,15 @@
 
 namespace lockstep::train {
 
-// data.tokenizer where none is named: that of the checkpoint a run begins with, else bytes.
-inline constexpr std::string_view automatic_tokenizer = "auto";
+// Of the checkpoint or folder at `path`. Usage error where it is not known, as with .bin files, which ends with
+// `remedy`: what to do, or what cannot be done. Other errors are those of data::make_tokenizer.
+std::unique_ptr<data::Tokenizer> kept_tokenizer(const checkpoint::Contents& contents, const std::string& path,
+                                                std::string_view remedy);
 
-// Null where it is not known, as with .bin files. Errors are those of data::make_tokenizer.
-std::unique_ptr<data::Tokenizer> kept_tokenizer(const checkpoint::Contents& contents);
-
-// Collective. For a run with init.from whose data has plain text and whose data.tokenizer is "auto": the tokenizer of
-// init.from or, if the run has checkpoints already, of those, so that init.from need not be there any more. Else null.
-std::shared_ptr<const data::Tokenizer> tokenizer_to_begin_with(const config::RunDescription& run,
-                                                               cluster::HostGroup& group);
+// Collective. The tokenizer that data.tokenizer = "auto" means; null where another is named. It is bytes, unless a run
+// with init.from has plain text in its data. Then it is that of init.from or, if the run has checkpoints that keep one,
+// of those, so that init.from need not be there any more.
+std::shared_ptr<const data::Tokenizer> automatic_tokenizer(const config::RunDescription& run,
+                                                           cluster::HostGroup& group);
 
 }  // namespace lockstep::train

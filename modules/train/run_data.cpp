@@ -14,14 +14,14 @@ namespace lockstep::train {
 namespace {
 
 void open_datasets(RunData& run, const config::RunDescription& description,
-                   std::shared_ptr<const data::Tokenizer> kept) {
+                   std::shared_ptr<const data::Tokenizer> automatic) {
     const auto& data = description.data;
     data::DatasetOptions options;
     options.paths = data.train;
     for (const config::WeightedPaths& part : data.mixture) options.mixture.push_back({part.paths, part.weight});
     options.jsonl_field = data.jsonl_field;
-    options.tokenizer = data.tokenizer == automatic_tokenizer ? "bytes" : data.tokenizer;
-    options.kept_tokenizer = std::move(kept);
+    options.tokenizer = data.tokenizer;
+    options.kept_tokenizer = std::move(automatic);
     options.length = description.batch.length;
     options.seed = description.run.seed;
     options.random = data.order == config::DataOrder::random;
@@ -83,31 +83,28 @@ void log_data(const RunData& run, const config::BatchSection& batch) {
                   static_cast<double>(counts[i]) / static_cast<double>(sources[i].windows));
 }
 
-// A path may be different files on different nodes.
-void check_same_on_all_ranks(const RunData& run, cluster::HostGroup& control) {
-    const auto checksum = static_cast<std::int64_t>(run.training->checksum());
-    const std::int64_t validation = run.validation ? run.validation->windows() : 0;
-    std::vector<std::int64_t> least = {checksum, run.training->windows(), validation}, most = least;
-    control.all_reduce(least, cluster::Reduce::minimum);
-    control.all_reduce(most, cluster::Reduce::maximum);
-    if (least != most)
-        throw usage_error(
-            "ranks see different data under the same paths ([data] train or validation); use a file system that all "
-            "nodes share");
-}
-
 }  // namespace
+
+void check_same_on_all_ranks(const data::Dataset& data, const std::string& key, cluster::HostGroup& group) {
+    std::vector<std::int64_t> least = {static_cast<std::int64_t>(data.checksum()), data.windows()}, most = least;
+    group.all_reduce(least, cluster::Reduce::minimum);
+    group.all_reduce(most, cluster::Reduce::maximum);
+    if (least != most)
+        throw usage_error("ranks see different data under the same paths ({}); use a file system that all nodes share",
+                          key);
+}
 
 RunData open_run_data(const config::RunDescription& description, cluster::HostGroup& control) {
     RunData run;
-    const auto kept = tokenizer_to_begin_with(description, control);
+    const auto automatic = automatic_tokenizer(description, control);
     cluster::together(control, [&] {
-        open_datasets(run, description, kept);
+        open_datasets(run, description, automatic);
         check_vocabulary(run, description.model.vocabulary);
         run.steps = count_steps(description, run.training->windows());
         log_data(run, description.batch);
     });
-    check_same_on_all_ranks(run, control);
+    check_same_on_all_ranks(*run.training, "[data] train", control);
+    if (run.validation) check_same_on_all_ranks(*run.validation, "[data] validation", control);
     return run;
 }
 

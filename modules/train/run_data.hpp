@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "cluster/host_group.hpp"
 #include "config/run_description.hpp"
@@ -17,5 +18,8 @@ struct RunData {
 
 // Collective. Usage error if the data does not fit the model or the schedule, or if ranks see different data.
 RunData open_run_data(const config::RunDescription& description, cluster::HostGroup& control);
+
+// Collective. Usage error if ranks see different data, as where a path means different files on different nodes.
+void check_same_on_all_ranks(const data::Dataset& data, const std::string& key, cluster::HostGroup& group);
 
 }  // namespace lockstep::train

@@ -82,7 +82,10 @@ BOOST_AUTO_TEST_CASE(damaged_data_end_with_exit_code_3) {
         for (const std::string& word : words) BOOST_TEST(contains(result.error, word), result);
     }
     BOOST_TEST(!fs::exists(folder / "lines.h5"));
-    check_exit(run("pack --out x --to csv text", folder), 2);
+    const Result csv = run("pack --out x --to csv text", folder);
+    check_exit(csv, 2);
+    BOOST_TEST(contains(csv.error, "--to"), csv);
+    BOOST_TEST(contains(csv.error, "\"lockstep\", \"megatron\""), csv);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -156,6 +156,18 @@ BOOST_AUTO_TEST_CASE(a_runs_folder_stands_for_its_newest_checkpoint) {
         BOOST_TEST(of_folder.out == of_file.out);
         BOOST_TEST(contains(of_folder.error, " ../checkpoints/small/step-00000012.h5"), of_folder);
     }
+    // Ranks that see other data under the same path.
+    for (const char* rank : {"0", "1"}) {
+        const fs::path own = place.path() / ("rank-" + std::string(rank));
+        fs::create_directory(own);
+        write_file(own / "data.txt", make_text(3000, rank[0] == '0' ? 1 : 2));
+    }
+    const Result differing = Process(std::string(LOCKSTEP_MPIEXEC) + " -np 2 sh -c 'cd rank-$PMI_RANK && exec " +
+                                         lockstep_program + " eval --data data.txt --checkpoint ../runs/small'",
+                                     place.path())
+                                 .wait();
+    check_exit(differing, 2);
+    BOOST_TEST(contains(differing.error, "ranks see different data under the same paths (--data)"), differing);
     const Result none = run("generate --checkpoint text" + rest, place.path());
     check_exit(none, 2);
     BOOST_TEST(contains(none.error, "text has no checkpoints"), none);

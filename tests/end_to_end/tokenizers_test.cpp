@@ -6,7 +6,8 @@ using namespace lockstep::tests;
 
 namespace {
 
-const fs::path recorded = LOCKSTEP_SOURCE_DIR "/tests/unit/data/tokenizers";
+const fs::path recorded = LOCKSTEP_SOURCE_DIR "/tests/unit/data/tokenizers",
+               hugging_face = LOCKSTEP_SOURCE_DIR "/tests/hugging_face";
 
 Json json_of(const Result& result) {
     check_exit(result, 0);
@@ -137,7 +138,99 @@ BOOST_AUTO_TEST_CASE(what_is_wrong_with_a_tokenizer_is_said) {
     other.replace(other.find("\"BPE\""), 5, "\"Unigram\"");
     refused(other, 2, "model.type = Unigram is not implemented");
     check_exit(run("pack --out packed.h5 --tokenizer none text", place.path()), 2);
-    check_exit(run("pack --out packed.h5 --tokenizer text text", place.path()), 2);
+    const Result text = run("pack --out packed.h5 --tokenizer text text", place.path());
+    check_exit(text, 2);
+    BOOST_TEST(contains(text.error, "the folder text has neither a tokenizer (tokenizer.json or tokenizer.model) nor"),
+               text);
+    // Bytes are bytes, whatever lies about.
+    fs::create_directory(place.path() / "bytes");
+    check_exit(run("pack --out packed.h5 --tokenizer bytes text", place.path()), 0);
+    fs::copy(hugging_face / "gpt2", place.path() / "model");
+    const Result model = run("pack --out other.h5 --tokenizer model text", place.path());
+    check_exit(model, 2);
+    BOOST_TEST(contains(model.error, "model does not name its tokenizer"), model);
+    BOOST_TEST(contains(model.error, "name another"), model);
+}
+
+BOOST_AUTO_TEST_CASE(a_run_that_is_trained_on_tokens_and_validated_on_text_keeps_its_tokenizer) {
+    const Workplace place;
+    if (built_without(place)) return;
+    add_tokenizer(place, "qwen2");
+    check_exit(run("train run.toml --set data.tokenizer=tokenizer --set model.vocabulary=700", place.path()), 0);
+    std::string tokens;
+    for (int i = 0; i < 4000; ++i) tokens += {static_cast<char>(i * 7 % 251), static_cast<char>(i % 2)};
+    write_file(place.path() / "tokens.bin", tokens);
+    write_file(place.path() / "held-out.txt", make_text(3000, 99));
+    const std::string command =
+        "train run.toml --set run.name=fine --set data.train=tokens.bin --set data.validation=held-out.txt "
+        "--set model.vocabulary=700 --set schedule.steps=4 --set schedule.warmup=0 --set checkpoint.every=2 "
+        "--set validation.every=2 --init-from ";
+    const std::string words = "plain text is read with the tokenizer of checkpoints/small/step-00000012.h5";
+    for (const char* more : {"runs/small --stop-at 2", "runs/small --resume auto"}) {
+        const Result result = run(command + more, place.path());
+        check_exit(result, contains(more, "stop") ? 4 : 0);
+        BOOST_TEST(contains(result.error, words), result);
+    }
+    // Its checkpoint does not name a tokenizer, which nothing takes for bytes.
+    const std::string fine = checkpoint_file(place.path(), 4, "fine").string();
+    const auto refused = [&](const std::string& arguments, const std::string& remedy) {
+        const Result result = run(arguments, place.path());
+        check_exit(result, 2);
+        BOOST_TEST(contains(result.error, "does not name its tokenizer"), result);
+        BOOST_TEST(contains(result.error, remedy), result);
+    };
+    refused("train run.toml --set run.name=more --set model.vocabulary=700 --init-from " + fine, "set data.tokenizer");
+    refused("eval --data held-out.txt --checkpoint " + fine, "cannot read text");
+    refused("generate --prompt a --checkpoint " + fine, "cannot generate text");
+    refused("pack --out packed.h5 text --tokenizer " + fine, "name another");
+    check_exit(run("eval --data tokens.bin --checkpoint " + fine, place.path()), 0);
+}
+
+BOOST_AUTO_TEST_CASE(what_a_tokenizer_lacks_is_said_once) {
+    const Workplace place;
+    if (built_without(place)) return;
+    add_tokenizer(place, "unknown0");
+    Json json = Json::parse(read_file(place.path() / "tokenizer/tokenizer.json"));
+    json["model"]["unk_token"] = nullptr;
+    write_file(place.path() / "tokenizer/tokenizer.json", json.dump());
+    const Result result =
+        run("train run.toml --set data.tokenizer=tokenizer --set model.vocabulary=300 --set schedule.steps=1 "
+            "--set schedule.warmup=0",
+            place.path(), 2);
+    check_exit(result, 0);
+    BOOST_TEST(count_of(result.error, "has no token for") == 1u, result);
+}
+
+BOOST_AUTO_TEST_CASE(prompts_are_what_the_user_gave) {
+    const Workplace place;
+    if (built_without(place)) return;
+    add_tokenizer(place, "gpt2");
+    check_exit(run("train run.toml --set data.tokenizer=tokenizer --set model.vocabulary=700", place.path()), 0);
+    const std::string generate = "generate --checkpoint runs/small --tokens 3 --temperature 0";
+    // The token that stands for an empty prompt is not shown.
+    const Result empty = run(generate + " --prompt ''", place.path());
+    check_exit(empty, 0);
+    BOOST_TEST(!contains(empty.out, "<|endoftext|>"), empty);
+    BOOST_TEST(empty.out.size() > 1u, empty);
+    const std::string prompt("the\0small", 9);
+    write_file(place.path() / "prompt.txt", prompt);
+    const Result whole = run(generate + " --prompt-file prompt.txt", place.path());
+    check_exit(whole, 0);
+    BOOST_TEST(whole.out.starts_with(prompt), whole);
+    // A full disk.
+    for (const std::string& arguments :
+         {generate + " --prompt the", std::string("eval --checkpoint runs/small --data text"),
+          std::string("pack --out packed.h5 text")}) {
+        const Result full = run(arguments + " > /dev/full", place.path());
+        check_exit(full, 1);
+        BOOST_TEST(contains(full.error, "cannot print the result"), full);
+    }
+    // A folder whose tokenizer has more tokens than its model.
+    fs::copy(hugging_face / "gpt2", place.path() / "model");
+    fs::copy(place.path() / "tokenizer/tokenizer.json", place.path() / "model/tokenizer.json");
+    const Result beyond = run("generate --checkpoint model --prompt ' the small'", place.path());
+    check_exit(beyond, 2);
+    BOOST_TEST(contains(beyond.error, "the model of model has 64 tokens"), beyond);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -86,6 +86,47 @@ BOOST_AUTO_TEST_CASE(a_folder_has_its_name_only_when_it_is_whole) {
     try_every_kind(to_folder);
 }
 
+// Tokens without their index would pass for raw ones, and beside another text's index for that text's.
+BOOST_AUTO_TEST_CASE(a_pair_of_megatrons_is_whole_or_refused) {
+    const Workplace place;
+    const fs::path folder = place.path();
+    write_file(folder / "old.txt", make_text(500, 7));
+    check_exit(run("pack --to megatron --out old old.txt", folder), 0);
+    const std::string pack = "pack --to megatron --out out text";
+    const auto begin = [&] {
+        for (const char* ending : {".bin", ".idx"})
+            fs::copy_file(folder / ("old" + std::string(ending)), folder / ("out" + std::string(ending)),
+                          fs::copy_options::overwrite_existing);
+        fs::remove(folder / "calls.txt");
+    };
+    begin();
+    check_exit(convert(folder, pack, ""), 0);
+    std::vector<std::string> numbers;
+    {
+        std::ifstream list(folder / "calls.txt");
+        for (std::string number, name, path; list >> number >> name >> path;)
+            if (path.starts_with("out")) numbers.push_back(number);
+    }
+    BOOST_TEST_REQUIRE(numbers.size() >= 4u);
+    const std::string tokens = read_file(folder / "out.bin"), index = read_file(folder / "out.idx"),
+                      old_tokens = read_file(folder / "old.bin"), old_index = read_file(folder / "old.idx");
+    int refused = 0;
+    for (const std::string& number : numbers)
+        for (const char* word : {"kill-before", "kill-after"}) {
+            begin();
+            convert(folder, pack, " LOCKSTEP_CALLS_FAULT=" + number + ":" + word);
+            const std::string now = read_file(folder / "out.bin"), beside = read_file(folder / "out.idx");
+            BOOST_TEST_CONTEXT("call " << number << ", " << word)
+            if (fs::exists(folder / "out.bin")) {
+                BOOST_TEST(((now == tokens && beside == index) || (now == old_tokens && beside == old_index)));
+            } else {
+                BOOST_TEST(fs::exists(folder / "out.idx"));  // an index without tokens is refused
+                ++refused;
+            }
+        }
+    BOOST_TEST(refused > 0);
+}
+
 BOOST_AUTO_TEST_CASE(a_full_disk_leaves_nothing) {
     const Workplace place;
     make_models(place.path());

@@ -14,6 +14,7 @@
 #include "data/huggingface/split_pattern.hpp"
 #include "data/huggingface/text_changes.hpp"
 #include "data/huggingface/tokenizer_json.hpp"
+#include "data/part_encoder.hpp"
 
 namespace lockstep::data::huggingface {
 
@@ -35,12 +36,7 @@ class Divider {
     // Whether divide() may begin anywhere but at a document's beginning.
     bool restarts() const { return restarts_; }
 
-    // Where to go on: a position between two pieces.
-    struct Place {
-        std::size_t at = 0;
-        bool fresh = true;  // at the document's beginning or behind an added token
-        bool operator==(const Place&) const = default;
-    };
+    using Place = PartEncoder::Place;  // between two pieces
     // Memory that is used again: one per thread.
     struct Scratch {
         std::unique_ptr<SplitPattern::Scratch, SplitPattern::ScratchDeleter> matching = SplitPattern::make_scratch();

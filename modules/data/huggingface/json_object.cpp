@@ -19,7 +19,7 @@ bool says_nothing(const Json& value) {
 
 Json parse_json(const std::string& text, const std::string& origin) {
     if (text.size() > most_bytes)
-        throw damaged_error("{} is too large: {} bytes; {} are the most", origin, text.size(), most_bytes);
+        throw damaged_error("{} is too large: {} bytes; the limit is {}", origin, text.size(), most_bytes);
     std::size_t values = 0;
     const auto bounded = [&](int depth, Json::parse_event_t, Json&) {
         if (depth > most_depth) throw damaged_error("{} is damaged: nested more than {} deep", origin, most_depth);
@@ -38,7 +38,7 @@ Json parse_json(const std::string& text, const std::string& origin) {
 JsonObject::JsonObject(const Json& value, std::string origin, std::string key)
     : value_(&value), origin_(std::move(origin)), key_(std::move(key)) {
     if (!value.is_object())
-        throw damaged_error("{} is damaged: {} is not an object", origin_, key_.empty() ? "the whole" : key_);
+        throw damaged_error("{} is damaged: {} is not an object", origin_, key_.empty() ? "the top level" : key_);
 }
 
 std::string JsonObject::key(std::string_view name) const {
@@ -83,7 +83,7 @@ bool JsonObject::flag_or(const char* name, bool otherwise) const {
 std::int32_t JsonObject::number(const char* name, std::int32_t most) const {
     const Json& value = checked(*this, name, Json::value_t::number_unsigned, "a whole number from 0");
     if (value.get<std::uint64_t>() > static_cast<std::uint64_t>(most))
-        throw damaged_error("{} is damaged: {} is {}; {} is the most", origin_, key(name), value.dump(), most);
+        throw damaged_error("{} is damaged: {} is {}; the limit is {}", origin_, key(name), value.dump(), most);
     return value.get<std::int32_t>();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/error.hpp"
 #include "base/hash.hpp"
 #include "data/huggingface/byte_level.hpp"
 
@@ -10,6 +11,9 @@ namespace lockstep::data::huggingface {
 namespace {
 
 constexpr std::size_t cache_slots = std::size_t{1} << 16, most_cached = cache_slots / 2;
+
+// Places of symbols are numbers of 32 bits with a sign.
+constexpr std::size_t most_piece_bytes = std::size_t{1} << 30;
 
 std::uint64_t pair_of(std::int32_t left, std::int32_t right) {
     return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32) | static_cast<std::uint32_t>(right);
@@ -92,6 +96,9 @@ const PairEncoder::Pair* PairEncoder::find(std::int32_t left, std::int32_t right
 }
 
 void PairEncoder::encode(std::string_view piece, Scratch& scratch, std::vector<std::int32_t>& tokens) const {
+    if (piece.size() > most_piece_bytes)
+        throw usage_error("the tokenizer does not split a text of {} bytes; the limit is {}", piece.size(),
+                          most_piece_bytes);
     if (piece.size() == 1 && bytes_[static_cast<unsigned char>(piece.front())] >= 0 && whole_.empty()) {
         tokens.push_back(bytes_[static_cast<unsigned char>(piece.front())]);
         return;

@@ -59,6 +59,7 @@ class PairEncoder {
         std::vector<Symbol> symbols;
         std::vector<Candidate> candidates;  // a heap
     };
+    // Appends the piece's tokens. More than 1 GiB: usage error.
     void encode(std::string_view piece, Scratch& scratch, std::vector<std::int32_t>& tokens) const;
 
     int unknown_bytes() const;  // how many of the 256 have no token

@@ -52,13 +52,13 @@ class Translator {
 
     std::string translate() {
         if (whole_.size() > longest_pattern) refuse(fmt::format("more than {} bytes", longest_pattern));
-        if (first_damage(whole_) != std::string_view::npos) refuse("invalid UTF-8");
+        if (first_damage(whole_) != std::string_view::npos) malformed("invalid UTF-8");
         groups_.push_back({});
         if (take("(?i)")) out_ += "(?i)";
         while (!rest_.empty()) {
             if (!take_quantifier()) take_atom();
         }
-        if (groups_.size() != 1) refuse("a group that is not closed");
+        if (groups_.size() != 1) malformed("a group that is not closed");
         return out_;
     }
 
@@ -75,13 +75,17 @@ class Translator {
         throw usage_error("{} has {}, which is not implemented; use another tokenizer", key_, what);
     }
 
+    [[noreturn]] void malformed(const std::string& what) const {
+        throw damaged_error("{} is not a pattern: {}", key_, what);
+    }
+
     bool take(std::string_view beginning) {
         if (!rest_.starts_with(beginning)) return false;
         rest_.remove_prefix(beginning.size());
         return true;
     }
     char take_byte(const char* inside) {
-        if (rest_.empty()) refuse(std::string("an end inside ") + inside);
+        if (rest_.empty()) malformed(std::string("an end inside ") + inside);
         const char byte = rest_.front();
         rest_.remove_prefix(1);
         return byte;
@@ -137,7 +141,7 @@ class Translator {
     }
 
     void close_group() {
-        if (groups_.size() == 1) refuse("a ) without a (");
+        if (groups_.size() == 1) malformed("a ) without a (");
         const Group closed = groups_.back();
         groups_.pop_back();
         groups_.back().repeats = groups_.back().repeats || closed.repeats;
@@ -256,7 +260,7 @@ class Translator {
         const auto end = std::min(rest_.find('}'), rest_.size());
         const std::string name(rest_.substr(0, end));
         rest_.remove_prefix(end);
-        if (!take("}")) refuse("\\p{ without }");
+        if (!take("}")) malformed("\\p{ without }");
         std::string text = negated ? "\\P{" : "\\p{";
         if (contains(categories, name))
             text += name;
@@ -274,8 +278,9 @@ class Translator {
         if (digits == 0) {
             take("{");
             while (!rest_.empty() && rest_.front() != '}' && text.size() <= 6) text += take_byte("\\x{");
-            if (!take("}")) refuse("\\x{ without }");
+            if (!take("}")) malformed("\\x{ without }");
         } else {
+            if (digits == 2 && rest_.size() < 2) refuse("\\x with fewer than two digits");
             while (text.size() < digits) text += take_byte("a character's number");
         }
         const bool valid = !text.empty() && std::all_of(text.begin(), text.end(), is_hexadecimal);
@@ -291,7 +296,7 @@ class Translator {
         if (take("^")) out_ += '^';
         bool empty = true, after_set = false;
         while (!take("]")) {
-            if (rest_.empty()) refuse("a [ without a ]");
+            if (rest_.empty()) malformed("a [ without a ]");
             if (rest_.starts_with("&&")) refuse("&& in brackets");
             const Escape first = take_member();
             if (first.members.empty()) refuse("\\S or \\W in brackets");
@@ -307,7 +312,7 @@ class Translator {
             if (last.single.empty()) refuse("a range that ends with a class");
             out_ += '-' + last.single;
         }
-        if (empty) refuse("empty brackets");
+        if (empty) malformed("empty brackets");
         out_ += ']';
     }
 

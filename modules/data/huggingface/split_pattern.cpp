@@ -85,9 +85,14 @@ SplitPattern::SplitPattern(const std::string& pattern, bool literal, const std::
 }
 
 SplitPattern::Result SplitPattern::find(std::string_view text, std::size_t from, bool open, Scratch& scratch) const {
-    const int found =
-        pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                    PCRE2_NO_UTF_CHECK | (open ? PCRE2_PARTIAL_HARD : 0), scratch.data(), scratch.context());
+    const auto match = [&](std::uint32_t more) {
+        return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                           PCRE2_NO_UTF_CHECK | (open ? PCRE2_PARTIAL_HARD : 0) | more, scratch.data(),
+                           scratch.context());
+    };
+    int found = match(0);
+    // A repeated group over a long run; interpreted, it takes what the heap limit allows.
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = match(PCRE2_NO_JIT);
     const std::size_t* ends = pcre2_get_ovector_pointer(scratch.data());
     if (found >= 0) return {Found::match, ends[0], ends[1]};
     if (found == PCRE2_ERROR_NOMATCH) return {};

@@ -33,8 +33,9 @@ class HuggingfaceTokenizer final : public Tokenizer, private PartEncoder {
         for (const auto& [token, id] : json.vocabulary) spell(id, bytes_spelt(token).value_or(token));
         for (const auto& token : json.added) spell(token.id, token.content);
         boundary_ = find_boundary(json, origin);
+        // No warning: every rank makes the tokenizer, and all ranks' warnings are printed.
         if (const int unknown = pairs_.unknown_bytes(); unknown > 0 && json.unknown < 0)
-            log::warning("{} has no token for {} of the 256 bytes; text loses them", origin, unknown);
+            log::info("{} has no token for {} of the 256 bytes; text loses them", origin, unknown);
     }
 
     std::string kind() const override { return "huggingface"; }
@@ -128,7 +129,7 @@ class HuggingfaceTokenizer final : public Tokenizer, private PartEncoder {
     std::vector<std::int32_t> encode_from(std::string_view text, bool fresh) const {
         std::vector<std::int32_t> tokens;
         Lent worker(*this, tokens);
-        Divider::Place place{0, fresh};
+        Place place{0, fresh};
         divider_.divide(text, false, place, text.size(), worker->dividing, *worker);
         return tokens;
     }
@@ -142,12 +143,9 @@ class HuggingfaceTokenizer final : public Tokenizer, private PartEncoder {
         for (std::size_t margin = first_margin;; margin *= 4) {
             const std::size_t window =
                 end + margin < document.size() ? whole_characters_before(document, end + margin) : document.size();
-            Divider::Place place{from.at, from.fresh};
-            if (divider_.divide(document.substr(0, window), window < document.size(), place, end, worker->dividing,
-                                *worker)) {
-                from = {place.at, place.fresh};
+            if (divider_.divide(document.substr(0, window), window < document.size(), from, end, worker->dividing,
+                                *worker))
                 return true;
-            }
             tokens.resize(before);
             if (!patient) return false;
         }

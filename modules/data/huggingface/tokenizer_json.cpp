@@ -1,7 +1,7 @@
 #include "data/huggingface/tokenizer_json.hpp"
 
 #include <algorithm>
-#include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.hpp"
@@ -34,12 +34,13 @@ std::vector<JsonObject> parts_of(const JsonObject& owner, const char* name, cons
     whole.allow({"type", list_name});
     const Json& list = whole.array(list_name);
     if (list.size() > most_divisions)
-        throw damaged_error("{} is damaged: {} has {} parts; {} are the most", whole.origin(), whole.key(list_name),
+        throw damaged_error("{} is damaged: {} has {} parts; the limit is {}", whole.origin(), whole.key(list_name),
                             list.size(), most_divisions);
     for (std::size_t i = 0; i < list.size(); ++i) {
-        parts.emplace_back(list[i], whole.origin(), whole.key(list_name) + "[" + std::to_string(i) + "]");
+        const std::string key = whole.key(list_name) + "[" + std::to_string(i) + "]";
+        parts.emplace_back(list[i], whole.origin(), key);
         if (type_of(parts.back()) == "Sequence")
-            throw not_implemented(parts.back(), "type", "Sequence", "a Sequence in a Sequence is");
+            throw usage_error("{}: {} is a Sequence inside a Sequence, which is not implemented", whole.origin(), key);
     }
     return parts;
 }
@@ -65,6 +66,10 @@ Behaviour read_behaviour(const JsonObject& part) {
     return found->second;
 }
 
+std::string place_of(const JsonObject& object, const char* name) {
+    return object.origin() + ": " + object.key(name);
+}
+
 Division read_split(const JsonObject& part) {
     part.allow({"type", "pattern", "behavior", "invert"});
     Division division;
@@ -73,8 +78,8 @@ Division read_split(const JsonObject& part) {
     division.literal = !pattern.find("Regex");
     const char* name = division.literal ? "String" : "Regex";
     division.pattern = pattern.text(name);
-    division.key = pattern.key(name);
-    if (division.pattern.empty()) throw damaged_error("{} is damaged: {} is empty", part.origin(), division.key);
+    division.key = place_of(pattern, name);
+    if (division.pattern.empty()) throw damaged_error("{} is damaged: {} is empty", part.origin(), pattern.key(name));
     division.behaviour = read_behaviour(part);
     division.invert = part.flag("invert");
     return division;
@@ -84,7 +89,7 @@ Division read_digits(const JsonObject& part) {
     part.allow({"type", "individual_digits"});
     Division division;
     division.pattern = part.flag("individual_digits") ? R"(\p{N})" : R"(\p{N}+)";
-    division.key = part.key("type");
+    division.key = place_of(part, "type");
     return division;
 }
 
@@ -93,7 +98,7 @@ Division read_byte_level(const JsonObject& part) {
     Division division;
     division.adds_space = part.flag("add_prefix_space");
     if (part.flag_or("use_regex", true)) division.pattern = gpt2_pattern;
-    division.key = part.key("use_regex");
+    division.key = place_of(part, "use_regex");
     return division;
 }
 
@@ -146,7 +151,7 @@ void read_vocabulary(const JsonObject& model, TokenizerJson& out) {
             throw damaged_error("{} is damaged: {} has a token whose number is not one from 0 to {}", model.origin(),
                                 model.key("vocab"), most_id);
         if (token.size() > longest_token)
-            throw damaged_error("{} is damaged: {} has a token of {} bytes; {} are the most", model.origin(),
+            throw damaged_error("{} is damaged: {} has a token of {} bytes; the limit is {}", model.origin(),
                                 model.key("vocab"), token.size(), longest_token);
         const auto number = id.get<std::int32_t>();
         if (taken[static_cast<std::size_t>(number)])
@@ -224,23 +229,29 @@ AddedToken read_added_token(const JsonObject& entry) {
 }
 
 // Those that the vocabulary lacks are numbered in their order behind it, whatever numbers they have: so does the
-// library that wrote the file.
+// library that wrote the file. Of one that is named twice the later flags count, there too.
 void read_added_tokens(const JsonObject& root, TokenizerJson& out) {
     if (!root.find("added_tokens")) return;
     const Json& list = root.array("added_tokens");
     const auto size = static_cast<std::int32_t>(out.vocabulary.size());
     std::int32_t most = -1;
-    std::set<std::string> seen;
+    std::unordered_map<std::string, std::size_t> seen;  // their places in out.added
     for (std::size_t i = 0; i < list.size(); ++i) {
         const JsonObject entry(list[i], root.origin(), "added_tokens[" + std::to_string(i) + "]");
         const AddedToken token = read_added_token(entry);
         const auto known = out.vocabulary.find(token.content);
-        const std::int32_t id = known != out.vocabulary.end() ? known->second : std::max(most + 1, size);
-        if (token.id != id || !seen.insert(token.content).second)
+        const auto [again, is_new] = seen.emplace(token.content, out.added.size());
+        const std::int32_t id = known != out.vocabulary.end() ? known->second
+                                : is_new                      ? std::max(most + 1, size)
+                                                              : out.added[again->second].id;
+        if (token.id != id)
             throw damaged_error("{} is damaged: {} is {}, but the tokens before make it {}", root.origin(),
                                 entry.key("id"), token.id, id);
         most = std::max(most, id);
-        out.added.push_back(token);
+        if (is_new)
+            out.added.push_back(token);
+        else
+            out.added[again->second] = token;
     }
 }
 

@@ -26,7 +26,7 @@ struct Division {
     bool invert = false;
     Behaviour behaviour = Behaviour::isolated;
     bool adds_space = false;  // first puts a space before a piece that does not begin with one
-    std::string key;          // where it was read, for errors
+    std::string key;          // the file and where in it, for errors
 };
 
 struct Merge {

@@ -1,6 +1,7 @@
 // Damaged twins of a file: cut short, bytes changed, numbers replaced by extreme ones, parts repeated.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>

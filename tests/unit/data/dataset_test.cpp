@@ -316,3 +316,23 @@ BOOST_AUTO_TEST_CASE(sentencepiece_text_is_tokenized_as_pack_does) {
     check_error([&] { Dataset(options_for({changed}, 4)); }, ExitCode::damaged, {"tokenizer/tokenizer.model"});
 }
 #endif
+
+BOOST_AUTO_TEST_CASE(the_tokens_of_json_lines_have_one_limit_for_all_sources) {
+    const TemporaryFolder folder;
+    const std::string line = "{\"text\": \"" + std::string(60, 'x') + "\"}\n";
+    const std::string first = folder.write("a.jsonl", line), second = folder.write("b.jsonl", line),
+                      text = folder.write("c.txt", std::string(1000, 'y'));
+    DatasetOptions options = options_for({first}, 4);
+    options.most_json_lines_bytes = 100;
+    BOOST_TEST(Dataset(options).tokens() == 60);
+    // In a list, with other data between, and in a mixture. Text is not limited: it says how large it is.
+    const std::vector<std::string> words = {"b.jsonl and the files after it make more than", "of tokens",
+                                            "lockstep pack"};
+    options.paths = {first, packed(folder, {text}, "c.h5"), second};
+    check_error([&] { Dataset dataset(options); }, ExitCode::usage, words);
+    options.paths.clear();
+    options.mixture = {{{first}, 1}, {{text}, 1}, {{second}, 1}};
+    check_error([&] { Dataset dataset(options); }, ExitCode::usage, words);
+    options.mixture.pop_back();
+    BOOST_TEST(Dataset(options).tokens() == 1060);
+}

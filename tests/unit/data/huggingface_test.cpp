@@ -1,4 +1,6 @@
 #define BOOST_TEST_MODULE data_huggingface
+#include <sys/mman.h>
+
 #include <boost/test/data/monomorphic.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -7,6 +9,7 @@
 
 #include "data/dataset.hpp"
 #include "data/encode.hpp"
+#include "data/huggingface/pair_encoder.hpp"
 #include "data/pack.hpp"
 #include "data/part_encoder.hpp"
 #include "data/text_files.hpp"
@@ -54,7 +57,7 @@ Tokens encoded_in_parts(const Tokenizer& tokenizer, const std::vector<std::strin
     std::string bytes;
     encode_text(collect_text_files(paths), tokenizer, options,
                 [&](const void* data, std::size_t count) { bytes.append(static_cast<const char*>(data), count); });
-    BOOST_REQUIRE(token_width(tokenizer) == 2);
+    BOOST_REQUIRE(tokenizer.token_width() == 2);
     Tokens tokens;
     for (std::size_t at = 0; at < bytes.size(); at += 2) {
         std::uint16_t token = 0;
@@ -301,4 +304,97 @@ BOOST_AUTO_TEST_CASE(json_lines_are_encoded_as_files_are) {
             BOOST_TEST(result.empty_documents == (source == file ? 8 : 0));
         }
     }
+}
+
+BOOST_AUTO_TEST_CASE(documents_that_are_not_divided_are_held_one_after_another) {
+    const TemporaryFolder folder;
+    const int before = threads();
+    set_threads(2);
+    std::vector<std::string> paths;
+    for (unsigned i = 0; i < 10; ++i) paths.push_back(folder.write(std::to_string(i), sample_text(5000, i + 1)));
+    for (const auto& [name, divides] : {std::pair{"gpt2", true}, std::pair{"split3", false}}) {
+        EncodeOptions options;
+        options.progress = false;
+        options.batch_bytes = 12000;
+        std::vector<std::size_t> taken;  // with every group of parts that is in memory
+        encode_text(collect_text_files(paths), *recorded_tokenizer(name), options,
+                    [&](const void*, std::size_t bytes) { taken.push_back(bytes); });
+        BOOST_TEST(taken.size() == (divides ? 1u : 4u), name);
+    }
+    set_threads(before);
+}
+
+BOOST_AUTO_TEST_CASE(text_that_cannot_be_encoded_is_named) {
+    const TemporaryFolder folder;
+    auto json = nlohmann::json::parse(recorded_json("gpt2"));
+    const auto tokenizer_for = [&](const std::string& pattern) {
+        json["pre_tokenizer"] = {
+            {"type", "Sequence"},
+            {"pretokenizers",
+             {{{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}},
+              {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}}}}};
+        return open_tokenizer(folder.write("model/tokenizer.json", json.dump()));
+    };
+    const auto slow = tokenizer_for("\\s*\\s*\\s*\\s*\\s*\\s*[xy]");
+    const std::string spaces(3000, ' ');
+    const std::vector<std::string> files = {folder.write("a.txt", "fine"), folder.write("b.txt", spaces)},
+                                   lines = {folder.write("c.jsonl",
+                                                         "{\"text\": \"fine\"}\n\n{\"text\": \"" + spaces + "\"}\n")};
+    const std::vector<std::string> words = {"model/tokenizer.json: pre_tokenizer.pretokenizers[0].pattern.Regex",
+                                            "cannot be matched"};
+    for (const auto& [paths, place] : {std::pair{files, "b.txt: "}, std::pair{lines, "c.jsonl:3: "}}) {
+        auto all = words;
+        all.push_back(place);
+        check_error([&] { encoded_in_parts(*slow, paths, 65536); }, ExitCode::usage, all);
+    }
+    // A group that repeats over a run longer than the compiled pattern's stack holds.
+    const auto repeats = tokenizer_for("(?:a|b)+");
+    const std::string run(100000, 'a');
+    BOOST_TEST(repeats->decode(repeats->encode("1" + run + "2")) == "1" + run + "2");
+}
+
+BOOST_AUTO_TEST_CASE(of_a_token_that_is_named_twice_the_later_flags_count) {
+    // The numbers are those of the library.
+    const auto with = [](std::int32_t id, const std::string& content, const std::vector<nlohmann::json>& flags) {
+        auto json = nlohmann::json::parse(recorded_json("qwen2"));
+        for (const auto& changed : flags) {
+            nlohmann::json token = {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+                                    {"rstrip", false}, {"normalized", false}, {"special", true}};
+            token.update(changed);
+            json["added_tokens"].push_back(token);
+        }
+        return make_tokenizer("huggingface", {{"tokenizer.json", json.dump()}});
+    };
+    const nlohmann::json none = nlohmann::json::object(), left = {{"lstrip", true}}, right = {{"rstrip", true}},
+                         normalized = {{"normalized", true}, {"lstrip", true}};
+    const std::string text = "a <new> b<|endoftext|> c";
+    const auto check = [&](const Tokenizer& tokenizer, const Tokens& expected) {
+        BOOST_TEST(tokenizer.encode(text) == expected, boost::test_tools::per_element());
+    };
+    check(*with(700, "<new>", {none}), {65, 221, 700, 397, 0, 333});
+    check(*with(700, "<new>", {left, none}), {65, 221, 700, 397, 0, 333});
+    check(*with(700, "<new>", {none, right}), {65, 221, 700, 66, 0, 333});
+    check(*with(700, "<new>", {none, normalized}), {65, 700, 397, 0, 333});
+    check(*with(700, "<new>", {normalized, right}), {65, 221, 700, 66, 0, 333});
+    check(*with(0, "<|endoftext|>", {right}), {65, 596, 78, 69, 87, 30, 397, 0, 67});
+    BOOST_TEST(with(700, "<new>", {none, right})->vocabulary() == 701);
+    check_error([&] { with(1, "<|endoftext|>", {right}); }, ExitCode::damaged,
+                {"added_tokens[1].id is 1", "make it 0"});
+}
+
+BOOST_AUTO_TEST_CASE(what_is_too_long_for_the_encoder_is_refused) {
+    const auto json = huggingface::read_tokenizer_json(recorded_json("gpt2"), "gpt2");
+    const huggingface::PairEncoder encoder(json);
+    // Addresses that nobody reads.
+    const std::size_t bytes = (std::size_t{1} << 30) + 1;
+    void* memory = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    BOOST_REQUIRE(memory != MAP_FAILED);
+    huggingface::PairEncoder::Scratch scratch;
+    Tokens tokens;
+    check_error(
+        [&] {
+            encoder.encode({static_cast<const char*>(memory), bytes}, scratch, tokens);
+        },
+        ExitCode::usage, {"1073741825 bytes", "1073741824"});
+    ::munmap(memory, bytes);
 }

@@ -77,6 +77,9 @@ BOOST_AUTO_TEST_CASE(shares_are_right_before_every_sample) {
     BOOST_TEST(worst_difference({0.4, 0.25, 0.15, 0.1, 0.06, 0.03, 0.01}, 0, 20000) < 1.5);
     BOOST_TEST(worst_difference({0.4, 0.25, 0.15, 0.1, 0.06, 0.03, 0.01}, std::int64_t{1} << 40, 20000) < 1.5);
     BOOST_TEST(worst_difference(std::vector<double>(64, 1.0), 0, 5000) < 1.5);
+    // With shares that binary numbers have exactly, at any sample.
+    BOOST_TEST(worst_difference({4, 2, 1, 1}, (std::int64_t{1} << 60) + 12345, 20000) < 1.5);
+    BOOST_TEST(worst_difference({3, 1}, (std::int64_t{1} << 61) + 1, 20000) <= 0.5);
     std::mt19937 random(3);
     for (int i = 0; i < 300; ++i) {
         std::vector<double> weights(2 + random() % 12);
@@ -175,6 +178,22 @@ BOOST_AUTO_TEST_CASE(the_checksum_covers_weights_and_order) {
     scaled.mixture[0].weight = 0.75;
     scaled.mixture[1].weight = 0.25;
     BOOST_TEST(Dataset(scaled).checksum() == checksum);
+    // Equal checksums mean equal orders, however far: these shares differ from those after 10^8 samples.
+    auto thirds = two.options, written = two.options;
+    thirds.mixture[0].weight = 2;
+    thirds.mixture[1].weight = 1;
+    written.mixture[0].weight = 0.66666667;
+    written.mixture[1].weight = 0.33333333;
+    const Dataset of_thirds(thirds), of_written(written);
+    BOOST_TEST(of_thirds.checksum() == of_written.checksum());
+    for (const std::int64_t sample : {std::int64_t{1000}, std::int64_t{1} << 30, (std::int64_t{1} << 50) + 7}) {
+        BOOST_TEST(of_thirds.counts_before(sample) == of_written.counts_before(sample),
+                   boost::test_tools::per_element());
+        BOOST_TEST(window_of(of_thirds, sample) == window_of(of_written, sample));
+    }
+    // A share that rounds to nothing is the smallest one.
+    written.mixture[1].weight = 1e-12;
+    BOOST_TEST(Dataset(written).counts_before(std::int64_t{1} << 24)[1] == 1);
     auto other = two.options;
     other.mixture[0].weight = 3.001;
     BOOST_TEST(Dataset(other).checksum() != checksum);

@@ -296,3 +296,18 @@ BOOST_AUTO_TEST_CASE(contents_that_cannot_be_are_damage) {
     check_error([&] { read_token_file_info(write(hdf5::ElementType::uint8, 100, 3, sum)); }, ExitCode::usage,
                 {"version 3"});
 }
+
+BOOST_AUTO_TEST_CASE(sizes_that_wrap_around_fit_into_no_file) {
+    TokenFileInfo info;
+    info.token_width = 4;
+    info.token_count = 100;
+    info.offset = 2048;
+    BOOST_TEST(info.fits_into(2448));
+    BOOST_TEST(!info.fits_into(2447));
+    BOOST_TEST(!info.fits_into(100));
+    info.token_count = std::int64_t{1} << 62;  // four bytes each are none, in 64 bits
+    BOOST_TEST(!info.fits_into(1 << 20));
+    info.token_count = 1;
+    info.offset = ~std::uint64_t{0} - 1;
+    BOOST_TEST(!info.fits_into(1 << 20));
+}
