@@ -28,7 +28,8 @@ data::DatasetOptions dataset_options(const Options& options, const train::ModelF
     dataset.length = options.length > 0 ? options.length : file.description.batch.length;
     dataset.random = false;
     dataset.key = "--data";
-    dataset.kept_tokenizer = train::kept_tokenizer(file.contents);
+    // Token files need no tokenizer, so one that this build lacks does no harm.
+    if (data::has_plain_text(options.data)) dataset.kept_tokenizer = train::kept_tokenizer(file.contents);
     dataset.jsonl_field = options.jsonl_field;
     return dataset;
 }

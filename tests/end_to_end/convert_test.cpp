@@ -113,6 +113,41 @@ BOOST_AUTO_TEST_CASE(a_run_begins_with_a_folder_and_resumes) {
     BOOST_TEST(contains(other.error, "model.layers"), other);
 }
 
+BOOST_AUTO_TEST_CASE(a_sentencepiece_model_works_with_other_files_beside_it) {
+    const Workplace place;
+    if (contains(run("--version", place.path()).out, "sentencepiece: no")) return;
+    write_description(place.path(), models[3]);
+    check_exit(run("pack --out tokens.h5 --train-tokenizer 300 text", place.path()), 0);
+    check_exit(run("train run.toml --stop-at 1 --set data.train=tokens.h5 --set model.vocabulary=300", place.path()),
+               4);
+    check_exit(run("convert runs/small out", place.path()), 0);
+    const Json config = Json::parse(read_file(place.path() / "out/config.json"));
+    BOOST_TEST(config["eos_token_id"].is_number());
+    write_file(place.path() / "out/tokenizer_config.json", "{}");
+    check_exit(run("convert out back.h5", place.path()), 0);
+    for (const std::string checkpoint : {"out", "back.h5"}) {
+        check_exit(run("generate --checkpoint " + checkpoint + " --prompt the --tokens 3", place.path()), 0);
+        check_exit(run("eval --checkpoint " + checkpoint + " --data text/0.txt --length 16", place.path()), 0);
+    }
+    // The tokens of its end are known without generation_config.json.
+    check_exit(run("convert back.h5 again", place.path()), 0);
+    BOOST_TEST(Json::parse(read_file(place.path() / "again/config.json")) == config);
+}
+
+BOOST_AUTO_TEST_CASE(tokens_are_evaluated_without_the_tokenizer) {
+    const Workplace place;
+    const fs::path llama = fs::path(LOCKSTEP_CASES) / "llama";
+    fs::copy(llama, place.path() / "model");
+    write_file(place.path() / "model/tokenizer.json", "{}");  // damaged
+    std::string tokens;
+    for (int i = 0; i < 400; ++i) tokens += {static_cast<char>(i * i % 64), '\0'};
+    write_file(place.path() / "tokens.bin", tokens);
+    check_exit(run("eval --checkpoint model --data tokens.bin --length 32", place.path()), 0);
+    const Result text = run("eval --checkpoint model --data text --length 32", place.path());
+    BOOST_TEST(text.exit_code != 0, text);
+    BOOST_TEST(contains(text.error, "tokenizer.json"), text);
+}
+
 BOOST_AUTO_TEST_CASE(a_folder_is_inspected) {
     const Workplace place;
     const fs::path llama = fs::path(LOCKSTEP_CASES) / "llama";
