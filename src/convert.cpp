@@ -7,13 +7,13 @@
 #include <memory>
 
 #include "base/log.hpp"
+#include "base/progress_line.hpp"
 #include "cluster/agree.hpp"
 #include "cluster/session.hpp"
 #include "command.hpp"
 #include "config/run_description.hpp"
 #include "exchange/folder.hpp"
 #include "optim/schedule.hpp"
-#include "train/evaluation.hpp"
 #include "train/initial_model.hpp"
 
 namespace lockstep::commands {
@@ -36,7 +36,7 @@ class Progress {
     }
 
   private:
-    train::EvaluationProgress shown_;
+    ProgressLine shown_;
 };
 
 Type type_of(const std::string& word) {
