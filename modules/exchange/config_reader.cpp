@@ -85,22 +85,20 @@ void ConfigReader::require(const std::string& key, const Json& computed, const s
 }
 
 void ConfigReader::refuse(const std::string& key, const std::string& why) const {
-    throw usage_error("{}: {}{} = {}: {}", path_, prefix_, key, shown(key), why);
+    throw usage_error("{}: {}{} = {}: {}", path_, prefix_, key, shown_value(key), why);
 }
 
 void ConfigReader::refuse_missing(const std::string& key, const Json& meaning, const std::string& why) const {
-    throw usage_error("{}: {}{} is missing, which means {}: {}", path_, prefix_, key, meaning.dump(), why);
+    throw usage_error("{}: {}{} is missing, which means {}: {}", path_, prefix_, key, shown(meaning), why);
 }
 
 void ConfigReader::refuse_type(const std::string& key, const char* needed) const {
-    throw damaged_error("{}: {}{} = {} is not {}", path_, prefix_, key, shown(key), needed);
+    throw damaged_error("{}: {}{} = {} is not {}", path_, prefix_, key, shown_value(key), needed);
 }
 
-std::string ConfigReader::shown(const std::string& key) const {
-    constexpr std::size_t longest = 80;
+std::string ConfigReader::shown_value(const std::string& key) const {
     const auto found = object_.find(key);
-    const std::string text = found == object_.end() ? "null" : found->dump(-1, ' ', true);
-    return text.size() > longest ? text.substr(0, longest) + "…" : text;
+    return shown(found == object_.end() ? Json() : *found);
 }
 
 void ConfigReader::pass_over(const std::vector<std::string>& keys) {

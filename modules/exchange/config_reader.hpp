@@ -42,7 +42,7 @@ class ConfigReader {
   private:
     void need(const std::string& key);
     [[noreturn]] void refuse_type(const std::string& key, const char* needed) const;
-    std::string shown(const std::string& key) const;
+    std::string shown_value(const std::string& key) const;
 
     const Json& object_;
     std::string path_, prefix_;

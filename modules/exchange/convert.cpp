@@ -89,9 +89,7 @@ void publish(const std::string& unfinished, const std::string& out, const Plan& 
     write_tokenizer(unfinished, plan.contents);
     Json config = plan.written.config;
     add_token_numbers(config, plan.contents);
-    config["torch_dtype"] = options.type == Type::fp32   ? "float32"
-                            : options.type == Type::bf16 ? "bfloat16"
-                                                         : "float16";
+    config["torch_dtype"] = file_type(options.type).torch_word;
     replace_file(unfinished + "/" + config_file_name, config.dump(2) + "\n");
     sync_folder(unfinished);
     rename_file(unfinished, out);

@@ -31,7 +31,7 @@ std::vector<Shard> plan_shards(const std::vector<Correspondence>& names, Type ty
         if (!planned.insert(each.theirs).second) continue;
         StoredTensor tensor;
         tensor.name = each.theirs;
-        tensor.type = safetensors_word(type);
+        tensor.type = file_type(type).word;
         tensor.shape = each.their_shape();
         tensor.bytes = static_cast<std::uint64_t>(element_count(tensor.shape)) * type_bytes(type);
         if (shards.empty() || (bytes > 0 && tensor.bytes > most_bytes - std::min(bytes, most_bytes))) {

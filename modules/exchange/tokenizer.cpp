@@ -24,7 +24,7 @@ std::string character_of(int byte, int& next) {
 }
 
 // The tokenizer "bytes" in the words of the tokenizers library: no merges, and each byte's number is the byte.
-std::string byte_tokenizer_text() {
+Json byte_tokenizer() {
     Json vocabulary;
     int next = 0x100;
     for (int byte = 0; byte < 256; ++byte) vocabulary[character_of(byte, next)] = byte;
@@ -39,11 +39,16 @@ std::string byte_tokenizer_text() {
                         {"byte_fallback", false},
                         {"vocab", vocabulary},
                         {"merges", Json::array()}};
-    const Json whole = {
+    return {
         {"version", "1.0"},      {"truncation", nullptr},  {"padding", nullptr},        {"added_tokens", Json::array()},
         {"normalizer", nullptr}, {"pre_tokenizer", level}, {"post_processor", nullptr}, {"decoder", level},
         {"model", model}};
-    return whole.dump(2) + "\n";
+}
+
+// In whatever order and spacing.
+bool is_byte_tokenizer(const data::TokenizerFile& file) {
+    constexpr std::size_t longest = 1 << 16;  // of its text; others are long
+    return file.contents.size() <= longest && Json::parse(file.contents, nullptr, false) == byte_tokenizer();
 }
 
 }  // namespace
@@ -51,7 +56,7 @@ std::string byte_tokenizer_text() {
 void read_tokenizer(const std::string& folder, checkpoint::Contents& contents) {
     contents.tokenizer_files = data::read_tokenizer_files(folder);
     const data::TokenizerFile* json = data::find_file(contents.tokenizer_files, data::huggingface_file_name);
-    if (json && json->contents == byte_tokenizer_text()) {
+    if (json && is_byte_tokenizer(*json)) {
         contents.tokenizer_kind = "bytes";
         contents.tokenizer_files.clear();
         return;
@@ -63,7 +68,7 @@ void write_tokenizer(const std::string& folder, const checkpoint::Contents& cont
     for (const data::TokenizerFile& file : contents.tokenizer_files)
         if (!is_taken(file.name)) replace_file(folder + "/" + file.name, file.contents);
     if (contents.tokenizer_kind != "bytes") return;
-    replace_file(folder + "/" + data::huggingface_file_name, byte_tokenizer_text());
+    replace_file(folder + "/" + data::huggingface_file_name, byte_tokenizer().dump(2) + "\n");
     const Json about = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
     replace_file(folder + "/" + about_file_name, about.dump(2) + "\n");
 }

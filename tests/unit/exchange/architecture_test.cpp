@@ -144,6 +144,8 @@ BOOST_AUTO_TEST_CASE(what_is_not_computed_here_is_refused_by_key_and_value) {
     refused(ttt({{"ttt_base_lr", 0}}), "ttt_base_lr = 0");
     refused(of("GemmaForCausalLM"), "GemmaForCausalLM");
     refused(with(sizes, {{"model_type", "gemma"}}), "gemma");
+    // Nothing of a file reaches a terminal as it is.
+    refused(of("Gemma\x1b[2J" + std::string(1000, 'a')), R"(architectures = "Gemma\u001b[2Jaaa)");
     refused(sizes, "neither architectures nor a model_type");
     Json missing = of("MistralForCausalLM");
     missing.erase("num_key_value_heads");
@@ -225,7 +227,8 @@ BOOST_AUTO_TEST_CASE(what_none_computes_is_refused_with_what_differs) {
     check_error([&] { write_model(model); }, ExitCode::usage, "model.qk_norm = true (there false)");
     model = read(gpt2);
     model.bias = config::Bias::none;
-    check_error([&] { write_model(model); }, ExitCode::usage, "GPT2LMHeadModel is nearest, but for model.bias");
+    check_error([&] { write_model(model); }, ExitCode::usage,
+                "the closest is GPT2LMHeadModel, which differs in model.bias");
     // What is trained, and the preset's name, are of no account.
     model = read(gpt2);
     model.frozen = {"embedding/*"};
