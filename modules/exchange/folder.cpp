@@ -122,7 +122,8 @@ checkpoint::Contents Folder::contents() const {
     checkpoint::Contents contents;
     config::RunDescription description;
     description.model = model_;
-    description.run.name = fs::absolute(path_).lexically_normal().filename().string();
+    const std::string whole_path = without_slash(fs::absolute(path_).lexically_normal().string());
+    description.run.name = config::plain_name(fs::path(whole_path).filename().string());
     description.batch.length = std::min(model_.context, usual_length);
     contents.run_description = config::to_toml(description);
     contents.state.length = description.batch.length;
