@@ -6,14 +6,14 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/progress_line.hpp"
 #include "cluster/agree.hpp"
 #include "cluster/session.hpp"
 #include "command.hpp"
 #include "config/run_description.hpp"
 #include "exchange/folder.hpp"
-#include "optim/schedule.hpp"
-#include "train/evaluation.hpp"
 #include "train/initial_model.hpp"
 
 namespace lockstep::commands {
@@ -36,49 +36,45 @@ class Progress {
     }
 
   private:
-    train::EvaluationProgress shown_;
+    ProgressLine shown_;
 };
 
 Type type_of(const std::string& word) {
     switch (config::from_word<config::Precision>(word, "--dtype")) {
+        case config::Precision::fp32:
+            return Type::fp32;
         case config::Precision::bf16:
             return Type::bf16;
         case config::Precision::fp16:
             return Type::fp16;
-        default:
-            return Type::fp32;
     }
+    throw fault_error("--dtype {} has no type", word);
 }
 
 void convert_checkpoint(const Options& options, const std::string& checkpoint, cluster::HostGroup& group) {
     exchange::WayOut way;
-    cluster::together(group, [&] {
-        way.type = type_of(options.type);
-        way.shard_bytes = options.shard_bytes;
-        const checkpoint::Contents contents = checkpoint::read_contents(checkpoint);
-        const config::RunDescription run = config::parse_foreign_description(contents.run_description, checkpoint);
-        way.inner_rate_factor = optim::inner_rate_factor(run.model, run.schedule.warmup, contents.state.step);
-    });
-    exchange::checkpoint_to_folder(checkpoint, options.out, way, group, Progress(options).show());
+    cluster::together(group, [&] { way.type = type_of(options.type); });
+    way.shard_bytes = options.shard_bytes;
+    const exchange::Converted converted =
+        exchange::checkpoint_to_folder(checkpoint, options.out, way, group, Progress(options).show());
     if (group.rank() != 0) return;
-    const checkpoint::Contents contents = checkpoint::read_contents(checkpoint);
-    fmt::print("{}: {} as {}; the optimizer's state is not part of it\n", options.out,
-               exchange::Folder(options.out).architecture().name, options.type);
-    if (contents.tokenizer_kind.empty()) log::warning("{} names no tokenizer, so {} has none", checkpoint, options.out);
+    fmt::print("{}: {} as {}; the optimizer's state is not part of it\n", options.out, converted.architecture,
+               options.type);
+    if (converted.tokenizer_kind.empty())
+        log::warning("{} names no tokenizer, so {} has none", checkpoint, options.out);
 }
 
 void convert_folder(const Options& options, cluster::HostGroup& group) {
     cluster::together(group, [&] {
         if (options.type_given || options.shard_given)
-            throw usage_error("{} is for the way out of a checkpoint; a checkpoint is one file in fp32",
+            throw usage_error("{} applies only when a checkpoint is converted; a checkpoint is always one fp32 file",
                               options.type_given ? "--dtype" : "--shard-size");
     });
-    exchange::folder_to_checkpoint(options.in, options.out, group, Progress(options).show());
+    const exchange::Converted converted =
+        exchange::folder_to_checkpoint(options.in, options.out, group, Progress(options).show());
     if (group.rank() != 0) return;
-    const checkpoint::Contents contents = checkpoint::read_contents(options.out);
-    fmt::print("{}: a checkpoint of step 0, without optimizer state, from a {}\n", options.out,
-               exchange::Folder(options.in).architecture().name);
-    if (contents.tokenizer_kind.empty())
+    fmt::print("{}: a checkpoint of step 0, without optimizer state, from a {}\n", options.out, converted.architecture);
+    if (converted.tokenizer_kind.empty())
         log::warning("{} has neither tokenizer.json nor tokenizer.model, so {} has no tokenizer", options.in,
                      options.out);
 }
@@ -111,12 +107,14 @@ void add_convert(CLI::App& program, Action& action) {
                      "A checkpoint, a run's folder for its newest, or a folder with config.json and safetensors")
         ->required();
     command->add_option("OUT", options->out, "What to make: the other kind. It must not exist")->required();
-    CLI::Option* type = command->add_option("--dtype", options->type, "Of a folder's tensors: fp32, bf16 or fp16")
-                            ->capture_default_str();
+    CLI::Option* type =
+        command->add_option("--dtype", options->type, "Type of the folder's tensors: fp32, bf16 or fp16")
+            ->capture_default_str();
     CLI::Option* shard =
         command
-            ->add_option("--shard-size", options->shard_bytes,
-                         "Of a folder's files, at most: a number of bytes, or 500MB, 5GB, 2GiB (default: 5GB)")
+            ->add_option(
+                "--shard-size", options->shard_bytes,
+                "Largest amount of tensor data in a file of the folder: bytes, or 500MB, 5GB, 2GiB (default: 5GB)")
             ->transform(CLI::AsSizeValue(true))
             ->check(CLI::PositiveNumber);
     command->footer(

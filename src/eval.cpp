@@ -2,6 +2,7 @@
 #include <cmath>
 #include <memory>
 
+#include "base/progress_line.hpp"
 #include "base/table.hpp"
 #include "cluster/agree.hpp"
 #include "cluster/session.hpp"
@@ -73,7 +74,7 @@ int run(const Options& options) {
         model::Stage stage(backend, *file.parameters, model, stage_options);
         stage.set_inner_rate_factor(train::inner_rate_factor(file));
         train::BatchTensors batch(backend.device(), stage_options.shape);
-        train::EvaluationProgress progress("evaluation");
+        ProgressLine progress("evaluation");
         const train::Evaluation result =
             train::evaluate(backend, stage, batch, *dataset, options.windows, *group, progress);
         Table table({{"checkpoint", "checkpoint"},

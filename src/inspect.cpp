@@ -187,8 +187,8 @@ int inspect_file(const Options& options) {
 }  // namespace
 
 void add_inspect(CLI::App& program, Action& action) {
-    auto* command =
-        program.add_subcommand("inspect", "Show a run description, run folder, checkpoint, trace, token file or model");
+    auto* command = program.add_subcommand(
+        "inspect", "Show a run description, run folder, checkpoint, Hugging Face folder, trace, token file or model");
     const auto options = std::make_shared<Options>();
     command->add_option(
         "FILE", options->file,
@@ -240,7 +240,11 @@ void add_inspect(CLI::App& program, Action& action) {
             if (!options->keys.empty())
                 throw usage_error("--print is for run descriptions and run folders, not for {}",
                                   options->file.empty() ? "--preset" : options->file);
-            if (kind == FileKind::model_folder) return inspect_folder(options->file, format);
+            if (kind == FileKind::model_folder) {
+                if (options->details)
+                    throw usage_error("--details is for run descriptions and checkpoints, not for {}", options->file);
+                return inspect_folder(options->file, format);
+            }
             return options->file.empty() ? inspect_model(*options) : inspect_file(*options);
         };
     });

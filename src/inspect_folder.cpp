@@ -40,15 +40,15 @@ int inspect_folder(const std::string& path, TableFormat format) {
                                              {"tokenizer", contents.tokenizer_kind},
                                              {"tokenizer_files", files},
                                              {"tensors", tensors}};
-        fmt::print("{}\n", json.dump(2));
+        fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
         return 0;
     }
     if (format != TableFormat::csv) {
-        const std::string& toml = contents.run_description;
-        const std::size_t begin = toml.find("[model]"), end = toml.find("\n[init]");
+        config::RunDescription description;
+        description.model = folder.model();
         fmt::print("{}: a {}, tokenizer {}\n\n{}\n", folder.path(), folder.architecture().name,
                    contents.tokenizer_kind.empty() ? "unknown" : contents.tokenizer_kind,
-                   toml.substr(begin, end == std::string::npos ? end : end - begin));
+                   config::to_toml(description, "model"));
     }
     std::fputs(table.print(format).c_str(), stdout);
     if (format == TableFormat::csv) return 0;

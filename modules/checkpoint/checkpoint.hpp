@@ -57,7 +57,10 @@ struct Entry {
 };
 Entry whole(std::string path, Tensor value, kernels::Backend* device);
 
-std::string file_name(std::int64_t step);  // "step-00000100.h5"
+std::string file_name(std::int64_t step);              // "step-00000100.h5"
+std::string unfinished_name(const std::string& path);  // of a checkpoint or folder until it is whole
+// Of the datasets with the model's parameters.
+inline const std::string parameters_prefix = "parameters/";
 
 class Writer {
   public:

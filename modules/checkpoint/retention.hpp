@@ -10,7 +10,6 @@
 namespace lockstep::checkpoint {
 
 std::optional<std::int64_t> step_of(std::string_view name);  // empty unless file_name() made the name
-std::string unfinished_name(const std::string& path);        // its name until it is committed
 
 // Removes what a killed run left unfinished. Returns what was removed.
 std::vector<std::string> remove_unfinished(const std::string& folder);

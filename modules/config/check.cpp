@@ -95,14 +95,17 @@ void check_numbers_and_words(const RunDescription& description, const std::strin
     }
 }
 
+constexpr std::string_view name_characters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-",
+                           not_at_the_beginning = ".-";
+constexpr std::size_t longest_name = 200;
+
 void check_run(const RunSection& run) {
-    const bool plain = run.name.find_first_not_of(
-                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == std::string::npos;
-    if (!plain || run.name.front() == '.' || run.name.front() == '-' || run.name.size() > 200)
+    const bool plain = run.name.find_first_not_of(name_characters) == std::string::npos;
+    if (!plain || run.name.find_first_of(not_at_the_beginning) == 0 || run.name.size() > longest_name)
         throw usage_error(
             "run.name = {}: it names a folder; use letters, digits, '.', '_' and '-', not starting with '.' or '-', at "
-            "most 200",
-            toml_text(run.name));
+            "most {}",
+            toml_text(run.name), longest_name);
 }
 
 void check_data(const DataSection& data) {
@@ -326,6 +329,14 @@ void check(const RunDescription& description) {
     check_schedule(description.schedule);
     check_machine(description);
     check_files(description.checkpoint, description.validation, description.data);
+}
+
+std::string plain_name(const std::string& text) {
+    std::string name;
+    for (const char character : text)
+        if (name_characters.find(character) != std::string_view::npos) name += character;
+    name.erase(0, name.find_first_not_of(not_at_the_beginning));
+    return name.empty() ? "model" : name.substr(0, longest_name);
 }
 
 }  // namespace lockstep::config

@@ -27,7 +27,4 @@ bool is_section(const std::string& path, const std::vector<Key>& keys);
 // Usage error that names the nearest known key.
 [[noreturn]] void refuse_unknown_key(const std::string& path, const std::string& place, const std::vector<Key>& keys);
 
-// The preset as its table has it, before resolve(): keys given with it still decide what follows from them.
-ModelDescription preset_values(const std::string& name, const std::string& place);
-
 }  // namespace lockstep::config

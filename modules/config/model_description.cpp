@@ -12,57 +12,66 @@ namespace lockstep::config {
 
 namespace {
 
+constexpr double usual_theta = 10000;
+constexpr bool tied = true, untied = false;
+
 struct Sizes {
     const char* name;
-    std::int64_t width, layers, heads, kv_heads, mlp_width;
+    std::int64_t width, layers, heads, kv_heads, mlp_width, vocabulary, context;
+    bool tied_head;
+    double rope_theta;
+    double rope_factor = 1;  // of Llama 3's scaling
 };
 
 // Radford et al. 2019, with the sizes of the published weights.
-constexpr std::array<Sizes, 4> gpt2_sizes = {{{"gpt2-124m", 768, 12, 12, 0, 3072},
-                                              {"gpt2-355m", 1024, 24, 16, 0, 4096},
-                                              {"gpt2-774m", 1280, 36, 20, 0, 5120},
-                                              {"gpt2-1558m", 1600, 48, 25, 0, 6400}}};
+constexpr std::array<Sizes, 4> gpt2_sizes = {{{"gpt2-124m", 768, 12, 12, 0, 3072, 50257, 1024, tied, usual_theta},
+                                              {"gpt2-355m", 1024, 24, 16, 0, 4096, 50257, 1024, tied, usual_theta},
+                                              {"gpt2-774m", 1280, 36, 20, 0, 5120, 50257, 1024, tied, usual_theta},
+                                              {"gpt2-1558m", 1600, 48, 25, 0, 6400, 50257, 1024, tied, usual_theta}}};
 // Sun et al. 2024; each for ttt-linear and ttt-mlp.
-constexpr std::array<Sizes, 4> ttt_sizes = {{{"125m", 768, 12, 12, 0, 2048},
-                                             {"350m", 1024, 24, 16, 0, 2736},
-                                             {"760m", 1536, 24, 16, 0, 4096},
-                                             {"1b", 2048, 24, 32, 0, 5504}}};
+constexpr std::array<Sizes, 4> ttt_sizes = {{{"125m", 768, 12, 12, 0, 2048, 32000, 2048, tied, usual_theta},
+                                             {"350m", 1024, 24, 16, 0, 2736, 32000, 2048, tied, usual_theta},
+                                             {"760m", 1536, 24, 16, 0, 4096, 32000, 2048, tied, usual_theta},
+                                             {"1b", 2048, 24, 32, 0, 5504, 32000, 2048, tied, usual_theta}}};
 // Llama Team 2024; the published config.json of Llama-3.1-8B and -70B, Llama-3.2-1B and -3B.
-constexpr std::array<Sizes, 2> llama_31_sizes = {
-    {{"llama-3.1-8b", 4096, 32, 32, 8, 14336}, {"llama-3.1-70b", 8192, 80, 64, 8, 28672}}};
-constexpr std::array<Sizes, 2> llama_32_sizes = {
-    {{"llama-3.2-1b", 2048, 16, 32, 8, 8192}, {"llama-3.2-3b", 3072, 28, 24, 8, 8192}}};
+constexpr std::array<Sizes, 4> llama_sizes = {
+    {{"llama-3.1-8b", 4096, 32, 32, 8, 14336, 128256, 131072, untied, 500000, 8},
+     {"llama-3.1-70b", 8192, 80, 64, 8, 28672, 128256, 131072, untied, 500000, 8},
+     {"llama-3.2-1b", 2048, 16, 32, 8, 8192, 128256, 131072, tied, 500000, 32},
+     {"llama-3.2-3b", 3072, 28, 24, 8, 8192, 128256, 131072, tied, 500000, 32}}};
 // Qwen Team 2024 (Qwen2.5) and 2025 (Qwen3); the config.json of Qwen2.5-0.5B to -7B and Qwen3-0.6B to -8B.
-constexpr std::array<Sizes, 4> qwen2_sizes = {{{"qwen2.5-0.5b", 896, 24, 14, 2, 4864},
-                                               {"qwen2.5-1.5b", 1536, 28, 12, 2, 8960},
-                                               {"qwen2.5-3b", 2048, 36, 16, 2, 11008},
-                                               {"qwen2.5-7b", 3584, 28, 28, 4, 18944}}};
-constexpr std::array<Sizes, 4> qwen3_sizes = {{{"qwen3-0.6b", 1024, 28, 16, 8, 3072},
-                                               {"qwen3-1.7b", 2048, 28, 16, 8, 6144},
-                                               {"qwen3-4b", 2560, 36, 32, 8, 9728},
-                                               {"qwen3-8b", 4096, 36, 32, 8, 12288}}};
+constexpr std::array<Sizes, 4> qwen2_sizes = {{{"qwen2.5-0.5b", 896, 24, 14, 2, 4864, 151936, 32768, tied, 1e6},
+                                               {"qwen2.5-1.5b", 1536, 28, 12, 2, 8960, 151936, 131072, tied, 1e6},
+                                               {"qwen2.5-3b", 2048, 36, 16, 2, 11008, 151936, 32768, tied, 1e6},
+                                               {"qwen2.5-7b", 3584, 28, 28, 4, 18944, 152064, 131072, untied, 1e6}}};
+constexpr std::array<Sizes, 4> qwen3_sizes = {{{"qwen3-0.6b", 1024, 28, 16, 8, 3072, 151936, 40960, tied, 1e6},
+                                               {"qwen3-1.7b", 2048, 28, 16, 8, 6144, 151936, 40960, tied, 1e6},
+                                               {"qwen3-4b", 2560, 36, 32, 8, 9728, 151936, 40960, tied, 1e6},
+                                               {"qwen3-8b", 4096, 36, 32, 8, 12288, 151936, 40960, untied, 1e6}}};
 // Jiang et al. 2023, without their window; the config.json of Mistral-7B-v0.3.
-constexpr Sizes mistral_sizes = {"mistral-7b", 4096, 32, 32, 8, 14336};
+constexpr Sizes mistral_sizes = {"mistral-7b", 4096, 32, 32, 8, 14336, 32768, 32768, untied, 1e6};
 // Ben Allal et al. 2025; the config.json of SmolLM2-135M, -360M and -1.7B.
-constexpr std::array<Sizes, 3> smollm2_sizes = {{{"smollm2-135m", 576, 30, 9, 3, 1536},
-                                                 {"smollm2-360m", 960, 32, 15, 5, 2560},
-                                                 {"smollm2-1.7b", 2048, 24, 32, 32, 8192}}};
+constexpr std::array<Sizes, 3> smollm2_sizes = {{{"smollm2-135m", 576, 30, 9, 3, 1536, 49152, 8192, tied, 100000},
+                                                 {"smollm2-360m", 960, 32, 15, 5, 2560, 49152, 8192, tied, 100000},
+                                                 {"smollm2-1.7b", 2048, 24, 32, 32, 8192, 49152, 8192, tied, 130000}}};
 
-ModelDescription sized(const Sizes& sizes, const std::string& name) {
+ModelDescription sized(const Sizes& sizes) {
     ModelDescription model;
-    model.preset = name;
+    model.preset = sizes.name;
     model.width = sizes.width;
     model.layers = sizes.layers;
     model.heads = sizes.heads;
     model.kv_heads = sizes.kv_heads;
     model.mlp_width = sizes.mlp_width;
+    model.vocabulary = sizes.vocabulary;
+    model.context = sizes.context;
+    model.tied_head = sizes.tied_head;
+    model.rope_theta = sizes.rope_theta;
     return model;
 }
 
 ModelDescription gpt2(const Sizes& sizes) {
-    ModelDescription model = sized(sizes, sizes.name);
-    model.vocabulary = 50257;
-    model.context = 1024;
+    ModelDescription model = sized(sizes);
     model.norm = NormKind::layer;
     model.norm_epsilon = 1e-5;
     model.mlp = MlpKind::gelu;
@@ -72,65 +81,38 @@ ModelDescription gpt2(const Sizes& sizes) {
 }
 
 ModelDescription ttt(const Sizes& sizes, const std::string& mixer) {
-    ModelDescription model = sized(sizes, mixer + "-" + sizes.name);
+    ModelDescription model = sized(sizes);
+    model.preset = mixer + "-" + sizes.name;
     model.mixer = mixer;
-    model.vocabulary = 32000;
-    model.context = 2048;
     model.position = Position::none;
     return model;
 }
 
-ModelDescription llama(const Sizes& sizes, double rope_factor, bool tied_head) {
-    ModelDescription model = sized(sizes, sizes.name);
-    model.vocabulary = 128256;
-    model.context = 131072;
+ModelDescription llama(const Sizes& sizes) {
+    ModelDescription model = sized(sizes);
     model.norm_epsilon = 1e-5;
-    model.rope_theta = 500000;
     model.rope_scaling = RopeScaling::llama3;
-    model.rope_factor = rope_factor;
-    model.tied_head = tied_head;
+    model.rope_factor = sizes.rope_factor;
     return model;
 }
 
 ModelDescription qwen2(const Sizes& sizes) {
-    const std::string name = sizes.name;
-    const bool largest = name == "qwen2.5-7b", longer = largest || name == "qwen2.5-1.5b";
-    ModelDescription model = sized(sizes, name);
-    model.vocabulary = largest ? 152064 : 151936;
-    model.context = longer ? 131072 : 32768;
-    model.rope_theta = 1e6;
-    model.tied_head = !largest;
+    ModelDescription model = sized(sizes);
     model.bias = Bias::qkv;
     return model;
 }
 
 ModelDescription qwen3(const Sizes& sizes) {
-    ModelDescription model = sized(sizes, sizes.name);
+    ModelDescription model = sized(sizes);
     model.head_width = 128;
     model.qk_norm = true;
-    model.vocabulary = 151936;
-    model.context = 40960;
-    model.rope_theta = 1e6;
-    model.tied_head = model.preset != "qwen3-8b";
     return model;
 }
 
-ModelDescription mistral() {
-    ModelDescription model = sized(mistral_sizes, mistral_sizes.name);
-    model.vocabulary = 32768;
-    model.context = 32768;
+// Mistral's and SmolLM2's.
+ModelDescription unscaled_llama(const Sizes& sizes) {
+    ModelDescription model = sized(sizes);
     model.norm_epsilon = 1e-5;
-    model.rope_theta = 1e6;
-    model.tied_head = false;
-    return model;
-}
-
-ModelDescription smollm2(const Sizes& sizes) {
-    ModelDescription model = sized(sizes, sizes.name);
-    model.vocabulary = 49152;
-    model.context = 8192;
-    model.norm_epsilon = 1e-5;
-    model.rope_theta = model.preset == "smollm2-1.7b" ? 130000 : 100000;
     return model;
 }
 
@@ -140,12 +122,11 @@ const std::vector<ModelDescription>& presets() {
         for (const Sizes& sizes : gpt2_sizes) models.push_back(gpt2(sizes));
         for (const char* mixer : {"ttt-linear", "ttt-mlp"})
             for (const Sizes& sizes : ttt_sizes) models.push_back(ttt(sizes, mixer));
-        for (const Sizes& sizes : llama_31_sizes) models.push_back(llama(sizes, 8, false));
-        for (const Sizes& sizes : llama_32_sizes) models.push_back(llama(sizes, 32, true));
+        for (const Sizes& sizes : llama_sizes) models.push_back(llama(sizes));
         for (const Sizes& sizes : qwen2_sizes) models.push_back(qwen2(sizes));
         for (const Sizes& sizes : qwen3_sizes) models.push_back(qwen3(sizes));
-        models.push_back(mistral());
-        for (const Sizes& sizes : smollm2_sizes) models.push_back(smollm2(sizes));
+        models.push_back(unscaled_llama(mistral_sizes));
+        for (const Sizes& sizes : smollm2_sizes) models.push_back(unscaled_llama(sizes));
         return models;
     }();
     return all;

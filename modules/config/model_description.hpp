@@ -38,6 +38,8 @@ struct ModelDescription {
 
 std::vector<std::string> preset_names();
 ModelDescription preset(const std::string& name);  // resolved; unknown: usage error that names the nearest
+// Before resolve(), so that keys given with it decide what follows from them. `place` begins the error ("file:line: ").
+ModelDescription preset_values(const std::string& name, const std::string& place);
 // Each key alone, against its range or its words. A description that was not read from TOML needs this before
 // resolve(), which multiplies sizes. Usage errors.
 void check_ranges(const ModelDescription& model);

@@ -36,13 +36,15 @@ std::string print_keys(const std::vector<Key>& keys, bool meanings) {
     return text;
 }
 
-std::string to_toml(const RunDescription& description) {
+std::string to_toml(const RunDescription& description, const std::string& section) {
     RunDescription copy = description, plain;
     const std::vector<Key> keys = keys_of(copy), defaults = keys_of(plain);
     std::vector<Key> printed;
-    for (const Key& key : keys)
+    for (const Key& key : keys) {
+        if (!section.empty() && !key.path.starts_with(section + ".")) continue;
         if (is_wanted(key, keys, defaults, description) && (key.section() != "batch.ramp" || description.batch.ramp))
             printed.push_back(key);
+    }
     return print_keys(printed, false);
 }
 

@@ -154,8 +154,12 @@ RunDescription parse_foreign_description(const std::string& toml, const std::str
 // Values that fit together on their own (ranks and data are checked where they are known). Throws usage errors.
 void check(const RunDescription& description);
 
-// The whole description as TOML that parses back to the same description.
-std::string to_toml(const RunDescription& description);
+// A run.name made of any text: without the characters that check() refuses, "model" if none are left.
+std::string plain_name(const std::string& text);
+
+// The whole description as TOML that parses back to the same description. `section`: only the keys below it ("model"),
+// "" for all.
+std::string to_toml(const RunDescription& description, const std::string& section = "");
 
 // The keys that differ, one text each: "model.heads is 4, was 2". `section`: only keys below it ("model"), "" for all.
 std::vector<std::string> differences(const RunDescription& now, const RunDescription& before,

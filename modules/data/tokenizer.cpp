@@ -6,7 +6,6 @@
 
 #include "base/error.hpp"
 #include "data/huggingface/tokenizer.hpp"
-#include "data/mapped_file.hpp"
 #include "data/sentencepiece.hpp"
 #include "data/token_file.hpp"
 #include "hdf5/hdf5.hpp"
@@ -94,9 +93,12 @@ std::string train_sentencepiece(const TextFiles&, std::int64_t, bool) {
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, const TokenizerFiles& files) {
     if (kind == "bytes") return std::make_unique<ByteTokenizer>();
     if (kind == "sentencepiece") {
-        if (files.size() != 1)
-            throw damaged_error("a stored sentencepiece tokenizer has {} files; it is one model", files.size());
-        return make_sentencepiece(files.front().contents, "the stored sentencepiece model");
+        // In older files the model has whatever name, and is the only file.
+        const TokenizerFile* model = files.size() == 1 ? files.data() : find_file(files, sentencepiece_file_name);
+        if (!model)
+            throw damaged_error("a stored sentencepiece tokenizer has {} files, none of them {}", files.size(),
+                                sentencepiece_file_name);
+        return make_sentencepiece(model->contents, "the stored sentencepiece model");
     }
     if (kind == "huggingface") return make_huggingface(files, "the stored tokenizer.json");
     throw usage_error("unknown tokenizer kind '{}'; use bytes, sentencepiece or huggingface", kind);
@@ -106,55 +108,52 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string read_bounded(const fs::path& path) {
-    const MappedFile file(path.string());
-    if (file.bytes() > most_tokenizer_bytes)
-        throw usage_error("{} has {} bytes, too many for a tokenizer; {} are the most", path.string(), file.bytes(),
-                          most_tokenizer_bytes);
-    return {reinterpret_cast<const char*>(file.data()), file.bytes()};
+// Llama 2's and Mistral's tokenizer.json mean the model beside them, in a form that is not implemented here.
+bool is_implemented(const TokenizerFiles& files) {
+    try {
+        static_cast<void>(make_huggingface(files, huggingface_file_name));
+        return true;
+    } catch (const Error& error) {
+        return error.code() != ExitCode::usage;  // damage is for whoever makes the tokenizer
+    }
 }
 
-// tokenizer.json and what lies beside it.
-std::unique_ptr<Tokenizer> open_huggingface(const fs::path& path) {
-    TokenizerFiles files = {{"tokenizer.json", read_bounded(path)}};
-    std::uint64_t bytes = files.front().contents.size();
-    for (const char* name : {"added_tokens.json", "chat_template.jinja", "generation_config.json", "merges.txt",
-                             "special_tokens_map.json", "tokenizer_config.json", "vocab.json"}) {
-        const fs::path beside = path.parent_path() / name;
-        std::error_code problem;
-        if (!fs::is_regular_file(beside, problem)) continue;
-        files.push_back({name, read_bounded(beside)});
-        bytes += files.back().contents.size();
-    }
-    if (bytes > most_tokenizer_bytes)
-        throw usage_error("the files of the tokenizer {} exceed {} bytes", path.string(), most_tokenizer_bytes);
-    return make_huggingface(std::move(files), path.string());
+std::unique_ptr<Tokenizer> open_folder(const fs::path& folder) {
+    TokenizerFiles files = read_tokenizer_files(folder.string());
+    const std::string kind = kind_of_files(files);
+    if (kind == "huggingface") return make_huggingface(std::move(files), (folder / huggingface_file_name).string());
+    if (kind == "sentencepiece")
+        return make_sentencepiece(find_file(files, sentencepiece_file_name)->contents,
+                                  (folder / sentencepiece_file_name).string());
+    throw usage_error("the folder {} has neither {} nor {}", folder.string(), huggingface_file_name,
+                      sentencepiece_file_name);
 }
 
 }  // namespace
 
+std::string kind_of_files(const TokenizerFiles& files) {
+    const bool model = find_file(files, sentencepiece_file_name) != nullptr;
+    if (!find_file(files, huggingface_file_name)) return model ? "sentencepiece" : "";
+    return model && has_huggingface() && !is_implemented(files) ? "sentencepiece" : "huggingface";
+}
+
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
     if (name == "bytes") return make_tokenizer("bytes", {});
-    fs::path path = name;
+    const fs::path path = name;
     std::error_code problem;
-    if (fs::is_directory(path, problem)) {
-        const fs::path folder = path;
-        path = folder / "tokenizer.json";
-        if (!fs::exists(path, problem)) path = folder / sentencepiece_file_name;
-        if (!fs::exists(path, problem))
-            throw usage_error("the folder {} has neither tokenizer.json nor {}", name, sentencepiece_file_name);
-    }
+    if (fs::is_directory(path, problem)) return open_folder(path);
     if (!fs::exists(path, problem))
         throw usage_error(
             "the tokenizer {} does not exist; it is \"bytes\", a sentencepiece .model file, a tokenizer.json, a "
             "folder with either, or a token file",
             name);
-    if (path.extension() == ".json") return open_huggingface(path);
-    if (hdf5::has_signature(path.string())) {
-        const TokenFileInfo kept = read_token_file_info(path.string());
+    if (path.extension() == ".json")
+        return make_huggingface(read_tokenizer_files(path.parent_path().string(), name), name);
+    if (hdf5::has_signature(name)) {
+        const TokenFileInfo kept = read_token_file_info(name);
         return make_tokenizer(kept.tokenizer_kind, kept.tokenizer_files);
     }
-    return make_sentencepiece(read_bounded(path), path.string());
+    return make_sentencepiece(read_tokenizer_file(name), name);
 }
 
 }  // namespace lockstep::data

@@ -17,10 +17,20 @@ struct TokenizerFile {
 };
 using TokenizerFiles = std::vector<TokenizerFile>;  // by name
 
-// Under this name a sentencepiece model is kept, whatever its file was called.
-inline constexpr const char* sentencepiece_file_name = "tokenizer.model";
+// Under these names the file that decides is kept, whatever it was called.
+inline constexpr const char *huggingface_file_name = "tokenizer.json", *sentencepiece_file_name = "tokenizer.model";
 inline constexpr std::size_t most_tokenizer_files = 16;
 inline constexpr std::uint64_t most_tokenizer_bytes = std::uint64_t{256} << 20;  // of all together
+
+// The file of this name; null where there is none.
+const TokenizerFile* find_file(const TokenizerFiles& files, std::string_view name);
+
+// A file of at most most_tokenizer_bytes. Usage error for a larger one.
+std::string read_tokenizer_file(const std::string& path);
+// The files of a folder as transformers writes it that belong to the tokenizer, or go with it like
+// generation_config.json, without those that are empty. `json`: a file that stands for its tokenizer.json. Usage error
+// for more than most_tokenizer_bytes.
+TokenizerFiles read_tokenizer_files(const std::string& folder, const std::string& json = "");
 
 // 1 to 100 printable characters of ASCII without slashes and backslashes, the first no dot: safe to name a file with.
 bool is_tokenizer_file_name(std::string_view name);

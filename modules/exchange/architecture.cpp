@@ -28,7 +28,7 @@ std::string with_number(std::string_view pattern, const std::string& number) {
 }
 
 // "blocks/12/mixer_norm/weight": "blocks/#/mixer_norm/weight" and "12".
-std::pair<std::string, std::string> pattern_of(const std::string& ours) {
+std::pair<std::string, std::string> table_name(const std::string& ours) {
     const std::string blocks = "blocks/";
     if (!ours.starts_with(blocks)) return {ours, ""};
     const std::size_t end = ours.find('/', blocks.size());
@@ -124,8 +124,7 @@ const Architecture& architecture_of(const Json& config, const std::string& path)
         throw usage_error("{} names neither architectures nor a model_type; the architectures read are {}", path,
                           name_list());
     throw usage_error("{}: {} = {} is not read here; the architectures read are {}", path,
-                      named ? "architectures" : "model_type", Json(named ? name : model_type).dump(-1, ' ', true),
-                      name_list());
+                      named ? "architectures" : "model_type", shown(named ? name : model_type), name_list());
 }
 
 config::ModelDescription read_model(const Architecture& architecture, const Json& config, const std::string& path,
@@ -139,7 +138,7 @@ config::ModelDescription read_model(const Architecture& architecture, const Json
         config::resolve(model);
         config::check(model);
     } catch (const Error& error) {
-        throw Error(error.code(), fmt::format("{} describes no model that is possible here: {}", path, error.what()));
+        throw Error(error.code(), fmt::format("{} describes a model that cannot be run here: {}", path, error.what()));
     }
     return model;
 }
@@ -175,14 +174,15 @@ Written write_model(const config::ModelDescription& model) {
         throw usage_error("no architecture of Hugging Face's that is written here has model.mixer = {}",
                           config::toml_text(model.mixer));
     throw usage_error(
-        "no architecture of Hugging Face's that is written here computes this model; {} is nearest, but for {}",
+        "no architecture of Hugging Face's that is written here computes this model; the closest is {}, which differs "
+        "in {}",
         nearest->name, fmt::join(fewest, ", "));
 }
 
 std::vector<Correspondence> correspondences(const Architecture& architecture, const config::ModelDescription& model) {
     std::vector<Correspondence> list;
     for (const auto& parameter : model::describe_parameters(model, model::whole_model(model))) {
-        const auto [pattern, number] = pattern_of(parameter.name);
+        const auto [pattern, number] = table_name(parameter.name);
         const auto pair = std::find_if(architecture.names.begin(), architecture.names.end(),
                                        [&](const NamePair& each) { return each.ours == pattern; });
         if (pair == architecture.names.end())

@@ -21,17 +21,31 @@ const Json* ConfigReader::value(const std::string& key) {
     return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
-std::int64_t ConfigReader::integer(const std::string& key, std::int64_t otherwise) {
+bool ConfigReader::is_given(const std::string& key) const {
+    return object_.contains(key);
+}
+
+void ConfigReader::need(const std::string& key) {
+    if (!value(key)) throw usage_error("{} lacks {}{}", path_, prefix_, key);
+}
+
+std::int64_t ConfigReader::size(const std::string& key, std::int64_t otherwise) {
     const Json* found = value(key);
     if (!found) return otherwise;
     const auto given = found->is_number_integer() ? found->get<std::int64_t>() : -1;
-    if (given < 0 || given > most) refuse_type(key, "a whole number from 0 on");
+    if (given < 0 || given > most) refuse_type(key, "a whole number from 1 on");
+    if (given == 0) refuse(key, "a size is at least 1");
     return given;
 }
 
-std::int64_t ConfigReader::integer(const std::string& key) {
-    if (!value(key)) throw usage_error("{} lacks {}{}", path_, prefix_, key);
-    return integer(key, 0);
+std::int64_t ConfigReader::size(const std::string& key) {
+    need(key);
+    return size(key, 0);
+}
+
+double ConfigReader::number(const std::string& key) {
+    need(key);
+    return number(key, 0);
 }
 
 double ConfigReader::number(const std::string& key, double otherwise) {
@@ -71,18 +85,20 @@ void ConfigReader::require(const std::string& key, const Json& computed, const s
 }
 
 void ConfigReader::refuse(const std::string& key, const std::string& why) const {
-    throw usage_error("{}: {}{} = {}: {}", path_, prefix_, key, shown(key), why);
+    throw usage_error("{}: {}{} = {}: {}", path_, prefix_, key, shown_value(key), why);
+}
+
+void ConfigReader::refuse_missing(const std::string& key, const Json& meaning, const std::string& why) const {
+    throw usage_error("{}: {}{} is missing, which means {}: {}", path_, prefix_, key, shown(meaning), why);
 }
 
 void ConfigReader::refuse_type(const std::string& key, const char* needed) const {
-    throw damaged_error("{}: {}{} = {} is not {}", path_, prefix_, key, shown(key), needed);
+    throw damaged_error("{}: {}{} = {} is not {}", path_, prefix_, key, shown_value(key), needed);
 }
 
-std::string ConfigReader::shown(const std::string& key) const {
-    constexpr std::size_t longest = 80;
+std::string ConfigReader::shown_value(const std::string& key) const {
     const auto found = object_.find(key);
-    const std::string text = found == object_.end() ? "null" : found->dump(-1, ' ', true);
-    return text.size() > longest ? text.substr(0, longest) + "…" : text;
+    return shown(found == object_.end() ? Json() : *found);
 }
 
 void ConfigReader::pass_over(const std::vector<std::string>& keys) {

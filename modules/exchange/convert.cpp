@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/open_file.hpp"
@@ -12,21 +14,42 @@
 #include "exchange/shards.hpp"
 #include "exchange/tokenizer.hpp"
 #include "model/mixers/registry.hpp"
+#include "optim/schedule.hpp"
 
 namespace lockstep::exchange {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t bytes_at_once = std::uint64_t{64} << 20;
-const std::string parameters_prefix = "parameters/";
+using checkpoint::parameters_prefix;
+
+constexpr std::uint64_t bytes_at_once = std::uint64_t{32} << 20;  // and as much again, converted
+
+bool exists(const std::string& path) {
+    std::error_code ignored;
+    return fs::exists(fs::symlink_status(path, ignored));
+}
+
+Error unfinished_exists(const std::string& unfinished) {
+    return usage_error(
+        "{} exists: another conversion is writing it, or one that was killed has left it; in that case remove it",
+        unfinished);
+}
 
 void refuse_existing(const std::string& out, bool may_be_empty_folder) {
     std::error_code ignored;
-    const auto status = fs::symlink_status(out, ignored);
-    if (!fs::exists(status)) return;
-    if (may_be_empty_folder && fs::is_directory(status) && fs::is_empty(out, ignored)) return;
-    throw usage_error("{} exists and is not replaced; remove it, or name another", out);
+    const bool empty_folder = fs::is_directory(fs::symlink_status(out, ignored)) && fs::is_empty(out, ignored);
+    if (exists(out) && !(may_be_empty_folder && empty_folder))
+        throw usage_error("{} exists and is not replaced; remove it, or name another", out);
+    const std::string unfinished = checkpoint::unfinished_name(out);
+    if (exists(unfinished)) throw unfinished_exists(unfinished);
+}
+
+void make_folder_of(const std::string& out) {
+    std::error_code error;
+    const fs::path parent = fs::path(out).parent_path();
+    if (!parent.empty()) fs::create_directories(parent, error);
+    if (error) throw usage_error("the folder {} cannot be made: {}", parent.string(), error.message());
 }
 
 // What is written, the same on every rank.
@@ -60,9 +83,12 @@ void check_tensors(const std::string& path, const std::vector<Correspondence>& n
 Plan make_plan(const std::string& path, const WayOut& options) {
     Plan plan;
     plan.contents = checkpoint::read_contents(path);
-    config::ModelDescription model = config::parse_foreign_description(plan.contents.run_description, path).model;
+    const config::RunDescription run = config::parse_foreign_description(plan.contents.run_description, path);
+    config::ModelDescription model = run.model;
     config::check(model);
-    model::mixer_type(model).settle_inner_rate(model, options.inner_rate_factor);  // its warm-up is the run's
+    // Its warm-up is the run's.
+    model::mixer_type(model).settle_inner_rate(
+        model, optim::inner_rate_factor(model, run.schedule.warmup, plan.contents.state.step));
     plan.written = write_model(model);
     plan.names = correspondences(*plan.written.architecture, model);
     check_tensors(path, plan.names);
@@ -71,17 +97,11 @@ Plan make_plan(const std::string& path, const WayOut& options) {
 }
 
 // A folder that is this conversion's alone until it has its name.
-void make_unfinished(const std::string& unfinished, const std::string& out) {
+void make_unfinished(const std::string& unfinished) {
     std::error_code error;
-    const fs::path parent = fs::path(out).parent_path();
-    if (!parent.empty()) fs::create_directories(parent, error);
-    if (error) throw usage_error("the folder {} cannot be made: {}", parent.string(), error.message());
     const bool made = fs::create_directory(unfinished, error);
     if (error) throw usage_error("the folder {} cannot be made: {}", unfinished, error.message());
-    if (!made)
-        throw usage_error(
-            "{} exists: another conversion is writing it, or one that was killed has left it; in that case remove it",
-            unfinished);
+    if (!made) throw unfinished_exists(unfinished);
 }
 
 void publish(const std::string& unfinished, const std::string& out, const Plan& plan, const WayOut& options) {
@@ -89,9 +109,7 @@ void publish(const std::string& unfinished, const std::string& out, const Plan& 
     write_tokenizer(unfinished, plan.contents);
     Json config = plan.written.config;
     add_token_numbers(config, plan.contents);
-    config["torch_dtype"] = options.type == Type::fp32   ? "float32"
-                            : options.type == Type::bf16 ? "bfloat16"
-                                                         : "float16";
+    config["torch_dtype"] = file_type(options.type).torch_word;
     replace_file(unfinished + "/" + config_file_name, config.dump(2) + "\n");
     sync_folder(unfinished);
     rename_file(unfinished, out);
@@ -100,9 +118,12 @@ void publish(const std::string& unfinished, const std::string& out, const Plan& 
 
 }  // namespace
 
-void folder_to_checkpoint(const std::string& folder, const std::string& out, cluster::HostGroup& group,
-                          const checkpoint::StreamProgress& progress) {
-    cluster::on_root(group, [&] { refuse_existing(out, false); });
+Converted folder_to_checkpoint(const std::string& folder, const std::string& out, cluster::HostGroup& group,
+                               const checkpoint::StreamProgress& progress) {
+    cluster::on_root(group, [&] {
+        if (out.ends_with('/')) throw usage_error("{}: a checkpoint is a file; name it without the slash", out);
+        refuse_existing(out, false);
+    });
     std::optional<Folder> opened;
     checkpoint::Contents contents;
     std::vector<checkpoint::TensorInfo> tensors;
@@ -115,32 +136,41 @@ void folder_to_checkpoint(const std::string& folder, const std::string& out, clu
         // As in checkpoints of runs.
         std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
     });
+    cluster::on_root(group, [&] { make_folder_of(out); });
     checkpoint::write_from(out, contents, tensors, opened->source(), group, progress);
+    return {std::string(opened->architecture().name), contents.tokenizer_kind};
 }
 
-void checkpoint_to_folder(const std::string& checkpoint, const std::string& out_name, const WayOut& options,
-                          cluster::HostGroup& group, const checkpoint::StreamProgress& progress) {
-    const std::string out = without_slash(out_name), unfinished = out + ".tmp";
+Converted checkpoint_to_folder(const std::string& checkpoint, const std::string& out_name, const WayOut& options,
+                               cluster::HostGroup& group, const checkpoint::StreamProgress& progress) {
+    const std::string out = without_slash(out_name), unfinished = checkpoint::unfinished_name(out);
     cluster::on_root(group, [&] { refuse_existing(out, true); });
     Plan plan;
     cluster::together(group, [&] { plan = make_plan(checkpoint, options); });
-    ShardWriter writer(unfinished, plan.names, plan.shards, options.type);
-    cluster::on_root(group, [&] { make_unfinished(unfinished, out); });
+    std::optional<ShardWriter> writer(std::in_place, unfinished, plan.names, plan.shards, options.type);
+    cluster::on_root(group, [&] {
+        make_folder_of(out);
+        make_unfinished(unfinished);
+    });
     try {
-        cluster::on_root(group, [&] { writer.make_files(); });
+        cluster::on_root(group, [&] { writer->make_files(); });
         checkpoint::read_through(
             checkpoint, parameters_prefix, bytes_at_once,
             [&](const checkpoint::TensorInfo& tensor, std::int64_t first, std::int64_t count, const float* values) {
-                writer.write(tensor.path.substr(parameters_prefix.size()), first, count, values);
+                writer->write(tensor.path.substr(parameters_prefix.size()), first, count, values);
             },
             group, progress);
-        cluster::together(group, [&] { writer.finish(); });
+        cluster::together(group, [&] { writer->finish(); });
         cluster::on_root(group, [&] { publish(unfinished, out, plan, options); });
     } catch (const Error&) {  // the same on every rank
+        // On network file systems a file that a rank still has open stays, and its folder with it.
+        writer.reset();
+        group.barrier();
         std::error_code ignored;
         if (group.rank() == 0) fs::remove_all(unfinished, ignored);
         throw;
     }
+    return {std::string(plan.written.architecture->name), plan.contents.tokenizer_kind};
 }
 
 }  // namespace lockstep::exchange

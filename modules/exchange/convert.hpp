@@ -1,4 +1,4 @@
-// Between a checkpoint and a folder in the Hugging Face layout, by all ranks together: no rank holds more than some 64
+// Between a checkpoint and a folder in the Hugging Face layout, by all ranks together: no rank holds more than about 64
 // MiB of the model.
 #pragma once
 
@@ -11,18 +11,22 @@
 
 namespace lockstep::exchange {
 
-// Collective. Both refuse an `out` that exists (an empty folder may), and leave nothing behind where they fail.
+struct Converted {
+    std::string architecture, tokenizer_kind;  // "LlamaForCausalLM"; of checkpoint::Contents
+};
+
+// Collective. Both refuse an `out` that exists (an empty folder may), or whose unfinished_name() does; where they fail
+// they leave nothing behind but folders above it. All ranks return the same.
 // A checkpoint of step 0, without optimizer state.
-void folder_to_checkpoint(const std::string& folder, const std::string& out, cluster::HostGroup& group,
-                          const checkpoint::StreamProgress& progress = {});
+Converted folder_to_checkpoint(const std::string& folder, const std::string& out, cluster::HostGroup& group,
+                               const checkpoint::StreamProgress& progress = {});
 
 struct WayOut {
     Type type = Type::fp32;                     // or bf16, fp16
-    std::uint64_t shard_bytes = 5'000'000'000;  // at most, unless one tensor has more
-    double inner_rate_factor = 1;               // on TTT's base_lr, at the checkpoint's step
+    std::uint64_t shard_bytes = 5'000'000'000;  // of tensors in a file, at most, unless one tensor has more
 };
-// `checkpoint`: a file.
-void checkpoint_to_folder(const std::string& checkpoint, const std::string& out, const WayOut& options,
-                          cluster::HostGroup& group, const checkpoint::StreamProgress& progress = {});
+// `checkpoint`: a file. TTT's base_lr is written as it was at the checkpoint's step.
+Converted checkpoint_to_folder(const std::string& checkpoint, const std::string& out, const WayOut& options,
+                               cluster::HostGroup& group, const checkpoint::StreamProgress& progress = {});
 
 }  // namespace lockstep::exchange

@@ -19,9 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t largest_config = 1 << 20;  // bytes; theirs have some thousand
-constexpr const char* parameters_prefix = "parameters/";
 // Of a batch of evaluation, where nothing says how long the sequences were in training.
 constexpr std::int64_t usual_length = 2048;
+constexpr std::size_t most_keys_named = 20;  // in a warning
 
 // The name with its first number between dots replaced: "model.layers.#.mlp.up_proj.weight".
 std::string pattern_of(const std::string& name) {
@@ -73,11 +73,11 @@ void Folder::match_names() {
         if (bare && names.theirs.starts_with(prefix)) names.theirs.erase(0, prefix.size());
         const auto found = places.find(names.theirs);
         if (found == places.end())
-            throw damaged_error("{} holds no {}, which {} of its {} needs", path_, names.theirs, architecture_->name,
-                                config_file_name);
+            throw damaged_error("{} has no tensor {}, which the {} in its {} needs", path_, names.theirs,
+                                architecture_->name, config_file_name);
         const StoredTensor& tensor = *found->second.tensor;
         if (tensor.shape != names.their_shape())
-            throw damaged_error("{}: {} is {}; with its {} it is {}", found->second.file->path(), names.theirs,
+            throw damaged_error("{}: {} has shape {}; {} calls for {}", found->second.file->path(), names.theirs,
                                 shape_text(tensor.shape), config_file_name, shape_text(names.their_shape()));
         static_cast<void>(compute_type(tensor, found->second.file->path()));
         wanted.insert(names.theirs);
@@ -92,8 +92,8 @@ void Folder::check_passed_over(const std::string& name, const TensorFiles::Place
     if (std::find(constants.begin(), constants.end(), pattern_of(name)) != constants.end()) return;
     const std::string& file = place.file->path();
     if (!name.ends_with("lm_head.weight") || !model_.tied_head)
-        throw usage_error("{} holds {}, which a {} as its {} says does not have", file, place.tensor->name,
-                          architecture_->name, config_file_name);
+        throw usage_error("{} holds {}, which the {} described by {} does not have", file,
+                          shown_name(place.tensor->name), architecture_->name, config_file_name);
     // A tied head that is stored beside the embedding.
     const TensorFiles::Place& embedding = this->place(names_.at(number_of_.at("embedding/weight")));
     const StoredTensor &head = *place.tensor, &table = *embedding.tensor;
@@ -101,7 +101,7 @@ void Folder::check_passed_over(const std::string& name, const TensorFiles::Place
         std::memcmp(place.file->data(head), embedding.file->data(table), table.bytes) != 0)
         throw usage_error(
             "{}: {} is not {}, though tie_word_embeddings is true; set that to false in {} if the head is its own",
-            file, head.name, table.name, config_file_name);
+            file, shown_name(head.name), table.name, config_file_name);
 }
 
 const TensorFiles::Place& Folder::place(const Correspondence& names) const {
@@ -110,9 +110,9 @@ const TensorFiles::Place& Folder::place(const Correspondence& names) const {
 
 checkpoint::Source Folder::source() const {
     return [this](const std::string& path, std::int64_t first, std::int64_t count, float* to) {
-        const auto number = number_of_.find(path.substr(std::strlen(parameters_prefix)));
-        if (!path.starts_with(parameters_prefix) || number == number_of_.end())
-            throw fault_error("{} has no {}", path_, path);
+        const std::string& prefix = checkpoint::parameters_prefix;
+        const auto number = path.starts_with(prefix) ? number_of_.find(path.substr(prefix.size())) : number_of_.end();
+        if (number == number_of_.end()) throw fault_error("{} has no {}", path_, path);
         const Correspondence& names = names_[number->second];
         read_ours(names, place(names), first, count, to);
     };
@@ -122,7 +122,8 @@ checkpoint::Contents Folder::contents() const {
     checkpoint::Contents contents;
     config::RunDescription description;
     description.model = model_;
-    description.run.name = fs::absolute(path_).lexically_normal().filename().string();
+    const std::string whole_path = without_slash(fs::absolute(path_).lexically_normal().string());
+    description.run.name = config::plain_name(fs::path(whole_path).filename().string());
     description.batch.length = std::min(model_.context, usual_length);
     contents.run_description = config::to_toml(description);
     contents.state.length = description.batch.length;
@@ -135,10 +136,11 @@ checkpoint::Contents Folder::contents() const {
 void warn_of_unknown_keys(const Folder& folder) {
     const std::vector<std::string>& keys = folder.unknown_keys();
     if (keys.empty()) return;
-    log::warning(
-        "{}/{} has keys that are not known here: {}; if one of them changes what the model computes, it is not computed "
-        "here",
-        folder.path(), config_file_name, fmt::join(keys, ", "));
+    std::vector<std::string> list;
+    for (std::size_t i = 0; i < std::min(keys.size(), most_keys_named); ++i) list.push_back(shown_name(keys[i]));
+    if (keys.size() > list.size()) list.push_back(fmt::format("and {} more", keys.size() - list.size()));
+    log::warning("{}/{} has unknown keys: {}; they are ignored, so results may differ if one of them matters",
+                 folder.path(), config_file_name, fmt::join(list, ", "));
 }
 
 }  // namespace lockstep::exchange

@@ -51,7 +51,7 @@ class Folder {
     std::map<std::string, std::size_t> number_of_;  // of ours in names_
 };
 
-// A sentence on rank 0 about keys of config.json that are not known.
+// Warns of keys of config.json that are not known. For one rank.
 void warn_of_unknown_keys(const Folder& folder);
 
 }  // namespace lockstep::exchange

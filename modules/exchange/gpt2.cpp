@@ -35,12 +35,12 @@ constexpr std::array<std::string_view, 2> constants = {"transformer.h.#.attn.bia
 
 config::ModelDescription read(ConfigReader& reader) {
     config::ModelDescription model;
-    model.width = reader.integer("n_embd");
-    model.layers = reader.integer("n_layer");
-    model.heads = reader.integer("n_head");
-    model.mlp_width = reader.integer("n_inner", 0);
-    model.vocabulary = reader.integer("vocab_size");
-    model.context = reader.integer("n_positions");
+    model.width = reader.size("n_embd");
+    model.layers = reader.size("n_layer");
+    model.heads = reader.size("n_head");
+    model.mlp_width = reader.size("n_inner", 0);
+    model.vocabulary = reader.size("vocab_size");
+    model.context = reader.size("n_positions");
     model.norm = config::NormKind::layer;
     model.norm_epsilon = reader.number("layer_norm_epsilon", 1e-5);
     model.mlp = config::MlpKind::gelu;

@@ -6,6 +6,34 @@
 
 namespace lockstep::exchange {
 
+namespace {
+
+constexpr std::size_t longest_shown = 80;
+
+std::string bounded(std::string text) {
+    if (text.size() <= longest_shown) return text;
+    text.resize(longest_shown);
+    return text + "…";
+}
+
+std::string escaped(const Json& value) {
+    std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+    // JSON lets it stand as it is.
+    for (std::size_t at = 0; (at = text.find('\x7f', at)) != std::string::npos;) text.replace(at, 1, "\\u007f");
+    return text;
+}
+
+}  // namespace
+
+std::string shown(const Json& value) {
+    return bounded(escaped(value));
+}
+
+std::string shown_name(std::string_view name) {
+    const std::string text = escaped(Json(name));
+    return bounded(text.substr(1, text.size() - 2));
+}
+
 std::string json_problem(const std::exception& error) {
     constexpr std::size_t longest = 200;
     const std::string text = error.what();

@@ -7,7 +7,7 @@
 
 namespace lockstep::exchange {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;  // with sorted keys, as transformers writes them
 
 constexpr int deepest_json = 64;  // nested objects and arrays; more is refused before it takes memory
 
@@ -15,6 +15,11 @@ constexpr int deepest_json = 64;  // nested objects and arrays; more is refused 
 Json parse_json_object(std::string_view text, const std::string& origin);
 // From a file of at most `most_bytes`. Missing: usage error.
 Json read_json_object(const std::string& path, std::uint64_t most_bytes);
+
+// For sentences: a value of a file, or a name in it, in printable ASCII and cut after 80 characters. A name has no
+// quotes.
+std::string shown(const Json& value);
+std::string shown_name(std::string_view name);
 
 // What nlohmann says, without its prefix and not too long.
 std::string json_problem(const std::exception& error);

@@ -42,10 +42,10 @@ void read_scaling(ConfigReader rope, ConfigReader& whole, ModelDescription& mode
     const std::string older = rope.text("type", "default"), type = rope.text("rope_type", older);
     if (type == "llama3") {
         model.rope_scaling = RopeScaling::llama3;
-        model.rope_factor = rope.number("factor", model.rope_factor);
-        model.rope_low = rope.number("low_freq_factor", model.rope_low);
-        model.rope_high = rope.number("high_freq_factor", model.rope_high);
-        model.rope_original_context = rope.integer("original_max_position_embeddings", model.rope_original_context);
+        model.rope_factor = rope.number("factor");
+        model.rope_low = rope.number("low_freq_factor");
+        model.rope_high = rope.number("high_freq_factor");
+        model.rope_original_context = rope.size("original_max_position_embeddings");
     } else if (type != "default") {
         rope.refuse(rope.value("rope_type") ? "rope_type" : "type",
                     "the scalings computed here are default and llama3");
@@ -56,31 +56,39 @@ void read_scaling(ConfigReader rope, ConfigReader& whole, ModelDescription& mode
 
 void read_rope(ConfigReader& reader, ModelDescription& model) {
     model.rope_theta = reader.number("rope_theta", 10000);
-    for (const char* key : {"rope_scaling", "rope_parameters"})  // the newer one wins
-        if (reader.value(key)) read_scaling(reader.object(key), reader, model);
+    const char *older = "rope_scaling", *newer = "rope_parameters";
+    const char* deciding = reader.value(newer) ? newer : older;
+    if (reader.value(deciding)) read_scaling(reader.object(deciding), reader, model);
+    reader.pass_over({older});
     reader.require("partial_rotary_factor", 1.0, "heads are rotated whole here");
     reader.require("rope_interleaved", false, "rotation pairs the two halves of a head here");
 }
 
-// A window as long as the context hides nothing.
-void refuse_window(const ConfigReader& reader, std::int64_t window, const ModelDescription& model) {
-    if (window < model.context)
-        reader.refuse("sliding_window",
-                      fmt::format("attention here sees the whole context, and max_position_embeddings is {}; up to {} "
-                                  "tokens both are the same, so set max_position_embeddings to that in a copy",
-                                  model.context, window));
+// A window as long as the context hides nothing, and null is none.
+void refuse_window(ConfigReader& reader, const ModelDescription& model) {
+    constexpr const char* key = "sliding_window";
+    constexpr std::int64_t where_missing = 4096;  // in MistralConfig and Qwen's
+    const bool given = reader.is_given(key);
+    const std::int64_t window = reader.size(key, given ? model.context : where_missing);
+    if (window >= model.context) return;
+    const std::string why = fmt::format(
+        "attention here sees the whole context, and max_position_embeddings is {}; up to {} tokens both are "
+        "the same, so set max_position_embeddings to that in a copy",
+        model.context, window);
+    if (given) reader.refuse(key, why);
+    reader.refuse_missing(key, where_missing, why);
 }
 
 ModelDescription read_common(ConfigReader& reader) {
     ModelDescription model;
-    model.width = reader.integer("hidden_size");
-    model.layers = reader.integer("num_hidden_layers");
-    model.heads = reader.integer("num_attention_heads");
-    model.kv_heads = reader.integer("num_key_value_heads", model.heads);
-    model.head_width = reader.integer("head_dim", 0);
-    model.mlp_width = reader.integer("intermediate_size");
-    model.vocabulary = reader.integer("vocab_size");
-    model.context = reader.integer("max_position_embeddings");
+    model.width = reader.size("hidden_size");
+    model.layers = reader.size("num_hidden_layers");
+    model.heads = reader.size("num_attention_heads");
+    model.kv_heads = reader.size("num_key_value_heads", model.heads);
+    model.head_width = reader.size("head_dim", 0);
+    model.mlp_width = reader.size("intermediate_size");
+    model.vocabulary = reader.size("vocab_size");
+    model.context = reader.size("max_position_embeddings");
     model.norm_epsilon = reader.number("rms_norm_eps", 1e-6);
     model.tied_head = reader.flag("tie_word_embeddings", false);
     read_rope(reader, model);
@@ -102,8 +110,8 @@ ModelDescription read_llama(ConfigReader& reader) {
 
 ModelDescription read_mistral(ConfigReader& reader) {
     ModelDescription model = read_common(reader);
-    model.kv_heads = reader.integer("num_key_value_heads");
-    refuse_window(reader, reader.integer("sliding_window", model.context), model);
+    model.kv_heads = reader.size("num_key_value_heads");
+    refuse_window(reader, model);
     reader.pass_over({"layer_types"});  // says which layers have the window
     return model;
 }
@@ -111,18 +119,20 @@ ModelDescription read_mistral(ConfigReader& reader) {
 // Qwen's window is that of some layers, and off unless asked for.
 void refuse_qwen_window(ConfigReader& reader, const ModelDescription& model) {
     const bool used = reader.flag("use_sliding_window", false);
-    const std::int64_t window = reader.integer("sliding_window", used ? 4096 : model.context);
-    if (used) refuse_window(reader, window, model);
-    const Json* layers = reader.value("layer_types");
-    if (layers && layers->is_array() && !used)
+    if (used) refuse_window(reader, model);
+    if (const Json* layers = reader.value("layer_types")) {
+        if (!layers->is_array()) reader.refuse("layer_types", "it is a list of words, one for each layer");
         for (const Json& layer : *layers)
-            if (layer != "full_attention") reader.refuse("layer_types", "attention here sees the whole context");
-    reader.pass_over({"max_window_layers"});
+            if (!used && layer != "full_attention")
+                reader.refuse("layer_types", "attention here sees the whole context");
+    }
+    reader.require("use_mrope", false, "a token has one position here");
+    reader.pass_over({"sliding_window", "max_window_layers"});
 }
 
 ModelDescription read_qwen2(ConfigReader& reader) {
     ModelDescription model = read_common(reader);
-    model.kv_heads = reader.integer("num_key_value_heads");
+    model.kv_heads = reader.size("num_key_value_heads");
     model.bias = Bias::qkv;
     refuse_qwen_window(reader, model);
     return model;
@@ -130,8 +140,8 @@ ModelDescription read_qwen2(ConfigReader& reader) {
 
 ModelDescription read_qwen3(ConfigReader& reader) {
     ModelDescription model = read_common(reader);
-    model.kv_heads = reader.integer("num_key_value_heads");
-    model.head_width = reader.integer("head_dim", 128);
+    model.kv_heads = reader.size("num_key_value_heads");
+    model.head_width = reader.size("head_dim", 128);
     model.qk_norm = true;
     reader.require("attention_bias", false, "with norms of queries and keys there are no biases here");
     refuse_qwen_window(reader, model);

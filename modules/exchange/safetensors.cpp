@@ -40,6 +40,9 @@ constexpr std::array<Word, 16> words = {{{"F32", 4},
                                          {"F8_E5M2", 1},
                                          {"F8_E8M0", 1}}};
 
+constexpr std::array<FileType, 3> file_types = {
+    {{Type::fp32, "F32", "float32"}, {Type::bf16, "BF16", "bfloat16"}, {Type::fp16, "F16", "float16"}}};
+
 // Reads the header in one pass, so that its tensors are all it takes memory for.
 class HeaderHandler final : public nlohmann::json_sax<Json> {
   public:
@@ -55,7 +58,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
         if (place_ == Place::header) return enter(Place::behind);
         if (place_ == Place::tensor) {
             if (!given_.type || !given_.shape || !given_.offsets)
-                refuse(fmt::format("does not give dtype, shape and data_offsets of {}", name_));
+                refuse(fmt::format("does not give dtype, shape and data_offsets of {}", shown_name(name_)));
             tensors_.push_back(std::move(tensor_));
         }
         return enter(Place::header);
@@ -63,7 +66,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     bool key(std::string& key) override {
         if (key.size() > longest_name) refuse(fmt::format("has a name of {} characters", key.size()));
         if (place_ == Place::header) {
-            if (!names_.insert(key).second) refuse(fmt::format("names {} twice", key));
+            if (!names_.insert(key).second) refuse(fmt::format("names {} twice", shown_name(key)));
             name_ = key;
             tensor_ = {};
             tensor_.name = key;
@@ -72,8 +75,8 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
                           : key == "shape"        ? &given_.shape
                           : key == "data_offsets" ? &given_.offsets
                                                   : nullptr;
-            if (!given) refuse(fmt::format("has the unknown key {} for {}", key, name_));
-            if (*given) refuse(fmt::format("gives {} of {} twice", key, name_));
+            if (!given) refuse(fmt::format("has the unknown key {} for {}", shown_name(key), shown_name(name_)));
+            if (*given) refuse(fmt::format("gives {} of {} twice", key, shown_name(name_)));
             *given = true;
             key_ = key;
         }
@@ -87,20 +90,21 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     bool end_array() override {
         if (place_ == Place::offsets) {
             if (numbers_ != 2 || end_ < tensor_.first)
-                refuse(fmt::format("does not give {} a first byte and an end", name_));
+                refuse(fmt::format("does not give {} a first byte and an end", shown_name(name_)));
             tensor_.bytes = end_ - tensor_.first;
         }
         return enter(Place::tensor);
     }
     bool number_unsigned(std::uint64_t number) override {
         if (place_ == Place::shape) {
-            if (numbers_++ == most_axes) refuse(fmt::format("gives {} more than {} axes", name_, most_axes));
+            if (numbers_++ == most_axes)
+                refuse(fmt::format("gives {} more than {} axes", shown_name(name_), most_axes));
             if (number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-                refuse(fmt::format("gives {} an axis of {}", name_, number));
+                refuse(fmt::format("gives {} an axis of {}", shown_name(name_), number));
             tensor_.shape.push_back(static_cast<std::int64_t>(number));
         } else if (place_ == Place::offsets) {
             (numbers_++ == 0 ? tensor_.first : end_) = number;
-            if (numbers_ > 2) refuse(fmt::format("gives {} more than two offsets", name_));
+            if (numbers_ > 2) refuse(fmt::format("gives {} more than two offsets", shown_name(name_)));
         } else {
             refuse(fmt::format("has the number {} where none belongs", number));
         }
@@ -109,7 +113,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     bool string(std::string& text) override {
         if (place_ == Place::metadata) return true;
         if (place_ != Place::tensor || key_ != "dtype") refuse("has a text where none belongs");
-        if (text.size() > 32) refuse(fmt::format("gives {} a dtype of {} characters", name_, text.size()));
+        if (text.size() > 32) refuse(fmt::format("gives {} a dtype of {} characters", shown_name(name_), text.size()));
         tensor_.type = text;
         return true;
     }
@@ -149,7 +153,8 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
 std::uint64_t element_bytes(const StoredTensor& tensor, const std::string& path) {
     for (const Word& known : words)
         if (known.word == tensor.type) return known.bytes;
-    throw usage_error("{}: {} has the type {}, which is not known here", path, tensor.name, tensor.type);
+    throw usage_error("{}: {} has the type {}, which is not known here", path, shown_name(tensor.name),
+                      shown_name(tensor.type));
 }
 
 // Whether the shape has as many bytes as are given, computed without overflow.
@@ -178,14 +183,14 @@ std::vector<StoredTensor> parse_safetensors_header(std::string_view json, std::u
     std::uint64_t end = 0;
     for (const StoredTensor& tensor : tensors) {
         if (!bytes_agree(tensor, element_bytes(tensor, path)))
-            throw damaged_error("{} is damaged: {} has {} bytes, which is not {} of type {}", path, tensor.name,
-                                tensor.bytes, shape_text(tensor.shape), tensor.type);
+            throw damaged_error("{} is damaged: {} has {} bytes, which is not {} of type {}", path,
+                                shown_name(tensor.name), tensor.bytes, shape_text(tensor.shape), tensor.type);
         if (tensor.first != end)
-            throw damaged_error("{} is damaged: {} begins at byte {} of the data, {} was to be next", path, tensor.name,
-                                tensor.first, end);
+            throw damaged_error("{} is damaged: {} begins at byte {} of the data, expected {}", path,
+                                shown_name(tensor.name), tensor.first, end);
         if (tensor.bytes > data_bytes - end)
             throw damaged_error("{} is damaged or cut short: {} ends at byte {} of the data, which has {}", path,
-                                tensor.name, tensor.first + tensor.bytes, data_bytes);
+                                shown_name(tensor.name), tensor.first + tensor.bytes, data_bytes);
         end += tensor.bytes;
     }
     if (end != data_bytes)
@@ -194,11 +199,17 @@ std::vector<StoredTensor> parse_safetensors_header(std::string_view json, std::u
     return tensors;
 }
 
+const FileType& file_type(Type type) {
+    for (const FileType& each : file_types)
+        if (each.type == type) return each;
+    throw fault_error("tensors of {} are not written as safetensors", type_name(type));
+}
+
 Type compute_type(const StoredTensor& tensor, const std::string& path) {
-    if (tensor.type == "F32") return Type::fp32;
-    if (tensor.type == "F16") return Type::fp16;
-    if (tensor.type == "BF16") return Type::bf16;
-    throw usage_error("{}: {} has the type {}; F32, F16 and BF16 are read", path, tensor.name, tensor.type);
+    for (const FileType& each : file_types)
+        if (each.word == tensor.type) return each.type;
+    throw usage_error("{}: {} has the type {}; F32, F16 and BF16 are read", path, shown_name(tensor.name),
+                      shown_name(tensor.type));
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(path) {
@@ -237,19 +248,6 @@ std::string safetensors_beginning(std::vector<StoredTensor>& tensors) {
     std::string beginning(length_bytes, '\0');
     std::memcpy(beginning.data(), &bytes, length_bytes);
     return beginning + text;
-}
-
-const char* safetensors_word(Type type) {
-    switch (type) {
-        case Type::fp32:
-            return "F32";
-        case Type::fp16:
-            return "F16";
-        case Type::bf16:
-            return "BF16";
-        default:
-            throw fault_error("tensors of this type are not written as safetensors");
-    }
 }
 
 }  // namespace lockstep::exchange

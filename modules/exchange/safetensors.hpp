@@ -29,7 +29,13 @@ struct StoredTensor {
 std::vector<StoredTensor> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes,
                                                    const std::string& path);
 
-// Of the words F32, F16 and BF16. Usage error for others, with the tensor's name.
+// The types that are read and written: fp32, bf16 and fp16.
+struct FileType {
+    Type type;
+    const char *word, *torch_word;  // of the format, "BF16"; of torch, "bfloat16"
+};
+const FileType& file_type(Type type);
+// Of the words of these types. Usage error for others, with the tensor's name.
 Type compute_type(const StoredTensor& tensor, const std::string& path);
 
 // A file mapped into memory; all of it but the tensors' values has been checked.
@@ -50,8 +56,5 @@ class SafetensorsFile {
 // The beginning of a file with these tensors one after another: 8 bytes and the header, padded so that the data begin
 // at a multiple of 8 bytes. `first` of each tensor is filled in.
 std::string safetensors_beginning(std::vector<StoredTensor>& tensors);
-
-// Word and type of what is written: fp32, fp16 or bf16.
-const char* safetensors_word(Type type);
 
 }  // namespace lockstep::exchange

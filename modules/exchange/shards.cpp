@@ -1,5 +1,6 @@
 #include "exchange/shards.hpp"
 
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -12,13 +13,25 @@
 namespace lockstep::exchange {
 namespace {
 
-// Rounded to nearest, values beyond fp16's range are lost: those of bf16 reach as far as those of fp32.
-void check_range(const std::string& ours, const float* values, std::int64_t count) {
-    constexpr float first_lost = 65520;
-    for (std::int64_t i = 0; i < count; ++i)
-        if (std::isfinite(values[i]) && std::abs(values[i]) >= first_lost)
-            throw usage_error("{} holds {}, which fp16 cannot hold (at most 65504); choose --dtype bf16 or fp32", ours,
-                              values[i]);
+constexpr std::size_t most_open = 64;  // files of a rank at once; a process may often have 1024
+
+// A finite value from here on becomes infinite when it is rounded to nearest.
+struct Range {
+    Type type;
+    float first_lost;
+    const char *largest, *wider;
+};
+constexpr std::array<Range, 2> ranges = {
+    {{Type::fp16, 65520, "65504", "bf16 or fp32"}, {Type::bf16, 0x1.FFp127f, "3.3895e38", "fp32"}}};
+
+void check_range(const std::string& ours, Type type, const float* values, std::int64_t count) {
+    for (const Range& range : ranges) {
+        if (range.type != type) continue;
+        for (std::int64_t i = 0; i < count; ++i)
+            if (std::isfinite(values[i]) && std::abs(values[i]) >= range.first_lost)
+                throw usage_error("{} holds {}, which {} cannot hold (at most {}); choose --dtype {}", ours, values[i],
+                                  type_name(type), range.largest, range.wider);
+    }
 }
 
 }  // namespace
@@ -31,7 +44,7 @@ std::vector<Shard> plan_shards(const std::vector<Correspondence>& names, Type ty
         if (!planned.insert(each.theirs).second) continue;
         StoredTensor tensor;
         tensor.name = each.theirs;
-        tensor.type = safetensors_word(type);
+        tensor.type = file_type(type).word;
         tensor.shape = each.their_shape();
         tensor.bytes = static_cast<std::uint64_t>(element_count(tensor.shape)) * type_bytes(type);
         if (shards.empty() || (bytes > 0 && tensor.bytes > most_bytes - std::min(bytes, most_bytes))) {
@@ -89,8 +102,12 @@ void ShardWriter::make_files() const {
 void ShardWriter::write(const std::string& ours, std::int64_t first, std::int64_t count, const float* values) {
     const Target& target = targets_.at(ours);
     OpenFile& file = files_[target.shard];
-    if (!file.is_open()) file = OpenFile::for_writing(folder_ + "/" + shards_[target.shard].name);
-    if (type_ == Type::fp16) check_range(ours, values, count);
+    if (!file.is_open()) {
+        if (open_ == most_open) finish();
+        file = OpenFile::for_writing(folder_ + "/" + shards_[target.shard].name);
+        ++open_;
+    }
+    check_range(ours, type_, values, count);
     const std::size_t size = type_bytes(type_);
     write_theirs(*target.names, first, count, values, [&](std::int64_t at, std::int64_t run, const float* of_run) {
         converted_.resize(static_cast<std::size_t>(run) * size);
@@ -105,6 +122,7 @@ void ShardWriter::finish() {
         file.sync();
         file.close();
     }
+    open_ = 0;
 }
 
 }  // namespace lockstep::exchange

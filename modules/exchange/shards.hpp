@@ -19,7 +19,7 @@ struct Shard {
     std::uint64_t file_bytes = 0;
 };
 
-// In the order of the names; a shard ends where the next tensor would make it larger than `most_bytes`.
+// In the order of the names; a shard ends where the next tensor would make its tensors larger than `most_bytes`.
 std::vector<Shard> plan_shards(const std::vector<Correspondence>& names, Type type, std::uint64_t most_bytes);
 // model.safetensors.index.json
 std::string index_text(const std::vector<Shard>& shards);
@@ -33,7 +33,7 @@ class ShardWriter {
     void make_files() const;
     // Elements [first, first + count) of ours. Usage error for a finite value that the type cannot hold.
     void write(const std::string& ours, std::int64_t first, std::int64_t count, const float* values);
-    void finish();  // syncs and closes what this rank wrote to
+    void finish();  // syncs and closes what this rank has open
 
   private:
     struct Target {
@@ -46,6 +46,7 @@ class ShardWriter {
     Type type_;
     std::map<std::string, Target> targets_;  // by our name
     std::vector<OpenFile> files_;            // by shard, opened when needed
+    std::size_t open_ = 0;                   // of them
     std::vector<char> converted_;
 };
 

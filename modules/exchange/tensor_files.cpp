@@ -39,8 +39,8 @@ std::map<std::string, std::vector<std::string>> read_index(const std::string& pa
     for (const auto& [tensor, file] : map->items()) {
         const std::string name = file.is_string() ? file.get<std::string>() : "";
         if (!name.ends_with(".safetensors") || name.find('/') != std::string::npos)
-            throw damaged_error("{} is damaged: the file of {} is {}, not a .safetensors file beside it", path, tensor,
-                                file.dump());
+            throw damaged_error("{} is damaged: the file of {} is {}, not a .safetensors file beside it", path,
+                                shown_name(tensor), shown(file));
         files[name].push_back(tensor);
     }
     if (files.empty()) throw damaged_error("{} is damaged: its weight_map is empty", path);
@@ -62,7 +62,7 @@ TensorFiles::TensorFiles(const std::string& folder) {
         indexed = read_index(index);
         for (const auto& [name, tensors] : indexed)
             if (!exists(folder + "/" + name))
-                throw damaged_error("{} lacks {}, which {} names", folder, name, index_file_name);
+                throw damaged_error("{} lacks {}, which {} names", folder, shown_name(name), index_file_name);
         for (const auto& [name, tensors] : indexed) files_.emplace_back(folder + "/" + name);
     } else {
         throw no_tensors(folder);
@@ -71,13 +71,15 @@ TensorFiles::TensorFiles(const std::string& folder) {
         for (const StoredTensor& tensor : file.tensors()) {
             const auto [place, is_new] = places_.emplace(tensor.name, Place{&file, &tensor});
             if (!is_new)
-                throw damaged_error("{} is in {} and in {}", tensor.name, place->second.file->path(), file.path());
+                throw damaged_error("{} is in {} and in {}", shown_name(tensor.name), place->second.file->path(),
+                                    file.path());
         }
     for (const auto& [name, tensors] : indexed)
         for (const std::string& tensor : tensors) {
             const auto place = places_.find(tensor);
             if (place == places_.end() || place->second.file->path() != folder + "/" + name)
-                throw damaged_error("{} says that {} is in {}, which does not hold it", index, tensor, name);
+                throw damaged_error("{} says that {} is in {}, which does not hold it", index, shown_name(tensor),
+                                    shown_name(name));
         }
 }
 

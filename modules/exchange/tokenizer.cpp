@@ -1,32 +1,14 @@
 #include "exchange/tokenizer.hpp"
 
-#include <algorithm>
-#include <array>
-#include <filesystem>
-
 #include "base/error.hpp"
-#include "base/open_file.hpp"
 #include "base/whole_file.hpp"
-#include "cluster/agree.hpp"
 #include "data/tokenizer.hpp"
 #include "exchange/folder.hpp"
 
 namespace lockstep::exchange {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr const char *generation_file_name = "generation_config.json", *tokenizer_file_name = "tokenizer.json",
-                     *about_file_name = "tokenizer_config.json";
-// In the order of their names.
-constexpr std::array<const char*, 9> kept_names = {"added_tokens.json", "chat_template.jinja",     generation_file_name,
-                                                   "merges.txt",        "special_tokens_map.json", tokenizer_file_name,
-                                                   "tokenizer.model",   about_file_name,           "vocab.json"};
-
-const data::TokenizerFile* find(const data::TokenizerFiles& files, const std::string& name) {
-    const auto found = std::find_if(files.begin(), files.end(), [&](const auto& file) { return file.name == name; });
-    return found == files.end() ? nullptr : &*found;
-}
+constexpr const char *generation_file_name = "generation_config.json", *about_file_name = "tokenizer_config.json";
 
 // Names that a folder needs for something else.
 bool is_taken(const std::string& name) {
@@ -42,7 +24,7 @@ std::string character_of(int byte, int& next) {
 }
 
 // The tokenizer "bytes" in the words of the tokenizers library: no merges, and each byte's number is the byte.
-std::string byte_tokenizer_text() {
+Json byte_tokenizer() {
     Json vocabulary;
     int next = 0x100;
     for (int byte = 0; byte < 256; ++byte) vocabulary[character_of(byte, next)] = byte;
@@ -57,70 +39,57 @@ std::string byte_tokenizer_text() {
                         {"byte_fallback", false},
                         {"vocab", vocabulary},
                         {"merges", Json::array()}};
-    const Json whole = {
+    return {
         {"version", "1.0"},      {"truncation", nullptr},  {"padding", nullptr},        {"added_tokens", Json::array()},
         {"normalizer", nullptr}, {"pre_tokenizer", level}, {"post_processor", nullptr}, {"decoder", level},
         {"model", model}};
-    return whole.dump(2) + "\n";
+}
+
+// In whatever order and spacing.
+bool is_byte_tokenizer(const data::TokenizerFile& file) {
+    constexpr std::size_t longest = 1 << 16;  // of its text; others are long
+    return file.contents.size() <= longest && Json::parse(file.contents, nullptr, false) == byte_tokenizer();
 }
 
 }  // namespace
 
 void read_tokenizer(const std::string& folder, checkpoint::Contents& contents) {
-    std::uint64_t left = data::most_tokenizer_bytes;
-    for (const char* name : kept_names) {
-        const std::string path = folder + "/" + name;
-        std::error_code ignored;
-        if (!fs::is_regular_file(path, ignored)) continue;
-        const OpenFile file = OpenFile::for_reading(path);
-        const std::uint64_t bytes = file.bytes();
-        if (bytes > left)
-            throw usage_error("the tokenizer's files in {} have more than {} bytes, of which {} has {}", folder,
-                              data::most_tokenizer_bytes, name, bytes);
-        left -= bytes;
-        if (bytes == 0) continue;  // means nothing to any program
-        std::string text(bytes, '\0');
-        file.read(text.data(), bytes, 0);
-        contents.tokenizer_files.push_back({name, std::move(text)});
-    }
-    const data::TokenizerFile* tokenizer = find(contents.tokenizer_files, tokenizer_file_name);
-    if (tokenizer && tokenizer->contents == byte_tokenizer_text()) {
+    contents.tokenizer_files = data::read_tokenizer_files(folder);
+    const data::TokenizerFile* json = data::find_file(contents.tokenizer_files, data::huggingface_file_name);
+    if (json && is_byte_tokenizer(*json)) {
         contents.tokenizer_kind = "bytes";
         contents.tokenizer_files.clear();
         return;
     }
-    contents.tokenizer_kind = tokenizer                                           ? "huggingface"
-                              : find(contents.tokenizer_files, "tokenizer.model") ? "sentencepiece"
-                                                                                  : "";
+    contents.tokenizer_kind = data::kind_of_files(contents.tokenizer_files);
 }
 
 void write_tokenizer(const std::string& folder, const checkpoint::Contents& contents) {
     for (const data::TokenizerFile& file : contents.tokenizer_files)
         if (!is_taken(file.name)) replace_file(folder + "/" + file.name, file.contents);
     if (contents.tokenizer_kind != "bytes") return;
-    replace_file(folder + "/" + tokenizer_file_name, byte_tokenizer_text());
+    replace_file(folder + "/" + data::huggingface_file_name, byte_tokenizer().dump(2) + "\n");
     const Json about = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
     replace_file(folder + "/" + about_file_name, about.dump(2) + "\n");
 }
 
 void add_token_numbers(Json& config, const checkpoint::Contents& contents) {
     for (const char* key : {"bos_token_id", "eos_token_id"}) config[key] = nullptr;
-    if (const data::TokenizerFile* generation = find(contents.tokenizer_files, generation_file_name)) {
-        Json given;
-        const auto unreadable =
-            cluster::caught([&] { given = parse_json_object(generation->contents, generation->name); });
-        if (unreadable) return;
-        for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
-            if (given.contains(key)) config[key] = given[key];
-        return;
+    const data::TokenizerFile* generation = data::find_file(contents.tokenizer_files, generation_file_name);
+    if (!generation && contents.tokenizer_kind.empty()) return;
+    try {
+        if (generation) {
+            const Json given = parse_json_object(generation->contents, generation->name);
+            for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+                if (given.contains(key)) config[key] = given[key];
+        } else {
+            const std::int32_t boundary =
+                data::make_tokenizer(contents.tokenizer_kind, contents.tokenizer_files)->boundary();
+            if (boundary >= 0) config["eos_token_id"] = boundary;
+        }
+    } catch (const Error&) {
+        // A tokenizer that this build does not have says nothing, nor does a damaged file.
     }
-    // A tokenizer that this build does not have says nothing.
-    static_cast<void>(cluster::caught([&] {
-        if (contents.tokenizer_kind.empty()) return;
-        const std::int32_t boundary =
-            data::make_tokenizer(contents.tokenizer_kind, contents.tokenizer_files)->boundary();
-        if (boundary >= 0) config["eos_token_id"] = boundary;
-    }));
 }
 
 }  // namespace lockstep::exchange

@@ -8,8 +8,7 @@
 
 namespace lockstep::exchange {
 
-// Fills in kind and files: huggingface where there is a tokenizer.json, else sentencepiece where there is a
-// tokenizer.model, else unknown. generation_config.json is kept with them. What write_tokenizer() makes of bytes is
+// Fills in kind and files (data::kind_of_files, data::read_tokenizer_files). What write_tokenizer() makes of bytes is
 // read as bytes.
 void read_tokenizer(const std::string& folder, checkpoint::Contents& contents);
 // Writes them back. For bytes, which have no files, it writes a tokenizer.json that says the same.

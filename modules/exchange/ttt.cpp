@@ -1,5 +1,6 @@
 // TTTForCausalLM, the layout of the authors of TTT (https://github.com/test-time-training/ttt-lm-pytorch). Its rotation
 // reorders columns, rotates halves and orders them back: pairs (2i, 2i + 1), as here.
+#include <algorithm>
 #include <array>
 
 #include "exchange/architecture.hpp"
@@ -43,26 +44,40 @@ constexpr std::array<std::string_view, 2> constants = {"model.layers.#.seq_model
                                                        "model.layers.#.seq_modeling_block.rotary_emb.inv_freq"};
 constexpr std::int64_t kernel = 4;
 
+struct LayerType {
+    std::string_view word, mixer;
+};
+constexpr std::array<LayerType, 2> layer_types = {{{"linear", "ttt-linear"}, {"mlp", "ttt-mlp"}}};
+
+// "" for another mixer, which is then refused where it is read.
+std::string_view word_of(const std::string& mixer) {
+    for (const LayerType& each : layer_types)
+        if (each.mixer == mixer) return each.word;
+    return "";
+}
+
 config::ModelDescription read(ConfigReader& reader) {
     config::ModelDescription model;
-    model.width = reader.integer("hidden_size");
-    model.layers = reader.integer("num_hidden_layers");
-    model.heads = reader.integer("num_attention_heads");
-    model.mlp_width = reader.integer("intermediate_size");
-    model.vocabulary = reader.integer("vocab_size");
-    model.context = reader.integer("max_position_embeddings");
+    model.width = reader.size("hidden_size");
+    model.layers = reader.size("num_hidden_layers");
+    model.heads = reader.size("num_attention_heads");
+    model.mlp_width = reader.size("intermediate_size");
+    model.vocabulary = reader.size("vocab_size");
+    model.context = reader.size("max_position_embeddings");
     model.norm_epsilon = reader.number("rms_norm_eps", 1e-6);
     model.rope_theta = reader.number("rope_theta", 10000);
     model.tied_head = reader.flag("tie_word_embeddings", true);
     model.position = config::Position::none;
     const std::string type = reader.text("ttt_layer_type", "linear");
-    if (type != "linear" && type != "mlp") reader.refuse("ttt_layer_type", "the layers are linear and mlp");
-    model.mixer = "ttt-" + type;
+    const auto known =
+        std::find_if(layer_types.begin(), layer_types.end(), [&](const LayerType& each) { return each.word == type; });
+    if (known == layer_types.end()) reader.refuse("ttt_layer_type", "the layers are linear and mlp");
+    model.mixer = known->mixer;
     config::Options& options = model.options.change("ttt");
     const double base_lr = reader.number("ttt_base_lr", 1.0);
     if (!(base_lr > 0)) reader.refuse("ttt_base_lr", "it must be more than 0");
     options.set("base_lr", base_lr);
-    options.set("mini_batch", reader.integer("mini_batch_size", 16));
+    options.set("mini_batch", reader.size("mini_batch_size", 16));
     options.set("gate", reader.flag("use_gate", false));
     options.set("share_qk", reader.flag("share_qk", false));
     options.set("pre_conv", reader.flag("pre_conv", false));
@@ -86,7 +101,7 @@ Json write(const config::ModelDescription& model) {
             {"rms_norm_eps", model.norm_epsilon},
             {"rope_theta", model.rope_theta},
             {"tie_word_embeddings", model.tied_head},
-            {"ttt_layer_type", model.mixer == "ttt-mlp" ? "mlp" : "linear"},
+            {"ttt_layer_type", word_of(model.mixer)},
             {"ttt_base_lr", options.number("base_lr")},
             {"mini_batch_size", options.integer("mini_batch")},
             {"use_gate", options.flag("gate")},

@@ -52,7 +52,7 @@ std::vector<cost::ModelLoad> read_plan_models(const std::string& path) {
         if (preset.empty())
             model.tied_head = false;
         else
-            model = config::preset(preset);
+            model = config::preset_values(preset, path + ": ");
         config::read_keys(
             text, path,
             {

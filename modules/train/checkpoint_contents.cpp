@@ -62,13 +62,14 @@ std::vector<checkpoint::Entry> checkpoint_entries(const TrainingState& state, co
     const model::ParameterLayout& layout = parameters.layout();
     EntryList list(parameters, devices.on_gpu() ? devices.backend.get() : nullptr);
     const Tensor values = parameters.all_values();
-    if (values.empty()) list.add_owned("parameters/", [&](std::size_t piece) { return parameters.owned_value(piece); });
+    if (values.empty())
+        list.add_owned(checkpoint::parameters_prefix, [&](std::size_t piece) { return parameters.owned_value(piece); });
     for (std::size_t index = 0; index < layout.size(); ++index) {
         if (layout.count(index) == 0) continue;
         if (!layout.descriptions()[index].trained)
-            list.add("parameters/", index, 0, parameters.frozen_value(index));
+            list.add(checkpoint::parameters_prefix, index, 0, parameters.frozen_value(index));
         else if (!values.empty())
-            list.add("parameters/", index, 0, parameters.part(values, index));
+            list.add(checkpoint::parameters_prefix, index, 0, parameters.part(values, index));
     }
     for (const optim::StatePart& part : state.optimizer->state().parts()) list.add(part);
     return list.take();

@@ -2,11 +2,6 @@
 
 #include <algorithm>
 #include <numbers>
-#include <utility>
-
-#include "base/clock.hpp"
-#include "base/format.hpp"
-#include "base/log.hpp"
 
 namespace lockstep::train {
 
@@ -26,29 +21,9 @@ void BatchTensors::upload(kernels::Backend& backend) {
     backend.upload(targets, host_targets.data());
 }
 
-EvaluationProgress::EvaluationProgress(std::string title)
-    : title_(std::move(title)), begun_(seconds_now()), shown_(begun_) {}
-
-EvaluationProgress::~EvaluationProgress() {
-    log::status_line("");
-}
-
-void EvaluationProgress::show(std::int64_t done, std::int64_t all) {
-    const bool terminal = log::on_terminal();
-    const double now = seconds_now();
-    if (done == 0 || now - shown_ < (terminal ? 0.25 : 10)) return;
-    shown_ = now;
-    const double left = (now - begun_) / static_cast<double>(done) * static_cast<double>(all - done);
-    const std::string text = fmt::format("{}: {} %, {} left", title_, 100 * done / all, human_seconds(left));
-    if (terminal)
-        log::status_line(text);
-    else
-        log::info("{}", text);
-}
-
 Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::int64_t windows,
                     const EvaluationShare& share, Tensor sum, const EvaluateBatch& evaluate_batch,
-                    cluster::HostGroup& group, EvaluationProgress& progress) {
+                    cluster::HostGroup& group, ProgressLine& progress) {
     const std::int64_t all = windows > 0 ? std::min(windows, data.windows()) : data.windows();
     const std::int64_t first = share.replicas.first(all), last = first + share.replicas.count(all);
     std::vector<double> sums = {0, 0};  // loss, tokens
@@ -75,7 +50,7 @@ Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::i
 }
 
 Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors& batch, const data::Dataset& data,
-                    std::int64_t windows, cluster::HostGroup& group, EvaluationProgress& progress) {
+                    std::int64_t windows, cluster::HostGroup& group, ProgressLine& progress) {
     EvaluationShare share;
     share.micro = stage.shape().batch;
     share.length = stage.shape().length;

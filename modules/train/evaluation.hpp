@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
 
+#include "base/progress_line.hpp"
 #include "cluster/host_group.hpp"
 #include "data/dataset.hpp"
 #include "model/stage.hpp"
@@ -40,27 +40,13 @@ struct EvaluationShare {
 using LoadWindows = std::function<void(std::int32_t* ids, std::int32_t* targets)>;
 using EvaluateBatch = std::function<void(const LoadWindows& load)>;
 
-// Shows how far an evaluation is: on a terminal in a line that the next one overwrites, else in the log every 10 s.
-class EvaluationProgress {
-  public:
-    explicit EvaluationProgress(std::string title);
-    ~EvaluationProgress();
-    EvaluationProgress(const EvaluationProgress&) = delete;
-    EvaluationProgress& operator=(const EvaluationProgress&) = delete;
-    void show(std::int64_t done, std::int64_t all);
-
-  private:
-    std::string title_;
-    double begun_, shown_;  // seconds_now()
-};
-
 // Collective: the first `windows` windows of `data` in order (0: all). `evaluate_batch` adds the losses to `sum` (fp64
 // [1], on the device).
 Evaluation evaluate(kernels::Backend& backend, const data::Dataset& data, std::int64_t windows,
                     const EvaluationShare& share, Tensor sum, const EvaluateBatch& evaluate_batch,
-                    cluster::HostGroup& group, EvaluationProgress& progress);
+                    cluster::HostGroup& group, ProgressLine& progress);
 // With the whole model on every rank.
 Evaluation evaluate(kernels::Backend& backend, model::Stage& stage, BatchTensors& batch, const data::Dataset& data,
-                    std::int64_t windows, cluster::HostGroup& group, EvaluationProgress& progress);
+                    std::int64_t windows, cluster::HostGroup& group, ProgressLine& progress);
 
 }  // namespace lockstep::train

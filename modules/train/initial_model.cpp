@@ -146,7 +146,8 @@ void load_initial_values(const Launch& launch, TrainingState& state) {
         warn_of_another_tokenizer(launch, contents, path);
     }
     std::vector<checkpoint::Entry> entries = checkpoint_entries(state, launch.devices);
-    std::erase_if(entries, [](const checkpoint::Entry& entry) { return !entry.path.starts_with("parameters/"); });
+    std::erase_if(
+        entries, [](const checkpoint::Entry& entry) { return !entry.path.starts_with(checkpoint::parameters_prefix); });
     load_tensors(path, folder, entries, *launch.control);
     state.parameters->refresh_working(*launch.devices.backend);
     log::info("parameters from {}", path);

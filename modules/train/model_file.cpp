@@ -14,7 +14,8 @@ std::vector<checkpoint::Entry> parameter_entries(const model::ParameterSet& para
     kernels::Backend* device = backend.device().kind == DeviceKind::cpu ? nullptr : &backend;
     std::vector<checkpoint::Entry> entries;
     for (const auto& parameter : parameters.descriptions())
-        entries.push_back(checkpoint::whole("parameters/" + parameter.name, parameters.value(parameter.name), device));
+        entries.push_back(checkpoint::whole(checkpoint::parameters_prefix + parameter.name,
+                                            parameters.value(parameter.name), device));
     return entries;
 }
 

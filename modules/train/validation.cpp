@@ -56,7 +56,7 @@ Evaluation Validation::run(std::int64_t step) {
         pipeline_.forward_only(loss_,
                                [&](std::int64_t, std::int32_t* ids, std::int32_t* targets) { load(ids, targets); });
     };
-    EvaluationProgress progress(fmt::format("validation at step {}", step));
+    ProgressLine progress(fmt::format("validation at step {}", step));
     const Evaluation evaluation = evaluate(*launch_.devices.backend, *launch_.data.validation, windows_, share, loss_,
                                            evaluate_batch, *launch_.control, progress);
     const std::string bits =

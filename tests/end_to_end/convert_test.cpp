@@ -113,6 +113,41 @@ BOOST_AUTO_TEST_CASE(a_run_begins_with_a_folder_and_resumes) {
     BOOST_TEST(contains(other.error, "model.layers"), other);
 }
 
+BOOST_AUTO_TEST_CASE(a_sentencepiece_model_works_with_other_files_beside_it) {
+    const Workplace place;
+    if (contains(run("--version", place.path()).out, "sentencepiece: no")) return;
+    write_description(place.path(), models[3]);
+    check_exit(run("pack --out tokens.h5 --train-tokenizer 300 text", place.path()), 0);
+    check_exit(run("train run.toml --stop-at 1 --set data.train=tokens.h5 --set model.vocabulary=300", place.path()),
+               4);
+    check_exit(run("convert runs/small out", place.path()), 0);
+    const Json config = Json::parse(read_file(place.path() / "out/config.json"));
+    BOOST_TEST(config["eos_token_id"].is_number());
+    write_file(place.path() / "out/tokenizer_config.json", "{}");
+    check_exit(run("convert out back.h5", place.path()), 0);
+    for (const std::string checkpoint : {"out", "back.h5"}) {
+        check_exit(run("generate --checkpoint " + checkpoint + " --prompt the --tokens 3", place.path()), 0);
+        check_exit(run("eval --checkpoint " + checkpoint + " --data text/0.txt --length 16", place.path()), 0);
+    }
+    // The tokens of its end are known without generation_config.json.
+    check_exit(run("convert back.h5 again", place.path()), 0);
+    BOOST_TEST(Json::parse(read_file(place.path() / "again/config.json")) == config);
+}
+
+BOOST_AUTO_TEST_CASE(tokens_are_evaluated_without_the_tokenizer) {
+    const Workplace place;
+    const fs::path llama = fs::path(LOCKSTEP_CASES) / "llama";
+    fs::copy(llama, place.path() / "model");
+    write_file(place.path() / "model/tokenizer.json", "{}");  // damaged
+    std::string tokens;
+    for (int i = 0; i < 400; ++i) tokens += {static_cast<char>(i * i % 64), '\0'};
+    write_file(place.path() / "tokens.bin", tokens);
+    check_exit(run("eval --checkpoint model --data tokens.bin --length 32", place.path()), 0);
+    const Result text = run("eval --checkpoint model --data text --length 32", place.path());
+    BOOST_TEST(text.exit_code != 0, text);
+    BOOST_TEST(contains(text.error, "tokenizer.json"), text);
+}
+
 BOOST_AUTO_TEST_CASE(a_folder_is_inspected) {
     const Workplace place;
     const fs::path llama = fs::path(LOCKSTEP_CASES) / "llama";
@@ -120,6 +155,19 @@ BOOST_AUTO_TEST_CASE(a_folder_is_inspected) {
     check_exit(text, 0);
     BOOST_TEST(contains(text.out, "LlamaForCausalLM"));
     BOOST_TEST(contains(text.out, "kv_heads = 2"));
+    BOOST_TEST(!contains(text.out, "[init]"));
+    check_exit(run("inspect " + llama.string() + " --details", place.path()), 2);
+    // A name that is no UTF-8.
+    const std::string odd = "odd\xFF [model]";
+    fs::copy(llama, place.path() / odd);
+    const Result odd_text = run("inspect '" + odd + "'", place.path());
+    check_exit(odd_text, 0);
+    const std::size_t model = text.out.find("\n[model]\n"), model_there = odd_text.out.find("\n[model]\n");
+    BOOST_TEST_REQUIRE((model != std::string::npos && model_there != std::string::npos));
+    BOOST_TEST(odd_text.out.substr(model_there) == text.out.substr(model));
+    const Result odd_json = run("inspect '" + odd + "' --format json", place.path());
+    check_exit(odd_json, 0);
+    BOOST_TEST(Json::parse(odd_json.out)["architecture"] == "LlamaForCausalLM");
     BOOST_TEST(contains(text.out, "model.layers.1.self_attn.q_proj.weight"));
     const Result json = run("inspect " + llama.string() + "/ --format json", place.path());
     check_exit(json, 0);
@@ -159,6 +207,8 @@ BOOST_AUTO_TEST_CASE(wrong_input_is_refused_with_a_sentence) {
     refuse("convert " + llama.string() + " text", 2, "exists");
     refuse("convert " + llama.string() + " run.toml", 2, "exists", 2);
     refuse("convert " + llama.string() + " new --dtype bf16", 2, "--dtype");
+    refuse("convert " + llama.string() + " new/", 2, "without the slash", 2);
+    refuse("convert " + llama.string() + " run.toml/new.h5", 2, "cannot be made");
     check_exit(run("convert " + llama.string() + " model.h5", place.path()), 0);
     refuse("convert model.h5 new --dtype int8", 2, "int8");
     refuse("convert model.h5 new --shard-size 5pounds", 2, "shard-size");
@@ -173,6 +223,13 @@ BOOST_AUTO_TEST_CASE(wrong_input_is_refused_with_a_sentence) {
     const Result warned = run("convert odd odd.h5", place.path());
     check_exit(warned, 0);
     BOOST_TEST(contains(warned.error, "logit_scale"), warned);
+    write_file(place.path() / "model.h5.tmp", "of the user");
+    check_exit(run("convert odd model.h5", place.path()), 2);
+    BOOST_TEST(read_file(place.path() / "model.h5.tmp") == "of the user");
+    copy("odd", "\"silu\"", "\"silu\", \"\\u001b[2J\": 2");
+    const Result escaped = run("inspect odd", place.path());
+    check_exit(escaped, 0);
+    BOOST_TEST(contains(escaped.error, R"(unknown keys: \u001b[2J; they are ignored)"), escaped);
     copy("odd", "\"silu\"", "\"silu\"");
     fs::resize_file(place.path() / "odd/model.safetensors", 20000);
     refuse("convert odd new", 3, "cut short", 2);

@@ -182,7 +182,7 @@ BOOST_AUTO_TEST_CASE(what_exists_is_not_replaced_and_failures_leave_nothing) {
     refused([&] { exchange::checkpoint_to_folder(checkpoint, checkpoint, {}, *world); }, ExitCode::usage, "exists");
     cluster::on_root(*world, [&] { fs::create_directories(place / "empty"); });
     exchange::checkpoint_to_folder(checkpoint, place / "empty", {}, *world);
-    // Damage in the last tensor, which is found while the folder is being written.
+    // Damage in a tensor, which is found while the folder is being written.
     cluster::on_root(*world, [&] {
         std::string bytes = read_bytes(checkpoint);
         const exchange::Folder folder(origin);
@@ -201,6 +201,47 @@ BOOST_AUTO_TEST_CASE(what_exists_is_not_replaced_and_failures_leave_nothing) {
             "cut short");
     if (world->rank() == 0)
         for (const char* name : {"out", "out.tmp", "out.h5", "out.h5.tmp"}) BOOST_TEST(!fs::exists(place / name), name);
+}
+
+BOOST_AUTO_TEST_CASE(names_that_cannot_be_made_are_refused_before_anything_is_written) {
+    const SharedFolder place;
+    const std::string origin = cases().front(), checkpoint = place / "model.h5";
+    const auto refused = [&](const std::function<void()>& work, const std::string& part) {
+        check_error(work, ExitCode::usage, part);
+        world->barrier();
+    };
+    const auto in = [&](const std::string& name) { exchange::folder_to_checkpoint(origin, place / name, *world); };
+    const auto out = [&](const std::string& name) {
+        exchange::checkpoint_to_folder(checkpoint, place / name, {}, *world);
+    };
+    in("model.h5");
+    refused([&] { in("new/"); }, "new/: a checkpoint is a file");
+    cluster::on_root(*world, [&] { write_bytes(place / "file", "of the user"); });
+    refused([&] { in("file/new.h5"); }, "cannot be made");
+    refused([&] { out("file/new"); }, "cannot be made");
+    // What another conversion is writing, or the user's own.
+    cluster::on_root(*world, [&] {
+        write_bytes(place / "new.tmp", "of the user");
+        write_bytes(place / "new.h5.tmp", "of the user");
+    });
+    refused([&] { in("new.h5"); }, "new.h5.tmp exists: another conversion");
+    refused([&] { out("new"); }, "new.tmp exists: another conversion");
+    if (world->rank() != 0) return;
+    for (const char* name : {"file", "new.tmp", "new.h5.tmp"}) BOOST_TEST(read_bytes(place / name) == "of the user");
+    for (const char* name : {"new", "new.h5"}) BOOST_TEST(!fs::exists(place / name), name);
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_of_any_name_gives_a_run_a_name) {
+    const SharedFolder place;
+    const std::string odd = place / "Mod\xFF\n \"el\" 2";
+    cluster::on_root(*world, [&] { fs::copy(cases().front(), odd); });
+    const exchange::Converted in = exchange::folder_to_checkpoint(odd, place / "odd.h5", *world);
+    const exchange::Converted out = exchange::checkpoint_to_folder(place / "odd.h5", place / "back", {}, *world);
+    BOOST_TEST(in.architecture == "GPT2LMHeadModel");
+    BOOST_TEST(out.architecture == in.architecture);
+    BOOST_TEST(in.tokenizer_kind == "");
+    const std::string description = checkpoint::read_contents(place / "odd.h5").run_description;
+    BOOST_TEST((description.find("name = \"Model2\"\n") != std::string::npos), description);
 }
 
 int main(int argc, char** argv) {

@@ -21,11 +21,6 @@ using namespace huggingface;
 // What is looked at behind the end of a part; four times as much each time that is too little.
 constexpr std::size_t first_margin = 4096;
 
-const TokenizerFile* find_file(const TokenizerFiles& files, std::string_view name) {
-    const auto found = std::find_if(files.begin(), files.end(), [&](const auto& file) { return file.name == name; });
-    return found == files.end() ? nullptr : &*found;
-}
-
 class HuggingfaceTokenizer final : public Tokenizer, private PartEncoder {
   public:
     HuggingfaceTokenizer(TokenizerFiles files, const TokenizerJson& json, const std::string& origin)
@@ -164,8 +159,8 @@ class HuggingfaceTokenizer final : public Tokenizer, private PartEncoder {
 
 std::unique_ptr<Tokenizer> make_huggingface(TokenizerFiles files, const std::string& origin) {
     std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
-    const TokenizerFile* json = find_file(files, "tokenizer.json");
-    if (!json) throw damaged_error("{} has no tokenizer.json", origin);
+    const TokenizerFile* json = find_file(files, huggingface_file_name);
+    if (!json) throw damaged_error("{} has no {}", origin, huggingface_file_name);
     const TokenizerJson read = read_tokenizer_json(json->contents, origin);
     return std::make_unique<HuggingfaceTokenizer>(std::move(files), read, origin);
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/attention_limits.hpp"
 #include "kernels/backend.hpp"
 #include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/launch.hpp"
@@ -174,9 +175,9 @@ void with_head_width(const AttentionSizes& sizes, Function&& function) {
     if (sizes.width <= 32) return function(HeadWidth<T, 32, false>{});
     if (sizes.width <= 64) return function(HeadWidth<T, 64, false>{});
     if (sizes.width <= 128) return function(HeadWidth<T, 128, false>{});
-    if (sizes.width <= 256) return function(HeadWidth<T, 256, false>{});
-    throw usage_error("attention on a GPU takes heads of up to 256 columns, these have {}: use more heads",
-                      sizes.width);
+    if (sizes.width <= widest_head_on_gpu) return function(HeadWidth<T, widest_head_on_gpu, false>{});
+    throw usage_error("attention on a GPU takes heads of up to {} columns, these have {}: use more heads",
+                      widest_head_on_gpu, sizes.width);
 }
 
 // A one-dimensional grid of `count` blocks.

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "config/keys.hpp"
+#include "kernels/attention_limits.hpp"
 #include "kernels/cpu/scratch_sizes.hpp"
 #include "model/layers.hpp"
 #include "model/mixer.hpp"
@@ -21,8 +22,6 @@ namespace {
 
 using kernels::AttentionShape;
 using kernels::RotaryPairs;
-
-constexpr std::int64_t widest_on_gpu = 256;  // columns of a head (kernels/cuda/attention.hpp)
 
 struct AttentionSaved final : MixerSaved {
     Tensor q, k, v, y;   // [N, H·f], [N, G·f], [N, G·f], [N, H·f]; q and k normed and rotated, empty if recomputed
@@ -49,11 +48,11 @@ class AttentionMixer final : public Mixer {
           key_(parameters, prefix + "key"),
           value_(parameters, prefix + "value"),
           output_(parameters, prefix + "output") {
-        if (backend.device().kind == DeviceKind::cuda && model.head_width > widest_on_gpu)
+        if (backend.device().kind == DeviceKind::cuda && model.head_width > kernels::widest_head_on_gpu)
             throw usage_error(
                 "model.head_width = {}: attention on a GPU takes heads of up to {} columns; make them narrower, or train "
                 "on CPUs",
-                model.head_width, widest_on_gpu);
+                model.head_width, kernels::widest_head_on_gpu);
         if (model.position == config::Position::rope) rotary_.emplace(backend, model, model.context);
         if (!model.qk_norm) return;
         query_norm_.emplace(parameters, prefix + "query_norm", model.norm_epsilon);

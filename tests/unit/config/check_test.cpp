@@ -112,6 +112,24 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
     for (const Case& wrong : cases) check_contains(refusal(wrong.settings), wrong.part);
 }
 
+BOOST_AUTO_TEST_CASE(any_text_gives_a_plain_name) {
+    for (const auto& [text, name] :
+         std::vector<std::pair<std::string, std::string>>{{"SmolLM2-135M", "SmolLM2-135M"},
+                                                          {"", "model"},
+                                                          {"..", "model"},
+                                                          {"caf\xC3\xA9\xFF\n au lait", "cafaulait"},
+                                                          {"-.x-", "x-"},
+                                                          {std::string(300, 'a'), std::string(200, 'a')}}) {
+        BOOST_TEST(plain_name(text) == name);
+        RunDescription description =
+            parse_run_description("", "",
+                                  {"run.name=x", "data.train=a", "model.preset=gpt2-124m", "batch.global=1",
+                                   "schedule.steps=1", "schedule.peak_lr=1e-3"});
+        description.run.name = plain_name(text);
+        BOOST_CHECK_NO_THROW(check(description));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(all_missing_keys_are_told_at_once) {
     const std::string sentence = sentence_of([] { check(parse_run_description("", "run.toml", {})); });
     BOOST_TEST(sentence ==

@@ -256,6 +256,17 @@ BOOST_AUTO_TEST_CASE(printing_and_reading_give_the_same_description) {
                to_toml(parse("", {"model.preset=llama-3.1-8b"})));
 }
 
+BOOST_AUTO_TEST_CASE(a_section_is_printed_alone) {
+    RunDescription description;
+    description.run.name = "[model] of nothing";
+    description.model = preset("ttt-mlp-125m");
+    const std::string text = to_toml(description, "model");
+    BOOST_TEST(text.starts_with("[model]\n"), text);
+    BOOST_TEST((text.find("\n[model.ttt]\n") != std::string::npos), text);
+    BOOST_TEST((text.find("\n[", text.find("[model.ttt]")) == std::string::npos), text);
+    BOOST_TEST((to_toml(description).find(text) != std::string::npos));
+}
+
 BOOST_AUTO_TEST_CASE(files_are_read_and_missing_ones_named) {
     const std::string path = std::string(LOCKSTEP_BINARY_DIR) + "/config_test.toml";
     std::ofstream(path) << small_run();

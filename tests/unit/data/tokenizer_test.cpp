@@ -77,6 +77,49 @@ BOOST_AUTO_TEST_CASE(trained_sentencepiece_round_trips_and_lives_in_the_token_fi
     BOOST_TEST(opened->encode(text) == tokenizer->encode(text), boost::test_tools::per_element());
 }
 
+BOOST_AUTO_TEST_CASE(a_model_is_found_among_the_files_of_its_folder) {
+    const TemporaryFolder folder;
+    pack_with_new_tokenizer(folder, sample_text(30000), 320);
+    const std::string model = TokenFile(folder.path("tokens.h5")).info().tokenizer_files.front().contents;
+    const std::string text = "the loss with respect to weights";
+    const TokenizerFiles files = {
+        {"generation_config.json", "{}"}, {"tokenizer.model", model}, {"tokenizer_config.json", "{}"}};
+    BOOST_TEST(kind_of_files(files) == "sentencepiece");
+    BOOST_TEST(make_tokenizer("sentencepiece", files)->decode(make_tokenizer("sentencepiece", files)->encode(text)) ==
+               text);
+    BOOST_TEST(make_tokenizer("sentencepiece", {{"any.model", model}})->vocabulary() == 320);  // as older files have it
+    check_error(
+        [&] {
+            make_tokenizer("sentencepiece", {{"any.model", model}, {"tokenizer_config.json", "{}"}});
+        },
+        ExitCode::damaged, {"2 files", "tokenizer.model"});
+}
+
+#ifdef LOCKSTEP_HUGGINGFACE
+BOOST_AUTO_TEST_CASE(a_model_is_taken_where_the_json_beside_it_is_not_implemented) {
+    const TemporaryFolder folder;
+    pack_with_new_tokenizer(folder, sample_text(30000), 320);
+    const std::string model = TokenFile(folder.path("tokens.h5")).info().tokenizer_files.front().contents;
+    const std::string path = folder.write("both/tokenizer.model", model);
+    const std::string both = path.substr(0, path.rfind('/'));
+    const auto kind_with = [&](const std::string& json) {
+        folder.write("both/tokenizer.json", json);
+        return kind_of_files(read_tokenizer_files(both));
+    };
+    // As Llama 2's: bytes that the vocabulary lacks have tokens of their own.
+    BOOST_TEST(kind_with(R"({"model":{"type":"BPE","byte_fallback":true,"vocab":{"a":0},"merges":[]}})") ==
+               "sentencepiece");
+    BOOST_TEST(open_tokenizer(both)->kind() == "sentencepiece");
+    BOOST_TEST(open_tokenizer(both)->vocabulary() == 320);
+    // Damage is not passed over.
+    BOOST_TEST(kind_with("{") == "huggingface");
+    check_error([&] { open_tokenizer(both); }, ExitCode::damaged, {"tokenizer.json"});
+    BOOST_TEST(kind_with(read_file(LOCKSTEP_SOURCE_DIR "/tests/unit/data/tokenizers/gpt2.json")) == "huggingface");
+    BOOST_TEST(open_tokenizer(both)->kind() == "huggingface");
+    BOOST_TEST((open_tokenizer(both)->files() == read_tokenizer_files(both)));
+}
+#endif
+
 BOOST_AUTO_TEST_CASE(training_a_tokenizer_repeats_whatever_the_threads) {
     const TemporaryFolder folder;
     const std::string text = sample_text(30000);

@@ -100,6 +100,17 @@ BOOST_AUTO_TEST_CASE(rotations_of_every_spelling) {
         BOOST_TEST(model.rope_theta == 7e4);
         BOOST_TEST(unknown_of(of("LlamaForCausalLM", more)).empty());
     }
+    for (const auto& [key, value] : scaling.items()) {
+        Json lacking = with(scaling, {{"rope_type", "llama3"}});
+        lacking.erase(key);
+        refused(of("LlamaForCausalLM", {{"rope_scaling", lacking}}), "lacks rope_scaling." + key);
+    }
+    // The newer key wins.
+    const ModelDescription plain =
+        read(of("LlamaForCausalLM", {{"rope_scaling", with(scaling, {{"rope_type", "llama3"}})},
+                                     {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 7e4}}}}));
+    BOOST_TEST((plain.rope_scaling == config::RopeScaling::none));
+    BOOST_TEST(plain.rope_theta == 7e4);
     refused(of("LlamaForCausalLM", {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}), "linear");
     refused(of("LlamaForCausalLM", {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2.0}}}}),
             "rope_scaling.rope_type");
@@ -133,10 +144,22 @@ BOOST_AUTO_TEST_CASE(what_is_not_computed_here_is_refused_by_key_and_value) {
     refused(ttt({{"ttt_base_lr", 0}}), "ttt_base_lr = 0");
     refused(of("GemmaForCausalLM"), "GemmaForCausalLM");
     refused(with(sizes, {{"model_type", "gemma"}}), "gemma");
+    // Nothing of a file reaches a terminal as it is.
+    refused(of("Gemma\x1b[2J" + std::string(1000, 'a')), R"(architectures = "Gemma\u001b[2Jaaa)");
     refused(sizes, "neither architectures nor a model_type");
     Json missing = of("MistralForCausalLM");
     missing.erase("num_key_value_heads");
     refused(missing, "lacks num_key_value_heads");
+    refused(of("Qwen2ForCausalLM", {{"use_mrope", true}}), "use_mrope = true");
+    BOOST_TEST(unknown_of(of("Qwen2ForCausalLM", {{"use_mrope", false}})).empty());
+    refused(of("MistralForCausalLM", {{"max_position_embeddings", 8192}}),
+            "sliding_window is missing, which means 4096: ");
+    refused(of("Qwen2ForCausalLM", {{"max_position_embeddings", 8192}, {"use_sliding_window", true}}),
+            "sliding_window is missing, which means 4096: ");
+    BOOST_TEST(
+        read(of("MistralForCausalLM", {{"max_position_embeddings", 8192}, {"sliding_window", nullptr}})).context ==
+        8192);
+    BOOST_TEST(read(of("MistralForCausalLM", {{"max_position_embeddings", 4096}})).context == 4096);
     // A window as long as the context hides nothing; Qwen's is off unless used.
     BOOST_TEST(read(of("MistralForCausalLM", {{"sliding_window", 128}})).context == 128);
     BOOST_TEST(read(of("MistralForCausalLM", {{"sliding_window", nullptr}})).context == 128);
@@ -150,7 +173,12 @@ BOOST_AUTO_TEST_CASE(wrong_types_and_impossible_sizes_are_damage_or_refused) {
     refused(of("LlamaForCausalLM", {{"hidden_size", 18446744073709551615u}}), "hidden_size", ExitCode::damaged);
     refused(of("LlamaForCausalLM", {{"hidden_size", std::int64_t{1} << 40}}), "width");
     refused(of("LlamaForCausalLM", {{"num_hidden_layers", 1'000'000'000}}), "layers");
-    refused(of("LlamaForCausalLM", {{"hidden_size", 0}}), "width");
+    for (const char* key : {"hidden_size", "intermediate_size", "num_key_value_heads", "head_dim"})
+        refused(of("LlamaForCausalLM", {{key, 0}}), std::string(key) + " = 0");
+    refused(with(gpt2, {{"n_inner", 0}}), "n_inner = 0");
+    BOOST_TEST(read(with(gpt2, {{"n_inner", nullptr}})).mlp_width == 64);
+    refused(ttt({{"mini_batch_size", 0}}), "mini_batch_size = 0");
+    refused(of("Qwen2ForCausalLM", {{"layer_types", "full_attention"}}), "layer_types = \"full_attention\"");
     refused(of("LlamaForCausalLM", {{"tie_word_embeddings", 1}}), "tie_word_embeddings", ExitCode::damaged);
     refused(of("LlamaForCausalLM", {{"hidden_act", 1}}), "hidden_act", ExitCode::damaged);
     refused(of("LlamaForCausalLM", {{"rms_norm_eps", "x"}}), "rms_norm_eps", ExitCode::damaged);
@@ -170,7 +198,12 @@ BOOST_AUTO_TEST_CASE(models_are_written_as_the_architecture_that_fits) {
     for (const Json& config :
          {gpt2, with(gpt2, {{"tie_word_embeddings", false}, {"n_inner", 24}}), of("LlamaForCausalLM"),
           of("LlamaForCausalLM", {{"attention_bias", true}, {"mlp_bias", true}, {"head_dim", 8}}),
-          of("LlamaForCausalLM", {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 4.0}}}}),
+          of("LlamaForCausalLM", {{"rope_scaling",
+                                   {{"rope_type", "llama3"},
+                                    {"factor", 4.0},
+                                    {"low_freq_factor", 1.0},
+                                    {"high_freq_factor", 2.0},
+                                    {"original_max_position_embeddings", 32}}}}),
           of("Qwen2ForCausalLM"), of("Qwen3ForCausalLM", {{"head_dim", 8}}), ttt(),
           ttt({{"ttt_layer_type", "mlp"}, {"ttt_base_lr", 0.05}, {"share_qk", true}, {"pre_conv", true}})}) {
         BOOST_TEST(name_of(config) == config["architectures"][0].get<std::string>());
@@ -194,7 +227,8 @@ BOOST_AUTO_TEST_CASE(what_none_computes_is_refused_with_what_differs) {
     check_error([&] { write_model(model); }, ExitCode::usage, "model.qk_norm = true (there false)");
     model = read(gpt2);
     model.bias = config::Bias::none;
-    check_error([&] { write_model(model); }, ExitCode::usage, "GPT2LMHeadModel is nearest, but for model.bias");
+    check_error([&] { write_model(model); }, ExitCode::usage,
+                "the closest is GPT2LMHeadModel, which differs in model.bias");
     // What is trained, and the preset's name, are of no account.
     model = read(gpt2);
     model.frozen = {"embedding/*"};

@@ -2,6 +2,10 @@
 #define BOOST_TEST_MODULE correspondence
 #include "exchange/correspondence.hpp"
 
+#include <sys/resource.h>
+
+#include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "exchange/shards.hpp"
@@ -75,6 +79,56 @@ BOOST_AUTO_TEST_CASE(shards_end_where_the_next_tensor_would_be_too_much) {
     // Ours that are joined in one of theirs count once.
     const std::vector<Correspondence> joined = {{"q", {2, 2}, "qk", false, 0, 4}, {"k", {2, 2}, "qk", false, 2, 4}};
     BOOST_TEST(plan_shards(joined, Type::fp32, 1000)[0].tensors.size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(more_shards_than_files_may_be_open_are_written) {
+    const TemporaryFolder folder;
+    constexpr int shard_count = 200;
+    std::vector<Correspondence> names;
+    for (int i = 0; i < shard_count; ++i)
+        names.push_back({"p" + std::to_string(i), {2}, "t" + std::to_string(i), false, 0, 2});
+    const auto shards = plan_shards(names, Type::fp32, 8);
+    BOOST_TEST_REQUIRE(shards.size() == 200u);
+    ShardWriter writer(folder.path().string(), names, shards, Type::fp32);
+    writer.make_files();
+    rlimit before{};
+    BOOST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    rlimit low = before;
+    low.rlim_cur = 100;
+    BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
+    // One value each, and later the other, into files that were closed meanwhile.
+    for (const int element : {0, 1})
+        for (int i = 0; i < shard_count; ++i) {
+            const float value = static_cast<float>(2 * i + element);
+            writer.write("p" + std::to_string(i), element, 1, &value);
+        }
+    writer.finish();
+    BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    for (int i = 0; i < shard_count; ++i) {
+        const SafetensorsFile file((folder.path() / shards[static_cast<std::size_t>(i)].name).string());
+        float values[2];
+        std::memcpy(values, file.data(file.tensors()[0]), sizeof values);
+        BOOST_TEST(values[0] == static_cast<float>(2 * i));
+        BOOST_TEST(values[1] == static_cast<float>(2 * i + 1));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(values_beyond_bf16_are_refused) {
+    const TemporaryFolder folder;
+    const std::vector<Correspondence> names = {{"p", {2}, "t", false, 0, 2}};
+    const auto shards = plan_shards(names, Type::bf16, 1000);
+    ShardWriter writer(folder.path().string(), names, shards, Type::bf16);
+    writer.make_files();
+    const float infinity = std::numeric_limits<float>::infinity();
+    const float fits[] = {0x1.FEFFFEp127f, -infinity}, lost[] = {1.0f, 0x1.FFp127f};
+    writer.write("p", 0, 2, fits);
+    check_error([&] { writer.write("p", 0, 2, lost); }, ExitCode::usage, "bf16 cannot hold (at most 3.3895e38)");
+    writer.finish();
+    const SafetensorsFile file((folder.path() / shards[0].name).string());
+    std::uint16_t values[2];
+    std::memcpy(values, file.data(file.tensors()[0]), sizeof values);
+    BOOST_TEST(values[0] == 0x7f7f);  // the largest finite one
+    BOOST_TEST(values[1] == 0xff80);
 }
 
 BOOST_AUTO_TEST_CASE(values_beyond_fp16_are_refused) {

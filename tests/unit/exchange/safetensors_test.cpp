@@ -2,6 +2,7 @@
 #define BOOST_TEST_MODULE safetensors
 #include "exchange/safetensors.hpp"
 
+#include "exchange/json.hpp"
 #include "exchange/tensor_files.hpp"
 #include "files.hpp"
 
@@ -89,14 +90,13 @@ BOOST_AUTO_TEST_CASE(the_bytes_must_be_those_of_the_shapes_without_holes_and_ove
     check_damaged(one("4611686018427387904,4", "0,0"), 0, "not [");
     check_damaged(one("4611686018427387904,4", "0,16"), 16, "not [");
     check_damaged(one("9223372036854775807,2,2", "0,4"), 4, "not [");
-    check_damaged(one("1", "4,8"), 8, "was to be next");
+    check_damaged(one("1", "4,8"), 8, "expected ");
     check_damaged(one("1", "0,4"), 8, "the data, which has 8");
     check_damaged(one("2", "0,8"), 4, "cut short");
     check_damaged(one("1", "18446744073709551612,18446744073709551615"), 4, "");
-    check_damaged("{" + tensor_a + R"(,"b":{"dtype":"F32","shape":[2],"data_offsets":[20,28]}})", 28, "was to be next");
-    check_damaged("{" + tensor_a + R"(,"b":{"dtype":"F32","shape":[1],"data_offsets":[28,32]}})", 32, "was to be next");
-    check_damaged("{" + tensor_a + R"(,"b":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}})", 24,
-                  "was to be next");
+    check_damaged("{" + tensor_a + R"(,"b":{"dtype":"F32","shape":[2],"data_offsets":[20,28]}})", 28, "expected ");
+    check_damaged("{" + tensor_a + R"(,"b":{"dtype":"F32","shape":[1],"data_offsets":[28,32]}})", 32, "expected ");
+    check_damaged("{" + tensor_a + R"(,"b":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}})", 24, "expected ");
 }
 
 BOOST_AUTO_TEST_CASE(types_are_refused_by_name) {
@@ -109,6 +109,43 @@ BOOST_AUTO_TEST_CASE(types_are_refused_by_name) {
     const auto tensors =
         parse_safetensors_header(R"({"a":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})", 8, "file");
     check_error([&] { static_cast<void>(compute_type(tensors[0], "file")); }, ExitCode::usage, "I64");
+}
+
+BOOST_AUTO_TEST_CASE(names_are_shown_escaped_and_bounded) {
+    BOOST_TEST(shown_name("model.norm") == "model.norm");
+    BOOST_TEST(shown_name("a\n\x1b[2J\x7f\"\xC2\x9B") == "a\\n\\u001b[2J\\u007f\\\"\\u009b");
+    BOOST_TEST(shown_name("\xff") == "\\ufffd");
+    BOOST_TEST(shown_name(std::string(100, 'a')) == std::string(80, 'a') + "…");
+    BOOST_TEST(shown(Json{{"a", "b"}}) == R"({"a":"b"})");
+    BOOST_TEST(shown(std::string(1000, 'a')).size() < 100u);
+    const std::string odd = R"("a\u001b[2J\n":)";
+    check_damaged("{" + odd + R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8, R"(a\u001b[2J\n begins)");
+    check_damaged("{" + odd + R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, R"(a\u001b[2J\n has)");
+    check_damaged("{" + odd + "{}}", 0, R"(of a\u001b[2J\n)");
+    const TemporaryFolder folder;
+    const auto index_says = [&](const std::string& index, const std::string& part) {
+        write_bytes(folder.path() / index_file_name, index);
+        try {
+            const TensorFiles files(folder.path().string());
+            BOOST_ERROR("no error");
+        } catch (const Error& error) {
+            const std::string sentence = error.what();
+            BOOST_TEST((sentence.find(part) != std::string::npos), sentence);
+            BOOST_TEST((sentence.find('\x1b') == std::string::npos), sentence);
+            BOOST_TEST(sentence.size() < 600u);
+        }
+    };
+    index_says("{\"weight_map\":{" + odd + "[\"" + std::string(100'000, 'a') + "\"]}}", R"(a\u001b[2J\n is)");
+    index_says("{\"weight_map\":{" + odd + R"("\u001b.safetensors"}})", R"(lacks \u001b.safetensors)");
+}
+
+BOOST_AUTO_TEST_CASE(an_index_of_many_names_is_read_at_once) {
+    const TemporaryFolder folder;
+    write_bytes(folder.path() / "one.safetensors", safetensors("{" + tensor_a + "}", 24));
+    std::string index = R"({"weight_map":{"a":"one.safetensors")";
+    for (int i = 0; i < 300'000; ++i) index += fmt::format(R"(,"a{}":"one.safetensors")", i);
+    write_bytes(folder.path() / index_file_name, index + "}}");
+    check_error([&] { TensorFiles files(folder.path().string()); }, ExitCode::damaged, "does not hold it");
 }
 
 BOOST_AUTO_TEST_CASE(a_file_is_as_long_as_it_says) {
