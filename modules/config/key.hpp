@@ -40,6 +40,7 @@ struct Key {
     std::vector<std::string> words = {};  // the allowed ones of a text; empty: any
     bool required = false;                // has no default of its own
     bool* given = nullptr;                // set when a value is read
+    bool later = false;                   // resolved descriptions of older versions lack it and mean its default
 
     std::string section() const {
         const std::size_t dot = path.rfind('.');
@@ -49,6 +50,10 @@ struct Key {
 };
 inline Key required(Key key) {
     key.required = true;
+    return key;
+}
+inline Key later(Key key) {
+    key.later = true;
     return key;
 }
 inline Key one_of(std::vector<std::string> words, Key key) {

@@ -95,9 +95,9 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
     keys.push_back({"model.kv_heads", &model.kv_heads,
                     "Heads of keys and values (grouped-query attention); divides `heads`. 0: as many as heads.",
                     unbounded, 1 << 20});
-    keys.push_back({"model.head_width", &model.head_width,
-                    "Columns of one head of attention, at most 256 on GPUs. 0: the width divided by the heads.",
-                    unbounded, 1 << 16});
+    keys.push_back(later({"model.head_width", &model.head_width,
+                          "Columns of one head of attention, at most 256 on GPUs. 0: the width divided by the heads.",
+                          unbounded, 1 << 16}));
     keys.push_back(
         {"model.mlp_width", &model.mlp_width, "Hidden width of the MLP. 0: 4 times the width.", unbounded, 1 << 24});
     keys.push_back(
@@ -113,16 +113,16 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
     keys.push_back({"model.rope_theta", &model.rope_theta, "Base of the rotary frequencies."});
     keys.push_back(
         {"model.rope_scaling", choice_of(model.rope_scaling), "Scaling of the rotary frequencies for long contexts."});
-    keys.push_back({"model.rope_factor", &model.rope_factor,
-                    "`llama3`: what the frequencies of long wavelengths are divided by."});
-    keys.push_back({"model.rope_low", &model.rope_low,
-                    "`llama3`: wavelengths above `rope_original_context` / `rope_low` are scaled whole."});
-    keys.push_back({"model.rope_high", &model.rope_high,
-                    "`llama3`: wavelengths below `rope_original_context` / `rope_high` are not scaled."});
-    keys.push_back({"model.rope_original_context", &model.rope_original_context,
-                    "`llama3`: the context before scaling, tokens.", unbounded, most_tokens});
-    keys.push_back({"model.qk_norm", &model.qk_norm,
-                    "RMSNorm with learned weights over each head's queries and keys, before the rotation."});
+    keys.push_back(later({"model.rope_factor", &model.rope_factor,
+                          "`llama3`: what the frequencies of long wavelengths are divided by."}));
+    keys.push_back(later({"model.rope_low", &model.rope_low,
+                          "`llama3`: wavelengths above `rope_original_context` / `rope_low` are scaled whole."}));
+    keys.push_back(later({"model.rope_high", &model.rope_high,
+                          "`llama3`: wavelengths below `rope_original_context` / `rope_high` are not scaled."}));
+    keys.push_back(later({"model.rope_original_context", &model.rope_original_context,
+                          "`llama3`: the context before scaling, tokens.", unbounded, most_tokens}));
+    keys.push_back(later({"model.qk_norm", &model.qk_norm,
+                          "RMSNorm with learned weights over each head's queries and keys, before the rotation."}));
     keys.push_back({"model.tied_head", &model.tied_head, "The head uses the embedding's parameters."});
     keys.push_back(
         {"model.bias", choice_of(model.bias),

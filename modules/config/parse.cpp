@@ -99,8 +99,9 @@ class Reader {
     // As those in run folders do.
     bool has_whole_model() const {
         return std::all_of(keys_.begin(), keys_.end(), [&](const Key& key) {
-            return key.section() != "model" || std::any_of(given_.begin(), given_.end(),
-                                                           [&](const Given& given) { return given.path == key.path; });
+            return key.section() != "model" || key.later ||
+                   std::any_of(given_.begin(), given_.end(),
+                               [&](const Given& given) { return given.path == key.path; });
         });
     }
 

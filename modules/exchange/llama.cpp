@@ -57,9 +57,10 @@ void read_scaling(ConfigReader rope, ConfigReader& whole, ModelDescription& mode
 void read_rope(ConfigReader& reader, ModelDescription& model) {
     model.rope_theta = reader.number("rope_theta", 10000);
     const char *older = "rope_scaling", *newer = "rope_parameters";
-    const char* deciding = reader.value(newer) ? newer : older;
+    // Where both are there, transformers takes the older one.
+    const char* deciding = reader.value(older) ? older : newer;
     if (reader.value(deciding)) read_scaling(reader.object(deciding), reader, model);
-    reader.pass_over({older});
+    reader.pass_over({newer});
     reader.require("partial_rotary_factor", 1.0, "heads are rotated whole here");
     reader.require("rope_interleaved", false, "rotation pairs the two halves of a head here");
 }

@@ -105,12 +105,16 @@ BOOST_AUTO_TEST_CASE(rotations_of_every_spelling) {
         lacking.erase(key);
         refused(of("LlamaForCausalLM", {{"rope_scaling", lacking}}), "lacks rope_scaling." + key);
     }
-    // The newer key wins.
-    const ModelDescription plain =
-        read(of("LlamaForCausalLM", {{"rope_scaling", with(scaling, {{"rope_type", "llama3"}})},
-                                     {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 7e4}}}}));
-    BOOST_TEST((plain.rope_scaling == config::RopeScaling::none));
-    BOOST_TEST(plain.rope_theta == 7e4);
+    // The older key wins, as in transformers, but not where it is null.
+    for (const bool is_null : {false, true}) {
+        const Json older = is_null ? Json() : with(scaling, {{"rope_type", "llama3"}});
+        const ModelDescription model =
+            read(of("LlamaForCausalLM", {{"rope_scaling", older},
+                                         {"rope_theta", 5e4},
+                                         {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 7e4}}}}));
+        BOOST_TEST((model.rope_scaling == (is_null ? config::RopeScaling::none : config::RopeScaling::llama3)));
+        BOOST_TEST(model.rope_theta == (is_null ? 7e4 : 5e4));
+    }
     refused(of("LlamaForCausalLM", {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}), "linear");
     refused(of("LlamaForCausalLM", {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2.0}}}}),
             "rope_scaling.rope_type");
