@@ -72,6 +72,6 @@ recover() {
     nodes=${#used[@]}
     resume=auto
     if [[ ${#because[@]} -eq 0 ]]; then because=("every node answers"); fi
-    say "$name: $(joined ', ' "${because[@]}"): going on in this job after $((SECONDS - start)) s, on ${used[*]}," \
+    say "$name: $(joined ', ' "${because[@]}"): continuing in this job after $((SECONDS - start)) s, on ${used[*]}," \
         "$ranks ranks$(if ((ranks != before)); then echo " instead of $before"; fi)"
 }

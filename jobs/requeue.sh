@@ -33,7 +33,7 @@ may_requeue() {
         count=$((count + 1))
     fi
     mkdir -p "$folder" && echo "$highest $count" >"$counter"
-    [[ $count -le ${LOCKSTEP_RETRIES:-3} ]]
+    [[ $count -le $retries ]]
 }
 
 job_is_ending() {
@@ -58,7 +58,7 @@ decide() {
     elif [[ $scheduler == none ]]; then
         decision="run it again to continue"
     elif ! may_requeue; then
-        decision="not requeued: ${LOCKSTEP_RETRIES:-3} requeues made no new step; once the cause is fixed, remove $folder/requeues"
+        decision="not requeued: $retries requeues made no new step; once the cause is fixed, remove $folder/requeues"
     elif done_word=$(requeue); then
         decision=$done_word
     else
