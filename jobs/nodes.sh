@@ -1,5 +1,5 @@
 # Sourced by jobs/launch: the nodes of a job, the launch command for some of them, and which are left out.
-# It uses launch's variables: scheduler, program, run_file, settings, folder, name, ranks, nodes.
+# It uses launch's variables.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 # The nodes of this job, one per line, in its order; nothing if they are not known.
@@ -35,22 +35,33 @@ is_one_of() { # WORD OF …
     return 1
 }
 
-# The nodes of the job that these host names mean, with or without a domain.
+is_address() { [[ $1 == *:* || $1 =~ ^[0-9]+([.][0-9]+){3}$ ]]; }
+
+# The nodes of the job that these host names mean: those of the same name, or else those whose names differ in the domain
+# only. The first part of an address is no name.
 nodes_named() { # "HOST …"
     local host node hosts=()
     read -ra hosts <<<"${1//$'\n'/ }"
-    for host in "${hosts[@]}"; do
-        for node in "${all_nodes[@]}"; do if [[ ${node%%.*} == "${host%%.*}" ]]; then echo "$node"; fi; done
+    for host in ${hosts[@]+"${hosts[@]}"}; do
+        if is_one_of "$host" ${all_nodes[@]+"${all_nodes[@]}"}; then
+            echo "$host"
+        elif ! is_address "$host"; then
+            for node in ${all_nodes[@]+"${all_nodes[@]}"}; do
+                if [[ ${node%%.*} == "${host%%.*}" ]]; then echo "$node"; fi
+            done
+        fi
     done
 }
 
-# hydra, openmpi, or nothing.
-mpirun_kind() {
-    local text
-    text=$("$1" --version 2>/dev/null </dev/null || true)
-    case $text in
-        *HYDRA* | *"Intel(R) MPI"*) echo hydra ;;
-        *"Open MPI"* | *OpenRTE* | *PRRTE*) echo openmpi ;;
+# hydra, openmpi, or nothing, into mpirun_kind: asked once.
+asked_mpirun=
+find_mpirun_kind() { # MPIRUN
+    if [[ $asked_mpirun == "$1" ]]; then return; fi
+    asked_mpirun=$1
+    mpirun_kind=
+    case $("$1" --version 2>/dev/null </dev/null || true) in
+        *HYDRA* | *"Intel(R) MPI"*) mpirun_kind=hydra ;;
+        *"Open MPI"* | *OpenRTE* | *PRRTE*) mpirun_kind=openmpi ;;
     esac
 }
 
@@ -59,7 +70,10 @@ set_launcher() { # RANKS
     local on_nodes=$nodes filled
     if [[ -n ${LOCKSTEP_LAUNCH:-} ]]; then
         filled=${LOCKSTEP_LAUNCH//\{ranks\}/$1}
-        filled=${filled//\{hosts\}/$(joined , "${all_nodes[@]}")}
+        if [[ $filled == *"{hosts}"* ]]; then
+            [[ ${#all_nodes[@]} -gt 0 ]] || fail "{hosts} is in LOCKSTEP_LAUNCH, but no nodes are known; set LOCKSTEP_NODES"
+            filled=${filled//\{hosts\}/$(joined , "${all_nodes[@]}")}
+        fi
         read -ra launcher <<<"${filled//\{nodes\}/$on_nodes}"
     elif [[ $scheduler == slurm ]] && command -v srun >/dev/null; then
         launcher=(srun "--mpi=${LOCKSTEP_MPI:-pmi2}" "--ntasks=$1" --kill-on-bad-exit=1)
@@ -103,7 +117,8 @@ set_launcher_on() { # RANKS NODE …
             fi
             ;;
         mpirun | mpiexec | mpiexec.hydra | mpirun.*)
-            case $(mpirun_kind "$first") in
+            find_mpirun_kind "$first"
+            case $mpirun_kind in
                 hydra) launcher=("$first" -hosts "$(joined , "$@")" -ppn "$per_node" "${launcher[@]:1}") ;;
                 openmpi) launcher=("$first" --host "$(joined , "${@/%/:$per_node}")" "${launcher[@]:1}") ;;
                 *)
@@ -124,19 +139,33 @@ set_launcher_on() { # RANKS NODE …
 answers() { # NODE
     local launcher=() nodes=1
     set_launcher_on 1 "$1" || return 0
-    if [[ ${launcher[0]##*/} == srun ]]; then launcher=("${launcher[0]}" --overlap "${launcher[@]:1}"); fi
-    timeout --kill-after=2 "${LOCKSTEP_PROBE_SECONDS:-15}" "${launcher[@]}" true >/dev/null 2>&1 </dev/null
+    if [[ ${launcher[0]##*/} == srun && $srun_overlaps == yes ]]; then
+        launcher=("${launcher[0]}" --overlap "${launcher[@]:1}")
+    fi
+    timeout --kill-after=2 "$probe_seconds" "${launcher[@]}" true >/dev/null </dev/null
 }
-# Of these, those that do not answer: all are asked at once.
+# Since 20.11 a step has its processors to itself, unless it says otherwise; before that srun does not know the option.
+srun_overlaps=
+find_srun_overlap() {
+    if [[ ${launcher[0]##*/} != srun || -n $srun_overlaps ]]; then return; fi
+    srun_overlaps=no
+    if [[ $("${launcher[0]}" --help 2>/dev/null </dev/null || true) == *--overlap* ]]; then srun_overlaps=yes; fi
+}
+# Of these, those that do not answer, asked some at a time: this host is to be no reason for the silence of others.
 silent_nodes() { # NODE …
-    local node asked=() index=0
-    for node in "$@"; do
-        answers "$node" &
-        asked+=("$!")
-    done
-    for node in "$@"; do
-        wait "${asked[index]}" || echo "$node"
-        index=$((index + 1))
+    local at_once=32 node asked index
+    while [[ $# -gt 0 ]]; do
+        asked=()
+        for node in "${@:1:at_once}"; do
+            answers "$node" 2>/dev/null &
+            asked+=("$!")
+        done
+        index=0
+        for node in "${@:1:at_once}"; do
+            wait "${asked[index]}" || echo "$node"
+            index=$((index + 1))
+        done
+        shift $(($# < at_once ? $# : at_once))
     done
 }
 
@@ -148,11 +177,12 @@ excluded_before() {
     [[ -r $folder/excluded-nodes ]] || return 0
     while read -r node time _; do
         time=$(date -d "$time" +%s 2>/dev/null) || continue
-        if ((now - time < ${LOCKSTEP_EXCLUDE_HOURS:-24} * 3600)); then echo "$node"; fi
+        if ((now - time < exclude_hours * 3600)); then echo "$node"; fi
     done <"$folder/excluded-nodes" | sort -u
 }
 exclude() { # NODE REASON
     excluded+=("$1")
+    excluded_here+=("$1")
     mkdir -p "$folder"
     printf '%s %s %s\n' "$1" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$2" >>"$folder/excluded-nodes" ||
         say "cannot write $folder/excluded-nodes"
@@ -163,38 +193,46 @@ exclude() { # NODE REASON
 select_nodes() {
     local node healthy=() doubtful=() most
     for node in "${all_nodes[@]}"; do
-        if is_one_of "$node" "${excluded[@]}"; then
+        if is_one_of "$node" ${excluded[@]+"${excluded[@]}"}; then
             continue
-        elif is_one_of "$node" "${suspected[@]}"; then
+        elif is_one_of "$node" ${suspected[@]+"${suspected[@]}"}; then
             doubtful+=("$node")
         else
             healthy+=("$node")
         fi
     done
-    healthy+=("${doubtful[@]}")
+    healthy+=(${doubtful[@]+"${doubtful[@]}"})
     most=$((${#healthy[@]} * ranks_per_node))
     if ((most >= ranks_wanted)); then
         ranks=$ranks_wanted
     elif ((most == 0)); then
         why_not="no node is left"
         return 1
+    elif [[ -n ${LOCKSTEP_MANIFEST:-} ]]; then
+        why_not="${#healthy[@]} of ${#all_nodes[@]} nodes are left, too few for the $ranks_wanted ranks that the manifest asks for"
+        return 1
     else
-        local of_settings=() setting
-        for setting in "${settings[@]}"; do of_settings+=(--set "$setting"); done
-        ranks=$("$program" inspect "$run_file" "${of_settings[@]}" --ranks-at-most "$most") || {
+        local of_settings=() setting fewer
+        for setting in ${settings[@]+"${settings[@]}"}; do of_settings+=(--set "$setting"); done
+        fewer=$("$program" inspect "$run_file" ${of_settings[@]+"${of_settings[@]}"} --ranks-at-most "$most") || {
             why_not="${#healthy[@]} of ${#all_nodes[@]} nodes are left, too few for the run's grid"
             return 1
         }
+        ranks=$fewer
     fi
     used=("${healthy[@]:0:(ranks + ranks_per_node - 1) / ranks_per_node}")
 }
 
-# A node that is gone may still hold the locks of the run. It cannot go on with it: its ranks have lost the others.
+# Nodes that this job has just left out may still hold the locks of the run. They cannot go on with it: their ranks have lost
+# the others.
 release_locks() { # NODE …
-    local lock node
+    local lock host node holders
     for lock in "$folder/lock" "$checkpoints/.lock"; do
-        for node in "$@"; do
-            if grep -qsE " on ${node%%.*}(\.[^ ]+)? since " "$lock"; then rm -f "$lock"; fi
-        done
+        host=$(sed -n 's/.* on \([^ ]*\) since .*/\1/p' "$lock" 2>/dev/null || true)
+        if [[ -z $host ]]; then continue; fi
+        mapfile -t holders < <(nodes_named "$host")
+        if [[ ${#holders[@]} -eq 0 ]]; then continue; fi
+        for node in "${holders[@]}"; do if ! is_one_of "$node" "$@"; then continue 2; fi; done
+        rm -f "$lock"
     done
 }

@@ -44,11 +44,14 @@ remaining_seconds() {
 
 # What is left of the time, in minutes, into stop_in: of the job, or of --stop-after; empty if nothing limits it. Fails if
 # that is less than the margin.
+first_asked_at=
 time_left() {
     local remaining
     stop_in=
     if [[ -n $stop_after ]]; then
-        stop_in=$(awk -v minutes="$stop_after" -v seconds="$SECONDS" 'BEGIN { print minutes - (seconds > 5 ? seconds / 60 : 0) }')
+        # It counts from the first launch on, as the program counts it.
+        first_asked_at=${first_asked_at:-$SECONDS}
+        stop_in=$(awk -v minutes="$stop_after" -v seconds="$((SECONDS - first_asked_at))" 'BEGIN { print minutes - seconds / 60 }')
         awk -v minutes="$stop_in" 'BEGIN { exit !(minutes > 0) }'
         return
     fi

@@ -198,8 +198,8 @@ void add_remarks(Comparison& comparison, const Measurement& a, const Measurement
     if (std::any_of(comparison.phases.begin(), comparison.phases.end(),
                     [](const CompareRow& row) { return row.finding == Finding::negligible; }))
         remarks.push_back(fmt::format(
-            "A phase is called slower or faster from a difference of {} a step on: half of the 95 % interval by which "
-            "the steps differ, and at least 0.1 % of a step. What differs by less is too small to count.",
+            "A phase counts as slower or faster only if it differs by at least {} a step: half the width of the steps' "
+            "95 % interval, and at least 0.1 % of a step. Smaller differences are not counted.",
             human_seconds(comparison.least_difference)));
     both([&](const char* letter, const Measurement& run) {
         if (run.imported) return;

@@ -24,7 +24,8 @@ enum class Finding {
     slower,        // the interval of the ratio lies above 1
     faster,        // … below 1
     within_noise,  // … holds 1
-    negligible,    // it does not, but the difference is below Comparison::least_difference
+    negligible,    // it does not, but the difference is too small: of a phase of the step below
+                   // Comparison::least_difference, of the whole below a thousandth of A
     no_interval,   // fewer than 6 samples of one
     only_a,
     only_b,  // the other run does not have it

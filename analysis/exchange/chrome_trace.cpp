@@ -82,7 +82,7 @@ class ChromeTrace {
         if (left_out_ > 0)
             log::warning("{}: left out {} event{} without a possible time", run_.path, left_out_, plural(left_out_));
         if (shortened_ > 0)
-            log::warning("{}: shortened {} event{} that reached beyond the end of the event around", run_.path,
+            log::warning("{}: shortened {} event{} that reached beyond the end of the enclosing event", run_.path,
                          shortened_, plural(shortened_));
     }
 

@@ -32,7 +32,7 @@ void export_one(const Options& options, void (*write)(const trace::Run&, Output&
 void export_to_tensorboard(const Options& options) {
     if (options.file.empty())
         throw usage_error("--to tensorboard writes a folder for each run; name theirs with --out");
-    std::map<std::string, std::string> run_of;  // by the file that is written
+    std::map<std::string, std::string> run_of;  // by the run's folder below --out
     for (const std::string& path : expand_runs(options.load.runs)) {
         const trace::Run run = reading(path, Reading::structure, [&] { return trace::open_run(path); });
         const std::string file = tensorboard_path(run, options.file);

@@ -192,7 +192,7 @@ std::string write_imported_run(const ImportedRun& run, const std::string& table,
     make_room(folder, header.description);
     header.program_version = version();
     header.commit = commit();
-    header.detail = "imported";
+    header.detail = trace::Header::imported_detail;
     header.start_time = wall_seconds();
     header.ranks.resize(run.rank.size());
     header.regions = regions.rows();

@@ -32,7 +32,7 @@ void write_part(const trace::RunPart& part, Output& output) {
 std::string tensorboard_path(const trace::Run& run, const std::string& folder) {
     const trace::Header& header = run.header();
     const std::string& name = header.run_name;
-    if (header.detail == "imported")
+    if (header.is_imported())
         throw usage_error("{} was imported from a table: it has no steps for TensorBoard", run.path);
     if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
         throw damaged_error("{}: \"{}\" is no name of a run", run.path, name);

@@ -45,7 +45,7 @@ std::vector<Values> values_of(const trace::Header& header) {
         for (std::size_t i = 0; i < grid.size(); ++i) grid[i] = std::max(grid[i], std::min(own[i], damaged));
     }
     // Of an imported run the table tells the numbers alone.
-    const bool imported = header.detail == "imported";
+    const bool imported = header.is_imported();
     if (imported) threads.clear();
     const auto of_machine = [imported](const Cell& value) { return imported ? Cell() : value; };
     return {

@@ -93,7 +93,7 @@ std::int64_t host_count(const trace::Header& header) {
 }
 
 Settings settings_of(const trace::Header& header) {
-    const bool imported = header.detail == "imported";
+    const bool imported = header.is_imported();
     Settings settings = imported ? Settings() : with_todays_keys(header.description);
     flatten(parse(header.description), "", settings);
     std::set<std::string> threads, gpus;

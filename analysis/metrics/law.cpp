@@ -1,11 +1,13 @@
 #include "analysis/metrics/law.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/plural.hpp"
 
 namespace lockstep::analysis {
 namespace {
@@ -34,17 +36,18 @@ std::vector<double> predictable(Fit& fit, const Law& law, const FitData& data, c
         return kept;
     }
     const double smallest = data.ranks.front(), largest = data.ranks.back();
-    std::string beyond;
+    std::vector<double> beyond;
     for (const double ranks : wanted) {
         if (ranks >= 1 && ranks <= farthest_prediction * largest && ranks >= smallest / farthest_prediction)
             kept.push_back(ranks);
         else
-            beyond += fmt::format("{}{}", beyond.empty() ? "" : ", ", ranks);
+            beyond.push_back(ranks);
     }
     if (!beyond.empty())
         fit.prediction_refusal = fmt::format(
             "Not predicted at {} rank{}: the runs cover {} to {}, and a fit is extrapolated by at most a factor of {}.",
-            beyond, beyond == "1" ? "" : "s", smallest, largest, farthest_prediction);
+            fmt::join(beyond, ", "), plural(beyond.size() == 1 ? beyond.front() : 2.0), smallest, largest,
+            farthest_prediction);
     return kept;
 }
 

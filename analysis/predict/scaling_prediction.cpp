@@ -277,7 +277,7 @@ class Predictor {
             curve.points.begin(), curve.points.end(),
             [](const CurvePoint& a, const CurvePoint& b) { return a.seconds.median < b.seconds.median; });
         if (strong && !curve.points.empty() && fastest + 1 != curve.points.end())
-            curve.remarks.push_back(fmt::format("More than {} rank{} do not shorten a step.",
+            curve.remarks.push_back(fmt::format("Beyond {} rank{} a step gets no shorter.",
                                                 with_commas(std::llround(fastest->ranks)),
                                                 plural(std::llround(fastest->ranks))));
         return curve;

@@ -47,6 +47,9 @@ struct Header {
     std::int64_t trained_parameters = 0;  // of the whole model; 0: unknown
     std::vector<RankRow> ranks;
     std::vector<RegionRow> regions;
+
+    bool is_imported() const { return detail == imported_detail; }  // made of a table, not by a run
+    static constexpr const char* imported_detail = "imported";
 };
 
 // File offsets of the datasets.

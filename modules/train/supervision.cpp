@@ -12,6 +12,7 @@ namespace lockstep::train {
 Supervision::Supervision(const Launch& launch)
     : step_(std::make_shared<std::int64_t>(launch.resume.state.step)),
       node_folder_(std::make_unique<watch::NodeFolder>(*launch.control, launch.session.place())),
+      run_path_(launch.folders.run_path),
       final_status_(make_final_status(launch)) {
     const auto& limits = launch.description.watchdog;
     watch::WatchOptions options;
@@ -25,7 +26,7 @@ Supervision::Supervision(const Launch& launch)
     options.node = launch.session.place().node;
     options.hosts = launch.session.place().hosts;
     options.write_final_status = final_status_;
-    if (launch.folders.run) watch::make_watch_folder(options.run_path, options.key);
+    if (launch.folders.run) has_watch_folder_ = watch::make_watch_folder(options.run_path, options.key);
     launch.control->barrier();  // all ranks of the node are in its folder
     // In containers each rank may have its own node folder.
     const auto members = watch::node_members(options.node_folder);
@@ -50,6 +51,10 @@ Supervision::FinalStatus Supervision::make_final_status(const Launch& launch) co
         }
         return true;
     };
+}
+
+bool Supervision::may_record_failure() const {
+    return !has_watch_folder_ || !watch::final_status_is_claimed(run_path_, node_folder_->key());
 }
 
 void Supervision::record_failures(cluster::Session& session) const {

@@ -23,6 +23,9 @@ class Supervision {
     // From here on a rank that fails alone records the final status, since rank 0 cannot.
     void record_failures(cluster::Session& session) const;
 
+    // Whether rank 0 may say how the launch failed: not where another has said it, or a later launch has the run.
+    bool may_record_failure() const;
+
     void begin_step(std::int64_t step) { *step_ = step; }
     void finish_step() { watchdog_->step_done(); }
     std::int64_t step() const { return *step_; }
@@ -33,6 +36,8 @@ class Supervision {
 
     std::shared_ptr<std::int64_t> step_;  // the final status may be written after this object is gone
     std::unique_ptr<watch::NodeFolder> node_folder_;
+    std::string run_path_;
+    bool has_watch_folder_ = false;  // rank 0; on a full disk there may be none
     FinalStatus final_status_;
     std::unique_ptr<watch::Watchdog> watchdog_;
 };

@@ -71,11 +71,13 @@ double self_test(Launch& launch) {
                                      launch.folders.run_path, launch.folder_test});
 }
 
-// An exception of `body` goes to status.json.
+// An exception of `body` goes to status.json, unless that says already why the run ended: an error here may be its
+// consequence.
 void recording_failure(const Launch& launch, const std::function<void()>& body) {
     try {
         body();
     } catch (const std::exception& error) {
+        if (!launch.supervision->may_record_failure()) throw;
         const auto* ours = dynamic_cast<const Error*>(&error);
         launch.folders.write_status("failed", launch.supervision->step(), ours ? ours->code() : ExitCode::fault,
                                     error.what());

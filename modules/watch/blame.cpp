@@ -78,6 +78,7 @@ std::vector<Silence> silence_among(const std::vector<Laggard>& laggards, const B
             if (group.name != operation.group || group.collectives < operation.number) continue;
             Silence& silence = collectives[{group.name, group.members, operation.number}];
             silence.operation = text;
+            silence.knows_members = !group.members.empty();
             silence.seconds = std::max(silence.seconds, operation.seconds);
             silence.to.push_back(rank);
             if (silence.to.size() > 1) break;
@@ -119,12 +120,15 @@ std::string silence_sentence(const std::vector<Silence>& silence, const std::vec
     for (std::size_t i = 0; i < std::min(silence.size(), most_named); ++i) {
         const Silence& each = silence[i];
         if (i > 0) text += "; ";
-        if (each.from.empty())
-            text += fmt::format("{} ha{} been in {} for {}, and none has left it", ranks_text(each.to, known),
-                                each.to.size() == 1 ? "s" : "ve", each.operation, human_seconds(each.seconds));
-        else
+        if (each.from.empty()) {
+            const bool one = each.to.size() == 1;
+            text += fmt::format("{} ha{} been in {} for {}", ranks_text(each.to, known), one ? "s" : "ve",
+                                each.operation, human_seconds(each.seconds));
+            if (each.knows_members) text += one ? ", and no rank has left it" : ", and none has left it";
+        } else {
             text += fmt::format("nothing from {} has reached {} for {}, in {}", ranks_text(each.from, known),
                                 ranks_text(each.to, known), human_seconds(each.seconds), each.operation);
+        }
     }
     if (silence.size() > most_named) text += fmt::format("; and {} more", silence.size() - most_named);
     return text;
@@ -149,8 +153,8 @@ NodeBlame blamed_nodes(const std::vector<RankReport>& ranks, const std::vector<s
         suspected.insert(fewer.begin(), fewer.end());
     }
     for (const std::string& host : blame.lost) suspected.erase(host);
-    // Of all it says nothing.
-    if (suspected.size() < all.size()) blame.suspected.assign(suspected.begin(), suspected.end());
+    // Of all that are left it says nothing.
+    if (suspected.size() < all.size() - blame.lost.size()) blame.suspected.assign(suspected.begin(), suspected.end());
     return blame;
 }
 

@@ -18,9 +18,10 @@ struct NodeBlame {
 
 // Ranks that wait in an operation which others have left, or for a message of another.
 struct Silence {
-    std::vector<int> from, to;  // nothing of `from` reaches `to`; `from` empty: nobody has left the operation
+    std::vector<int> from, to;  // nothing of `from` reaches `to`; `from` empty: nobody is seen to have left it
     std::string operation;      // "all-reduce 17 of replicas (32.00 MiB)"
     double seconds = 0;         // the longest wait
+    bool knows_members = true;  // of the operation's group: else who has left it is not known
 };
 
 // The longest first. Empty if a rank that does not wait itself holds up the others: that explains all.

@@ -11,7 +11,7 @@
 
 namespace lockstep::watch {
 
-// The rule, on rank 0: a rank is reported once it has worked more than 10 % and 0.2 ms per step longer than the lower
+// The rule, on rank 0: a rank is reported once it has worked more than 10 % and 1 ms per step longer than the lower
 // median of its pipeline stage in three consecutive windows of steps. It is reported again after some number of steps,
 // or after it has recovered: three consecutive windows below the limit. Ranks are judged where several others agree on
 // how long the work takes, or where a node or a device may be at fault: of three or more ranks of a stage, of two on

@@ -13,6 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string beginning = ".watch-";
+const std::string last_word = "/last-word";
 
 }  // namespace
 
@@ -20,9 +21,9 @@ std::string watch_folder(const std::string& run_path, const std::string& key) {
     return run_path + "/" + beginning + key;
 }
 
-void make_watch_folder(const std::string& run_path, const std::string& key) {
-    std::error_code ignored;
-    fs::create_directory(watch_folder(run_path, key), ignored);
+bool make_watch_folder(const std::string& run_path, const std::string& key) {
+    std::error_code problem;
+    return fs::create_directory(watch_folder(run_path, key), problem);
 }
 
 void remove_watch_folders(const std::string& run_path) {
@@ -40,7 +41,12 @@ bool claim(const std::string& path) {
 }
 
 bool claim_final_status(const std::string& run_path, const std::string& key) {
-    return claim(watch_folder(run_path, key) + "/last-word");
+    return claim(watch_folder(run_path, key) + last_word);
+}
+
+bool final_status_is_claimed(const std::string& run_path, const std::string& key) {
+    const std::string folder = watch_folder(run_path, key);
+    return ::access(folder.c_str(), F_OK) != 0 || ::access((folder + last_word).c_str(), F_OK) == 0;
 }
 
 }  // namespace lockstep::watch

@@ -8,8 +8,8 @@ namespace lockstep::watch {
 
 // `key`: the launch's, from NodeFolder.
 std::string watch_folder(const std::string& run_path, const std::string& key);
-// For a new launch. A launch whose folder is gone no longer owns the run.
-void make_watch_folder(const std::string& run_path, const std::string& key);
+// For a new launch; false if it cannot be made. A launch whose folder is gone no longer owns the run.
+bool make_watch_folder(const std::string& run_path, const std::string& key);
 void remove_watch_folders(const std::string& run_path);
 
 // If several try, on any node, exactly one creates the file.
@@ -17,5 +17,7 @@ bool claim(const std::string& path);
 
 // Who may record the end of a launch that fails: true for the first caller, while the launch owns the run.
 bool claim_final_status(const std::string& run_path, const std::string& key);
+// Whether someone has done so, or the run belongs to another launch by now.
+bool final_status_is_claimed(const std::string& run_path, const std::string& key);
 
 }  // namespace lockstep::watch

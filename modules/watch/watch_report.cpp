@@ -233,7 +233,8 @@ std::string laggards_sentence(const std::vector<Laggard>& laggards, const std::v
     const auto known = by_rank(ranks);
     if (const std::string silence = silence_sentence(find_silence(ranks, size), ranks); !silence.empty())
         return silence;
-    if (laggards.empty()) return size > 1 ? "no rank says what it waits for" : "the only rank waits for itself";
+    if (laggards.empty())
+        return size > 1 ? "no rank has recorded what it is waiting for" : "the only rank waits for itself";
     const auto host_of = [&](int rank) {
         const auto index = static_cast<std::size_t>(rank);
         return index < hosts.size() ? fmt::format(" ({})", hosts[index]) : std::string();

@@ -1,5 +1,6 @@
 #include "watch/watchdog.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -30,6 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double poll_seconds = 0.25;
+constexpr double life_every_seconds = 30;
 constexpr double siblings_every_seconds = 1, questions_every_seconds = 1, most_seconds_between_questions = 20;
 // A launcher that kills the others after a rank's death does so sooner than this.
 constexpr double launcher_seconds = 3;
@@ -105,6 +107,7 @@ void Watchdog::run() {
         try {
             const double now = seconds_now();
             check_this_rank(now);
+            show_life(now);
             acknowledge_signal();
             check_siblings(now);
             poll_requests(now);
@@ -141,6 +144,16 @@ void Watchdog::check_this_rank(double now) {
     alarmed_ = now;
     ::alarm(alarm_seconds);
     if (!options_.node_folder.empty()) claim(options_.node_folder + "/alarm");
+}
+
+// Renews the time of the run's lock while anything moves: a step, a validation and a save may take long, and on a full
+// disk nothing is written. jobs/oversee.sh ends the launcher of a run that shows no life.
+void Watchdog::show_life(double now) {
+    if (options_.rank != 0 || moved_ <= shown_ || now - shown_at_ < life_every_seconds) return;
+    shown_ = moved_;
+    shown_at_ = now;
+    // By its path: closing another descriptor of the file would give up the lock.
+    static_cast<void>(::utimensat(AT_FDCWD, (options_.run_path + "/lock").c_str(), nullptr, 0));
 }
 
 void Watchdog::acknowledge_signal() {

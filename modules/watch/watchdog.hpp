@@ -46,6 +46,7 @@ class Watchdog {
     };
     void run();
     void check_this_rank(double now);
+    void show_life(double now);
     void check_siblings(double now);
     void poll_requests(double now);
     bool leads_node() const;
@@ -67,7 +68,7 @@ class Watchdog {
     std::atomic<bool> any_step_ = false;
     std::uint64_t events_ = 0;
     double moved_ = 0, last_check_ = 0, checked_siblings_ = 0, polled_requests_ = 0, alarmed_ = 0, polled_alarm_ = 0,
-           ended_elsewhere_ = 0;
+           ended_elsewhere_ = 0, shown_ = 0, shown_at_ = 0;
     std::string reported_;  // the last request served
     std::mutex mutex_;
     std::condition_variable wake_;

@@ -99,8 +99,8 @@ BOOST_AUTO_TEST_CASE(what_the_step_cannot_show_is_negligible) {
     BOOST_TEST((phase(quiet, "data_loading").finding == Finding::negligible));
     check(phase(quiet, "data_loading").ratio, 2);
     BOOST_TEST(quiet.remarks.back() ==
-               "A phase is called slower or faster from a difference of 1.0 ms a step on: half of the 95 % interval by "
-               "which the steps differ, and at least 0.1 % of a step. What differs by less is too small to count.");
+               "A phase counts as slower or faster only if it differs by at least 1.0 ms a step: half the width of the "
+               "steps' 95 % interval, and at least 0.1 % of a step. Smaller differences are not counted.");
     BOOST_TEST(compare_table(quiet).print(TableFormat::text).find("too small to count") != std::string::npos);
     BOOST_TEST(json_of(quiet)["least_difference_seconds"] == quiet.least_difference);
     BOOST_TEST((phase(compare(with_loading(0, 3e-3, 1), with_loading(0, 6e-3, 2), {}), "data_loading").finding ==

@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(what_can_not_be_shown_as_it_is_is_said) {
     const Output output = analyze(folder, "export " + folder / "run" + " --to chrome");
     BOOST_TEST(output.code == 0);
     BOOST_TEST(holds(output.errors, "left out 3 events without a possible time"));
-    BOOST_TEST(holds(output.errors, "shortened 1 event that reached beyond the end of the event around"));
+    BOOST_TEST(holds(output.errors, "shortened 1 event that reached beyond the end of the enclosing event"));
     std::vector<Shown> expected = {{"epoch/step/backward", 3, -1500, -500}};
     expect_step(expected, 1, 0, 0);
     expected.push_back({"epoch/step", 3, 3'000'000'000, 3'000'002'000});

@@ -1,13 +1,18 @@
 // The files of a run's folder that rank 0 writes while it trains.
 #define BOOST_TEST_MODULE run_folder
 #include <boost/test/unit_test.hpp>
+#include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <vector>
 
 #include "unit/data/temporary_folder.hpp"
 #include "watch/run_folder.hpp"
+#include "watch/watch_folder.hpp"
+#include "watch/watchdog.hpp"
 
 using namespace lockstep;
 using Json = nlohmann::json;
@@ -86,4 +91,34 @@ BOOST_AUTO_TEST_CASE(the_status_names_the_nodes_that_are_lost) {
     watch::RunFolder::write_status(place.path("."), "running", 8, 0, "");
     std::ifstream again(place.path("status.json"));
     BOOST_TEST(Json::parse(again)["lost_nodes"] == Json::array());
+}
+
+BOOST_AUTO_TEST_CASE(one_launch_has_one_last_word) {
+    const TemporaryFolder place;
+    const std::string run = place.path(".");
+    BOOST_TEST(watch::make_watch_folder(run, "key"));
+    BOOST_TEST(!watch::make_watch_folder(run + "/none", "key"));
+    BOOST_TEST(!watch::final_status_is_claimed(run, "key"));
+    BOOST_TEST(watch::claim_final_status(run, "key"));
+    BOOST_TEST(!watch::claim_final_status(run, "key"));
+    BOOST_TEST(watch::final_status_is_claimed(run, "key"));
+    // The next launch of the run removes it.
+    BOOST_TEST(watch::make_watch_folder(run, "late"));
+    watch::remove_watch_folders(run);
+    BOOST_TEST(watch::final_status_is_claimed(run, "late"));
+}
+
+BOOST_AUTO_TEST_CASE(the_lock_shows_that_the_run_lives) {
+    namespace fs = std::filesystem;
+    const TemporaryFolder place;
+    const watch::RunFolder run(place.path("run"));
+    const std::string lock = place.path("run/lock");
+    const auto long_ago = fs::last_write_time(lock) - std::chrono::hours(1);
+    fs::last_write_time(lock, long_ago);
+    watch::WatchOptions options;
+    options.run_path = run.path();
+    const watch::Watchdog watchdog(options);
+    for (int tries = 0; tries < 100 && fs::last_write_time(lock) == long_ago; ++tries)
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    BOOST_TEST((fs::last_write_time(lock) > long_ago));
 }

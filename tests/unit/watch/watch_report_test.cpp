@@ -151,7 +151,23 @@ BOOST_AUTO_TEST_CASE(a_collective_that_nobody_leaves) {
     const std::vector<RankReport> ranks = {waiting(0, 2, 9), waiting(1, 2, 9)};
     BOOST_TEST(contains(laggards_sentence(find_laggards(ranks, 2), ranks, 2),
                         "ranks 0-1 (n0) have been in all-reduce 9 of all (2.00 KiB) for"));
+    BOOST_TEST(contains(laggards_sentence(find_laggards(ranks, 2), ranks, 2), ", and none has left it"));
     BOOST_TEST(blamed_nodes(ranks, {"n0", "n0"}).suspected.empty());
+}
+
+BOOST_AUTO_TEST_CASE(who_has_left_a_group_of_unknown_members_is_not_claimed) {
+    std::vector<RankReport> ranks = {waiting(0, 2, 9), waiting(1, 2, 9)};
+    for (RankReport& rank : ranks) rank.flight.groups[0].members.clear();
+    const std::string sentence = silence_sentence(find_silence(ranks, 2), ranks);
+    BOOST_TEST(contains(sentence, "ranks 0-1 (n0) have been in all-reduce 9 of all (2.00 KiB) for"), sentence);
+    BOOST_TEST(!contains(sentence, "has left it"), sentence);
+}
+
+BOOST_AUTO_TEST_CASE(one_rank_that_waits_alone) {
+    const std::vector<RankReport> ranks = {waiting(0, 2, 9)};
+    const Silence alone{{}, {0}, "all-reduce 9 of all", 5};
+    BOOST_TEST(silence_sentence({alone}, ranks) ==
+               "rank 0 (n0) has been in all-reduce 9 of all for 5.0 s, and no rank has left it");
 }
 
 BOOST_AUTO_TEST_CASE(nodes_that_are_lost_or_suspected) {
@@ -167,6 +183,12 @@ BOOST_AUTO_TEST_CASE(nodes_that_are_lost_or_suspected) {
     ranks[2].alive = ranks[3].alive = false;
     blame = blamed_nodes(ranks, hosts);
     BOOST_TEST(blame.lost == (std::vector<std::string>{"n1", "n2"}), boost::test_tools::per_element());
+    BOOST_TEST(blame.suspected.empty());
+    // Of all nodes that are left it says nothing.
+    ranks = {working(0, 6, 8), waiting(1, 6, 9), working(4, 6, 8), waiting(5, 6, 9)};
+    ranks[0].stopped = ranks[2].stopped = true;
+    blame = blamed_nodes(ranks, hosts);
+    BOOST_TEST(blame.lost == std::vector<std::string>{"n1"}, boost::test_tools::per_element());
     BOOST_TEST(blame.suspected.empty());
     // If none is alive, nothing is known.
     for (RankReport& rank : ranks) rank.alive = false;
