@@ -363,7 +363,7 @@ BOOST_AUTO_TEST_CASE(what_is_no_series_is_refused) {
         {folder / "g2 " + folder / "g2-again", "Extra-P needs runs on different numbers of ranks; these are all on 2"},
         {folder / "g1 " + folder / "g2 " + folder / "g2-tensor",
          folder / "g1" + " and " + folder / "g2-tensor" +
-             " are not of one scaling series: they differ in parallel.tensor (not given, 2); give runs"},
+             " are not of one scaling series: they differ in parallel.tensor (1, 2); give runs"},
         {folder / "g1 " + folder / "b16g4", folder / "g1" + " and " + folder / "b16g4" +
                                                 " are not of one scaling series: they differ in batch.global (8, 16)"},
         {folder / "g1 " + folder / "b16g2 " + folder / "b16g4", "they differ in batch.global (8, 16)"},
