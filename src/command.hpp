@@ -18,6 +18,7 @@ void add_pack(CLI::App& program, Action& action);
 void add_inspect(CLI::App& program, Action& action);
 void add_plan(CLI::App& program, Action& action);
 void add_topo(CLI::App& program, Action& action);
+void add_doctor(CLI::App& program, Action& action);
 void add_verify(CLI::App& program, Action& action);
 void add_bench(CLI::App& program, Action& action);
 void add_witness(CLI::App& program, Action& action);

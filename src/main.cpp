@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
     CLI::App program{
         "Trains transformer and TTT (test-time-training) language models over MPI ranks.\n"
         "Exit codes: 0 success, 1 internal fault, 2 wrong input, 3 damaged file, 4 stopped early with a "
-        "checkpoint, 5 no progress (the watchdog)."};
+        "checkpoint, 5 no progress (the watchdog), 6 something found (doctor --strict)."};
     program.name("lockstep");
     program.require_subcommand(1);
     program.set_version_flag("-V,--version", version_text, "Print version, commit and features");
@@ -73,6 +73,7 @@ int main(int argc, char** argv) {
     commands::add_inspect(program, action);
     commands::add_plan(program, action);
     commands::add_topo(program, action);
+    commands::add_doctor(program, action);
     commands::add_verify(program, action);
     commands::add_bench(program, action);
     commands::add_witness(program, action);
@@ -82,7 +83,7 @@ int main(int argc, char** argv) {
         // Commands that are not parallel run on rank 0 only.
         const bool by_ranks = program.got_subcommand("train") || program.got_subcommand("eval") ||
                               program.got_subcommand("bench") || program.got_subcommand("convert") ||
-                              program.got_subcommand("witness");
+                              program.got_subcommand("doctor") || program.got_subcommand("witness");
         return by_ranks || is_first_process() ? action() : 0;
     } catch (const CLI::ParseError& problem) {
         if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version

@@ -16,7 +16,7 @@ enum class ExitCode : int {
     damaged = 3,   // a damaged file
     stopped = 4,   // stopped early with a checkpoint: requeue
     watchdog = 5,  // no progress
-    slower = 6,    // `lockstep-analyze compare` found a slowdown
+    slower = 6,    // `lockstep-analyze compare` found a slowdown, `doctor --strict` anything
 };
 
 class Error : public std::runtime_error {

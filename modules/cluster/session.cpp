@@ -85,6 +85,14 @@ Topology find_topology(const RankPlace& place, int rank) {
 
 }  // namespace
 
+std::string mpi_library() {
+    std::string text(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
+    int length = 0;
+    LOCKSTEP_MPI(MPI_Get_library_version, text.data(), &length);
+    text.resize(static_cast<std::size_t>(length));
+    return text;
+}
+
 void abort_all_ranks(ExitCode code) {
     constexpr unsigned patience = 10;  // seconds until the launcher has ended this process
     alarm(patience);

@@ -21,6 +21,9 @@ struct RankPlace {
     std::vector<std::string> hosts;  // of every rank
 };
 
+// The MPI library's text about itself: versions and, of MPICH, the device; several lines.
+std::string mpi_library();
+
 // Aborts all ranks with this exit code at once; from any thread.
 [[noreturn]] void abort_all_ranks(ExitCode code);
 

@@ -28,9 +28,13 @@ struct CountOrAuto {
     std::int64_t automatic = 0;  // stands for "auto"
     std::int64_t least = 1;
 };
+// true, false, or a word for more than true: a Choice whose first two words are "false" and "true".
+struct SwitchOrWord {
+    Choice choice;
+};
 // monostate: read elsewhere.
 using Member = std::variant<std::string*, Choice, std::monostate, bool*, std::int64_t*, std::uint64_t*, double*,
-                            std::vector<std::string>*, PathsOrMixture, PathsOrFraction, CountOrAuto>;
+                            std::vector<std::string>*, PathsOrMixture, PathsOrFraction, CountOrAuto, SwitchOrWord>;
 
 struct Key {
     std::string path;  // "model.ttt.gate"

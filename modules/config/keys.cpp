@@ -52,8 +52,9 @@ void add_run(std::vector<Key>& keys, RunSection& run) {
     keys.push_back({"run.seed", &run.seed, "Decides initial parameters and the order of the data."});
     keys.push_back({"run.device", choice_of(run.device), "What computes."});
     keys.push_back(
-        {"run.self_test", &run.self_test,
-         "Check and measure matrix products, communication and the checkpoint folder before the first step."});
+        {"run.self_test", SwitchOrWord{choice_of(run.self_test)},
+         "Check and measure matrix products, communication and the checkpoint folder before the first step; `full`: "
+         "also look for what `lockstep doctor` finds."});
     keys.push_back({"run.bind", &run.bind, "Bind ranks, threads and memory to the cores that `lockstep topo` shows."});
     keys.push_back({"run.peak_tflops", &run.peak_tflops,
                     "Peak of one rank's device, TFLOP/s, to which the MFU in the log refers. 0: known for some "
@@ -278,7 +279,10 @@ std::string type_of(const Key& key) {
                    [](const PathsOrFraction&) -> std::string {
                        return "list of paths, one path, or a fraction between 0 and 1";
                    },
-                   [](const CountOrAuto& value) { return fmt::format("integer from {}, or \"auto\"", value.least); }},
+                   [](const CountOrAuto& value) { return fmt::format("integer from {}, or \"auto\"", value.least); },
+                   [](const SwitchOrWord& either) {
+                       return "true or false, or " + list_of(texts_of(either.choice.words.subspan(2)));
+                   }},
         key.member);
 }
 
@@ -301,6 +305,10 @@ std::string value_of(const Key& key) {
                                  },
                                  [](const CountOrAuto& value) -> std::string {
                                      return *value.count == value.automatic ? "\"auto\"" : std::to_string(*value.count);
+                                 },
+                                 [](const SwitchOrWord& either) -> std::string {
+                                     const std::string_view word = either.choice.words[*either.choice.value];
+                                     return *either.choice.value < 2 ? std::string(word) : toml_text(word);
                                  }},
                       key.member);
 }

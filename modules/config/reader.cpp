@@ -193,6 +193,17 @@ struct Assign {
                 given.place, key.path, fraction);
         *either.fraction = fraction;
     }
+    void operator()(const SwitchOrWord& either) const {
+        const auto& [value, words] = either.choice;
+        if (const auto* is_on = given.node->as_boolean()) {
+            *value = is_on->get() ? 1 : 0;
+            return;
+        }
+        const auto* text = given.node->as_string();
+        const auto word = text ? std::find(words.begin() + 2, words.end(), text->get()) : words.end();
+        if (word == words.end()) refuse_type(given, key);
+        *value = static_cast<unsigned char>(word - words.begin());
+    }
     void operator()(const CountOrAuto& value) const {
         if (const auto* text = given.node->as_string(); text && text->get() == "auto") {
             *value.count = value.automatic;

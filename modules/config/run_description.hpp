@@ -19,7 +19,7 @@ struct RunSection {
     std::string name, folder = "runs";
     std::uint64_t seed = 1;
     DeviceChoice device = DeviceChoice::any;
-    bool self_test = true;
+    SelfTest self_test = SelfTest::on;
     bool bind = true;        // to what `lockstep topo` shows
     double peak_tflops = 0;  // of one rank's device; 0: known, or measured
 };

@@ -34,6 +34,8 @@ enum class SyncMode : unsigned char {
     collective,  // waits before and after every collective operation, with a barrier before it: finds who hangs
     launch       // waits after every kernel and checks it: the error names the kernel
 };
+// Before the first step.
+enum class SelfTest : unsigned char { off, on, full };  // full: the doctor too
 enum class MachineKind : unsigned char { gpu, cpu };
 enum class PlanOrder : unsigned char { time, tokens, gpu_hours };
 enum class Outcome : unsigned char { ok, oom };  // of a measured layout
@@ -72,6 +74,8 @@ inline constexpr auto words_in<TraceDetail> = std::to_array<std::string_view>({"
 template <>
 inline constexpr auto words_in<SyncMode> = std::to_array<std::string_view>({"async", "bounded", "phase", "collective",
                                                                             "launch"});
+template <>
+inline constexpr auto words_in<SelfTest> = std::to_array<std::string_view>({"false", "true", "full"});
 template <>
 inline constexpr auto words_in<MachineKind> = std::to_array<std::string_view>({"gpu", "cpu"});
 template <>

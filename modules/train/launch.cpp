@@ -97,7 +97,7 @@ Launch open_launch(cluster::Session& session, config::RunDescription description
     cluster::flight_recorder().set_step(launch.resume.state.step);
     launch.supervision = std::make_unique<Supervision>(launch);
     check_memory_beside_messages(launch);
-    if (run.run.self_test)
+    if (run.run.self_test != config::SelfTest::off)
         launch.folder_test =
             calibrate::test_checkpoint_folder(launch.folders.checkpoint_path, session, *launch.control);
     return launch;

@@ -11,6 +11,7 @@
 #include "base/log.hpp"
 #include "cluster/flight_recorder.hpp"
 #include "device/parallel.hpp"
+#include "doctor/report.hpp"
 #include "layout/rank_share.hpp"
 #include "model/frozen.hpp"
 #include "train/flop_rates.hpp"
@@ -63,9 +64,21 @@ PipelineOptions pipeline_options(const Launch& launch, const TrainingState& stat
     return options;
 }
 
+// What `lockstep doctor` prints, as lines of the log.
+void examine_nodes(Launch& launch) {
+    const doctor::Examination found = doctor::examine({launch.session, *launch.control, launch.devices});
+    if (!launch.root()) return;
+    for (const doctor::LinkSummary& kind : found.links.kinds)
+        log::info("links {}: {}, {:.1f} us, {} each way, lowest {}", kind.kind, kind.links, kind.latency * 1e6,
+                  human_rate(kind.rate, "B"), human_rate(kind.lowest_rate, "B"));
+    for (const doctor::Finding& finding : found.findings) log::warning("{}", doctor::log_line(finding));
+    log::info("doctor: {}", doctor::verdict(found));
+}
+
 // Returns this rank's rate of matrix products, FLOP/s; 0 if run.self_test is off.
 double self_test(Launch& launch) {
-    if (!launch.description.run.self_test) return 0;
+    if (launch.description.run.self_test == config::SelfTest::off) return 0;
+    if (launch.description.run.self_test == config::SelfTest::full) examine_nodes(launch);
     return calibrate::run_self_test({launch.session, *launch.control, launch.devices, launch.grid, launch.groups,
                                      layout::compute_type(launch.description.precision.compute),
                                      launch.folders.run_path, launch.folder_test});

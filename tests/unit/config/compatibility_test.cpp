@@ -15,7 +15,7 @@ BOOST_AUTO_TEST_CASE(an_older_description_means_the_same) {
     BOOST_TEST(run.run.folder == "old runs");
     BOOST_TEST(run.run.seed == 12345678901u);
     BOOST_TEST((run.run.device == DeviceChoice::cpu));
-    BOOST_TEST(!run.run.self_test);
+    BOOST_TEST((run.run.self_test == SelfTest::off));
     BOOST_TEST(!run.run.bind);
     BOOST_TEST(run.run.peak_tflops == 1.5);
 

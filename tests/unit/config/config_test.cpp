@@ -45,7 +45,7 @@ BOOST_AUTO_TEST_CASE(keys_reach_their_members) {
     )");
     BOOST_TEST(run.run.name == "a");
     BOOST_TEST(run.run.seed == 7u);
-    BOOST_TEST(!run.run.self_test);
+    BOOST_TEST((run.run.self_test == SelfTest::off));
     BOOST_TEST(run.model.mixer == "ttt-mlp");
     BOOST_TEST(run.model.width == 128);
     BOOST_TEST(run.model.norm_epsilon == 1.0);

@@ -1,0 +1,84 @@
+// lockstep doctor: what is wrong with the links, transports, settings and clocks of a job's nodes.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <sstream>
+
+#include "base/error.hpp"
+#include "base/table.hpp"
+#include "base/whole_file.hpp"
+#include "cluster/agree.hpp"
+#include "cluster/session.hpp"
+#include "command.hpp"
+#include "config/words.hpp"
+#include "doctor/report.hpp"
+#include "layout/devices.hpp"
+
+namespace lockstep::commands {
+namespace {
+
+struct Options {
+    std::string nodes_file, device = "auto", format = "text";
+    bool strict = false;
+};
+
+// A host in each line; what follows a # or a blank is a remark, as in the lists of batch systems.
+std::vector<std::string> read_hosts(const std::string& path) {
+    std::istringstream lines(read_text_file(path));
+    std::vector<std::string> hosts;
+    for (std::string line; std::getline(lines, line);) {
+        std::istringstream words(line.substr(0, line.find('#')));
+        if (std::string host; words >> host) hosts.push_back(host);
+    }
+    if (hosts.empty()) throw usage_error("--nodes-file {} has no host; write one in each line", path);
+    return hosts;
+}
+
+int examine(const Options& options, cluster::Session& session) {
+    const TableFormat format = table_format(options.format);
+    const auto control = session.make_world_group("doctor");
+    const auto device = config::from_word<config::DeviceChoice>(options.device, "--device");
+    std::vector<std::string> expected;
+    cluster::on_root(*control, [&] {
+        if (!options.nodes_file.empty()) expected = read_hosts(options.nodes_file);
+    });
+    const doctor::NcclLog nccl_log;
+    layout::Devices devices = layout::open_devices(device, session, true);
+    const doctor::Examination found = doctor::examine({session, *control, devices, &nccl_log, std::move(expected)});
+    int code = 0;
+    if (session.rank() == 0) {
+        const std::string text = doctor::report(found, format);
+        if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
+            throw fault_error("cannot print the result: {}", system_error_text());
+        if (options.strict && !found.findings.empty()) code = static_cast<int>(ExitCode::slower);
+    }
+    return code;
+}
+
+int run(const Options& options) {
+    cluster::Session session(nullptr, nullptr);
+    return session.run([&] { return examine(options, session); });
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& program, Action& action) {
+    const auto options = std::make_shared<Options>();
+    CLI::App* command = program.add_subcommand(
+        "doctor", "Look for slow links, bad settings and wrong clocks of a job's nodes: mpirun -np N lockstep doctor");
+    command
+        ->add_option("--nodes-file", options->nodes_file,
+                     "Hosts that should have ranks, one in each line; those without, and others, are named")
+        ->type_name("FILE");
+    command->add_option("--device", options->device,
+                        "auto, cpu or cuda: links between GPUs are measured where there are some");
+    command->add_option("--format", options->format, "text, markdown, csv (links only) or json");
+    command->add_flag("--strict", options->strict, "Exit code 6 when something is found (else 0)");
+    command->footer(
+        "Start it like training, in the same job, before it; it takes seconds.\n"
+        "Example: mpirun -np 8 lockstep doctor --strict && mpirun -np 8 lockstep train run.toml\n"
+        "What is measured and what each finding means: docs/doctor.md");
+    command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace lockstep::commands
