@@ -165,6 +165,8 @@ void add_verify(CLI::App& program, Action& action) {
         "Prints one line per file: its contents, or what is wrong. Of a run's folder its traces and checkpoints are "
         "checked,\nof any other folder the files that end with .h5. Traces have no checksums; only their structure is "
         "checked.\n"
+        "Checkpoints of a run with checkpoint.verify = \"written\" were not read back when they were written: check them "
+        "here.\n"
         "Exit code: 0 all intact, 3 damage, 2 a missing file or one that lockstep did not write.\n"
         "Example: lockstep verify runs/demo");
     command->add_option("files", *paths, "Checkpoints, token files, traces, or folders of them")

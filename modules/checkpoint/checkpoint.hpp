@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cluster/host_group.hpp"
+#include "config/words.hpp"
 #include "data/tokenizer_files.hpp"
 #include "device/tensor.hpp"
 #include "kernels/backend.hpp"
@@ -62,19 +63,34 @@ std::string unfinished_name(const std::string& path);  // of a checkpoint or fol
 // Of the datasets with the model's parameters.
 inline const std::string parameters_prefix = "parameters/";
 
+// What becomes of the values when a checkpoint begins: they are copied, or, where a rank holds them as fp32 in its own
+// memory, written from there.
+enum class Values { copied, left_in_place };
+// Of values left in place: what is copied of those that are not yet written when they are to change.
+constexpr std::uint64_t most_kept_late = std::uint64_t{256} << 20;
+// The most host memory that a rank needs while it writes a share of so many bytes.
+std::uint64_t bytes_while_writing(std::uint64_t share, Values values);
+
 class Writer {
   public:
     // Collective; the writer needs a group of its own. Removes what unfinished writers left in `folder`
     // (step-….h5.tmp), so no other run may write there. `keep` below 2 counts as 2.
-    Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::HostGroup> group);
+    Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::HostGroup> group,
+           config::CheckpointVerify verify = config::CheckpointVerify::read);
     ~Writer();  // waits for the writer threads; abandons what is not committed
 
     // Collective. Rank 0 lays out the file and reserves its space; every rank assembles its share of the tensors, from
     // its own memory where possible, else from other ranks, and starts writing it in the background. Ranks may name
     // different tensors; a part that no rank holds, or a tensor with two shapes, is a fault error. Returns false, with
     // a warning on rank 0, if the file could not be laid out (disk full) or memory for the copy is lacking: training
-    // continues, and earlier checkpoints stay. First waits for an earlier checkpoint to finish.
-    bool begin(const Contents& contents, const std::vector<Entry>& entries);
+    // continues, and earlier checkpoints stay. First waits for an earlier checkpoint to finish. Values left in place
+    // outlive the writing, and may change only after release() or commit().
+    bool begin(const Contents& contents, const std::vector<Entry>& entries, Values values = Values::copied);
+    // Local: whether values left in place are still needed.
+    bool needs_values() const;
+    // Local: copies at most `most_kept_late` bytes of what is not yet written, and waits until the rest is. Returns the
+    // seconds it took.
+    double release();
 
     enum class Progress { idle, writing, written, failed };
     Progress progress() const;  // of this rank; local and cheap
@@ -85,9 +101,10 @@ class Writer {
     bool write_now(const Contents& contents, const std::vector<Entry>& entries);
     // Of the last committed checkpoint, on the slowest rank.
     struct Cost {
-        std::uint64_t bytes = 0;     // file size
-        double seconds = 0;          // writing, reading back, committing; without idle time between calls
-        double blocked_seconds = 0;  // of these, spent within calls: training was paused
+        std::uint64_t bytes = 0;         // file size
+        double seconds = 0;              // writing, reading back, committing; without idle time between calls
+        double blocked_seconds = 0;      // of these, spent within calls: training was paused
+        std::uint64_t copied_bytes = 0;  // the most memory that copies have taken on this rank
     };
     const Cost& cost() const;
     // Collective: waits for a pending checkpoint and commits it. Whether the last one was committed; true if there was

@@ -97,12 +97,38 @@ void Collector::copy(const std::vector<Segment>& segments, bool from_devices, De
     }
 }
 
+// It need not be copied.
+bool Collector::stays(const Segment& segment) const {
+    return values_ == Values::left_in_place && segment.holder.rank == rank_ &&
+           fp32_of(entries_[static_cast<std::size_t>(segment.holder.entry)]) != nullptr;
+}
+
+std::vector<LiveParts> Collector::live_parts() const {
+    std::vector<LiveParts> live(share_.size());
+    for (const Span& span : rounds_.spans[static_cast<std::size_t>(rank_)]) {
+        if (!holds_[span.place]) continue;
+        LiveParts& parts = live[span.block];
+        for (const Segment& segment : sources_of(span, rank_)) {
+            if (!stays(segment)) continue;
+            const LivePart part = {segment.first - static_cast<std::int64_t>(share_[span.block].first / sizeof(float)),
+                                   segment.count,
+                                   fp32_of(entries_[static_cast<std::size_t>(segment.holder.entry)]) + segment.from};
+            LivePart* before = parts.empty() ? nullptr : &parts.back();
+            if (before && before->first + before->count == part.first && before->values + before->count == part.values)
+                before->count += part.count;
+            else
+                parts.push_back(part);
+        }
+    }
+    return live;
+}
+
 void Collector::copy_own() {
     const auto& spans = rounds_.spans[static_cast<std::size_t>(rank_)];
     const auto copy_span = [&](const Span& span, bool from_devices) {
         if (!holds_[span.place]) return;
         auto segments = sources_of(span, rank_);
-        std::erase_if(segments, [&](const Segment& segment) { return segment.holder.rank != rank_; });
+        std::erase_if(segments, [&](const Segment& segment) { return segment.holder.rank != rank_ || stays(segment); });
         copy(segments, from_devices, [&](std::size_t i) { return place_of(span) + segments[i].first - span.first; });
     };
     parallel_for(static_cast<std::int64_t>(spans.size()), 1, [&](std::int64_t first, std::int64_t last, int) {
@@ -180,11 +206,12 @@ void Collector::finish_receives() {
     traffic_ = {};
 }
 
-std::optional<cluster::Failure> Collector::collect(Snapshot& blocks) {
+std::optional<cluster::Failure> Collector::collect(Snapshot& blocks, Values values) {
     using cluster::agree;
     using cluster::caught;
     auto failure = agree(caught([&] {
-                             blocks = Snapshot(share_);
+                             values_ = values;
+                             blocks = Snapshot(share_, live_parts());
                              collected_ = &blocks;
                              copy_own();
                          }),

@@ -51,8 +51,14 @@ bool move_all(const std::string& path, std::uint64_t bytes, std::uint64_t offset
 
 }  // namespace
 
-DirectFile::DirectFile(const std::string& path) : OpenFile(for_writing(path)) {
-    do direct_ = ::open(path.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);  // refused by some file systems
+std::uint64_t direct_unit() {
+    return std::max(page_bytes(), direct_alignment);
+}
+
+DirectFile::DirectFile(const std::string& path, Access access)
+    : OpenFile(access == Access::writing ? for_writing(path) : for_reading(path)) {
+    const int flags = access == Access::writing ? O_RDWR : O_RDONLY;
+    do direct_ = ::open(path.c_str(), flags | O_DIRECT | O_CLOEXEC);  // refused by some file systems
     while (direct_ < 0 && errno == EINTR);
 }
 

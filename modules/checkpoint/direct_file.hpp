@@ -11,12 +11,15 @@ namespace lockstep::checkpoint {
 
 // What is moved past the page cache begins and ends at multiples of it, in memory and in the file.
 constexpr std::uint64_t direct_alignment = 4096;
+// In the file it is a multiple of the system's pages too.
+std::uint64_t direct_unit();
 
-// A file open for writing both ways.
+// An existing file, open both ways: past the page cache and through it.
 class DirectFile : public OpenFile {
   public:
+    enum class Access { reading, writing };  // writing: both
     DirectFile() = default;
-    explicit DirectFile(const std::string& path);  // an existing file
+    explicit DirectFile(const std::string& path, Access access = Access::writing);
     DirectFile(DirectFile&&) = delete;
     DirectFile& operator=(DirectFile&& other) noexcept;
     ~DirectFile();

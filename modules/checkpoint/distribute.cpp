@@ -37,24 +37,15 @@ Distributor::Distributor(const OpenFile& file, const std::string& file_path, con
                 if (holder.rank == rank_) wanted_[place].push_back({&held, holder.entry});
 }
 
-// The span's elements. A block is read with its first span.
-const float* Distributor::block_of(const Span& span) {
-    const ChecksumBlock& block = share_[span.block];
-    auto& data = blocks_[span.block];
-    if (!data) {
-        data = std::make_unique_for_overwrite<float[]>(block.bytes / sizeof(float));
-        read_block(file_, file_path_, layout_, block, data.get());
-    }
-    return data.get() + (span.first - static_cast<std::int64_t>(block.first / sizeof(float)));
-}
-
 // Reads this rank's spans of the round. Each part of a span is one message to each rank that needs it.
 void Distributor::read(int round) {
     const auto spans = spans_of_round(rounds_.spans[static_cast<std::size_t>(rank_)], round);
     if (spans.begin() == spans.end()) return;
-    blocks_.erase(blocks_.begin(), blocks_.lower_bound(spans.begin()->block));
+    if (!reader_) reader_.emplace(file_, file_path_, layout_, share_);  // here, where all ranks learn of an error
+    reader_->forget_before(spans.begin()->block);
     for (const Span& span : spans) {
-        const float* values = block_of(span);
+        const float* values = reader_->block(span.block) +
+                              (span.first - static_cast<std::int64_t>(share_[span.block].first / sizeof(float)));
         for (const Held& held : spreads_[span.place]) {
             const Part part = part_of_span(held.piece, span);
             if (part.count() == 0) continue;

@@ -5,6 +5,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/holdings.hpp"
 #include "checkpoint/layout.hpp"
+#include "checkpoint/read_ahead.hpp"
 #include "checkpoint/transfer.hpp"
 #include "cluster/agree.hpp"
 
@@ -86,14 +87,15 @@ void load(const std::string& path, const std::vector<Entry>& entries, cluster::H
 
 std::uint64_t verify(const std::string& path, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
     const Header header = read_header(path);
+    const auto blocks = share_of_blocks(header.layout, 0, whole_file);
     const OpenFile file = OpenFile::for_reading(path);
-    std::vector<char> buffer;
+    ReadAhead reader(file, path, header.layout, blocks);
     std::uint64_t total = 0, checked = 0;
     for (const auto& place : header.layout.places) total += place.bytes;
-    for (const auto& block : share_of_blocks(header.layout, 0, whole_file)) {
-        buffer.resize(std::max<std::uint64_t>(buffer.size(), block.bytes));
-        read_block(file, path, header.layout, block, buffer.data());
-        checked += block.bytes;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        reader.forget_before(i);
+        static_cast<void>(reader.block(i));
+        checked += blocks[i].bytes;
         if (progress) progress(checked, total);
     }
     return checked;

@@ -1,5 +1,9 @@
 #include "checkpoint/share.hpp"
 
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+
 #include "base/clock.hpp"
 #include "base/fault.hpp"
 #include "base/hash.hpp"
@@ -9,21 +13,63 @@
 namespace lockstep::checkpoint {
 
 using cluster::caught;
+using config::CheckpointVerify;
 
-Share::Share(std::string path, Layout layout, int rank, int ranks)
+class Share::Taken {
+  public:
+    Taken(Share& share, std::size_t number, bool live) : share_(share), number_(number), live_(live) {}
+    Taken(const Taken&) = delete;
+    Taken& operator=(const Taken&) = delete;
+    ~Taken() { gathered(); }
+    std::size_t number() const { return number_; }
+    bool live() const { return live_; }
+    // The tensors are not read any more.
+    void gathered() {
+        if (!std::exchange(live_, false)) return;
+        const std::lock_guard<std::mutex> guard(share_.lock_);
+        --share_.gathering_;
+        share_.changed_.notify_all();
+    }
+
+  private:
+    Share& share_;
+    std::size_t number_;
+    bool live_;
+};
+
+Share::Share(std::string path, Layout layout, int rank, int ranks, CheckpointVerify verify)
+    : Share(path, layout, rank, ranks, verify, pace_of(share_of_blocks(layout, rank, ranks))) {}
+
+Share::Share(std::string path, Layout layout, int rank, int ranks, CheckpointVerify verify, const Pace& pace)
     : path_(std::move(path)),
       layout_(std::move(layout)),
       blocks_(share_of_blocks(layout_, rank, ranks)),
-      checksums_(blocks_.size()),
-      directly_(blocks_.size()) {}
+      verify_(verify),
+      pace_(pace),
+      written_(stretches_to_write(layout_, blocks_, pace.stretch_bytes)),
+      read_back_(stretches_to_read(layout_, blocks_, pace.stretch_bytes)),
+      checksums_(blocks_.size()) {}
 
 Share::~Share() {
-    stopped_ = true;
+    stop();
     wait();
+}
+
+void Share::stop() {
+    const std::lock_guard<std::mutex> guard(lock_);
+    stopped_ = true;
+    changed_.notify_all();
 }
 
 void Share::wait() {
     if (thread_.joinable()) thread_.join();
+}
+
+std::optional<cluster::Failure> Share::collect(Collector& collector, Values values) {
+    auto failure = collector.collect(snapshot_, values);
+    if (values == Values::left_in_place) kept_from_ = written_.size();
+    copied_bytes_ = snapshot_.bytes();
+    return failure;
 }
 
 void Share::start() {
@@ -33,107 +79,163 @@ void Share::start() {
     });
     if (!failure) return;  // from here on failure_ belongs to the thread
     failure_ = std::move(failure);
+    stop();
     progress_ = Writer::Progress::failed;
 }
 
-// Two threads that mostly sleep in the kernel: one writes, the other reads back behind it.
+// The threads mostly sleep in the kernel.
 void Share::run() {
     cluster::bind_helper_thread();
-    std::optional<Error> failure_of_reader;
     failure_ = caught([&] {
-        std::thread reader([&] {
-            cluster::bind_helper_thread();
-            failure_of_reader = caught([&] { read_back_behind(); });
-            if (failure_of_reader) stopped_ = true;
-        });
-        const auto failure_of_writer = caught([&] { write(); });
-        end_writing();
-        reader.join();
-        if (failure_of_writer) throw *failure_of_writer;
-        if (failure_of_reader) throw *failure_of_reader;
+        if (blocks_.empty()) fail_if_injected("checkpoint_write", path_);
+        on_threads([&] { write(); });
+        forget_values();
         if (!stopped_) file_.sync_data();
-        read_back_remaining();
+        if (verify_ == CheckpointVerify::read) on_threads([&] { read_back(); });
     });
-    snapshot_ = {};
+    if (failure_) stop();
+    forget_values();
     ended_ = seconds_now();
     progress_ = failure_ ? Writer::Progress::failed : Writer::Progress::written;
 }
 
-void Share::write() {
-    if (blocks_.empty()) fail_if_injected("checkpoint_write", path_);
-    constexpr std::uint64_t synced_at_a_time = std::uint64_t{1} << 30;  // keeps each sync short
-    std::uint64_t not_synced = 0;
-    bool past_the_cache = true;  // until the file system turns out to use the page cache anyway
-    for (std::size_t i = 0; i < blocks_.size() && !stopped_; ++i) {
-        if (i == blocks_.size() / 2) fail_if_injected("checkpoint_write", path_);
-        const ChecksumBlock& block = blocks_[i];
-        float* data = snapshot_.block(i);
-        const std::uint64_t offset = offset_of(layout_, block);
-        cluster::flight_recorder().beat();  // a rank may be waiting for this thread
-        checksums_[i] = hash64(data, block.bytes);
-        file_.write(&checksums_[i], sizeof checksums_[i], checksum_offset_of(layout_, block));
-        if (i == 0 && fault::at("checkpoint_data") == "damage") *data = 1.0f - *data;
-        using Direct = DirectFile::Direct;
-        const Direct moved = past_the_cache ? file_.write_directly(data, block.bytes, offset) : Direct::refused;
-        if (moved == Direct::refused) file_.write(data, block.bytes, offset);
-        if (moved == Direct::cached) past_the_cache = false;
-        if (moved != Direct::done) not_synced += block.bytes;
-        if (not_synced >= synced_at_a_time) {
-            file_.sync_data();
-            not_synced = 0;
+// No thread writes any more; release() may still copy.
+void Share::forget_values() {
+    std::unique_lock<std::mutex> guard(lock_);
+    changed_.wait(guard, [&] { return !keeping_; });
+    snapshot_ = {};
+}
+
+// Runs it on every thread of the pace, the calling one among them. What fails first stops all and is thrown.
+void Share::on_threads(const std::function<void()>& work) {
+    const auto run_one = [&] {
+        auto failure = caught(work);
+        if (!failure) return;
+        {
+            const std::lock_guard<std::mutex> guard(lock_);
+            if (!first_failure_) first_failure_ = std::move(failure);
         }
-        count_as_written(moved == Direct::done);
+        stop();
+    };
+    std::vector<std::thread> others;
+    try {
+        for (int i = 1; i < pace_.threads; ++i)
+            others.emplace_back([&] {
+                cluster::bind_helper_thread();
+                run_one();
+            });
+    } catch (const std::system_error&) {  // fewer threads do the same
     }
+    run_one();
+    for (std::thread& other : others) other.join();
+    if (first_failure_) throw *first_failure_;
 }
 
-void Share::count_as_written(bool directly) {
-    {
-        const std::lock_guard<std::mutex> guard(lock_);
-        directly_[written_++] = directly;
-    }
-    changed_.notify_one();
-}
-
-void Share::end_writing() {
-    {
-        const std::lock_guard<std::mutex> guard(lock_);
-        writing_ended_ = true;
-    }
-    changed_.notify_one();
-}
-
-// Direct writes can be read back from the disk at once.
-void Share::read_back_behind() {
-    const AlignedMemory read = allocate_aligned(blocks_.empty() ? 0 : layout_.block_bytes, huge_page);
-    for (std::size_t i = 0; i < blocks_.size() && !stopped_; ++i) {
+void Share::write() {
+    AlignedMemory memory;
+    for (;;) {
+        std::optional<Taken> taken;
         {
             std::unique_lock<std::mutex> guard(lock_);
-            changed_.wait(guard, [&] { return written_ > i || writing_ended_; });
-            if (written_ <= i) return;
-            if (!directly_[i]) continue;
+            changed_.wait(guard, [&] { return stopped_ || !keeping_ || next_ < kept_from_; });
+            if (stopped_ || next_ == written_.size()) return;
+            const bool live = next_ < kept_from_;
+            if (live) ++gathering_;
+            taken.emplace(*this, next_++, live);
         }
-        cluster::flight_recorder().beat();
-        if (file_.read_directly(read.get(), blocks_[i].bytes, offset_of(layout_, blocks_[i]))) {
-            check_block(path_, layout_, blocks_[i], read.get(), checksums_[i]);
-            continue;
-        }
-        const std::lock_guard<std::mutex> guard(lock_);
-        directly_[i] = false;
+        write(*taken, memory);
     }
 }
 
-// Cached writes must be synced first, else they would not be read from the disk.
-void Share::read_back_remaining() const {
-    for (std::size_t i = 0; i < blocks_.size() && !stopped_; ++i) {
-        if (directly_[i]) continue;
+void Share::write(Taken& taken, AlignedMemory& memory) {
+    constexpr std::uint64_t synced_at_a_time = std::uint64_t{1} << 30;  // keeps each sync short
+    if (taken.number() == written_.size() / 2) fail_if_injected("checkpoint_write", path_);
+    const Stretch& stretch = written_[taken.number()];
+    cluster::flight_recorder().beat();  // a rank may be waiting for this thread
+    if (taken.live() && fault::asks("checkpoint_gather", "slow"))
+        std::this_thread::sleep_for(std::chrono::milliseconds(20 * (stretch.last - stretch.first)));
+    float* data = snapshot_.together(stretch.first, stretch.last);
+    if (!data) {
+        if (!memory) memory = allocate_aligned(largest(written_), huge_page);
+        data = memory.get();
+        for (std::size_t i = stretch.first; i < stretch.last; ++i)
+            snapshot_.gather(i, data + (offset_of(layout_, blocks_[i]) - stretch.offset) / sizeof(float));
+    }
+    taken.gathered();
+    for (std::size_t i = stretch.first; i < stretch.last; ++i) {
+        const float* block = data + (offset_of(layout_, blocks_[i]) - stretch.offset) / sizeof(float);
+        checksums_[i] = hash64(block, blocks_[i].bytes);
+    }
+    write_checksums(stretch);
+    if (taken.number() == 0 && fault::at("checkpoint_data") == "damage") *data = 1.0f - *data;
+    using Direct = DirectFile::Direct;
+    const Direct moved = past_the_cache_ ? file_.write_directly(data, stretch.bytes, stretch.offset) : Direct::refused;
+    if (moved == Direct::refused) file_.write(data, stretch.bytes, stretch.offset);
+    if (moved == Direct::cached) past_the_cache_ = false;
+    if (moved == Direct::done || (not_synced_ += stretch.bytes) < synced_at_a_time) return;
+    not_synced_ = 0;
+    file_.sync_data();
+}
+
+// In one call where they follow each other: those of one tensor.
+void Share::write_checksums(const Stretch& stretch) {
+    for (std::size_t first = stretch.first, last; first < stretch.last; first = last) {
+        last = first + 1;
+        while (last < stretch.last && blocks_[last].place == blocks_[first].place) ++last;
+        file_.write(&checksums_[first], (last - first) * sizeof checksums_[first],
+                    checksum_offset_of(layout_, blocks_[first]));
+    }
+}
+
+bool Share::needs_tensors() const {
+    const std::lock_guard<std::mutex> guard(lock_);
+    return gathering_ > 0 || (!stopped_ && next_ < kept_from_);
+}
+
+void Share::release() {
+    std::unique_lock<std::mutex> guard(lock_);
+    // From the end, since the threads come from the front.
+    std::size_t from = kept_from_;
+    std::uint64_t bytes = 0;
+    for (std::size_t number = from; number > next_ && !stopped_; --number) {
+        for (std::size_t i = written_[number - 1].first; i < written_[number - 1].last; ++i)
+            bytes += snapshot_.live_bytes(i);
+        if (bytes > most_kept_late) break;
+        from = number - 1;
+    }
+    if (from < kept_from_) {
+        const std::size_t until = std::exchange(kept_from_, from);
+        keeping_ = true;
+        guard.unlock();
+        const auto no_memory = caught([&] { snapshot_.keep(written_[from].first, written_[until - 1].last); });
+        guard.lock();
+        keeping_ = false;
+        if (no_memory) kept_from_ = until;  // all of it is waited for
+        copied_bytes_ = snapshot_.bytes();
+        changed_.notify_all();
+    }
+    changed_.wait(guard, [&] { return gathering_ == 0 && (stopped_ || next_ >= kept_from_); });
+}
+
+// What was written is on the disk now, and comes from there.
+void Share::read_back() {
+    AlignedMemory memory;
+    for (;;) {
+        const std::size_t number = next_to_read_++;
+        if (number >= read_back_.size() || stopped_) return;
+        const Stretch& stretch = read_back_[number];
+        if (!memory) memory = allocate_aligned(room_for_reading(read_back_), huge_page);
         cluster::flight_recorder().beat();
-        forget_cached(file_, offset_of(layout_, blocks_[i]), blocks_[i].bytes);
-        read_block(file_, path_, layout_, blocks_[i], snapshot_.block(i));
+        forget_cached(file_, stretch.offset, stretch.bytes);
+        const char* data = read_stretch(file_, stretch, memory.get());
+        for (std::size_t i = stretch.first; i < stretch.last; ++i)
+            check_block(path_, layout_, blocks_[i], data + (offset_of(layout_, blocks_[i]) - stretch.offset),
+                        checksums_[i]);
     }
 }
 
 void Share::verify_borders() const {
-    if (blocks_.empty()) return;
+    if (blocks_.empty() || verify_ == CheckpointVerify::written) return;
     std::vector<char> buffer(layout_.block_bytes);
     for (const ChecksumBlock& block : {blocks_.front(), blocks_.back()}) {
         forget_cached(file_, offset_of(layout_, block), block.bytes);

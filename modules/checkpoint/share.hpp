@@ -1,9 +1,10 @@
-// One rank's part of a checkpoint: a copy of its share of the blocks, and the threads that write it and read it back in
-// the background. Only checkpoint/ includes this.
+// One rank's part of a checkpoint: the values of its share of the blocks, and the threads that write it and read it
+// back in the background. Only checkpoint/ includes this.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "checkpoint/direct_file.hpp"
 #include "checkpoint/layout.hpp"
 #include "checkpoint/snapshot.hpp"
+#include "checkpoint/stretches.hpp"
 #include "checkpoint/transfer.hpp"
 #include "cluster/agree.hpp"
 
@@ -22,17 +24,28 @@ namespace lockstep::checkpoint {
 
 class Share {
   public:
-    Share(std::string path, Layout layout, int rank, int ranks);
+    Share(std::string path, Layout layout, int rank, int ranks,
+          config::CheckpointVerify verify = config::CheckpointVerify::read);
+    // Another pace than the share's size asks for; for tests.
+    Share(std::string path, Layout layout, int rank, int ranks, config::CheckpointVerify verify, const Pace& pace);
     const Layout& layout() const { return layout_; }
     // Waits for the threads; unless they were waited for before, the rest is not written.
     ~Share();
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    // Collective: assembles this rank's blocks. Afterwards the tensors may change.
-    std::optional<cluster::Failure> collect(Collector& collector) { return collector.collect(snapshot_); }
-    // Writes them in the background and reads each back. Errors are kept for failure().
+    // Collective: assembles this rank's blocks. Afterwards the tensors may change, if their values are copied; else
+    // after release().
+    std::optional<cluster::Failure> collect(Collector& collector, Values values = Values::copied);
+    // Writes them in the background and reads each back, if that is asked for. Errors are kept for failure().
     void start();
+
+    // Whether the tensors may not change yet.
+    bool needs_tensors() const;
+    // Copies what lies in tensors and is not yet written, the last of it first and at most `most_kept_late` bytes, and
+    // waits until the rest is written. Afterwards the tensors may change.
+    void release();
+    std::uint64_t copied_bytes() const { return copied_bytes_; }  // the most memory that copies have taken
 
     Writer::Progress progress() const { return progress_; }
     // After wait():
@@ -40,31 +53,48 @@ class Share {
     const std::optional<Error>& failure() const { return failure_; }
     double ended() const { return ended_; }  // seconds_now()
     // Each block was read back once on the disk. When all ranks are done, what shares a page with another rank's part
-    // is read again: both ends of this share, and the checksums.
+    // is read again: both ends of this share, and the checksums. Nothing where nothing is read back.
     void verify_borders() const;
 
   private:
+    // A stretch that a thread is to write. While `live`, the tensors may not change.
+    class Taken;
     void run();
+    void on_threads(const std::function<void()>& work);
+    void stop();
+    void forget_values();
     void write();
-    void read_back_behind();
-    void read_back_remaining() const;
-    void count_as_written(bool directly);
-    void end_writing();
+    void write(Taken& taken, AlignedMemory& memory);
+    void write_checksums(const Stretch& stretch);
+    void read_back();
 
     std::string path_;
     Layout layout_;
     std::vector<ChecksumBlock> blocks_;
+    config::CheckpointVerify verify_;
+    Pace pace_;
+    std::vector<Stretch> written_, read_back_;  // how the blocks are joined for either
     Snapshot snapshot_;
+    std::atomic<std::uint64_t> copied_bytes_ = 0;
     DirectFile file_;
     std::vector<std::uint64_t> checksums_;  // per block
 
-    std::mutex lock_;  // guards the next four until writing has ended
+    // Stretches are taken in order. Why no thread sees a value that is half updated: a tensor changes only after
+    // release(), and release() returns only when each stretch has been gathered from the tensors by the thread that
+    // took it (next_, gathering_), or is among those from kept_from_ on, which have been copied and which no thread
+    // takes before that (keeping_). Both are seen under the lock, so that all reading comes before any change.
+    mutable std::mutex lock_;  // guards these
     std::condition_variable changed_;
-    std::size_t written_ = 0;     // blocks
-    std::vector<bool> directly_;  // per written block: bypassed the page cache, so it can be read back at once
-    bool writing_ended_ = false;
+    std::size_t next_ = 0;       // stretch to be taken
+    std::size_t kept_from_ = 0;  // stretches from here on need no tensors
+    bool keeping_ = false;       // they are being copied
+    int gathering_ = 0;          // threads that read tensors
+    std::optional<Error> first_failure_;
 
-    std::atomic<bool> stopped_ = false;  // the rest need not be written
+    std::atomic<std::uint64_t> not_synced_ = 0;  // bytes in the page cache
+    std::atomic<bool> past_the_cache_ = true;    // until the file system turns out to use the page cache anyway
+    std::atomic<std::size_t> next_to_read_ = 0;  // of read_back_
+    std::atomic<bool> stopped_ = false;          // the rest need not be written
     std::optional<Error> failure_;
     double ended_ = 0;
     std::atomic<Writer::Progress> progress_ = Writer::Progress::writing;

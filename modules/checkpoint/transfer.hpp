@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/layout.hpp"
+#include "checkpoint/read_ahead.hpp"
 #include "checkpoint/snapshot.hpp"
 #include "checkpoint/spread.hpp"
 #include "cluster/agree.hpp"
@@ -47,12 +48,15 @@ class Collector {
               cluster::HostGroup& group, std::int64_t elements);
     // Throws a fault error if no rank holds some element of this rank's share.
     void check_cover();
-    // Collective, after check_cover() on every rank: fills `blocks`.
-    std::optional<cluster::Failure> collect(Snapshot& blocks);
+    // Collective, after check_cover() on every rank: fills `blocks`. With values left in place, what this rank holds as
+    // fp32 in its own memory stays there, as live parts.
+    std::optional<cluster::Failure> collect(Snapshot& blocks, Values values = Values::copied);
 
   private:
     std::vector<Segment> sources_of(const Span& span, int owner) const;
     float* place_of(const Span& span) const;
+    bool stays(const Segment& segment) const;
+    std::vector<LiveParts> live_parts() const;
     void copy_own();
     void prepare_receives(int round);
     void prepare_sends(int round);
@@ -71,6 +75,7 @@ class Collector {
     std::vector<bool> holds_;  // per place: whether this rank holds any of it
     int foreign_rounds_ = 0;   // up to the last one in which this rank receives
     const Snapshot* collected_ = nullptr;
+    Values values_ = Values::copied;
     Traffic traffic_;
     struct Scattered {
         const float* from;
@@ -94,7 +99,6 @@ class Distributor {
         const Held* held;
         int entry;
     };
-    const float* block_of(const Span& span);
     void read(int round);
     void prepare_receives(int round);
     void finish_receives();
@@ -108,8 +112,8 @@ class Distributor {
     const int rank_;
     Rounds rounds_;
     std::vector<ChecksumBlock> share_;
-    std::map<std::size_t, std::unique_ptr<float[]>> blocks_;  // read, by index in the share
-    std::vector<std::vector<Wanted>> wanted_;                 // per place, by this rank
+    std::optional<ReadAhead> reader_;
+    std::vector<std::vector<Wanted>> wanted_;  // per place, by this rank
     Traffic traffic_;
     struct Upload {
         int entry;

@@ -9,6 +9,7 @@
 #include "checkpoint/layout.hpp"
 #include "checkpoint/retention.hpp"
 #include "checkpoint/share.hpp"
+#include "checkpoint/stretches.hpp"
 #include "checkpoint/transfer.hpp"
 #include "checkpoint/unfinished.hpp"
 #include "cluster/agree.hpp"
@@ -23,12 +24,14 @@ struct Writer::Implementation {
     std::string folder;
     std::int64_t keep;
     std::unique_ptr<cluster::HostGroup> group;
+    config::CheckpointVerify verify;
 
     std::unique_ptr<Share> share;  // the pending checkpoint's
     std::int64_t step = 0;
     std::string path;
     bool last_was_written = true;  // of those begun
     double begun = 0, left = 0;    // when begin() for the last one was called and returned, seconds_now()
+    double released = 0;           // seconds that release() took since then
     Cost cost;
 
     bool first() const { return group->rank() == 0; }
@@ -44,12 +47,21 @@ struct Writer::Implementation {
     }
 };
 
-Writer::Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::HostGroup> group)
+std::uint64_t bytes_while_writing(std::uint64_t share, Values values) {
+    if (values == Values::copied) return share;
+    // What threads have gathered is not copied, too.
+    const Pace pace = pace_of_bytes(share);
+    return std::min(share, most_kept_late + static_cast<std::uint64_t>(pace.threads) * pace.stretch_bytes);
+}
+
+Writer::Writer(std::string folder, std::int64_t keep, std::unique_ptr<cluster::HostGroup> group,
+               config::CheckpointVerify verify)
     : implementation_(std::make_unique<Implementation>()) {
     auto& self = *implementation_;
     self.folder = std::move(folder);
     self.keep = keep;
     self.group = std::move(group);
+    self.verify = verify;
     cluster::on_root(*self.group, [&] {
         for (const auto& path : remove_unfinished(self.folder))
             log::info("removed {}, left unfinished by an earlier launch", path);
@@ -63,10 +75,11 @@ Writer::~Writer() {
     if (self.first()) remove_quietly(unfinished_name(self.path));
 }
 
-bool Writer::begin(const Contents& contents, const std::vector<Entry>& entries) {
+bool Writer::begin(const Contents& contents, const std::vector<Entry>& entries, Values values) {
     finish();
     auto& self = *implementation_;
     self.begun = seconds_now();
+    self.released = 0;
     const auto tensors = union_of_tensors(entries, *self.group);
     self.step = contents.state.step;
     self.path = (std::filesystem::path(self.folder) / file_name(self.step)).string();
@@ -81,15 +94,15 @@ bool Writer::begin(const Contents& contents, const std::vector<Entry>& entries) 
     }
     Layout layout = layout_from_text(self.group->broadcast_text(std::move(text), 0));
     const Holdings holdings = gather_holdings(layout.places, entries, *self.group);
-    auto share =
-        std::make_unique<Share>(unfinished_name(self.path), std::move(layout), self.group->rank(), self.group->size());
+    auto share = std::make_unique<Share>(unfinished_name(self.path), std::move(layout), self.group->rank(),
+                                         self.group->size(), self.verify);
     Collector collector(share->layout(), holdings.spreads, entries, *self.group, elements_a_round(self.group->size()));
     failure = agree(caught([&] { collector.check_cover(); }), *self.group);
     if (failure) {
         if (self.first()) remove_quietly(unfinished_name(self.path));
         throw failure->error;
     }
-    failure = share->collect(collector);
+    failure = share->collect(collector, values);
     if (failure) {
         self.give_up(*failure);
         return false;
@@ -104,13 +117,27 @@ Writer::Progress Writer::progress() const {
     return implementation_->share ? implementation_->share->progress() : Progress::idle;
 }
 
+bool Writer::needs_values() const {
+    return implementation_->share && implementation_->share->needs_tensors();
+}
+
+double Writer::release() {
+    auto& self = *implementation_;
+    if (!self.share) return 0;
+    const double called = seconds_now();
+    self.share->release();
+    const double seconds = seconds_now() - called;
+    self.released += seconds;
+    return seconds;
+}
+
 bool Writer::commit() {
     auto& self = *implementation_;
     if (!self.share) return false;
     const double called = seconds_now();
     self.share->wait();
     const double written = std::max(self.share->ended(), self.left), waited = seconds_now();
-    const std::uint64_t bytes = self.share->layout().file_bytes;
+    const std::uint64_t bytes = self.share->layout().file_bytes, copied = self.share->copied_bytes();
     auto failure = agree(self.share->failure(), *self.group);
     if (!failure) failure = agree(caught([&] { self.share->verify_borders(); }), *self.group);
     self.share.reset();
@@ -125,11 +152,11 @@ bool Writer::commit() {
     }
     self.last_was_written = true;
     const double now = seconds_now();
-    const double still = self.left - self.begun + now - called;
+    const double still = self.left - self.begun + self.released + now - called;
     // Of the slowest rank: the file is complete when all have written.
     std::vector<double> slowest = {written - self.begun + now - waited, still};
     self.group->all_reduce(slowest, cluster::Reduce::maximum);
-    self.cost = {bytes, std::max(slowest[0], slowest[1]), slowest[1]};
+    self.cost = {bytes, std::max(slowest[0], slowest[1]), slowest[1], copied};
     if (self.first()) {
         const auto error = caught([&] { remove_older(self.folder, self.step, self.keep); });
         if (error) log::warning("{}", error->what());
@@ -142,7 +169,7 @@ const Writer::Cost& Writer::cost() const {
 }
 
 bool Writer::write_now(const Contents& contents, const std::vector<Entry>& entries) {
-    return begin(contents, entries) && commit();
+    return begin(contents, entries, Values::left_in_place) && commit();
 }
 
 bool Writer::finish() {

@@ -240,6 +240,10 @@ std::vector<Key> keys_of(RunDescription& description) {
         {"checkpoint.keep", &checkpoint.keep, "Checkpoints kept; older ones are removed. Fewer than 2 count as 2."});
     keys.push_back({"checkpoint.folder", &checkpoint.folder, "Where checkpoints go, in a folder of the run's name."});
     keys.push_back(
+        {"checkpoint.verify", choice_of(checkpoint.verify),
+         "When a checkpoint gets its name. `read`: once all of it was read back from the disk and compared with its "
+         "checksums. `written`: once it is written with checksums and synced."});
+    keys.push_back(
         {"validation.every", &description.validation.every, "Steps between validations. 0: only at the end."});
     keys.push_back(
         {"validation.batches", CountOrAuto{&description.validation.batches, ValidationSection::automatic, 0},

@@ -90,6 +90,7 @@ struct CheckpointSection {
     double every_minutes = 0;
     std::int64_t keep = 2;
     std::string folder = "checkpoints";
+    CheckpointVerify verify = CheckpointVerify::read;
 };
 
 struct ValidationSection {

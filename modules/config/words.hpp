@@ -26,6 +26,11 @@ enum class Recompute : unsigned char {
     selective,  // what costs no matrix product: normed rows, activated columns
     full        // all but the residual stream between blocks
 };
+// When a checkpoint gets its name.
+enum class CheckpointVerify : unsigned char {
+    read,    // what was written is also read back from the disk and compared with its checksums
+    written  // all is checksummed, written and synced
+};
 enum class TraceDetail : unsigned char { off, step, phase, layer };
 enum class SyncMode : unsigned char {
     async,       // the host waits only for the scalars of the step before
@@ -69,6 +74,8 @@ template <>
 inline constexpr auto words_in<Precision> = std::to_array<std::string_view>({"fp32", "bf16", "fp16"});
 template <>
 inline constexpr auto words_in<Recompute> = std::to_array<std::string_view>({"none", "selective", "full"});
+template <>
+inline constexpr auto words_in<CheckpointVerify> = std::to_array<std::string_view>({"read", "written"});
 template <>
 inline constexpr auto words_in<TraceDetail> = std::to_array<std::string_view>({"off", "step", "phase", "layer"});
 template <>

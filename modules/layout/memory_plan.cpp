@@ -8,6 +8,7 @@
 
 #include "base/format.hpp"
 #include "base/plural.hpp"
+#include "checkpoint/checkpoint.hpp"
 #include "cluster/communicator.hpp"
 #include "kernels/counting_backend.hpp"
 #include "kernels/cpu/scratch_sizes.hpp"
@@ -87,6 +88,14 @@ bool has_whole_model(const MemoryPlan& plan) {
     return !plan.chunks.empty() && plan.chunks.front().embedding && plan.chunks.back().head;
 }
 
+// Whether a rank has, as fp32 in host memory, all that it writes of a checkpoint. Of other ranks a part may lie there
+// too; their plan is that all is copied.
+bool holds_its_share(const config::RunDescription& description, const config::Grid& grid, DeviceKind device) {
+    if (device != DeviceKind::cpu || grid.tensor > 1 || grid.pipeline > 1 || divides_optimizer(description, grid))
+        return false;
+    return description.model.frozen.empty() || description.precision.compute == config::Precision::fp32;
+}
+
 }  // namespace
 
 std::size_t bytes_at_start() {
@@ -144,8 +153,10 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
         if (divides_optimizer(description, grid)) plan.communication *= 2;
     }
     // Values and the optimizer's state, fp32, divided among all ranks.
-    plan.checkpoint =
-        static_cast<std::size_t>(optim::checkpoint_bytes(optimizer, model)) / static_cast<std::size_t>(grid.ranks());
+    const auto share = static_cast<std::uint64_t>(optim::checkpoint_bytes(optimizer, model) / grid.ranks());
+    plan.checkpoint = checkpoint::bytes_while_writing(share, holds_its_share(description, grid, device)
+                                                                 ? checkpoint::Values::left_in_place
+                                                                 : checkpoint::Values::copied);
     return plan;
 }
 

@@ -49,8 +49,8 @@ struct ProcessOverhead {
 };
 
 // An estimate of the largest resident set of a rank on a CPU, in bytes: the plan; the program; what kernels work in
-// with so many threads; what MPI allocates while it reduces gradients; and, with a checkpoint, its copy of the rank's
-// share, which may still be there when the next step's gradients are reduced.
+// with so many threads; what MPI allocates while it reduces gradients; and, with a checkpoint, what is copied of the
+// rank's share, which is there when the next step's gradients were reduced.
 std::size_t process_bytes(const config::RunDescription& description, const config::Grid& grid,
                           const cluster::GridPlace& place, const ProcessOverhead& overhead = {}, int threads = 1,
                           bool with_checkpoint = true);

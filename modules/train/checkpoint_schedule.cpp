@@ -18,7 +18,7 @@ CheckpointSchedule::CheckpointSchedule(const Launch& launch, const TrainingState
       tracer_(tracer),
       region_(region),
       writer_(launch.folders.checkpoint_path, launch.description.checkpoint.keep,
-              launch.session.make_world_group("checkpoint")),
+              launch.session.make_world_group("checkpoint"), launch.description.checkpoint.verify),
       saved_step_(launch.resume.path.empty() ? -1 : launch.resume.state.step) {}
 
 void CheckpointSchedule::start() {
@@ -51,7 +51,7 @@ bool CheckpointSchedule::save(std::int64_t step, bool wait) {
     last_save_ = seconds_now();
     const checkpoint::Contents contents = checkpoint_contents(launch_, state_, step);
     const std::vector<checkpoint::Entry> entries = checkpoint_entries(state_, launch_.devices);
-    if (!wait) return writer_.begin(contents, entries);
+    if (!wait) return writer_.begin(contents, entries, checkpoint::Values::left_in_place);
     const bool saved = writer_.write_now(contents, entries);
     if (saved) log_committed();
     return saved;
@@ -60,6 +60,12 @@ bool CheckpointSchedule::save(std::int64_t step, bool wait) {
 void CheckpointSchedule::commit() {
     const trace::Scope timed(tracer_, region_);
     if (writer_.commit()) log_committed();
+}
+
+double CheckpointSchedule::before_update() {
+    if (!writer_.needs_values()) return 0;
+    const trace::Scope timed(tracer_, region_);
+    return writer_.release();
 }
 
 void CheckpointSchedule::log_committed() const {

@@ -26,6 +26,9 @@ class CheckpointSchedule {
     bool save(std::int64_t step, bool wait);
     // Collective, once no rank is writing.
     void commit();
+    // Local: called before parameters and optimizer state change, from which a checkpoint may still be written. Returns
+    // the seconds for which it held up the step.
+    double before_update();
 
   private:
     void log_committed() const;

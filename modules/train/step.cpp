@@ -69,6 +69,7 @@ void StepRunner::issue(std::int64_t step, std::int64_t epoch, bool exact) {
     run_passes(numbers.batch, exact);
     exchange_gradients(exact);
     issued.loss_scale = backend.read_later(parts_.state.optimizer->loss_scale());
+    issued.start += parts_.before_update();  // a checkpoint's time, not the step's
     update(numbers.learning_rate, exact);
     issued.communications = cluster::flight_recorder().newest();
     issued.losses = backend.read_later(losses_);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 
 #include "kernels/backend.hpp"
@@ -28,6 +29,8 @@ struct StepParts {
     GradientExchange& exchange;
     trace::Tracer& tracer;
     const Regions& regions;
+    // Before an update changes parameters and optimizer state; returns the seconds for which it held up the step.
+    std::function<double()> before_update;
 };
 
 class StepRunner {

@@ -145,7 +145,9 @@ Trainer::Trainer(Launch& launch, TrainingState& state)
     check_memory_plan(launch, state, *pipeline_);
     log_memory_plan(launch);
     const FlopRates rates = find_flop_rates(launch, product_flops);
-    steps_.emplace(StepParts{launch, state, layers_, *pipeline_, exchange_, *tracer_, regions_}, rates);
+    steps_.emplace(StepParts{launch, state, layers_, *pipeline_, exchange_, *tracer_, regions_,
+                             [this] { return checkpoints_->before_update(); }},
+                   rates);
     validation_.emplace(launch, layers_, *pipeline_, *tracer_, regions_.validation);
     checkpoints_.emplace(launch, state, *tracer_, regions_.checkpoint);
     log_.emplace(launch, *tracer_, regions_, rates.peak);

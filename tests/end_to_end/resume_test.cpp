@@ -225,6 +225,25 @@ BOOST_AUTO_TEST_CASE(another_number_of_ranks_goes_on) {
     }
 }
 
+// A checkpoint is written from the tensors themselves: an update that comes before it is written changes nothing in it.
+BOOST_AUTO_TEST_CASE(updates_do_not_reach_a_checkpoint_that_is_still_written) {
+    const Twins twins;
+    const std::string train = "train run.toml --set checkpoint.keep=3";
+    for (const int ranks : {1, 2})
+        for (const std::string settings : {"", " --set parallel.zero=1"}) {
+            for (const fs::path& folder : {twins.whole, twins.resumed}) {
+                fs::remove_all(folder / "runs");
+                fs::remove_all(folder / "checkpoints");
+            }
+            check_exit(run(train + settings, twins.whole, ranks), 0);
+            check_exit(run(train + settings + " --set checkpoint.verify=written", twins.resumed, ranks,
+                           "LOCKSTEP_FAULT=checkpoint_gather:*:*:slow"),
+                       0);
+            for (const int step : {4, 8, 12})
+                check_same_checkpoint(checkpoint_file(twins.whole, step), checkpoint_file(twins.resumed, step));
+        }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(launch)
 

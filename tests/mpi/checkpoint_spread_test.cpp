@@ -195,6 +195,16 @@ BOOST_AUTO_TEST_CASE(what_is_written_in_one_spread_is_read_in_another) {
         group->barrier();
         if (group->rank() == 0)
             BOOST_TEST((bytes_of(in(own, 1)) == bytes_of(in(folder + "/alone", 1))), spreads[from].name);
+        // From where they are, as far as they can stay there.
+        held[from]->remember();
+        checkpoint::Writer late(own + "-late", 2, world(), config::CheckpointVerify::written);
+        BOOST_TEST(late.begin(some_contents(1), held[from]->entries, checkpoint::Values::left_in_place));
+        late.release();
+        held[from]->forget();
+        BOOST_TEST(late.commit(), spreads[from].name);
+        if (group->rank() == 0)
+            BOOST_TEST((bytes_of(in(own + "-late", 1)) == bytes_of(in(folder + "/alone", 1))), spreads[from].name);
+        group->barrier();
         // By five of the spreads, the one it was written in among them.
         for (const std::size_t distance : {0, 1, 3, 4, 8}) {
             const std::size_t to = (from + distance) % spreads.size();
