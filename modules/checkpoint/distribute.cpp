@@ -18,18 +18,16 @@ Part part_of_span(const SliceRange& piece, const Span& span) {
 
 }  // namespace
 
-Distributor::Distributor(const OpenFile& file, const std::string& file_path, const Layout& layout,
-                         const std::vector<Spread>& spreads, const std::vector<Entry>& entries,
-                         cluster::HostGroup& group, std::int64_t elements)
-    : file_(file),
-      file_path_(file_path),
+Distributor::Distributor(const Reading& reading, const Layout& layout, const std::vector<Spread>& spreads,
+                         const std::vector<Entry>& entries, cluster::HostGroup& group, std::int64_t elements)
+    : reading_(reading),
       layout_(layout),
       spreads_(spreads),
       entries_(entries),
       group_(group),
       rank_(group.rank()),
-      rounds_(layout, group.size(), elements),
-      share_(share_of_blocks(layout, rank_, group.size())),
+      rounds_(reading.shares, elements),
+      share_(reading.shares[static_cast<std::size_t>(rank_)]),
       wanted_(spreads.size()) {
     for (std::size_t place = 0; place < spreads_.size(); ++place)
         for (const Held& held : spreads_[place])
@@ -43,7 +41,8 @@ const float* Distributor::block_of(const Span& span) {
     auto& data = blocks_[span.block];
     if (!data) {
         data = std::make_unique_for_overwrite<float[]>(block.bytes / sizeof(float));
-        read_block(file_, file_path_, layout_, block, data.get());
+        const OpenFile& file = reading_.files[reading_.file_of_block[span.block]];
+        read_block(file, file.path(), layout_, block, data.get());
     }
     return data.get() + (span.first - static_cast<std::int64_t>(block.first / sizeof(float)));
 }

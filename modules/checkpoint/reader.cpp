@@ -5,6 +5,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/holdings.hpp"
 #include "checkpoint/layout.hpp"
+#include "checkpoint/part_files.hpp"
 #include "checkpoint/transfer.hpp"
 #include "cluster/agree.hpp"
 
@@ -18,7 +19,8 @@ std::string group_of(const std::string& path) {
     return path.substr(0, path.find('/'));
 }
 
-// The named places, in file order, with their holders in `spreads`.
+}  // namespace
+
 Layout selected(const std::string& path, const Layout& layout, Holdings holdings, std::vector<Spread>& spreads) {
     std::set<std::string> groups;
     for (std::size_t place = 0; place < layout.places.size(); ++place)
@@ -45,8 +47,6 @@ Layout selected(const std::string& path, const Layout& layout, Holdings holdings
         throw usage_error("{} is a checkpoint of another model: it does not hold {}", path, holdings.not_there[0]);
     return chosen;
 }
-
-}  // namespace
 
 Contents read_contents(const std::string& path) {
     Header header = read_header(path);
@@ -75,22 +75,38 @@ std::vector<TensorInfo> list_tensors(const std::string& path) {
 
 void load(const std::string& path, const std::vector<Entry>& entries, cluster::HostGroup& group) {
     std::string text;
-    cluster::on_root(group, [&] { text = layout_to_text(read_header(path).layout); });
+    cluster::on_root(group, [&] { text = layout_to_text(read_whole_header(path).layout); });
     const Layout all = layout_from_text(group.broadcast_text(std::move(text), 0));
     std::vector<Spread> spreads;
     const Layout layout = selected(path, all, gather_holdings(all.places, entries, group), spreads);
-    OpenFile file;
-    cluster::together(group, [&] { file = OpenFile::for_reading(path); });
-    Distributor(file, path, layout, spreads, entries, group, elements_a_round(group.size())).distribute();
+    Reading reading;
+    for (int rank = 0; rank < group.size(); ++rank)
+        reading.shares.push_back(share_of_blocks(layout, rank, group.size()));
+    reading.file_of_block.resize(reading.shares[static_cast<std::size_t>(group.rank())].size());
+    cluster::together(group, [&] { reading.files.push_back(OpenFile::for_reading(path)); });
+    Distributor(reading, layout, spreads, entries, group, elements_a_round(group.size())).distribute();
 }
 
 std::uint64_t verify(const std::string& path, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
-    const Header header = read_header(path);
+    Header header = read_header(path);
+    std::vector<ChecksumBlock> blocks;
+    if (header.of_parts.parts == 0) {
+        blocks = share_of_blocks(header.layout, 0, whole_file);
+    } else {
+        const auto part = part_of(path);
+        if (!part || part->parts != header.of_parts.parts)
+            throw usage_error(
+                "{} is one of the {} parts of a local checkpoint, and no longer called so that it is known which one; "
+                "give it back its name",
+                path, header.of_parts.parts);
+        header.layout = without_tokenizer(std::move(header.layout));
+        blocks = share_of_blocks(header.layout, part->part, part->parts);
+    }
     const OpenFile file = OpenFile::for_reading(path);
     std::vector<char> buffer;
     std::uint64_t total = 0, checked = 0;
-    for (const auto& place : header.layout.places) total += place.bytes;
-    for (const auto& block : share_of_blocks(header.layout, 0, whole_file)) {
+    for (const auto& block : blocks) total += block.bytes;
+    for (const auto& block : blocks) {
         buffer.resize(std::max<std::uint64_t>(buffer.size(), block.bytes));
         read_block(file, path, header.layout, block, buffer.data());
         checked += block.bytes;

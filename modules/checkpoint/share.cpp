@@ -10,9 +10,10 @@ namespace lockstep::checkpoint {
 
 using cluster::caught;
 
-Share::Share(std::string path, Layout layout, int rank, int ranks)
+Share::Share(std::string path, Layout layout, int rank, int ranks, const char* fault_point)
     : path_(std::move(path)),
       layout_(std::move(layout)),
+      fault_point_(fault_point),
       blocks_(share_of_blocks(layout_, rank, ranks)),
       checksums_(blocks_.size()),
       directly_(blocks_.size()) {}
@@ -24,6 +25,10 @@ Share::~Share() {
 
 void Share::wait() {
     if (thread_.joinable()) thread_.join();
+}
+
+std::uint64_t Share::digest() const {
+    return hash64(checksums_.data(), checksums_.size() * sizeof checksums_[0]);
 }
 
 void Share::start() {
@@ -60,12 +65,12 @@ void Share::run() {
 }
 
 void Share::write() {
-    if (blocks_.empty()) fail_if_injected("checkpoint_write", path_);
+    if (blocks_.empty()) fail_if_injected(fault_point_, path_);
     constexpr std::uint64_t synced_at_a_time = std::uint64_t{1} << 30;  // keeps each sync short
     std::uint64_t not_synced = 0;
     bool past_the_cache = true;  // until the file system turns out to use the page cache anyway
     for (std::size_t i = 0; i < blocks_.size() && !stopped_; ++i) {
-        if (i == blocks_.size() / 2) fail_if_injected("checkpoint_write", path_);
+        if (i == blocks_.size() / 2) fail_if_injected(fault_point_, path_);
         const ChecksumBlock& block = blocks_[i];
         float* data = snapshot_.block(i);
         const std::uint64_t offset = offset_of(layout_, block);

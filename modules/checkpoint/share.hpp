@@ -22,7 +22,8 @@ namespace lockstep::checkpoint {
 
 class Share {
   public:
-    Share(std::string path, Layout layout, int rank, int ranks);
+    // `fault_point`: that at which tests let its writing fail (base/fault.hpp).
+    Share(std::string path, Layout layout, int rank, int ranks, const char* fault_point = "checkpoint_write");
     const Layout& layout() const { return layout_; }
     // Waits for the threads; unless they were waited for before, the rest is not written.
     ~Share();
@@ -31,6 +32,10 @@ class Share {
 
     // Collective: assembles this rank's blocks. Afterwards the tensors may change.
     std::optional<cluster::Failure> collect(Collector& collector) { return collector.collect(snapshot_); }
+    // Or they come from the rank whose share it is: memory for them, and each block's.
+    void allocate() { snapshot_ = Snapshot(blocks_); }
+    const std::vector<ChecksumBlock>& blocks() const { return blocks_; }
+    float* block(std::size_t number) const { return snapshot_.block(number); }
     // Writes them in the background and reads each back. Errors are kept for failure().
     void start();
 
@@ -38,6 +43,7 @@ class Share {
     // After wait():
     void wait();
     const std::optional<Error>& failure() const { return failure_; }
+    std::uint64_t digest() const;            // of its checksums: alike for the same share of the same tensors
     double ended() const { return ended_; }  // seconds_now()
     // Each block was read back once on the disk. When all ranks are done, what shares a page with another rank's part
     // is read again: both ends of this share, and the checksums.
@@ -53,6 +59,7 @@ class Share {
 
     std::string path_;
     Layout layout_;
+    const char* fault_point_;
     std::vector<ChecksumBlock> blocks_;
     Snapshot snapshot_;
     DirectFile file_;
