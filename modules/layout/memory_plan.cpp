@@ -146,6 +146,8 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
     // Values and the optimizer's state, fp32, divided among all ranks.
     plan.checkpoint =
         static_cast<std::size_t>(optim::checkpoint_bytes(optimizer, model)) / static_cast<std::size_t>(grid.ranks());
+    const config::CheckpointSection& checkpoint = description.checkpoint;
+    if (checkpoint.writes_local()) plan.local_checkpoint = (checkpoint.partner ? 2 : 1) * plan.checkpoint;
     return plan;
 }
 
@@ -157,7 +159,7 @@ std::size_t process_bytes(const config::RunDescription& description, const confi
                         scratch_bytes(description, grid, plan, threads) +
                         resident_of_mpi(description, grid, place, plan);
     if (!with_checkpoint) return bytes;
-    bytes += plan.checkpoint + overhead.checkpoint;
+    bytes += plan.checkpoint + plan.local_checkpoint + overhead.checkpoint;
     // What ranks hold of a tensor is not what they write: of a round's messages, what comes from one rank and what goes
     // to one.
     constexpr std::size_t round = std::size_t{64} << 20;
