@@ -9,6 +9,7 @@
 #include "base/format.hpp"
 #include "base/table.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/part_files.hpp"
 #include "command.hpp"
 #include "config/run_description.hpp"
 #include "hdf5/hdf5.hpp"
@@ -173,6 +174,10 @@ int inspect_file(const Options& options) {
         fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
         return 0;
     }
+    const auto part = checkpoint::part_of(options.file);
+    if (part && format != TableFormat::csv)
+        fmt::print("{}: the blocks of other parts are holes; lockstep verify checks its own\n",
+                   checkpoint::part_text(*part));
     if (format != TableFormat::csv) fmt::print("{}\n", text);
     std::fputs((in_short ? checkpoint_table(file) : table).print(format).c_str(), stdout);
     if (format == TableFormat::csv || parameters == 0) return 0;

@@ -7,6 +7,7 @@
 
 #include "base/format.hpp"
 #include "base/plural.hpp"
+#include "plan/checkpoint_interval.hpp"
 
 namespace lockstep::commands {
 namespace {
@@ -86,8 +87,17 @@ Json json_of(const Table& table) {
     return rows;
 }
 
+Json intervals_json(const PlanOutput& plan) {
+    const CheckpointIntervals intervals = checkpoint_intervals(plan.machine, plan.job, plan.chosen().layout);
+    return {{"seconds_between_failures", intervals.between_failures},
+            {"local_cost", intervals.local_cost},
+            {"local", intervals.local},
+            {"shared_cost", intervals.shared_cost},
+            {"shared", intervals.shared}};
+}
+
 struct Words {
-    std::string winner, parts, job, next, ruled_out, full, count;
+    std::string winner, parts, job, intervals, next, ruled_out, full, count;
     std::vector<std::string> shape, without;  // without: why a device count has no layout
 };
 
@@ -99,6 +109,8 @@ Words words_of(const PlanOutput& plan) {
     words.winner = fmt::format("{} on {} device{}", layout_text(chosen.layout), chosen.devices, plural(chosen.devices));
     words.parts = time_parts_text(chosen.price.time);
     words.job = job_parts_text(chosen.job);
+    words.intervals =
+        intervals_text(checkpoint_intervals(plan.machine, plan.job, chosen.layout), chosen.price.time.total());
     const auto next = std::find_if(result.fitting.begin(), result.fitting.end(), [&](const Candidate& other) {
         return other.devices == chosen.devices && other.price.time.total() > chosen.price.time.total();
     });
@@ -156,6 +168,7 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
             json["problem"] = why_none(plan);
         } else {
             json["recommended"] = json_of(layout_table(plan, {plan.chosen()}, 1))[0];
+            if (!words.intervals.empty()) json["checkpoint_intervals"] = intervals_json(plan);
             json["why"] = {{"parts", words.parts},         {"job", words.job},     {"next", words.next},
                            {"ruled_out", words.ruled_out}, {"memory", words.full}, {"without", words.without},
                            {"devices", words.count},       {"shape", words.shape}};
@@ -179,6 +192,7 @@ std::string print_plan(const PlanOutput& plan, TableFormat format) {
         text += "best layout per device count\n" + layout_table(plan, of_counts, of_counts.size()).print(format) + "\n";
     text += fmt::format("recommended: {}\nstep time: {}\n", words.winner, words.parts);
     if (!words.job.empty()) text += "job time: " + words.job + "\n";
+    if (!words.intervals.empty()) text += "checkpoints: " + words.intervals + "\n";
     if (!words.count.empty()) text += words.count + "\n";
     if (!words.next.empty()) text += words.next + "\n";
     if (!words.full.empty()) text += words.full + "\n";

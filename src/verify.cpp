@@ -11,6 +11,7 @@
 #include "base/log.hpp"
 #include "base/plural.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/part_files.hpp"
 #include "command.hpp"
 #include "data/token_file.hpp"
 #include "hdf5/hdf5.hpp"
@@ -33,6 +34,9 @@ std::string verify_checkpoint(const std::string& path) {
     });
     log::status_line("");
     const auto tensors = checkpoint::list_tensors(path);
+    if (const auto part = checkpoint::part_of(path))
+        return fmt::format("{}, of {} tensor{}, {} checked", checkpoint::part_text(*part), tensors.size(),
+                           plural(tensors.size()), human_bytes(static_cast<double>(bytes)));
     return fmt::format("a checkpoint of step {}, {} tensor{}, {} checked",
                        with_commas(checkpoint::read_contents(path).state.step), tensors.size(), plural(tensors.size()),
                        human_bytes(static_cast<double>(bytes)));
@@ -114,7 +118,8 @@ std::vector<std::string> files_of(const std::string& path) {
     for (const std::string& folder : folders) {
         const std::size_t before = files.size();
         for (fs::directory_iterator entry(folder, problem), end; !problem && entry != end; entry.increment(problem))
-            if (entry->path().extension() == ".h5" && fs::is_regular_file(entry->path()))
+            if ((entry->path().extension() == ".h5" || checkpoint::part_of(entry->path().string())) &&
+                fs::is_regular_file(entry->path()))
                 files.push_back(entry->path());
         if (problem) throw usage_error("the folder {} cannot be read: {}", folder, problem.message());
         std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
@@ -163,7 +168,7 @@ void add_verify(CLI::App& program, Action& action) {
     CLI::App* command = program.add_subcommand("verify", "Check every checksum of checkpoints and token files");
     command->footer(
         "Prints one line per file: its contents, or what is wrong. Of a run's folder its traces and checkpoints are "
-        "checked,\nof any other folder the files that end with .h5. Traces have no checksums; only their structure is "
+        "checked,\nof any other folder the files that end with .h5 and the parts\nof local checkpoints. Traces have no checksums; only their structure is "
         "checked.\n"
         "Checkpoints of a run with checkpoint.verify = \"written\" were not read back when they were written: check them "
         "here.\n"

@@ -144,5 +144,6 @@ std::vector<std::string> remove_leftovers(const std::string& folder, std::int64_
 // them. Returns the new names.
 std::vector<std::string> set_aside_later(const std::string& folder, std::int64_t step);
 std::vector<std::string> list_checkpoints(const std::string& folder);  // oldest first
+std::int64_t step_of_file(const std::string& path);                    // by its name; -1 for any other
 
 }  // namespace lockstep::checkpoint

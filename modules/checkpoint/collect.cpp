@@ -6,9 +6,21 @@
 
 namespace lockstep::checkpoint {
 
-Rounds::Rounds(const Layout& layout, int ranks, std::int64_t elements) {
-    for (int rank = 0; rank < ranks; ++rank) {
-        spans.push_back(cut_into_rounds(share_of_blocks(layout, rank, ranks), elements));
+namespace {
+
+std::vector<std::vector<ChecksumBlock>> all_shares(const Layout& layout, int ranks) {
+    std::vector<std::vector<ChecksumBlock>> shares;
+    for (int rank = 0; rank < ranks; ++rank) shares.push_back(share_of_blocks(layout, rank, ranks));
+    return shares;
+}
+
+}  // namespace
+
+Rounds::Rounds(const Layout& layout, int ranks, std::int64_t elements) : Rounds(all_shares(layout, ranks), elements) {}
+
+Rounds::Rounds(const std::vector<std::vector<ChecksumBlock>>& shares, std::int64_t elements) {
+    for (const auto& share : shares) {
+        spans.push_back(cut_into_rounds(share, elements));
         if (!spans.back().empty()) count = std::max(count, spans.back().back().round + 1);
     }
 }

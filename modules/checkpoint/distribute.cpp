@@ -18,34 +18,64 @@ Part part_of_span(const SliceRange& piece, const Span& span) {
 
 }  // namespace
 
-Distributor::Distributor(const OpenFile& file, const std::string& file_path, const Layout& layout,
-                         const std::vector<Spread>& spreads, const std::vector<Entry>& entries,
-                         cluster::HostGroup& group, std::int64_t elements)
-    : file_(file),
-      file_path_(file_path),
+Reading reading_of(OpenFile file, const Layout& layout, int rank, int ranks) {
+    Reading reading;
+    for (int each = 0; each < ranks; ++each) reading.shares.push_back(share_of_blocks(layout, each, ranks));
+    reading.file_of_block.resize(reading.shares[static_cast<std::size_t>(rank)].size());
+    reading.files.push_back(std::move(file));
+    return reading;
+}
+
+Distributor::Distributor(const Reading& reading, const Layout& layout, const std::vector<Spread>& spreads,
+                         const std::vector<Entry>& entries, cluster::HostGroup& group, std::int64_t elements)
+    : reading_(reading),
       layout_(layout),
       spreads_(spreads),
       entries_(entries),
       group_(group),
       rank_(group.rank()),
-      rounds_(layout, group.size(), elements),
-      share_(share_of_blocks(layout, rank_, group.size())),
+      rounds_(reading.shares, elements),
+      share_(reading.shares[static_cast<std::size_t>(rank_)]),
+      blocks_of_file_(reading.files.size()),
+      first_of_file_(reading.files.size()),
+      readers_(reading.files.size()),
       wanted_(spreads.size()) {
+    for (std::size_t block = 0; block < share_.size(); ++block) {
+        const std::size_t file = reading_.file_of_block[block];
+        if (blocks_of_file_[file].empty()) first_of_file_[file] = block;
+        blocks_of_file_[file].push_back(share_[block]);
+    }
     for (std::size_t place = 0; place < spreads_.size(); ++place)
         for (const Held& held : spreads_[place])
             for (const Holder& holder : held.holders)
                 if (holder.rank == rank_) wanted_[place].push_back({&held, holder.entry});
 }
 
+// The span's elements, until forget_before().
+const float* Distributor::values_of(const Span& span) {
+    const std::size_t number = reading_.file_of_block[span.block];
+    auto& reader = readers_[number];
+    if (!reader) {
+        const OpenFile& file = reading_.files[number];
+        reader = std::make_unique<ReadAhead>(file, file.path(), layout_, blocks_of_file_[number]);
+    }
+    return reader->block(span.block - first_of_file_[number]) +
+           (span.first - static_cast<std::int64_t>(share_[span.block].first / sizeof(float)));
+}
+
+void Distributor::forget_before(std::size_t block) {
+    const std::size_t number = reading_.file_of_block[block];
+    for (std::size_t earlier = 0; earlier < number; ++earlier) readers_[earlier].reset();
+    if (readers_[number]) readers_[number]->forget_before(block - first_of_file_[number]);
+}
+
 // Reads this rank's spans of the round. Each part of a span is one message to each rank that needs it.
 void Distributor::read(int round) {
     const auto spans = spans_of_round(rounds_.spans[static_cast<std::size_t>(rank_)], round);
     if (spans.begin() == spans.end()) return;
-    if (!reader_) reader_.emplace(file_, file_path_, layout_, share_);  // here, where all ranks learn of an error
-    reader_->forget_before(spans.begin()->block);
+    forget_before(spans.begin()->block);
     for (const Span& span : spans) {
-        const float* values = reader_->block(span.block) +
-                              (span.first - static_cast<std::int64_t>(share_[span.block].first / sizeof(float)));
+        const float* values = values_of(span);
         for (const Held& held : spreads_[span.place]) {
             const Part part = part_of_span(held.piece, span);
             if (part.count() == 0) continue;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/hash.hpp"
@@ -16,9 +17,22 @@ namespace {
 
 const std::string format_name = "lockstep-checkpoint";
 const std::string checksums_prefix = "checksums/", header_checksum_path = "checksums/header";
+const std::string parts_attribute = "local_parts", course_attribute = "local_course";
 
 std::uint64_t blocks_of(std::uint64_t bytes, std::uint64_t block_bytes) {
     return (bytes + block_bytes - 1) / block_bytes;
+}
+
+void append_number(std::string& bytes, std::uint64_t number) {
+    bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+std::uint64_t take_number(const std::string& bytes, std::size_t& at) {
+    std::uint64_t number = 0;
+    LOCKSTEP_ASSERT(at + sizeof number <= bytes.size());
+    std::memcpy(&number, bytes.data() + at, sizeof number);
+    at += sizeof number;
+    return number;
 }
 
 // The fields of State by name, shared by writer and reader.
@@ -194,6 +208,11 @@ bool is_tokenizer_file(const Place& place) {
     return !data::tokenizer_file_name(place.path).empty();
 }
 
+Layout without_tokenizer(Layout layout) {
+    std::erase_if(layout.places, is_tokenizer_file);
+    return layout;
+}
+
 std::uint64_t offset_of(const Layout& layout, const ChecksumBlock& block) {
     return layout.places[block.place].offset + block.first;
 }
@@ -219,8 +238,11 @@ void read_block(const OpenFile& file, const std::string& file_path, const Layout
     check_block(file_path, layout, block, data, checksum);
 }
 
-Layout write_header(const std::string& path, const Contents& contents, const std::vector<TensorInfo>& tensors) {
-    hdf5::File file = hdf5::File::create(path);
+namespace {
+
+// All of it but file_bytes.
+Layout fill_header(hdf5::File& file, const Contents& contents, const std::vector<TensorInfo>& tensors,
+                   const OfParts& of_parts) {
     file.write_attribute("/", "format", format_name);
     file.write_attribute("/", "format_version",
                          contents.state.optimizer == first_optimizer && contents.tokenizer_files.empty()
@@ -230,6 +252,10 @@ Layout write_header(const std::string& path, const Contents& contents, const std
     file.write_attribute("/", "commit", std::string(lockstep::commit()));
     file.write_attribute("/", "run_description", contents.run_description);
     file.write_attribute("/", "tokenizer_kind", contents.tokenizer_kind);
+    if (of_parts.parts > 0) {
+        file.write_attribute("/", parts_attribute, of_parts.parts);
+        file.write_attribute("/", course_attribute, of_parts.course);
+    }
     file.make_group("state");
     StateWriter writer{file};
     for_each_field(contents.state, writer);
@@ -247,11 +273,46 @@ Layout write_header(const std::string& path, const Contents& contents, const std
     const std::uint64_t checksum = checksum_of_header(file);
     file.write(header_checksum_path, &checksum);
     constexpr std::uint64_t not_yet_known = std::uint64_t{1} << 62;
-    Layout layout = layout_of(file, standard_block_bytes, not_yet_known);
-    std::erase_if(layout.places, is_tokenizer_file);
+    return without_tokenizer(layout_of(file, standard_block_bytes, not_yet_known));
+}
+
+}  // namespace
+
+Layout write_header(const std::string& path, const Contents& contents, const std::vector<TensorInfo>& tensors) {
+    hdf5::File file = hdf5::File::create(path);
+    Layout layout = fill_header(file, contents, tensors, {});
     file.close();
     layout.file_bytes = file_bytes(path);
     return layout;
+}
+
+PartHeader make_part_header(const Contents& contents, const std::vector<TensorInfo>& tensors, const OfParts& of_parts) {
+    hdf5::File file = hdf5::File::create_in_memory("a local checkpoint");
+    PartHeader header;
+    header.layout = fill_header(file, contents, tensors, of_parts);
+    file.close();
+    const hdf5::File::Written written = file.written();
+    header.layout.file_bytes = written.bytes;
+    append_number(header.image, written.bytes);
+    for (const auto& [offset, bytes] : written.pieces) {
+        append_number(header.image, offset);
+        append_number(header.image, bytes.size());
+        header.image += bytes;
+    }
+    return header;
+}
+
+void write_image(const std::string& path, const std::string& image) {
+    OpenFile file = OpenFile::create(path);
+    std::size_t at = 0;
+    file.resize(take_number(image, at));
+    while (at < image.size()) {
+        const std::uint64_t offset = take_number(image, at), bytes = take_number(image, at);
+        LOCKSTEP_ASSERT(bytes <= image.size() - at);
+        file.write(image.data() + at, bytes, offset);
+        at += bytes;
+    }
+    file.close();
 }
 
 Header read_header(const std::string& path) {
@@ -263,17 +324,33 @@ Header read_header(const std::string& path) {
     file.read_as(header_checksum_path, hdf5::ElementType::uint64, &expected);
     if (checksum_of_header(file) != expected)
         throw damaged_error("{} is damaged: the header checksum does not match", path);
+    Header header;
+    header.checksum = expected;
+    if (file.has_attribute("/", parts_attribute)) {
+        header.of_parts = {file.read_integer("/", parts_attribute), file.read_string("/", course_attribute)};
+        if (constexpr std::int64_t most = 1 << 24; header.of_parts.parts < 1 || header.of_parts.parts > most)
+            throw damaged_error("{} is damaged: it is of {} parts", path, header.of_parts.parts);
+    }
     const std::int64_t block_bytes = file.read_integer("/checksums", "block_bytes");
     if (block_bytes <= 0 || block_bytes % std::int64_t{sizeof(float)} != 0)
         throw damaged_error("{} is damaged: invalid block size {}", path, block_bytes);
     data::tokenizer_file_paths(file);  // checked
-    Header header;
     header.layout = layout_of(file, static_cast<std::uint64_t>(block_bytes), file_bytes(path));
     header.contents.run_description = file.read_string("/", "run_description");
     header.contents.tokenizer_kind = file.read_string("/", "tokenizer_kind");
     StateReader reader{file, header.contents.state, file.read_integer("/", "format_version")};
     for_each_field(header.contents.state, reader);
     for_each_field(header.contents.state, StateCheck{path});
+    return header;
+}
+
+Header read_whole_header(const std::string& path) {
+    Header header = read_header(path);
+    if (header.of_parts.parts > 0)
+        throw usage_error(
+            "{} is one of the {} parts of a local checkpoint, which only lockstep train --resume auto puts together; "
+            "name a file of checkpoint.folder",
+            path, header.of_parts.parts);
     return header;
 }
 
@@ -293,6 +370,19 @@ Layout layout_from_text(const std::string& text) {
         for (const auto& place : parsed.at("places"))
             layout.places.push_back({place.at(0), place.at(1), place.at(2), place.at(3), place.at(4)});
     return layout;
+}
+
+std::string state_to_text(const State& state) {
+    nlohmann::json text;
+    for_each_field(state, [&](const char* name, const auto& value) { text[name] = value; });
+    return text.dump();
+}
+
+State state_from_text(const std::string& text) {
+    const auto parsed = nlohmann::json::parse(text);
+    State state;
+    for_each_field(state, [&](const char* name, auto& value) { parsed.at(name).get_to(value); });
+    return state;
 }
 
 }  // namespace lockstep::checkpoint

@@ -39,6 +39,7 @@ std::vector<ChecksumBlock> share_of_blocks(const Layout& layout, int rank, int r
 
 // Whether the dataset is a file of the tokenizer, not a tensor.
 bool is_tokenizer_file(const Place& place);
+Layout without_tokenizer(Layout layout);  // the one that ranks write
 
 std::uint64_t offset_of(const Layout& layout, const ChecksumBlock& block);
 std::uint64_t checksum_offset_of(const Layout& layout, const ChecksumBlock& block);
@@ -52,14 +53,34 @@ void read_block(const OpenFile& file, const std::string& file_path, const Layout
 // Creates the file: all metadata, the tokenizer's files and their checksums, and space for tensors and their checksums.
 Layout write_header(const std::string& path, const Contents& contents, const std::vector<TensorInfo>& tensors);
 
+// What the parts of a local checkpoint have in common: how many there are, and the course of the run that they are of
+// (courses.hpp).
+struct OfParts {
+    std::int64_t parts = 0;  // 0: a whole file
+    std::string course;
+};
+// The same in memory, for the parts of a local checkpoint: as text, to be sent to those who write them.
+struct PartHeader {
+    Layout layout;
+    std::string image;  // of the file without tensors and their checksums
+};
+PartHeader make_part_header(const Contents& contents, const std::vector<TensorInfo>& tensors, const OfParts& of_parts);
+// Creates the file of a part with that image; the rest of it is a hole.
+void write_image(const std::string& path, const std::string& image);
+
 struct Header {
     Contents contents;
     Layout layout;  // parameters, optimizer state, and the tokenizer's files, if any
+    OfParts of_parts;
+    std::uint64_t checksum = 0;
 };
-Header read_header(const std::string& path);  // verifies everything but the blocks
+Header read_header(const std::string& path);        // verifies everything but the blocks
+Header read_whole_header(const std::string& path);  // the same; usage error for a part
 
 // Serialization, to pass a layout between ranks.
 std::string layout_to_text(const Layout& layout);
 Layout layout_from_text(const std::string& text);
+std::string state_to_text(const State& state);
+State state_from_text(const std::string& text);
 
 }  // namespace lockstep::checkpoint

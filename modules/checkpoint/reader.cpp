@@ -5,6 +5,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/holdings.hpp"
 #include "checkpoint/layout.hpp"
+#include "checkpoint/part_files.hpp"
 #include "checkpoint/read_ahead.hpp"
 #include "checkpoint/transfer.hpp"
 #include "cluster/agree.hpp"
@@ -19,7 +20,8 @@ std::string group_of(const std::string& path) {
     return path.substr(0, path.find('/'));
 }
 
-// The named places, in file order, with their holders in `spreads`.
+}  // namespace
+
 Layout selected(const std::string& path, const Layout& layout, Holdings holdings, std::vector<Spread>& spreads) {
     std::set<std::string> groups;
     for (std::size_t place = 0; place < layout.places.size(); ++place)
@@ -46,8 +48,6 @@ Layout selected(const std::string& path, const Layout& layout, Holdings holdings
         throw usage_error("{} is a checkpoint of another model: it does not hold {}", path, holdings.not_there[0]);
     return chosen;
 }
-
-}  // namespace
 
 Contents read_contents(const std::string& path) {
     Header header = read_header(path);
@@ -76,22 +76,35 @@ std::vector<TensorInfo> list_tensors(const std::string& path) {
 
 void load(const std::string& path, const std::vector<Entry>& entries, cluster::HostGroup& group) {
     std::string text;
-    cluster::on_root(group, [&] { text = layout_to_text(read_header(path).layout); });
+    cluster::on_root(group, [&] { text = layout_to_text(read_whole_header(path).layout); });
     const Layout all = layout_from_text(group.broadcast_text(std::move(text), 0));
     std::vector<Spread> spreads;
     const Layout layout = selected(path, all, gather_holdings(all.places, entries, group), spreads);
-    OpenFile file;
-    cluster::together(group, [&] { file = OpenFile::for_reading(path); });
-    Distributor(file, path, layout, spreads, entries, group, elements_a_round(group.size())).distribute();
+    Reading reading;
+    cluster::together(group,
+                      [&] { reading = reading_of(OpenFile::for_reading(path), layout, group.rank(), group.size()); });
+    Distributor(reading, layout, spreads, entries, group, elements_a_round(group.size())).distribute();
 }
 
 std::uint64_t verify(const std::string& path, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
-    const Header header = read_header(path);
-    const auto blocks = share_of_blocks(header.layout, 0, whole_file);
+    Header header = read_header(path);
+    std::vector<ChecksumBlock> blocks;
+    if (header.of_parts.parts == 0) {
+        blocks = share_of_blocks(header.layout, 0, whole_file);
+    } else {
+        const auto part = part_of(path);
+        if (!part || part->parts != header.of_parts.parts)
+            throw usage_error(
+                "{} is one of the {} parts of a local checkpoint, and no longer called so that it is known which one; "
+                "give it back its name",
+                path, header.of_parts.parts);
+        header.layout = without_tokenizer(std::move(header.layout));
+        blocks = share_of_blocks(header.layout, part->part, part->parts);
+    }
     const OpenFile file = OpenFile::for_reading(path);
     ReadAhead reader(file, path, header.layout, blocks);
     std::uint64_t total = 0, checked = 0;
-    for (const auto& place : header.layout.places) total += place.bytes;
+    for (const auto& block : blocks) total += block.bytes;
     for (std::size_t i = 0; i < blocks.size(); ++i) {
         reader.forget_before(i);
         static_cast<void>(reader.block(i));

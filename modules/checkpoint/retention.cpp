@@ -41,6 +41,10 @@ std::optional<std::int64_t> step_of(std::string_view name) {
     return step;
 }
 
+std::int64_t step_of_file(const std::string& path) {
+    return step_of(std::filesystem::path(path).filename().string()).value_or(-1);
+}
+
 std::string unfinished_name(const std::string& path) {
     return path + std::string(unfinished_suffix);
 }

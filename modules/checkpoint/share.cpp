@@ -37,12 +37,14 @@ class Share::Taken {
     bool live_;
 };
 
-Share::Share(std::string path, Layout layout, int rank, int ranks, CheckpointVerify verify)
-    : Share(path, layout, rank, ranks, verify, pace_of(share_of_blocks(layout, rank, ranks))) {}
+Share::Share(std::string path, Layout layout, int rank, int ranks, CheckpointVerify verify, const char* fault_point)
+    : Share(path, layout, rank, ranks, verify, pace_of(share_of_blocks(layout, rank, ranks)), fault_point) {}
 
-Share::Share(std::string path, Layout layout, int rank, int ranks, CheckpointVerify verify, const Pace& pace)
+Share::Share(std::string path, Layout layout, int rank, int ranks, CheckpointVerify verify, const Pace& pace,
+             const char* fault_point)
     : path_(std::move(path)),
       layout_(std::move(layout)),
+      fault_point_(fault_point),
       blocks_(share_of_blocks(layout_, rank, ranks)),
       verify_(verify),
       pace_(pace),
@@ -72,6 +74,15 @@ std::optional<cluster::Failure> Share::collect(Collector& collector, Values valu
     return failure;
 }
 
+void Share::allocate() {
+    snapshot_ = Snapshot(blocks_);
+    copied_bytes_ = snapshot_.bytes();
+}
+
+std::uint64_t Share::digest() const {
+    return hash64(checksums_.data(), checksums_.size() * sizeof checksums_[0]);
+}
+
 void Share::start() {
     auto failure = caught([&] {
         file_ = DirectFile(path_);
@@ -87,7 +98,7 @@ void Share::start() {
 void Share::run() {
     cluster::bind_helper_thread();
     failure_ = caught([&] {
-        if (blocks_.empty()) fail_if_injected("checkpoint_write", path_);
+        if (blocks_.empty()) fail_if_injected(fault_point_, path_);
         on_threads([&] { write(); });
         forget_values();
         if (!stopped_) file_.sync_data();
@@ -149,7 +160,7 @@ void Share::write() {
 
 void Share::write(Taken& taken, AlignedMemory& memory) {
     constexpr std::uint64_t synced_at_a_time = std::uint64_t{1} << 30;  // keeps each sync short
-    if (taken.number() == written_.size() / 2) fail_if_injected("checkpoint_write", path_);
+    if (taken.number() == written_.size() / 2) fail_if_injected(fault_point_, path_);
     const Stretch& stretch = written_[taken.number()];
     cluster::flight_recorder().beat();  // a rank may be waiting for this thread
     if (taken.live() && fault::asks("checkpoint_gather", "slow"))

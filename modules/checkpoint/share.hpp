@@ -24,10 +24,13 @@ namespace lockstep::checkpoint {
 
 class Share {
   public:
+    // `fault_point`: that at which tests let its writing fail (base/fault.hpp).
     Share(std::string path, Layout layout, int rank, int ranks,
-          config::CheckpointVerify verify = config::CheckpointVerify::read);
+          config::CheckpointVerify verify = config::CheckpointVerify::read,
+          const char* fault_point = "checkpoint_write");
     // Another pace than the share's size asks for; for tests.
-    Share(std::string path, Layout layout, int rank, int ranks, config::CheckpointVerify verify, const Pace& pace);
+    Share(std::string path, Layout layout, int rank, int ranks, config::CheckpointVerify verify, const Pace& pace,
+          const char* fault_point = "checkpoint_write");
     const Layout& layout() const { return layout_; }
     // Waits for the threads; unless they were waited for before, the rest is not written.
     ~Share();
@@ -37,6 +40,10 @@ class Share {
     // Collective: assembles this rank's blocks. Afterwards the tensors may change, if their values are copied; else
     // after release().
     std::optional<cluster::Failure> collect(Collector& collector, Values values = Values::copied);
+    // Or they come from the rank whose share it is: memory for them, and each block's.
+    void allocate();
+    const std::vector<ChecksumBlock>& blocks() const { return blocks_; }
+    float* block(std::size_t number) const { return snapshot_.block(number); }  // its copy
     // Writes them in the background and reads each back, if that is asked for. Errors are kept for failure().
     void start();
 
@@ -51,6 +58,7 @@ class Share {
     // After wait():
     void wait();
     const std::optional<Error>& failure() const { return failure_; }
+    std::uint64_t digest() const;            // of its checksums: alike for the same share of the same tensors
     double ended() const { return ended_; }  // seconds_now()
     // Each block was read back once on the disk. When all ranks are done, what shares a page with another rank's part
     // is read again: both ends of this share, and the checksums. Nothing where nothing is read back.
@@ -70,6 +78,7 @@ class Share {
 
     std::string path_;
     Layout layout_;
+    const char* fault_point_;
     std::vector<ChecksumBlock> blocks_;
     config::CheckpointVerify verify_;
     Pace pace_;

@@ -64,7 +64,7 @@ void read_back(const std::string& path, const Layout& layout, const std::vector<
 Layout layout_of_file(const std::string& path, const std::string& prefix, cluster::HostGroup& group) {
     std::string text;
     cluster::on_root(group, [&] {
-        Layout layout = read_header(path).layout;
+        Layout layout = read_whole_header(path).layout;
         std::erase_if(layout.places, [&](const Place& place) { return !place.path.starts_with(prefix); });
         text = layout_to_text(layout);
     });

@@ -17,10 +17,17 @@
 
 namespace lockstep::checkpoint {
 
+struct Holdings;
+
+// The places of the layout that are named, in file order, with their holders in `spreads`. Usage error for a checkpoint
+// of another model.
+Layout selected(const std::string& path, const Layout& layout, Holdings holdings, std::vector<Spread>& spreads);
+
 // Every rank's share of the file, cut into rounds.
 struct Rounds {
     Rounds(const Layout& layout, int ranks, std::int64_t elements);  // elements: the most of each share per round
-    std::vector<std::vector<Span>> spans;                            // per rank
+    Rounds(const std::vector<std::vector<ChecksumBlock>>& shares, std::int64_t elements);
+    std::vector<std::vector<Span>> spans;  // per rank
     int count = 0;
 };
 
@@ -85,13 +92,21 @@ class Collector {
     std::vector<Scattered> scattered_;  // received, still to be copied into place
 };
 
+// Which rank reads which blocks, and from which files this rank does.
+struct Reading {
+    std::vector<std::vector<ChecksumBlock>> shares;  // per rank
+    std::vector<OpenFile> files;                     // of this rank, in the order in which it reads them
+    std::vector<std::size_t> file_of_block;          // per block of this rank's share
+};
+// Every rank reads about as many bytes of one file.
+Reading reading_of(OpenFile file, const Layout& layout, int rank, int ranks);
+
 // Reads and verifies this rank's share of the blocks and sends the parts to the ranks that need them. Its arguments
 // must outlive it.
 class Distributor {
   public:
-    Distributor(const OpenFile& file, const std::string& file_path, const Layout& layout,
-                const std::vector<Spread>& spreads, const std::vector<Entry>& entries, cluster::HostGroup& group,
-                std::int64_t elements);
+    Distributor(const Reading& reading, const Layout& layout, const std::vector<Spread>& spreads,
+                const std::vector<Entry>& entries, cluster::HostGroup& group, std::int64_t elements);
     void distribute();  // collective; every rank throws the first failure
 
   private:
@@ -99,21 +114,24 @@ class Distributor {
         const Held* held;
         int entry;
     };
+    const float* values_of(const Span& span);
+    void forget_before(std::size_t block);
     void read(int round);
     void prepare_receives(int round);
     void finish_receives();
 
-    const OpenFile& file_;
-    const std::string& file_path_;
+    const Reading& reading_;
     const Layout& layout_;
     const std::vector<Spread>& spreads_;
     const std::vector<Entry>& entries_;
     cluster::HostGroup& group_;
     const int rank_;
     Rounds rounds_;
-    std::vector<ChecksumBlock> share_;
-    std::optional<ReadAhead> reader_;
-    std::vector<std::vector<Wanted>> wanted_;  // per place, by this rank
+    const std::vector<ChecksumBlock>& share_;
+    std::vector<std::vector<ChecksumBlock>> blocks_of_file_;
+    std::vector<std::size_t> first_of_file_;           // block of the share
+    std::vector<std::unique_ptr<ReadAhead>> readers_;  // per file, while it is read
+    std::vector<std::vector<Wanted>> wanted_;          // per place, by this rank
     Traffic traffic_;
     struct Upload {
         int entry;

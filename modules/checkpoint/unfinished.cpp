@@ -21,13 +21,13 @@ Layout lay_out(const std::string& path, const Contents& contents, const std::vec
     return layout;
 }
 
-void publish(const std::string& path) {
+void publish(const std::string& path, std::string_view fault_point) {
     const std::string unfinished = unfinished_name(path);
     static_cast<void>(read_header(unfinished));
     OpenFile file = OpenFile::for_writing(unfinished);
     file.sync();
     file.close();
-    static_cast<void>(fault::at("checkpoint_before_rename"));
+    static_cast<void>(fault::at(fault_point));
     rename_file(unfinished, path);
     sync_folder(std::filesystem::path(path).parent_path().string());
 }

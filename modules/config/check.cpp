@@ -221,7 +221,14 @@ void check_machine(const RunDescription& description) {
 }
 
 void check_files(const CheckpointSection& checkpoint, const ValidationSection& validation, const DataSection& data) {
-    check_at_least(0, {{"checkpoint.every", checkpoint.every}, {"validation.every", validation.every}});
+    check_at_least(0, {{"checkpoint.every", checkpoint.every},
+                       {"checkpoint.local_every", checkpoint.local_every},
+                       {"validation.every", validation.every}});
+    if (checkpoint.local_every > 0 && checkpoint.local.empty())
+        throw usage_error(
+            "checkpoint.local_every = {}, but there is no checkpoint.local; give a folder on each node's own disk, for "
+            "example \"/local/scratch\"",
+            checkpoint.local_every);
     check_at_least(ValidationSection::automatic, {{"validation.batches", validation.batches}});
     if (constexpr std::int64_t most = 1'000'000'000; validation.batches > most)
         throw usage_error("validation.batches = {}: it must be at most {}; 0 takes all", validation.batches, most);

@@ -239,6 +239,12 @@ std::vector<Key> keys_of(RunDescription& description) {
     keys.push_back(
         {"checkpoint.keep", &checkpoint.keep, "Checkpoints kept; older ones are removed. Fewer than 2 count as 2."});
     keys.push_back({"checkpoint.folder", &checkpoint.folder, "Where checkpoints go, in a folder of the run's name."});
+    keys.push_back({"checkpoint.local", &checkpoint.local,
+                    "Folder on each node's own disk, or in its memory, for local checkpoints. Empty: none."});
+    keys.push_back({"checkpoint.local_every", &checkpoint.local_every, "Steps between local checkpoints. 0: none.",
+                    unbounded, most_steps});
+    keys.push_back({"checkpoint.partner", &checkpoint.partner,
+                    "Another node keeps a copy of what each rank writes for a local checkpoint."});
     keys.push_back(
         {"checkpoint.verify", choice_of(checkpoint.verify),
          "When a checkpoint gets its name. `read`: once all of it was read back from the disk and compared with its "

@@ -40,6 +40,12 @@ std::vector<Key> Machine::keys() {
         {"network.gb_per_second", &network.gb_per_second, "GB/s of one card, one direction", 1e-3, 1e6},
         {"network.latency_us", &network.latency_us, "microseconds of a message between nodes", 0, 1e6},
         {"network.efficiency", &network.efficiency, "share that reductions reach", 0.001, 1},
+        {"storage.local_gb_per_second", &storage.local_gb_per_second, "GB/s of a node to its own disk; 0: not known", 0,
+         1e6},
+        {"storage.shared_gb_per_second", &storage.shared_gb_per_second,
+         "GB/s of a node to the shared file system while all write; 0: not known", 0, 1e6},
+        {"failures.node_mtbf_hours", &failures.node_mtbf_hours,
+         "hours between failures of one node, on average; 0: not known", 0, 1e9},
         {"repair.date", &repair.date, "MM-DD of a repair while the machine was measured; empty for none"},
         {"repair.slowdown", &repair.slowdown, "share by which steps before it were slower", 0, 1},
     };

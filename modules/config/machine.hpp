@@ -54,6 +54,15 @@ struct Machine {
         double efficiency = 0.6;  // share that reductions reach
     } network;
 
+    struct Storage {                      // of one node; 0: not known
+        double local_gb_per_second = 0;   // to its own disk
+        double shared_gb_per_second = 0;  // to the shared file system, all nodes writing at once
+    } storage;
+
+    struct Failures {
+        double node_mtbf_hours = 0;  // mean time between failures of one node; 0: not known
+    } failures;
+
     struct Repair {           // of the machine, while it was measured
         std::string date;     // "MM-DD"; "": none
         double slowdown = 0;  // of a step before it

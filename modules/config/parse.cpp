@@ -142,6 +142,11 @@ std::string checkpoint_folder(const RunDescription& description) {
     return (std::filesystem::path(description.checkpoint.folder) / description.run.name).string();
 }
 
+std::string local_folder(const RunDescription& description) {
+    if (description.checkpoint.local.empty()) return "";
+    return (std::filesystem::path(description.checkpoint.local) / description.run.name).string();
+}
+
 RunDescription parse_run_description(const std::string& toml, const std::string& origin,
                                      const std::vector<std::string>& settings) {
     Reader reader;

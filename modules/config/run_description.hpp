@@ -91,6 +91,10 @@ struct CheckpointSection {
     std::int64_t keep = 2;
     std::string folder = "checkpoints";
     CheckpointVerify verify = CheckpointVerify::read;
+    std::string local;             // on each node's own disk; "": none
+    std::int64_t local_every = 0;  // steps; 0: none are written there
+    bool partner = true;           // another node keeps copies of them
+    bool writes_local() const { return !local.empty() && local_every > 0; }
 };
 
 struct ValidationSection {
@@ -134,9 +138,10 @@ struct RunDescription {
     SyncSection sync;
 };
 
-// The folders that belong to the run: run.folder and checkpoint.folder, each with run.name below it.
+// The folders that belong to the run: run.folder, checkpoint.folder and checkpoint.local, each with run.name below it.
 std::string run_folder(const RunDescription& description);
 std::string checkpoint_folder(const RunDescription& description);
+std::string local_folder(const RunDescription& description);  // "" without checkpoint.local
 
 // Reads `path` ("" for none), applies `settings` ("a.b=c" in TOML's syntax, bare words taken as text), checks keys and
 // types, and fills in what follows from other keys. Unknown keys are errors that name the nearest known one. Does not

@@ -188,15 +188,11 @@ File File::open(const std::string& path) {
     if (!use_storage(access.get(), *storage)) fail(path, false, doing);
     const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get());
     if (id < 0) fail(path, false, doing);
-    return {id, path, std::move(storage), OpenFile()};
+    return {id, path, std::move(storage), OpenFile(), false};
 }
 
-File::File(std::int64_t id, std::string path, std::unique_ptr<Storage> storage, OpenFile created)
-    : id_(id),
-      path_(std::move(path)),
-      storage_(std::move(storage)),
-      created_(std::move(created)),
-      writing_(created_.is_open()) {}
+File::File(std::int64_t id, std::string path, std::unique_ptr<Storage> storage, OpenFile created, bool writing)
+    : id_(id), path_(std::move(path)), storage_(std::move(storage)), created_(std::move(created)), writing_(writing) {}
 
 File::File(File&& other) noexcept
     : id_(std::exchange(other.id_, -1)),
@@ -206,19 +202,26 @@ File::File(File&& other) noexcept
       writing_(other.writing_) {}
 
 File File::create(const std::string& path) {
+    return create(path, OpenFile::create(path));
+}
+
+File File::create_in_memory(const std::string& name) {
+    return create(name, OpenFile());
+}
+
+File File::create(const std::string& path, OpenFile created) {
     silence_hdf5();
     const std::string doing = "creating the file";
     const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, path, true, doing);
     check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110), path, true, doing);
     check(H5Pset_alignment(access.get(), 65536, 4096), path, true, doing);
-    OpenFile created = OpenFile::create(path);
     auto image = std::make_unique<MemoryImage>();
     if (!use_storage(access.get(), *image)) fail(path, true, doing);
     const Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose, path, true, doing);
     keep_no_times(creation, path, doing);
     const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get());
     if (id < 0) fail(path, true, doing);
-    return {id, path, std::move(image), std::move(created)};
+    return {id, path, std::move(image), std::move(created), true};
 }
 
 bool File::let_go() {
@@ -237,6 +240,17 @@ void File::close() {
     if (!created_.is_open()) return;
     static_cast<const MemoryImage&>(*storage_).store(created_);
     created_.close();
+}
+
+File::Written File::written() const {
+    LOCKSTEP_ASSERT(id_ < 0 && writing_);
+    Written written;
+    written.bytes = storage_->bytes();
+    static_cast<const MemoryImage&>(*storage_).for_each_piece(
+        [&](std::uint64_t offset, const std::vector<char>& bytes) {
+            written.pieces.emplace_back(offset, std::string(bytes.begin(), bytes.end()));
+        });
+    return written;
 }
 
 bool File::exists(const std::string& object) const {

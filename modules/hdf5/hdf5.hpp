@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/open_file.hpp"
@@ -47,6 +48,8 @@ class File {
     static File open(const std::string& path);  // read-only; missing: usage error; not HDF5: damaged
     // Replaces an existing file. Until close() the file on disk is empty and not an HDF5 file.
     static File create(const std::string& path);
+    // Never on a disk: written() has its bytes. `name` is for messages.
+    static File create_in_memory(const std::string& name);
     File(File&& other) noexcept;
     File& operator=(File&&) = delete;
     ~File();
@@ -86,6 +89,12 @@ class File {
     std::string read_text(const std::string& path) const;
     DatasetInfo info(const std::string& path) const;
     void close();  // writes a created file; throws on failure
+    // Of a file in memory, once it is closed: the bytes that were written, at their offsets, and how long the file is.
+    struct Written {
+        std::uint64_t bytes = 0;
+        std::vector<std::pair<std::uint64_t, std::string>> pieces;
+    };
+    Written written() const;
     // `count` existing rows from `first` of the first dimension, converted to `type`.
     void read_rows(const std::string& path, ElementType type, std::uint64_t first, std::uint64_t count,
                    void* data) const;
@@ -93,12 +102,13 @@ class File {
                    void* data) const;
 
   private:
-    File(std::int64_t id, std::string path, std::unique_ptr<Storage> storage, OpenFile created);
+    File(std::int64_t id, std::string path, std::unique_ptr<Storage> storage, OpenFile created, bool writing);
+    static File create(const std::string& path, OpenFile created);
     bool let_go();
     std::int64_t id_;
     std::string path_;
     std::unique_ptr<Storage> storage_;
-    OpenFile created_;  // of a file being written, whose storage is a MemoryImage
+    OpenFile created_;  // of a file being written, whose storage is a MemoryImage; closed where it stays in memory
     bool writing_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
 namespace lockstep::hdf5 {
 
@@ -32,11 +31,18 @@ void MemoryImage::read(std::uint64_t offset, void* data, std::uint64_t bytes) co
 }
 
 void MemoryImage::store(const OpenFile& file) const {
+    for_each_piece(
+        [&](std::uint64_t offset, const std::vector<char>& bytes) { file.write(bytes.data(), bytes.size(), offset); });
+    file.resize(bytes_);
+}
+
+void MemoryImage::for_each_piece(
+    const std::function<void(std::uint64_t offset, const std::vector<char>& bytes)>& take) const {
     constexpr std::size_t joined_bytes = std::size_t{1} << 20;
-    std::vector<char> joined;  // what lies together, in one call
+    std::vector<char> joined;  // what lies together
     std::uint64_t begin = 0;
     const auto flush = [&] {
-        if (!joined.empty()) file.write(joined.data(), joined.size(), begin);
+        if (!joined.empty()) take(begin, joined);
         joined.clear();
     };
     for (const auto& [number, page] : pages_) {
@@ -53,7 +59,6 @@ void MemoryImage::store(const OpenFile& file) const {
         }
     }
     flush();
-    file.resize(bytes_);
 }
 
 }  // namespace lockstep::hdf5

@@ -5,7 +5,9 @@
 #include <array>
 #include <bitset>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <vector>
 
 #include "hdf5/driver.hpp"
 
@@ -20,6 +22,8 @@ class MemoryImage final : public Storage {
     void resize(std::uint64_t bytes) override { bytes_ = bytes; }
     // Writes the bytes that were written, and no others, and makes the file as long as the image.
     void store(const OpenFile& file) const;
+    // The bytes that were written, in order; what lies together in pieces of about 1 MiB.
+    void for_each_piece(const std::function<void(std::uint64_t offset, const std::vector<char>& bytes)>& take) const;
 
   private:
     static constexpr std::uint64_t page_bytes = 4096;

@@ -157,6 +157,9 @@ MemoryPlan plan_memory(const config::RunDescription& description, const config::
     plan.checkpoint = checkpoint::bytes_while_writing(share, holds_its_share(description, grid, device)
                                                                  ? checkpoint::Values::left_in_place
                                                                  : checkpoint::Values::copied);
+    const config::CheckpointSection& checkpoint = description.checkpoint;
+    if (checkpoint.writes_local())
+        plan.local_checkpoint = (checkpoint.partner ? 2 : 1) * static_cast<std::size_t>(share);
     return plan;
 }
 
@@ -168,7 +171,7 @@ std::size_t process_bytes(const config::RunDescription& description, const confi
                         scratch_bytes(description, grid, plan, threads) +
                         resident_of_mpi(description, grid, place, plan);
     if (!with_checkpoint) return bytes;
-    bytes += plan.checkpoint + overhead.checkpoint;
+    bytes += plan.checkpoint + plan.local_checkpoint + overhead.checkpoint;
     // What ranks hold of a tensor is not what they write: of a round's messages, what comes from one rank and what goes
     // to one.
     constexpr std::size_t round = std::size_t{64} << 20;

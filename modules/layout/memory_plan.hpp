@@ -22,6 +22,7 @@ struct MemoryPlan {
     std::size_t tables = 0;                     // not in the printed plan: rotary positions, tokens, losses
     std::size_t communication = 0;              // what MPI may allocate while gradients are on their way
     std::size_t checkpoint = 0;                 // of the host while a checkpoint is written
+    std::size_t local_checkpoint = 0;           // of the host while a local one is: this rank's share and its partner's
     std::int64_t under_way = 0;                 // micro-batches whose activations are kept at one time, over all chunks
     std::int64_t micro = 0, micro_batches = 0;  // sequences of one, and how many a step has
     std::vector<model::StageRange> chunks;      // of the model
@@ -50,7 +51,7 @@ struct ProcessOverhead {
 
 // An estimate of the largest resident set of a rank on a CPU, in bytes: the plan; the program; what kernels work in
 // with so many threads; what MPI allocates while it reduces gradients; and, with a checkpoint, what is copied of the
-// rank's share, which is there when the next step's gradients were reduced.
+// rank's share, which is there when the next step's gradients were reduced, and the copies for local checkpoints.
 std::size_t process_bytes(const config::RunDescription& description, const config::Grid& grid,
                           const cluster::GridPlace& place, const ProcessOverhead& overhead = {}, int threads = 1,
                           bool with_checkpoint = true);

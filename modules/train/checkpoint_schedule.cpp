@@ -19,7 +19,7 @@ CheckpointSchedule::CheckpointSchedule(const Launch& launch, const TrainingState
       region_(region),
       writer_(launch.folders.checkpoint_path, launch.description.checkpoint.keep,
               launch.session.make_world_group("checkpoint"), launch.description.checkpoint.verify),
-      saved_step_(launch.resume.path.empty() ? -1 : launch.resume.state.step) {}
+      saved_step_(launch.resume.path.empty() || launch.resume.local ? -1 : launch.resume.state.step) {}
 
 void CheckpointSchedule::start() {
     last_save_ = seconds_now();

@@ -12,6 +12,12 @@ namespace {
 
 constexpr double poll_seconds = 1;  // for the stop file: file systems may be slow
 
+// How far a checkpoint is, in one number: the largest of all ranks tells both.
+enum Level : std::int64_t { idle, pending, writing };
+std::int64_t level(bool is_writing, bool is_pending) {
+    return is_writing ? writing : is_pending ? pending : idle;
+}
+
 }  // namespace
 
 void Agreement::add(const Agreement& later) {
@@ -20,6 +26,8 @@ void Agreement::add(const Agreement& later) {
     save = save || later.save;
     checkpoint_writing = checkpoint_writing || later.checkpoint_writing;
     checkpoint_pending = checkpoint_pending || later.checkpoint_pending;
+    local_writing = local_writing || later.local_writing;
+    local_pending = local_pending || later.local_pending;
 }
 
 std::int64_t Control::stop_after(std::int64_t step) const {
@@ -45,14 +53,22 @@ Agreement Control::agree(Agreement own) {
     std::vector<std::int64_t> values = {requested_stop(),
                                         own.flush ? 1 : 0,
                                         own.save ? 1 : 0,
-                                        own.checkpoint_writing ? 1 : 0,
-                                        own.checkpoint_pending ? 1 : 0,
+                                        level(own.checkpoint_writing, own.checkpoint_pending),
+                                        level(own.local_writing, own.local_pending),
                                         static_cast<std::int64_t>(own.slowest_seconds * 1e9)};
     const trace::Scope timed(tracer_, regions_.all);
     const trace::Scope within(tracer_, regions_.control);
     launch_.control->all_reduce(values, cluster::Reduce::maximum);
-    return {values[0],      values[1] != 0, values[2] != 0,
-            values[3] != 0, values[4] != 0, static_cast<double>(values[5]) * 1e-9};
+    Agreement all;
+    all.stop = values[0];
+    all.flush = values[1] != 0;
+    all.save = values[2] != 0;
+    all.checkpoint_writing = values[3] == writing;
+    all.checkpoint_pending = values[3] >= pending;
+    all.local_writing = values[4] == writing;
+    all.local_pending = values[4] >= pending;
+    all.slowest_seconds = static_cast<double>(values[5]) * 1e-9;
+    return all;
 }
 
 std::string Control::reason(std::int64_t stop) const {

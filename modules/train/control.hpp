@@ -19,6 +19,7 @@ struct Agreement {
     bool flush = false;                                           // the trace has rows to flush
     bool save = false;                                            // checkpoint.every_minutes have passed
     bool checkpoint_writing = false, checkpoint_pending = false;  // by a writer thread; begun and not committed
+    bool local_writing = false, local_pending = false;            // the same of a local checkpoint
     double slowest_seconds = 0;                                   // of the step
 
     void add(const Agreement& later);  // of the same iteration; leaves slowest_seconds, which belongs to one step

@@ -104,7 +104,7 @@ void log_memory_plan(const Launch& launch) {
         log::info("memory per rank{}: {}", where, std::string(all.data() + rank * width));
     }
     log::detail("writing a checkpoint takes {} more host memory; micro-batches of {} x {} tokens, {} per step",
-                bytes_text(plan.checkpoint), plan.micro, batch.length, plan.micro_batches);
+                bytes_text(plan.checkpoint + plan.local_checkpoint), plan.micro, batch.length, plan.micro_batches);
     if (!batch.ramp) return;
     log::info("batch ramp: from {} sequence{} in steps of {} to {}, reached after {} samples", batch.ramp->start,
               plural(batch.ramp->start), batch.ramp->increment, batch.global, with_commas(batch.ramp->samples));

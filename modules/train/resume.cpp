@@ -15,29 +15,67 @@
 #include "train/checkpoint_contents.hpp"
 #include "train/gradient_exchange.hpp"
 #include "train/launch.hpp"
+#include "train/local_checkpoints.hpp"
 
 namespace lockstep::train {
 namespace {
 
 // On rank 0.
-std::string find_checkpoint(const Launch& launch) {
+std::string named_checkpoint(const Launch& launch) {
     const std::string& folder = launch.folders.checkpoint_path;
-    const bool newest_wanted = launch.options.resume_newest;
     const std::string& file = launch.options.resume_file;
-    const bool any = !checkpoint::list_checkpoints(folder).empty();
-    if (!newest_wanted && file.empty() && any)
+    if (file.empty() && !checkpoint::list_checkpoints(folder).empty())
         throw usage_error(
             "the run {} has checkpoints in {}; continue it with --resume auto, or begin another with a new run.name",
             launch.description.run.name, folder);
-    if (!newest_wanted) return file;
+    return file;
+}
+
+// On rank 0.
+std::string newest_shared(const Launch& launch) {
     std::vector<std::string> skipped;
-    const std::string newest = checkpoint::find_newest(folder, skipped);
+    const std::string newest = checkpoint::find_newest(launch.folders.checkpoint_path, skipped);
     for (const auto& why : skipped) log::warning("skipped: {}", why);
-    if (newest.empty() && any)
-        throw damaged_error(
-            "all checkpoints in {} are damaged; move them away to start over, or name one with --resume FILE", folder);
-    if (newest.empty()) log::info("nothing to resume in {}: starting fresh", folder);
     return newest;
+}
+
+// Opens the newest local checkpoint of those with at least this step; what is damaged of them leaves `sets`.
+std::optional<checkpoint::LocalCheckpoint> newest_local(const Launch& launch, std::vector<checkpoint::PartSet>& sets,
+                                                        std::int64_t least) {
+    while (!sets.empty() && sets.front().step >= least) {
+        auto opened = checkpoint::open_local(local_place(launch), sets.front(), *launch.control);
+        if (opened) return opened;
+        sets.erase(sets.begin());
+    }
+    return std::nullopt;
+}
+
+// Collective. The newest whole checkpoint, local or shared. A local one is read by all nodes at once, a shared one by
+// rank 0: of the same step it is the local one.
+void choose_newest(const Launch& launch, Resume& resume) {
+    const std::string& folder = launch.folders.checkpoint_path;
+    resume.local_sets = find_local_checkpoints(launch);
+    std::erase_if(resume.local_sets, [&](const auto& set) { return set.step >= launch.data.steps; });
+    std::vector<std::string> shared;
+    cluster::on_root(*launch.control, [&] { shared = checkpoint::list_checkpoints(folder); });
+    const std::int64_t by_name =
+        launch.control->all_maximum(shared.empty() ? -1 : checkpoint::step_of_file(shared.back()));
+    resume.local = newest_local(launch, resume.local_sets, by_name);
+    if (!resume.local) {
+        cluster::on_root(*launch.control, [&] { resume.path = newest_shared(launch); });
+        const std::int64_t whole = launch.control->all_maximum(checkpoint::step_of_file(resume.path));
+        resume.local = newest_local(launch, resume.local_sets, whole + 1);  // beside later ones that are damaged
+    }
+    if (resume.local) resume.path = resume.local->path;
+    cluster::on_root(*launch.control, [&] {
+        if (!resume.path.empty()) return;
+        if (!shared.empty())
+            throw damaged_error(
+                "all checkpoints in {} are damaged; move them away to start over, or name one with --resume FILE",
+                folder);
+        log::info("nothing to resume in {}: starting fresh", folder);
+    });
+    resume.path = launch.control->broadcast_text(resume.path, 0);
 }
 
 // Converted files may have parameters alone.
@@ -152,18 +190,29 @@ std::vector<std::string> model_differences(const config::RunDescription& now, co
 
 Resume choose_checkpoint(const Launch& launch) {
     Resume resume;
-    cluster::on_root(*launch.control, [&] {
-        resume.path = find_checkpoint(launch);
-        if (!resume.path.empty()) check_has_optimizer_state(resume.path, launch.description);
-    });
-    resume.path = launch.control->broadcast_text(resume.path, 0);
+    if (launch.options.resume_newest) {
+        choose_newest(launch, resume);
+    } else {
+        cluster::on_root(*launch.control, [&] { resume.path = named_checkpoint(launch); });
+        resume.path = launch.control->broadcast_text(resume.path, 0);
+    }
     if (resume.path.empty()) return resume;
+    cluster::on_root(*launch.control, [&] {
+        if (!resume.local) check_has_optimizer_state(resume.path, launch.description);
+    });
     cluster::together(*launch.control, [&] {
-        const checkpoint::Contents contents = checkpoint::read_contents(resume.path);
-        resume.state = contents.state;
+        std::string run_description;
+        if (resume.local) {
+            resume.state = resume.local->state;
+            run_description = resume.local->run_description;
+        } else {
+            checkpoint::Contents contents = checkpoint::read_contents(resume.path);
+            resume.state = contents.state;
+            run_description = std::move(contents.run_description);
+        }
         check_same_optimizer(resume.path, resume.state.optimizer,
                              optim::optimizer_of(launch.description.optimizer).name());
-        resume.description = config::parse_run_description(contents.run_description, resume.path, {});
+        resume.description = config::parse_run_description(run_description, resume.path, {});
         check_same_model(resume, launch.description);
         if (launch.root()) log_changed_keys(resume, launch.resolved());
     });
@@ -178,7 +227,12 @@ Resume choose_checkpoint(const Launch& launch) {
 
 void restore(const Launch& launch, TrainingState& state) {
     const checkpoint::State& saved = launch.resume.state;
-    checkpoint::load(launch.resume.path, entries_to_load(launch, state), *launch.control);
+    const std::optional<checkpoint::LocalCheckpoint>& local = launch.resume.local;
+    const std::vector<checkpoint::Entry> entries = entries_to_load(launch, state);
+    if (local)
+        checkpoint::load_local(local_place(launch), *local, entries, *launch.control);
+    else
+        checkpoint::load(launch.resume.path, entries, *launch.control);
     state.parameters->refresh_working(*launch.devices.backend);
     gather_parameters(state, launch.groups);
     optim::Progress progress{saved.optimizer_steps, 1, 0, 0};
@@ -190,7 +244,11 @@ void restore(const Launch& launch, TrainingState& state) {
     }
     state.optimizer->set_progress(progress);
     state.counters = saved;
-    log::info("resumed from {} at step {}", launch.resume.path, saved.step);
+    if (local)
+        log::info("resumed from local parts of step {} ({} of own nodes, {} partner cop{})", saved.step, local->own(),
+                  local->copies(), local->copies() == 1 ? "y" : "ies");
+    else
+        log::info("resumed from {} at step {}", launch.resume.path, saved.step);
     cluster::on_root(*launch.control, [&] {
         for (const auto& moved : checkpoint::set_aside_later(launch.folders.checkpoint_path, saved.step))
             log::warning("a checkpoint later than step {} was set aside: {}", saved.step, moved);

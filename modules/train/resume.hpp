@@ -1,10 +1,12 @@
 // Which checkpoint a launch resumes from, whether it may, and what it loads.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/local.hpp"
 #include "config/run_description.hpp"
 
 namespace lockstep::train {
@@ -13,7 +15,9 @@ struct Launch;
 struct TrainingState;
 
 struct Resume {
-    std::string path;  // of the checkpoint; "": a fresh start
+    std::string path;                                  // of the checkpoint; "": a fresh start
+    std::optional<checkpoint::LocalCheckpoint> local;  // that is it
+    std::vector<checkpoint::PartSet> local_sets;       // what is left of those written so far, newest first
     checkpoint::State state;
     config::RunDescription description;  // of the run that wrote it
     bool complete = false;               // at the end of the schedule

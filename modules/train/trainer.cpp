@@ -150,12 +150,15 @@ Trainer::Trainer(Launch& launch, TrainingState& state)
                    rates);
     validation_.emplace(launch, layers_, *pipeline_, *tracer_, regions_.validation);
     checkpoints_.emplace(launch, state, *tracer_, regions_.checkpoint);
+    local_checkpoints_.emplace(launch, state, *tracer_, regions_.checkpoint);
     log_.emplace(launch, *tracer_, regions_, rates.peak);
 }
 
 ExitCode Trainer::run() {
     checkpoints_->start();
     std::int64_t step = state_.counters.step, stop = control_.stop_after(step);
+    // What lies on the nodes alone may be gone when the next launch begins.
+    if (stop != go_on && launch_.resume.local && !checkpoints_->save(step, true)) fail_unsaved(step);
     while (step < launch_.data.steps && stop == go_on) {
         begin_step(++step);
         Agreement agreed;
@@ -178,8 +181,10 @@ ExitCode Trainer::run() {
         const bool gives_up = steps_->skipped_to_limit() > 0;
         if (gives_up) state_.counters.skipped_in_a_row = 0;  // a resumed run starts counting again
         if (due.validate) log_->add_validation(validation_->run(step));
+        if (agreed.local_pending && !agreed.local_writing) local_checkpoints_->commit();
         if (agreed.checkpoint_pending && !agreed.checkpoint_writing) checkpoints_->commit();
         if (due.compare_replicas) compare_replicas(step);
+        if (due.save_locally) local_checkpoints_->save(step);
         const bool saved = !due.save || checkpoints_->save(step, due.last);
         log_->close_row();
         if (agreed.flush) tracer_->flush();
@@ -217,6 +222,8 @@ Agreement Trainer::finish_steps(std::size_t left_in_flight) {
         own.save = checkpoints_->interval_over();
         own.checkpoint_writing = checkpoints_->writing();
         own.checkpoint_pending = checkpoints_->pending();
+        own.local_writing = local_checkpoints_->writing();
+        own.local_pending = local_checkpoints_->pending();
         own.slowest_seconds = numbers.seconds;
         const Agreement of_all = control_.agree(own);
         numbers.seconds = of_all.slowest_seconds;
@@ -237,7 +244,8 @@ Trainer::Due Trainer::due_after(std::int64_t step, const Agreement& agreed) cons
     due.last = step == launch_.data.steps || agreed.stop != go_on || steps_->skipped_to_limit() > 0;
     due.validate = validation_->due(step);
     due.save = due.last || agreed.save || checkpoints_->due(step);
-    due.compare_replicas = due.save || step % replica_check_every == 0;
+    due.save_locally = !due.last && local_checkpoints_->due(step);
+    due.compare_replicas = due.save || due.save_locally || step % replica_check_every == 0;
     return due;
 }
 
@@ -271,6 +279,7 @@ ExitCode Trainer::end(std::int64_t step, std::int64_t stop) {
     const bool finished = step >= launch_.data.steps;
     const std::string reason = finished ? "" : control_.reason(stop);
     const ExitCode code = finished ? ExitCode::done : ExitCode::stopped;
+    if (finished) local_checkpoints_->remove_all();
     launch_.folders.write_status(finished ? "finished" : "stopped", step, code, reason);
     if (launch_.folders.run) {
         launch_.folders.run->remove_stop_file();

@@ -7,7 +7,7 @@
 //   control           agreement at a step's end
 //   step_log          a step's numbers to trace, metrics and log (progress, flop_rates)
 //   source_epochs     what the log says of a mixture's sources
-//   checkpoint_schedule, validation, replica_check   what is due after some steps
+//   checkpoint_schedule, local_checkpoints, validation, replica_check   what is due after some steps
 //   supervision       watchdog and witness
 #pragma once
 
@@ -20,6 +20,7 @@
 #include "train/gradient_exchange.hpp"
 #include "train/launch.hpp"
 #include "train/layer_groups.hpp"
+#include "train/local_checkpoints.hpp"
 #include "train/pipeline.hpp"
 #include "train/regions.hpp"
 #include "train/source_epochs.hpp"
@@ -46,8 +47,8 @@ class Trainer {
   private:
     // Acts on what the ranks have agreed after a step.
     struct Due {
-        bool last = false, validate = false, save = false, compare_replicas = false;
-        bool any() const { return validate || save || compare_replicas; }
+        bool last = false, validate = false, save = false, save_locally = false, compare_replicas = false;
+        bool any() const { return validate || save || save_locally || compare_replicas; }
     };
     void begin_step(std::int64_t step);
     void follow_epoch();
@@ -69,6 +70,7 @@ class Trainer {
     std::optional<StepRunner> steps_;
     std::optional<Validation> validation_;
     std::optional<CheckpointSchedule> checkpoints_;
+    std::optional<LocalCheckpoints> local_checkpoints_;
     std::optional<StepLog> log_;
     Control control_;
     SourceEpochs source_epochs_;

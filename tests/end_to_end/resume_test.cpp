@@ -244,6 +244,59 @@ BOOST_AUTO_TEST_CASE(updates_do_not_reach_a_checkpoint_that_is_still_written) {
         }
 }
 
+// On one node there are no copies; what a kill leaves of the parts is never taken for more than it is.
+BOOST_AUTO_TEST_CASE(killed_while_local_parts_are_written) {
+    const Twins twins;
+    const std::string train =
+        "train run.toml --set checkpoint.every=0 --set checkpoint.local=local --set checkpoint.local_every=2";
+    const Result undisturbed = run(train, twins.whole, 2);
+    check_exit(undisturbed, 0);
+    BOOST_TEST(contains(undisturbed.error, "have no copies on another"), undisturbed);
+    BOOST_TEST(names_in(twins.whole / "local" / "small").empty());
+    for (const std::string fault : {"step_end:0:9:kill", "local_reserve:1:*:kill", "local_write:0:*:kill",
+                                    "local_before_rename:0:*:kill", "local_before_rename:1:*:kill"}) {
+        for (const char* folder : {"runs", "checkpoints", "local"}) fs::remove_all(twins.resumed / folder);
+        const Result killed = run(train, twins.resumed, 2, "LOCKSTEP_FAULT=" + fault);
+        BOOST_TEST(killed.exit_code != 0, killed);
+        const Result again = run(train + " --resume auto", twins.resumed, 2);
+        check_exit(again, 0);
+        // In step 8 that of step 6 was committed before the next began. The others die with the first.
+        const bool local = contains(again.error, "resumed from local parts of step ");
+        if (fault.starts_with("step_end")) BOOST_TEST(local, again);
+        if (!fault.starts_with("step_end")) BOOST_TEST(!local, again);
+        check_same_checkpoint(checkpoint_file(twins.whole, last_step), checkpoint_file(twins.resumed, last_step));
+        BOOST_TEST((numbers_of(twins.whole, "loss") == numbers_of(twins.resumed, "loss")), fault);
+    }
+}
+
+// What no other node has a copy of: an older one instead of the damaged one, and the shared one instead of none.
+BOOST_AUTO_TEST_CASE(damaged_local_parts_are_passed_over) {
+    const Twins twins;
+    const std::string train =
+        "train run.toml --set checkpoint.every=4 --set checkpoint.local=local --set checkpoint.local_every=3";
+    check_exit(run(train, twins.whole, 2), 0);
+    const Result killed = run(train, twins.resumed, 2, "LOCKSTEP_FAULT=step_end:0:10:kill");
+    BOOST_TEST(killed.exit_code != 0, killed);
+    const fs::path local = twins.resumed / "local" / "small";
+    const auto damage = [&](const std::string& step) {
+        int damaged = 0;
+        for (const std::string& name : names_in(local))
+            if (contains(name, step)) {
+                fs::resize_file(local / name, fs::file_size(local / name) - 1000);
+                ++damaged;
+            }
+        return damaged;
+    };
+    damage("step-00000009");  // it may not have been committed
+    BOOST_TEST(damage("step-00000006") == 2);
+    const Result again = run(train + " --resume auto", twins.resumed, 2);
+    check_exit(again, 0);
+    BOOST_TEST(contains(again.error, "skipped:"), again);
+    BOOST_TEST(!contains(again.error, "resumed from local parts"), again);
+    BOOST_TEST(contains(again.error, "resumed from checkpoints/small/step-"), again);
+    check_same_checkpoint(checkpoint_file(twins.whole, last_step), checkpoint_file(twins.resumed, last_step));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(launch)
 

@@ -244,7 +244,8 @@ BOOST_AUTO_TEST_CASE(a_share_may_take_many_rounds) {
             }
             BOOST_TEST(same, spreads[i].name << ", " << elements);
             held.forget();
-            checkpoint::Distributor(file, path, layout, holdings.spreads, held.entries, *group, elements).distribute();
+            const auto reading = checkpoint::reading_of(OpenFile::for_reading(path), layout, rank, ranks);
+            checkpoint::Distributor(reading, layout, holdings.spreads, held.entries, *group, elements).distribute();
             BOOST_TEST(held.as_written(), spreads[i].name << ", " << elements);
         }
 }

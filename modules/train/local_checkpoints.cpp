@@ -1,0 +1,106 @@
+#include "train/local_checkpoints.hpp"
+
+#include <algorithm>
+
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "cluster/agree.hpp"
+#include "train/checkpoint_contents.hpp"
+
+namespace lockstep::train {
+namespace {
+
+using checkpoint::Course;
+using WriterProgress = checkpoint::Writer::Progress;
+
+// Rank 0's, on every rank.
+std::vector<Course> shared_courses(const Launch& launch, const std::vector<Course>& courses) {
+    const std::string text = launch.control->broadcast_text(checkpoint::courses_to_text(courses), 0);
+    return checkpoint::courses_from_text(text, checkpoint::courses_path(launch.folders.checkpoint_path));
+}
+
+// On rank 0. A damaged list is as good as none: nothing that it might have allowed is taken.
+std::vector<Course> courses_so_far(const Launch& launch) {
+    try {
+        return checkpoint::read_courses(launch.folders.checkpoint_path);
+    } catch (const Error& error) {
+        if (error.code() != ExitCode::damaged) throw;
+        log::warning("{}", error.what());
+        return {};
+    }
+}
+
+}  // namespace
+
+checkpoint::LocalPlace local_place(const Launch& launch) {
+    return {config::local_folder(launch.description), checkpoint::number_nodes(launch.session.place().hosts),
+            launch.description.checkpoint.partner};
+}
+
+std::vector<checkpoint::PartSet> find_local_checkpoints(const Launch& launch) {
+    if (launch.description.checkpoint.local.empty()) return {};
+    std::vector<Course> courses;
+    cluster::on_root(*launch.control, [&] { courses = courses_so_far(launch); });
+    courses = shared_courses(launch, courses);
+    return checkpoint::find_local(local_place(launch), courses, *launch.control);
+}
+
+LocalCheckpoints::LocalCheckpoints(const Launch& launch, const TrainingState& state, trace::Tracer& tracer,
+                                   trace::RegionId region)
+    : launch_(launch), state_(state), tracer_(tracer), region_(region) {
+    const bool writes = launch.description.checkpoint.writes_local();
+    const std::int64_t first = launch.resume.state.step;
+    std::vector<Course> courses;
+    cluster::on_root(*launch.control, [&] {
+        courses = courses_so_far(launch);
+        // Also without local checkpoints: those of an earlier launch after this step are no longer of this course.
+        if (writes || !courses.empty())
+            courses = checkpoint::begin_course(launch.folders.checkpoint_path, std::move(courses), first);
+    });
+    if (!writes) return;
+    courses = shared_courses(launch, courses);
+    const checkpoint::LocalPlace place = local_place(launch);
+    if (launch.root() && place.partner && checkpoint::ranks_of_nodes(place.nodes).size() == 1)
+        log::info("all ranks are on one node: local checkpoints in {} have no copies on another", place.folder);
+    std::vector<std::int64_t> complete;
+    for (const checkpoint::PartSet& set : launch.resume.local_sets)
+        if (set.step <= first && (complete.empty() || complete.back() != set.step)) complete.push_back(set.step);
+    std::reverse(complete.begin(), complete.end());
+    writer_.emplace(place, courses, std::move(complete), launch.session.make_world_group("local checkpoint"));
+}
+
+bool LocalCheckpoints::due(std::int64_t step) const {
+    return writer_ && step % launch_.description.checkpoint.local_every == 0;
+}
+
+bool LocalCheckpoints::writing() const {
+    return writer_ && writer_->progress() == WriterProgress::writing;
+}
+
+bool LocalCheckpoints::pending() const {
+    return writer_ && writer_->progress() != WriterProgress::idle;
+}
+
+void LocalCheckpoints::save(std::int64_t step) {
+    if (pending()) commit();
+    const trace::Scope timed(tracer_, region_);
+    step_ = step;
+    static_cast<void>(
+        writer_->begin(checkpoint_contents(launch_, state_, step), checkpoint_entries(state_, launch_.devices)));
+}
+
+void LocalCheckpoints::commit() {
+    const trace::Scope timed(tracer_, region_);
+    if (!writer_->commit()) return;
+    const checkpoint::Writer::Cost& cost = writer_->cost();
+    const auto bytes = static_cast<double>(cost.bytes);
+    log::info("local checkpoint of step {}: {} in {}, {}; training paused {}", step_, human_bytes(bytes),
+              human_seconds(cost.seconds), human_rate(bytes / std::max(cost.seconds, 1e-9), "B"),
+              human_seconds(cost.blocked_seconds));
+}
+
+void LocalCheckpoints::remove_all() {
+    if (writer_) writer_->remove_all();
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,44 @@
+// When local checkpoints are written and committed, and what a launch finds of them when it resumes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/local.hpp"
+#include "train/launch.hpp"
+#include "train/regions.hpp"
+#include "train/training_state.hpp"
+
+namespace lockstep::train {
+
+checkpoint::LocalPlace local_place(const Launch& launch);
+
+// Collective. What lies on the launch's nodes and counts, newest first; none without checkpoint.local.
+std::vector<checkpoint::PartSet> find_local_checkpoints(const Launch& launch);
+
+class LocalCheckpoints {
+  public:
+    // Collective, once the run's state is that of its beginning. Begins a course of the run, if it has any; removes
+    // what no longer counts. The arguments outlive this object.
+    LocalCheckpoints(const Launch& launch, const TrainingState& state, trace::Tracer& tracer, trace::RegionId region);
+
+    bool due(std::int64_t step) const;
+    bool writing() const;  // by this rank's threads
+    bool pending() const;  // begun and not committed
+
+    void save(std::int64_t step);  // collective
+    void commit();                 // collective, once no rank is writing
+    void remove_all();             // collective: the run has finished
+
+  private:
+    const Launch& launch_;
+    const TrainingState& state_;
+    trace::Tracer& tracer_;
+    trace::RegionId region_;
+    std::optional<checkpoint::LocalWriter> writer_;
+    std::int64_t step_ = 0;  // of the last one begun
+};
+
+}  // namespace lockstep::train
