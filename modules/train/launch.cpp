@@ -1,6 +1,7 @@
 #include "train/launch.hpp"
 
 #include "base/clock.hpp"
+#include "base/fault.hpp"
 #include "base/log.hpp"
 #include "base/plural.hpp"
 #include "cluster/agree.hpp"
@@ -81,6 +82,8 @@ config::RunDescription Launch::resolved() const {
 Launch open_launch(cluster::Session& session, config::RunDescription description, const TrainOptions& options) {
     Launch launch{session, std::move(description), options, seconds_now(), session.make_world_group("control")};
     const config::RunDescription& run = launch.description;
+    fault::set_position(session.rank(), 0);
+    fault::at("launch");
     launch.folders.run_path = config::run_folder(run);
     launch.folders.checkpoint_path = config::checkpoint_folder(run);
     set_sync_mode(run.sync.mode);

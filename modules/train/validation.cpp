@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/fault.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "layout/batch_plan.hpp"
@@ -44,6 +45,7 @@ bool Validation::due(std::int64_t step) const {
 
 Evaluation Validation::run(std::int64_t step) {
     const trace::Scope timed(tracer_, region_);
+    fault::at("validation");
     const config::RunDescription& description = launch_.description;
     layers_.set_timed(false);
     EvaluationShare share;
