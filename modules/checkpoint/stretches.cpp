@@ -67,7 +67,8 @@ const char* read_stretch(const DirectFile& file, const Stretch& stretch, void* m
     const std::uint64_t unit = direct_unit(), first = stretch.offset / unit * unit,
                         last = (stretch.offset + stretch.bytes + unit - 1) / unit * unit;
     auto* const to = static_cast<char*>(memory);
-    if (file.read_directly(to, last - first, first)) return to + (stretch.offset - first);
+    const bool ends_within = last <= file.bytes();  // no whole page is read at the end of the file
+    if (ends_within && file.read_directly(to, last - first, first)) return to + (stretch.offset - first);
     file.read(to, stretch.bytes, stretch.offset);
     return to;
 }
