@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 namespace lockstep::doctor {
 namespace {
@@ -56,22 +57,20 @@ class Kind {
         return of;
     }
 
-    // The slowest quantity of each link that has a slow one.
+    // Each link that has a slow quantity, with the first of them: a low rate says more than a long latency, which other
+    // work on the two nodes may explain.
     std::vector<SlowLink> slow() const {
         std::vector<SlowLink> list;
-        for (const LinkRate* member : members_) {
-            double lowest = slow_share;
-            SlowLink worst;
+        for (const LinkRate* member : members_)
             for (const Quantity quantity : {Quantity::rate, Quantity::gpu_rate, Quantity::latency}) {
                 const double speed = speed_of(*member, quantity), of_all = usual(quantity);
-                if (speed == 0 || of_all == 0 || speed / of_all >= lowest) continue;
+                if (speed == 0 || of_all == 0 || speed / of_all >= slow_share) continue;
                 const bool is_latency = quantity == Quantity::latency;
                 if (is_latency && 1 / speed - 1 / of_all < least_delay) continue;
-                lowest = speed / of_all;
-                worst = {member->link, quantity, is_latency ? 1 / speed : speed, is_latency ? 1 / of_all : of_all};
+                list.push_back(
+                    {member->link, quantity, is_latency ? 1 / speed : speed, is_latency ? 1 / of_all : of_all});
+                break;
             }
-            if (lowest < slow_share) list.push_back(worst);
-        }
         return list;
     }
 
@@ -124,8 +123,13 @@ std::vector<Kind> kinds_of(const std::vector<LinkRate>& rates, const std::vector
     return kinds;
 }
 
-double share_of(const SlowLink& slow) {
-    return slow.quantity == Quantity::latency ? slow.usual / slow.value : slow.value / slow.usual;
+// A low rate before a long latency, then the one that is farther from what is usual.
+bool is_worse(const SlowLink& a, const SlowLink& b) {
+    const auto order = [](const SlowLink& slow) {
+        const bool is_latency = slow.quantity == Quantity::latency;
+        return std::pair(is_latency, is_latency ? slow.usual / slow.value : slow.value / slow.usual);
+    };
+    return order(a) < order(b);
 }
 
 // Names the node with the largest part of slow links, leaves its links out, and so on: a node is not to blame for its
@@ -148,7 +152,7 @@ std::vector<SlowNode> take_slow_nodes(std::vector<SlowLink>& slow, const std::ve
             if (counts(link.link))
                 for (const int rank : {link.link.first, link.link.second}) {
                     SlowNode& node = nodes[node_of(rank)];
-                    if (node.slow == 0 || share_of(link) < share_of(node.worst)) node.worst = link;
+                    if (node.slow == 0 || is_worse(link, node.worst)) node.worst = link;
                     ++node.slow;
                 }
         SlowNode* most = nullptr;

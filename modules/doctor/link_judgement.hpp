@@ -14,7 +14,7 @@ namespace lockstep::doctor {
 constexpr double slow_share = 0.6;
 constexpr int few_nodes = 7;
 // A latency is slow only if it is also so much longer, seconds: the rest is noise of the host.
-constexpr double least_delay = 5e-6;
+constexpr double least_delay = 20e-6;
 
 enum class Quantity { latency, rate, gpu_rate };
 
@@ -41,7 +41,7 @@ struct LinkSummary {
 struct LinkJudgement {
     std::vector<LinkSummary> kinds;
     std::vector<SlowNode> nodes;  // most of whose links are slow
-    std::vector<SlowLink> links;  // of other nodes, the slowest quantity of each
+    std::vector<SlowLink> links;  // of other nodes: a slow quantity of each
 };
 
 // `ports`: by node, its kind of network port; links between different ones are kinds of their own.

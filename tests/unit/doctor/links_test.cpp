@@ -122,6 +122,21 @@ BOOST_AUTO_TEST_CASE(a_long_latency_counts_where_it_is_more_than_noise) {
     BOOST_TEST(judgement.kinds[0].longest_latency == usual_latency + 40e-6);
 }
 
+// Other work on a node makes messages wait; that must not hide what a link carries.
+BOOST_AUTO_TEST_CASE(a_low_rate_is_said_before_a_long_latency) {
+    Cluster cluster(4, [](int, int b) { return b == 3 ? usual_rate / 100 : usual_rate; });
+    for (LinkRate& rate : cluster.rates)
+        if (rate.link.first != 0) rate.latency = 1000 * usual_latency;
+    cluster.of(0, 1).latency = cluster.of(0, 2).latency = cluster.of(0, 3).latency = usual_latency;
+    const LinkJudgement judgement = cluster.judge();
+    BOOST_TEST_REQUIRE(judgement.nodes.size() >= 1u);
+    const auto last = std::find_if(judgement.nodes.begin(), judgement.nodes.end(),
+                                   [](const SlowNode& node) { return node.node == 3; });
+    BOOST_TEST_REQUIRE((last != judgement.nodes.end()));
+    BOOST_TEST((last->worst.quantity == Quantity::rate));
+    BOOST_TEST(last->slow == 3);
+}
+
 BOOST_AUTO_TEST_CASE(links_between_gpus_are_judged_for_themselves) {
     Cluster cluster(9);
     for (LinkRate& rate : cluster.rates) rate.gpu_rate = 24e9;
