@@ -64,6 +64,11 @@ void Share::stop() {
 }
 
 void Share::wait() {
+    {
+        const std::lock_guard<std::mutex> guard(lock_);
+        waited_for_ = true;
+        changed_.notify_all();
+    }
     if (thread_.joinable()) thread_.join();
 }
 
@@ -163,8 +168,7 @@ void Share::write(Taken& taken, AlignedMemory& memory) {
     if (taken.number() == written_.size() / 2) fail_if_injected(fault_point_, path_);
     const Stretch& stretch = written_[taken.number()];
     cluster::flight_recorder().beat();  // a rank may be waiting for this thread
-    if (taken.live() && fault::asks("checkpoint_gather", "slow"))
-        std::this_thread::sleep_for(std::chrono::milliseconds(20 * (stretch.last - stretch.first)));
+    if (taken.live()) obey_injected(stretch);
     float* data = snapshot_.together(stretch.first, stretch.last);
     if (!data) {
         if (!memory) memory = allocate_aligned(largest(written_), huge_page);
@@ -186,6 +190,15 @@ void Share::write(Taken& taken, AlignedMemory& memory) {
     if (moved == Direct::done || (not_synced_ += stretch.bytes) < synced_at_a_time) return;
     not_synced_ = 0;
     file_.sync_data();
+}
+
+// "slow": takes its time; "late": waits until the tensors are to change or the writing is waited for.
+void Share::obey_injected(const Stretch& stretch) {
+    const std::string word = fault::at("checkpoint_gather");
+    if (word == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(20) * (stretch.last - stretch.first));
+    if (word != "late") return;
+    std::unique_lock<std::mutex> guard(lock_);
+    changed_.wait(guard, [&] { return waited_for_ || stopped_; });
 }
 
 // In one call where they follow each other: those of one tensor.
@@ -223,8 +236,9 @@ void Share::release() {
         keeping_ = false;
         if (no_memory) kept_from_ = until;  // all of it is waited for
         copied_bytes_ = snapshot_.bytes();
-        changed_.notify_all();
     }
+    waited_for_ = true;
+    changed_.notify_all();
     changed_.wait(guard, [&] { return gathering_ == 0 && (stopped_ || next_ >= kept_from_); });
 }
 

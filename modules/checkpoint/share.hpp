@@ -73,6 +73,7 @@ class Share {
     void forget_values();
     void write();
     void write(Taken& taken, AlignedMemory& memory);
+    void obey_injected(const Stretch& stretch);
     void write_checksums(const Stretch& stretch);
     void read_back();
 
@@ -98,6 +99,7 @@ class Share {
     std::size_t kept_from_ = 0;  // stretches from here on need no tensors
     bool keeping_ = false;       // they are being copied
     int gathering_ = 0;          // threads that read tensors
+    bool waited_for_ = false;    // somebody waits for the threads
     std::optional<Error> first_failure_;
 
     std::atomic<std::uint64_t> not_synced_ = 0;  // bytes in the page cache

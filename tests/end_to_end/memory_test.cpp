@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(processes_take_what_is_estimated) {
         "model.vocabulary=12000 --set batch.micro=2 --set batch.global=4 --set data.order=sequential";
     for (const int ranks : {1, 2}) {
         const std::string name = "ranks-" + std::to_string(ranks);
-        check_exit(train(place.path(), name, ranks, sizes, " LOCKSTEP_FAULT=checkpoint_gather:*:*:slow"), 0);
+        check_exit(train(place.path(), name, ranks, sizes, " LOCKSTEP_FAULT=checkpoint_gather:*:*:late"), 0);
         const lockstep::hdf5::File trace =
             lockstep::hdf5::File::open((run_folder(place.path(), name) / "trace-001.h5").string());
         std::vector<std::uint64_t> memory(trace.info("memory").bytes / sizeof(std::uint64_t));

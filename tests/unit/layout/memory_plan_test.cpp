@@ -220,6 +220,8 @@ BOOST_AUTO_TEST_CASE(advice_names_the_largest_part_and_what_helps) {
 }
 
 // Peaks of runs, from their traces' /memory, with a checkpoint every second step: batch.micro = 1, batch.length = 256.
+// LOCKSTEP_FAULT=checkpoint_gather:*:*:late lets them copy as much as they ever do. Runs with a pipeline, tensor ranks
+// or ZeRO are from when a share was copied whole, as it is still planned for them; they take up to 11 % less now.
 BOOST_AUTO_TEST_CASE(the_process_takes_what_runs_took) {
     config::RunDescription description;
     description.batch.micro = 1;
@@ -235,10 +237,10 @@ BOOST_AUTO_TEST_CASE(the_process_takes_what_runs_took) {
         BOOST_TEST(std::abs(error) < 10);
     };
     description.model = config::preset("gpt2-124m");
-    within({1, 1, 1, 1}, 0, 3756965888);
+    within({1, 1, 1, 1}, 0, 2568994816);
     description.precision.compute = config::Precision::bf16;
-    within({1, 1, 1, 1}, 0, 3907072000);
-    within({1, 1, 2, 1}, 0, 3174727680);
+    within({1, 1, 1, 1}, 0, 2719285248);
+    within({1, 1, 2, 1}, 0, 2721554432);
     within({2, 1, 1, 1}, 0, 2018631680);
     within({1, 1, 1, 2}, 0, 2800738304);
     within({1, 1, 1, 2}, 1, 1940905984);
@@ -250,7 +252,7 @@ BOOST_AUTO_TEST_CASE(the_process_takes_what_runs_took) {
     within({1, 1, 2, 1}, 0, 2468065280);
     description.parallel.zero = 0;
     description.model = config::preset("ttt-linear-125m");
-    within({1, 1, 1, 1}, 0, 3481329664);
+    within({1, 1, 1, 1}, 0, 2466000896);
     description.precision.compute = config::Precision::fp32;
-    within({1, 1, 1, 1}, 0, 3355418624);
+    within({1, 1, 1, 1}, 0, 2339958784);
 }
