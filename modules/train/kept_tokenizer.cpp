@@ -13,6 +13,8 @@
 namespace lockstep::train {
 namespace {
 
+constexpr const char* chosen_by_itself = "auto";  // as data.tokenizer
+
 bool has_plain_text(const config::DataSection& data) {
     return data::has_plain_text(data.train) || data::has_plain_text(data.validation) ||
            std::any_of(data.mixture.begin(), data.mixture.end(),
@@ -45,7 +47,7 @@ std::unique_ptr<data::Tokenizer> kept_tokenizer(const checkpoint::Contents& cont
 
 std::shared_ptr<const data::Tokenizer> automatic_tokenizer(const config::RunDescription& run,
                                                            cluster::HostGroup& group) {
-    if (run.data.tokenizer != "auto") return nullptr;
+    if (run.data.tokenizer != chosen_by_itself) return nullptr;
     std::string path;  // "": bytes
     cluster::on_root(group, [&] {
         if (!run.init.from.empty() && has_plain_text(run.data)) path = where_it_is_kept(run);
