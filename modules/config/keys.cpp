@@ -239,16 +239,16 @@ std::vector<Key> keys_of(RunDescription& description) {
     keys.push_back(
         {"checkpoint.keep", &checkpoint.keep, "Checkpoints kept; older ones are removed. Fewer than 2 count as 2."});
     keys.push_back({"checkpoint.folder", &checkpoint.folder, "Where checkpoints go, in a folder of the run's name."});
+    keys.push_back(
+        {"checkpoint.verify", choice_of(checkpoint.verify),
+         "When a checkpoint gets its name. `read`: once all of it was read back from the disk and compared with its "
+         "checksums. `written`: once it is written with checksums and synced."});
     keys.push_back({"checkpoint.local", &checkpoint.local,
                     "Folder on each node's own disk, or in its memory, for local checkpoints. Empty: none."});
     keys.push_back({"checkpoint.local_every", &checkpoint.local_every, "Steps between local checkpoints. 0: none.",
                     unbounded, most_steps});
     keys.push_back({"checkpoint.partner", &checkpoint.partner,
                     "Another node keeps a copy of what each rank writes for a local checkpoint."});
-    keys.push_back(
-        {"checkpoint.verify", choice_of(checkpoint.verify),
-         "When a checkpoint gets its name. `read`: once all of it was read back from the disk and compared with its "
-         "checksums. `written`: once it is written with checksums and synced."});
     keys.push_back(
         {"validation.every", &description.validation.every, "Steps between validations. 0: only at the end."});
     keys.push_back(
@@ -257,14 +257,16 @@ std::vector<Key> keys_of(RunDescription& description) {
          "between two validations. 0: all the validation data."});
     keys.push_back({"log.every", CountOrAuto{&description.log.every},
                     "Steps between lines of the log. `auto`: a line about every 5 s. metrics.jsonl has every step."});
-    keys.push_back(
-        {"log.tensorboard", &description.log.tensorboard,
-         "Write the numbers of every step for TensorBoard, too, into the folder `tensorboard` of the run's."});
+    keys.push_back({"log.tensorboard", &description.log.tensorboard,
+                    "Write the numbers of every step for TensorBoard, into `tensorboard/` in the run folder, too."});
     keys.push_back({"trace.detail", choice_of(description.trace.detail), "What the trace records."});
     keys.push_back({"watchdog.seconds", &description.watchdog.seconds,
                     "A rank without progress for this long ends the run with exit code 5. 0: off."});
-    keys.push_back({"watchdog.first_step_seconds", &description.watchdog.first_step_seconds,
-                    "The same until the end of the first step. 0: off."});
+    keys.push_back(
+        {"watchdog.first_step_seconds", &description.watchdog.first_step_seconds,
+         "The same until the end of the first step. 0: off. `jobs/launch` ends a launch that shows no sign of life for "
+         "so long (0: never): text is tokenized before the first sign, so raise it where that takes longer, or use "
+         "packed data."});
     keys.push_back({"sync.mode", choice_of(description.sync.mode), "When the host waits for the device."});
     return keys;
 }

@@ -60,11 +60,12 @@ config::ModelDescription model_to_begin_with(const config::RunDescription& run, 
 
 void warn_of_another_tokenizer(const Launch& launch, const checkpoint::Contents& contents, const std::string& path) {
     const data::Dataset& data = *launch.data.training;
+    if (data.tokenizer_kind().empty() || contents.tokenizer_kind.empty()) return;  // not known
     const bool same_kind = data.tokenizer_kind() == contents.tokenizer_kind;
     if (data::same_tokenizer(data.tokenizer_kind(), data.tokenizer_files(), contents.tokenizer_kind,
                              contents.tokenizer_files))
         return;
-    log::warning("{} was trained with {} tokenizer than this data has ({}): token numbers mean other text", path,
+    log::warning("{} has {} tokenizer than this data ({}): token numbers mean other text", path,
                  same_kind ? "another model of the" : "another", data.tokenizer_kind());
 }
 
@@ -113,6 +114,9 @@ void load_tensors(const std::string& path, const std::optional<exchange::Folder>
 }
 
 std::string newest_checkpoint(const std::string& name) {
+    const fs::path file = name;
+    if (file.extension() == ".safetensors" || file.filename() == "config.json")
+        throw usage_error("{} is one file of a Hugging Face folder; name the folder", name);
     std::error_code ignored;
     if (!fs::is_directory(name, ignored) || exchange::is_folder(name)) return name;
     const std::string folder = checkpoint_folder_of(name);

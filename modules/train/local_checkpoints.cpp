@@ -45,6 +45,10 @@ std::vector<checkpoint::PartSet> find_local_checkpoints(const Launch& launch) {
     return checkpoint::find_local(local_place(launch), courses, *launch.control);
 }
 
+bool wrote_local_checkpoints(const Launch& launch) {
+    return !courses_so_far(launch).empty();
+}
+
 LocalCheckpoints::LocalCheckpoints(const Launch& launch, const TrainingState& state, trace::Tracer& tracer,
                                    trace::RegionId region)
     : launch_(launch), state_(state), tracer_(tracer), region_(region) {
@@ -57,6 +61,9 @@ LocalCheckpoints::LocalCheckpoints(const Launch& launch, const TrainingState& st
         if (writes || !courses.empty())
             courses = checkpoint::begin_course(launch.folders.checkpoint_path, std::move(courses), first);
     });
+    if (launch.root() && !writes && !launch.description.checkpoint.local.empty())
+        log::warning("checkpoint.local_every = 0: no local checkpoints are written, those in {} are only read",
+                     config::local_folder(launch.description));
     if (!writes) return;
     courses = shared_courses(launch, courses);
     const checkpoint::LocalPlace place = local_place(launch);

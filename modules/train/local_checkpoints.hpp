@@ -18,6 +18,9 @@ checkpoint::LocalPlace local_place(const Launch& launch);
 // Collective. What lies on the launch's nodes and counts, newest first; none without checkpoint.local.
 std::vector<checkpoint::PartSet> find_local_checkpoints(const Launch& launch);
 
+// On rank 0: whether a launch of this run wrote local checkpoints, or was to.
+bool wrote_local_checkpoints(const Launch& launch);
+
 class LocalCheckpoints {
   public:
     // Collective, once the run's state is that of its beginning. Begins a course of the run, if it has any; removes

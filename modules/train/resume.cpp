@@ -24,10 +24,16 @@ namespace {
 std::string named_checkpoint(const Launch& launch) {
     const std::string& folder = launch.folders.checkpoint_path;
     const std::string& file = launch.options.resume_file;
+    const std::string& name = launch.description.run.name;
     if (file.empty() && !checkpoint::list_checkpoints(folder).empty())
         throw usage_error(
             "the run {} has checkpoints in {}; continue it with --resume auto, or begin another with a new run.name",
-            launch.description.run.name, folder);
+            name, folder);
+    if (file.empty() && wrote_local_checkpoints(launch))
+        throw usage_error(
+            "the run {} was begun before and may have local checkpoints; continue it with --resume auto, begin another "
+            "with a new run.name, or remove {} to start over",
+            name, checkpoint::courses_path(folder));
     return file;
 }
 
@@ -73,6 +79,10 @@ void choose_newest(const Launch& launch, Resume& resume) {
             throw damaged_error(
                 "all checkpoints in {} are damaged; move them away to start over, or name one with --resume FILE",
                 folder);
+        if (wrote_local_checkpoints(launch))
+            log::warning(
+                "no local checkpoint of this run is found in {}, where checkpoint.local has them",
+                launch.description.checkpoint.local.empty() ? "\"\"" : config::local_folder(launch.description));
         log::info("nothing to resume in {}: starting fresh", folder);
     });
     resume.path = launch.control->broadcast_text(resume.path, 0);

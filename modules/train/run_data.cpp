@@ -7,11 +7,24 @@
 #include "base/log.hpp"
 #include "base/plural.hpp"
 #include "cluster/agree.hpp"
+#include "data/tokenizer.hpp"
 #include "layout/batch_plan.hpp"
 #include "train/kept_tokenizer.hpp"
 
 namespace lockstep::train {
 namespace {
+
+// Where both are known: else a loss would mean nothing.
+void check_one_tokenizer(const data::Dataset& training, const data::Dataset& validation) {
+    const std::string kind = validation.tokenizer_kind(), of_training = training.tokenizer_kind();
+    if (kind.empty() || of_training.empty() ||
+        data::same_tokenizer(kind, validation.tokenizer_files(), of_training, training.tokenizer_files()))
+        return;
+    throw usage_error(
+        "the validation data has {} tokenizer than the training data ({}); pack both with one, or give plain text for "
+        "validation",
+        kind == of_training ? "another model of the" : "another", of_training);
+}
 
 void open_datasets(RunData& run, const config::RunDescription& description,
                    std::shared_ptr<const data::Tokenizer> automatic) {
@@ -27,11 +40,15 @@ void open_datasets(RunData& run, const config::RunDescription& description,
     options.random = data.order == config::DataOrder::random;
     run.training.emplace(options);
     if (!data.validation.empty()) {
+        const std::string kind = run.training->tokenizer_kind();
+        if (options.kept_tokenizer && !kind.empty() && data::has_plain_text(data.validation))
+            options.kept_tokenizer = data::make_tokenizer(kind, run.training->tokenizer_files());
         options.paths = data.validation;
         options.mixture.clear();
         options.key = "[data] validation";
         options.random = false;
         run.validation.emplace(options);
+        check_one_tokenizer(*run.training, *run.validation);
     } else if (data.validation_fraction > 0) {
         run.validation.emplace(run.training->split_off(data.validation_fraction));
     }

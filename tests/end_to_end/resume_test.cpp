@@ -258,6 +258,11 @@ BOOST_AUTO_TEST_CASE(killed_while_local_parts_are_written) {
         for (const char* folder : {"runs", "checkpoints", "local"}) fs::remove_all(twins.resumed / folder);
         const Result killed = run(train, twins.resumed, 2, "LOCKSTEP_FAULT=" + fault);
         BOOST_TEST(killed.exit_code != 0, killed);
+        if (fault.starts_with("step_end")) {
+            const Result forgotten = run(train, twins.resumed, 2);
+            check_exit(forgotten, 2);
+            BOOST_TEST(contains(forgotten.error, "--resume auto"), forgotten);
+        }
         const Result again = run(train + " --resume auto", twins.resumed, 2);
         check_exit(again, 0);
         // In step 8 that of step 6 was committed before the next began. The others die with the first.

@@ -186,6 +186,29 @@ BOOST_AUTO_TEST_CASE(a_run_that_is_trained_on_tokens_and_validated_on_text_keeps
     check_exit(run("eval --data tokens.bin --checkpoint " + fine, place.path()), 0);
 }
 
+BOOST_AUTO_TEST_CASE(validation_has_the_tokenizer_of_training) {
+    const Workplace place;
+    if (built_without(place)) return;
+    add_tokenizer(place, "llama3");
+    check_exit(run("pack --out tokens.h5 --tokenizer tokenizer text", place.path()), 0);
+    check_exit(run("pack --out bytes.h5 --tokenizer bytes text", place.path()), 0);
+    const auto validated_on = [&](const std::string& data) {
+        return run("train run.toml --set data.train=tokens.h5 --set model.vocabulary=703 --set run.name=" +
+                       fs::path(data).stem().string() + " --set data.validation=" + data,
+                   place.path());
+    };
+    const Result other = validated_on("bytes.h5");
+    check_exit(other, 2);
+    BOOST_TEST(contains(other.error, "the validation data has another tokenizer than the training data (huggingface)"),
+               other);
+    // Plain text is read with it: the same tokens, the same loss.
+    check_exit(validated_on("text"), 0);
+    check_exit(validated_on("tokens.h5"), 0);
+    const auto of_text = numbers_of(place.path(), "validation_loss", "text");
+    BOOST_TEST(!of_text.empty());
+    BOOST_TEST((of_text == numbers_of(place.path(), "validation_loss", "tokens")));
+}
+
 BOOST_AUTO_TEST_CASE(what_a_tokenizer_lacks_is_said_once) {
     const Workplace place;
     if (built_without(place)) return;
