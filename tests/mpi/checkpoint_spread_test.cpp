@@ -7,9 +7,8 @@
 #include "base/log.hpp"
 #include "checkpoint/holdings.hpp"
 #include "checkpoint/transfer.hpp"
-#include "checkpoint_fixture.hpp"
-#include "cluster/session.hpp"
 #include "kernels/backend.hpp"
+#include "mpi/checkpoint_world.hpp"
 #include "spread_fixture.hpp"
 
 using namespace lockstep;
@@ -17,20 +16,6 @@ using namespace lockstep::checkpoint_tests;
 namespace fs = std::filesystem;
 
 namespace {
-
-cluster::Session* session = nullptr;
-
-std::unique_ptr<cluster::HostGroup> world() {
-    return session->make_world_group();
-}
-
-std::string shared_folder(const std::string& name) {
-    const auto group = world();
-    const std::string own = fmt::format("np{}_spread_{}", group->size(), name);
-    if (group->rank() == 0) empty_test_folder(own);
-    group->barrier();
-    return test_folder(own);
-}
 
 // 1 to 4 axes, odd sizes, and two tensors of more than a block (1 Mi elements), one of them in narrow rows.
 std::vector<Tensors::Named> tensors() {
@@ -181,7 +166,7 @@ bool is_alike_everywhere(const Error& error, ExitCode code, const std::string& w
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(what_is_written_in_one_spread_is_read_in_another) {
-    const std::string folder = shared_folder("pairs");
+    const std::string folder = shared_folder("spread_pairs");
     const auto group = world();
     if (group->rank() == 0) solo_writer(folder + "/alone").write_now(some_contents(1), whole().entries);
     auto& held = all_held();
@@ -218,7 +203,7 @@ BOOST_AUTO_TEST_CASE(what_is_written_in_one_spread_is_read_in_another) {
 
 // As large models do: their shares take many rounds.
 BOOST_AUTO_TEST_CASE(a_share_may_take_many_rounds) {
-    const std::string folder = shared_folder("rounds");
+    const std::string folder = shared_folder("spread_rounds");
     const auto group = world();
     const int rank = group->rank(), ranks = group->size();
     const std::string path = in(folder + "/alone", 1);
@@ -251,7 +236,7 @@ BOOST_AUTO_TEST_CASE(a_share_may_take_many_rounds) {
 }
 
 BOOST_AUTO_TEST_CASE(a_part_that_no_rank_holds_is_named) {
-    const std::string folder = shared_folder("hole");
+    const std::string folder = shared_folder("spread_hole");
     const auto group = world();
     checkpoint::Writer writer(folder, 2, world());
     // In the second block of this tensor, and a tensor that is named and held by nobody.
@@ -277,7 +262,7 @@ BOOST_AUTO_TEST_CASE(a_part_that_no_rank_holds_is_named) {
 }
 
 BOOST_AUTO_TEST_CASE(another_model_is_named_alike_on_every_rank) {
-    const std::string folder = shared_folder("another_model");
+    const std::string folder = shared_folder("spread_another_model");
     const auto group = world();
     const bool is_last = group->rank() == group->size() - 1;
     checkpoint::Writer(folder, 2, world()).write_now(some_contents(1), whole().entries);
@@ -305,7 +290,7 @@ BOOST_AUTO_TEST_CASE(another_model_is_named_alike_on_every_rank) {
 }
 
 BOOST_AUTO_TEST_CASE(a_damaged_block_is_reported_alike_on_every_rank) {
-    const std::string folder = shared_folder("damage");
+    const std::string folder = shared_folder("spread_damage");
     const auto group = world();
     checkpoint::Writer(folder, 2, world()).write_now(some_contents(1), whole().entries);
     for (const std::size_t number : {std::size_t{0}, std::size_t{3}}) {

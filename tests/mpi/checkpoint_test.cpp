@@ -5,29 +5,13 @@
 
 #include "base/fault.hpp"
 #include "base/log.hpp"
-#include "checkpoint_fixture.hpp"
-#include "cluster/session.hpp"
+#include "mpi/checkpoint_world.hpp"
 
 using namespace lockstep;
 using namespace lockstep::checkpoint_tests;
 namespace fs = std::filesystem;
 
 namespace {
-
-cluster::Session* session = nullptr;
-
-std::unique_ptr<cluster::HostGroup> world() {
-    return session->make_world_group();
-}
-
-// A folder of this rank count's own, made by rank 0.
-std::string shared_folder(const std::string& name) {
-    const auto group = world();
-    const std::string own = fmt::format("np{}_{}", group->size(), name);
-    if (group->rank() == 0) empty_test_folder(own);
-    group->barrier();
-    return test_folder(own);
-}
 
 struct InjectedFault {
     explicit InjectedFault(const std::string& fault) { setenv("LOCKSTEP_FAULT", fault.c_str(), 1); }

@@ -7,8 +7,7 @@
 #include "base/fault.hpp"
 #include "base/log.hpp"
 #include "checkpoint/local.hpp"
-#include "checkpoint_fixture.hpp"
-#include "cluster/session.hpp"
+#include "mpi/checkpoint_world.hpp"
 
 using namespace lockstep;
 using namespace lockstep::checkpoint_tests;
@@ -18,20 +17,6 @@ using checkpoint::LocalWriter;
 namespace fs = std::filesystem;
 
 namespace {
-
-cluster::Session* session = nullptr;
-
-std::unique_ptr<cluster::HostGroup> world() {
-    return session->make_world_group();
-}
-
-std::string shared_folder(const std::string& name) {
-    const auto group = world();
-    const std::string own = fmt::format("np{}_local_{}", group->size(), name);
-    if (group->rank() == 0) empty_test_folder(own);
-    group->barrier();
-    return test_folder(own);
-}
 
 const std::vector<Course> one_course = {{"0123456789abcdef", 0}};
 
@@ -99,7 +84,7 @@ BOOST_AUTO_TEST_CASE(losing_any_one_node_loses_nothing) {
     const int size = session->size();
     for (const int count : {1, 2, size}) {
         if (count > size) continue;
-        const std::string folder = shared_folder("lost_node");
+        const std::string folder = shared_folder("local_lost_node");
         const LocalPlace place = place_on(folder, count);
         const Tensors written(odd_sizes());
         const auto group = world();
@@ -135,7 +120,7 @@ BOOST_AUTO_TEST_CASE(losing_any_one_node_loses_nothing) {
 
 BOOST_AUTO_TEST_CASE(any_number_of_ranks_reads_it) {
     if (session->size() < 2) return;
-    const std::string folder = shared_folder("other_ranks");
+    const std::string folder = shared_folder("local_other_ranks");
     const LocalPlace place = place_on(folder, 2);
     const Tensors written(odd_sizes());
     const auto group = world();
@@ -160,7 +145,7 @@ BOOST_AUTO_TEST_CASE(any_number_of_ranks_reads_it) {
 
 BOOST_AUTO_TEST_CASE(a_damaged_part_is_replaced_by_its_copy) {
     if (session->size() < 2) return;
-    const std::string folder = shared_folder("damage");
+    const std::string folder = shared_folder("local_damage");
     const LocalPlace place = place_on(folder, 2);
     const Tensors older(odd_sizes(), 0.5f), written(odd_sizes());
     const auto group = world();
@@ -183,7 +168,7 @@ BOOST_AUTO_TEST_CASE(a_damaged_part_is_replaced_by_its_copy) {
 }
 
 BOOST_AUTO_TEST_CASE(the_newest_two_are_kept_and_what_does_not_count_goes) {
-    const std::string folder = shared_folder("kept");
+    const std::string folder = shared_folder("local_kept");
     const LocalPlace place = place_on(folder, std::min(2, session->size()));
     const Tensors written(odd_sizes());
     const auto group = world();
@@ -216,7 +201,7 @@ BOOST_AUTO_TEST_CASE(the_newest_two_are_kept_and_what_does_not_count_goes) {
 }
 
 BOOST_AUTO_TEST_CASE(when_one_rank_cannot_write_all_give_up_together) {
-    const std::string folder = shared_folder("one_fails");
+    const std::string folder = shared_folder("local_one_fails");
     const int size = session->size();
     const LocalPlace place = place_on(folder, std::min(2, size));
     const Tensors written(odd_sizes());
@@ -248,7 +233,7 @@ BOOST_AUTO_TEST_CASE(when_one_rank_cannot_write_all_give_up_together) {
 
 // Training goes on while it is written, and so may a shared one.
 BOOST_AUTO_TEST_CASE(it_holds_what_was_there_at_begin) {
-    const std::string folder = shared_folder("beside");
+    const std::string folder = shared_folder("local_beside");
     const LocalPlace place = place_on(folder, std::min(2, session->size()));
     const Tensors start(odd_sizes());
     Tensors changing(odd_sizes());
