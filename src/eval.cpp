@@ -2,6 +2,7 @@
 #include <cmath>
 #include <memory>
 
+#include "base/command_line.hpp"
 #include "base/progress_line.hpp"
 #include "base/table.hpp"
 #include "cluster/agree.hpp"
@@ -105,12 +106,11 @@ void add_eval(CLI::App& program, Action& action) {
         ->required();
     command->add_option("--jsonl-field", options->jsonl_field, "The field with the text, in JSON Lines");
     command->add_option("--device", options->device, "auto, cpu or cuda");
-    command->add_option("--length", options->length, "Tokens per sequence (default: as trained)")
-        ->check(CLI::PositiveNumber);
+    command->add_option("--length", options->length, "Tokens per sequence (default: as trained)")->check(above_zero());
     command->add_option("--micro", options->micro, "Sequences per forward pass (default: about 4096 tokens)")
-        ->check(CLI::PositiveNumber);
+        ->check(above_zero());
     command->add_option("--windows", options->windows, "Use only the first N windows of the data (default: all)")
-        ->check(CLI::PositiveNumber);
+        ->check(above_zero());
     command->add_option("--format", options->format, "text, markdown, csv or json");
     command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/command_line.hpp"
 #include "base/log.hpp"
 #include "base/plural.hpp"
 #include "base/random.hpp"
@@ -146,12 +147,12 @@ void add_generate(CLI::App& program, Action& action) {
         ->add_option("--tokens", options->tokens,
                      "Tokens to generate (default: 200, or what the model has positions for)")
         ->capture_default_str()
-        ->check(CLI::NonNegativeNumber);
+        ->check(zero_or_more());
     command->add_option("--temperature", options->temperature, "0: always the most likely token; higher: more varied")
         ->capture_default_str();
     command->add_option("--top-k", options->top_k, "Sample from the K most likely tokens only (0: all)")
         ->capture_default_str()
-        ->check(CLI::NonNegativeNumber);
+        ->check(zero_or_more());
     command
         ->add_option("--top-p", options->top_p, "Sample from the fewest tokens that have this much of the probability")
         ->capture_default_str();

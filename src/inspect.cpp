@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/command_line.hpp"
 #include "base/format.hpp"
 #include "base/table.hpp"
 #include "checkpoint/checkpoint.hpp"
@@ -215,7 +216,7 @@ void add_inspect(CLI::App& program, Action& action) {
         ->add_option("--ranks-at-most", options->ranks_at_most,
                      "Print only the largest number of ranks, at most this many, that the run description can be "
                      "trained on")
-        ->check(CLI::PositiveNumber)
+        ->check(above_zero())
         ->excludes("--print");
     command->add_option("--format", options->format,
                         "text or json; of checkpoints, traces, token files and models also markdown or csv");

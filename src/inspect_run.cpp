@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/plural.hpp"
+#include "checkpoint/part_files.hpp"
 #include "config/plain_value.hpp"
 #include "hdf5/hdf5.hpp"
 #include "layout/run_layout.hpp"
@@ -38,6 +39,16 @@ std::string plain(const Json& value) {
         return text;
     }
     return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+[[noreturn]] void refuse_folder(const std::string& path, const std::string& status_file, const std::string& problem) {
+    if (exchange::lacks_config(path)) static_cast<void>(train::newest_checkpoint(path));  // says so
+    if (const std::vector<std::string> all = checkpoint::list_checkpoints(path); !all.empty())
+        throw usage_error("{} is a folder of checkpoints; name one of them, such as {}", path, all.back());
+    if (const std::vector<std::string> parts = checkpoint::list_parts(path); !parts.empty())
+        throw usage_error("{} is a folder of parts of local checkpoints; name one of them, such as {}", path,
+                          parts.back());
+    throw usage_error("{} cannot be read: {}; name a run folder", status_file, problem);
 }
 
 }  // namespace
@@ -102,7 +113,7 @@ int print_most_ranks(const std::string& path, const std::vector<std::string>& se
 int inspect_run_folder(const std::string& path, const std::vector<std::string>& keys, TableFormat format) {
     const fs::path file = fs::path(path) / "status.json";
     std::ifstream stream(file);
-    if (!stream) throw usage_error("{} cannot be read: {}; name a run folder", file.string(), system_error_text());
+    if (!stream) refuse_folder(path, file.string(), system_error_text());
     const Json status = Json::parse(stream, nullptr, false);
     if (!status.is_object()) throw damaged_error("{} is damaged: it is not a JSON object", file.string());
     if (keys.empty()) {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/command_line.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "cluster/session.hpp"
@@ -75,11 +76,11 @@ void add_train(CLI::App& program, Action& action) {
                         "Begin a new run with the parameters of a checkpoint or a Hugging Face folder (init.from); "
                         "docs/fine-tuning.md");
     command->add_option("--stop-at", options->train.stop_at, "Stop with a checkpoint after this step (exit code 4)")
-        ->check(CLI::PositiveNumber);
+        ->check(above_zero());
     command
         ->add_option("--stop-after", options->train.stop_after_minutes,
                      "Stop with a checkpoint after this many minutes (exit code 4)")
-        ->check(CLI::PositiveNumber);
+        ->check(above_zero());
     auto* quiet = command->add_flag("--quiet", options->quiet, "Only warnings and errors on the terminal");
     command->add_flag("--verbose", options->verbose, "Details of the launch too; log.txt always has them")
         ->excludes(quiet);

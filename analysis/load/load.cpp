@@ -6,6 +6,7 @@
 #include <set>
 
 #include "analysis/load/guard.hpp"
+#include "base/command_line.hpp"
 #include "base/error.hpp"
 
 namespace lockstep::analysis {
@@ -55,7 +56,7 @@ void add_load_options(CLI::App& command, LoadOptions& options) {
     command
         .add_option("--warm-up", options.measure.warm_up,
                     "warm-up steps to skip at the start of each launch [9, at most a fifth of its steps]")
-        ->check(CLI::NonNegativeNumber);
+        ->check(zero_or_more());
 }
 
 std::vector<std::string> expand_runs(const std::vector<std::string>& paths) {

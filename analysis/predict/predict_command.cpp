@@ -13,6 +13,7 @@
 #include "analysis/predict/observations.hpp"
 #include "analysis/predict/prediction.hpp"
 #include "base/clock.hpp"
+#include "base/command_line.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/plural.hpp"
@@ -135,7 +136,7 @@ void add_predict(CLI::App& program, Action& action) {
         ->required();
     auto* ranks = command->add_option("--ranks", predict.ranks, "numbers of ranks to predict: 64,512,4096")
                       ->delimiter(',')
-                      ->check(CLI::PositiveNumber);
+                      ->check(above_zero());
     command->add_option("--to", predict.to, "the largest number of ranks; smaller ones by doubling")
         ->check(CLI::Range(1.0, 1e7))
         ->capture_default_str()
@@ -147,9 +148,9 @@ void add_predict(CLI::App& program, Action& action) {
     command
         ->add_option("--batch", predict.batch,
                      "sequences a step of the strong curve [each measured on two numbers of ranks]")
-        ->check(CLI::PositiveNumber);
+        ->check(above_zero());
     command->add_option("--ranks-per-node", predict.ranks_per_node, "[as many as the node has devices, or cores for]")
-        ->check(CLI::PositiveNumber);
+        ->check(above_zero());
     command
         ->add_option("--ignore", predict.ignored, "settings that may differ between the runs: model.width,batch.length")
         ->delimiter(',');

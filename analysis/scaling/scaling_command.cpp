@@ -12,6 +12,7 @@
 #include "analysis/output/values.hpp"
 #include "analysis/predict/prediction.hpp"
 #include "analysis/scaling/scaling_tables.hpp"
+#include "base/command_line.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/plural.hpp"
@@ -144,7 +145,7 @@ void add_scaling_options(CLI::App& command, ScalingOptions& options) {
                     "settings that may differ within a series, as in a run description: model.width,batch.length")
         ->delimiter(',');
     command.add_option("--base", options.base_ranks, "number of ranks of the base case [the smallest]")
-        ->check(CLI::PositiveNumber);
+        ->check(above_zero());
     command
         .add_option("--laws", options.laws,
                     "laws to fit: amdahl, gustafson, universal_scalability, extra_p [Amdahl's for strong scaling, "
@@ -153,7 +154,7 @@ void add_scaling_options(CLI::App& command, ScalingOptions& options) {
         ->check(CLI::IsMember({"amdahl", "gustafson", "universal_scalability", "extra_p"}));
     command.add_option("--predict", options.predict_at, "numbers of ranks to predict by the fitted laws: 16,32")
         ->delimiter(',')
-        ->check(CLI::PositiveNumber);
+        ->check(above_zero());
 }
 
 void add_scaling(CLI::App& program, Action& action) {

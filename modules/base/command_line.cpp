@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <string_view>
@@ -44,7 +45,27 @@ std::string unknown_option(const CLI::App& command, const std::vector<std::strin
     return "";
 }
 
+bool is_number(const std::string& text, double& value) {
+    return CLI::detail::lexical_cast(text, value) && std::isfinite(value);
+}
+
 }  // namespace
+
+CLI::Validator above_zero() {
+    return {[](std::string& text) {
+                double value = 0;
+                return is_number(text, value) && value > 0 ? "" : fmt::format("'{}' is not a number above 0", text);
+            },
+            "POSITIVE"};
+}
+
+CLI::Validator zero_or_more() {
+    return {[](std::string& text) {
+                double value = 0;
+                return is_number(text, value) && value >= 0 ? "" : fmt::format("'{}' is not a number from 0 on", text);
+            },
+            "NONNEGATIVE"};
+}
 
 void add_help_command(CLI::App& program, std::function<int()>& action) {
     auto* command = program.add_subcommand("help", "Print the help of a command");

@@ -8,6 +8,10 @@
 
 namespace lockstep {
 
+// For an option's value; what they say is shorter than what CLI11's own do.
+CLI::Validator above_zero();
+CLI::Validator zero_or_more();
+
 // "help" prints the program's help, "help COMMAND" that of a command; --completion SHELL and --man what follows.
 void add_help_command(CLI::App& program, std::function<int()>& action);
 

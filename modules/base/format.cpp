@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 
 namespace lockstep {
 
@@ -38,25 +39,36 @@ std::string human_rate(double per_second, std::string_view unit) {
     return fmt::format("{:.1f} {}{}/s", per_second, prefixes[prefix], unit);
 }
 
+namespace {
+
+// Letters to change, add, leave out or swap with the next one.
+std::size_t edit_distance(std::string_view from, std::string_view to) {
+    std::vector<std::size_t> row(to.size() + 1), before, before_that;
+    std::iota(row.begin(), row.end(), std::size_t{0});
+    for (std::size_t i = 0; i < from.size(); ++i) {
+        before_that = std::exchange(before, row);
+        row[0] = i + 1;
+        for (std::size_t j = 0; j < to.size(); ++j) {
+            const std::size_t substituted = before[j] + (from[i] == to[j] ? 0 : 1);
+            row[j + 1] = std::min({substituted, row[j] + 1, before[j + 1] + 1});
+            const bool swapped = i > 0 && j > 0 && from[i] == to[j - 1] && from[i - 1] == to[j];
+            if (swapped) row[j + 1] = std::min(row[j + 1], before_that[j - 1] + 1);
+        }
+    }
+    return row.back();
+}
+
+}  // namespace
+
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known) {
     std::string best;
     std::size_t best_distance = std::max<std::size_t>(1, (name.size() + 1) / 3);
     for (const std::string& candidate : known) {
         if (name.size() > 2 && candidate.starts_with(name)) return candidate;
-        std::vector<std::size_t> row(candidate.size() + 1);
-        std::iota(row.begin(), row.end(), std::size_t{0});
-        for (std::size_t i = 0; i < name.size(); ++i) {
-            std::size_t diagonal = row[0];
-            row[0] = i + 1;
-            for (std::size_t j = 0; j < candidate.size(); ++j) {
-                const std::size_t substituted = diagonal + (name[i] == candidate[j] ? 0 : 1);
-                diagonal = row[j + 1];
-                row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
-            }
-        }
-        if (row.back() <= best_distance && (best.empty() || row.back() < best_distance)) {
+        const std::size_t distance = edit_distance(name, candidate);
+        if (distance <= best_distance && (best.empty() || distance < best_distance)) {
             best = candidate;
-            best_distance = row.back();
+            best_distance = distance;
         }
     }
     return best;

@@ -80,6 +80,7 @@ BOOST_AUTO_TEST_CASE(numbers_read_well) {
 BOOST_AUTO_TEST_CASE(nearest_name_finds_misspellings_only) {
     BOOST_TEST(nearest_name("schedule.pek_lr", {"schedule.peak_lr", "schedule.final_lr"}) == "schedule.peak_lr");
     BOOST_TEST(nearest_name("zzz", {"schedule.peak_lr"}) == "");
+    BOOST_TEST(nearest_name("form", {"from"}) == "from");  // two letters swapped
 }
 
 BOOST_AUTO_TEST_CASE(table_prints_in_four_formats) {
