@@ -7,6 +7,7 @@
 #include <memory>
 #include <string_view>
 
+#include "base/command_line.hpp"
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "base/hash.hpp"
@@ -93,9 +94,10 @@ int run(Options options, bool tokenizer_given) {
                   {"conditional_entropy", "entropy per byte given the previous, nats", 4},
                   {"checksum", "checksum"},
                   {"out", "token file"}});
+    const bool is_pair = options.pack.format == data::PackFormat::megatron;
     record.add_row({result.files, result.skipped_files, result.documents, result.empty_documents, result.bytes,
                     result.tokens, result.vocabulary, result.byte_entropy, result.conditional_entropy,
-                    hash_text(result.checksum), options.pack.out});
+                    hash_text(result.checksum), options.pack.out + (is_pair ? ".bin" : "")});
     print_result(print_record(record, format));
     return 0;
 }
@@ -135,7 +137,7 @@ void add_pack(CLI::App& program, Action& action) {
         ->add_option("--train-tokenizer", options->pack.train_tokenizer,
                      "First train a sentencepiece model of N pieces on the text; stored in the token file")
         ->type_name("N")
-        ->check(CLI::PositiveNumber);
+        ->check(above_zero());
     command->add_option("--format", options->format, "text, markdown, csv or json")
         ->capture_default_str()
         ->type_name("FORMAT");

@@ -143,8 +143,9 @@ void add_data(std::vector<Key>& keys, DataSection& data) {
     keys.push_back({"data.order", choice_of(data.order), "Order in which windows are seen."});
     keys.push_back(
         {"data.tokenizer", &data.tokenizer,
-         "Tokenizer of plain text: `bytes`, a sentencepiece `.model` file, a `tokenizer.json`, a folder with either, "
-         "or a token file. `auto`: the one kept in the checkpoint of `init.from`, else `bytes`."});
+         "Tokenizer of plain text, and kept in checkpoints for `.bin` files: `bytes`, a sentencepiece `.model` file, a "
+         "`tokenizer.json`, a folder with either, or a token file. `auto`: the one kept in the checkpoint of "
+         "`init.from`, else `bytes`."});
     keys.push_back({"data.jsonl_field", &data.jsonl_field, "The field with the text, in JSON Lines."});
 }
 

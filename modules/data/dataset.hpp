@@ -34,6 +34,8 @@ struct DatasetOptions {
 // Whether some of the paths stand for text, which needs a tokenizer. What cannot be told, such as a missing path, does
 // not count.
 bool has_plain_text(const std::vector<std::string>& paths);
+// Whether all of them are token files of our own: neither text nor .bin files, which do not name their tokenizer.
+bool names_all_tokenizers(const std::vector<std::string>& paths);
 
 // One source of a data set.
 struct SourceSummary {

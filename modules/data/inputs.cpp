@@ -159,14 +159,27 @@ std::vector<Input> find_inputs(const std::vector<std::string>& paths) {
     return inputs;
 }
 
-bool has_plain_text(const std::vector<std::string>& paths) {
+namespace {
+
+bool has_kind(const std::vector<std::string>& paths, std::initializer_list<InputKind> kinds) {
     try {
         const std::vector<Input> inputs = find_inputs(paths);
-        return std::any_of(inputs.begin(), inputs.end(),
-                           [](const Input& input) { return input.kind == InputKind::text; });
+        return std::any_of(inputs.begin(), inputs.end(), [&](const Input& input) {
+            return std::find(kinds.begin(), kinds.end(), input.kind) != kinds.end();
+        });
     } catch (const Error&) {
         return false;  // said where the data are opened
     }
+}
+
+}  // namespace
+
+bool has_plain_text(const std::vector<std::string>& paths) {
+    return has_kind(paths, {InputKind::text});
+}
+
+bool names_all_tokenizers(const std::vector<std::string>& paths) {
+    return !has_kind(paths, {InputKind::text, InputKind::flat_file, InputKind::megatron});
 }
 
 }  // namespace lockstep::data

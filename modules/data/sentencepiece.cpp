@@ -23,8 +23,7 @@ class SentencePieceTokenizer final : public Tokenizer {
         : files_{{sentencepiece_file_name, model}} {
         const auto status = processor_.LoadFromSerializedProto(model);
         if (!status.ok() || processor_.GetPieceSize() <= 0)
-            throw damaged_error("{} is not a sentencepiece model: {}", origin,
-                                status.ok() ? "it has no pieces" : status.ToString());
+            throw damaged_error("{} is not a sentencepiece model", origin);
         const auto probe = encode("\n");
         if (probe.size() > 1 && processor_.IdToPiece(probe.front()) == "\xE2\x96\x81") leading_space_ = probe.front();
     }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "data/byte_tokenizer_json.hpp"
 #include "data/huggingface/tokenizer.hpp"
 #include "data/sentencepiece.hpp"
 #include "data/token_file.hpp"
@@ -118,22 +119,29 @@ bool is_implemented(const TokenizerFiles& files) {
     }
 }
 
+std::unique_ptr<Tokenizer> open_files(TokenizerFiles files, const std::string& kind, const std::string& origin) {
+    if (kind == "huggingface") return make_huggingface(std::move(files), origin);
+    if (kind == "sentencepiece") return make_sentencepiece(find_file(files, sentencepiece_file_name)->contents, origin);
+    return make_tokenizer("bytes", {});
+}
+
 std::unique_ptr<Tokenizer> open_folder(const fs::path& folder) {
     TokenizerFiles files = read_tokenizer_files(folder.string());
     const std::string kind = kind_of_files(files);
-    if (kind == "huggingface") return make_huggingface(std::move(files), (folder / huggingface_file_name).string());
-    if (kind == "sentencepiece")
-        return make_sentencepiece(find_file(files, sentencepiece_file_name)->contents,
-                                  (folder / sentencepiece_file_name).string());
-    throw usage_error("the folder {} has neither {} nor {}", folder.string(), huggingface_file_name,
-                      sentencepiece_file_name);
+    if (kind.empty())
+        throw usage_error("the folder {} has neither {} nor {}", folder.string(), huggingface_file_name,
+                          sentencepiece_file_name);
+    const char* name = kind == "sentencepiece" ? sentencepiece_file_name : huggingface_file_name;
+    return open_files(std::move(files), kind, (folder / name).string());
 }
 
 }  // namespace
 
 std::string kind_of_files(const TokenizerFiles& files) {
     const bool model = find_file(files, sentencepiece_file_name) != nullptr;
-    if (!find_file(files, huggingface_file_name)) return model ? "sentencepiece" : "";
+    const TokenizerFile* json = find_file(files, huggingface_file_name);
+    if (!json) return model ? "sentencepiece" : "";
+    if (is_byte_tokenizer_json(json->contents)) return "bytes";
     return model && has_huggingface() && !is_implemented(files) ? "sentencepiece" : "huggingface";
 }
 
@@ -147,8 +155,11 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
             "the tokenizer {} does not exist; it is \"bytes\", a sentencepiece .model file, a tokenizer.json, a "
             "folder with either, or a token file",
             name);
-    if (path.extension() == ".json")
-        return make_huggingface(read_tokenizer_files(path.parent_path().string(), name), name);
+    if (path.extension() == ".json") {
+        TokenizerFiles files = read_tokenizer_files(path.parent_path().string(), name);
+        const bool is_bytes = is_byte_tokenizer_json(find_file(files, huggingface_file_name)->contents);
+        return open_files(std::move(files), is_bytes ? "bytes" : "huggingface", name);
+    }
     if (hdf5::has_signature(name)) {
         const TokenFileInfo kept = read_token_file_info(name);
         return make_tokenizer(kept.tokenizer_kind, kept.tokenizer_files);

@@ -48,8 +48,9 @@ bool has_huggingface();
 // A tokenizer from a token file or checkpoint. Unreadable or missing files: damaged error. Unknown kind, or
 // one that this build lacks: usage error.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& kind, const TokenizerFiles& files);
-// What the files of a folder are a tokenizer of: "huggingface" where there is a tokenizer.json, "sentencepiece" where
-// there is a tokenizer.model and no tokenizer.json that this build reads as far as it reads any, else "".
+// What the files of a folder are a tokenizer of: "huggingface" where there is a tokenizer.json ("bytes" if it says just
+// that), "sentencepiece" where there is a tokenizer.model and no tokenizer.json that this build reads as far as it
+// reads any, else "".
 std::string kind_of_files(const TokenizerFiles& files);
 // "bytes", a sentencepiece .model file, a tokenizer.json, a folder with either, or a token file, for its tokenizer.
 // Missing: usage error.

@@ -89,8 +89,8 @@ checkpoint::Contents checkpoint_contents(const Launch& launch, const TrainingSta
     contents.state.commit = commit();
     contents.state.finished = step >= launch.data.steps;
     contents.run_description = config::to_toml(launch.resolved());
-    contents.tokenizer_kind = launch.data.training->tokenizer_kind();
-    contents.tokenizer_files = launch.data.training->tokenizer_files();
+    contents.tokenizer_kind = launch.data.tokenizer_kind;
+    contents.tokenizer_files = launch.data.tokenizer_files;
     return contents;
 }
 

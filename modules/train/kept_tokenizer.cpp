@@ -13,19 +13,22 @@
 namespace lockstep::train {
 namespace {
 
-constexpr const char* chosen_by_itself = "auto";  // as data.tokenizer
-
-bool has_plain_text(const config::DataSection& data) {
-    return data::has_plain_text(data.train) || data::has_plain_text(data.validation) ||
+template <class Condition>
+bool any_paths(const config::DataSection& data, Condition condition) {
+    return condition(data.train) || condition(data.validation) ||
            std::any_of(data.mixture.begin(), data.mixture.end(),
-                       [](const config::WeightedPaths& part) { return data::has_plain_text(part.paths); });
+                       [&](const config::WeightedPaths& part) { return condition(part.paths); });
 }
 
-std::string where_it_is_kept(const config::RunDescription& run) {
+bool has_plain_text(const config::DataSection& data) {
+    return any_paths(data, [](const auto& paths) { return data::has_plain_text(paths); });
+}
+
+std::string where_it_is_kept(const config::RunDescription& run, bool of_text) {
     std::vector<std::string> own = checkpoint::list_checkpoints(config::checkpoint_folder(run));
     for (; !own.empty(); own.pop_back()) try {
-            // A run that is trained on tokens alone keeps none, and may yet be validated on text.
-            if (!checkpoint::read_contents(own.back()).tokenizer_kind.empty()) return own.back();
+            const bool kept = !checkpoint::read_contents(own.back()).tokenizer_kind.empty();
+            if (kept || !of_text) return own.back();
             break;
         } catch (const Error&) {
             // A damaged one is not resumed either.
@@ -45,19 +48,29 @@ std::unique_ptr<data::Tokenizer> kept_tokenizer(const checkpoint::Contents& cont
     return data::make_tokenizer(contents.tokenizer_kind, contents.tokenizer_files);
 }
 
-std::shared_ptr<const data::Tokenizer> automatic_tokenizer(const config::RunDescription& run,
-                                                           cluster::HostGroup& group) {
-    if (run.data.tokenizer != chosen_by_itself) return nullptr;
-    std::string path;  // "": bytes
+std::shared_ptr<const data::Tokenizer> tokenizer_of_run(const config::RunDescription& run, cluster::HostGroup& group) {
+    const std::string& name = run.data.tokenizer;
+    std::shared_ptr<const data::Tokenizer> tokenizer;
+    if (name == "bytes") return tokenizer;
+    if (name != "auto") {
+        cluster::together(group, [&] { tokenizer = data::open_tokenizer(name); });
+        return tokenizer;
+    }
+    if (run.init.from.empty()) return tokenizer;
+    std::string path;  // "": the data name theirs
     cluster::on_root(group, [&] {
-        if (!run.init.from.empty() && has_plain_text(run.data)) path = where_it_is_kept(run);
+        const bool wanted = any_paths(run.data, [](const auto& paths) { return !data::names_all_tokenizers(paths); });
+        if (wanted) path = where_it_is_kept(run, has_plain_text(run.data));
     });
     path = group.broadcast_text(path, 0);
-    if (path.empty()) return data::make_tokenizer("bytes", {});
-    std::shared_ptr<const data::Tokenizer> tokenizer;
-    cluster::together(group,
-                      [&] { tokenizer = kept_tokenizer(read_model_contents(path), path, "; set data.tokenizer"); });
-    log::info("plain text is read with the tokenizer of {}", path);
+    if (path.empty()) return tokenizer;
+    cluster::together(group, [&] {
+        const checkpoint::Contents contents = read_model_contents(path);
+        const bool of_text = has_plain_text(run.data);
+        if (of_text || !contents.tokenizer_kind.empty())
+            tokenizer = kept_tokenizer(contents, path, "; set data.tokenizer");
+        if (of_text) log::info("plain text is read with the tokenizer of {}", path);
+    });
     return tokenizer;
 }
 

@@ -17,10 +17,10 @@ namespace lockstep::train {
 std::unique_ptr<data::Tokenizer> kept_tokenizer(const checkpoint::Contents& contents, const std::string& path,
                                                 std::string_view remedy);
 
-// Collective. The tokenizer that data.tokenizer = "auto" means; null where another is named. It is bytes, unless a run
-// with init.from has plain text in its data. Then it is that of init.from or, if the run has checkpoints that keep one,
-// of those, so that init.from need not be there any more.
-std::shared_ptr<const data::Tokenizer> automatic_tokenizer(const config::RunDescription& run,
-                                                           cluster::HostGroup& group);
+// Collective. The tokenizer of a run's data that do not name theirs: plain text and .bin files. data.tokenizer names
+// it; "auto" is that of init.from or, if the run has checkpoints that keep one, of those, so that init.from need not be
+// there any more. Null: not known, so plain text is bytes. So is it where data.tokenizer is "bytes": what .bin files
+// hold that does not say. Usage errors: what is named does not exist; plain text, and init.from keeps no tokenizer.
+std::shared_ptr<const data::Tokenizer> tokenizer_of_run(const config::RunDescription& run, cluster::HostGroup& group);
 
 }  // namespace lockstep::train

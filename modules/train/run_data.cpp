@@ -27,21 +27,20 @@ void check_one_tokenizer(const data::Dataset& training, const data::Dataset& val
 }
 
 void open_datasets(RunData& run, const config::RunDescription& description,
-                   std::shared_ptr<const data::Tokenizer> automatic) {
+                   const std::shared_ptr<const data::Tokenizer>& tokenizer) {
     const auto& data = description.data;
     data::DatasetOptions options;
     options.paths = data.train;
     for (const config::WeightedPaths& part : data.mixture) options.mixture.push_back({part.paths, part.weight});
     options.jsonl_field = data.jsonl_field;
-    options.tokenizer = data.tokenizer;
-    options.kept_tokenizer = std::move(automatic);
+    options.kept_tokenizer = tokenizer;  // none: bytes
     options.length = description.batch.length;
     options.seed = description.run.seed;
     options.random = data.order == config::DataOrder::random;
     run.training.emplace(options);
     if (!data.validation.empty()) {
         const std::string kind = run.training->tokenizer_kind();
-        if (options.kept_tokenizer && !kind.empty() && data::has_plain_text(data.validation))
+        if (data.tokenizer == "auto" && !kind.empty() && data::has_plain_text(data.validation))
             options.kept_tokenizer = data::make_tokenizer(kind, run.training->tokenizer_files());
         options.paths = data.validation;
         options.mixture.clear();
@@ -54,13 +53,44 @@ void open_datasets(RunData& run, const config::RunDescription& description,
     }
 }
 
-void check_vocabulary(const RunData& run, std::int64_t of_model) {
+// Whether the tokens can be the tokenizer's.
+bool fits(const data::Dataset& data, const data::Tokenizer& tokenizer) {
+    return data.vocabulary() <= tokenizer.vocabulary();
+}
+
+void name_tokenizer(RunData& run, const data::Tokenizer* of_run) {
+    const data::Dataset& training = *run.training;
+    run.tokenizer_kind = training.tokenizer_kind();
+    run.tokenizer_files = training.tokenizer_files();
+    if (!run.tokenizer_kind.empty() || !of_run || !fits(training, *of_run)) return;
+    run.tokenizer_kind = of_run->kind();
+    run.tokenizer_files = of_run->files();
+}
+
+// `name`: data.tokenizer.
+void warn_of_tokenizer(const RunData& run, const data::Tokenizer& of_run, const std::string& name) {
+    const data::Dataset& training = *run.training;
+    const std::string kind = training.tokenizer_kind();
+    if (kind.empty() && !fits(training, of_run))
+        log::warning("the training data has token {}, but the tokenizer ({}) has only {}; checkpoints do not keep it",
+                     training.vocabulary() - 1, of_run.kind(), of_run.vocabulary());
+    if (!kind.empty() && name != "auto" &&
+        !data::same_tokenizer(kind, training.tokenizer_files(), of_run.kind(), of_run.files()))
+        log::warning("data.tokenizer = {} is ignored: the training data was packed with another tokenizer ({})", name,
+                     kind);
+}
+
+void check_vocabulary(const RunData& run, const config::RunDescription& description) {
+    const std::int64_t of_model = description.model.vocabulary;
     for (const auto* set : {&run.training, &run.validation}) {
         if (!*set || (*set)->vocabulary() <= of_model) continue;
+        const std::int64_t of_data = (*set)->vocabulary();
+        const std::string larger = description.init.from.empty()
+                                       ? fmt::format("set model.vocabulary to at least {} or ", of_data)
+                                       : std::string();
         throw usage_error(
-            "the {} data has a vocabulary of {} tokens, the model's is {}; set model.vocabulary to at least {} or use "
-            "data packed for this model",
-            set == &run.training ? "training" : "validation", (*set)->vocabulary(), of_model, (*set)->vocabulary());
+            "the {} data has a vocabulary of {} tokens, the model's is {}; {}use data packed for this model",
+            set == &run.training ? "training" : "validation", of_data, of_model, larger);
     }
     if (run.training->vocabulary() < of_model)
         log::info("the data uses {} of the model's {} tokens", with_commas(run.training->vocabulary()),
@@ -113,10 +143,12 @@ void check_same_on_all_ranks(const data::Dataset& data, const std::string& key, 
 
 RunData open_run_data(const config::RunDescription& description, cluster::HostGroup& control) {
     RunData run;
-    const auto automatic = automatic_tokenizer(description, control);
+    const auto tokenizer = tokenizer_of_run(description, control);
     cluster::together(control, [&] {
-        open_datasets(run, description, automatic);
-        check_vocabulary(run, description.model.vocabulary);
+        open_datasets(run, description, tokenizer);
+        name_tokenizer(run, tokenizer.get());
+        if (tokenizer && control.rank() == 0) warn_of_tokenizer(run, *tokenizer, description.data.tokenizer);
+        check_vocabulary(run, description);
         run.steps = count_steps(description, run.training->windows());
         log_data(run, description.batch);
     });

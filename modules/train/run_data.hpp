@@ -14,6 +14,9 @@ namespace lockstep::train {
 struct RunData {
     std::optional<data::Dataset> training, validation;
     std::int64_t steps = 0;  // of the whole schedule
+    // Of the training data, which checkpoints keep: as the data names it or, for .bin files, the run; "": not known.
+    std::string tokenizer_kind{};
+    data::TokenizerFiles tokenizer_files{};
 };
 
 // Collective. Usage error if the data does not fit the model or the schedule, or if ranks see different data.

@@ -161,18 +161,38 @@ BOOST_AUTO_TEST_CASE(a_run_that_is_trained_on_tokens_and_validated_on_text_keeps
     for (int i = 0; i < 4000; ++i) tokens += {static_cast<char>(i * 7 % 251), static_cast<char>(i % 2)};
     write_file(place.path() / "tokens.bin", tokens);
     write_file(place.path() / "held-out.txt", make_text(3000, 99));
+    fs::copy_file(recorded / "unknown0.json", place.path() / "small.json");
     const std::string command =
-        "train run.toml --set run.name=fine --set data.train=tokens.bin --set data.validation=held-out.txt "
-        "--set model.vocabulary=700 --set schedule.steps=4 --set schedule.warmup=0 --set checkpoint.every=2 "
-        "--set validation.every=2 --init-from ";
-    const std::string words = "plain text is read with the tokenizer of checkpoints/small/step-00000012.h5";
-    for (const char* more : {"runs/small --stop-at 2", "runs/small --resume auto"}) {
-        const Result result = run(command + more, place.path());
-        check_exit(result, contains(more, "stop") ? 4 : 0);
-        BOOST_TEST(contains(result.error, words), result);
-    }
-    // Its checkpoint does not name a tokenizer, which nothing takes for bytes.
-    const std::string fine = checkpoint_file(place.path(), 4, "fine").string();
+        "train run.toml --set data.train=tokens.bin --set model.vocabulary=700 --set schedule.steps=4 "
+        "--set schedule.warmup=0 --set checkpoint.every=2 --set run.name=";
+    const std::string from =
+        "fine --set data.validation=held-out.txt --set validation.every=2 --init-from runs/small --";
+    const std::string words = "plain text is read with the tokenizer of checkpoints/";
+    const Result begun = run(command + from + "stop-at 2", place.path());
+    check_exit(begun, 4);
+    BOOST_TEST(contains(begun.error, words + "small/step-00000012.h5"), begun);
+    fs::remove_all(place.path() / "checkpoints/small");
+    const Result resumed = run(command + from + "resume auto", place.path(), 2);
+    check_exit(resumed, 0);
+    BOOST_TEST(contains(resumed.error, words + "fine/step-00000002.h5"), resumed);
+    const std::string generate = "generate --prompt a --tokens 3 --checkpoint ";
+    check_exit(run(generate + "runs/fine", place.path()), 0);
+    // So does one on tokens alone, of which data.tokenizer says what they are.
+    fs::create_directory(place.path() / "given");
+    fs::copy(place.path() / "tokenizer", place.path() / "given");
+    check_exit(run(command + "named --set data.tokenizer=given", place.path()), 0);
+    check_exit(run(command + "kept --init-from runs/named", place.path(), 2), 0);
+    fs::remove_all(place.path() / "checkpoints/named");
+    check_exit(run(command + "kept --init-from runs/named --resume auto --set schedule.steps=6", place.path()), 0);
+    check_exit(run(generate + "runs/kept", place.path()), 0);
+    // They cannot be a smaller tokenizer's.
+    const Result smaller = run(command + "smaller --set data.tokenizer=small.json --stop-at 1", place.path());
+    check_exit(smaller, 4);
+    BOOST_TEST(contains(smaller.error, "the training data has token 5"), smaller);
+    BOOST_TEST(contains(smaller.error, "checkpoints do not keep it"), smaller);
+    // Without either a checkpoint does not name a tokenizer, which nothing takes for bytes.
+    check_exit(run(command + "unknown", place.path()), 0);
+    const std::string fine = checkpoint_file(place.path(), 4, "unknown").string();
     const auto refused = [&](const std::string& arguments, const std::string& remedy) {
         const Result result = run(arguments, place.path());
         check_exit(result, 2);
@@ -204,6 +224,16 @@ BOOST_AUTO_TEST_CASE(validation_has_the_tokenizer_of_training) {
     // Plain text is read with it: the same tokens, the same loss.
     check_exit(validated_on("text"), 0);
     check_exit(validated_on("tokens.h5"), 0);
+    // One that is named beside tokens of another is looked at, and said to be ignored.
+    const std::string tokens = "train run.toml --set data.train=tokens.h5 --set model.vocabulary=703 --stop-at 1 ";
+    const Result ignored = run(tokens + "--set run.name=ignored --set data.tokenizer=bytes.h5", place.path(), 2);
+    check_exit(ignored, 4);
+    BOOST_TEST(count_of(ignored.error, "data.tokenizer = bytes.h5 is ignored") == 1u, ignored);
+    const Result missing = run(tokens + "--set run.name=missing --set data.tokenizer=none.model", place.path(), 2);
+    check_exit(missing, 2);
+    BOOST_TEST(contains(missing.error, "the tokenizer none.model does not exist"), missing);
+    const Result same = run(tokens + "--set run.name=same --set data.tokenizer=tokens.h5", place.path());
+    BOOST_TEST(!contains(same.error, "ignored"), same);
     const auto of_text = numbers_of(place.path(), "validation_loss", "text");
     BOOST_TEST(!of_text.empty());
     BOOST_TEST((of_text == numbers_of(place.path(), "validation_loss", "tokens")));
