@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/command_line.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/progress_line.hpp"
@@ -15,6 +16,7 @@
 #include "config/run_description.hpp"
 #include "exchange/folder.hpp"
 #include "train/initial_model.hpp"
+#include "watch/stop_request.hpp"
 
 namespace lockstep::commands {
 namespace {
@@ -31,6 +33,10 @@ class Progress {
     explicit Progress(const Options& options) : shown_(fmt::format("{} to {}", options.in, options.out)) {}
     checkpoint::StreamProgress show() {
         return [this](std::uint64_t done, std::uint64_t total) {
+            // Thrown on all ranks; what is unfinished is removed.
+            if (const int signal = watch::requested_signal(); signal != 0)
+                throw fault_error("the conversion was interrupted by {}; nothing is written",
+                                  watch::signal_word(signal));
             shown_.show(static_cast<std::int64_t>(done), static_cast<std::int64_t>(total));
         };
     }
@@ -80,6 +86,7 @@ void convert_folder(const Options& options, cluster::HostGroup& group) {
 }
 
 int run(const Options& options) {
+    watch::watch_signals();
     cluster::Session session(nullptr, nullptr);
     return session.run([&] {
         const auto group = session.make_world_group();
@@ -119,7 +126,7 @@ void add_convert(CLI::App& program, Action& action) {
                 "--shard-size", options->shard_bytes,
                 "Largest amount of tensor data in a file of the folder: bytes, or 500MB, 5GB, 2GiB (default: 5GB)")
             ->transform(CLI::AsSizeValue(true))
-            ->check(CLI::PositiveNumber);
+            ->check(above_zero());
     command->footer(
         "Examples: lockstep convert runs/demo demo-hf --dtype bf16\n"
         "          lockstep convert SmolLM2-135M smollm2.h5\n"

@@ -1,6 +1,7 @@
 #include "checkpoint/stream.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 
 #include "base/hash.hpp"
@@ -15,6 +16,8 @@ namespace {
 
 using cluster::agree;
 using cluster::caught;
+
+constexpr std::int64_t elements_at_once = std::int64_t{1} << 20;
 
 std::int64_t elements_of(std::uint64_t bytes) {
     return static_cast<std::int64_t>(bytes / sizeof(float));
@@ -130,12 +133,11 @@ void read_through(const std::string& path, const std::string& prefix, std::uint6
 }
 
 void fill(const std::vector<Entry>& entries, const Source& source) {
-    constexpr std::int64_t most = std::int64_t{1} << 20;  // elements at once
     std::vector<float> values;
     for (const Entry& entry : entries) {
         const SliceRange piece = slice_range(entry);
         for (std::int64_t at = 0; at < piece.count;) {
-            const std::int64_t count = std::min(piece.count - at, most);
+            const std::int64_t count = std::min(piece.count - at, elements_at_once);
             values.resize(static_cast<std::size_t>(count));
             for (std::int64_t i = at; i < at + count;) {
                 const std::int64_t run = run_length(piece, i, at + count);
@@ -144,6 +146,28 @@ void fill(const std::vector<Entry>& entries, const Source& source) {
             }
             copy_in(entry, at, count, values.data());
             at += count;
+        }
+    }
+}
+
+void check_finite(const std::string& file, const std::string& tensor, const float* values, std::int64_t count) {
+    constexpr std::uint32_t infinity = 0x7f800000, magnitude = 0x7fffffff;
+    std::uint32_t largest = 0;
+    for (std::int64_t i = 0; i < count; ++i)
+        largest = std::max(largest, std::bit_cast<std::uint32_t>(values[i]) & magnitude);
+    if (largest >= infinity)
+        throw damaged_error("{}: {} holds values that are not finite (NaN or infinity)", file, tensor);
+}
+
+void check_finite(const std::string& file, const std::vector<Entry>& entries) {
+    std::vector<float> values;
+    for (const Entry& entry : entries) {
+        const std::int64_t all = slice_range(entry).count;
+        for (std::int64_t at = 0; at < all; at += elements_at_once) {
+            const std::int64_t count = std::min(all - at, elements_at_once);
+            values.resize(static_cast<std::size_t>(count));
+            copy_out(entry, at, count, values.data());
+            check_finite(file, entry.path, values.data(), count);
         }
     }
 }

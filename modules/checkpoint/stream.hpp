@@ -30,4 +30,8 @@ void read_through(const std::string& path, const std::string& prefix, std::uint6
 // Local: fills entries from elsewhere than a checkpoint.
 void fill(const std::vector<Entry>& entries, const Source& source);
 
+// Damaged error for a NaN or an infinity among values of `tensor` in `file`: nothing can be computed with such a model.
+void check_finite(const std::string& file, const std::string& tensor, const float* values, std::int64_t count);
+void check_finite(const std::string& file, const std::vector<Entry>& entries);
+
 }  // namespace lockstep::checkpoint

@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/open_file.hpp"
 #include "base/whole_file.hpp"
 #include "cluster/agree.hpp"
 #include "config/run_description.hpp"
+#include "data/tokenizer.hpp"
 #include "exchange/folder.hpp"
 #include "exchange/shards.hpp"
 #include "exchange/tokenizer.hpp"
@@ -80,6 +82,16 @@ void check_tensors(const std::string& path, const std::vector<Correspondence>& n
                             held.begin()->first);
 }
 
+// It is kept as it is, for other programs at least.
+void warn_of_tokenizer(const checkpoint::Contents& contents) {
+    if (contents.tokenizer_kind.empty()) return;
+    try {
+        static_cast<void>(data::make_tokenizer(contents.tokenizer_kind, contents.tokenizer_files));
+    } catch (const Error& error) {
+        log::warning("the tokenizer is kept but cannot be used: {}", error.what());
+    }
+}
+
 Plan make_plan(const std::string& path, const WayOut& options) {
     Plan plan;
     plan.contents = checkpoint::read_contents(path);
@@ -131,6 +143,7 @@ Converted folder_to_checkpoint(const std::string& folder, const std::string& out
         opened.emplace(folder);
         if (group.rank() == 0) warn_of_unknown_keys(*opened);
         contents = opened->contents();
+        if (group.rank() == 0) warn_of_tokenizer(contents);
         for (const Correspondence& each : opened->names())
             tensors.push_back({parameters_prefix + each.ours, each.shape});
         // As in checkpoints of runs.
@@ -157,6 +170,7 @@ Converted checkpoint_to_folder(const std::string& checkpoint, const std::string&
         checkpoint::read_through(
             checkpoint, parameters_prefix, bytes_at_once,
             [&](const checkpoint::TensorInfo& tensor, std::int64_t first, std::int64_t count, const float* values) {
+                checkpoint::check_finite(checkpoint, tensor.path, values, count);
                 writer->write(tensor.path.substr(parameters_prefix.size()), first, count, values);
             },
             group, progress);

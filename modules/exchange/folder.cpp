@@ -41,6 +41,14 @@ bool is_folder(const std::string& path) {
     return fs::is_directory(path, ignored) && fs::is_regular_file(path + "/" + config_file_name, ignored);
 }
 
+bool lacks_config(const std::string& path) {
+    std::error_code ignored;
+    if (!fs::is_directory(path, ignored) || is_folder(path)) return false;
+    const fs::directory_iterator entries(path, ignored);
+    return std::any_of(begin(entries), end(entries),
+                       [](const fs::directory_entry& entry) { return entry.path().extension() == ".safetensors"; });
+}
+
 std::string without_slash(std::string path) {
     while (path.size() > 1 && path.back() == '/') path.pop_back();
     return path;
@@ -115,6 +123,7 @@ checkpoint::Source Folder::source() const {
         if (number == number_of_.end()) throw fault_error("{} has no {}", path_, path);
         const Correspondence& names = names_[number->second];
         read_ours(names, place(names), first, count, to);
+        checkpoint::check_finite(place(names).file->path(), names.theirs, to, count);
     };
 }
 

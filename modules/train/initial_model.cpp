@@ -59,14 +59,14 @@ config::ModelDescription model_to_begin_with(const config::RunDescription& run, 
 }
 
 void warn_of_another_tokenizer(const Launch& launch, const checkpoint::Contents& contents, const std::string& path) {
-    const data::Dataset& data = *launch.data.training;
-    if (data.tokenizer_kind().empty() || contents.tokenizer_kind.empty()) return;  // not known
-    const bool same_kind = data.tokenizer_kind() == contents.tokenizer_kind;
-    if (data::same_tokenizer(data.tokenizer_kind(), data.tokenizer_files(), contents.tokenizer_kind,
+    const RunData& data = launch.data;
+    if (data.tokenizer_kind.empty() || contents.tokenizer_kind.empty()) return;  // not known
+    const bool same_kind = data.tokenizer_kind == contents.tokenizer_kind;
+    if (data::same_tokenizer(data.tokenizer_kind, data.tokenizer_files, contents.tokenizer_kind,
                              contents.tokenizer_files))
         return;
     log::warning("{} has {} tokenizer than this data ({}): token numbers mean other text", path,
-                 same_kind ? "another model of the" : "another", data.tokenizer_kind());
+                 same_kind ? "another model of the" : "another", data.tokenizer_kind);
 }
 
 struct InitialModel {
@@ -74,6 +74,14 @@ struct InitialModel {
     std::optional<exchange::Folder> folder;  // in the Hugging Face layout; else the path is a checkpoint
     checkpoint::Contents contents;
 };
+
+void check_same_model(const config::RunDescription& run, const config::RunDescription& before,
+                      const std::string& path) {
+    const std::vector<std::string> differences = model_differences(run, before);
+    if (!differences.empty())
+        throw usage_error("init.from = {} is another model: {}; omit these keys of [model]", path,
+                          fmt::format("{}", fmt::join(differences, "; ")));
+}
 
 // Collective. Usage error where the checkpoint is of another model than the run.
 InitialModel find_initial_model(const Launch& launch) {
@@ -84,12 +92,8 @@ InitialModel find_initial_model(const Launch& launch) {
     cluster::together(*launch.control, [&] {
         if (exchange::is_folder(initial.path)) initial.folder.emplace(initial.path);
         initial.contents = initial.folder ? initial.folder->contents() : checkpoint::read_contents(initial.path);
-        const config::RunDescription before =
-            config::parse_foreign_description(initial.contents.run_description, initial.path);
-        const std::vector<std::string> differences = model_differences(run, before);
-        if (!differences.empty())
-            throw usage_error("init.from = {} is another model: {}; omit these keys of [model]", initial.path,
-                              fmt::format("{}", fmt::join(differences, "; ")));
+        check_same_model(run, config::parse_foreign_description(initial.contents.run_description, initial.path),
+                         initial.path);
     });
     return initial;
 }
@@ -109,8 +113,9 @@ checkpoint::Contents read_model_contents(const std::string& path) {
 
 void load_tensors(const std::string& path, const std::optional<exchange::Folder>& folder,
                   const std::vector<checkpoint::Entry>& entries, cluster::HostGroup& group) {
-    if (!folder) return checkpoint::load(path, entries, group);
-    cluster::together(group, [&] { checkpoint::fill(entries, folder->source()); });
+    if (folder) return cluster::together(group, [&] { checkpoint::fill(entries, folder->source()); });
+    checkpoint::load(path, entries, group);
+    cluster::together(group, [&] { checkpoint::check_finite(path, entries); });
 }
 
 std::string newest_checkpoint(const std::string& name) {
@@ -119,6 +124,9 @@ std::string newest_checkpoint(const std::string& name) {
         throw usage_error("{} is one file of a Hugging Face folder; name the folder", name);
     std::error_code ignored;
     if (!fs::is_directory(name, ignored) || exchange::is_folder(name)) return name;
+    if (exchange::lacks_config(name))
+        throw usage_error("{} has safetensors but no {}, which says what model they are; copy it there", name,
+                          exchange::config_file_name);
     const std::string folder = checkpoint_folder_of(name);
     const std::vector<std::string> all = checkpoint::list_checkpoints(folder);
     if (all.empty() && folder != name)
@@ -131,8 +139,17 @@ std::string newest_checkpoint(const std::string& name) {
 
 config::RunDescription read_run(const std::string& path, const std::vector<std::string>& settings,
                                 cluster::HostGroup& group) {
-    return config::read_run_description(
-        path, settings, [&](const config::RunDescription& run) { return model_to_begin_with(run, group); });
+    std::optional<config::RunDescription> before;  // of which only the model counts
+    config::RunDescription run = config::read_run_description(path, settings, [&](const config::RunDescription& given) {
+        before.emplace().model = model_to_begin_with(given, group);
+        return before->model;
+    });
+    // Before anything else is said of a model that is of two halves.
+    if (before) {
+        config::resolve(before->model);
+        check_same_model(run, *before, run.init.from);
+    }
+    return run;
 }
 
 void check_initial_model(const Launch& launch) {

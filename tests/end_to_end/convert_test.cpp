@@ -183,6 +183,48 @@ BOOST_AUTO_TEST_CASE(a_folder_is_inspected) {
     BOOST_TEST(about["parameters"] == parameters);
 }
 
+// A folder made of a model of bytes has bytes for its tokenizer, wherever that is asked for.
+BOOST_AUTO_TEST_CASE(bytes_stay_bytes) {
+    const Workplace place;
+    write_description(place.path(), models[3]);
+    check_exit(run("train run.toml --stop-at 1", place.path()), 4);
+    check_exit(run("convert runs/small out", place.path()), 0);
+    for (const char* tokenizer : {"out", "out/tokenizer.json", "bytes"}) {
+        const Result packed =
+            run(std::string("pack text --format json --out tokens.h5 --tokenizer ") + tokenizer, place.path());
+        check_exit(packed, 0);
+        BOOST_TEST(Json::parse(packed.out)["vocabulary"] == 256, packed);
+        check_exit(run("eval --checkpoint runs/small --data tokens.h5 --length 32", place.path()), 0);
+    }
+    const Result begun =
+        run("train run.toml --init-from out --set run.name=begun --set data.tokenizer=out --stop-at 1", place.path());
+    check_exit(begun, 4);
+    BOOST_TEST(!contains(begun.error, "warning"), begun);
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_that_is_not_finite_is_refused) {
+    const Workplace place;
+    fs::copy(fs::path(LOCKSTEP_CASES) / "llama", place.path() / "model");
+    const fs::path file = place.path() / "model/model.safetensors";
+    std::string bytes = read_file(file);
+    write_file(file, bytes.replace(bytes.size() - 4, 4, std::string("\0\0\x80\x7f", 4)));  // infinity
+    for (const char* command : {"convert model new", "eval --data text --length 16 --checkpoint model"}) {
+        const Result result = run(command, place.path(), 2);
+        check_exit(result, 3);
+        BOOST_TEST(count_of(result.error, "holds values that are not finite") == 1u, result);
+        BOOST_TEST(!fs::exists(place.path() / "new"));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_tokenizer_that_cannot_be_used_is_kept_and_said) {
+    const Workplace place;
+    fs::copy(fs::path(LOCKSTEP_CASES) / "llama", place.path() / "model");
+    write_file(place.path() / "model/tokenizer.json", "{}");
+    const Result result = run("convert model model.h5", place.path(), 2);
+    check_exit(result, 0);
+    BOOST_TEST(count_of(result.error, "the tokenizer is kept but cannot be used") == 1u, result);
+}
+
 BOOST_AUTO_TEST_CASE(wrong_input_is_refused_with_a_sentence) {
     const Workplace place;
     const fs::path llama = fs::path(LOCKSTEP_CASES) / "llama";
@@ -236,6 +278,14 @@ BOOST_AUTO_TEST_CASE(wrong_input_is_refused_with_a_sentence) {
     refuse("eval --checkpoint odd --data text", 3, "cut short");
     refuse("inspect odd", 3, "cut short");
     refuse("generate --checkpoint " + llama.string() + " --prompt x", 2, "does not name its tokenizer");
+    refuse("convert model.h5 new --shard-size 0", 2, "'0' is not a number above 0");
+    refuse("eval --checkpoint model.h5 --data text --length 0", 2, "'0' is not a number above 0");
+    fs::remove(place.path() / "odd/config.json");
+    for (const char* command : {"convert odd new", "inspect odd", "eval --checkpoint odd --data text"})
+        refuse(command, 2, "odd has safetensors but no config.json");
+    fs::create_directory(place.path() / "kept");
+    fs::copy(place.path() / "model.h5", place.path() / "kept/step-00000007.h5");
+    refuse("inspect kept", 2, "kept is a folder of checkpoints; name one of them, such as kept/step-00000007.h5");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,7 @@
 // Runs that begin with the parameters of a checkpoint.
 #define BOOST_TEST_MODULE init
+#include <limits>
+
 #include "checkpoint_fixture.hpp"
 #include "end_to_end/beginnings.hpp"
 
@@ -92,6 +94,26 @@ BOOST_AUTO_TEST_CASE(a_file_with_parameters_alone) {
     BOOST_TEST(parameters_of(checkpoint_file(place.path(), 2, "fine")).size() == parameters.size());
 }
 
+BOOST_AUTO_TEST_CASE(a_model_that_is_not_finite_is_refused) {
+    const Workplace place;
+    check_exit(run("train run.toml --stop-at 1", place.path()), 4);
+    write_fine_description(place.path());
+    const std::string source = checkpoint_file(place.path(), 1).string();
+    std::vector<lockstep::checkpoint_tests::Tensors::Named> parameters;
+    for (const auto& tensor : lockstep::checkpoint::list_tensors(source))
+        if (tensor.path.starts_with("parameters/")) parameters.push_back({tensor.path, tensor.shape});
+    const lockstep::checkpoint_tests::Tensors tensors(parameters, std::numeric_limits<float>::quiet_NaN());
+    auto writer = lockstep::checkpoint_tests::solo_writer((place.path() / "odd").string());
+    BOOST_TEST_REQUIRE(writer.write_now(lockstep::checkpoint::read_contents(source), tensors.entries));
+    for (const char* command : {"convert odd new", "eval --data text --checkpoint odd",
+                                "train fine.toml --set run.name=new --init-from odd"}) {
+        const Result result = run(command, place.path(), 2);
+        check_exit(result, 3);
+        BOOST_TEST(count_of(result.error, "holds values that are not finite") == 1u, result);
+        BOOST_TEST(!fs::exists(place.path() / "new"));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused) {
     const Workplace place;
     check_exit(run("train run.toml", place.path()), 0);
@@ -102,6 +124,13 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused) {
     BOOST_TEST(count_of(other.error, "error: ") == 1u, other);
     BOOST_TEST(!fs::exists(run_folder(place.path(), "other")));
     BOOST_TEST(!fs::exists(place.path() / "checkpoints" / "other"));
+    // Not that 2 does not divide 3, which nobody wrote.
+    const Result heads = run(begin("runs/small", "other", "--set model.heads=3"), place.path());
+    check_exit(heads, 2);
+    BOOST_TEST(contains(heads.error, "is another model: model.heads is 3, was "), heads);
+    const Result misspelt = run("train fine.toml --set init.form=runs/small", place.path());
+    check_exit(misspelt, 2);
+    BOOST_TEST(contains(misspelt.error, "did you mean init.from?"), misspelt);
     const Result missing = run(begin("nowhere.h5", "missing"), place.path());
     check_exit(missing, 2);
     BOOST_TEST(contains(missing.error, "nowhere.h5"), missing);
