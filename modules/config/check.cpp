@@ -217,7 +217,8 @@ void check_machine(const RunDescription& description) {
     if (parallel.zero > 1) throw usage_error("parallel.zero = {}: the stages are 0 and 1", parallel.zero);
     check_not_negative({{"run.peak_tflops", description.run.peak_tflops}});
     check_not_negative({{"watchdog.seconds", description.watchdog.seconds},
-                        {"watchdog.first_step_seconds", description.watchdog.first_step_seconds}});
+                        {"watchdog.first_step_seconds", description.watchdog.first_step_seconds},
+                        {"watchdog.link_seconds", description.watchdog.link_seconds}});
 }
 
 void check_files(const CheckpointSection& checkpoint, const ValidationSection& validation, const DataSection& data) {

@@ -268,6 +268,10 @@ std::vector<Key> keys_of(RunDescription& description) {
          "The same until the end of the first step. 0: off. `jobs/launch` ends a launch that shows no sign of life for "
          "so long (0: never): text is tokenized before the first sign, so raise it where that takes longer, or use "
          "packed data."});
+    keys.push_back(
+        {"watchdog.link_seconds", &description.watchdog.link_seconds,
+         "Seconds between probes of the links between nodes that training uses; more where they would take longer than "
+         "0.1 % of the time. A slow link is named in the log. 0: none."});
     keys.push_back({"sync.mode", choice_of(description.sync.mode), "When the host waits for the device."});
     return keys;
 }

@@ -114,6 +114,7 @@ struct TraceSection {
 
 struct WatchdogSection {
     double seconds = 600, first_step_seconds = 1800;  // 0: off
+    double link_seconds = 60;                         // between probes of links; 0: none
 };
 
 struct SyncSection {

@@ -24,6 +24,7 @@ void Agreement::add(const Agreement& later) {
     stop = std::max(stop, later.stop);
     flush = flush || later.flush;
     save = save || later.save;
+    probe_links = probe_links || later.probe_links;
     checkpoint_writing = checkpoint_writing || later.checkpoint_writing;
     checkpoint_pending = checkpoint_pending || later.checkpoint_pending;
     local_writing = local_writing || later.local_writing;
@@ -53,6 +54,7 @@ Agreement Control::agree(Agreement own) {
     std::vector<std::int64_t> values = {requested_stop(),
                                         own.flush ? 1 : 0,
                                         own.save ? 1 : 0,
+                                        own.probe_links ? 1 : 0,
                                         level(own.checkpoint_writing, own.checkpoint_pending),
                                         level(own.local_writing, own.local_pending),
                                         static_cast<std::int64_t>(own.slowest_seconds * 1e9)};
@@ -63,11 +65,12 @@ Agreement Control::agree(Agreement own) {
     all.stop = values[0];
     all.flush = values[1] != 0;
     all.save = values[2] != 0;
-    all.checkpoint_writing = values[3] == writing;
-    all.checkpoint_pending = values[3] >= pending;
-    all.local_writing = values[4] == writing;
-    all.local_pending = values[4] >= pending;
-    all.slowest_seconds = static_cast<double>(values[5]) * 1e-9;
+    all.probe_links = values[3] != 0;
+    all.checkpoint_writing = values[4] == writing;
+    all.checkpoint_pending = values[4] >= pending;
+    all.local_writing = values[5] == writing;
+    all.local_pending = values[5] >= pending;
+    all.slowest_seconds = static_cast<double>(values[6]) * 1e-9;
     return all;
 }
 

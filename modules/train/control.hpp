@@ -18,6 +18,7 @@ struct Agreement {
     std::int64_t stop = go_on;                                    // a StopCode; stop_for_signal + signal number
     bool flush = false;                                           // the trace has rows to flush
     bool save = false;                                            // checkpoint.every_minutes have passed
+    bool probe_links = false;                                     // watchdog.link_seconds have passed
     bool checkpoint_writing = false, checkpoint_pending = false;  // by a writer thread; begun and not committed
     bool local_writing = false, local_pending = false;            // the same of a local checkpoint
     double slowest_seconds = 0;                                   // of the step

@@ -1,6 +1,9 @@
 #include "train/local_checkpoints.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
 
 #include "base/format.hpp"
 #include "base/log.hpp"
@@ -28,6 +31,30 @@ std::vector<Course> courses_so_far(const Launch& launch) {
         log::warning("{}", error.what());
         return {};
     }
+}
+
+// "": the folder can be written to.
+std::string problem_with(const std::string& folder) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) return fmt::format("cannot create the folder: {}", error.message());
+    return ::access(folder.c_str(), W_OK | X_OK) == 0 ? "" : system_error_text();
+}
+
+// Collective. A folder that no rank can write to is a mistake of the run's, so a fresh start is refused; a broken disk
+// stops nothing.
+void check_folder(const Launch& launch, const std::string& folder) {
+    const std::string problem = problem_with(folder);
+    cluster::HostGroup& all = *launch.control;
+    const auto failed = static_cast<std::int64_t>(all.all_sum(problem.empty() ? 0 : 1));
+    if (failed == 0) return;
+    const std::int64_t last = all.all_maximum(problem.empty() ? -1 : all.rank());
+    if (failed == all.size() && launch.resume.path.empty())
+        throw usage_error("checkpoint.local = \"{}\": {}; name a folder that every node can write to",
+                          launch.description.checkpoint.local, problem);
+    if (all.rank() == last)
+        log::warning("no local checkpoints can be written to {} on {} of {} ranks, among them this one on {}: {}",
+                     folder, failed, all.size(), launch.session.place().host, problem);
 }
 
 }  // namespace
@@ -67,6 +94,7 @@ LocalCheckpoints::LocalCheckpoints(const Launch& launch, const TrainingState& st
     if (!writes) return;
     courses = shared_courses(launch, courses);
     const checkpoint::LocalPlace place = local_place(launch);
+    check_folder(launch, place.folder);
     if (launch.root() && place.partner && checkpoint::ranks_of_nodes(place.nodes).size() == 1)
         log::info("all ranks are on one node: local checkpoints in {} have no copies on another", place.folder);
     std::vector<std::int64_t> complete;

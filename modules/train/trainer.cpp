@@ -17,7 +17,6 @@
 #include "train/flop_rates.hpp"
 #include "train/launch_log.hpp"
 #include "train/memory_check.hpp"
-#include "train/replica_check.hpp"
 #include "watch/watch_folder.hpp"
 
 namespace lockstep::train {
@@ -151,6 +150,7 @@ Trainer::Trainer(Launch& launch, TrainingState& state)
     validation_.emplace(launch, layers_, *pipeline_, *tracer_, regions_.validation);
     checkpoints_.emplace(launch, state, *tracer_, regions_.checkpoint);
     local_checkpoints_.emplace(launch, state, *tracer_, regions_.checkpoint);
+    health_.emplace(launch, state, *tracer_, regions_.communication);
     log_.emplace(launch, *tracer_, regions_, rates.peak);
 }
 
@@ -183,7 +183,8 @@ ExitCode Trainer::run() {
         if (due.validate) log_->add_validation(validation_->run(step));
         if (agreed.local_pending && !agreed.local_writing) local_checkpoints_->commit();
         if (agreed.checkpoint_pending && !agreed.checkpoint_writing) checkpoints_->commit();
-        if (due.compare_replicas) compare_replicas(step);
+        if (due.compare_replicas) health_->compare_replicas(step);
+        if (due.probe_links) health_->probe_links();
         if (due.save_locally) local_checkpoints_->save(step);
         const bool saved = !due.save || checkpoints_->save(step, due.last);
         log_->close_row();
@@ -220,6 +221,7 @@ Agreement Trainer::finish_steps(std::size_t left_in_flight) {
         Agreement own;
         own.flush = launch_.root() && tracer_->wants_flush();
         own.save = checkpoints_->interval_over();
+        own.probe_links = health_->wants_link_probe();
         own.checkpoint_writing = checkpoints_->writing();
         own.checkpoint_pending = checkpoints_->pending();
         own.local_writing = local_checkpoints_->writing();
@@ -245,15 +247,9 @@ Trainer::Due Trainer::due_after(std::int64_t step, const Agreement& agreed) cons
     due.validate = validation_->due(step);
     due.save = due.last || agreed.save || checkpoints_->due(step);
     due.save_locally = !due.last && local_checkpoints_->due(step);
-    due.compare_replicas = due.save || due.save_locally || step % replica_check_every == 0;
+    due.compare_replicas = due.save || due.save_locally || health_->replicas_due(step);
+    due.probe_links = !due.last && agreed.probe_links;
     return due;
-}
-
-void Trainer::compare_replicas(std::int64_t step) {
-    if (launch_.grid.replicas() == 1) return;
-    const trace::Scope timed(*tracer_, regions_.communication.all);
-    const trace::Scope within(*tracer_, regions_.communication.control);
-    check_replicas(launch_, state_, step);
 }
 
 void Trainer::fail_unsaved(std::int64_t step) {

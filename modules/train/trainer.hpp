@@ -7,7 +7,7 @@
 //   control           agreement at a step's end
 //   step_log          a step's numbers to trace, metrics and log (progress, flop_rates)
 //   source_epochs     what the log says of a mixture's sources
-//   checkpoint_schedule, local_checkpoints, validation, replica_check   what is due after some steps
+//   checkpoint_schedule, local_checkpoints, validation, health_checks   what is due after some steps
 //   supervision       watchdog and witness
 #pragma once
 
@@ -18,6 +18,7 @@
 #include "train/checkpoint_schedule.hpp"
 #include "train/control.hpp"
 #include "train/gradient_exchange.hpp"
+#include "train/health_checks.hpp"
 #include "train/launch.hpp"
 #include "train/layer_groups.hpp"
 #include "train/local_checkpoints.hpp"
@@ -47,15 +48,15 @@ class Trainer {
   private:
     // Acts on what the ranks have agreed after a step.
     struct Due {
-        bool last = false, validate = false, save = false, save_locally = false, compare_replicas = false;
-        bool any() const { return validate || save || save_locally || compare_replicas; }
+        bool last = false, validate = false, save = false, save_locally = false;
+        bool compare_replicas = false, probe_links = false;
+        bool any() const { return validate || save || save_locally || compare_replicas || probe_links; }
     };
     void begin_step(std::int64_t step);
     void follow_epoch();
     Agreement finish_steps(std::size_t left_in_flight);
     Agreement finish_all_steps();
     Due due_after(std::int64_t step, const Agreement& agreed) const;
-    void compare_replicas(std::int64_t step);
     [[noreturn]] void fail_unsaved(std::int64_t step);
     [[noreturn]] void fail_not_finite(std::int64_t step);
     ExitCode end(std::int64_t step, std::int64_t stop);
@@ -71,6 +72,7 @@ class Trainer {
     std::optional<Validation> validation_;
     std::optional<CheckpointSchedule> checkpoints_;
     std::optional<LocalCheckpoints> local_checkpoints_;
+    std::optional<HealthChecks> health_;
     std::optional<StepLog> log_;
     Control control_;
     SourceEpochs source_epochs_;

@@ -252,6 +252,10 @@ BOOST_AUTO_TEST_CASE(killed_while_local_parts_are_written) {
     const Result undisturbed = run(train, twins.whole, 2);
     check_exit(undisturbed, 0);
     BOOST_TEST(contains(undisturbed.error, "have no copies on another"), undisturbed);
+    // A folder that cannot be is said at the start, not when it is first written to.
+    const Result nowhere = run(train + " --set run.name=nowhere --set checkpoint.local=run.toml", twins.whole, 2);
+    check_exit(nowhere, 2);
+    BOOST_TEST(count_of(nowhere.error, "checkpoint.local = \"run.toml\": ") == 1u, nowhere);
     BOOST_TEST(names_in(twins.whole / "local" / "small").empty());
     for (const std::string fault : {"step_end:0:9:kill", "local_reserve:1:*:kill", "local_write:0:*:kill",
                                     "local_before_rename:0:*:kill", "local_before_rename:1:*:kill"}) {
