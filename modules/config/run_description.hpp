@@ -34,8 +34,11 @@ struct DataSection {
     std::vector<std::string> validation;  // files or folders …
     double validation_fraction = 0;       // … or the last part of the training windows
     DataOrder order = DataOrder::random;
-    std::string tokenizer = "auto";    // of plain text; "auto": that of init.from, else "bytes"
+    std::string tokenizer = "auto";    // of plain text and .bin files; "auto": that of init.from, else "bytes"
     std::string jsonl_field = "text";  // of JSON Lines
+
+    bool tokenizer_is_automatic() const { return tokenizer == "auto"; }
+    bool tokenizer_is_bytes() const { return tokenizer == "bytes"; }
 };
 
 struct BatchRamp {

@@ -49,11 +49,10 @@ std::unique_ptr<data::Tokenizer> kept_tokenizer(const checkpoint::Contents& cont
 }
 
 std::shared_ptr<const data::Tokenizer> tokenizer_of_run(const config::RunDescription& run, cluster::HostGroup& group) {
-    const std::string& name = run.data.tokenizer;
     std::shared_ptr<const data::Tokenizer> tokenizer;
-    if (name == "bytes") return tokenizer;
-    if (name != "auto") {
-        cluster::together(group, [&] { tokenizer = data::open_tokenizer(name); });
+    if (run.data.tokenizer_is_bytes()) return tokenizer;
+    if (!run.data.tokenizer_is_automatic()) {
+        cluster::together(group, [&] { tokenizer = data::open_tokenizer(run.data.tokenizer); });
         return tokenizer;
     }
     if (run.init.from.empty()) return tokenizer;

@@ -40,7 +40,7 @@ void open_datasets(RunData& run, const config::RunDescription& description,
     run.training.emplace(options);
     if (!data.validation.empty()) {
         const std::string kind = run.training->tokenizer_kind();
-        if (data.tokenizer == "auto" && !kind.empty() && data::has_plain_text(data.validation))
+        if (data.tokenizer_is_automatic() && !kind.empty() && data::has_plain_text(data.validation))
             options.kept_tokenizer = data::make_tokenizer(kind, run.training->tokenizer_files());
         options.paths = data.validation;
         options.mixture.clear();
@@ -67,17 +67,16 @@ void name_tokenizer(RunData& run, const data::Tokenizer* of_run) {
     run.tokenizer_files = of_run->files();
 }
 
-// `name`: data.tokenizer.
-void warn_of_tokenizer(const RunData& run, const data::Tokenizer& of_run, const std::string& name) {
+void warn_of_tokenizer(const RunData& run, const data::Tokenizer& of_run, const config::DataSection& data) {
     const data::Dataset& training = *run.training;
     const std::string kind = training.tokenizer_kind();
     if (kind.empty() && !fits(training, of_run))
         log::warning("the training data has token {}, but the tokenizer ({}) has only {}; checkpoints do not keep it",
                      training.vocabulary() - 1, of_run.kind(), of_run.vocabulary());
-    if (!kind.empty() && name != "auto" &&
+    if (!kind.empty() && !data.tokenizer_is_automatic() &&
         !data::same_tokenizer(kind, training.tokenizer_files(), of_run.kind(), of_run.files()))
-        log::warning("data.tokenizer = {} is ignored: the training data was packed with another tokenizer ({})", name,
-                     kind);
+        log::warning("data.tokenizer = {} is ignored: the training data was packed with another tokenizer ({})",
+                     data.tokenizer, kind);
 }
 
 void check_vocabulary(const RunData& run, const config::RunDescription& description) {
@@ -147,7 +146,7 @@ RunData open_run_data(const config::RunDescription& description, cluster::HostGr
     cluster::together(control, [&] {
         open_datasets(run, description, tokenizer);
         name_tokenizer(run, tokenizer.get());
-        if (tokenizer && control.rank() == 0) warn_of_tokenizer(run, *tokenizer, description.data.tokenizer);
+        if (tokenizer && control.rank() == 0) warn_of_tokenizer(run, *tokenizer, description.data);
         check_vocabulary(run, description);
         run.steps = count_steps(description, run.training->windows());
         log_data(run, description.batch);
