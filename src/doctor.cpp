@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <sstream>
 
 #include "base/error.hpp"
@@ -18,7 +19,8 @@ namespace lockstep::commands {
 namespace {
 
 struct Options {
-    std::string nodes_file, device = "auto", format = "text";
+    std::optional<std::string> nodes_file;
+    std::string device = "auto", format = "text";
     bool strict = false;
 };
 
@@ -26,9 +28,18 @@ struct Options {
 std::vector<std::string> read_hosts(const std::string& path) {
     std::istringstream lines(read_text_file(path));
     std::vector<std::string> hosts;
+    std::int64_t number = 0;
     for (std::string line; std::getline(lines, line);) {
+        ++number;
         std::istringstream words(line.substr(0, line.find('#')));
-        if (std::string host; words >> host) hosts.push_back(host);
+        std::string host;
+        if (!(words >> host)) continue;
+        host = host.substr(0, host.find(':'));  // "host:4", as MPICH's host files have it
+        const bool is_name =
+            std::all_of(host.begin(), host.end(), [](unsigned char letter) { return letter > ' ' && letter < 0x7f; });
+        if (host.empty() || !is_name)
+            throw usage_error("--nodes-file {}: its line {} does not begin with a host", path, number);
+        hosts.push_back(host);
     }
     if (hosts.empty()) throw usage_error("--nodes-file {} has no host; write one in each line", path);
     return hosts;
@@ -40,7 +51,7 @@ int examine(const Options& options, cluster::Session& session) {
     const auto device = config::from_word<config::DeviceChoice>(options.device, "--device");
     std::vector<std::string> expected;
     cluster::on_root(*control, [&] {
-        if (!options.nodes_file.empty()) expected = read_hosts(options.nodes_file);
+        if (options.nodes_file) expected = read_hosts(*options.nodes_file);
     });
     const doctor::NcclLog nccl_log;
     layout::Devices devices = layout::open_devices(device, session, true);

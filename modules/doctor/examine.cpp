@@ -142,6 +142,9 @@ void conclude(Examination& of, const Request& request, bool compares) {
         of.remarks.push_back(fmt::format(
             "a sample of the pairs of nodes was measured: each node with at least {} others", fewest_others));
     if (!compares && of.ranks > 1) of.remarks.emplace_back("ranks share cores, so links are measured and not compared");
+    for (const LinkSummary& kind : of.links.kinds)
+        if (compares && kind.links == 1)
+            of.remarks.push_back(fmt::format("one link {}: there is no other to compare it with", kind.kind));
     add(of.findings, missing_nodes(of.nodes, request.expected));
     if (compares) add(of.findings, slow_links(of.links, of.sites, hosts_of(of.nodes)));
     if (compares) add(of.findings, below_ports(of.rates, of.links, of.sites, of.nodes));

@@ -31,10 +31,10 @@ bool has(const NodeFacts& node, Fabric fabric) {
 }
 
 std::string cache_monitor(const NodeFacts& node, const Circumstances& circumstances) {
-    if (!has(node, Fabric::slingshot)) return "";
+    if (!has(node, Fabric::slingshot) || !circumstances.on_gpu || !circumstances.several_nodes) return "";
     const std::string monitor = variable(node, "FI_MR_CACHE_MONITOR");
     if (monitor == "memhooks") return "FI_MR_CACHE_MONITOR is memhooks on Slingshot, with which NCCL and RCCL can hang";
-    if (monitor.empty() && circumstances.on_gpu && circumstances.several_nodes)
+    if (monitor.empty())
         return "FI_MR_CACHE_MONITOR is not set on Slingshot: where libfabric's default is memhooks, NCCL and RCCL can hang";
     return "";
 }
@@ -55,10 +55,13 @@ std::string gpu_direct(const NodeFacts& node, const Circumstances& circumstances
     if (!circumstances.on_gpu || !circumstances.several_nodes) return "";
     if (!has(node, Fabric::infiniband) && !has(node, Fabric::roce)) return "";
     // What NCCL does counts more than what is installed.
-    if (node.nccl.over_network > 0)
-        return node.nccl.over_sockets() || node.nccl.with_gpu_direct == node.nccl.over_network
+    const int all = node.nccl.over_network, direct = node.nccl.with_gpu_direct;
+    if (all > 0)
+        return node.nccl.over_sockets() || direct == all
                    ? ""
-                   : "messages between GPUs of different nodes go through host memory: NCCL has no GPUDirect RDMA";
+                   : fmt::format(
+                         "{} of NCCL's {} channels to other nodes go through host memory, without GPUDirect RDMA",
+                         all - direct, all);
     if (node.peer_memory || node.dma_buffers) return "";
     return "GPUDirect RDMA is missing: neither the module nvidia_peermem nor NVIDIA's open kernel modules are loaded";
 }
@@ -77,7 +80,8 @@ std::string huge_pages(const NodeFacts& node, const Circumstances&) {
 std::string governor(const NodeFacts& node, const Circumstances&) {
     std::vector<std::string> others;
     for (const std::string& name : node.governors)
-        if (name != "performance") others.push_back(name);
+        if (name != "performance" && !(name.starts_with("powersave of ") && name.find(" with ") == std::string::npos))
+            others.push_back(name);
     std::sort(others.begin(), others.end());
     return others.empty() ? "" : fmt::format("the processor's frequency governor is {}", fmt::join(others, ", "));
 }
@@ -95,7 +99,7 @@ std::string low_clock_now(const NodeFacts& node, const Circumstances&) {
 }
 
 std::string heat(const NodeFacts& node, const Circumstances&) {
-    return node.throttled > 0 ? "cores were slowed for their heat while this was measured" : "";
+    return node.throttled > 0 ? "cores were throttled by heat while this was measured" : "";
 }
 
 std::string swap(const NodeFacts& node, const Circumstances&) {
@@ -135,23 +139,26 @@ const std::vector<KnownSetting>& known_settings() {
          "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html", nccl_sockets},
         {"mpi-sockets", "use the site's MPI, and unset UCX_TLS, UCX_NET_DEVICES, FI_PROVIDER or set them to the fabric",
          "https://openucx.readthedocs.io/en/master/faq.html", mpi_sockets},
-        {"gpu-direct", "ask the site to load nvidia_peermem or the open kernel modules, and look at NCCL_NET_GDR_LEVEL",
+        {"gpu-direct",
+         "ask the site to load nvidia_peermem or the open kernel modules, and look at NCCL_NET_GDR_LEVEL and NCCL_NET_GDR_READ",
          "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html", gpu_direct},
-        {"locked-memory", "ulimit -l unlimited in the job, or ask the site to lift memlock in limits.d",
+        {"locked-memory",
+         "ask the site for unlimited memlock where jobs start (Slurm: LimitMEMLOCK=infinity of slurmd; ssh: limits.d)",
          "Red Hat Enterprise Linux 7 Networking Guide, 13.5.3: relaxing memlock restrictions", locked_memory},
         {"huge-pages", "ask the site for madvise or always in /sys/kernel/mm/transparent_hugepage/enabled",
          "https://docs.kernel.org/admin-guide/mm/transhuge.html", huge_pages},
         {"governor", "ask for performance (Slurm: --cpu-freq=Performance)",
-         "https://docs.kernel.org/admin-guide/pm/cpufreq.html", governor},
+         "https://docs.kernel.org/admin-guide/pm/intel_pstate.html", governor},
         {"clock-limit", "ask for the highest clock (Slurm: --cpu-freq=high), or ask the site whether power is capped",
          "https://docs.kernel.org/admin-guide/pm/cpufreq.html", clock_limit},
         {"low-clock", "leave these nodes out and tell the site: power caps, cooling, firmware",
          "https://docs.kernel.org/admin-guide/pm/cpufreq.html", low_clock_now},
         {"heat", "leave these nodes out and tell the site: cooling, dust, a fan",
          "https://docs.kernel.org/admin-guide/thermal/intel_thermal_throttle.html", heat},
-        {"swap", "fewer ranks a node or a smaller batch.micro; or another job has left it, then leave the node out",
+        {"swap", "fewer ranks a node or a smaller batch.micro; if another job left it behind, leave the node out",
          "https://docs.kernel.org/admin-guide/sysctl/vm.html", swap},
-        {"spinning", "unset it: lockstep train lets threads spin for some microseconds (docs/running.md)",
+        {"spinning",
+         "unset it, or set KMP_BLOCKTIME=0: lockstep train lets threads spin for some microseconds (docs/running.md)",
          "https://gcc.gnu.org/onlinedocs/libgomp/GOMP_005fSPINCOUNT.html", spinning},
     };
     return table;

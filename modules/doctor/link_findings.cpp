@@ -63,11 +63,12 @@ std::vector<Finding> slow_links(const LinkJudgement& judgement, const std::vecto
     for (std::size_t i = 0; i < judgement.links.size() && i < most_named; ++i)
         findings.push_back(of_link(judgement.links[i], ranks, hosts));
     if (judgement.links.size() > most_named)
-        findings.push_back({"slow-link",
-                            fmt::format("{} more links are slow", judgement.links.size() - most_named),
-                            {},
-                            "see rates in --format json; so many slow links lie with a switch or with other jobs",
-                            ""});
+        findings.push_back(
+            {"slow-link",
+             fmt::format("{} more links are slow", judgement.links.size() - most_named),
+             {},
+             "lockstep doctor --format json has all; so many slow links lie with a switch or with other jobs",
+             ""});
     return findings;
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -33,18 +32,24 @@ constexpr AxisOfGrid axes[] = {{&cluster::GridPlace::tensor, &config::Grid::tens
 
 std::vector<std::vector<Link>> training_links(const config::Grid& grid, const std::vector<int>& node_of_rank) {
     const auto node = [&](int rank) { return node_of_rank[static_cast<std::size_t>(rank)]; };
-    std::set<Pair> pairs;
+    std::map<Pair, Pair> ranks_of;  // of two nodes, the first such pair of ranks
     for (int rank = 0; rank < static_cast<int>(node_of_rank.size()); ++rank)
         for (const AxisOfGrid& axis : axes) {
             cluster::GridPlace place = cluster::grid_place(rank, grid);
             place.*axis.place = (place.*axis.place + 1) % (grid.*axis.extent);
             const int next = cluster::grid_rank(place, grid);
-            if (node(rank) != node(next)) pairs.emplace(std::min(rank, next), std::max(rank, next));
+            if (node(rank) == node(next)) continue;
+            ranks_of.emplace(std::minmax(node(rank), node(next)), std::minmax(rank, next));
         }
+    std::vector<Pair> nodes;
+    for (const auto& [pair, ranks] : ranks_of) nodes.push_back(pair);
     std::vector<std::vector<Link>> rounds;
-    for (const Round& round : in_rounds({pairs.begin(), pairs.end()})) {
+    for (const Round& round : in_rounds(nodes)) {
         rounds.emplace_back();
-        for (const auto& [first, second] : round) rounds.back().push_back({first, second, LinkKind::between_nodes});
+        for (const Pair& pair : round) {
+            const auto [first, second] = ranks_of.at(pair);
+            rounds.back().push_back({first, second, LinkKind::between_nodes});
+        }
     }
     return rounds;
 }
@@ -54,42 +59,67 @@ SlowLinkRule::SlowLinkRule(const std::vector<int>& node_of_rank, std::vector<std
     for (const int node : node_of_rank) sites_.push_back({node, 0});
 }
 
-bool SlowLinkRule::is_to_be_named(const std::string& name) {
-    Watched& one = watched_[name];
-    one.good_in_a_row = 0;
-    ++one.slow_in_a_row;
-    if (one.named || one.slow_in_a_row < probes_in_a_row) return false;
-    one.named = true;
-    return true;
+int SlowLinkRule::node_of(int rank) const {
+    return sites_[static_cast<std::size_t>(rank)].node;
+}
+
+const std::string& SlowLinkRule::host_of(int rank) const {
+    return hosts_[static_cast<std::size_t>(node_of(rank))];
+}
+
+// A node all of whose links are slow stands for them, if one of them is to be named.
+LinkJudgement SlowLinkRule::to_name(const std::vector<LinkRate>& rates, double usual,
+                                    const std::set<Pair>& now_named) const {
+    const auto as_slow = [&](const LinkRate& rate) { return SlowLink{rate.link, Quantity::rate, rate.rate, usual}; };
+    std::map<int, SlowNode> nodes;
+    for (const LinkRate& rate : rates)
+        for (const int rank : {rate.link.first, rate.link.second}) {
+            SlowNode& node = nodes[node_of(rank)];
+            node.node = node_of(rank);
+            ++node.links;
+            if (!watched_.at({rate.link.first, rate.link.second}).named) continue;
+            if (node.slow++ == 0 || rate.rate < node.worst.value) node.worst = as_slow(rate);
+        }
+    LinkJudgement found;
+    std::set<int> whole;
+    for (const LinkRate& rate : rates) {
+        if (!now_named.contains({rate.link.first, rate.link.second})) continue;
+        bool of_node = false;
+        for (const int rank : {rate.link.first, rate.link.second}) {
+            const SlowNode& node = nodes.at(node_of(rank));
+            if (node.links < 2 || node.slow < node.links) continue;
+            of_node = true;
+            if (whole.insert(node.node).second) found.nodes.push_back(node);
+        }
+        if (!of_node) found.links.push_back(as_slow(rate));
+    }
+    return found;
 }
 
 std::vector<SlowLinkRule::Remark> SlowLinkRule::judge(const std::vector<LinkRate>& rates) {
-    const LinkJudgement all = judge_links(rates, sites_, std::vector<std::string>(hosts_.size()));
-    const auto host = [&](int rank) {
-        return hosts_[static_cast<std::size_t>(sites_[static_cast<std::size_t>(rank)].node)];
-    };
-    LinkJudgement to_name;
-    std::set<std::string> slow;
-    for (const SlowNode& node : all.nodes) {
-        const std::string name = "the links of " + hosts_[static_cast<std::size_t>(node.node)] + " are";
-        slow.insert(name);
-        if (is_to_be_named(name)) to_name.nodes.push_back(node);
-    }
-    for (const SlowLink& link : all.links) {
-        const std::string name =
-            fmt::format("the link between {} and {} is", host(link.link.first), host(link.link.second));
-        // Several ranks of the two nodes may use it.
-        if (slow.insert(name).second && is_to_be_named(name)) to_name.links.push_back(link);
+    if (rates.empty()) return {};
+    const double usual = judge_links(rates, sites_, std::vector<std::string>(hosts_.size())).kinds.front().rate;
+    std::set<Pair> now_named;
+    std::vector<Remark> recovered;
+    for (const LinkRate& rate : rates) {
+        const Pair pair{rate.link.first, rate.link.second};
+        Watched& link = watched_[pair];
+        const bool slow = rate.rate < slow_share * usual;
+        link.slow_in_a_row = slow ? link.slow_in_a_row + 1 : 0;
+        link.good_in_a_row = slow ? 0 : link.good_in_a_row + 1;
+        if (!link.named && link.slow_in_a_row >= probes_in_a_row) {
+            link.named = true;
+            now_named.insert(pair);
+        } else if (link.named && link.good_in_a_row >= probes_in_a_row) {
+            link.named = false;
+            recovered.push_back({false, fmt::format("the link between {} and {} is as fast as the others again",
+                                                    host_of(pair.first), host_of(pair.second))});
+        }
     }
     std::vector<Remark> remarks;
-    for (const Finding& finding : slow_links(to_name, sites_, hosts_)) remarks.push_back({true, log_line(finding)});
-    for (auto& [name, one] : watched_) {
-        if (slow.contains(name)) continue;
-        one.slow_in_a_row = 0;
-        if (!one.named || ++one.good_in_a_row < probes_in_a_row) continue;
-        one.named = false;
-        remarks.push_back({false, name + " as fast as the others again"});
-    }
+    for (const Finding& finding : slow_links(to_name(rates, usual, now_named), sites_, hosts_))
+        remarks.push_back({true, log_line(finding)});
+    remarks.insert(remarks.end(), recovered.begin(), recovered.end());
     return remarks;
 }
 
@@ -114,7 +144,7 @@ void LinkProbe::probe() {
     if (control_.rank() != 0) return;
     for (const LinkRate& rate : rates)
         log::debug("link of the ranks {} and {}: {}", rate.link.first, rate.link.second, human_rate(rate.rate, "B"));
-    log::debug("{} probed in {}", rates.size(), human_seconds(end - start));
+    log::debug("{} links probed in {}", rates.size(), human_seconds(end - start));
     for (const SlowLinkRule::Remark& remark : rule_.judge(rates)) {
         if (remark.slow)
             log::warning("{}", remark.sentence);

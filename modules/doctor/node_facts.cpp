@@ -66,9 +66,20 @@ std::vector<std::string> core_folders(const std::string& root) {
     return folders;
 }
 
+// The drivers of processors that choose their clock themselves have two governors, of which powersave is what
+// schedutil is elsewhere, unless the energy is preferred.
+std::string governor_of(const std::string& folder) {
+    std::string governor = line_of(folder + "scaling_governor");
+    const std::string driver = line_of(folder + "scaling_driver"),
+                      preference = line_of(folder + "energy_performance_preference");
+    if (governor != "powersave" || (driver != "intel_pstate" && driver != "amd-pstate-epp")) return governor;
+    governor += " of " + driver;
+    return preference == "power" || preference == "balance_power" ? governor + " with " + preference : governor;
+}
+
 void read_clocks(const std::string& root, NodeFacts& facts) {
     for (const std::string& core : core_folders(root)) {
-        const std::string governor = line_of(core + "/cpufreq/scaling_governor");
+        const std::string governor = governor_of(core + "/cpufreq/");
         if (!governor.empty() &&
             std::find(facts.governors.begin(), facts.governors.end(), governor) == facts.governors.end())
             facts.governors.push_back(governor);

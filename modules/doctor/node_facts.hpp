@@ -17,8 +17,9 @@ struct NodeFacts {
     std::int64_t cores = 0;                        // that the system has online, hardware threads each for itself
     double memory_bytes = 0, swap_used_bytes = 0;  // 0: unknown, or none
     std::string huge_pages;                        // "always", "madvise", "never"; "": unknown
-    std::vector<std::string> governors;            // of all cores, each once; none: unknown
-    double clock_share = 0;                        // of its highest clock, the core that has most of it now; 0: unknown
+    // Of all cores, each once; none: unknown. "powersave of intel_pstate", "powersave of intel_pstate with power".
+    std::vector<std::string> governors;
+    double clock_share = 0;      // of its highest clock, the core that has most of it now; 0: unknown
     double limit_share = 1;      // likewise what the settings allow, of the core that is held down most
     std::int64_t throttled = 0;  // times that cores were slowed for their heat since an earlier reading
     double lockable_bytes = -1;  // -1: no limit, or unknown

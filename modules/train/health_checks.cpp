@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/part_files.hpp"
+#include "cluster/nodes.hpp"
 #include "train/replica_check.hpp"
 
 namespace lockstep::train {
@@ -11,12 +11,14 @@ namespace {
 
 doctor::LinkProbe make_probe(const Launch& launch) {
     const std::vector<std::string>& hosts = launch.session.place().hosts;
-    const std::vector<int> node_of_rank = checkpoint::number_nodes(hosts);
+    const std::vector<int> node_of_rank = cluster::number_nodes(hosts);
+    // They would measure each other.
+    const bool share_cores = launch.control->all_maximum(launch.devices.placement.seat().shares_cores ? 1 : 0) != 0;
     std::vector<std::string> host_of_node;
-    for (const std::vector<int>& ranks : checkpoint::ranks_of_nodes(node_of_rank))
+    for (const std::vector<int>& ranks : cluster::ranks_of_nodes(node_of_rank))
         host_of_node.push_back(hosts[static_cast<std::size_t>(ranks.front())]);
     return {*launch.control, launch.grid, node_of_rank, std::move(host_of_node),
-            launch.description.watchdog.link_seconds};
+            share_cores ? 0 : launch.description.watchdog.link_seconds};
 }
 
 }  // namespace

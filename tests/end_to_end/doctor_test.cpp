@@ -87,6 +87,8 @@ BOOST_AUTO_TEST_CASE(wrong_input) {
     write_file(place.path() / "empty", "# nothing\n");
     for (const auto& [arguments, part] :
          std::vector<std::pair<std::string, std::string>>{{"--nodes-file empty", "has no host"},
+                                                          {"--nodes-file ''", "cannot be read"},
+                                                          {"--nodes-file /bin/sh", "does not begin with a host"},
                                                           {"--nodes-file absent", "absent cannot be read"},
                                                           {"--format xml", "xml"},
                                                           {"--device gpu", "cuda"},

@@ -137,7 +137,8 @@ BOOST_AUTO_TEST_CASE(heat_counts_only_while_it_is_measured) {
 }
 
 BOOST_AUTO_TEST_CASE(the_monitor_of_registered_memory_on_slingshot) {
-    BOOST_TEST(has_trouble("cache-monitor", node("slingshot", {{"FI_MR_CACHE_MONITOR", "memhooks"}})));
+    BOOST_TEST(has_trouble("cache-monitor", node("slingshot", {{"FI_MR_CACHE_MONITOR", "memhooks"}}), {true, true}));
+    BOOST_TEST(!has_trouble("cache-monitor", node("slingshot", {{"FI_MR_CACHE_MONITOR", "memhooks"}}), {true, false}));
     BOOST_TEST(!has_trouble("cache-monitor", node("slingshot", {{"FI_MR_CACHE_MONITOR", "kdreg2"}}), {true, true}));
     BOOST_TEST(
         !has_trouble("cache-monitor", node("slingshot", {{"FI_MR_CACHE_MONITOR", "userfaultfd"}}), {true, true}));
@@ -198,6 +199,11 @@ BOOST_AUTO_TEST_CASE(nodes_with_one_trouble_share_a_finding) {
     BOOST_TEST((findings[0].hosts == std::vector<std::string>{"n1", "n3"}));
     BOOST_TEST((findings[1].hosts == std::vector<std::string>{"n4"}));
     BOOST_TEST(contains(findings[1].what, "schedutil"));
+    // What such a driver calls powersave is no low clock.
+    a.governors = {"powersave of intel_pstate"};
+    BOOST_TEST(!has_trouble("governor", a));
+    a.governors = {"powersave of intel_pstate with power"};
+    BOOST_TEST(has_trouble("governor", a));
 }
 
 BOOST_AUTO_TEST_CASE(nodes_that_differ) {
