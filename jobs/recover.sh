@@ -8,7 +8,15 @@ recovered_step=-1
 recover() {
     local start=$SECONDS lost=() named=() asked=() silent=() silent_in_use=0 node n pause longest before=$ranks because=() error
     why_not=
-    if [[ -n $request || ${LOCKSTEP_RECOVER:-yes} != yes || ${#all_nodes[@]} -eq 0 ]]; then return 1; fi
+    if [[ -n $request ]]; then return 1; fi
+    if [[ ${LOCKSTEP_RECOVER:-yes} != yes ]]; then
+        if [[ $ended != 1 ]]; then why_not="LOCKSTEP_RECOVER=no"; fi
+        return 1
+    fi
+    if [[ ${#all_nodes[@]} -eq 0 ]]; then
+        if [[ $ended != 1 ]]; then why_not="the names of the nodes are not known; set LOCKSTEP_NODES"; fi
+        return 1
+    fi
     if ! set_launcher_on "$ranks" "${used[@]}"; then
         if [[ $ended == 1 ]]; then why_not=; fi
         return 1

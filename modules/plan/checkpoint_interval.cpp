@@ -52,8 +52,9 @@ std::string intervals_text(const CheckpointIntervals& intervals, double step_sec
     };
     add("local", intervals.local);
     add("shared", intervals.shared);
-    if (!text.empty()) text += ", for a lost node every " + human_seconds(intervals.between_failures);
-    return text;
+    if (intervals.between_failures <= 0) return "";
+    if (text.empty()) text = "no interval, since the machine's storage.shared_gb_per_second is not described";
+    return text + ", for a lost node every " + human_seconds(intervals.between_failures);
 }
 
 }  // namespace lockstep::plan
