@@ -38,7 +38,6 @@ struct DataSection {
     std::string jsonl_field = "text";  // of JSON Lines
 
     bool tokenizer_is_automatic() const { return tokenizer == "auto"; }
-    bool tokenizer_is_bytes() const { return tokenizer == "bytes"; }
 };
 
 struct BatchRamp {

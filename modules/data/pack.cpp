@@ -49,6 +49,7 @@ std::vector<std::string> files_of(const PackOptions& options) {
     const std::string& out = options.out;
     if (out.empty()) throw usage_error("--out needs a file name");
     if (options.format == PackFormat::lockstep) return {out};
+    if (out.ends_with('/')) throw usage_error("--out {} is a folder; name what its two files have in common", out);
     if (out.ends_with(".bin") || out.ends_with(".idx"))
         throw usage_error("--out {}: for Megatron-LM name what its two files have in common: {}", out,
                           out.substr(0, out.size() - 4));

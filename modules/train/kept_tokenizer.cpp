@@ -30,8 +30,8 @@ std::string where_it_is_kept(const config::RunDescription& run, bool of_text) {
             const bool kept = !checkpoint::read_contents(own.back()).tokenizer_kind.empty();
             if (kept || !of_text) return own.back();
             break;
-        } catch (const Error&) {
-            // A damaged one is not resumed either.
+        } catch (const Error& error) {
+            if (error.code() != ExitCode::damaged) throw;  // a damaged one is not resumed either
         }
     return newest_checkpoint(run.init.from);
 }
@@ -50,7 +50,6 @@ std::unique_ptr<data::Tokenizer> kept_tokenizer(const checkpoint::Contents& cont
 
 std::shared_ptr<const data::Tokenizer> tokenizer_of_run(const config::RunDescription& run, cluster::HostGroup& group) {
     std::shared_ptr<const data::Tokenizer> tokenizer;
-    if (run.data.tokenizer_is_bytes()) return tokenizer;
     if (!run.data.tokenizer_is_automatic()) {
         cluster::together(group, [&] { tokenizer = data::open_tokenizer(run.data.tokenizer); });
         return tokenizer;

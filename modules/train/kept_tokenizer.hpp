@@ -19,8 +19,8 @@ std::unique_ptr<data::Tokenizer> kept_tokenizer(const checkpoint::Contents& cont
 
 // Collective. The tokenizer of a run's data that do not name theirs: plain text and .bin files. data.tokenizer names
 // it; "auto" is that of init.from or, if the run has checkpoints that keep one, of those, so that init.from need not be
-// there any more. Null: not known, so plain text is bytes. So is it where data.tokenizer is "bytes": what .bin files
-// hold that does not say. Usage errors: what is named does not exist; plain text, and init.from keeps no tokenizer.
+// there any more. Null: not known, so plain text is bytes. Usage errors: what is named does not exist; plain text, and
+// init.from keeps no tokenizer.
 std::shared_ptr<const data::Tokenizer> tokenizer_of_run(const config::RunDescription& run, cluster::HostGroup& group);
 
 }  // namespace lockstep::train

@@ -15,15 +15,15 @@ namespace lockstep::train {
 namespace {
 
 // Where both are known: else a loss would mean nothing.
-void check_one_tokenizer(const data::Dataset& training, const data::Dataset& validation) {
-    const std::string kind = validation.tokenizer_kind(), of_training = training.tokenizer_kind();
-    if (kind.empty() || of_training.empty() ||
-        data::same_tokenizer(kind, validation.tokenizer_files(), of_training, training.tokenizer_files()))
+void check_one_tokenizer(const RunData& run) {
+    const std::string kind = run.validation->tokenizer_kind();
+    if (kind.empty() || run.tokenizer_kind.empty() ||
+        data::same_tokenizer(kind, run.validation->tokenizer_files(), run.tokenizer_kind, run.tokenizer_files))
         return;
     throw usage_error(
         "the validation data has {} tokenizer than the training data ({}); pack both with one, or give plain text for "
         "validation",
-        kind == of_training ? "another model of the" : "another", of_training);
+        kind == run.tokenizer_kind ? "another model of the" : "another", run.tokenizer_kind);
 }
 
 void open_datasets(RunData& run, const config::RunDescription& description,
@@ -47,7 +47,6 @@ void open_datasets(RunData& run, const config::RunDescription& description,
         options.key = "[data] validation";
         options.random = false;
         run.validation.emplace(options);
-        check_one_tokenizer(*run.training, *run.validation);
     } else if (data.validation_fraction > 0) {
         run.validation.emplace(run.training->split_off(data.validation_fraction));
     }
@@ -146,6 +145,11 @@ RunData open_run_data(const config::RunDescription& description, cluster::HostGr
     cluster::together(control, [&] {
         open_datasets(run, description, tokenizer);
         name_tokenizer(run, tokenizer.get());
+        if (run.validation) check_one_tokenizer(run);
+        if (tokenizer && run.training->tokenizer_kind().empty() && run.tokenizer_kind == tokenizer->kind() &&
+            tokenizer->vocabulary() > description.model.vocabulary)
+            throw usage_error("data.tokenizer = {} has {} tokens, the model's vocabulary is {}",
+                              description.data.tokenizer, tokenizer->vocabulary(), description.model.vocabulary);
         if (tokenizer && control.rank() == 0) warn_of_tokenizer(run, *tokenizer, description.data);
         check_vocabulary(run, description);
         run.steps = count_steps(description, run.training->windows());

@@ -196,6 +196,13 @@ BOOST_AUTO_TEST_CASE(bytes_stay_bytes) {
         BOOST_TEST(Json::parse(packed.out)["vocabulary"] == 256, packed);
         check_exit(run("eval --checkpoint runs/small --data tokens.h5 --length 32", place.path()), 0);
     }
+    // .bin files do not say that they are bytes; data.tokenizer does.
+    check_exit(run("pack text --to megatron --out pair", place.path()), 0);
+    check_exit(
+        run("train run.toml --set run.name=pair --set data.train=pair.bin --set data.tokenizer=bytes --stop-at 1",
+            place.path()),
+        4);
+    check_exit(run("generate --checkpoint runs/pair --prompt a --tokens 2", place.path()), 0);
     const Result begun =
         run("train run.toml --init-from out --set run.name=begun --set data.tokenizer=out --stop-at 1", place.path());
     check_exit(begun, 4);
