@@ -6,17 +6,8 @@
 
 namespace lockstep::checkpoint {
 
-namespace {
-
-std::vector<std::vector<ChecksumBlock>> all_shares(const Layout& layout, int ranks) {
-    std::vector<std::vector<ChecksumBlock>> shares;
-    for (int rank = 0; rank < ranks; ++rank) shares.push_back(share_of_blocks(layout, rank, ranks));
-    return shares;
-}
-
-}  // namespace
-
-Rounds::Rounds(const Layout& layout, int ranks, std::int64_t elements) : Rounds(all_shares(layout, ranks), elements) {}
+Rounds::Rounds(const Layout& layout, int ranks, std::int64_t elements)
+    : Rounds(shares_of_blocks(layout, ranks), elements) {}
 
 Rounds::Rounds(const std::vector<std::vector<ChecksumBlock>>& shares, std::int64_t elements) {
     for (const auto& share : shares) {

@@ -7,12 +7,14 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/open_file.hpp"
 #include "base/whole_file.hpp"
 
 namespace lockstep::checkpoint {
 namespace {
 
 constexpr std::size_t name_digits = 16;
+constexpr const char* remedy = "remove it to go on without the local checkpoints written so far";
 
 std::string drawn_name() {
     std::random_device source;
@@ -31,9 +33,13 @@ std::string courses_path(const std::string& checkpoint_folder) {
 
 std::vector<Course> read_courses(const std::string& checkpoint_folder) {
     const std::string path = courses_path(checkpoint_folder);
-    std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored)) return {};
-    return courses_from_text(read_text_file(path), path);
+    std::error_code error;
+    const bool there = std::filesystem::exists(path, error);
+    if (error) throw fault_error("{} cannot be looked for: {}", path, error.message());
+    if (!there) return {};
+    std::vector<Course> courses = courses_from_text(read_text_file(path), path);
+    if (courses.empty()) throw damaged_error("{} is damaged: it is empty; {}", path, remedy);
+    return courses;
 }
 
 std::string courses_to_text(const std::vector<Course>& courses) {
@@ -51,8 +57,7 @@ std::vector<Course> courses_from_text(const std::string& text, const std::string
         std::string more;
         if (!(words >> course.name >> course.first_step) || words >> more || !is_name(course.name) ||
             course.first_step < 0)
-            throw damaged_error(
-                "{} is damaged: \"{}\" is no course of a run; without it local checkpoints do not count", origin, line);
+            throw damaged_error("{} is damaged: \"{}\" is no course of a run; {}", origin, line, remedy);
         courses.push_back(std::move(course));
     }
     return courses;
@@ -62,6 +67,7 @@ std::vector<Course> begin_course(const std::string& checkpoint_folder, std::vect
     std::erase_if(before, [&](const Course& course) { return course.first_step >= step; });
     before.push_back({drawn_name(), step});
     replace_file(courses_path(checkpoint_folder), courses_to_text(before));
+    sync_folder(checkpoint_folder);
     return before;
 }
 

@@ -16,7 +16,8 @@ struct Course {
 };
 
 std::string courses_path(const std::string& checkpoint_folder);
-// In their order; none where there is no list. Damaged error for one that cannot be understood.
+// In their order; none where there is no list. Damaged error for one that cannot be understood, fault error where it
+// cannot be told whether there is one.
 std::vector<Course> read_courses(const std::string& checkpoint_folder);
 // Adds a course to the list, from which go those that have no step left that counts; writes it, and returns it.
 std::vector<Course> begin_course(const std::string& checkpoint_folder, std::vector<Course> before, std::int64_t step);

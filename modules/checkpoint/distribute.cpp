@@ -20,7 +20,7 @@ Part part_of_span(const SliceRange& piece, const Span& span) {
 
 Reading reading_of(OpenFile file, const Layout& layout, int rank, int ranks) {
     Reading reading;
-    for (int each = 0; each < ranks; ++each) reading.shares.push_back(share_of_blocks(layout, each, ranks));
+    reading.shares = shares_of_blocks(layout, ranks);
     reading.file_of_block.resize(reading.shares[static_cast<std::size_t>(rank)].size());
     reading.files.push_back(std::move(file));
     return reading;

@@ -185,23 +185,40 @@ void check_format(const hdf5::File& file) {
 
 }  // namespace
 
-std::vector<ChecksumBlock> share_of_blocks(const Layout& layout, int rank, int ranks) {
-    std::uint64_t total = 0;
+namespace {
+
+// By blocks: a rank has those that begin in its part of [0, total). `take`: owner and block, in their order.
+template <class Take>
+void divide_blocks(const Layout& layout, int ranks, const Take& take) {
+    std::uint64_t total = 0, start = 0;
     for (const auto& place : layout.places) total += place.bytes;
-    // By blocks: a rank has those that begin in its part of [0, total).
-    const auto owner = [&](std::uint64_t start) {
-        return static_cast<int>(static_cast<long double>(start) * ranks / static_cast<long double>(total));
-    };
-    std::vector<ChecksumBlock> share;
-    std::uint64_t start = 0;
     for (std::size_t place = 0; place < layout.places.size(); ++place) {
         const std::uint64_t bytes = layout.places[place].bytes;
-        for (std::uint64_t first = 0, index = 0; first < bytes; first += layout.block_bytes, ++index)
-            if (owner(start + first) == rank)
-                share.push_back({place, index, first, std::min(layout.block_bytes, bytes - first)});
+        for (std::uint64_t first = 0, index = 0; first < bytes; first += layout.block_bytes, ++index) {
+            const auto owner =
+                static_cast<int>(static_cast<long double>(start + first) * ranks / static_cast<long double>(total));
+            take(owner, ChecksumBlock{place, index, first, std::min(layout.block_bytes, bytes - first)});
+        }
         start += bytes;
     }
+}
+
+}  // namespace
+
+std::vector<ChecksumBlock> share_of_blocks(const Layout& layout, int rank, int ranks) {
+    std::vector<ChecksumBlock> share;
+    divide_blocks(layout, ranks, [&](int owner, const ChecksumBlock& block) {
+        if (owner == rank) share.push_back(block);
+    });
     return share;
+}
+
+std::vector<std::vector<ChecksumBlock>> shares_of_blocks(const Layout& layout, int ranks) {
+    std::vector<std::vector<ChecksumBlock>> shares(static_cast<std::size_t>(ranks));
+    divide_blocks(layout, ranks, [&](int owner, const ChecksumBlock& block) {
+        shares[static_cast<std::size_t>(owner)].push_back(block);
+    });
+    return shares;
 }
 
 bool is_tokenizer_file(const Place& place) {

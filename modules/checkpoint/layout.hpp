@@ -36,6 +36,7 @@ struct ChecksumBlock {
 
 // The blocks of `rank`: contiguous in file order, about equal in bytes for each of `ranks`.
 std::vector<ChecksumBlock> share_of_blocks(const Layout& layout, int rank, int ranks);
+std::vector<std::vector<ChecksumBlock>> shares_of_blocks(const Layout& layout, int ranks);  // of all ranks
 
 // Whether the dataset is a file of the tokenizer, not a tensor.
 bool is_tokenizer_file(const Place& place);

@@ -9,6 +9,8 @@
 #include "checkpoint/local.hpp"
 #include "checkpoint/transfer.hpp"
 #include "cluster/agree.hpp"
+#include "cluster/nodes.hpp"
+#include "cluster/rank_list.hpp"
 
 namespace lockstep::checkpoint {
 
@@ -50,6 +52,18 @@ std::string list_folder(const LocalPlace& place, const std::vector<Course>& cour
     return list.empty() ? "" : list.dump() + "\n";
 }
 
+// Of a newer local checkpoint than the one that will be taken.
+void warn_of_missing_parts(const PartSets& sets) {
+    for (const PartSet& set : sets.incomplete) {
+        if (!sets.complete.empty() && set.step <= sets.complete.front().step) return;
+        std::vector<int> missing;
+        for (int part = 0; part < set.parts; ++part)
+            if (set.sources[index(part)].empty()) missing.push_back(part);
+        log::warning("the local checkpoint of step {} is passed over: of its parts 0 to {} none of these nodes has {}",
+                     set.step, set.parts - 1, cluster::rank_list_text(missing));
+    }
+}
+
 // Which rank reads which blocks of which part: those of the parts of a node are divided among the ranks there, about
 // equal in bytes.
 struct PartBlock {
@@ -59,7 +73,7 @@ struct PartBlock {
 std::vector<std::vector<PartBlock>> divide(const std::vector<std::vector<ChecksumBlock>>& blocks, const PartSet& set,
                                            const std::vector<std::size_t>& chosen, const std::vector<int>& nodes) {
     std::vector<std::vector<PartBlock>> shares(nodes.size());
-    const auto ranks = ranks_of_nodes(nodes);
+    const auto ranks = cluster::ranks_of_nodes(nodes);
     for (std::size_t node = 0; node < ranks.size(); ++node) {
         std::vector<PartBlock> here;
         std::uint64_t total = 0, start = 0;
@@ -87,11 +101,10 @@ std::vector<std::vector<ChecksumBlock>> blocks_of_parts(const Layout& all, const
         const bool is_chosen = next < chosen.places.size() && chosen.places[next].path == place.path;
         places.push_back(is_chosen ? next++ : none);
     }
-    std::vector<std::vector<ChecksumBlock>> blocks;
-    for (int part = 0; part < parts; ++part) {
-        blocks.push_back(share_of_blocks(all, part, parts));
-        std::erase_if(blocks.back(), [&](const ChecksumBlock& block) { return places[block.place] == none; });
-        for (ChecksumBlock& block : blocks.back()) block.place = places[block.place];
+    std::vector<std::vector<ChecksumBlock>> blocks = shares_of_blocks(all, parts);
+    for (std::vector<ChecksumBlock>& of_part : blocks) {
+        std::erase_if(of_part, [&](const ChecksumBlock& block) { return places[block.place] == none; });
+        for (ChecksumBlock& block : of_part) block.place = places[block.place];
     }
     return blocks;
 }
@@ -105,7 +118,7 @@ struct Description {
 Description read_description(const LocalPlace& place, const PartSet& set, std::size_t source,
                              cluster::HostGroup& group) {
     const PartSource& from = set.sources[0][source];
-    const int root = ranks_of_nodes(place.nodes)[index(from.node)][0];
+    const int root = cluster::ranks_of_nodes(place.nodes)[index(from.node)][0];
     std::string layout, state, run_description;
     cluster::together(group, [&] {
         if (group.rank() != root) return;
@@ -125,13 +138,14 @@ Description read_description(const LocalPlace& place, const PartSet& set, std::s
 void verify_blocks(const LocalPlace& place, const PartSet& set, const Layout& layout,
                    const std::vector<PartBlock>& share, const std::vector<std::size_t>& chosen,
                    std::vector<std::int64_t>& bad) {
-    std::vector<char> buffer(share.empty() ? 0 : layout.block_bytes);
+    std::vector<char> buffer;
     OpenFile file;
     for (const PartBlock& one : share) {
         if (bad[index(one.part)] != 0) continue;
         const PartSource& source = set.sources[index(one.part)][chosen[index(one.part)]];
         const std::string path = path_in(place, set, one.part, source);
         const auto problem = caught([&] {
+            buffer.resize(layout.block_bytes);
             if (file.path() != path) file = OpenFile::for_reading(path);
             read_block(file, path, layout, one.block, buffer.data());
         });
@@ -157,7 +171,7 @@ std::vector<PartSet> find_local(const LocalPlace& place, const std::vector<Cours
                                 cluster::HostGroup& group) {
     std::string own;
     const int node = node_of(place, group);
-    if (ranks_of_nodes(place.nodes)[index(node)][0] == group.rank()) own = list_folder(place, courses, node);
+    if (cluster::ranks_of_nodes(place.nodes)[index(node)][0] == group.rank()) own = list_folder(place, courses, node);
     const std::vector<char> all = group.all_gather_bytes(own.data(), own.size());
     std::vector<PartFile> files;
     for (auto at = all.begin(); at != all.end();) {
@@ -166,7 +180,9 @@ std::vector<PartSet> find_local(const LocalPlace& place, const std::vector<Cours
             files.push_back({{one.at(0), one.at(1), one.at(2), one.at(3)}, one.at(4), one.at(5)});
         at = end + 1;
     }
-    return complete_sets(files);
+    PartSets sets = part_sets(files);
+    if (group.rank() == 0) warn_of_missing_parts(sets);
+    return std::move(sets.complete);
 }
 
 std::optional<LocalCheckpoint> open_local(const LocalPlace& place, const PartSet& set, cluster::HostGroup& group) {
@@ -174,12 +190,13 @@ std::optional<LocalCheckpoint> open_local(const LocalPlace& place, const PartSet
     checkpoint.set = set;
     checkpoint.path = (std::filesystem::path(place.folder) / file_name(set.step)).string();
     Description description;
-    try {
-        description = read_description(place, set, 0, group);
-    } catch (const Error& error) {  // the same on every rank
-        if (group.rank() == 0) log::warning("skipped: {}", error.what());
-        return std::nullopt;
-    }
+    for (std::size_t source = 0;; ++source) try {
+            if (source == set.sources[0].size()) return std::nullopt;
+            description = read_description(place, set, source, group);
+            break;
+        } catch (const Error& error) {  // the same on every rank
+            if (group.rank() == 0) log::warning("skipped: {}", error.what());
+        }
     checkpoint.state = description.state;
     checkpoint.run_description = description.run_description;
     const Layout& layout = description.layout;

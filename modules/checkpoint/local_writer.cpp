@@ -102,6 +102,8 @@ struct LocalWriter::Implementation {
             std::max<std::uint64_t>(1, most_a_round / writings.front().share->layout().block_bytes));
         std::size_t most = 0;
         for (const Writing& one : writings) most = std::max(most, one.share->blocks().size());
+        // As many rounds on every rank: the watchdog compares how far each is.
+        most = static_cast<std::size_t>(group->all_maximum(static_cast<std::int64_t>(most)));
         for (std::size_t first = 0; first < most; first += blocks_a_round) {
             std::vector<cluster::HostMessage> receives, sends;
             for (const Writing& one : writings) {
@@ -141,8 +143,9 @@ struct LocalWriter::Implementation {
     // stay. The number of files that went.
     template <class Stays>
     std::int64_t remove_parts(const Stays& stays) const {
-        std::int64_t removed = 0;
+        std::int64_t removed = 0, kept = 0;
         if (!first_of_node()) return removed;
+        std::string why;
         const auto problem = caught([&] {
             std::vector<std::string> paths = list_parts(place.folder);
             std::erase_if(paths, stays);
@@ -150,10 +153,11 @@ struct LocalWriter::Implementation {
             for (const std::string& path : paths) {
                 std::error_code error;
                 if (fs::remove(path, error)) ++removed;
-                if (error) throw fault_error("{} cannot be removed: {}", path, error.message());
+                if (error && kept++ == 0) why = fmt::format("{} cannot be removed: {}", path, error.message());
             }
         });
         if (problem) log::warning("{}", problem->what());
+        if (kept > 0) log::warning("{}{}", why, kept > 1 ? fmt::format("; {} more neither", kept - 1) : "");
         return removed;
     }
 
@@ -186,7 +190,7 @@ LocalWriter::LocalWriter(LocalPlace place, std::vector<Course> courses, std::vec
             return error.code() != ExitCode::damaged;
         }
     });
-    self.log_removed(removed, "unfinished, of another course of the run, or of an earlier run of this name");
+    self.log_removed(removed, "they no longer count (unfinished, or left by an earlier course or run)");
 }
 
 LocalWriter::~LocalWriter() {

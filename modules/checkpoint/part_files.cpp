@@ -12,6 +12,7 @@
 #include "base/format.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/retention.hpp"
+#include "cluster/nodes.hpp"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -71,7 +72,7 @@ std::string part_text(const PartName& name) {
                        with_commas(name.step), name.copy ? ", a partner's copy" : "");
 }
 
-std::vector<PartSet> complete_sets(const std::vector<PartFile>& files) {
+PartSets part_sets(const std::vector<PartFile>& files) {
     // By step, number of parts and header.
     std::map<std::tuple<std::int64_t, int, std::uint64_t>, PartSet> sets;
     for (const PartFile& file : files) {
@@ -83,18 +84,19 @@ std::vector<PartSet> complete_sets(const std::vector<PartFile>& files) {
         set.sources.resize(static_cast<std::size_t>(name.parts));
         set.sources[static_cast<std::size_t>(name.part)].push_back({file.node, name.copy});
     }
-    std::vector<PartSet> complete;
+    PartSets found;
     for (auto& [key, set] : sets) {
-        if (std::any_of(set.sources.begin(), set.sources.end(), [](const auto& of_part) { return of_part.empty(); }))
-            continue;
+        const bool whole =
+            std::none_of(set.sources.begin(), set.sources.end(), [](const auto& of_part) { return of_part.empty(); });
         for (auto& of_part : set.sources)
             std::sort(of_part.begin(), of_part.end(), [](const PartSource& a, const PartSource& b) {
                 return std::pair(a.copy, a.node) < std::pair(b.copy, b.node);
             });
-        complete.push_back(std::move(set));
+        (whole ? found.complete : found.incomplete).push_back(std::move(set));
     }
-    std::reverse(complete.begin(), complete.end());
-    return complete;
+    std::reverse(found.complete.begin(), found.complete.end());
+    std::reverse(found.incomplete.begin(), found.incomplete.end());
+    return found;
 }
 
 std::vector<std::string> list_parts(const std::string& folder) {
@@ -108,26 +110,8 @@ std::vector<std::string> list_unfinished_parts(const std::string& folder) {
     });
 }
 
-std::vector<int> number_nodes(const std::vector<std::string>& hosts) {
-    std::map<std::string, int> known;
-    std::vector<int> nodes;
-    for (const std::string& host : hosts)
-        nodes.push_back(known.emplace(host, static_cast<int>(known.size())).first->second);
-    return nodes;
-}
-
-std::vector<std::vector<int>> ranks_of_nodes(const std::vector<int>& nodes) {
-    std::vector<std::vector<int>> ranks;
-    for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
-        const auto node = static_cast<std::size_t>(nodes[rank]);
-        if (node >= ranks.size()) ranks.resize(node + 1);
-        ranks[node].push_back(static_cast<int>(rank));
-    }
-    return ranks;
-}
-
 std::vector<int> partners(const std::vector<int>& nodes) {
-    const auto ranks = ranks_of_nodes(nodes);
+    const auto ranks = cluster::ranks_of_nodes(nodes);
     std::vector<int> partners(nodes.size(), -1);
     if (ranks.size() < 2) return partners;
     for (std::size_t node = 0; node < ranks.size(); ++node) {

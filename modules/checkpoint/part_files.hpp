@@ -40,15 +40,15 @@ struct PartSet {
     std::uint64_t header = 0;
     std::vector<std::vector<PartSource>> sources;  // per part: own files before copies, then by node
 };
-std::vector<PartSet> complete_sets(const std::vector<PartFile>& files);  // newest first
+struct PartSets {
+    std::vector<PartSet> complete, incomplete;  // newest first
+};
+PartSets part_sets(const std::vector<PartFile>& files);
 
 // Files in a folder whose names are a part's, and those that were not finished. A folder that is not there has none.
 std::vector<std::string> list_parts(const std::string& folder);
 std::vector<std::string> list_unfinished_parts(const std::string& folder);
 
-// Which node each rank is on, numbered by their lowest ranks.
-std::vector<int> number_nodes(const std::vector<std::string>& hosts);
-std::vector<std::vector<int>> ranks_of_nodes(const std::vector<int>& nodes);
 // Who keeps a copy of each rank's part: the rank with the same place on the next node, in a ring; where that has fewer
 // ranks, modulo their number. -1: nobody, on one node alone.
 std::vector<int> partners(const std::vector<int>& nodes);

@@ -225,6 +225,11 @@ void check_files(const CheckpointSection& checkpoint, const ValidationSection& v
     check_at_least(0, {{"checkpoint.every", checkpoint.every},
                        {"checkpoint.local_every", checkpoint.local_every},
                        {"validation.every", validation.every}});
+    if (checkpoint.local.starts_with('~') || checkpoint.local.find('$') != std::string::npos)
+        throw usage_error(
+            "checkpoint.local = {}: ~ and variables are not expanded here; write the folder's whole path, or let the shell "
+            "expand it: --set checkpoint.local=\"$TMPDIR\"",
+            toml_text(checkpoint.local));
     if (checkpoint.local_every > 0 && checkpoint.local.empty())
         throw usage_error(
             "checkpoint.local_every = {}, but there is no checkpoint.local; give a folder on each node's own disk, for "

@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "base/whole_file.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/courses.hpp"
 #include "checkpoint/stream.hpp"
 #include "cluster/agree.hpp"
 #include "train/checkpoint_contents.hpp"
@@ -32,6 +33,11 @@ std::string checkpoints_beside(const fs::path& run_folder, const config::RunDesc
     return (fs::path(path.substr(0, path.size() - end.size() + 1)) / folder).lexically_proximate(fs::current_path());
 }
 
+// Shared or local ones.
+bool has_checkpoints(const std::string& folder) {
+    return !checkpoint::list_checkpoints(folder).empty() || !checkpoint::read_courses(folder).empty();
+}
+
 // The description that holds the model, and its file. A run that has checkpoints is one that will be resumed: its own.
 struct Origin {
     std::string path, description;
@@ -40,17 +46,23 @@ struct Origin {
 Origin origin_of_model(const config::RunDescription& run) {
     const std::string own = config::run_folder(run) + "/run.toml";
     std::error_code ignored;
-    if (!checkpoint::list_checkpoints(config::checkpoint_folder(run)).empty() && fs::exists(own, ignored))
-        return {own, read_text_file(own)};
-    const std::string path = newest_checkpoint(run.init.from);
-    return {path, read_model_contents(path).run_description};
+    if (has_checkpoints(config::checkpoint_folder(run)) && fs::exists(own, ignored)) return {own, read_text_file(own)};
+    try {
+        const std::string path = newest_checkpoint(run.init.from);
+        return {path, read_model_contents(path).run_description};
+    } catch (const Error& problem) {
+        throw Error(problem.code(), fmt::format("init.from = {}: {}", run.init.from, problem.what()));
+    }
 }
 
-config::ModelDescription model_to_begin_with(const config::RunDescription& run, cluster::HostGroup& group) {
+// `path`: of what holds it.
+config::ModelDescription model_to_begin_with(const config::RunDescription& run, cluster::HostGroup& group,
+                                             std::string& path) {
     Origin origin;
     cluster::on_root(group, [&] { origin = origin_of_model(run); });
     origin.path = group.broadcast_text(std::move(origin.path), 0);
     origin.description = group.broadcast_text(std::move(origin.description), 0);
+    path = origin.path;
     config::ModelDescription model = config::parse_foreign_description(origin.description, origin.path).model;
     model.frozen.clear();  // what is trained is each run's own
     // As if it were not given: with another width the width is what does not fit.
@@ -75,11 +87,12 @@ struct InitialModel {
     checkpoint::Contents contents;
 };
 
+// `what`: "init.from = …", or the run's own description.
 void check_same_model(const config::RunDescription& run, const config::RunDescription& before,
-                      const std::string& path) {
+                      const std::string& what) {
     const std::vector<std::string> differences = model_differences(run, before);
     if (!differences.empty())
-        throw usage_error("init.from = {} is another model: {}; omit these keys of [model]", path,
+        throw usage_error("{} is another model: {}; omit these keys of [model]", what,
                           fmt::format("{}", fmt::join(differences, "; ")));
 }
 
@@ -93,7 +106,7 @@ InitialModel find_initial_model(const Launch& launch) {
         if (exchange::is_folder(initial.path)) initial.folder.emplace(initial.path);
         initial.contents = initial.folder ? initial.folder->contents() : checkpoint::read_contents(initial.path);
         check_same_model(run, config::parse_foreign_description(initial.contents.run_description, initial.path),
-                         initial.path);
+                         "init.from = " + initial.path);
     });
     return initial;
 }
@@ -140,14 +153,16 @@ std::string newest_checkpoint(const std::string& name) {
 config::RunDescription read_run(const std::string& path, const std::vector<std::string>& settings,
                                 cluster::HostGroup& group) {
     std::optional<config::RunDescription> before;  // of which only the model counts
+    std::string origin;
     config::RunDescription run = config::read_run_description(path, settings, [&](const config::RunDescription& given) {
-        before.emplace().model = model_to_begin_with(given, group);
+        before.emplace().model = model_to_begin_with(given, group, origin);
         return before->model;
     });
     // Before anything else is said of a model that is of two halves.
     if (before) {
         config::resolve(before->model);
-        check_same_model(run, *before, run.init.from);
+        const bool own = origin == config::run_folder(run) + "/run.toml";
+        check_same_model(run, *before, own ? origin : "init.from = " + origin);
     }
     return run;
 }
@@ -155,8 +170,7 @@ config::RunDescription read_run(const std::string& path, const std::vector<std::
 void check_initial_model(const Launch& launch) {
     if (launch.description.init.from.empty() || !launch.options.resume_file.empty()) return;
     bool begins = false;
-    cluster::on_root(*launch.control,
-                     [&] { begins = checkpoint::list_checkpoints(launch.folders.checkpoint_path).empty(); });
+    cluster::on_root(*launch.control, [&] { begins = !has_checkpoints(launch.folders.checkpoint_path); });
     if (launch.control->all_maximum(begins ? 1 : 0) != 0) find_initial_model(launch);
 }
 

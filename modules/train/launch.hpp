@@ -7,6 +7,7 @@
 #include <string>
 
 #include "calibrate/self_test.hpp"
+#include "checkpoint/courses.hpp"
 #include "cluster/process_grid.hpp"
 #include "cluster/session.hpp"
 #include "config/run_description.hpp"
@@ -50,7 +51,8 @@ struct Launch {
     layout::MemoryPlan plan{};  // of this rank
     RunData data{};
     Resume resume{};
-    calibrate::FolderTest folder_test{};  // of the self-test
+    std::vector<checkpoint::Course> local_courses{};  // the last one is this launch's; none: without local checkpoints
+    calibrate::FolderTest folder_test{};              // of the self-test
 
     bool root() const { return session.rank() == 0; }
     config::RunDescription resolved() const;  // the description with all choices of this launch

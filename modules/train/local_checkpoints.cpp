@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "cluster/agree.hpp"
+#include "cluster/nodes.hpp"
 #include "train/checkpoint_contents.hpp"
 
 namespace lockstep::train {
@@ -20,17 +22,6 @@ using WriterProgress = checkpoint::Writer::Progress;
 std::vector<Course> shared_courses(const Launch& launch, const std::vector<Course>& courses) {
     const std::string text = launch.control->broadcast_text(checkpoint::courses_to_text(courses), 0);
     return checkpoint::courses_from_text(text, checkpoint::courses_path(launch.folders.checkpoint_path));
-}
-
-// On rank 0. A damaged list is as good as none: nothing that it might have allowed is taken.
-std::vector<Course> courses_so_far(const Launch& launch) {
-    try {
-        return checkpoint::read_courses(launch.folders.checkpoint_path);
-    } catch (const Error& error) {
-        if (error.code() != ExitCode::damaged) throw;
-        log::warning("{}", error.what());
-        return {};
-    }
 }
 
 // "": the folder can be written to.
@@ -60,48 +51,54 @@ void check_folder(const Launch& launch, const std::string& folder) {
 }  // namespace
 
 checkpoint::LocalPlace local_place(const Launch& launch) {
-    return {config::local_folder(launch.description), checkpoint::number_nodes(launch.session.place().hosts),
+    return {config::local_folder(launch.description), cluster::number_nodes(launch.session.place().hosts),
             launch.description.checkpoint.partner};
 }
 
 std::vector<checkpoint::PartSet> find_local_checkpoints(const Launch& launch) {
     if (launch.description.checkpoint.local.empty()) return {};
     std::vector<Course> courses;
-    cluster::on_root(*launch.control, [&] { courses = courses_so_far(launch); });
+    cluster::on_root(*launch.control, [&] { courses = checkpoint::read_courses(launch.folders.checkpoint_path); });
     courses = shared_courses(launch, courses);
     return checkpoint::find_local(local_place(launch), courses, *launch.control);
 }
 
 bool wrote_local_checkpoints(const Launch& launch) {
-    return !courses_so_far(launch).empty();
+    return !checkpoint::read_courses(launch.folders.checkpoint_path).empty();
+}
+
+std::vector<Course> begin_local_course(const Launch& launch) {
+    const bool writes = launch.description.checkpoint.writes_local();
+    if (writes) check_folder(launch, config::local_folder(launch.description));
+    const std::string& folder = launch.folders.checkpoint_path;
+    std::vector<Course> courses;
+    cluster::on_root(*launch.control, [&] {
+        courses = checkpoint::read_courses(folder);
+        // Also without local checkpoints: those of an earlier launch after this step are no longer of this course.
+        if (writes || !courses.empty())
+            courses = checkpoint::begin_course(folder, std::move(courses), launch.resume.state.step);
+    });
+    return shared_courses(launch, courses);
 }
 
 LocalCheckpoints::LocalCheckpoints(const Launch& launch, const TrainingState& state, trace::Tracer& tracer,
                                    trace::RegionId region)
     : launch_(launch), state_(state), tracer_(tracer), region_(region) {
     const bool writes = launch.description.checkpoint.writes_local();
-    const std::int64_t first = launch.resume.state.step;
-    std::vector<Course> courses;
-    cluster::on_root(*launch.control, [&] {
-        courses = courses_so_far(launch);
-        // Also without local checkpoints: those of an earlier launch after this step are no longer of this course.
-        if (writes || !courses.empty())
-            courses = checkpoint::begin_course(launch.folders.checkpoint_path, std::move(courses), first);
-    });
     if (launch.root() && !writes && !launch.description.checkpoint.local.empty())
         log::warning("checkpoint.local_every = 0: no local checkpoints are written, those in {} are only read",
                      config::local_folder(launch.description));
     if (!writes) return;
-    courses = shared_courses(launch, courses);
     const checkpoint::LocalPlace place = local_place(launch);
-    check_folder(launch, place.folder);
-    if (launch.root() && place.partner && checkpoint::ranks_of_nodes(place.nodes).size() == 1)
+    if (launch.root() && place.partner && cluster::ranks_of_nodes(place.nodes).size() == 1)
         log::info("all ranks are on one node: local checkpoints in {} have no copies on another", place.folder);
     std::vector<std::int64_t> complete;
+    const std::int64_t first = launch.resume.state.step;
     for (const checkpoint::PartSet& set : launch.resume.local_sets)
         if (set.step <= first && (complete.empty() || complete.back() != set.step)) complete.push_back(set.step);
     std::reverse(complete.begin(), complete.end());
-    writer_.emplace(place, courses, std::move(complete), launch.session.make_world_group("local checkpoint"));
+    writer_.emplace(place, launch.local_courses, std::move(complete),
+                    launch.session.make_world_group("local checkpoint"));
 }
 
 bool LocalCheckpoints::due(std::int64_t step) const {
@@ -129,9 +126,12 @@ void LocalCheckpoints::commit() {
     if (!writer_->commit()) return;
     const checkpoint::Writer::Cost& cost = writer_->cost();
     const auto bytes = static_cast<double>(cost.bytes);
-    log::info("local checkpoint of step {}: {} in {}, {}; training paused {}", step_, human_bytes(bytes),
-              human_seconds(cost.seconds), human_rate(bytes / std::max(cost.seconds, 1e-9), "B"),
-              human_seconds(cost.blocked_seconds));
+    const std::string line =
+        fmt::format("local checkpoint of step {}: {} in {}, {}; training paused {}", step_, human_bytes(bytes),
+                    human_seconds(cost.seconds), human_rate(bytes / std::max(cost.seconds, 1e-9), "B"),
+                    human_seconds(cost.blocked_seconds));
+    // They are frequent: the first says what they take, log.txt has all.
+    log::write(std::exchange(told_, true) ? log::Level::detail : log::Level::info, line);
 }
 
 void LocalCheckpoints::remove_all() {

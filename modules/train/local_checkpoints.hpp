@@ -21,10 +21,14 @@ std::vector<checkpoint::PartSet> find_local_checkpoints(const Launch& launch);
 // On rank 0: whether a launch of this run wrote local checkpoints, or was to.
 bool wrote_local_checkpoints(const Launch& launch);
 
+// Collective, once the run's state is that of its beginning. Begins a course where the run has any or is to have: what
+// lies on the nodes of later steps no longer counts. Returns the list. Usage error for a fresh start where no rank can
+// write to checkpoint.local.
+std::vector<checkpoint::Course> begin_local_course(const Launch& launch);
+
 class LocalCheckpoints {
   public:
-    // Collective, once the run's state is that of its beginning. Begins a course of the run, if it has any; removes
-    // what no longer counts. The arguments outlive this object.
+    // Collective. Removes what no longer counts. The arguments outlive this object.
     LocalCheckpoints(const Launch& launch, const TrainingState& state, trace::Tracer& tracer, trace::RegionId region);
 
     bool due(std::int64_t step) const;
@@ -42,6 +46,7 @@ class LocalCheckpoints {
     trace::RegionId region_;
     std::optional<checkpoint::LocalWriter> writer_;
     std::int64_t step_ = 0;  // of the last one begun
+    bool told_ = false;      // the log's terminal has the line of one
 };
 
 }  // namespace lockstep::train

@@ -74,15 +74,16 @@ void choose_newest(const Launch& launch, Resume& resume) {
     }
     if (resume.local) resume.path = resume.local->path;
     cluster::on_root(*launch.control, [&] {
+        if (launch.description.checkpoint.local.empty() && wrote_local_checkpoints(launch))
+            log::warning("checkpoint.local is empty, but this run has written local checkpoints; set it to find them");
         if (!resume.path.empty()) return;
         if (!shared.empty())
             throw damaged_error(
                 "all checkpoints in {} are damaged; move them away to start over, or name one with --resume FILE",
                 folder);
-        if (wrote_local_checkpoints(launch))
-            log::warning(
-                "no local checkpoint of this run is found in {}, where checkpoint.local has them",
-                launch.description.checkpoint.local.empty() ? "\"\"" : config::local_folder(launch.description));
+        if (wrote_local_checkpoints(launch) && !launch.description.checkpoint.local.empty())
+            log::warning("no complete local checkpoint of this run was found in {}",
+                         config::local_folder(launch.description));
         log::info("nothing to resume in {}: starting fresh", folder);
     });
     resume.path = launch.control->broadcast_text(resume.path, 0);
@@ -187,6 +188,20 @@ void remove_leftovers(const Launch& launch, std::int64_t step) {
     }
 }
 
+// Parts were read once when they were chosen. Where a disk fails only now, there may be copies.
+void load_local(const Launch& launch, std::optional<checkpoint::LocalCheckpoint>& local,
+                const std::vector<checkpoint::Entry>& entries) {
+    const checkpoint::LocalPlace place = local_place(launch);
+    try {
+        checkpoint::load_local(place, *local, entries, *launch.control);
+    } catch (const Error& error) {  // the same on every rank
+        if (launch.root()) log::warning("{}; all parts are read once more", error.what());
+        local = checkpoint::open_local(place, local->set, *launch.control);
+        if (!local) throw;
+        checkpoint::load_local(place, *local, entries, *launch.control);
+    }
+}
+
 }  // namespace
 
 std::vector<std::string> model_differences(const config::RunDescription& now, config::RunDescription before) {
@@ -205,6 +220,7 @@ Resume choose_checkpoint(const Launch& launch) {
     } else {
         cluster::on_root(*launch.control, [&] { resume.path = named_checkpoint(launch); });
         resume.path = launch.control->broadcast_text(resume.path, 0);
+        if (!resume.path.empty()) resume.local_sets = find_local_checkpoints(launch);  // older ones stay
     }
     if (resume.path.empty()) return resume;
     cluster::on_root(*launch.control, [&] {
@@ -237,10 +253,10 @@ Resume choose_checkpoint(const Launch& launch) {
 
 void restore(const Launch& launch, TrainingState& state) {
     const checkpoint::State& saved = launch.resume.state;
-    const std::optional<checkpoint::LocalCheckpoint>& local = launch.resume.local;
+    std::optional<checkpoint::LocalCheckpoint> local = launch.resume.local;
     const std::vector<checkpoint::Entry> entries = entries_to_load(launch, state);
     if (local)
-        checkpoint::load_local(local_place(launch), *local, entries, *launch.control);
+        load_local(launch, local, entries);
     else
         checkpoint::load(launch.resume.path, entries, *launch.control);
     state.parameters->refresh_working(*launch.devices.backend);
@@ -259,11 +275,16 @@ void restore(const Launch& launch, TrainingState& state) {
                   local->copies(), local->copies() == 1 ? "y" : "ies");
     else
         log::info("resumed from {} at step {}", launch.resume.path, saved.step);
-    cluster::on_root(*launch.control, [&] {
-        for (const auto& moved : checkpoint::set_aside_later(launch.folders.checkpoint_path, saved.step))
-            log::warning("a checkpoint later than step {} was set aside: {}", saved.step, moved);
-    });
     if (launch.root()) log_what_differs(launch, saved);
+}
+
+void set_aside_later(const Launch& launch) {
+    if (launch.resume.path.empty()) return;
+    const std::int64_t step = launch.resume.state.step;
+    cluster::on_root(*launch.control, [&] {
+        for (const auto& moved : checkpoint::set_aside_later(launch.folders.checkpoint_path, step))
+            log::warning("a checkpoint later than step {} was set aside: {}", step, moved);
+    });
 }
 
 }  // namespace lockstep::train

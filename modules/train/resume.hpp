@@ -31,8 +31,11 @@ Resume choose_checkpoint(const Launch& launch);
 // agree in name and shape and still differ in meaning (heads, rotation, epsilon).
 std::vector<std::string> model_differences(const config::RunDescription& now, config::RunDescription before);
 
-// Collective. Fills parameters, optimizer and counters from launch.resume; sets later checkpoints aside; warns if the
-// resumed run will not be bit-identical to an uninterrupted one.
+// Collective. Fills parameters, optimizer and counters from launch.resume; warns if the resumed run will not be
+// bit-identical to an uninterrupted one.
 void restore(const Launch& launch, TrainingState& state);
+
+// Collective. Of a launch that resumes: later checkpoints are renamed.
+void set_aside_later(const Launch& launch);
 
 }  // namespace lockstep::train

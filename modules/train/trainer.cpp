@@ -111,6 +111,10 @@ ExitCode train(cluster::Session& session, config::RunDescription description, co
     TrainingState state = make_training_state(launch);
     log_launch(launch);
     fill_training_state(launch, state);
+    // Before what was later is set aside, and long before training: a launch that ends in between must not leave that
+    // for the next one to find.
+    launch.local_courses = begin_local_course(launch);
+    set_aside_later(launch);
     // Only now: a launch that failed to resume leaves the run's status unchanged.
     if (launch.folders.run) {
         launch.folders.run->write_description(config::to_toml(launch.description));

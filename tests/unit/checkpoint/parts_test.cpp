@@ -6,6 +6,7 @@
 #include "checkpoint/local.hpp"
 #include "checkpoint/part_files.hpp"
 #include "checkpoint_fixture.hpp"
+#include "cluster/nodes.hpp"
 
 using namespace lockstep;
 using namespace lockstep::checkpoint;
@@ -33,7 +34,7 @@ BOOST_AUTO_TEST_CASE(names_are_read_back) {
 }
 
 BOOST_AUTO_TEST_CASE(partners_are_a_ring_of_nodes) {
-    BOOST_TEST(number_nodes({"b", "b", "a", "b", "c"}) == (std::vector<int>{0, 0, 1, 0, 2}));
+    BOOST_TEST(cluster::number_nodes({"b", "b", "a", "b", "c"}) == (std::vector<int>{0, 0, 1, 0, 2}));
     BOOST_TEST(partners({0, 0, 0}) == (std::vector<int>{-1, -1, -1}));
     BOOST_TEST(partners({0, 1}) == (std::vector<int>{1, 0}));
     BOOST_TEST(partners({0, 0, 1, 1, 2, 2}) == (std::vector<int>{2, 3, 4, 5, 0, 1}));
@@ -44,7 +45,7 @@ BOOST_AUTO_TEST_CASE(partners_are_a_ring_of_nodes) {
 }
 
 BOOST_AUTO_TEST_CASE(a_set_is_complete_when_each_part_lies_somewhere) {
-    const auto sets = complete_sets({
+    const auto found = part_sets({
         file(10, 0, 2, 0),
         file(10, 1, 2, 1),
         file(10, 0, 2, 1, true),  // part 1's copy is lost
@@ -56,6 +57,12 @@ BOOST_AUTO_TEST_CASE(a_set_is_complete_when_each_part_lies_somewhere) {
         file(40, 0, 2, 1, true),  // one part is lost
         file(50, 0, 1, 2),
     });
+    // Of two writings of one step neither is whole.
+    BOOST_TEST_REQUIRE(found.incomplete.size() == 3u);
+    BOOST_TEST(found.incomplete[0].step == 40);
+    BOOST_TEST(found.incomplete[0].sources[1].empty());
+    BOOST_TEST(found.incomplete[1].step == 30);
+    const auto& sets = found.complete;
     BOOST_TEST_REQUIRE(sets.size() == 3u);
     BOOST_TEST(sets[0].step == 50);
     BOOST_TEST(sets[0].parts == 1);
@@ -63,7 +70,7 @@ BOOST_AUTO_TEST_CASE(a_set_is_complete_when_each_part_lies_somewhere) {
     BOOST_TEST((sets[1].sources == std::vector<std::vector<PartSource>>{{{1, true}}, {{1, false}}}));
     BOOST_TEST(sets[2].step == 10);
     BOOST_TEST((sets[2].sources == std::vector<std::vector<PartSource>>{{{0, false}, {1, true}}, {{1, false}}}));
-    BOOST_TEST(complete_sets({}).empty());
+    BOOST_TEST(part_sets({}).complete.empty());
 }
 
 BOOST_AUTO_TEST_CASE(a_course_counts_up_to_where_the_next_began) {
@@ -82,6 +89,10 @@ BOOST_AUTO_TEST_CASE(a_course_counts_up_to_where_the_next_began) {
 BOOST_AUTO_TEST_CASE(the_list_of_courses) {
     const std::string folder = empty_test_folder("courses");
     BOOST_TEST(read_courses(folder).empty());
+    std::ofstream(courses_path(folder)).close();
+    BOOST_CHECK_EXCEPTION(read_courses(folder), Error,
+                          [](const Error& error) { return error.code() == ExitCode::damaged; });
+    std::filesystem::remove(courses_path(folder));
     auto courses = begin_course(folder, {}, 0);
     courses = begin_course(folder, courses, 100);
     courses = begin_course(folder, courses, 200);

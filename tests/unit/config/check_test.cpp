@@ -108,6 +108,8 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
         {{"checkpoint.folder="}, "checkpoint.folder is missing"},
         {{"checkpoint.local_every=-1", "checkpoint.local=disk"}, "checkpoint.local_every = -1"},
         {{"checkpoint.local_every=10"}, "there is no checkpoint.local"},
+        {{"checkpoint.local=$TMPDIR"}, "~ and variables are not expanded"},
+        {{"checkpoint.local=~/x"}, "~ and variables are not expanded"},
         {{"validation.every=5"}, "there is no data.validation"},
         {{"watchdog.seconds=-1"}, "watchdog.seconds = -1"},
     };
