@@ -26,6 +26,7 @@ namespace {
 
 constexpr std::size_t most_kept = 2;  // so that one is left when a part of the newest and its copy are lost
 constexpr int nobody = -1;
+constexpr std::int64_t failures_a_warning = 100;
 
 // A part that this rank writes: its own, or the copy of another rank's.
 struct Writing {
@@ -56,7 +57,7 @@ struct LocalWriter::Implementation {
 
     std::vector<Writing> writings;  // of the pending checkpoint; the own part first
     std::int64_t step = 0;
-    bool failing = false;        // the last one could not be written
+    std::int64_t failures = 0;   // of the last ones in a row
     double begun = 0, left = 0;  // when begin() for the last one was called and returned, seconds_now()
     Writer::Cost cost;
 
@@ -75,12 +76,13 @@ struct LocalWriter::Implementation {
             remove_quietly(one.path);
         }
         writings.clear();
-        if (rank() == 0 && !failing)
+        if (rank() == 0 && failures % failures_a_warning == 0)
             log::warning(
-                "the local checkpoint of step {} was not written (rank {}): {}; training continues, and the next one "
+                "the local checkpoint of step {} was not written{} (rank {}): {}; training continues, and the next one "
                 "is tried all the same",
-                step, failure.rank, failure.error.what());
-        failing = true;
+                step, failures > 0 ? fmt::format(", nor were the {} before it", failures) : "", failure.rank,
+                failure.error.what());
+        ++failures;
     }
 
     void make_files(const std::string& image) const {
@@ -293,7 +295,7 @@ bool LocalWriter::commit() {
         return false;
     }
     self.writings.clear();
-    self.failing = false;
+    self.failures = 0;
     self.complete.push_back(self.step);
     if (self.complete.size() > most_kept) self.complete.erase(self.complete.begin(), self.complete.end() - most_kept);
     self.remove_parts([&](const std::string& path) {
@@ -308,6 +310,16 @@ bool LocalWriter::commit() {
 
 const Writer::Cost& LocalWriter::cost() const {
     return implementation_->cost;
+}
+
+void LocalWriter::make_room(std::int64_t step) {
+    auto& self = *implementation_;
+    if (self.failures == 0 || !self.writings.empty()) return;
+    if (std::erase_if(self.complete, [&](std::int64_t one) { return one < step; }) == 0) return;
+    const std::int64_t removed = self.remove_parts([&](const std::string& path) {
+        return std::find(self.complete.begin(), self.complete.end(), part_of(path)->step) != self.complete.end();
+    });
+    self.log_removed(removed, "there is a newer shared one, and no other local one could be written");
 }
 
 void LocalWriter::remove_all() {

@@ -57,9 +57,11 @@ bool CheckpointSchedule::save(std::int64_t step, bool wait) {
     return saved;
 }
 
-void CheckpointSchedule::commit() {
+bool CheckpointSchedule::commit() {
     const trace::Scope timed(tracer_, region_);
-    if (writer_.commit()) log_committed();
+    const bool committed = writer_.commit();
+    if (committed) log_committed();
+    return committed;
 }
 
 double CheckpointSchedule::before_update() {

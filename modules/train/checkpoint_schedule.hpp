@@ -24,8 +24,9 @@ class CheckpointSchedule {
 
     // Collective. `wait` blocks until committed. False: writing failed; training may continue.
     bool save(std::int64_t step, bool wait);
-    // Collective, once no rank is writing.
-    void commit();
+    // Collective, once no rank is writing. Whether there is a whole checkpoint of saved_step() now.
+    bool commit();
+    std::int64_t saved_step() const { return saved_step_; }  // of the last one begun
     // Local: called before parameters and optimizer state change, from which a checkpoint may still be written. Returns
     // the seconds for which it held up the step.
     double before_update();

@@ -134,6 +134,10 @@ void LocalCheckpoints::commit() {
     log::write(std::exchange(told_, true) ? log::Level::detail : log::Level::info, line);
 }
 
+void LocalCheckpoints::make_room(std::int64_t shared_step) {
+    if (writer_) writer_->make_room(shared_step);
+}
+
 void LocalCheckpoints::remove_all() {
     if (writer_) writer_->remove_all();
 }

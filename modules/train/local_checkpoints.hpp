@@ -37,7 +37,9 @@ class LocalCheckpoints {
 
     void save(std::int64_t step);  // collective
     void commit();                 // collective, once no rank is writing
-    void remove_all();             // collective: the run has finished
+    // Collective, when a shared one of this step has been committed: where local ones fail, older ones make room.
+    void make_room(std::int64_t shared_step);
+    void remove_all();  // collective: the run has finished
 
   private:
     const Launch& launch_;

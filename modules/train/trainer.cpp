@@ -186,7 +186,8 @@ ExitCode Trainer::run() {
         if (gives_up) state_.counters.skipped_in_a_row = 0;  // a resumed run starts counting again
         if (due.validate) log_->add_validation(validation_->run(step));
         if (agreed.local_pending && !agreed.local_writing) local_checkpoints_->commit();
-        if (agreed.checkpoint_pending && !agreed.checkpoint_writing) checkpoints_->commit();
+        if (agreed.checkpoint_pending && !agreed.checkpoint_writing && checkpoints_->commit())
+            local_checkpoints_->make_room(checkpoints_->saved_step());
         if (due.compare_replicas) health_->compare_replicas(step);
         if (due.probe_links) health_->probe_links();
         if (due.save_locally) local_checkpoints_->save(step);

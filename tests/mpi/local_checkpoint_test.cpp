@@ -227,7 +227,17 @@ BOOST_AUTO_TEST_CASE(when_one_rank_cannot_write_all_give_up_together) {
             group->barrier();
         }
     BOOST_TEST(read_back(place, 10, written, *group) == 0);
+    // What there is a shared one of goes; nothing else does, and nothing once it can be written again.
+    writer.make_room(10);
+    group->barrier();
+    BOOST_TEST(files_of(folder, "step-00000010") > 0u);
+    group->barrier();
+    writer.make_room(15);
+    group->barrier();
+    BOOST_TEST(files_of(folder, "step-00000010") == 0u);
+    group->barrier();
     BOOST_TEST(write_local(writer, 20, written));
+    writer.make_room(30);
     BOOST_TEST(read_back(place, 20, written, *group) == 0);
 }
 
