@@ -39,8 +39,8 @@ class LocalWriter {
     // local checkpoints go; or, if any rank failed, this one does. Returns whether it was committed.
     bool commit();
     const Writer::Cost& cost() const;  // of the last one committed; bytes: of all parts and copies
-    // Collective. Where the last one could not be written, those before `step` go, of which there is a shared one: they may
-    // be what fills a disk.
+    // Collective. Where the last one could not be written, those before `step` go, of which there is a shared one: they
+    // may be what fills a disk.
     void make_room(std::int64_t step);
     // Collective: all parts of this run on the launch's nodes go.
     void remove_all();
