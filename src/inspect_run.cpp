@@ -42,7 +42,7 @@ std::string plain(const Json& value) {
 }
 
 [[noreturn]] void refuse_folder(const std::string& path, const std::string& status_file, const std::string& problem) {
-    if (exchange::lacks_config(path)) static_cast<void>(train::newest_checkpoint(path));  // says so
+    exchange::check_has_config(path);
     if (const std::vector<std::string> all = checkpoint::list_checkpoints(path); !all.empty())
         throw usage_error("{} is a folder of checkpoints; name one of them, such as {}", path, all.back());
     if (const std::vector<std::string> parts = checkpoint::list_parts(path); !parts.empty())

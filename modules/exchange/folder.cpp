@@ -41,12 +41,14 @@ bool is_folder(const std::string& path) {
     return fs::is_directory(path, ignored) && fs::is_regular_file(path + "/" + config_file_name, ignored);
 }
 
-bool lacks_config(const std::string& path) {
+void check_has_config(const std::string& path) {
     std::error_code ignored;
-    if (!fs::is_directory(path, ignored) || is_folder(path)) return false;
+    if (!fs::is_directory(path, ignored) || is_folder(path)) return;
     const fs::directory_iterator entries(path, ignored);
-    return std::any_of(begin(entries), end(entries),
-                       [](const fs::directory_entry& entry) { return entry.path().extension() == ".safetensors"; });
+    if (std::any_of(begin(entries), end(entries),
+                    [](const fs::directory_entry& entry) { return entry.path().extension() == ".safetensors"; }))
+        throw usage_error("{} has safetensors but no {}, which says what model they are; copy it there", path,
+                          config_file_name);
 }
 
 std::string without_slash(std::string path) {

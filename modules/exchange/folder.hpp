@@ -15,8 +15,9 @@ namespace lockstep::exchange {
 
 constexpr const char* config_file_name = "config.json";
 
-bool is_folder(const std::string& path);      // whether it is a folder with a config.json
-bool lacks_config(const std::string& path);   // whether it is a folder with safetensors and without config.json
+bool is_folder(const std::string& path);  // whether it is a folder with a config.json
+// Usage error for a folder with safetensors and without config.json.
+void check_has_config(const std::string& path);
 std::string without_slash(std::string path);  // at its end
 
 class Folder {

@@ -137,9 +137,7 @@ std::string newest_checkpoint(const std::string& name) {
         throw usage_error("{} is one file of a Hugging Face folder; name the folder", name);
     std::error_code ignored;
     if (!fs::is_directory(name, ignored) || exchange::is_folder(name)) return name;
-    if (exchange::lacks_config(name))
-        throw usage_error("{} has safetensors but no {}, which says what model they are; copy it there", name,
-                          exchange::config_file_name);
+    exchange::check_has_config(name);
     const std::string folder = checkpoint_folder_of(name);
     const std::vector<std::string> all = checkpoint::list_checkpoints(folder);
     if (all.empty() && folder != name)

@@ -55,19 +55,21 @@ std::shared_ptr<const data::Tokenizer> tokenizer_of_run(const config::RunDescrip
         return tokenizer;
     }
     if (run.init.from.empty()) return tokenizer;
-    std::string path;  // "": the data name theirs
+    std::string path;   // "": the data name theirs
+    bool text = false;  // rank 0 looks for all
     cluster::on_root(group, [&] {
+        text = has_plain_text(run.data);
         const bool wanted = any_paths(run.data, [](const auto& paths) { return !data::names_all_tokenizers(paths); });
-        if (wanted) path = where_it_is_kept(run, has_plain_text(run.data));
+        if (wanted) path = where_it_is_kept(run, text);
     });
     path = group.broadcast_text(path, 0);
+    text = group.all_maximum(text ? 1 : 0) != 0;
     if (path.empty()) return tokenizer;
     cluster::together(group, [&] {
         const checkpoint::Contents contents = read_model_contents(path);
-        const bool of_text = has_plain_text(run.data);
-        if (of_text || !contents.tokenizer_kind.empty())
+        if (text || !contents.tokenizer_kind.empty())
             tokenizer = kept_tokenizer(contents, path, "; set data.tokenizer");
-        if (of_text) log::info("plain text is read with the tokenizer of {}", path);
+        if (text) log::info("plain text is read with the tokenizer of {}", path);
     });
     return tokenizer;
 }
