@@ -2,23 +2,17 @@
 
 #include <nlohmann/json.hpp>
 
+#include "data/huggingface/byte_level.hpp"
+
 namespace lockstep::data {
 namespace {
 
 using Json = nlohmann::json;
 
-// GPT-2's characters for bytes: a printable one stands for itself, the others follow from U+0100 on.
-std::string character_of(int byte, int& next) {
-    const bool own = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xFF && byte != 0xAD);
-    const int code = own ? byte : next++;
-    if (code < 0x80) return {static_cast<char>(code)};
-    return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))};
-}
-
 Json byte_tokenizer() {
     Json vocabulary;
-    int next = 0x100;
-    for (int byte = 0; byte < 256; ++byte) vocabulary[character_of(byte, next)] = byte;
+    for (int byte = 0; byte < 256; ++byte)
+        vocabulary[huggingface::spelling_of(static_cast<unsigned char>(byte))] = byte;
     const Json level = {
         {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
     const Json model = {{"type", "BPE"},
