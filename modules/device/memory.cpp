@@ -72,6 +72,12 @@ Tensor Arena::allocate(Type type, const Shape& shape) {
     return {static_cast<char*>(memory_.get()) + offset, type, shape};
 }
 
+Tensor Arena::allocate_aligned_rows(Type type, std::int64_t rows, std::int64_t columns) {
+    const auto elements = static_cast<std::int64_t>(row_alignment / type_bytes(type));
+    const std::int64_t stride = (columns + elements - 1) / elements * elements;
+    return allocate(type, {rows, stride}).columns(0, columns);
+}
+
 ProcessMemory process_memory() {
     ProcessMemory memory;
     std::ifstream statm("/proc/self/statm");

@@ -30,7 +30,7 @@ struct Device {
 
 class Arena {
   public:
-    static constexpr std::size_t host_alignment = 64, device_alignment = 256;
+    static constexpr std::size_t host_alignment = 64, device_alignment = 256, row_alignment = 128;
     Arena() = default;                                                   // measuring: tensors have no memory
     explicit Arena(Device device) : alignment_(alignment_of(device)) {}  // likewise
     Arena(Device device, std::size_t bytes,
@@ -39,6 +39,9 @@ class Arena {
     Arena& operator=(Arena&&) = default;
 
     Tensor allocate(Type type, const Shape& shape);  // 64-byte aligned; on CUDA 256
+    // A matrix each of whose rows begins at a multiple of 128 bytes: the matrix products of GPUs are much faster where
+    // rows are aligned, whatever the columns.
+    Tensor allocate_aligned_rows(Type type, std::int64_t rows, std::int64_t columns);
     std::size_t mark() const { return used_; }
     void release(std::size_t mark) { used_ = mark; }  // frees everything cut since
     std::size_t used() const { return used_; }

@@ -41,6 +41,11 @@ Tensor::Tensor(void* data, Type type, const Shape& shape)
     for (std::size_t axis = 0; axis < shape.size(); ++axis) sizes_[axis] = shape[axis];
 }
 
+Tensor::Tensor(void* data, Type type, const Shape& shape, std::int64_t stride) : Tensor(data, type, shape) {
+    LOCKSTEP_ASSERT(shape.size() == 2 && stride >= shape[1]);
+    if (stride > shape[1] && shape[0] > 1) stride_ = stride;
+}
+
 std::int64_t Tensor::size(int axis) const {
     const int index = axis < 0 ? axes_ + axis : axis;
     LOCKSTEP_ASSERT(index >= 0 && index < axes_);
@@ -54,16 +59,24 @@ std::int64_t Tensor::count() const {
 }
 
 Tensor Tensor::reshaped(const Shape& shape) const {
-    LOCKSTEP_ASSERT(element_count(shape) == count());
+    LOCKSTEP_ASSERT(dense() && element_count(shape) == count());
     return {data_, type_, shape};
 }
 
 Tensor Tensor::slice(std::int64_t first, std::int64_t count) const {
     LOCKSTEP_ASSERT(axes_ > 0 && first >= 0 && count >= 0 && first + count <= sizes_[0]);
     Shape sizes = shape();
-    const std::int64_t row = sizes[0] == 0 ? 0 : this->count() / sizes[0];
+    const std::int64_t row = !dense() ? stride_ : sizes[0] == 0 ? 0 : this->count() / sizes[0];
     sizes[0] = count;
-    return {static_cast<char*>(data_) + static_cast<std::size_t>(first * row) * type_bytes(type_), type_, sizes};
+    void* const begin = static_cast<char*>(data_) + static_cast<std::size_t>(first * row) * type_bytes(type_);
+    return dense() ? Tensor(begin, type_, sizes) : Tensor(begin, type_, sizes, stride_);
+}
+
+Tensor Tensor::columns(std::int64_t first, std::int64_t count) const {
+    LOCKSTEP_ASSERT(axes_ == 2 && first >= 0 && count >= 0 && first + count <= sizes_[1]);
+    char* const begin =
+        data_ ? static_cast<char*>(data_) + static_cast<std::size_t>(first) * type_bytes(type_) : nullptr;
+    return {begin, type_, {sizes_[0], count}, stride()};
 }
 
 }  // namespace lockstep

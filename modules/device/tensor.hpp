@@ -1,5 +1,8 @@
-// A typed, shaped view of memory that something else owns (an Arena). Row-major, contiguous, up to 4 axes; the type is
-// known at run time. Copying a Tensor copies the view.
+// A typed, shaped view of memory that something else owns (an Arena). Row-major, up to 4 axes; the type is known at run
+// time. Copying a Tensor copies the view.
+//
+// Tensors are dense but for matrices whose rows lie further apart than they are long: columns of a wider matrix, or
+// rows padded to an alignment. Only operations that say so take these; data() and as() refuse them.
 #pragma once
 
 #include <array>
@@ -42,6 +45,8 @@ class Tensor {
   public:
     Tensor() = default;
     Tensor(void* data, Type type, const Shape& shape);
+    // A matrix with `stride` elements from row to row.
+    Tensor(void* data, Type type, const Shape& shape, std::int64_t stride);
 
     bool empty() const { return data_ == nullptr; }
     Type type() const { return type_; }
@@ -50,25 +55,38 @@ class Tensor {
     Shape shape() const { return {sizes_.begin(), sizes_.begin() + axes_}; }
     std::int64_t count() const;  // elements
     std::size_t bytes() const { return static_cast<std::size_t>(count()) * type_bytes(type_); }
-    std::int64_t rows() const { return count() / size(-1); }  // product of all axes but the last
-    void* data() const { return data_; }
+    std::int64_t rows() const { return count() / size(-1); }                  // product of all axes but the last
+    std::int64_t stride() const { return stride_ > 0 ? stride_ : size(-1); }  // elements from row to row
+    bool dense() const { return stride_ == 0; }
+    void* data() const {
+        LOCKSTEP_ASSERT(dense());
+        return data_;
+    }
+    void* strided_data() const { return data_; }  // for those who heed stride()
 
     template <class Element>
     Element* as() const {
+        LOCKSTEP_ASSERT(dense());
+        return strided_as<Element>();
+    }
+    template <class Element>
+    Element* strided_as() const {
         LOCKSTEP_ASSERT(is_element_of<Element>(type_));
         return static_cast<Element*>(data_);
     }
     float* fp32() const { return as<float>(); }
     double* fp64() const { return as<double>(); }
 
-    Tensor reshaped(const Shape& shape) const;                   // same elements
-    Tensor slice(std::int64_t first, std::int64_t count) const;  // rows [first, first + count) of the first axis
+    Tensor reshaped(const Shape& shape) const;                     // same elements
+    Tensor slice(std::int64_t first, std::int64_t count) const;    // rows [first, first + count) of the first axis
+    Tensor columns(std::int64_t first, std::int64_t count) const;  // of a matrix
 
   private:
     void* data_ = nullptr;
     Type type_ = Type::fp32;
     int axes_ = 0;
     std::array<std::int64_t, 4> sizes_{};
+    std::int64_t stride_ = 0;  // 0: dense
 };
 
 }  // namespace lockstep

@@ -113,7 +113,7 @@ void Stage::plan_workspace(Arena& arena) const {
     for (int i = 0; i < (group_.divides_rows() ? 3 : 1); ++i) arena.allocate(type_, {rows, d});
     if (dposition_.axes() > 0 && dtable_.axes() == 0) arena.allocate(Type::fp32, {1, d});
     if (options_.range.head) {
-        arena.allocate(type_, {head_rows(), head_.size(0)});
+        arena.allocate_aligned_rows(type_, head_rows(), head_.size(0));
         if (!group_.alone()) arena.allocate(Type::fp32, {head_rows(), 1});
         if (!group_.alone()) arena.allocate(Type::fp32, {head_rows(), 2});
     }
@@ -192,7 +192,7 @@ void Stage::loss(int slot, Tensor targets, float gradient_scale, Tensor losses) 
     const bool into_head = backward && (trains_final_norm_ || has_block_backward());
     const Tensor dnormed = into_head ? workspace_.allocate(type_, at.normed.shape()) : Tensor();
     const Tensor all_dnormed = into_head ? group_.partial_for(workspace_, dnormed, rows) : Tensor();
-    const Tensor all_logits = workspace_.allocate(type_, {most, head_.size(0)});
+    const Tensor all_logits = workspace_.allocate_aligned_rows(type_, most, head_.size(0));
     for (std::int64_t first = 0; first < rows; first += most) {
         const std::int64_t count = std::min(most, rows - first);
         const Tensor logits = all_logits.slice(0, count), normed = all_normed.slice(first, count);

@@ -337,6 +337,20 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     return cudaSuccess;
 }
 
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                              std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+    const std::lock_guard lock(device_lock());
+    if (!is_valid(stream)) return returned(cudaErrorInvalidResourceHandle);
+    if (width > to_pitch || width > from_pitch) return returned(cudaErrorInvalidPitchValue);
+    for (std::size_t row = 0; row < height; ++row) {
+        const cudaError_t result =
+            cudaMemcpyAsync(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
+                            width, kind, stream);
+        if (result != cudaSuccess) return result;
+    }
+    return cudaSuccess;
+}
+
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
     const std::lock_guard lock(device_lock());
     if (forbidden_by_capture()) return returned(cudaErrorStreamCaptureImplicit);

@@ -80,6 +80,26 @@ BOOST_AUTO_TEST_CASE(rows_need_no_alignment) {
     });
 }
 
+BOOST_AUTO_TEST_CASE(rows_may_be_padded) {
+    for_each_type([](Type type) {
+        for (const int vocabulary : {3, 31, 257})
+            for (const std::int64_t padding : {1, 15}) {
+                const std::int64_t rows = 9;
+                const auto terms = static_cast<std::size_t>(vocabulary);
+                const Values scores = random_rounded(type, terms * static_cast<std::size_t>(rows), "logits", 3);
+                const std::vector<int> targets = some_targets(static_cast<std::size_t>(rows), vocabulary);
+                const Columns logits(type, rows, vocabulary, 0, padding, scores);
+                const OnDevice dense(type, {rows, vocabulary}, scores), ids(Type::int32, {rows}, as_values(targets)),
+                    losses(Type::fp32, {rows}), other_losses(Type::fp32, {rows});
+                backend().cross_entropy(losses, logits, ids, scale, {});
+                backend().cross_entropy(other_losses, dense, ids, scale, {});
+                check_close(losses.values(), other_losses.values(), Type::fp32, terms, "losses");
+                check_close(logits.values(), dense.values(), type, terms, "gradients");
+                BOOST_CHECK(logits.untouched());
+            }
+    });
+}
+
 BOOST_AUTO_TEST_CASE(a_row_may_be_larger_than_the_shared_memory) {
     for_each_backend([] {
         check(Type::fp32, 2, 60001, 0);

@@ -176,6 +176,34 @@ BOOST_AUTO_TEST_CASE(a_bias_is_added_to_every_row) {
     });
 }
 
+BOOST_AUTO_TEST_CASE(rows_may_be_columns_of_a_wider_matrix) {
+    for_each_type([](Type type) {
+        for (const std::int64_t rows : {2, 33})
+            for (const std::int64_t width : {1, 8, 129, 264})
+                for (const std::int64_t before : {0, 8, 3}) {
+                    const std::string what = fmt::format("{} rows, ", rows) + at(type, width, before);
+                    const Values x = random_rounded(type, count(rows * width), "x"),
+                                 b = random_rounded(type, count(width), "b");
+                    const OnDevice bias(type, {width}, b);
+                    const Columns from(type, rows, width, before, 8, x), to(type, rows, width, 5, 3);
+                    backend().copy(to, from);
+                    BOOST_TEST((to.values() == x), what);
+                    backend().add_bias(to, bias);
+                    Values expected = x, sums(count(width));
+                    for (std::int64_t i = 0; i < rows * width; ++i) {
+                        expected[count(i)] += b[count(i % width)];
+                        sums[count(i % width)] += x[count(i)];
+                    }
+                    check_close(to.values(), expected, type, 1, what);
+                    BOOST_TEST(to.untouched(), what);
+                    OnDevice dbias(Type::fp32, {width});
+                    dbias.set(Values(count(width)));
+                    backend().bias_backward(dbias, from);
+                    check_close(dbias.values(), sums, Type::fp32, count(rows), what);
+                }
+    });
+}
+
 BOOST_AUTO_TEST_CASE(the_gradient_of_a_bias_is_a_column_sum) {
     struct Case {
         std::int64_t rows, width;

@@ -1,6 +1,7 @@
 #define BOOST_TEST_MODULE product
 #include "reference/product.hpp"
 
+#include <array>
 #include <cmath>
 
 #include "device/sync.hpp"
@@ -138,6 +139,46 @@ BOOST_AUTO_TEST_CASE(operands_may_be_unaligned) {
             std::copy(inside.begin(), inside.end(), expected.begin() + static_cast<std::ptrdiff_t>(first * n));
             check_close(c.memory.values(), expected, types.output, k,
                         fmt::format("{}, from row {}", text(types), first));
+        }
+}
+
+// Every operand is columns of a wider matrix.
+BOOST_AUTO_TEST_CASE(rows_may_lie_further_apart_than_they_are_long) {
+    for (const Types& types : all_types)
+        for (const auto& [m, n, k] :
+             {std::array{1, 32, 33}, std::array{33, 1, 8}, std::array{31, 32, 1}, std::array{9, 40, 16}})
+            for (int form = 0; form < 8; ++form) {
+                const bool ta = form & 1, tb = form & 2, add = form & 4;
+                const auto sizes = [](int count, int each) {
+                    return static_cast<std::size_t>(count) * static_cast<std::size_t>(each);
+                };
+                const Values a = random_rounded(types.input, sizes(m, k), "a"),
+                             b = random_rounded(types.input, sizes(k, n), "b"),
+                             c = random_rounded(types.output, sizes(m, n), "c");
+                const Columns at_a(types.input, ta ? k : m, ta ? m : k, 8, 3, a),
+                    at_b(types.input, tb ? n : k, tb ? k : n, 0, 8, b);
+                const Columns at_c(types.output, m, n, 3, 16, c);
+                Values expected = reference::product(a, ta, b, tb, sizes(m, 1), sizes(n, 1), sizes(k, 1));
+                if (add) expected = plus(expected, c);
+                backend().product(at_c, at_a, transposed(ta), at_b, transposed(tb),
+                                  add ? Accumulate::yes : Accumulate::no);
+                const std::string what =
+                    fmt::format("{}: m {} n {} k {} form {}, with strides", text(types), m, n, k, form);
+                check_close(at_c.values(), expected, types.output, sizes(k, 1), what);
+                BOOST_CHECK_MESSAGE(at_c.untouched(), what << ": wrote beside the result");
+            }
+}
+
+BOOST_AUTO_TEST_CASE(a_layer_may_write_columns_of_a_wider_matrix) {
+    for (const Types& types : all_types)
+        for (const Sizes& s : linear_sizes) {
+            const Random x(types.input, {s.rows, s.in}, "x"), weight(types.input, {s.out, s.in}, "weight"),
+                bias(types.input, {s.out}, "bias");
+            const Columns y(types.output, s.rows, s.out, 8, 5);
+            backend().linear_forward(y, x, weight, bias, {});
+            check_close(y.values(), linear(x, weight, bias.values, s.rows, s.out, s.in), types.output,
+                        static_cast<std::size_t>(s.in), text(types));
+            BOOST_CHECK(y.untouched());
         }
 }
 

@@ -50,3 +50,25 @@ BOOST_AUTO_TEST_CASE(both_pairings_follow_the_reference) {
                     }
     });
 }
+
+BOOST_AUTO_TEST_CASE(rows_may_be_columns_of_a_wider_matrix) {
+    for_each_type([](Type type) {
+        for (const Case& c : cases)
+            for (const std::int64_t before : {8, 1}) {
+                const std::int64_t rows = c.sequences * c.length, width = c.heads * 2 * c.half;
+                const Values cosine = random_rounded(Type::fp32, size(c.period * c.half), "cosine"),
+                             sine = random_rounded(Type::fp32, size(c.period * c.half), "sine"),
+                             values = random_rounded(type, size(rows * width), "x");
+                const Columns x(type, rows, width, before, 24, values);
+                backend().rotate(x, OnDevice(Type::fp32, {c.period, c.half}, cosine),
+                                 OnDevice(Type::fp32, {c.period, c.half}, sine), c.length, c.first, RotaryPairs::halves,
+                                 false);
+                check_close(x.values(),
+                            reference::rotate(values, cosine, sine, size(width), size(c.half), size(c.length),
+                                              size(c.first), false, false),
+                            type, 2,
+                            fmt::format("{}, {} rows of {} heads of {}", type_name(type), rows, c.heads, 2 * c.half));
+                BOOST_CHECK(x.untouched());
+            }
+    });
+}

@@ -31,7 +31,7 @@ std::vector<int> some_targets(std::size_t rows, const Cuts& cuts) {
 // What the ranks have, with what they exchange: maxima and sums.
 struct Ranks {
     Cuts cuts;
-    std::vector<std::unique_ptr<Skewed>> logits;
+    std::vector<std::unique_ptr<Columns>> logits;  // with a skip: of wider matrices
     std::int64_t rows;
     Values maxima, sums;
 
@@ -41,8 +41,8 @@ struct Ranks {
           maxima(u(rows), -HUGE_VAL),
           sums(2 * u(rows)) {
         for (std::size_t p = 0; p + 1 < cuts.size(); ++p)
-            logits.push_back(std::make_unique<Skewed>(
-                type, Shape{rows, cuts[p + 1] - cuts[p]}, skip,
+            logits.push_back(std::make_unique<Columns>(
+                type, rows, cuts[p + 1] - cuts[p], skip, skip == 0 ? 0 : 5,
                 reference::columns_of(scores, u(cuts.back()), u(cuts[p]), u(cuts[p + 1] - cuts[p]))));
     }
     void take_maxima(const std::string& what) {

@@ -4,6 +4,8 @@
 // where there is a GPU, on that (ctest cuda/<family>).
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -174,6 +176,51 @@ class Skewed {
     OnDevice memory_;
     std::int64_t skip_;
     Shape shape_;
+};
+
+// A matrix that is columns of a wider one, whose other columns must not change.
+class Columns {
+  public:
+    Columns(Type type, std::int64_t rows, std::int64_t width, std::int64_t before, std::int64_t behind)
+        : memory_(type, {rows, before + width + behind}), before_(before), width_(width) {
+        memory_.poison();
+    }
+    Columns(Type type, std::int64_t rows, std::int64_t width, std::int64_t before, std::int64_t behind,
+            const Values& values)
+        : Columns(type, rows, width, before, behind) {
+        Values all(static_cast<std::size_t>(memory_.tensor().count()), beside);
+        visit([&](std::size_t inside, std::size_t outside) { all[outside] = values[inside]; });
+        memory_.set(all);
+    }
+    Values values() const {
+        const Values all = memory_.values();
+        Values values(static_cast<std::size_t>(memory_.tensor().rows() * width_));
+        visit([&](std::size_t inside, std::size_t outside) { values[inside] = all[outside]; });
+        return values;
+    }
+    std::vector<char> bytes() const { return memory_.bytes(); }
+    // Whether the other columns are as they were.
+    bool untouched() const {
+        Values all = memory_.values();
+        visit([&](std::size_t, std::size_t outside) { all[outside] = beside; });
+        return std::all_of(all.begin(), all.end(), [](double value) { return value == beside || std::isnan(value); });
+    }
+    operator Tensor() const { return memory_.tensor().columns(before_, width_); }
+
+  private:
+    static constexpr double beside = 7;
+    template <class Body>
+    void visit(Body&& body) const {
+        const auto stride = static_cast<std::size_t>(memory_.tensor().size(-1)),
+                   before = static_cast<std::size_t>(before_);
+        const auto width = static_cast<std::size_t>(width_), rows = static_cast<std::size_t>(memory_.tensor().rows());
+        for (std::size_t row = 0; row < rows; ++row)
+            for (std::size_t column = 0; column < width; ++column)
+                body(row * width + column, row * stride + before + column);
+    }
+
+    OnDevice memory_;
+    std::int64_t before_, width_;
 };
 
 // Normally distributed values, rounded to `type`: what a tensor of that type can hold, so that the reference sees the

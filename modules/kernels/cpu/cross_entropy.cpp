@@ -15,11 +15,11 @@ void CpuBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, flo
     const std::int32_t* target = targets.as<std::int32_t>();
     const float scale = gradient_scale * (loss_scale.empty() ? 1.0f : static_cast<float>(*loss_scale.fp64()));
     with_element(logits, [&]<class T>(T) {
-        T* scores = logits.as<T>();
+        T* scores = logits.strided_as<T>();
         const Elementwise<T>& vector = *vector_.of<T>().elementwise;
         parallel_for(rows, row_grain(vocabulary), [&](std::int64_t first, std::int64_t last, int) {
             for (std::int64_t r = first; r < last; ++r) {
-                T* row = scores + r * vocabulary;
+                T* row = scores + r * logits.stride();
                 const std::int64_t chosen = target[r];
                 LOCKSTEP_ASSERT(chosen < vocabulary);
                 if (chosen < 0) {

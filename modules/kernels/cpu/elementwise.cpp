@@ -55,6 +55,11 @@ void CpuBackend::fill(Tensor y, float value) {
 
 void CpuBackend::copy(Tensor y, Tensor x) {
     LOCKSTEP_ASSERT(y.count() == x.count());
+    if (!y.dense() || !x.dense()) {
+        LOCKSTEP_ASSERT(y.shape() == x.shape());
+        for (std::int64_t row = 0; row < y.rows(); ++row) copy(y.slice(row, 1), x.slice(row, 1));
+        return;
+    }
     if (y.data() == x.data()) return;
     if (y.type() != x.type()) {
         const bool widens = y.type() == Type::fp32;
@@ -77,6 +82,11 @@ void CpuBackend::copy(Tensor y, Tensor x) {
 
 void CpuBackend::add(Tensor y, Tensor x) {
     LOCKSTEP_ASSERT(y.count() == x.count());
+    if (!y.dense() || !x.dense()) {
+        LOCKSTEP_ASSERT(y.shape() == x.shape());
+        for (std::int64_t row = 0; row < y.rows(); ++row) add(y.slice(row, 1), x.slice(row, 1));
+        return;
+    }
     with_element(y, [&]<class T>(T) {
         T* out = y.as<T>();
         const T* in = x.as<T>();
@@ -111,14 +121,14 @@ void CpuBackend::add_bias(Tensor y, Tensor bias) {
     const std::int64_t width = bias.count();
     LOCKSTEP_ASSERT(y.size(-1) == width);
     with_element(y, [&]<class T>(T) {
-        T* out = y.as<T>();
+        T* out = y.strided_as<T>();
         const Elementwise<T>& vector = *vector_.of<T>().elementwise;
         parallel_for(y.rows(), row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
             for (std::int64_t r = first; r < last; ++r)
                 if (bias.type() == Type::fp32)
-                    vector.add_fp32(out + r * width, bias.fp32(), width);
+                    vector.add_fp32(out + r * y.stride(), bias.fp32(), width);
                 else
-                    vector.add(out + r * width, bias.as<T>(), width);
+                    vector.add(out + r * y.stride(), bias.as<T>(), width);
         });
     });
 }
@@ -128,11 +138,11 @@ void CpuBackend::bias_backward(Tensor dbias, Tensor dy) {
     LOCKSTEP_ASSERT(dy.size(-1) == width);
     float* partials = scratch_->shared(row_sums_scratch_floats(rows, width));
     with_element(dy, [&]<class T>(T) {
-        const T* gradient = dy.as<T>();
+        const T* gradient = dy.strided_as<T>();
         sum_over_rows(rows, partials, {{dbias.fp32(), width}},
                       [&](std::int64_t first, std::int64_t last, float* partial) {
                           for (std::int64_t r = first; r < last; ++r)
-                              vector_.of<T>().elementwise->add_to(partial, gradient + r * width, width);
+                              vector_.of<T>().elementwise->add_to(partial, gradient + r * dy.stride(), width);
                       });
     });
 }

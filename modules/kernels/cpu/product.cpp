@@ -17,11 +17,12 @@ dnnl::memory::data_type data_type(Type type) {
     return type == Type::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
-// A row-major [rows, columns] operand, or one stored as its transpose. If an axis is 1 both have the same layout; use
-// the plain strides then, since oneDNN takes {1, 1} for a matrix with rows of one element.
-dnnl::memory::desc describe(std::int64_t rows, std::int64_t columns, bool transposed, Type type) {
-    const bool swap = transposed && rows > 1 && columns > 1;
-    const dnnl::memory::dims strides = swap ? dnnl::memory::dims{1, rows} : dnnl::memory::dims{columns, 1};
+// A row-major [rows, columns] operand, or one stored as its transpose, with `stride` elements from row to row as
+// stored. The stride of an axis of one element means nothing, but oneDNN wants it to be that of a plain matrix.
+dnnl::memory::desc describe(std::int64_t rows, std::int64_t columns, std::int64_t stride, bool transposed, Type type) {
+    dnnl::memory::dims strides = {stride, 1};
+    if (transposed && columns == 1) strides = {1, 1};  // stored as one row
+    if (transposed && columns > 1) strides = {rows == 1 ? columns * stride : 1, stride};
     return {{rows, columns}, data_type(type), strides};
 }
 
@@ -48,6 +49,9 @@ std::size_t CpuBackend::Products::Hash::operator()(const Shape& shape) const {
     mix(shape.m);
     mix(shape.n);
     mix(shape.k);
+    mix(shape.stride_a);
+    mix(shape.stride_b);
+    mix(shape.stride_c);
     mix(shape.transpose_a + 2 * shape.transpose_b + 4 * shape.accumulate + 8 * shape.with_bias);
     mix(static_cast<std::int64_t>(shape.inputs) + 8 * static_cast<std::int64_t>(shape.output) +
         64 * static_cast<std::int64_t>(shape.bias) + 512 * static_cast<std::int64_t>(shape.threads));
@@ -57,10 +61,10 @@ std::size_t CpuBackend::Products::Hash::operator()(const Shape& shape) const {
 CpuBackend::Products::Products() : takes_bf16_(library_has(dnnl::cpu_isa::avx512_core)) {}
 
 CpuBackend::Products::Product CpuBackend::Products::make(const Shape& shape) const {
-    const auto a = describe(shape.m, shape.k, shape.transpose_a, shape.inputs);
-    const auto b = describe(shape.k, shape.n, shape.transpose_b, shape.inputs);
-    const auto c = describe(shape.m, shape.n, false, shape.output);
-    const auto bias = shape.with_bias ? describe(1, shape.n, false, shape.bias) : dnnl::memory::desc();
+    const auto a = describe(shape.m, shape.k, shape.stride_a, shape.transpose_a, shape.inputs);
+    const auto b = describe(shape.k, shape.n, shape.stride_b, shape.transpose_b, shape.inputs);
+    const auto c = describe(shape.m, shape.n, shape.stride_c, false, shape.output);
+    const auto bias = shape.with_bias ? describe(1, shape.n, shape.n, false, shape.bias) : dnnl::memory::desc();
     dnnl::primitive_attr attributes;
     if (shape.accumulate) {
         dnnl::post_ops operations;
@@ -139,9 +143,9 @@ void CpuBackend::multiply(Tensor c, Tensor a, bool transpose_a, Tensor b, bool t
         if (c.type() == Type::bf16) copy(c, wide_c);
         return;
     }
-    products_->run({m, n, k, transpose_a, transpose_b, accumulate, a.type(), c.type(),
-                    bias.empty() ? Type::fp32 : bias.type(), !bias.empty(), threads()},
-                   c.data(), a.data(), b.data(), bias.data());
+    products_->run({m, n, k, a.stride(), b.stride(), c.stride(), transpose_a, transpose_b, accumulate, a.type(),
+                    c.type(), bias.empty() ? Type::fp32 : bias.type(), !bias.empty(), threads()},
+                   c.strided_data(), a.strided_data(), b.strided_data(), bias.data());
 }
 
 void CpuBackend::product(Tensor c, Tensor a, Transpose transpose_a, Tensor b, Transpose transpose_b,

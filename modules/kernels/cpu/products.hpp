@@ -12,6 +12,7 @@ class CpuBackend::Products {
   public:
     struct Shape {
         std::int64_t m, n, k;
+        std::int64_t stride_a, stride_b, stride_c;  // from row to row, as stored
         bool transpose_a, transpose_b, accumulate;
         Type inputs, output, bias;  // bias: over the output's columns
         bool with_bias;

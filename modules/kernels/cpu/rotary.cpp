@@ -13,14 +13,14 @@ void CpuBackend::rotate(Tensor x, Tensor cosine, Tensor sine, std::int64_t lengt
     const float *cosines = cosine.fp32(), *sines = sine.fp32();
     const float direction = inverse ? -1.0f : 1.0f;
     with_element(x, [&]<class T>(T) {
-        T* rows = x.as<T>();
+        T* rows = x.strided_as<T>();
         const Elementwise<T>& vector = *vector_.of<T>().elementwise;
         const auto turn = pairs == RotaryPairs::interleaved ? vector.rotate_interleaved : vector.rotate_halves;
         parallel_for(x.rows(), row_grain(width), [&](std::int64_t first, std::int64_t last, int) {
             for (std::int64_t r = first; r < last; ++r) {
                 const std::int64_t place = (first_position + r % length) % period * half;
                 for (std::int64_t column = 0; column < width; column += 2 * half)
-                    turn(rows + r * width + column, cosines + place, sines + place, direction, half);
+                    turn(rows + r * x.stride() + column, cosines + place, sines + place, direction, half);
             }
         });
     });

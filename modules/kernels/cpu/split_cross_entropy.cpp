@@ -13,10 +13,10 @@ void CpuBackend::cross_entropy_maxima(Tensor maxima, Tensor logits) {
     LOCKSTEP_ASSERT(maxima.count() == rows);
     float* highest = maxima.fp32();
     with_element(logits, [&]<class T>(T) {
-        const T* scores = logits.as<T>();
+        const T* scores = logits.strided_as<T>();
         parallel_for(rows, row_grain(columns), [&](std::int64_t first, std::int64_t last, int) {
             for (std::int64_t r = first; r < last; ++r)
-                highest[r] = vector_.of<T>().elementwise->maximum(scores + r * columns, columns);
+                highest[r] = vector_.of<T>().elementwise->maximum(scores + r * logits.stride(), columns);
         });
     });
 }
@@ -28,12 +28,12 @@ void CpuBackend::cross_entropy_sums(Tensor sums, Tensor logits, Tensor maxima, T
     const float* highest = maxima.fp32();
     const std::int32_t* target = targets.as<std::int32_t>();
     with_element(logits, [&]<class T>(T) {
-        const T* scores = logits.as<T>();
+        const T* scores = logits.strided_as<T>();
         parallel_for(rows, row_grain(columns), [&](std::int64_t first, std::int64_t last, int) {
             for (std::int64_t r = first; r < last; ++r) {
                 out[2 * r] = out[2 * r + 1] = 0.0f;
                 if (target[r] < 0) continue;
-                const T* row = scores + r * columns;
+                const T* row = scores + r * logits.stride();
                 const std::int64_t chosen = target[r] - first_id;
                 out[2 * r] = vector_.of<T>().elementwise->sum_of_exponentials(row, highest[r], columns);
                 if (chosen >= 0 && chosen < columns) out[2 * r + 1] = widened(row[chosen]) - highest[r];
@@ -52,10 +52,10 @@ void CpuBackend::cross_entropy_finish(Tensor losses, Tensor logits, Tensor maxim
     const std::int32_t* target = targets.as<std::int32_t>();
     const float scale = gradient_scale * (loss_scale.empty() ? 1.0f : static_cast<float>(*loss_scale.fp64()));
     with_element(logits, [&]<class T>(T) {
-        T* scores = logits.as<T>();
+        T* scores = logits.strided_as<T>();
         parallel_for(rows, row_grain(columns), [&](std::int64_t first, std::int64_t last, int) {
             for (std::int64_t r = first; r < last; ++r) {
-                T* row = scores + r * columns;
+                T* row = scores + r * logits.stride();
                 loss[r] = target[r] < 0 ? 0.0f : std::log(of[2 * r]) - of[2 * r + 1];
                 if (gradient_scale == 0.0f) continue;
                 if (target[r] < 0) {

@@ -44,14 +44,14 @@ __device__ inline void to_floats(float (&values)[Vector16<T>::count], const Vect
 template <class T, bool keep>
 __global__ void __launch_bounds__(most_threads)
     cross_entropy_rows(float* losses, T* logits, const std::int32_t* __restrict__ targets, float gradient_scale,
-                       const double* loss_scale, int vocabulary) {
+                       const double* loss_scale, int vocabulary, std::int64_t stride) {
     using Piece = Vector16<T>;
     constexpr int elements = Piece::count;
     float* work = shared_memory<float>();
     T* kept = reinterpret_cast<T*>(work + warp_width);
     const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
     const std::int64_t row = blockIdx.x;
-    T* scores = logits + row * vocabulary;
+    T* scores = logits + row * stride;
     const int target = targets[row];
 
     // [head | vectors | tail], and this thread's element of head or tail, or -1.
@@ -141,8 +141,9 @@ void CudaBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, fl
         const bool keep = gradient_scale != 0.0f && work + row <= context_->properties().sharedMemPerBlockOptin;
         launch({"cross_entropy", dim3(static_cast<unsigned>(rows)),
                 threads_for(vocabulary / Vector16<T>::count, at_once, most_threads), work + (keep ? row : 0), stream()},
-               keep ? cross_entropy_rows<T, true> : cross_entropy_rows<T, false>, losses.fp32(), elements<T>(logits),
-               targets.as<std::int32_t>(), gradient_scale, scale, static_cast<int>(vocabulary));
+               keep ? cross_entropy_rows<T, true> : cross_entropy_rows<T, false>, losses.fp32(),
+               strided_elements<T>(logits), targets.as<std::int32_t>(), gradient_scale, scale,
+               static_cast<int>(vocabulary), logits.stride());
     });
 }
 

@@ -12,6 +12,11 @@ T* elements(const Tensor& tensor) {  // null for an empty tensor; the caller has
     return static_cast<T*>(tensor.data());
 }
 
+template <class T>
+T* strided_elements(const Tensor& tensor) {  // for kernels that heed Tensor::stride()
+    return static_cast<T*>(tensor.strided_data());
+}
+
 // Calls function(T()) with the element type: float, bf16 or fp16.
 template <class Function>
 void dispatch(Type type, Function&& function) {

@@ -127,25 +127,29 @@ void sum_with(cudaStream_t stream, const char* name, double* partials, const Ten
 
 template <class T, int width>
 __global__ void __launch_bounds__(threads)
-    add_bias_kernel(T* __restrict__ y, const T* __restrict__ bias, std::int64_t packs, unsigned row_packs) {
+    add_bias_kernel(T* __restrict__ y, const T* __restrict__ bias, std::int64_t packs, unsigned row_packs,
+                    std::int64_t stride) {
     const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * (threads * pieces);
+    const std::int64_t first_row = first / row_packs;
     const unsigned first_column = static_cast<unsigned>(first % row_packs);
     Pack<T, width> values[pieces];
+    T* places[pieces];
+    unsigned columns[pieces];
 #pragma unroll
     for (int p = 0; p < pieces; ++p) {
-        const std::int64_t pack = first + p * static_cast<int>(threads) + threadIdx.x;
-        if (pack < packs) values[p] = load_pack<width>(y + pack * width);
+        const unsigned offset = first_column + static_cast<unsigned>(p) * threads + threadIdx.x;
+        columns[p] = offset % row_packs * width;
+        places[p] = y + (first_row + offset / row_packs) * stride + columns[p];
+        if (first + p * static_cast<int>(threads) + threadIdx.x < packs) values[p] = load_pack<width>(places[p]);
     }
 #pragma unroll
     for (int p = 0; p < pieces; ++p) {
-        const std::int64_t pack = first + p * static_cast<int>(threads) + threadIdx.x;
-        if (pack >= packs) return;
-        const unsigned column = (first_column + static_cast<unsigned>(p) * threads + threadIdx.x) % row_packs;
-        const Pack<T, width> add = load_pack<width>(bias + static_cast<std::int64_t>(column) * width);
+        if (first + p * static_cast<int>(threads) + threadIdx.x >= packs) return;
+        const Pack<T, width> add = load_pack<width>(bias + columns[p]);
 #pragma unroll
         for (int e = 0; e < width; ++e)
             values[p].at[e] = from_float<T>(to_float(values[p].at[e]) + to_float(add.at[e]));
-        store_pack(y + pack * width, values[p]);
+        store_pack(places[p], values[p]);
     }
 }
 
@@ -153,13 +157,14 @@ template <class T, int width>
 void add_bias_with(cudaStream_t stream, const Tensor& y, const Tensor& bias) {
     const std::int64_t packs = y.count() / width;
     launch({"add_bias", dim3(blocks_for(packs, static_cast<std::int64_t>(threads) * pieces)), threads, 0, stream},
-           add_bias_kernel<T, width>, elements<T>(y), elements<T>(bias), packs, bias.count() / width);
+           add_bias_kernel<T, width>, strided_elements<T>(y), elements<T>(bias), packs, bias.count() / width,
+           y.stride());
 }
 
 template <class T, int width>
 __global__ void __launch_bounds__(column_threads)
     column_sums_kernel(float* __restrict__ partials, const T* __restrict__ x, std::int64_t rows, std::int64_t row_width,
-                       int lanes) {
+                       std::int64_t row_stride, int lanes) {
     const int lane = static_cast<int>(threadIdx.x) % lanes, row_lane = static_cast<int>(threadIdx.x) / lanes;
     const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * lanes * width;
     const std::int64_t column = first_column + lane * width;
@@ -170,14 +175,14 @@ __global__ void __launch_bounds__(column_threads)
         for (; row + (pieces - 1) * stride < rows; row += pieces * stride) {
             Pack<T, width> values[pieces];
 #pragma unroll
-            for (int p = 0; p < pieces; ++p) values[p] = load_pack<width>(x + (row + p * stride) * row_width + column);
+            for (int p = 0; p < pieces; ++p) values[p] = load_pack<width>(x + (row + p * stride) * row_stride + column);
 #pragma unroll
             for (int p = 0; p < pieces; ++p)
 #pragma unroll
                 for (int e = 0; e < width; ++e) sums[e] += to_float(values[p].at[e]);
         }
         for (; row < rows; row += stride) {
-            const Pack<T, width> values = load_pack<width>(x + row * row_width + column);
+            const Pack<T, width> values = load_pack<width>(x + row * row_stride + column);
 #pragma unroll
             for (int e = 0; e < width; ++e) sums[e] += to_float(values.at[e]);
         }
@@ -211,6 +216,17 @@ void CudaBackend::fill(Tensor y, float value) {
 void CudaBackend::copy(Tensor y, Tensor x) {
     LOCKSTEP_ASSERT(y.count() == x.count());
     if (y.count() == 0) return;
+    if (!y.dense() || !x.dense()) {
+        LOCKSTEP_ASSERT(y.type() == x.type() && y.shape() == x.shape());
+        const auto bytes = [&](std::int64_t elements) {
+            return static_cast<std::size_t>(elements) * type_bytes(y.type());
+        };
+        check_cuda(cudaMemcpy2DAsync(y.strided_data(), bytes(y.stride()), x.strided_data(), bytes(x.stride()),
+                                     bytes(y.size(-1)), static_cast<std::size_t>(y.rows()), cudaMemcpyDeviceToDevice,
+                                     stream()),
+                   "copy");
+        return;
+    }
     if (y.type() == x.type()) {
         if (y.data() != x.data())
             check_cuda(cudaMemcpyAsync(y.data(), x.data(), y.bytes(), cudaMemcpyDeviceToDevice, stream()), "copy");
@@ -256,7 +272,7 @@ void CudaBackend::add_bias(Tensor y, Tensor bias) {
     dispatch(y.type(), [&](auto element) {
         using T = decltype(element);
         constexpr int pack = pack_width<T>();
-        if (aligned_for(pack, width, elements<T>(y), elements<T>(bias)))
+        if (y.stride() % pack == 0 && aligned_for(pack, width, strided_elements<T>(y), elements<T>(bias)))
             add_bias_with<T, pack>(stream(), y, bias);
         else
             add_bias_with<T, 1>(stream(), y, bias);
@@ -274,11 +290,11 @@ void CudaBackend::bias_backward(Tensor dbias, Tensor dy) {
             float* const partials = scratch_of<float>(grid.row_blocks * width);
             launch({"bias_backward", dim3(grid.column_blocks, grid.row_blocks), column_threads,
                     static_cast<std::size_t>(column_threads * pack) * sizeof(float), stream()},
-                   kernel, partials, elements<T>(dy), rows, width, grid.lanes);
+                   kernel, partials, strided_elements<T>(dy), rows, width, dy.stride(), grid.lanes);
             add_partials("bias_backward", stream(), place, partials, grid.row_blocks, width);
         };
         constexpr int pack = pack_width<T>();
-        if (aligned_for(pack, width, elements<T>(dy)))
+        if (aligned_for(pack, width, strided_elements<T>(dy)) && dy.stride() % pack == 0)
             run(column_sums_kernel<T, pack>, pack);
         else
             run(column_sums_kernel<T, 1>, 1);

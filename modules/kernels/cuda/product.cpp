@@ -18,6 +18,9 @@ ProductKind kind_of(const Tensor& d, const Tensor& a, Transpose transpose_a, con
     kind.m = kind.transpose_a ? a.size(-1) : leading_rows(a);
     kind.k = kind.transpose_a ? leading_rows(a) : a.size(-1);
     kind.n = kind.transpose_b ? leading_rows(b) : b.size(-1);
+    kind.stride_a = a.stride();
+    kind.stride_b = b.stride();
+    kind.stride_d = d.stride();
     kind.input = a.type();
     kind.output = d.type();
     LOCKSTEP_ASSERT((kind.transpose_b ? b.size(-1) : leading_rows(b)) == kind.k);
@@ -48,13 +51,13 @@ void CudaBackend::product(Tensor c, Tensor a, Transpose transpose_a, Tensor b, T
         return;
     }
     kind.add = accumulate == Accumulate::yes;
-    products_->run(kind, {a.data(), b.data(), c.data(), c.data()});
+    products_->run(kind, {a.strided_data(), b.strided_data(), c.strided_data(), c.strided_data()});
 }
 
 void CudaBackend::linear_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor residual) {
     ProductKind kind = kind_of(y, x, Transpose::no, weight, Transpose::yes);
     LOCKSTEP_ASSERT(bias.empty() || bias.count() == kind.n);
-    LOCKSTEP_ASSERT(residual.empty() || (residual.type() == y.type() && residual.count() == y.count()));
+    LOCKSTEP_ASSERT(residual.empty() || (residual.type() == y.type() && residual.count() == y.count() && y.dense()));
     if (nothing(kind)) return;
     kind.add = !residual.empty();
     if (!bias.empty() && bias.type() != y.type()) {  // fp32 results of 16-bit layers
@@ -65,10 +68,10 @@ void CudaBackend::linear_forward(Tensor y, Tensor x, Tensor weight, Tensor bias,
     if (kind.k == 0) {
         if (residual.empty())
             fill(y, 0.0f);
-        else if (residual.data() != y.data())
+        else
             copy(y, residual);
     } else {
-        const ProductOperands operands{x.data(), weight.data(), residual.data(), y.data(), bias.data()};
+        const ProductOperands operands{x.strided_data(), weight.data(), residual.data(), y.strided_data(), bias.data()};
         if (!bias.empty()) {
             kind.epilogue = Epilogue::bias;
             if (products_->run(kind, operands)) return;

@@ -109,6 +109,9 @@ std::size_t CudaBackend::Products::Hash::operator()(const Key& key) const {
     mix(static_cast<std::uint64_t>(kind.m));
     mix(static_cast<std::uint64_t>(kind.n));
     mix(static_cast<std::uint64_t>(kind.k));
+    mix(static_cast<std::uint64_t>(kind.stride_a));
+    mix(static_cast<std::uint64_t>(kind.stride_b));
+    mix(static_cast<std::uint64_t>(kind.stride_d));
     mix(static_cast<std::uint64_t>(kind.transpose_a) | static_cast<std::uint64_t>(kind.transpose_b) << 1 |
         static_cast<std::uint64_t>(kind.add) << 2 | static_cast<std::uint64_t>(kind.epilogue) << 8 |
         static_cast<std::uint64_t>(kind.input) << 16 | static_cast<std::uint64_t>(kind.output) << 24);
@@ -119,11 +122,12 @@ std::size_t CudaBackend::Products::Hash::operator()(const Key& key) const {
 // A row-major [rows, columns] operand, or one stored as its transpose, as cuBLASLt sees it: the column-major matrix
 // with the same memory layout.
 CudaBackend::Products::Layout CudaBackend::Products::make_layout(const ProductKind& kind, Type type, std::int64_t rows,
-                                                                 std::int64_t columns, bool transposed) {
+                                                                 std::int64_t columns, std::int64_t stride,
+                                                                 bool transposed) {
     if (transposed) std::swap(rows, columns);
     cublasLtMatrixLayout_t layout = nullptr;
     check(cublasLtMatrixLayoutCreate(&layout, cuda_type(type), static_cast<std::uint64_t>(columns),
-                                     static_cast<std::uint64_t>(rows), columns),
+                                     static_cast<std::uint64_t>(rows), stride),
           kind, "describing");
     return Layout(layout);
 }
@@ -148,9 +152,9 @@ CudaBackend::Products::Plan CudaBackend::Products::make(const Key& key, const Pr
     set(description, CUBLASLT_MATMUL_DESC_TRANSB, right, kind);
     set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue.value, kind);
     if (epilogue.has_aux) set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, kind.n, kind);
-    plan.left = make_layout(kind, kind.input, kind.k, kind.n, kind.transpose_b);
-    plan.right = make_layout(kind, kind.input, kind.m, kind.k, kind.transpose_a);
-    plan.result = make_layout(kind, kind.output, kind.m, kind.n, false);
+    plan.left = make_layout(kind, kind.input, kind.k, kind.n, kind.stride_b, kind.transpose_b);
+    plan.right = make_layout(kind, kind.input, kind.m, kind.k, kind.stride_a, kind.transpose_a);
+    plan.result = make_layout(kind, kind.output, kind.m, kind.n, kind.stride_d, false);
     point_epilogue(plan, kind, operands);
 
     cublasLtMatmulPreference_t preference = nullptr;

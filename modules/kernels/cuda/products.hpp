@@ -19,7 +19,8 @@ enum class Epilogue : std::uint8_t { none, bias, gelu, gelu_bias, gelu_backward 
 
 // Row-major: d [m, n] = epilogue(op(a) op(b) [+ c]).
 struct ProductKind {
-    std::int64_t m = 0, n = 0, k = 0;  // positive
+    std::int64_t m = 0, n = 0, k = 0;                       // positive
+    std::int64_t stride_a = 0, stride_b = 0, stride_d = 0;  // from row to row as stored; c's is d's
     bool transpose_a = false, transpose_b = false;
     Type input = Type::fp32, output = Type::fp32;  // of a and b; of c, d, bias and aux
     bool add = false;                              // c
@@ -74,7 +75,7 @@ class CudaBackend::Products {
         bool possible = false;
     };
     static Layout make_layout(const ProductKind& kind, Type type, std::int64_t rows, std::int64_t columns,
-                              bool transposed);
+                              std::int64_t stride, bool transposed);
     static void point_epilogue(const Plan& plan, const ProductKind& kind, const ProductOperands& operands);
     Plan make(const Key& key, const ProductOperands& operands) const;
 

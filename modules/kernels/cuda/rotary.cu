@@ -37,14 +37,14 @@ __device__ inline void store_values(T* to, const T (&from)[n]) {
 template <class T, bool halves, int pairs, bool aligned>
 __global__ void __launch_bounds__(threads)
     rotate_kernel(T* __restrict__ x, const float* __restrict__ cosine, const float* __restrict__ sine,
-                  std::int64_t rows, std::int64_t width, int half, std::int64_t length, std::int64_t first_position,
-                  std::int64_t period, float direction) {
+                  std::int64_t rows, std::int64_t width, std::int64_t stride, int half, std::int64_t length,
+                  std::int64_t first_position, std::int64_t period, float direction) {
     constexpr int in_flight = halves ? 2 : 4;
     const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (threads / warp_width) + threadIdx.x / warp_width;
     const int lane = static_cast<int>(threadIdx.x) % warp_width;
     if (row >= rows) return;
     const std::int64_t angle = (first_position + row % length) % period * half;
-    T* const values = x + row * width;
+    T* const values = x + row * stride;
     const int per_head = half / pairs, items = static_cast<int>(width / (2 * pairs));
     for (int first = lane; first < items; first += in_flight * warp_width) {
         T packs[in_flight][2 * pairs];
@@ -111,17 +111,18 @@ void CudaBackend::rotate(Tensor x, Tensor cosine, Tensor sine, std::int64_t leng
         constexpr int in_halves = pack_width<T>(), interleaved = in_halves / 2;
         const auto run = [&](auto kernel) {
             launch({"rotate", dim3(blocks_for(x.rows(), threads / warp_width)), threads, 0, stream()}, kernel,
-                   elements<T>(x), cosines, sines, x.rows(), width, static_cast<int>(half), length, first_position,
-                   period, inverse ? -1.0f : 1.0f);
+                   strided_elements<T>(x), cosines, sines, x.rows(), width, x.stride(), static_cast<int>(half), length,
+                   first_position, period, inverse ? -1.0f : 1.0f);
         };
         const bool tables = aligned_for(4, half, cosines, sines);
         if (pairs == RotaryPairs::halves) {
-            if (tables && aligned_for(in_halves, half, elements<T>(x)))
+            if (tables && x.stride() % in_halves == 0 && aligned_for(in_halves, half, strided_elements<T>(x)))
                 run(rotate_kernel<T, true, in_halves, true>);
             else
                 run(rotate_kernel<T, true, 1, false>);
         } else {
-            if (tables && half % interleaved == 0 && aligned_for(in_halves, 2 * half, elements<T>(x)))
+            if (tables && half % interleaved == 0 && x.stride() % in_halves == 0 &&
+                aligned_for(in_halves, 2 * half, strided_elements<T>(x)))
                 run(rotate_kernel<T, false, interleaved, true>);
             else
                 run(rotate_kernel<T, false, 1, false>);

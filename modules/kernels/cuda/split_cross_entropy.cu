@@ -53,9 +53,10 @@ __device__ inline void for_row(T* row, int columns, Use&& use) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(most_threads) maxima_kernel(float* maxima, T* logits, int columns) {
+__global__ void __launch_bounds__(most_threads)
+    maxima_kernel(float* maxima, T* logits, int columns, std::int64_t stride) {
     float highest = -INFINITY;
-    for_row<false>(logits + static_cast<std::int64_t>(blockIdx.x) * columns, columns,
+    for_row<false>(logits + static_cast<std::int64_t>(blockIdx.x) * stride, columns,
                    [&]<int count>(const float(&values)[count], int) {
 #pragma unroll
                        for (int e = 0; e < count; ++e) highest = fmaxf(highest, values[e]);
@@ -67,9 +68,9 @@ __global__ void __launch_bounds__(most_threads) maxima_kernel(float* maxima, T* 
 template <class T>
 __global__ void __launch_bounds__(most_threads)
     sums_kernel(float* sums, T* logits, const float* __restrict__ maxima, const std::int32_t* __restrict__ targets,
-                std::int64_t first_id, int columns) {
+                std::int64_t first_id, int columns, std::int64_t stride) {
     const std::int64_t row = blockIdx.x;
-    T* const scores = logits + row * columns;
+    T* const scores = logits + row * stride;
     const std::int32_t target = targets[row];
     float total = 0, chosen = 0;
     if (target >= 0) {
@@ -91,9 +92,9 @@ template <class T>
 __global__ void __launch_bounds__(most_threads)
     finish_kernel(float* losses, T* logits, const float* __restrict__ maxima, const float* __restrict__ sums,
                   const std::int32_t* __restrict__ targets, std::int64_t first_id, float gradient_scale,
-                  const double* loss_scale, int columns) {
+                  const double* loss_scale, int columns, std::int64_t stride) {
     const std::int64_t row = blockIdx.x;
-    T* const scores = logits + row * columns;
+    T* const scores = logits + row * stride;
     const std::int32_t target = targets[row];
     const float total = sums[2 * row];
     if (threadIdx.x == 0) losses[row] = target < 0 ? 0.0f : logf(total) - sums[2 * row + 1];
@@ -129,7 +130,8 @@ void CudaBackend::cross_entropy_maxima(Tensor maxima, Tensor logits) {
         using T = decltype(element);
         launch({"cross_entropy_maxima", dim3(static_cast<unsigned>(rows)), row_threads(columns / Vector16<T>::count),
                 warp_width * sizeof(float), stream()},
-               maxima_kernel<T>, maxima.fp32(), elements<T>(logits), static_cast<int>(columns));
+               maxima_kernel<T>, maxima.fp32(), strided_elements<T>(logits), static_cast<int>(columns),
+               logits.stride());
     });
 }
 
@@ -141,8 +143,8 @@ void CudaBackend::cross_entropy_sums(Tensor sums, Tensor logits, Tensor maxima, 
         using T = decltype(element);
         launch({"cross_entropy_sums", dim3(static_cast<unsigned>(rows)), row_threads(columns / Vector16<T>::count),
                 warp_width * sizeof(float), stream()},
-               sums_kernel<T>, sums.fp32(), elements<T>(logits), maxima.fp32(), targets.as<std::int32_t>(), first_id,
-               static_cast<int>(columns));
+               sums_kernel<T>, sums.fp32(), strided_elements<T>(logits), maxima.fp32(), targets.as<std::int32_t>(),
+               first_id, static_cast<int>(columns), logits.stride());
     });
 }
 
@@ -156,8 +158,8 @@ void CudaBackend::cross_entropy_finish(Tensor losses, Tensor logits, Tensor maxi
         using T = decltype(element);
         const std::int64_t pieces = gradient_scale == 0 ? 1 : columns / Vector16<T>::count;
         launch({"cross_entropy_finish", dim3(static_cast<unsigned>(rows)), row_threads(pieces), 0, stream()},
-               finish_kernel<T>, losses.fp32(), elements<T>(logits), maxima.fp32(), sums.fp32(),
-               targets.as<std::int32_t>(), first_id, gradient_scale, scale, static_cast<int>(columns));
+               finish_kernel<T>, losses.fp32(), strided_elements<T>(logits), maxima.fp32(), sums.fp32(),
+               targets.as<std::int32_t>(), first_id, gradient_scale, scale, static_cast<int>(columns), logits.stride());
     });
 }
 
