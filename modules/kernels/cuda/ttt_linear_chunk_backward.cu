@@ -170,6 +170,7 @@ struct Backward {
         load_rows<F>(left, keys + warp * tile);
         z = lane.broadcast(bias);
         add_product<Right::rows_of_k, F>(z, left, weight);
+#pragma unroll 1
         for (int i = 0; i < warp; ++i) {
             Left<bf16, 1> scores;
             to_left(scores, scores_of<F>(left, keys + i * tile));
@@ -183,6 +184,7 @@ struct Backward {
                 lane.store(gradients + warp * tile, n, r, g.at[0], g.at[1]);
                 lane.store(steps_tiles + warp * tile, n, r, last[r] * g.at[0], last[r] * g.at[1]);
             });
+#pragma unroll 1
         for (int i = warp; i < count; ++i) __syncthreads();
     }
 
@@ -246,6 +248,7 @@ struct Backward {
         load_rows<F>(left, queries + warp * tile);
         Rows z = lane.broadcast(bias);
         add_product<Right::rows_of_k, F>(z, left, weight);
+#pragma unroll 1
         for (int i = 0; i < warp; ++i) {
             to_left(small, scores_of<F>(left, keys + i * tile));
             add_product<Right::rows_of_k, F>(z, small, steps_tiles + i * tile);
@@ -279,6 +282,7 @@ struct Backward {
             for (int i = 0; i < 2; ++i) sums.at[n][i] = z.at[n][i] + z.at[n][i + 2];
         lane.template column_sums<false>(dbias.part(warp), sums);
         add_product<Right::rows_of_n, F>(dq, left, weight);
+#pragma unroll 1
         for (int i = 0; i < warp; ++i) {
             dscores.clear();
             add_product<Right::rows_of_n, F>(dscores, left, steps_tiles + i * tile);
@@ -410,9 +414,11 @@ struct Backward {
         add_product<Right::rows_of_k, F>(dk, dscores_transposed, queries + warp * tile);
         load_rows<F>(left, gradients + warp * tile);
         add_product<Right::rows_of_n, F>(dk, left, weight);
+#pragma unroll 1
         for (int i = 0; i < warp; ++i) add(steps_tiles + i * tile, keys + i * tile);
         load_rows<F>(left, steps_tiles + warp * tile);
         add_product<Right::rows_of_n, F>(dk, left, dweight);
+#pragma unroll 1
         for (int i = warp + 1; i < count; ++i) {
             add(dreads + i * tile, queries + i * tile);
             add(gradients + i * tile, keys + i * tile);
@@ -434,11 +440,13 @@ struct Backward {
         load_rows<F>(left, keys + warp * tile);
         dread = lane.broadcast(dbias.whole);
         add_product<Right::rows_of_k, F>(dread, left, dweight);
+#pragma unroll 1
         for (int i = warp + 1; i < count; ++i) {
             Left<bf16, 1> scores;
             to_left(scores, scores_of<F>(left, queries + i * tile));
             add_product<Right::rows_of_k, F>(dread, scores, dreads + i * tile);
         }
+#pragma unroll 1
         for (int i = count - 1; i > warp; --i) {
             Left<bf16, 1> scores;
             to_left(scores, scores_of<F>(left, keys + i * tile));
@@ -447,6 +455,7 @@ struct Backward {
         }
         take_back(0, normal);
         loss_backward(dread, target, de, normal, loss, negative_transposed);
+#pragma unroll 1
         for (int i = 0; i <= warp; ++i) __syncthreads();
         last_step_backward(p.dstep_size + static_cast<std::int64_t>(chunk_token + own_token) * p.heads + head, p.heads,
                            dtau, de[0], steps(), step_work + 32 * warp);
@@ -459,9 +468,11 @@ struct Backward {
         if (warp < count)
             mini_batch_of_warp();
         else
+#pragma unroll 1
             for (int i = 0; i < 2 * count + 1; ++i) __syncthreads();
 #pragma unroll
         for (int k = 0; k < ChunkState<F>::parts; ++k) take_back(N + k * ChunkState<F>::own, dstate.at[k]);
+#pragma unroll 1
         for (int i = 0; i < count; ++i) {
             dstate.add(queries + i * tile, dreads + i * tile);
             dstate.add(keys + i * tile, gradients + i * tile);

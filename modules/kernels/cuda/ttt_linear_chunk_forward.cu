@@ -122,6 +122,7 @@ __global__ void __launch_bounds__(TttChunk<T, F, Whole>::threads, forward_blocks
         load_rows<F>(left, own_keys);
         Sums<Chunk::blocks> z = lane.broadcast(bias.whole);
         add_product<Right::rows_of_k, F>(z, left, weight);
+#pragma unroll 1
         for (int i = 0; i < warp && i < count; ++i) {
             Left<bf16, 1> scores;
             to_left(scores, scores_of<F>(left, keys + i * tile));
@@ -150,7 +151,9 @@ __global__ void __launch_bounds__(TttChunk<T, F, Whole>::threads, forward_blocks
                 });
             lane.template column_sums<false>(bias.part(warp), sums);
         }
+#pragma unroll 1
         for (int i = warp; i < count; ++i) __syncthreads();
+#pragma unroll 1
         for (int i = 0; i < count; ++i) state.add(keys + i * tile, steps_tiles + i * tile);
 
         if (warp < count) {
@@ -158,6 +161,7 @@ __global__ void __launch_bounds__(TttChunk<T, F, Whole>::threads, forward_blocks
             z = lane.broadcast(bias.whole);
             add_product<Right::rows_of_k, F>(z, left, weight);
             Left<bf16, 1> scores;
+#pragma unroll 1
             for (int i = 0; i < warp; ++i) {
                 to_left(scores, scores_of<F>(left, keys + i * tile));
                 add_product<Right::rows_of_k, F>(z, scores, steps_tiles + i * tile);
