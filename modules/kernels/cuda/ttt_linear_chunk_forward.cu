@@ -31,15 +31,15 @@ struct ForwardShared {
 
 // That a multiprocessor has room for in its shared memory: an A100's takes two.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-template <int F, bool Whole>
-constexpr int forward_blocks = F <= 64 && Whole ? 3 : 2;
+template <class T, int F, bool Whole>
+constexpr int forward_blocks = F <= 64 && Whole&& std::is_same_v<T, bf16> ? 3 : 2;  // fp16 would spill
 #else
-template <int F, bool Whole>
+template <class T, int F, bool Whole>
 constexpr int forward_blocks = F <= 64 ? 2 : 1;
 #endif
 
 template <class T, int F, bool Whole>
-__global__ void __launch_bounds__(TttChunk<T, F, Whole>::threads, forward_blocks<F, Whole>)
+__global__ void __launch_bounds__(TttChunk<T, F, Whole>::threads, forward_blocks<T, F, Whole>)
     ttt_linear_chunk_forward_kernel(ForwardParameters<T> p) {
     using Chunk = TttChunk<T, F, Whole>;
     constexpr int tile = Chunk::tile;
