@@ -19,6 +19,9 @@ using kernels::Backend;
 class Linear {
   public:
     Linear(const ParameterSet& parameters, const std::string& name);
+    // Gradients of frozen tensors are empty.
+    Linear(Tensor weight, Tensor bias, Tensor dweight, Tensor dbias)
+        : weight_(weight), bias_(bias), dweight_(dweight), dbias_(dbias) {}
     void forward(Backend& backend, Tensor y, Tensor x, Tensor residual = {}) const;
     // The bias belongs to the sum over ranks: one of them adds it.
     void forward_part(Backend& backend, Tensor y, Tensor x, Tensor residual, bool with_bias) const;
@@ -28,6 +31,8 @@ class Linear {
     std::int64_t outputs() const { return weight_.size(0); }
     Tensor weight() const { return weight_; }  // in the compute type, like the bias
     Tensor bias() const { return bias_; }
+    Tensor weight_gradient() const { return dweight_; }
+    Tensor bias_gradient() const { return dbias_; }
 
   private:
     Tensor weight_, bias_, dweight_, dbias_;
