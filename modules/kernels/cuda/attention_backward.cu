@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
     const auto rows_of = [&](T* gradient, int stride) {
         T* const to =
             gradient + sizes.key_head(sequence, key_head, stride) + static_cast<std::int64_t>(warp_first) * stride;
-        return [=](int row, int step) { return RowWalk<T>(to + row * stride, stride, step); };
+        return [=](int row, int step, auto&& body) { body(RowWalk<T>(to + row * stride, stride, step)); };
     };
     if constexpr (makes_dk)
         store_warp_sums<W>(
@@ -377,7 +377,7 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
     T* const to = dq + sizes.query_head(sequence, head, stride);
     store_warp_sums<W>(
         warp_queries, sums, [&](int, int) { return sizes.scale; }, rows - warp_row, sizes.width,
-        [&](int row, int step) { return GroupWalk<T>(to, stride, first + warp_row + row, step, sizes); });
+        [&](int row, int step, auto&& body) { walk_rows(to, stride, first + warp_row + row, step, sizes, body); });
 }
 
 }  // namespace

@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads)
     T* const to = y + sizes.query_head(sequence, head, stride);
     store_warp_sums<W>(
         warp_queries, output, [&](int m, int i) { return inverse[m][i / 2]; }, warp_rows, sizes.width,
-        [&](int row, int step) { return GroupWalk<T>(to, stride, first + warp_row + row, step, sizes); });
+        [&](int row, int step, auto&& body) { walk_rows(to, stride, first + warp_row + row, step, sizes, body); });
 }
 
 }  // namespace

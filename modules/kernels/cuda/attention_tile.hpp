@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/cuda/attention.hpp"
+#include "kernels/cuda/pack.hpp"
 #include "kernels/cuda/shared_place.hpp"
 
 namespace lockstep::kernels::cuda {
@@ -55,31 +56,39 @@ class GroupWalk {
         : GroupWalk(first, stride, GroupRow(row, sizes.group), GroupRow(step, sizes.group), sizes) {}
 
     __device__ Element* next() {
-        Element* const row = at_;
-        at_ += step_;
-        if (heads_ != 0) {  // not if a group is one head
-            head_ += heads_;
-            if (head_ >= group_) {
-                head_ -= group_;
-                at_ += wrap_;
-            }
-        }
+        Element* const row = first_ + offset_;
+        head_ += heads_;
+        const bool wraps = head_ >= group_;
+        head_ -= wraps ? group_ : 0;
+        offset_ += wraps ? step_ + wrap_ : step_;
         return row;
     }
 
   private:
     __device__ GroupWalk(Element* first, int stride, GroupRow row, GroupRow step, const AttentionSizes& sizes)
-        : at_(first + static_cast<std::int64_t>(row.token) * stride + row.head * sizes.width),
+        : first_(first),
+          offset_(static_cast<std::int64_t>(row.token) * stride + row.head * sizes.width),
           step_(step.token * stride + step.head * sizes.width),
           wrap_(stride - sizes.group * sizes.width),
           head_(row.head),
           heads_(step.head),
           group_(sizes.group) {}
 
-    Element* at_;
-    std::int64_t step_, wrap_;  // wrap_: from behind the group's last head to the next token's first
+    Element* first_;
+    std::int64_t offset_;
+    int step_, wrap_;  // wrap_: from behind the group's last head to the next token's first
     int head_, heads_, group_;
 };
+// Calls body(walk) with what walks over every step-th row of a key head, from `row` on. Most groups are one head, of
+// which rows are as far apart as those of a matrix.
+template <class Element, class Body>
+__device__ inline void walk_rows(Element* first, int stride, int row, int step, const AttentionSizes& sizes,
+                                 Body&& body) {
+    if (sizes.group == 1)
+        body(RowWalk<Element>(first + static_cast<std::int64_t>(row) * stride, stride, step));
+    else
+        body(GroupWalk<Element>(first, stride, row, step, sizes));
+}
 // The tokens of rows of a warp that a lane has sums of: 8 rows apart.
 template <int rows>
 __device__ inline void tokens_of_lane(int (&tokens)[rows], int first, int group) {
@@ -207,11 +216,12 @@ __device__ inline void load_group_rows(typename W::T* to, Rows<typename W::T> fr
     using T = typename W::T;
     if constexpr (W::vectors) {
         using Lanes = RowLanes<W, threads>;
-        GroupWalk<const T> walk(from.first + Lanes::column(), from.stride, row + Lanes::row(), Lanes::step, sizes);
-        if (W::exact && valid >= rows)
-            copy_rows<W, rows, threads, 0, true>(Lanes::place(to), walk, valid, sizes.width);
-        else
-            copy_rows<W, rows, threads, 0, false>(Lanes::place(to), walk, valid, sizes.width);
+        walk_rows(from.first + Lanes::column(), from.stride, row + Lanes::row(), Lanes::step, sizes, [&](auto walk) {
+            if (W::exact && valid >= rows)
+                copy_rows<W, rows, threads, 0, true>(Lanes::place(to), walk, valid, sizes.width);
+            else
+                copy_rows<W, rows, threads, 0, false>(Lanes::place(to), walk, valid, sizes.width);
+        });
     } else {
         constexpr int warps = threads / warp_width;
         const int warp = static_cast<int>(threadIdx.x) / warp_width;
@@ -225,40 +235,48 @@ __device__ inline void load_group_rows(typename W::T* to, Rows<typename W::T> fr
     }
 }
 
-// Copies a warp's own rows of shared memory to global memory, the first `valid` of them; walk_from(row, step) gives
-// what walks over their places.
-template <class W, int rows, class WalkFrom>
-__device__ inline void store_warp_rows(const typename W::T* from, int valid, int width, WalkFrom&& walk_from) {
+// 16 bytes in words, which the compiler does not take apart as it may do with 16-bit elements.
+template <class T>
+__device__ inline void copy_16(T* to, const T* from) {
+    store_pack(reinterpret_cast<std::uint32_t*>(to), load_pack<4>(reinterpret_cast<const std::uint32_t*>(from)));
+}
+
+// Copies a warp's own rows of shared memory to global memory, the first `valid` of them; walk_over(row, step, body)
+// calls body with what walks over their places.
+template <class W, int rows, class WalkOver>
+__device__ inline void store_warp_rows(const typename W::T* from, int valid, int width, WalkOver&& walk_over) {
     if constexpr (W::vectors) {
         constexpr int per_row = W::width / W::vector, whole = W::exact ? per_row & -per_row : per_row;
         constexpr int side = whole < warp_width ? whole : warp_width, step = warp_width / side;
         const int row = lane_index() / side, column = lane_index() % side * W::vector;
-        auto walk = walk_from(row, step);
-        const typename W::T* shared = from + row * W::stride + column;
+        const typename W::T* const lane_from = from + row * W::stride + column;
+        walk_over(row, step, [&](auto walk) {
 #pragma unroll
-        for (int n = 0; n < rows; n += step) {
-            typename W::T* const to = walk.next() + column;
-            if (row + n < valid)
+            for (int n = 0; n < rows; n += step) {
+                typename W::T* const to = walk.next() + column;
+                if (row + n < valid)
 #pragma unroll
-                for (int c = 0; c < W::width; c += side * W::vector)
-                    if (W::exact || column + c < width) store16(to + c, load16(shared + n * W::stride + c));
-        }
+                    for (int c = 0; c < W::width; c += side * W::vector)
+                        if (W::exact || column + c < width) copy_16(to + c, lane_from + n * W::stride + c);
+            }
+        });
     } else {
-        auto walk = walk_from(0, 1);
+        walk_over(0, 1, [&](auto walk) {
 #pragma unroll 1
-        for (int row = 0; row < min(rows, valid); ++row) {
-            typename W::T* const to = walk.next();
-            for (int column = lane_index(); column < width; column += warp_width)
-                to[column] = from[row * W::stride + column];
-        }
+            for (int row = 0; row < min(rows, valid); ++row) {
+                typename W::T* const to = walk.next();
+                for (int column = lane_index(); column < width; column += warp_width)
+                    to[column] = from[row * W::stride + column];
+            }
+        });
     }
 }
 
 // A warp's sums times their rows' `factor(m, i)`, rounded, to global memory through `work`, the warp's own rows of
 // shared memory.
-template <class W, int N, int M, class Factor, class WalkFrom>
+template <class W, int N, int M, class Factor, class WalkOver>
 __device__ inline void store_warp_sums(typename W::T* work, Sums<N> (&sums)[M], Factor&& factor, int valid, int width,
-                                       WalkFrom&& walk_from) {
+                                       WalkOver&& walk_over) {
     __syncwarp(all_lanes);
 #pragma unroll
     for (int m = 0; m < M; ++m) {
@@ -269,7 +287,7 @@ __device__ inline void store_warp_sums(typename W::T* work, Sums<N> (&sums)[M], 
         store_sums_in_pairs(work + 16 * m * W::stride, W::stride, sums[m]);
     }
     __syncwarp(all_lanes);
-    store_warp_rows<W, 16 * M>(work, valid, width, walk_from);
+    store_warp_rows<W, 16 * M>(work, valid, width, walk_over);
 }
 
 // What a product's sums begin with: themselves, or start(m, n, i) at sums[m].at[n][i].
