@@ -67,8 +67,10 @@ __device__ inline void soften(Sums<N>& scores, const float (&level)[2], float (&
             }
 }
 
+// One block a multiprocessor allows the general kernels all registers, of which the compiler would rather spill a few;
+// the tuned ones have them without.
 template <class W>
-__global__ void __launch_bounds__(ForwardTile<W>::threads)
+__global__ void __launch_bounds__(ForwardTile<W>::threads, W::exact ? 0 : 1)
     attention_forward_kernel(typename W::T* y, float* log_sum_exp, const typename W::T* q, const typename W::T* k,
                              const typename W::T* v, AttentionSizes sizes) {
     using T = typename W::T;
