@@ -24,20 +24,20 @@ inline void mma_16x8x16(float (&d)[4], const unsigned (&a)[4], const unsigned (&
     emulation::warp_collective(emulation::mma_fp16, 0xffffffffu, &argument);
 }
 
-inline void load_matrix_x4(unsigned (&r)[4], const void* row) {
-    emulation::MatrixRow argument{row, r};
+inline void load_matrix_x4(unsigned (&r)[4], const void* row, int bytes = 0) {
+    emulation::MatrixRow argument{static_cast<const char*>(row) + bytes, r};
     emulation::warp_collective(emulation::ldmatrix_x4, 0xffffffffu, &argument);
 }
-inline void load_matrix_x4_transposed(unsigned (&r)[4], const void* row) {
-    emulation::MatrixRow argument{row, r};
+inline void load_matrix_x4_transposed(unsigned (&r)[4], const void* row, int bytes = 0) {
+    emulation::MatrixRow argument{static_cast<const char*>(row) + bytes, r};
     emulation::warp_collective(emulation::ldmatrix_x4_transposed, 0xffffffffu, &argument);
 }
-inline void load_matrix_x2(unsigned (&r)[2], const void* row) {
-    emulation::MatrixRow argument{row, r};
+inline void load_matrix_x2(unsigned (&r)[2], const void* row, int bytes = 0) {
+    emulation::MatrixRow argument{static_cast<const char*>(row) + bytes, r};
     emulation::warp_collective(emulation::ldmatrix_x2, 0xffffffffu, &argument);
 }
-inline void load_matrix_x2_transposed(unsigned (&r)[2], const void* row) {
-    emulation::MatrixRow argument{row, r};
+inline void load_matrix_x2_transposed(unsigned (&r)[2], const void* row, int bytes = 0) {
+    emulation::MatrixRow argument{static_cast<const char*>(row) + bytes, r};
     emulation::warp_collective(emulation::ldmatrix_x2_transposed, 0xffffffffu, &argument);
 }
 inline unsigned move_matrix_transposed(unsigned r) {

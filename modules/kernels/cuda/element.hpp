@@ -66,15 +66,12 @@ __host__ __device__ inline fp16 from_float<fp16>(float value) {
 template <class T>
 __device__ inline std::uint32_t pack_pair(float low, float high) {
 #if defined(__CUDA_ARCH__)
-    if constexpr (std::is_same_v<T, bf16>) {
-        const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-        return static_cast<std::uint32_t>(__bfloat16_as_ushort(pair.x)) |
-               static_cast<std::uint32_t>(__bfloat16_as_ushort(pair.y)) << 16;
-    } else {
-        const __half2 pair = __floats2half2_rn(low, high);
-        return static_cast<std::uint32_t>(__half_as_ushort(pair.x)) |
-               static_cast<std::uint32_t>(__half_as_ushort(pair.y)) << 16;
-    }
+    std::uint32_t pair;  // by hand: the toolkit's functions take the register apart and put it together again
+    if constexpr (std::is_same_v<T, bf16>)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(pair) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
 #else
     return static_cast<std::uint32_t>(from_float<T>(low).bits) | static_cast<std::uint32_t>(from_float<T>(high).bits)
                                                                      << 16;
@@ -82,11 +79,17 @@ __device__ inline std::uint32_t pack_pair(float low, float high) {
 }
 template <class T>
 __device__ inline float unpack_low(std::uint32_t pair) {
-    return to_float(T{static_cast<std::uint16_t>(pair & 0xffffu)});
+    if constexpr (std::is_same_v<T, bf16>)
+        return std::bit_cast<float>(pair << 16);
+    else
+        return to_float(T{static_cast<std::uint16_t>(pair & 0xffffu)});
 }
 template <class T>
 __device__ inline float unpack_high(std::uint32_t pair) {
-    return to_float(T{static_cast<std::uint16_t>(pair >> 16)});
+    if constexpr (std::is_same_v<T, bf16>)
+        return std::bit_cast<float>(pair & 0xffff0000u);
+    else
+        return to_float(T{static_cast<std::uint16_t>(pair >> 16)});
 }
 
 // The elements of one 16-byte access: `load16(p)` for 16-byte aligned p.

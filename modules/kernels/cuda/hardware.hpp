@@ -41,29 +41,30 @@ __device__ __forceinline__ void mma_16x8x16(float (&d)[4], const unsigned (&a)[4
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Rows of 8 16-bit elements in shared memory, 16-byte aligned.
-__device__ __forceinline__ void load_matrix_x4(unsigned (&r)[4], const void* row) {
+// Rows of 8 16-bit elements in shared memory, 16-byte aligned, `bytes` behind `row`: a constant costs no address of its
+// own.
+__device__ __forceinline__ void load_matrix_x4(unsigned (&r)[4], const void* row, int bytes = 0) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
+                 : "r"(shared_address(row) + static_cast<unsigned>(bytes))
                  : "memory");
 }
-__device__ __forceinline__ void load_matrix_x4_transposed(unsigned (&r)[4], const void* row) {
+__device__ __forceinline__ void load_matrix_x4_transposed(unsigned (&r)[4], const void* row, int bytes = 0) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
+                 : "r"(shared_address(row) + static_cast<unsigned>(bytes))
                  : "memory");
 }
-__device__ __forceinline__ void load_matrix_x2(unsigned (&r)[2], const void* row) {  // lanes 0..15 give the addresses
+__device__ __forceinline__ void load_matrix_x2(unsigned (&r)[2], const void* row, int bytes = 0) {  // lanes 0..15
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];\n"
                  : "=r"(r[0]), "=r"(r[1])
-                 : "r"(shared_address(row))
+                 : "r"(shared_address(row) + static_cast<unsigned>(bytes))
                  : "memory");
 }
-__device__ __forceinline__ void load_matrix_x2_transposed(unsigned (&r)[2], const void* row) {
+__device__ __forceinline__ void load_matrix_x2_transposed(unsigned (&r)[2], const void* row, int bytes = 0) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];\n"
                  : "=r"(r[0]), "=r"(r[1])
-                 : "r"(shared_address(row))
+                 : "r"(shared_address(row) + static_cast<unsigned>(bytes))
                  : "memory");
 }
 // Transposes one 8×8 matrix of 16-bit elements, one register per lane.

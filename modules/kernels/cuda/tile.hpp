@@ -16,6 +16,11 @@ __device__ inline int lane_index() {
     return static_cast<int>(threadIdx.x) % warp_width;
 }
 
+template <class T>
+__device__ constexpr int bytes_of(int elements) {
+    return elements * static_cast<int>(sizeof(T));
+}
+
 // A 16 × 8N tile of fp32 sums. Lane l, with g = l / 4, t = l % 4, holds of column block n (8 columns):
 // at[n][0] (g, 2t), at[n][1] (g, 2t+1), at[n][2] (g+8, 2t), at[n][3] (g+8, 2t+1).
 template <int N>
@@ -52,7 +57,7 @@ __device__ inline void load_left(Left<T, K>& left, const T* tile, int stride) {
     const int lane = lane_index();
     const T* row = tile + (lane % 16) * stride + (lane / 16) * 8;
 #pragma unroll
-    for (int k = 0; k < K; ++k) load_matrix_x4(left.at[k], row + 16 * k);
+    for (int k = 0; k < K; ++k) load_matrix_x4(left.at[k], row, bytes_of<T>(16 * k));
 }
 template <int K>
 __device__ inline void load_left(Left<float, K>& left, const float* tile, int stride) {
@@ -67,7 +72,7 @@ __device__ inline void load_left_transposed(Left<T, K>& left, const T* tile, int
     // Matrices in the order (rows 0-7, k 0-7), (rows 8-15, k 0-7), (rows 0-7, k 8-15), (rows 8-15, k 8-15).
     const T* row = tile + (lane % 8 + (lane / 16) * 8) * stride + ((lane / 8) % 2) * 8;
 #pragma unroll
-    for (int k = 0; k < K; ++k) load_matrix_x4_transposed(left.at[k], row + 16 * k * stride);
+    for (int k = 0; k < K; ++k) load_matrix_x4_transposed(left.at[k], row, bytes_of<T>(16 * k * stride));
 }
 template <int K>
 __device__ inline void load_left_transposed(Left<float, K>& left, const float* tile, int stride) {
@@ -99,15 +104,26 @@ enum class Right { rows_of_k, rows_of_n };
 
 namespace detail {
 
+// The address this lane gives to ldmatrix for two column blocks of 8 of one k step of 16, and for one.
 template <Right layout, class T>
-__device__ inline void load_right_pair(unsigned (&low)[2], unsigned (&high)[2], const T* tile, int stride) {
-    // Two column blocks of 8 (low: columns 0-7, high: 8-15) of one k step of 16.
+__device__ inline const T* right_pair_row(const T* tile, int stride) {
     const int lane = lane_index();
-    unsigned r[4];
+    return layout == Right::rows_of_n ? tile + (lane % 8 + (lane / 16) * 8) * stride + ((lane / 8) % 2) * 8
+                                      : tile + (lane % 16) * stride + (lane / 16) * 8;
+}
+template <Right layout, class T>
+__device__ inline const T* right_single_row(const T* tile, int stride) {
+    const int lane = lane_index() % 16;
+    return layout == Right::rows_of_n ? tile + (lane % 8) * stride + (lane / 8) * 8 : tile + lane * stride;
+}
+
+template <Right layout, class T>
+__device__ inline void load_right_pair(unsigned (&low)[2], unsigned (&high)[2], const T* row, int bytes) {
+    unsigned r[4];  // low: columns 0-7, high: 8-15
     if constexpr (layout == Right::rows_of_n)
-        load_matrix_x4(r, tile + (lane % 8 + (lane / 16) * 8) * stride + ((lane / 8) % 2) * 8);
+        load_matrix_x4(r, row, bytes);
     else
-        load_matrix_x4_transposed(r, tile + (lane % 16) * stride + (lane / 16) * 8);
+        load_matrix_x4_transposed(r, row, bytes);
     low[0] = r[0];
     low[1] = r[1];
     high[0] = r[2];
@@ -115,12 +131,11 @@ __device__ inline void load_right_pair(unsigned (&low)[2], unsigned (&high)[2], 
 }
 
 template <Right layout, class T>
-__device__ inline void load_right_single(unsigned (&b)[2], const T* tile, int stride) {
-    const int lane = lane_index() % 16;
+__device__ inline void load_right_single(unsigned (&b)[2], const T* row, int bytes) {
     if constexpr (layout == Right::rows_of_n)
-        load_matrix_x2(b, tile + (lane % 8) * stride + (lane / 8) * 8);
+        load_matrix_x2(b, row, bytes);
     else
-        load_matrix_x2_transposed(b, tile + lane * stride);
+        load_matrix_x2_transposed(b, row, bytes);
 }
 
 }  // namespace detail
@@ -129,20 +144,21 @@ __device__ inline void load_right_single(unsigned (&b)[2], const T* tile, int st
 template <Right layout, class T, int K, int N>
 __device__ inline void multiply(Sums<N>& sums, const Left<T, K>& left, const T* right, int stride) {
     const auto at = [&](int k, int n) {
-        return layout == Right::rows_of_n ? right + 8 * n * stride + 16 * k : right + 16 * k * stride + 8 * n;
+        return bytes_of<T>(layout == Right::rows_of_n ? 8 * n * stride + 16 * k : 16 * k * stride + 8 * n);
     };
+    const T* const pairs = detail::right_pair_row<layout>(right, stride);
 #pragma unroll
     for (int k = 0; k < K; ++k) {
 #pragma unroll
         for (int n = 0; n + 1 < N; n += 2) {
             unsigned low[2], high[2];
-            detail::load_right_pair<layout>(low, high, at(k, n), stride);
+            detail::load_right_pair<layout>(low, high, pairs, at(k, n));
             mma_16x8x16(sums.at[n], left.at[k], low, T{});
             mma_16x8x16(sums.at[n + 1], left.at[k], high, T{});
         }
         if constexpr (N % 2 == 1) {
             unsigned b[2];
-            detail::load_right_single<layout>(b, at(k, N - 1), stride);
+            detail::load_right_single<layout>(b, detail::right_single_row<layout>(right, stride), at(k, N - 1));
             mma_16x8x16(sums.at[N - 1], left.at[k], b, T{});
         }
     }
@@ -187,14 +203,15 @@ __device__ inline void multiply(Sums<N> (&sums)[M], const Left<T, K> (&left)[M],
         for (int m = 0; m < M; ++m) multiply<layout>(sums[m], left[m], right, stride);
     } else {
         const auto at = [&](int k, int n) {
-            return layout == Right::rows_of_n ? right + 8 * n * stride + 16 * k : right + 16 * k * stride + 8 * n;
+            return bytes_of<T>(layout == Right::rows_of_n ? 8 * n * stride + 16 * k : 16 * k * stride + 8 * n);
         };
+        const T* const pairs = detail::right_pair_row<layout>(right, stride);
 #pragma unroll
         for (int k = 0; k < K; ++k) {
 #pragma unroll
             for (int n = 0; n + 1 < N; n += 2) {
                 unsigned low[2], high[2];
-                detail::load_right_pair<layout>(low, high, at(k, n), stride);
+                detail::load_right_pair<layout>(low, high, pairs, at(k, n));
 #pragma unroll
                 for (int m = 0; m < M; ++m) {
                     mma_16x8x16(sums[m].at[n], left[m].at[k], low, T{});
@@ -203,7 +220,7 @@ __device__ inline void multiply(Sums<N> (&sums)[M], const Left<T, K> (&left)[M],
             }
             if constexpr (N % 2 == 1) {
                 unsigned b[2];
-                detail::load_right_single<layout>(b, at(k, N - 1), stride);
+                detail::load_right_single<layout>(b, detail::right_single_row<layout>(right, stride), at(k, N - 1));
 #pragma unroll
                 for (int m = 0; m < M; ++m) mma_16x8x16(sums[m].at[N - 1], left[m].at[k], b, T{});
             }
