@@ -111,6 +111,10 @@ void CountingBackend::add_bias(Tensor y, Tensor) {
 void CountingBackend::bias_backward(Tensor, Tensor dy) {
     moves(Kind::bias_gradient, dy.type(), {dy});
 }
+void CountingBackend::linear_backward_parameters(Tensor dweight, Tensor dbias, Tensor dy, Tensor x) {
+    product(dweight, dy, Transpose::yes, x, Transpose::no, Accumulate::yes);
+    if (!dbias.empty()) bias_backward(dbias, dy);
+}
 
 void CountingBackend::embedding_forward(Tensor y, Tensor, Tensor, std::int64_t, Tensor position, std::int64_t,
                                         std::int64_t) {

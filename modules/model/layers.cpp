@@ -25,8 +25,10 @@ void Linear::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, Accumula
 }
 
 void Linear::backward_parameters(Backend& backend, Tensor dy, Tensor x) const {
-    if (!dweight_.empty()) backend.product(dweight_, dy, Transpose::yes, x, Transpose::no, Accumulate::yes);
-    if (!dbias_.empty()) backend.bias_backward(dbias_, dy);
+    if (!dweight_.empty())
+        backend.linear_backward_parameters(dweight_, dbias_, dy, x);
+    else if (!dbias_.empty())
+        backend.bias_backward(dbias_, dy);
 }
 
 void Norm::Statistics::plan(Arena& arena, std::int64_t rows, bool with_mean) {

@@ -158,6 +158,11 @@ void CpuBackend::linear_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, 
     multiply(y, x, false, weight, true, !residual.empty(), bias);
 }
 
+void CpuBackend::linear_backward_parameters(Tensor dweight, Tensor dbias, Tensor dy, Tensor x) {
+    product(dweight, dy, Transpose::yes, x, Transpose::no, Accumulate::yes);
+    if (!dbias.empty()) bias_backward(dbias, dy);
+}
+
 void CpuBackend::linear_gelu_forward(Tensor y, Tensor before, Tensor x, Tensor weight, Tensor bias) {
     linear_forward(before, x, weight, bias, {});
     gelu_forward(y, before);
