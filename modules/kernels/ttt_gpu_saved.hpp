@@ -25,6 +25,25 @@ inline std::int64_t ttt_linear_kept_floats(std::int64_t head_width) {
     return padded * padded + padded;
 }
 
+// TTT-Linear in 16 bit takes four mini-batches at once, a chunk, and keeps the state before each as products read it: W
+// as bf16, c as fp32, padded to whole tiles. Very short mini-batches change W by more than its rounding may be kept
+// for: one at a time.
+constexpr int ttt_most_chunk_mini_batches = 4;
+inline std::int64_t ttt_chunk_mini_batches(const TttShape& shape) {
+    return shape.mini_batch < 4 ? 1 : ttt_most_chunk_mini_batches;
+}
+inline bool ttt_linear_has_chunks(const TttShape& shape) {
+    return shape.mini_batch <= 16 && shape.head_width <= 96;
+}
+inline std::int64_t ttt_linear_chunks(const TttShape& shape) {
+    const std::int64_t tokens = ttt_chunk_mini_batches(shape) * shape.mini_batch;
+    return (shape.length + tokens - 1) / tokens;
+}
+inline std::int64_t ttt_linear_chunk_floats(std::int64_t head_width) {
+    const std::int64_t padded = head_width <= 32 ? 32 : head_width <= 64 ? 64 : 96;
+    return padded * padded / 2 + padded;
+}
+
 // Of TTT-MLP, W1 [f, 4f], c1, W2 [4f, f], c2: tensor-core kernels pad f to their fixed width.
 inline std::int64_t ttt_mlp_kept_floats(std::int64_t head_width) {
     const std::int64_t padded = head_width <= 64 ? 64 : head_width <= 96 ? 96 : head_width;
@@ -37,7 +56,10 @@ inline std::int64_t ttt_gpu_saved_count(const TttShape& shape) {
     const std::int64_t kept = (mini_batches - 1) / ttt_interval(mini_batches);
     const std::int64_t floats =
         shape.mlp ? ttt_mlp_kept_floats(shape.head_width) : ttt_linear_kept_floats(shape.head_width);
-    return std::max<std::int64_t>(shape.batch * shape.heads * kept * floats, 1);
+    std::int64_t each = kept * floats;  // of a sequence and head
+    if (!shape.mlp && ttt_linear_has_chunks(shape))
+        each = std::max(each, ttt_linear_chunks(shape) * ttt_linear_chunk_floats(shape.head_width));
+    return std::max<std::int64_t>(shape.batch * shape.heads * each, 1);
 }
 
 }  // namespace lockstep::kernels

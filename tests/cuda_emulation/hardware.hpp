@@ -40,6 +40,18 @@ inline void load_matrix_x2_transposed(unsigned (&r)[2], const void* row, int byt
     emulation::MatrixRow argument{static_cast<const char*>(row) + bytes, r};
     emulation::warp_collective(emulation::ldmatrix_x2_transposed, 0xffffffffu, &argument);
 }
+template <int bytes>
+void load_matrix_x4(unsigned (&r)[4], const void* row) {
+    load_matrix_x4(r, row, bytes);
+}
+template <int bytes>
+void load_matrix_x4_transposed(unsigned (&r)[4], const void* row) {
+    load_matrix_x4_transposed(r, row, bytes);
+}
+template <int bytes>
+void load_matrix_x2_transposed(unsigned (&r)[2], const void* row) {
+    load_matrix_x2_transposed(r, row, bytes);
+}
 inline unsigned move_matrix_transposed(unsigned r) {
     emulation::MovedMatrix argument{r, 0};
     emulation::warp_collective(emulation::movmatrix_transposed, 0xffffffffu, &argument);

@@ -17,6 +17,20 @@ BOOST_AUTO_TEST_CASE(agrees_with_the_reference) {
     });
 }
 
+// Four mini-batches are a chunk: two, three and four of them, a short last one, more chunks than one; whole rows of 64
+// and 96, which have kernels of their own, padded ones, and short mini-batches, of which one is a chunk.
+BOOST_AUTO_TEST_CASE(agrees_with_the_reference_across_chunks) {
+    for (const Type type : {Type::bf16, Type::fp16}) {
+        for (const std::size_t length : {48, 63, 64, 65, 130}) compare_ttt({false, 1, length, 1, 64, 16}, type);
+        for (const std::size_t width : {64, 96}) compare_ttt({false, 2, 113, 2, width, 16}, type);
+        for (const std::size_t width : {40, 61, 80}) compare_ttt({false, 1, 81, 2, width, 16}, type);
+        for (const std::size_t mini_batch : {3, 4, 7}) compare_ttt({false, 1, 61, 2, 64, mini_batch}, type);
+        compare_carried({false, 1, 80, 2, 64, 16}, type);
+        compare_carried({false, 1, 48, 1, 96, 8}, type);
+        compare_parts({false, 1, 150, 2, 96, 16}, {16, 80, 54}, type);
+    }
+}
+
 // States are kept and made again: the backward goes over several of them.
 BOOST_AUTO_TEST_CASE(agrees_with_the_reference_across_kept_states) {
     for_each_type([](Type type) {

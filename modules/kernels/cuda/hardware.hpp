@@ -67,6 +67,28 @@ __device__ __forceinline__ void load_matrix_x2_transposed(unsigned (&r)[2], cons
                  : "r"(shared_address(row) + static_cast<unsigned>(bytes))
                  : "memory");
 }
+// The same with a constant in the instruction: many rows behind one take one register for their addresses.
+template <int bytes>
+__device__ __forceinline__ void load_matrix_x4(unsigned (&r)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4+%5];\n"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row)), "n"(bytes)
+                 : "memory");
+}
+template <int bytes>
+__device__ __forceinline__ void load_matrix_x4_transposed(unsigned (&r)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4+%5];\n"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row)), "n"(bytes)
+                 : "memory");
+}
+template <int bytes>
+__device__ __forceinline__ void load_matrix_x2_transposed(unsigned (&r)[2], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2+%3];\n"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(shared_address(row)), "n"(bytes)
+                 : "memory");
+}
 // Transposes one 8×8 matrix of 16-bit elements, one register per lane.
 __device__ __forceinline__ unsigned move_matrix_transposed(unsigned r) {
     unsigned out;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "base/error.hpp"
 #include "kernels/backend.hpp"
 #include "kernels/ttt_gpu_saved.hpp"
 
@@ -40,6 +41,29 @@ struct TttArguments {
     }
     std::int64_t start_models() const { return initial.empty() ? shape.heads : pairs(); }
 };
+
+// The rows of a tensor [N, H·f]: its first, and the elements from one to the next.
+template <class T>
+struct TttRows {
+    T* first;
+    int stride;
+};
+template <class T>
+TttRows<T> ttt_rows(const Tensor& tensor) {
+    LOCKSTEP_ASSERT(tensor.stride() < (std::int64_t{1} << 24));  // a chunk of rows fits an int
+    return {static_cast<T*>(tensor.strided_data()), static_cast<int>(tensor.stride())};
+}
+// Whether each head's part of a row starts and ends 16-byte aligned in all of these.
+template <class... T>
+bool ttt_aligned(const TttShape& shape, const TttRows<T>&... rows) {
+    const auto whole = [](std::int64_t bytes) { return bytes % 16 == 0; };
+    bool aligned = true;
+    ((aligned = aligned && whole(shape.head_width * static_cast<std::int64_t>(sizeof(T))) &&
+                whole(rows.stride * static_cast<std::int64_t>(sizeof(T))) &&
+                whole(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(rows.first)))),
+     ...);
+    return aligned;
+}
 
 // One model per pair, in the order of TttCarry; null if there is none.
 struct TttModels {

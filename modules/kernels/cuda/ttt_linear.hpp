@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <type_traits>
 
 #include "base/error.hpp"
@@ -25,21 +24,22 @@ struct TttLinear {
     static constexpr int state_floats = F * F + F;                             // of a saved state
 };
 
-// The tokens of a head of a sequence.
-struct TttRows {
-    std::int64_t stride;  // between tokens; 16 of them fit an int
-    int width;            // f
-    bool aligned;         // rows of the head start and end 16-byte aligned
+// Rows of a head.
+struct HeadRows {
+    int stride;    // between tokens
+    int width;     // f
+    bool aligned;  // rows of the head start and end 16-byte aligned
 };
 
 // Loads the rows of a tile into shared memory, zeros out of range. Copies may be asynchronous: complete after
 // copy_async_wait and a barrier.
 template <class T, int F>
-__device__ inline void load_tile(typename TttLinear<T, F>::Operand* to, const T* from, const TttRows& where, int rows) {
+__device__ inline void load_tile(typename TttLinear<T, F>::Operand* to, const T* from, const HeadRows& where,
+                                 int rows) {
     using Operand = typename TttLinear<T, F>::Operand;
     constexpr int threads = TttLinear<T, F>::threads, stride = TttLinear<T, F>::stride;
     constexpr int each = Vector16<T>::count, row_chunks = F / each;
-    const int thread = static_cast<int>(threadIdx.x), from_stride = static_cast<int>(where.stride);
+    const int thread = static_cast<int>(threadIdx.x), from_stride = where.stride;
     if (where.aligned) {
 #pragma unroll
         for (int chunk = thread; chunk < 16 * row_chunks; chunk += threads) {
@@ -75,7 +75,7 @@ struct alignas(2 * sizeof(T)) Pair {
 // This warp's columns of a tile: from shared memory if that has the exact values, else from global memory.
 template <class T, int F>
 __device__ inline Sums<2> tile_values(const typename TttLinear<T, F>::Operand* tile, const T* from,
-                                      const TttRows& where, int rows, int first_column) {
+                                      const HeadRows& where, int rows, int first_column) {
     using Operand = typename TttLinear<T, F>::Operand;
     Sums<2> values;
 #pragma unroll
@@ -90,9 +90,8 @@ __device__ inline Sums<2> tile_values(const typename TttLinear<T, F>::Operand* t
             } else {
 #pragma unroll
                 for (int j = 0; j < 2; ++j)
-                    values.at[n][i + j] = row < rows && column + j < where.width
-                                              ? to_float(from[row * static_cast<int>(where.stride) + column + j])
-                                              : 0.0f;
+                    values.at[n][i + j] =
+                        row < rows && column + j < where.width ? to_float(from[row * where.stride + column + j]) : 0.0f;
             }
         }
     return values;
@@ -100,13 +99,13 @@ __device__ inline Sums<2> tile_values(const typename TttLinear<T, F>::Operand* t
 
 // This warp's columns to global memory.
 template <class T>
-__device__ inline void store_values(T* to, const Sums<2>& values, const TttRows& where, int rows, int first_column) {
+__device__ inline void store_values(T* to, const Sums<2>& values, const HeadRows& where, int rows, int first_column) {
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
             const int row = Sums<2>::row(i), column = first_column + Sums<2>::column(n, i);
-            T* const place = to + (row * static_cast<int>(where.stride) + column);
+            T* const place = to + (row * where.stride + column);
             const T low = from_float<T>(values.at[n][i]), high = from_float<T>(values.at[n][i + 1]);
             if (row >= rows) continue;
             if (where.aligned) {  // the width is even
@@ -272,9 +271,10 @@ __device__ inline void update_state(Sums<F / 8>& state, Columns<2>& bias, const 
 template <class T, int F>
 __device__ inline Sums<2> take_target(const typename TttLinear<T, F>::Operand* keys,
                                       const typename TttLinear<T, F>::Operand* values, const T* keys_from,
-                                      const T* values_from, const TttRows& where, int rows, int first_column) {
-    const Sums<2> k = tile_values<T, F>(keys, keys_from, where, rows, first_column);
-    Sums<2> target = tile_values<T, F>(values, values_from, where, rows, first_column);
+                                      const T* values_from, const HeadRows& of_keys, const HeadRows& of_values,
+                                      int rows, int first_column) {
+    const Sums<2> k = tile_values<T, F>(keys, keys_from, of_keys, rows, first_column);
+    Sums<2> target = tile_values<T, F>(values, values_from, of_values, rows, first_column);
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
@@ -292,31 +292,31 @@ __device__ inline Sums<2> step_tile(const TileSteps& steps) {
     return e;
 }
 
-template <class T>
-TttRows ttt_rows(const TttArguments& arguments, std::initializer_list<const T*> pointers) {
-    TttRows where{arguments.stride(), static_cast<int>(arguments.shape.head_width), true};
-    LOCKSTEP_ASSERT(where.stride < (std::int64_t{1} << 27));
-    constexpr int each = Vector16<T>::count;
-    if (where.width % each != 0) where.aligned = false;
-    for (const T* pointer : pointers)
-        if (reinterpret_cast<std::uintptr_t>(pointer) % 16 != 0) where.aligned = false;
-    return where;
-}
-
-// Calls launch_for(std::integral_constant<int, F>) with the smallest compiled F ≥ `width`.
-template <class Function>
+// Calls launch_for(std::integral_constant<int, F>) with the smallest compiled F ≥ `width`: for 16-bit types the widest
+// only, for the others have kernels of their own.
+template <class T, class Function>
 void for_padded_width(std::int64_t width, Function&& launch_for) {
-    if (width <= 16) return launch_for(std::integral_constant<int, 16>{});
-    if (width <= 32) return launch_for(std::integral_constant<int, 32>{});
-    if (width <= 64) return launch_for(std::integral_constant<int, 64>{});
-    if (width <= 96) return launch_for(std::integral_constant<int, 96>{});
-    return launch_for(std::integral_constant<int, 128>{});
+    if constexpr (sizeof(T) == 2) {
+        return launch_for(std::integral_constant<int, 128>{});
+    } else {
+        if (width <= 16) return launch_for(std::integral_constant<int, 16>{});
+        if (width <= 32) return launch_for(std::integral_constant<int, 32>{});
+        if (width <= 64) return launch_for(std::integral_constant<int, 64>{});
+        return launch_for(std::integral_constant<int, 96>{});
+    }
 }
 
 // Whether the tiled kernels support this shape. 128 columns of fp32 exceed an A100's shared memory.
 inline bool ttt_linear_is_tiled(const TttShape& shape, Type type) {
     return shape.mini_batch <= 16 && shape.head_width <= (type == Type::fp32 ? 96 : 128);
 }
+
+// 16-bit types and heads up to 96 wide, four mini-batches at once (ttt_linear_chunk_*.cu).
+inline bool ttt_linear_is_chunked(const TttShape& shape, Type type) {
+    return type != Type::fp32 && ttt_linear_has_chunks(shape);
+}
+void ttt_linear_forward_by_chunks(const TttArguments& arguments, Type type);
+void ttt_linear_backward_by_chunks(const TttArguments& arguments, Type type);
 
 // The others, in plain fp32 and device memory (ttt_linear_general.cu).
 void ttt_linear_forward_general(const TttArguments& arguments, Type type);

@@ -13,8 +13,8 @@ namespace {
 
 template <class T>
 struct BackwardParameters {
-    const T *q, *k, *v, *dy;
-    T *dq, *dk, *dv;
+    TttRows<const T> q, k, v, dy;
+    TttRows<T> dq, dk, dv;
     const float *step_size, *token_scale, *weight, *bias, *norm_weight, *norm_bias, *saved;
     float* dstep_size;
     float* parts;           // [pairs] as TttPart
@@ -22,8 +22,8 @@ struct BackwardParameters {
     TttPart part;
     TttModels dfinal;  // may be null
     int start_models;  // `weight` and `bias`: of pair mod start_models
-    int pairs, length, mini_batches, interval, heads, mini_batch;
-    TttRows where;
+    int pairs, length, mini_batches, interval, heads, mini_batch, width;
+    bool aligned;
 };
 
 template <class T, int F>
@@ -59,7 +59,7 @@ struct Backward {
     float *sums_work, *bias_rows, *tau, *lambda, *step_work, *rows_of_f, *norm_work, *transpose_work;
     // This thread's place and this pair's
     int thread, warp, first_column, pair, head;
-    std::int64_t at, step_at;  // of the first token in q and in step_size
+    std::int64_t first_token, step_at;  // its place in step_size
     TileColumns<2> columns;
     RowSums<F / 16> row_sums;
     // Gradients so far
@@ -83,7 +83,7 @@ struct Backward {
           thread(static_cast<int>(threadIdx.x)),
           warp(thread / warp_width),
           first_column(16 * warp),
-          columns{first_column, parameters.where.width},
+          columns{first_column, parameters.width},
           row_sums(sums_work, warp) {
         transpose_work = norm_work + 8 * Linear::threads + (stages == 1 ? warp * transpose_floats : 0);
     }
@@ -92,8 +92,15 @@ struct Backward {
         const int rest = p.length - number * p.mini_batch;
         return rest < p.mini_batch ? rest : p.mini_batch;
     }
-    __device__ std::int64_t start_of(int number) const {
-        return at + static_cast<std::int64_t>(number) * p.mini_batch * p.where.stride;
+    // A mini-batch's rows of a tensor.
+    template <class Element>
+    __device__ Element* at(const TttRows<Element>& tensor, int number) const {
+        return tensor.first + (first_token + static_cast<std::int64_t>(number) * p.mini_batch) * tensor.stride +
+               head * p.width;
+    }
+    template <class Element>
+    __device__ HeadRows of(const TttRows<Element>& tensor) const {
+        return {tensor.stride, p.width, p.aligned};
     }
     __device__ static int stage_of(int number) { return stages == 1 ? 0 : number % 2; }
     __device__ Operand* tiles_of(int number) const { return tiles + stage_of(number) * 4 * tile; }
@@ -129,13 +136,12 @@ struct Backward {
     // K and V of a mini-batch; on the way back also Q, dO and the state before it.
     __device__ void fetch(int number, bool all, int index) {
         const int rows = rows_of(number);
-        const std::int64_t from = start_of(number);
         Operand* const to = tiles_of(number);
-        load_tile<T, F>(to + tile, p.k + from, p.where, rows);
-        load_tile<T, F>(to + 2 * tile, p.v + from, p.where, rows);
+        load_tile<T, F>(to + tile, at(p.k, number), of(p.k), rows);
+        load_tile<T, F>(to + 2 * tile, at(p.v, number), of(p.v), rows);
         if (all) {
-            load_tile<T, F>(to, p.q + from, p.where, rows);
-            load_tile<T, F>(to + 3 * tile, p.dy + from, p.where, rows);
+            load_tile<T, F>(to, at(p.q, number), of(p.q), rows);
+            load_tile<T, F>(to + 3 * tile, at(p.dy, number), of(p.dy), rows);
             const auto* const state = reinterpret_cast<const Operand*>(state_at(index));
             const auto* const bias = reinterpret_cast<const float*>(state + F * F);
             constexpr int each = Vector16<Operand>::count, row_chunks = F / each;
@@ -155,7 +161,7 @@ struct Backward {
         Sums<F / 8> state;
         Columns<2> bias;
         if (begin == 0) {
-            const std::int64_t width = p.where.width, start_model = pair % p.start_models;
+            const std::int64_t width = p.width, start_model = pair % p.start_models;
             load_model<F>(state, bias, p.weight + start_model * width * width, p.bias + start_model * width, columns);
         } else {
             const int kept = (p.mini_batches - 1) / p.interval, place = begin / p.interval - 1;
@@ -189,9 +195,8 @@ struct Backward {
             Left<Operand, F / 16> left;
             load_left(left, keys, stride);
             multiply_state<T, F>(terms.normal, left, state, state_rows);
-            const std::int64_t from = start_of(number);
-            terms.difference =
-                take_target<T, F>(keys, keys + tile, p.k + from, p.v + from, p.where, rows, first_column);
+            terms.difference = take_target<T, F>(keys, keys + tile, at(p.k, number), at(p.v, number), of(p.k), of(p.v),
+                                                 rows, first_column);
             loss_gradient(terms, row_of(0), row_of(1), columns, row_sums);
             update_state<T, F>(state, bias, terms.gradient, keys, work_tile, steps, first_column);
         }
@@ -199,7 +204,6 @@ struct Backward {
 
     __device__ void mini_batch(int number) {
         const int rows = rows_of(number);
-        const std::int64_t from = start_of(number);
         const Operand* const queries = tiles_of(number);
         const Operand *const keys = queries + tile, *const values = keys + tile, *const dys = values + tile;
         const Operand* const rows_of_state = state_rows + stage_of(number) * square;
@@ -225,7 +229,8 @@ struct Backward {
         multiply<Right::rows_of_n>(z, left, rows_of_state + first_column * stride, stride);
         scores.clear();
         multiply<Right::rows_of_n>(scores, left, keys, stride);
-        terms.difference = take_target<T, F>(keys, values, p.k + from, p.v + from, p.where, rows, first_column);
+        terms.difference =
+            take_target<T, F>(keys, values, at(p.k, number), at(p.v, number), of(p.k), of(p.v), rows, first_column);
         loss_gradient(terms, row_of(0), row_of(1), columns, row_sums);
         store_tile<T, F>(g_tile, terms.gradient, first_column);
         __syncwarp(all_lanes);
@@ -246,15 +251,15 @@ struct Backward {
         Columns<2> dgamma, dbeta;
         dgamma.clear();
         dbeta.clear();
-        norm_backward(z, tile_values<T, F>(dys, p.dy + from, p.where, rows, first_column), dgamma, dbeta, row_of(0),
-                      columns, row_sums);
+        norm_backward(z, tile_values<T, F>(dys, at(p.dy, number), of(p.dy), rows, first_column), dgamma, dbeta,
+                      row_of(0), columns, row_sums);
         add_norm(dgamma, dbeta);
         store_tile<T, F>(work_tile, z, first_column);
         add_to_bias(z);
         __syncthreads();  // G and dZ̄ are whole
 
         load_left(left, work_tile, stride);
-        Sums<2> dq = tile_values<T, F>(dys, p.dy + from, p.where, rows, first_column);
+        Sums<2> dq = tile_values<T, F>(dys, at(p.dy, number), of(p.dy), rows, first_column);
         multiply<Right::rows_of_k>(dq, left, rows_of_state + first_column, stride);
         Sums<2> dstep, dscores = step_tile(steps);  // dE, dS
         dstep.clear();
@@ -269,7 +274,7 @@ struct Backward {
         if (warp == 0) steps_backward(step_work, dtau, dstep, steps);
         to_left(small, dscores);
         multiply<Right::rows_of_k>(dq, small, keys + first_column, stride);
-        store_values(p.dq + from, dq, p.where, rows, first_column);
+        store_values(at(p.dq, number), dq, of(p.dq), rows, first_column);
 
         load_left(left, g_tile, stride);
         Sums<2> dk;
@@ -299,11 +304,11 @@ struct Backward {
         loss_gradient_backward(dread, dtarget, dgamma, dbeta, terms, row_of(0), columns, de, row_sums);
         add_norm(dgamma, dbeta);
         store_tile<T, F>(work_tile, dread, first_column);
-        store_rows_of_target(dtarget, dk, from, rows);
+        store_rows_of_target(dtarget, dk, number, rows);
         __syncthreads();  // dZ is whole
         load_left(left, work_tile, stride);
         multiply<Right::rows_of_k>(dk, left, rows_of_state + first_column, stride);
-        store_values(p.dk + from, dk, p.where, rows, first_column);
+        store_values(at(p.dk, number), dk, of(p.dk), rows, first_column);
         load_left_transposed(small, work_tile + first_column, stride);
         multiply<Right::rows_of_k>(dstate, small, keys, stride);
         add_to_bias(dread);
@@ -330,7 +335,7 @@ struct Backward {
     }
 
     // dV = dT, dK -= dT, from -dT.
-    __device__ void store_rows_of_target(const Sums<2>& dtarget, Sums<2>& dk, std::int64_t from, int rows) {
+    __device__ void store_rows_of_target(const Sums<2>& dtarget, Sums<2>& dk, int number, int rows) {
         Sums<2> dv;
 #pragma unroll
         for (int n = 0; n < 2; ++n)
@@ -339,30 +344,27 @@ struct Backward {
                 dv.at[n][i] = -dtarget.at[n][i];
                 dk.at[n][i] += dtarget.at[n][i];
             }
-        store_values(p.dv + from, dv, p.where, rows, first_column);
+        store_values(at(p.dv, number), dv, of(p.dv), rows, first_column);
     }
 
     __device__ void whole_pair(int number_of_pair) {
         pair = number_of_pair;
         head = pair % p.heads;
-        const std::int64_t first_token = static_cast<std::int64_t>(pair / p.heads) * p.length;
-        at = first_token * p.where.stride + head * p.where.width;
+        first_token = static_cast<std::int64_t>(pair / p.heads) * p.length;
         step_at = first_token * p.heads + head;
         __syncthreads();  // the pair before has been read
         if (thread < F) {
-            const bool inside = thread < p.where.width;
-            rows_of_f[thread] = inside ? p.norm_weight[static_cast<std::int64_t>(head) * p.where.width + thread] : 0.0f;
-            rows_of_f[2 * F + thread] = inside && p.dfinal.bias1
-                                            ? p.dfinal.bias1[static_cast<std::int64_t>(pair) * p.where.width + thread]
-                                            : 0.0f;
-            rows_of_f[F + thread] =
-                inside ? p.norm_bias[static_cast<std::int64_t>(head) * p.where.width + thread] : 0.0f;
+            const bool inside = thread < p.width;
+            rows_of_f[thread] = inside ? p.norm_weight[static_cast<std::int64_t>(head) * p.width + thread] : 0.0f;
+            rows_of_f[2 * F + thread] =
+                inside && p.dfinal.bias1 ? p.dfinal.bias1[static_cast<std::int64_t>(pair) * p.width + thread] : 0.0f;
+            rows_of_f[F + thread] = inside ? p.norm_bias[static_cast<std::int64_t>(head) * p.width + thread] : 0.0f;
         }
         for (int i = 0; i < 8; ++i) norm_work[i * Linear::threads + thread] = 0;
         dstate.clear();
         if (p.dfinal.weight1)
-            for_state<F>(dstate, p.dfinal.weight1 + static_cast<std::int64_t>(pair) * p.where.width * p.where.width,
-                         columns, [](float& value, const float& place) { value = place; });
+            for_state<F>(dstate, p.dfinal.weight1 + static_cast<std::int64_t>(pair) * p.width * p.width, columns,
+                         [](float& value, const float& place) { value = place; });
         dtau[0] = dtau[1] = 0;
         for (int group = (p.mini_batches - 1) / p.interval; group >= 0; --group) {
             const int begin = group * p.interval, after = begin + p.interval;
@@ -438,18 +440,19 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_backward_kernel(BackwardPara
 
 void ttt_linear_backward(const TttArguments& arguments, Type type) {
     const TttShape& shape = arguments.shape;
+    if (ttt_linear_is_chunked(shape, type)) return ttt_linear_backward_by_chunks(arguments, type);
     if (!ttt_linear_is_tiled(shape, type)) return ttt_linear_backward_general(arguments, type);
     dispatch(type, [&](auto element) {
         using T = decltype(element);
         BackwardParameters<T> p{};
         p.part = TttPart(shape);
-        p.q = elements<T>(arguments.q);
-        p.k = elements<T>(arguments.k);
-        p.v = elements<T>(arguments.v);
-        p.dy = elements<T>(arguments.dy);
-        p.dq = elements<T>(arguments.dq);
-        p.dk = elements<T>(arguments.dk);
-        p.dv = elements<T>(arguments.dv);
+        p.q = ttt_rows<const T>(arguments.q);
+        p.k = ttt_rows<const T>(arguments.k);
+        p.v = ttt_rows<const T>(arguments.v);
+        p.dy = ttt_rows<const T>(arguments.dy);
+        p.dq = ttt_rows<T>(arguments.dq);
+        p.dk = ttt_rows<T>(arguments.dk);
+        p.dv = ttt_rows<T>(arguments.dv);
         p.step_size = arguments.step_size;
         p.token_scale = arguments.token_scale;
         p.weight = arguments.start().weight1.fp32();
@@ -466,23 +469,21 @@ void ttt_linear_backward(const TttArguments& arguments, Type type) {
         p.interval = static_cast<int>(ttt_interval(p.mini_batches));
         p.heads = static_cast<int>(shape.heads);
         p.mini_batch = static_cast<int>(shape.mini_batch);
-        p.where = ttt_rows<T>(arguments, {p.q, p.k, p.v, p.dy, p.dq, p.dk, p.dv});
-        for_padded_width(shape.head_width, [&](auto padded) {
+        p.width = static_cast<int>(shape.head_width);
+        p.aligned = ttt_aligned(shape, p.q, p.k, p.v, p.dy, p.dq, p.dk, p.dv);
+        for_padded_width<T>(shape.head_width, [&](auto padded) {
             constexpr int F = decltype(padded)::value;
-            if constexpr (F <= 96 || !std::is_same_v<T, float>) {
-                using Shared = BackwardShared<T, F>;
-                // More blocks than fit on the GPU would only need more memory for their states.
-                const std::int64_t blocks = std::min<std::int64_t>(p.pairs, 4 * arguments.multiprocessors);
-                const std::size_t part_bytes =
-                    (static_cast<std::size_t>(arguments.pairs() * p.part.count) * sizeof(float) + 255) / 256 * 256;
-                auto* const memory = static_cast<unsigned char*>(
-                    arguments.scratch(part_bytes + static_cast<std::size_t>(blocks) * Shared::block_bytes(p.interval)));
-                p.parts = reinterpret_cast<float*>(memory);
-                p.states = memory + part_bytes;
-                launch({"ttt_linear_backward", dim3(static_cast<unsigned>(blocks)), 2 * F, Shared::bytes,
-                        arguments.stream},
-                       ttt_linear_backward_kernel<T, F>, p);
-            }
+            using Shared = BackwardShared<T, F>;
+            // More blocks than fit on the GPU would only need more memory for their states.
+            const std::int64_t blocks = std::min<std::int64_t>(p.pairs, 4 * arguments.multiprocessors);
+            const std::size_t part_bytes =
+                (static_cast<std::size_t>(arguments.pairs() * p.part.count) * sizeof(float) + 255) / 256 * 256;
+            auto* const memory = static_cast<unsigned char*>(
+                arguments.scratch(part_bytes + static_cast<std::size_t>(blocks) * Shared::block_bytes(p.interval)));
+            p.parts = reinterpret_cast<float*>(memory);
+            p.states = memory + part_bytes;
+            launch({"ttt_linear_backward", dim3(static_cast<unsigned>(blocks)), 2 * F, Shared::bytes, arguments.stream},
+                   ttt_linear_backward_kernel<T, F>, p);
         });
         ttt_add_parts(arguments, p.parts);
     });

@@ -1,6 +1,4 @@
 // TTT-Linear forward: a block processes a (sequence, head) pair's mini-batches, prefetching the tiles of the next one.
-#include <algorithm>
-
 #include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/ttt.hpp"
@@ -11,15 +9,15 @@ namespace {
 
 template <class T>
 struct ForwardParameters {
-    const T *q, *k, *v;
-    T* y;
+    TttRows<const T> q, k, v;
+    TttRows<T> y;
     const float *step_size, *token_scale, *weight, *bias, *norm_weight, *norm_bias;
     float* saved;               // [pairs, kept states, F·F + F], may be null
     TttModels final_state;      // may be null
     std::int64_t start_models;  // `weight` and `bias`: of pair mod start_models
     std::int64_t length, mini_batches, interval;
-    int heads, mini_batch;
-    TttRows where;
+    int heads, mini_batch, width;
+    bool aligned;
 };
 
 template <class T, int F>
@@ -48,9 +46,13 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_forward_kernel(ForwardParame
 
     const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_width, first_column = 16 * warp;
     const std::int64_t pair = blockIdx.x, sequence = pair / p.heads, head = pair % p.heads;
-    const std::int64_t at = sequence * p.length * p.where.stride + head * p.where.width;
+    const std::int64_t first_token = sequence * p.length;
+    const auto of = [&](const auto& tensor) { return HeadRows{tensor.stride, p.width, p.aligned}; };
+    const auto at = [&](const auto& tensor, std::int64_t token) {
+        return tensor.first + (first_token + token) * tensor.stride + head * p.width;
+    };
     const float* const step_size = p.step_size + sequence * p.length * p.heads + head;
-    const TileColumns<2> columns{first_column, p.where.width};
+    const TileColumns<2> columns{first_column, p.width};
     RowSums<F / 16> row_sums(sums_work, warp);
 
     // The tiles of mini-batch `number`; returns λ of token `thread`.
@@ -58,10 +60,9 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_forward_kernel(ForwardParame
         const std::int64_t start = number * p.mini_batch, rest = p.length - start;
         const int rows = static_cast<int>(rest < p.mini_batch ? rest : p.mini_batch);
         Operand* const to = tiles + number % 2 * 3 * tile;
-        const std::int64_t from = at + start * p.where.stride;
-        load_tile<T, F>(to, p.q + from, p.where, rows);
-        load_tile<T, F>(to + tile, p.k + from, p.where, rows);
-        load_tile<T, F>(to + 2 * tile, p.v + from, p.where, rows);
+        load_tile<T, F>(to, at(p.q, start), of(p.q), rows);
+        load_tile<T, F>(to + tile, at(p.k, start), of(p.k), rows);
+        load_tile<T, F>(to + 2 * tile, at(p.v, start), of(p.v), rows);
         copy_async_commit();
         return thread < rows ? step_size[(start + thread) * p.heads] : 0.0f;
     };
@@ -69,10 +70,9 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_forward_kernel(ForwardParame
     Sums<F / 8> state;
     Columns<2> bias;
     const std::int64_t start_model = pair % p.start_models;
-    load_model<F>(state, bias, p.weight + start_model * p.where.width * p.where.width,
-                  p.bias + start_model * p.where.width, columns);
-    const Columns<2> gamma = columns.load(p.norm_weight + head * p.where.width);
-    const Columns<2> beta = columns.load(p.norm_bias + head * p.where.width);
+    load_model<F>(state, bias, p.weight + start_model * p.width * p.width, p.bias + start_model * p.width, columns);
+    const Columns<2> gamma = columns.load(p.norm_weight + head * p.width);
+    const Columns<2> beta = columns.load(p.norm_bias + head * p.width);
     if (thread < 16) tau[thread] = thread < p.mini_batch ? p.token_scale[thread] : 0.0f;
     const float first_lambda = fetch(0);
     if (thread < 16) lambda[thread] = first_lambda;
@@ -83,7 +83,6 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_forward_kernel(ForwardParame
         const float next_lambda = number + 1 < p.mini_batches ? fetch(number + 1) : 0.0f;
         const std::int64_t start = number * p.mini_batch, rest = p.length - start;
         const int rows = static_cast<int>(rest < p.mini_batch ? rest : p.mini_batch);
-        const std::int64_t from = at + start * p.where.stride;
         const Operand* const queries = tiles + number % 2 * 3 * tile;
         const Operand *const keys = queries + tile, *const values = keys + tile;
         const TileSteps steps{tau, lambda + number % 2 * 16, rows};
@@ -110,7 +109,8 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_forward_kernel(ForwardParame
         scores.clear();
         multiply<Right::rows_of_n>(scores, left, keys, stride);
 
-        terms.difference = take_target<T, F>(keys, values, p.k + from, p.v + from, p.where, rows, first_column);
+        terms.difference =
+            take_target<T, F>(keys, values, at(p.k, start), at(p.v, start), of(p.k), of(p.v), rows, first_column);
         loss_gradient(terms, gamma, beta, columns, row_sums);
         store_tile<T, F>(g_tile, terms.gradient, first_column);
         __syncwarp(all_lanes);
@@ -126,18 +126,18 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_forward_kernel(ForwardParame
         update_state<T, F>(state, bias, terms.gradient, keys, step_work, steps, first_column);
 
         normalise(z, columns, row_sums);
-        Sums<2> y = tile_values<T, F>(queries, p.q + from, p.where, rows, first_column);
+        Sums<2> y = tile_values<T, F>(queries, at(p.q, start), of(p.q), rows, first_column);
 #pragma unroll
         for (int n = 0; n < 2; ++n)
 #pragma unroll
             for (int i = 0; i < 4; ++i) y.at[n][i] += gamma.at[n][i & 1] * z.at[n][i] + beta.at[n][i & 1];
-        store_values(p.y + from, y, p.where, rows, first_column);
+        store_values(at(p.y, start), y, of(p.y), rows, first_column);
         if (thread < 16) lambda[(number + 1) % 2 * 16 + thread] = next_lambda;
     }
     if (p.final_state.weight1) {
-        for_state<F>(state, p.final_state.weight1 + pair * p.where.width * p.where.width, columns,
+        for_state<F>(state, p.final_state.weight1 + pair * p.width * p.width, columns,
                      [](const float& value, float& place) { place = value; });
-        columns.store(p.final_state.bias1 + pair * p.where.width, bias);
+        columns.store(p.final_state.bias1 + pair * p.width, bias);
     }
 }
 
@@ -145,14 +145,15 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_forward_kernel(ForwardParame
 
 void ttt_linear_forward(const TttArguments& arguments, Type type) {
     const TttShape& shape = arguments.shape;
+    if (ttt_linear_is_chunked(shape, type)) return ttt_linear_forward_by_chunks(arguments, type);
     if (!ttt_linear_is_tiled(shape, type)) return ttt_linear_forward_general(arguments, type);
     dispatch(type, [&](auto element) {
         using T = decltype(element);
         ForwardParameters<T> p{};
-        p.q = elements<T>(arguments.q);
-        p.k = elements<T>(arguments.k);
-        p.v = elements<T>(arguments.v);
-        p.y = elements<T>(arguments.y);
+        p.q = ttt_rows<const T>(arguments.q);
+        p.k = ttt_rows<const T>(arguments.k);
+        p.v = ttt_rows<const T>(arguments.v);
+        p.y = ttt_rows<T>(arguments.y);
         p.step_size = arguments.step_size;
         p.token_scale = arguments.token_scale;
         p.weight = arguments.start().weight1.fp32();
@@ -167,13 +168,13 @@ void ttt_linear_forward(const TttArguments& arguments, Type type) {
         p.interval = ttt_interval(p.mini_batches);
         p.heads = static_cast<int>(shape.heads);
         p.mini_batch = static_cast<int>(shape.mini_batch);
-        p.where = ttt_rows<T>(arguments, {p.q, p.k, p.v, p.y});
-        for_padded_width(shape.head_width, [&](auto padded) {
+        p.width = static_cast<int>(shape.head_width);
+        p.aligned = ttt_aligned(shape, p.q, p.k, p.v, p.y);
+        for_padded_width<T>(shape.head_width, [&](auto padded) {
             constexpr int F = decltype(padded)::value;
-            if constexpr (F <= 96 || !std::is_same_v<T, float>)
-                launch({"ttt_linear_forward", dim3(static_cast<unsigned>(arguments.pairs())), 2 * F,
-                        ForwardShared<T, F>::bytes, arguments.stream},
-                       ttt_linear_forward_kernel<T, F>, p);
+            launch({"ttt_linear_forward", dim3(static_cast<unsigned>(arguments.pairs())), 2 * F,
+                    ForwardShared<T, F>::bytes, arguments.stream},
+                   ttt_linear_forward_kernel<T, F>, p);
         });
     });
 }
