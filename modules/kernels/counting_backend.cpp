@@ -181,8 +181,9 @@ void CountingBackend::gelu_gate_backward(Tensor dgate, Tensor dx, Tensor dy, Ten
 void CountingBackend::convolution_forward(Tensor y, Tensor x, Tensor, Tensor, Tensor, std::int64_t) {
     moves(Kind::convolution_forward, x.type(), {y, x});
 }
-void CountingBackend::convolution_backward(Tensor dx, Tensor, Tensor, Tensor dy, Tensor x, Tensor, std::int64_t) {
-    moves(Kind::convolution_backward, x.type(), {dx, dy, x});
+void CountingBackend::convolution_backward(Tensor dx, Tensor, Tensor, Tensor dy, Tensor x, Tensor, std::int64_t,
+                                           Accumulate accumulate) {
+    moves(Kind::convolution_backward, x.type(), {dx, dy, x, accumulate == Accumulate::yes ? dx : Tensor()});
 }
 
 void CountingBackend::attention_forward(Tensor, Tensor, Tensor q, Tensor, Tensor, const AttentionShape& shape) {
@@ -193,7 +194,7 @@ void CountingBackend::attention_backward(Tensor, Tensor, Tensor, Tensor, Tensor 
     operations_.push_back(attention_work(shape, q.type(), true));
 }
 
-void CountingBackend::step_size_forward(Tensor step_size, Tensor logit, float) {
+void CountingBackend::step_size_forward(Tensor step_size, Tensor logit, Tensor, float) {
     moves(Kind::copy, step_size.type(), {step_size, logit});
 }
 void CountingBackend::step_size_backward(Tensor dlogit, Tensor dstep_size, Tensor step_size, float) {
