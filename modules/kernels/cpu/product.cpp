@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "device/parallel.hpp"
+#include "device/signal_block.hpp"
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/products.hpp"
 #include "kernels/cpu/ranges.hpp"
@@ -98,6 +99,7 @@ void CpuBackend::Products::run(const Shape& shape, void* c, const void* a, const
         product.b.set_data_handle(const_cast<void*>(b));
         product.c.set_data_handle(c);
         if (shape.with_bias) product.bias.set_data_handle(const_cast<void*>(bias));
+        const SignalBlock no_signals;
         product.primitive.execute(stream_, product.arguments);
         stream_.wait();
     } catch (const dnnl::error& error) {
