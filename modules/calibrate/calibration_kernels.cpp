@@ -230,7 +230,8 @@ class KernelCalibration {
         memory.convolution_forward = rate(
             [&](Backend& backend, int) { backend.convolution_forward(t[0], t[1], taps, bias_of_width, {}, rows); });
         memory.convolution_backward = rate([&](Backend& backend, int) {
-            backend.convolution_backward(t[0], dtaps, db.slice(0, width), t[1], t[2], taps, rows);
+            backend.convolution_backward(t[0], dtaps, db.slice(0, width), t[1], t[2], taps, rows,
+                                         kernels::Accumulate::no);
         });
         embedding(memory);
         const Tensor logits = pool_.at(0, type_, {sizes_.loss_rows, sizes_.vocabulary()});

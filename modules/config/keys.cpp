@@ -56,6 +56,10 @@ void add_run(std::vector<Key>& keys, RunSection& run) {
          "Check and measure matrix products, communication and the checkpoint folder before the first step; `full`: "
          "also look for what `lockstep doctor` finds."});
     keys.push_back({"run.bind", &run.bind, "Bind ranks, threads and memory to the cores that `lockstep topo` shows."});
+    keys.push_back(
+        {"run.tune_products", &run.tune_products,
+         "On GPUs, time cuBLASLt's proposals for each kind of matrix product before the first step of a run, "
+         "and take the fastest; false: its first proposal."});
     keys.push_back({"run.peak_tflops", &run.peak_tflops,
                     "Peak of one rank's device, TFLOP/s, to which the MFU in the log refers. 0: known for some "
                     "GPUs, else measured at the start."});

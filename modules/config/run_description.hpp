@@ -20,7 +20,8 @@ struct RunSection {
     std::uint64_t seed = 1;
     DeviceChoice device = DeviceChoice::any;
     SelfTest self_test = SelfTest::on;
-    bool bind = true;        // to what `lockstep topo` shows
+    bool bind = true;  // to what `lockstep topo` shows
+    bool tune_products = true;
     double peak_tflops = 0;  // of one rank's device; 0: known, or measured
 };
 

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <utility>
+
+#include "device/signal_block.hpp"
 
 namespace lockstep {
 namespace {
@@ -12,6 +15,7 @@ namespace {
 std::atomic<PlaceThread> place_thread = nullptr;
 std::atomic<int> times_placed = 0;
 thread_local int last_placed = 0;
+thread_local bool signals_blocked = false;
 
 void place_once(int thread) {
     const int now = times_placed.load(std::memory_order_acquire);
@@ -53,6 +57,7 @@ void parallel_run(std::int64_t count, std::int64_t grain, Body body, void* conte
         const std::int64_t parts = std::min<std::int64_t>(pieces, omp_get_num_threads());
         const std::int64_t first = count * std::min(thread, parts) / parts;
         const std::int64_t last = count * std::min(thread + 1, parts) / parts;
+        if (thread > 0 && !std::exchange(signals_blocked, true)) block_signals();
         place_once(static_cast<int>(thread));
         try {
             if (first < last) body(context, first, last, static_cast<int>(thread));

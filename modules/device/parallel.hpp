@@ -1,5 +1,5 @@
 // This rank's threads. Work is divided the same way whatever their number, so results do not depend on it unless a
-// kernel says so.
+// kernel says so. Signals interrupt the first thread only.
 #pragma once
 
 #include <cstdint>

@@ -111,6 +111,10 @@ void CountingBackend::add_bias(Tensor y, Tensor) {
 void CountingBackend::bias_backward(Tensor, Tensor dy) {
     moves(Kind::bias_gradient, dy.type(), {dy});
 }
+void CountingBackend::linear_backward_parameters(Tensor dweight, Tensor dbias, Tensor dy, Tensor x) {
+    product(dweight, dy, Transpose::yes, x, Transpose::no, Accumulate::yes);
+    if (!dbias.empty()) bias_backward(dbias, dy);
+}
 
 void CountingBackend::embedding_forward(Tensor y, Tensor, Tensor, std::int64_t, Tensor position, std::int64_t,
                                         std::int64_t) {
@@ -177,8 +181,9 @@ void CountingBackend::gelu_gate_backward(Tensor dgate, Tensor dx, Tensor dy, Ten
 void CountingBackend::convolution_forward(Tensor y, Tensor x, Tensor, Tensor, Tensor, std::int64_t) {
     moves(Kind::convolution_forward, x.type(), {y, x});
 }
-void CountingBackend::convolution_backward(Tensor dx, Tensor, Tensor, Tensor dy, Tensor x, Tensor, std::int64_t) {
-    moves(Kind::convolution_backward, x.type(), {dx, dy, x});
+void CountingBackend::convolution_backward(Tensor dx, Tensor, Tensor, Tensor dy, Tensor x, Tensor, std::int64_t,
+                                           Accumulate accumulate) {
+    moves(Kind::convolution_backward, x.type(), {dx, dy, x, accumulate == Accumulate::yes ? dx : Tensor()});
 }
 
 void CountingBackend::attention_forward(Tensor, Tensor, Tensor q, Tensor, Tensor, const AttentionShape& shape) {
@@ -189,7 +194,7 @@ void CountingBackend::attention_backward(Tensor, Tensor, Tensor, Tensor, Tensor 
     operations_.push_back(attention_work(shape, q.type(), true));
 }
 
-void CountingBackend::step_size_forward(Tensor step_size, Tensor logit, float) {
+void CountingBackend::step_size_forward(Tensor step_size, Tensor logit, Tensor, float) {
     moves(Kind::copy, step_size.type(), {step_size, logit});
 }
 void CountingBackend::step_size_backward(Tensor dlogit, Tensor dstep_size, Tensor step_size, float) {

@@ -11,7 +11,7 @@
 
 namespace lockstep::kernels {
 
-class CountingBackend final : public Backend {
+class CountingBackend : public Backend {
   public:
     explicit CountingBackend(DeviceKind kind) : kind_(kind) {}
     // Operations since construction or the last take(); messages may be inserted.

@@ -58,12 +58,17 @@ class Planner {
     GradientPlan plan;
 
   private:
-    // Of [begin, end), for the replicas: multiples of the alignment, so that every part can be updated by itself.
+    // Of [begin, end), for the replicas: multiples of the alignment, so that every part can be updated by itself. Parts
+    // of one size are scattered and gathered by one collective: so the last replica has what is left over, unless that
+    // is a good deal more.
     std::vector<std::int64_t> cuts(std::int64_t begin, std::int64_t end) const {
+        const std::int64_t units = (end - begin) / alignment, each = units / options_.replicas;
+        const bool even = (units - each * options_.replicas) * most_left_over <= each;
         std::vector<std::int64_t> list = {0};
-        for (std::int64_t part = 1; part < options_.replicas; ++part)
-            list.push_back(nearest_cut(begin + (end - begin) / alignment * part / options_.replicas * alignment, end) -
-                           begin);
+        for (std::int64_t part = 1; part < options_.replicas; ++part) {
+            const std::int64_t before = even ? each * part : units * part / options_.replicas;
+            list.push_back(nearest_cut(begin + before * alignment, end) - begin);
+        }
         list.push_back(end - begin);
         return list;
     }
@@ -84,6 +89,7 @@ class Planner {
     }
 
     static constexpr std::int64_t alignment = model::ParameterLayout::alignment;
+    static constexpr std::int64_t most_left_over = 16;  // a sixteenth of a part
     const model::ParameterLayout& layout_;
     const GradientPlanOptions& options_;
 };

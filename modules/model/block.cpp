@@ -235,7 +235,7 @@ void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved
         const Tensor normed = kept_or_recomputed(backend, workspace, *convolution_norm_, saved.convolution_normed,
                                                  saved.convolution_statistics, h);
         if (chain_.alone()) {
-            convolution_->backward(backend, dnormed, dh, normed, shape.length);
+            convolution_->backward(backend, dnormed, dh, normed, shape.length, Accumulate::no);
         } else {
             kept.convolution.receive_gradient();
             convolution_->backward_part(backend, workspace, dnormed, dh, normed, kept.convolution, Accumulate::no,

@@ -63,8 +63,8 @@ class CountingCommunicator final : public cluster::Communicator {
 
 // A rank's imaginary neighbours.
 struct Surroundings {
-    Surroundings(CountingBackend& backend, const CountedShape& shape)
-        : tensor(backend, MessageGroup::tensor, 0, static_cast<int>(shape.tensor)),
+    Surroundings(CountingBackend& backend, const CountedShape& shape, std::int64_t tensor_rank = 0)
+        : tensor(backend, MessageGroup::tensor, static_cast<int>(tensor_rank), static_cast<int>(shape.tensor)),
           // In the middle of the chain, also if it has only two ranks.
           context(backend, MessageGroup::context, 1, static_cast<int>(std::max<std::int64_t>(3, shape.context))),
           group(shape.tensor > 1 ? TensorGroup(tensor, shape.divides_rows, nullptr, -1) : TensorGroup()),
@@ -255,6 +255,28 @@ Count ModelCount::count_end(const StageRange& range, const CountedShape& shape) 
         count.backward = backend.take();
     }
     return count;
+}
+
+void run_imaginary(CountingBackend& backend, const config::ModelDescription& model, const CountedRank& rank,
+                   const CountedShape& shape) {
+    const Surroundings ranks(backend, shape, rank.part.rank);
+    ParameterSet parameters(backend.device(), ParameterLayout(describe_parameters(model, rank.chunks), rank.part), true,
+                            shape.type, rank.owned);
+    const std::int64_t rows = shape.pass.rows();
+    Arena memory(backend.device(), static_cast<std::size_t>(rows) * 16 + (std::size_t{1} << 10), "a count");
+    const Tensor ids = memory.allocate(Type::int32, {rows}), losses = memory.allocate(Type::fp32, {rows});
+    for (const StageRange& range : rank.chunks) {
+        StageOptions options;
+        options.range = range;
+        options.shape = shape.pass;
+        options.recompute = shape.recompute;
+        options.neighbours = &ranks.neighbours;
+        Stage stage(backend, parameters, model, options);
+        stage.forward(0, ids);
+        if (range.head) stage.loss(0, ids, 1, losses);
+        if (stage.has_backward()) stage.backward(0, ids);
+        stage.finish();
+    }
 }
 
 PartFlop part_flop_per_token(const config::ModelDescription& model, std::int64_t length) {

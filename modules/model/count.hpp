@@ -11,6 +11,11 @@
 #include "config/model_description.hpp"
 #include "kernels/operation_work.hpp"
 #include "model/block.hpp"
+#include "model/parameters.hpp"
+
+namespace lockstep::kernels {
+class CountingBackend;
+}
 
 namespace lockstep::model {
 
@@ -54,6 +59,17 @@ class ModelCount {
     std::vector<std::int64_t> alike_;
     std::map<std::pair<std::int64_t, CountedShape>, Count> counts_;
 };
+
+// What a rank computes with: its parts of the model, its place in the tensor group, the replicas' pieces of the values.
+struct CountedRank {
+    std::vector<StageRange> chunks;
+    Part part;
+    std::vector<Piece> owned;
+};
+// Runs a micro-batch of the rank's parts of the model, forward and backward, on the backend, among imaginary ranks.
+// Tensors have the sizes, and but for the place in the sequence the alignment, that they have on a rank.
+void run_imaginary(kernels::CountingBackend& backend, const config::ModelDescription& model, const CountedRank& rank,
+                   const CountedShape& shape);
 
 // Model FLOP per token of sequences of `length` in a training step, without recomputation (kernels/operation_work.hpp
 // has the convention): three times the forward pass if everything is trained. A layer with frozen weights counts the

@@ -25,8 +25,10 @@ void Linear::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, Accumula
 }
 
 void Linear::backward_parameters(Backend& backend, Tensor dy, Tensor x) const {
-    if (!dweight_.empty()) backend.product(dweight_, dy, Transpose::yes, x, Transpose::no, Accumulate::yes);
-    if (!dbias_.empty()) backend.bias_backward(dbias_, dy);
+    if (!dweight_.empty())
+        backend.linear_backward_parameters(dweight_, dbias_, dy, x);
+    else if (!dbias_.empty())
+        backend.bias_backward(dbias_, dy);
 }
 
 void Norm::Statistics::plan(Arena& arena, std::int64_t rows, bool with_mean) {
@@ -68,8 +70,9 @@ void Convolution::forward(Backend& backend, Tensor y, Tensor x, Tensor history, 
     backend.convolution_forward(y, x, weight_, bias_, history, length);
 }
 
-void Convolution::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, std::int64_t length) const {
-    backend.convolution_backward(dx, dweight_, dbias_, dy, x, weight_, length);
+void Convolution::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, std::int64_t length,
+                           Accumulate accumulate) const {
+    backend.convolution_backward(dx, dweight_, dbias_, dy, x, weight_, length, accumulate);
 }
 
 void Convolution::plan_handover(Arena& arena, Handover& history, Type type, std::int64_t batch,
@@ -83,7 +86,8 @@ void Convolution::hand_over(Backend& backend, Handover& history, Tensor x, std::
     const std::int64_t kept = kernel() - 1;
     if (!last.empty())
         for (std::int64_t sequence = 0; sequence < last.size(0); ++sequence)
-            backend.copy(last.slice(sequence, 1), x.slice((sequence + 1) * length - kept, kept));
+            backend.copy(last.slice(sequence, 1).reshaped({kept, width()}),
+                         x.slice((sequence + 1) * length - kept, kept));
     history.send();
     history.receive();
 }
@@ -107,7 +111,7 @@ void Convolution::plan_workspace(Arena& arena, Type type, std::int64_t batch, st
 void Convolution::backward_part(Backend& backend, Arena& workspace, Tensor dx, Tensor dy, Tensor x, Handover& history,
                                 Accumulate accumulate, std::int64_t length) const {
     const Tensor before = history.incoming();
-    if (before.empty()) return backward(backend, dx, dy, x, length);
+    if (before.empty()) return backward(backend, dx, dy, x, length, accumulate);
     const std::int64_t kept = kernel() - 1, batch = x.rows() / length;
     const std::size_t mark = workspace.mark();
     const auto [long_x, long_dy, long_dx] = allocate_longer(workspace, x.type(), batch, length);
@@ -119,14 +123,18 @@ void Convolution::backward_part(Backend& backend, Arena& workspace, Tensor dx, T
         backend.copy(long_x.slice(begin(sequence) + kept, length), x.slice(sequence * length, length));
         backend.copy(long_dy.slice(begin(sequence) + kept, length), dy.slice(sequence * length, length));
     }
-    backward(backend, long_dx, long_dy, long_x, kept + length);
+    backward(backend, long_dx, long_dy, long_x, kept + length, Accumulate::no);
     for (std::int64_t sequence = 0; sequence < batch; ++sequence) {
         const Tensor to = dbefore.slice(sequence, 1), from = long_dx.slice(begin(sequence), kept);
-        if (accumulate == Accumulate::yes)
+        const Tensor dinputs = dx.slice(sequence * length, length);
+        const Tensor from_inputs = long_dx.slice(begin(sequence) + kept, length);
+        if (accumulate == Accumulate::yes) {
             backend.add(to.reshaped(from.shape()), from);
-        else
+            backend.add(dinputs, from_inputs);
+        } else {
             backend.copy(to, from);
-        backend.copy(dx.slice(sequence * length, length), long_dx.slice(begin(sequence) + kept, length));
+            backend.copy(dinputs, from_inputs);
+        }
     }
     workspace.release(mark);
 }
@@ -142,12 +150,11 @@ void Convolution::add_from_next_rank(Backend& backend, Tensor dx, const Handover
 
 void move_convolution_history(Backend& backend, Tensor history, Tensor inputs) {
     const Tensor rows = history.reshaped({history.size(1), history.size(2)});
-    const std::int64_t kept = rows.size(0), count = inputs.rows(), width = rows.size(1);
-    const Tensor all = inputs.reshaped({count, width});
+    const std::int64_t kept = rows.size(0), count = inputs.rows();
     for (std::int64_t row = 0; row < kept; ++row) {
         const std::int64_t from =
             row + count;  // in (history, inputs); rows only move forward, so copying in order is safe
-        backend.copy(rows.slice(row, 1), from < kept ? rows.slice(from, 1) : all.slice(from - kept, 1));
+        backend.copy(rows.slice(row, 1), from < kept ? rows.slice(from, 1) : inputs.slice(from - kept, 1));
     }
 }
 

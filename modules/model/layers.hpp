@@ -19,6 +19,9 @@ using kernels::Backend;
 class Linear {
   public:
     Linear(const ParameterSet& parameters, const std::string& name);
+    // Gradients of frozen tensors are empty.
+    Linear(Tensor weight, Tensor bias, Tensor dweight, Tensor dbias)
+        : weight_(weight), bias_(bias), dweight_(dweight), dbias_(dbias) {}
     void forward(Backend& backend, Tensor y, Tensor x, Tensor residual = {}) const;
     // The bias belongs to the sum over ranks: one of them adds it.
     void forward_part(Backend& backend, Tensor y, Tensor x, Tensor residual, bool with_bias) const;
@@ -28,6 +31,8 @@ class Linear {
     std::int64_t outputs() const { return weight_.size(0); }
     Tensor weight() const { return weight_; }  // in the compute type, like the bias
     Tensor bias() const { return bias_; }
+    Tensor weight_gradient() const { return dweight_; }
+    Tensor bias_gradient() const { return dbias_; }
 
   private:
     Tensor weight_, bias_, dweight_, dbias_;
@@ -59,16 +64,15 @@ class Convolution {
     std::int64_t kernel() const { return weight_.size(2); }
     std::int64_t width() const { return weight_.size(0); }
     void forward(Backend& backend, Tensor y, Tensor x, Tensor history, std::int64_t length) const;
-    void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, std::int64_t length) const;  // dx overwritten
+    void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, std::int64_t length, Accumulate accumulate) const;
 
     // For sequences that continue from another rank: `history` hands over the last inputs [B, k-1, d] of each sequence.
     void plan_handover(Arena& arena, Handover& history, Type type, std::int64_t batch, const ContextChain& chain,
                        int tag) const;
     // recompute: no handover, `history` is still valid
     void hand_over(Backend& backend, Handover& history, Tensor x, std::int64_t length, bool recompute) const;
-    // Backward in two parts, between history.receive_gradient() and history.send_gradient(): dx (overwritten) without
-    // the next rank's contribution, and the history's gradient, overwritten or added to; then the next rank's
-    // contribution.
+    // Backward in two parts, between history.receive_gradient() and history.send_gradient(): dx without the next rank's
+    // contribution and the history's gradient, both overwritten or added to; then the next rank's contribution.
     void backward_part(Backend& backend, Arena& workspace, Tensor dx, Tensor dy, Tensor x, Handover& history,
                        Accumulate accumulate, std::int64_t length) const;
     // Temporaries of backward_part.

@@ -43,6 +43,14 @@ void ParameterLister::linear(const std::string& name, std::int64_t out, std::int
     if (bias) add(name + "/bias", {out}, Initial::zero, split == Split::axis0 ? Split::axis0 : Split::none);
 }
 
+void ParameterLister::linear_layers(const std::vector<std::pair<std::string, std::int64_t>>& layers, std::int64_t in,
+                                    Split split, bool bias) {
+    for (const auto& [name, out] : layers) matrix(name + "/weight", {out, in}, split);
+    if (!bias) return;
+    for (const auto& [name, out] : layers)
+        add(name + "/bias", {out}, Initial::zero, split == Split::axis0 ? Split::axis0 : Split::none);
+}
+
 void ParameterLister::norm(const std::string& name) {
     exact(name + "/weight", {model_.width}, Initial::one, Split::none).gradient_part = GradientPart::of_the_rows;
     if (model_.norm == config::NormKind::layer)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/model_description.hpp"
@@ -29,6 +30,9 @@ class ParameterLister {
     // Layers (model/layers.hpp). A Linear's weight is [out, in]; its bias is divided with its outputs.
     void linear(const std::string& name, std::int64_t out, std::int64_t in, Split split, bool bias,
                 double deviation = default_deviation);
+    // Layers of one input (model/projections.hpp), by name and outputs: weights first, so that they are one matrix.
+    void linear_layers(const std::vector<std::pair<std::string, std::int64_t>>& layers, std::int64_t in, Split split,
+                       bool bias);
     void norm(const std::string& name);                      // the model's kind, over the residual stream
     void convolution(const std::string& name, Split split);  // depthwise, over [width] channels
 

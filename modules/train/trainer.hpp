@@ -3,6 +3,7 @@
 //
 //   launch            devices, grid, data, folders; what to resume (resume, run_data, memory_check, launch_log)
 //   training_state    parameters, optimizer, counters (in checkpoints: checkpoint_contents)
+//   product_choices   which algorithms compute matrix products on GPUs
 //   step              a step's work: pipeline (forward, backward), gradient_exchange, update
 //   control           agreement at a step's end
 //   step_log          a step's numbers to trace, metrics and log (progress, flop_rates)

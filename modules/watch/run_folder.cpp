@@ -45,10 +45,16 @@ void write_status_text(const std::string& path, const std::string& text) {
     }
 }
 
+std::string text_if_any(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
 }  // namespace
 
 RunFolder::RunFolder(const std::string& path) : path_(path), lock_(path, "lock") {
-    remove_unfinished_files(path_, {"status.json.", "run.toml.", "rates.json.", "metrics.jsonl.", "trace-"});
+    remove_unfinished_files(path_,
+                            {"status.json.", "run.toml.", "rates.json.", "products.json.", "metrics.jsonl.", "trace-"});
     remove_watch_folders(path_);
 }
 
@@ -73,8 +79,7 @@ void RunFolder::write_status(const std::string& folder, const std::string& state
 }
 
 std::string RunFolder::read_rates(const std::string& folder) {
-    std::ifstream file(folder + "/rates.json", std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
+    return text_if_any(folder + "/rates.json");
 }
 
 void RunFolder::write_rates(const std::string& folder, const std::string& json) {
@@ -82,6 +87,27 @@ void RunFolder::write_rates(const std::string& folder, const std::string& json) 
         replace_file(folder + "/rates.json", json);
     } catch (const Error& error) {
         log::warning("{}; the next launch cannot compare its rates", error.what());
+    }
+}
+
+std::string RunFolder::read_products(const std::string& folder) {
+    return text_if_any(folder + "/products.json");
+}
+
+void RunFolder::write_products(const std::string& folder, const std::string& json) {
+    try {
+        replace_file(folder + "/products.json", json);
+    } catch (const Error& error) {
+        log::warning("{}; the next launch times matrix products anew, and its results may differ in their last bits",
+                     error.what());
+    }
+}
+
+void RunFolder::set_products_aside(const std::string& folder) {
+    try {
+        rename_file(folder + "/products.json", folder + "/products.json.broken");
+    } catch (const Error& error) {
+        log::warning("{}", error.what());
     }
 }
 

@@ -6,6 +6,23 @@
 
 using namespace lockstep::tests;
 
+namespace {
+
+fs::path products_of(const fs::path& folder) {
+    return run_folder(folder) / "products.json";
+}
+
+// By library and kind. (How long they took is nobody's business.)
+std::map<std::string, std::string> algorithms_of(const fs::path& folder) {
+    std::map<std::string, std::string> algorithms;
+    const Json json = Json::parse(read_file(products_of(folder)));
+    for (const auto& [library, kinds] : json["libraries"].items())
+        for (const auto& [kind, choice] : kinds.items()) algorithms[library + ": " + kind] = choice["algorithm"];
+    return algorithms;
+}
+
+}  // namespace
+
 BOOST_AUTO_TEST_SUITE(one_gpu)
 
 BOOST_AUTO_TEST_CASE(every_mixer_trains_as_on_the_cpu) {
@@ -96,9 +113,83 @@ BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite_skips_its_update) {
     BOOST_TEST(skipped == 1);
 }
 
+// The stand-in's algorithms differ in their last bits and, by a number in the environment, in their times.
+BOOST_AUTO_TEST_CASE(algorithms_of_products_are_chosen_once) {
+    Trained trained;
+    const std::string otherwise = gpus(1) + " LOCKSTEP_EMULATED_PRODUCT_TIMES=5";
+    // The peak is given, so that nothing but the model multiplies matrices.
+    const fs::path whole = trained.run(train("--set run.peak_tflops=1"), 0, gpus(1));
+    const std::string log = read_file(run_folder(whole) / "log.txt");
+    BOOST_TEST(algorithms_of(whole).size() > 10u);
+    BOOST_TEST(contains(log, " kinds timed in "));
+    BOOST_TEST(!contains(log, "no algorithm was chosen"));  // every product of the run was listed before
+    const auto losses = numbers_of(whole, "loss");
+    BOOST_TEST((numbers_of(trained.run(train(""), 0, otherwise), "loss") != losses));
+    const fs::path untuned = trained.run(train("--set run.tune_products=false"), 0, gpus(1));
+    BOOST_TEST(!fs::exists(products_of(untuned)));
+    BOOST_TEST((numbers_of(untuned, "loss") != losses));
+
+    const fs::path parts = trained.place.twin("parts");
+    check_exit(run(train("--stop-at 6"), parts, 0, gpus(1)), 4);
+    const Result second = run(train("--resume auto"), parts, 0, otherwise);
+    check_exit(second, 0);
+    BOOST_TEST(contains(second.error, " kinds as in "), second);
+    BOOST_TEST(!contains(second.error, "last bits"), second);
+    BOOST_TEST((algorithms_of(parts) == algorithms_of(whole)));
+    check_same(parts, whole);
+    check_same_checkpoint(checkpoint_file(whole, 13), checkpoint_file(parts, 13));
+}
+
+BOOST_AUTO_TEST_CASE(choices_of_another_library_and_damaged_ones_are_made_anew) {
+    Trained trained;
+    const fs::path folder = trained.place.twin("parts"), file = products_of(folder);
+    check_exit(run(train("--stop-at 3"), folder, 0, gpus(1)), 4);
+    const std::string text = read_file(file);
+    const auto first = algorithms_of(folder);
+    const Result newer =
+        run(train("--resume auto --stop-at 5"), folder, 0, gpus(1) + " LOCKSTEP_EMULATED_CUBLASLT_VERSION=130102");
+    check_exit(newer, 4);
+    BOOST_TEST(count_of(newer.error, "last bits") == 1u, newer);
+    BOOST_TEST(contains(newer.error, "is of cuBLASLt 13.0.0 on "), newer);
+    BOOST_TEST(contains(newer.error, "and not of cuBLASLt 13.1.2 on "), newer);
+    BOOST_TEST(algorithms_of(folder).size() == 2 * first.size());
+    const Result back = run(train("--resume auto --stop-at 6"), folder, 0, gpus(1));
+    check_exit(back, 4);
+    BOOST_TEST(contains(back.error, " kinds as in "), back);
+
+    write_file(file, text.substr(0, text.size() / 2));
+    const Result damaged = run(train("--resume auto --stop-at 8"), folder, 0, gpus(1));
+    check_exit(damaged, 4);
+    BOOST_TEST(count_of(damaged.error, "products.json is damaged") == 1u, damaged);
+    BOOST_TEST(fs::exists(file.string() + ".broken"));
+    BOOST_TEST((algorithms_of(folder) == first));
+    fs::remove(file);
+    const Result absent = run(train("--resume auto"), folder, 0, gpus(1));
+    check_exit(absent, 0);
+    BOOST_TEST(count_of(absent.error, "last bits") == 1u, absent);
+    BOOST_TEST((algorithms_of(folder) == first));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(several_gpus)
+
+// Stages have products of their own, and replicas' GPUs would choose differently.
+BOOST_AUTO_TEST_CASE(all_ranks_take_the_same_algorithms_of_products) {
+    Trained trained;
+    const std::string stages =
+        "--set model.layers=4 --set model.bias=all --set parallel.pipeline=2 --set precision.compute=bf16 "
+        "--set run.peak_tflops=1 ";
+    const fs::path whole = trained.run(train(stages), 4, gpus(4)), parts = trained.place.twin("parts");
+    const std::string log = read_file(run_folder(whole) / "log.txt");
+    BOOST_TEST(contains(log, " kinds timed in "));
+    BOOST_TEST(!contains(log, "no algorithm was chosen"));
+    check_exit(run(train(stages + "--stop-at 5"), parts, 4, gpus(4)), 4);
+    BOOST_TEST((algorithms_of(parts) == algorithms_of(whole)));
+    check_exit(run(train(stages + "--resume auto"), parts, 4, gpus(4) + " LOCKSTEP_EMULATED_PRODUCT_TIMES=5"), 0);
+    check_same(parts, whole);
+    check_same_checkpoint(checkpoint_file(whole, 13), checkpoint_file(parts, 13));
+}
 
 BOOST_AUTO_TEST_CASE(ranks_with_gpus_of_their_own_use_nccl) {
     Trained trained;

@@ -2,6 +2,7 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -143,22 +144,39 @@ bool aligned(const void* pointer, std::uint64_t bytes) {
 
 constexpr std::uint64_t algorithm_mark = 0x6c6f636b73746570;
 constexpr std::uint64_t most_workspace = 64 * 1024;
+constexpr std::uint64_t algorithms = 8;  // that differ in how they divide sums
 
 // mark, workspace, alignments of A and B, of C and D, rows, columns, depth, epilogue: what the algorithm was chosen
-// for.
-cublasLtMatmulAlgo_t algorithm_for(const Problem& problem, const Matrix& a, const Preference& preference) {
+// for; above the epilogue its number.
+cublasLtMatmulAlgo_t algorithm_for(const Problem& problem, const Matrix& a, const Preference& preference,
+                                   std::uint64_t number) {
     const auto pair = [&](int i) {
         return std::uint64_t{preference.alignments[i]} << 32 | preference.alignments[i + 1];
     };
     return {{algorithm_mark, std::min(preference.workspace, most_workspace), pair(0), pair(2), problem.d.rows,
              problem.d.columns, static_cast<std::uint64_t>(a.columns),
-             static_cast<std::uint64_t>(problem.description.epilogue)}};
+             number << 32 | static_cast<std::uint64_t>(problem.description.epilogue)}};
+}
+
+std::uint64_t number_of(const cublasLtMatmulAlgo_t& algorithm) {
+    return algorithm.data[7] >> 32;
+}
+
+// Multiples of seconds, beside which the computer's own speed does not count.
+double seconds_of(std::uint64_t number, const Problem& problem, const Matrix& a) {
+    const char* given = std::getenv("LOCKSTEP_EMULATED_PRODUCT_TIMES");
+    std::uint64_t drawn = given != nullptr ? std::strtoull(given, nullptr, 10) : 0;
+    for (const std::uint64_t part : {problem.d.rows, problem.d.columns, static_cast<std::uint64_t>(a.columns),
+                                     static_cast<std::uint64_t>(problem.description.epilogue)})
+        drawn = (drawn ^ part) * 0x9e3779b97f4a7c15u >> 7;
+    return 10.0 + 4.0 * static_cast<double>((3 * number + drawn) % algorithms);
 }
 
 bool fits(const cublasLtMatmulAlgo_t& algorithm, const Problem& problem, const Matrix& a) {
     return algorithm.data[0] == algorithm_mark && algorithm.data[4] == problem.d.rows &&
            algorithm.data[5] == problem.d.columns && algorithm.data[6] == static_cast<std::uint64_t>(a.columns) &&
-           algorithm.data[7] == static_cast<std::uint64_t>(problem.description.epilogue);
+           (algorithm.data[7] & 0xffffffffu) == static_cast<std::uint64_t>(problem.description.epilogue) &&
+           number_of(algorithm) < algorithms;
 }
 
 // Says which memory a product has written.
@@ -218,7 +236,8 @@ const char* cublasLtGetStatusString(cublasStatus_t status) {
 }
 
 std::size_t cublasLtGetVersion() {
-    return 130000;
+    const char* given = std::getenv("LOCKSTEP_EMULATED_CUBLASLT_VERSION");
+    return given != nullptr ? std::strtoull(given, nullptr, 10) : 130000;
 }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
@@ -355,12 +374,32 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                  element_bytes(problem.c.type), element_bytes(problem.d.type)};
     for (int i = 0; i < 4; ++i)
         if (of(preference)->alignments[i] < sizes[i]) return CUBLAS_STATUS_NOT_SUPPORTED;
-    results[0] = {};
-    results[0].algo = algorithm_for(problem, left, *of(preference));
-    results[0].workspaceSize = std::min(of(preference)->workspace, most_workspace);
-    results[0].state = CUBLAS_STATUS_SUCCESS;
-    results[0].wavesCount = 1;
-    *found = 1;
+    *found = std::min(requested, static_cast<int>(algorithms));
+    for (int i = 0; i < *found; ++i) {
+        results[i] = {};
+        results[i].algo = algorithm_for(problem, left, *of(preference), static_cast<std::uint64_t>(i));
+        results[i].workspaceSize = std::min(of(preference)->workspace, most_workspace);
+        results[i].state = CUBLAS_STATUS_SUCCESS;
+        results[i].wavesCount = 1;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+    if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!description || !a || !b || !c || !d || !algorithm || !result) return CUBLAS_STATUS_INVALID_VALUE;
+    const Problem problem{*of(description), *of(a), *of(b), *of(c), *of(d)};
+    Matrix left, right;
+    if (const cublasStatus_t status = check(problem, left, right); status != CUBLAS_STATUS_SUCCESS) return status;
+    if (!fits(*algorithm, problem, left)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    *result = {};
+    result->algo = *algorithm;
+    result->workspaceSize = algorithm->data[1];
+    result->state = CUBLAS_STATUS_SUCCESS;
+    result->wavesCount = 1;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -386,10 +425,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     std::uint64_t alignments[] = {element_bytes(problem.a.type), element_bytes(problem.b.type),
                                   element_bytes(problem.c.type), element_bytes(problem.d.type)};
     std::size_t used_workspace = 0;
+    std::uint64_t number = 0;
     if (algorithm != nullptr) {
         if (!fits(*algorithm, problem, product.a) || algorithm->data[1] > workspace_bytes)
             return CUBLAS_STATUS_INVALID_VALUE;
         used_workspace = algorithm->data[1];
+        number = number_of(*algorithm);
         for (std::size_t i = 0; i < 4; ++i)
             alignments[i] = (algorithm->data[2 + i / 2] >> (i % 2 == 0 ? 32 : 0)) & 0xffffffffu;
     }
@@ -413,13 +454,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     product.bias = problem.description.bias;
     product.aux = problem.description.aux;
     product.aux_step = problem.description.aux_leading_dimension;
+    product.parts = static_cast<std::size_t>(number) + 1;
+    const double seconds = seconds_of(number, problem, product.a);
     {
         const std::lock_guard lock(lockstep::emulation::device_lock());
         if (!lockstep::emulation::is_valid(stream)) return CUBLAS_STATUS_INVALID_VALUE;
-        lockstep::emulation::enqueue(stream, "matrix product", [product, workspace, used_workspace] {
+        lockstep::emulation::enqueue(stream, "matrix product", [product, workspace, used_workspace, seconds] {
             if (used_workspace > 0) std::memset(workspace, 0xff, used_workspace);  // as an algorithm may
             multiply(product);
             note_results(product);
+            lockstep::emulation::pass_time(seconds);
         });
     }
     return CUBLAS_STATUS_SUCCESS;

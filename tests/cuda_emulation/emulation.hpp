@@ -29,6 +29,9 @@ void enqueue(cudaStream_t stream, const char* name, std::function<void()> work);
 // meanwhile.
 void enqueue_polled(cudaStream_t stream, const char* name, std::function<bool()> work);
 
+// Events recorded from now on are this much later.
+void pass_time(double seconds);
+
 // Device and pinned allocations that nobody has freed.
 std::size_t live_allocations();
 // Operations that are queued and not yet carried out.

@@ -73,4 +73,8 @@ inline float fast_exp2(float x) {
     return std::exp2(x);
 }
 
+inline float fast_reciprocal(float x) {
+    return 1.0f / x;
+}
+
 }  // namespace lockstep::kernels::cuda

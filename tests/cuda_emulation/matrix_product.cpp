@@ -66,6 +66,13 @@ float inner_product(const float* x, const float* y, std::size_t count) {
     return sums[0];
 }
 
+float inner_product(const float* x, const float* y, std::size_t count, std::size_t parts) {
+    const std::size_t step = padded(static_cast<std::int64_t>((count + parts - 1) / parts));
+    float sum = 0;
+    for (std::size_t k = 0; k < count; k += step) sum += inner_product(x + k, y + k, std::min(step, count - k));
+    return sum;
+}
+
 // The tanh form, as cuBLASLt's epilogues have it.
 constexpr float gelu_scale = 0.7978845608028654f, gelu_cubic = 0.044715f;  // sqrt(2 / pi)
 float gelu(float x) {
@@ -102,8 +109,9 @@ void multiply_one(const MatrixProduct& product, std::int64_t index) {
     std::vector<float> row_sums(has(epilogue, CUBLASLT_EPILOGUE_DGELU_BGRAD) ? static_cast<std::size_t>(m) : 0, 0.0f);
     for (std::int64_t column = 0; column < n; ++column)
         for (std::int64_t row = 0; row < m; ++row) {
-            float value = product.alpha * inner_product(&left[static_cast<std::size_t>(row) * length],
-                                                        &right[static_cast<std::size_t>(column) * length], length);
+            float value =
+                product.alpha * inner_product(&left[static_cast<std::size_t>(row) * length],
+                                              &right[static_cast<std::size_t>(column) * length], length, product.parts);
             if (product.beta != 0)
                 value += product.beta *
                          get(product.c_data, c.type, index * c.batch_step + row * c.row_step + column * c.column_step);

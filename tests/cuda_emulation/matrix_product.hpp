@@ -23,6 +23,7 @@ struct MatrixProduct {
     void* d_data = nullptr;
     float alpha = 1, beta = 0;
     std::int64_t batch = 1;
+    std::size_t parts = 1;  // into which every sum is divided
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     void* bias = nullptr;  // of d's type; written by the gradient epilogues
     void* aux = nullptr;   // of d's type

@@ -14,6 +14,8 @@ namespace lockstep::emulation {
 
 namespace {
 
+double passed_seconds = 0;  // beside those of the clock
+
 struct Streams {
     std::vector<std::unique_ptr<CUstream_st>> list;
     std::map<int, CUstream_st*> defaults;                 // by device
@@ -91,7 +93,7 @@ bool run_first(CUstream_st& stream) {
     }
     if (!done) return false;
     if (operation.work) streams().executed.push_back(std::move(operation.name));
-    if (operation.records) *operation.records = {true, seconds_now()};
+    if (operation.records) *operation.records = {true, seconds_now() + passed_seconds};
     stream.queue.pop_front();
     ++*stream.done;
     return true;
@@ -234,6 +236,11 @@ std::size_t pending_operations() {
 std::vector<std::string> take_executed() {
     const std::lock_guard lock(device_lock());
     return std::exchange(streams().executed, {});
+}
+
+void pass_time(double seconds) {
+    const std::lock_guard lock(device_lock());
+    passed_seconds += seconds;
 }
 
 }  // namespace lockstep::emulation

@@ -87,7 +87,8 @@ std::vector<float> sums_over(const std::vector<int>& ranks, std::int64_t count) 
     return values;
 }
 
-// Cuts of a tensor among `ranks`: equal, uneven, with empty parts, all in one part, nothing at all.
+// Cuts of a tensor among `ranks`: equal, uneven, with empty parts, all in one part, nothing at all, equal but for the
+// last.
 std::vector<std::vector<std::int64_t>> cuts_among(int ranks) {
     const auto make = [&](auto size_of) {
         std::vector<std::int64_t> cuts = {0};
@@ -99,7 +100,8 @@ std::vector<std::vector<std::int64_t>> cuts_among(int ranks) {
             make([](int rank) { return rank % 2 ? 0 : 991; }),
             make([](int rank) { return rank % 2 ? 65 : 0; }),
             make([&](int rank) { return rank == ranks - 1 ? 401 : 0; }),
-            make([](int) { return 0; })};
+            make([](int) { return 0; }),
+            make([&](int rank) { return rank == ranks - 1 ? 52 : 37; })};
 }
 
 // Rows of two ranks and columns of every second one, as far as there are ranks.

@@ -118,24 +118,36 @@ BOOST_AUTO_TEST_CASE(activations_have_their_limits) {
 }
 
 BOOST_AUTO_TEST_CASE(step_sizes_are_scaled_sigmoids) {
-    for_each_case([](Type type, std::int64_t size, std::int64_t start, const std::string& what) {
-        const Part logit(Type::fp32, size, start, "logit", 3), dstep(Type::fp32, size, start, "dstep");
-        const Output step(Type::fp32, size, start), dlogit(type, size, start);
-        backend().step_size_forward(step, logit, 0.25f);
-        Values steps, gradients;
-        for (std::size_t i = 0; i < logit.values.size(); ++i) {
-            const double s = ref::sigmoid(logit.values[i]);
-            steps.push_back(0.25 * s);
-            gradients.push_back(dstep.values[i] * 0.25 * s * (1 - s));
-        }
-        check_close(step.now(), steps, Type::fp32, 1, "step, " + what);
-        backend().step_size_backward(dlogit, dstep, step, 0.25f);
-        check_close(dlogit.now(), gradients, type, 1, "dlogit, " + what);
-        backend().step_size_forward(logit, logit, 0.25f);
-        check_close(logit.now(), steps, Type::fp32, 1, "step in place, " + what);
+    for_each_type([](Type type) {
+        for (const std::int64_t rows : {1, 31, 257})
+            for (const std::int64_t heads : {1, 12, 33})
+                for (const std::int64_t before : {0, 40}) {
+                    const auto what =
+                        fmt::format("{} rows of {} heads from column {} of {}", rows, heads, before, type_name(type));
+                    const auto count = static_cast<std::size_t>(rows * heads), width = static_cast<std::size_t>(heads);
+                    const Values logits = random_rounded(type, count, "logit", 3),
+                                 biases = random_rounded(Type::fp32, width, "bias"),
+                                 dsteps = random_rounded(Type::fp32, count, "dstep");
+                    const Columns logit(type, rows, heads, before, before == 0 ? 0 : 4, logits),
+                        dlogit(type, rows, heads, before, before);
+                    const OnDevice bias(Type::fp32, {heads}, biases), dstep(Type::fp32, {rows, heads}, dsteps);
+                    OnDevice step(Type::fp32, {rows, heads});
+                    step.poison();
+                    backend().step_size_forward(step, logit, bias, 0.25f);
+                    Values steps, gradients;
+                    for (std::size_t i = 0; i < count; ++i) {
+                        const double s = ref::sigmoid(logits[i] + biases[i % width]);
+                        steps.push_back(0.25 * s);
+                        gradients.push_back(dsteps[i] * 0.25 * s * (1 - s));
+                    }
+                    check_close(step.values(), steps, Type::fp32, 1, "step, " + what);
+                    backend().step_size_backward(dlogit, dstep, step, 0.25f);
+                    check_close(dlogit.values(), gradients, type, 1, "dlogit, " + what);
+                    BOOST_CHECK(logit.untouched() && dlogit.untouched());
+                }
     });
-    OnDevice step(Type::fp32, {1}, {0}), dlogit(Type::bf16, {1});
-    backend().step_size_backward(dlogit, OnDevice(Type::fp32, {1}, {1}), step, 0);
+    OnDevice step(Type::fp32, {1, 1}, {0}), dlogit(Type::bf16, {1, 1});
+    backend().step_size_backward(dlogit, OnDevice(Type::fp32, {1, 1}, {1}), step, 0);
     BOOST_TEST(dlogit.values()[0] == 0.0);  // a scale of 0 stops learning inside
 }
 

@@ -174,19 +174,71 @@ BOOST_AUTO_TEST_CASE(tensors_that_are_not_aligned_give_the_same) {
     });
 }
 
+BOOST_AUTO_TEST_CASE(rows_may_be_columns_of_a_wider_matrix) {
+    struct Room {
+        std::int64_t before, behind;
+    };
+    const std::vector<Case> cases = {{2, 33, 33, 2, 1, 64}, {1, 18, 18, 2, 2, 24}};
+    for_each_type([&](Type type) {
+        for (const Case& c : cases)
+            for (const Room& room :
+                 {Room{8, 24}, Room{8, 25}, Room{1, 31}}) {  // rows that are aligned, and that are not
+                const auto columns = [&](const Shape& shape, const Values& values) {
+                    return Columns(type, shape[0], shape[1], room.before, room.behind, values);
+                };
+                const Inputs in = inputs_of(type, c);
+                const Columns q = columns(c.queries(), in.q), k = columns(c.keys(), in.k), v = columns(c.keys(), in.v);
+                const Columns dq = columns(c.queries(), in.q), dk = columns(c.keys(), in.k),
+                              dv = columns(c.keys(), in.v);
+                const OnDevice y(type, c.queries()), sums(Type::fp32, c.sums()), dy(type, c.queries(), in.dy);
+                backend().attention_forward(y, sums, q, k, v, c.shape());
+                backend().attention_backward(dq, dk, dv, dy, q, k, v, y, sums, c.shape());
+                const std::string text = fmt::format("{}, {} and {} beside", c.text(type), room.before, room.behind);
+                const std::size_t terms = c.terms() * static_cast<std::size_t>(c.heads);
+                const auto forward = reference::attention_forward(in.q, in.k, in.v, c.reference());
+                const auto expected = reference::attention_backward(in.dy, in.q, in.k, in.v, c.reference());
+                check_close(y.values(), forward.y, type, c.terms(), text + " y");
+                check_close(dq.values(), expected.dq, type, terms, text + " dq");
+                check_close(dk.values(), expected.dk, type, terms, text + " dk");
+                check_close(dv.values(), expected.dv, type, terms, text + " dv");
+                BOOST_CHECK(dq.untouched() && dk.untouched() && dv.untouched());
+            }
+    });
+}
+
 BOOST_AUTO_TEST_CASE(a_query_of_a_longer_sequence_attends_as_it_does_alone) {
     const Case whole{1, 131, 131, 2, 1, 64}, last{1, 1, 131, 2, 1, 64};
     for_each_type([&](Type type) {
-        const Inputs in = inputs_of(type, whole);
-        const Forward run(type, whole, in);
-        const OnDevice y(type, last.queries()), sums(Type::fp32, last.sums());
-        backend().attention_forward(y, sums, run.q.tensor().slice(130, 1), run.k, run.v, last.shape());
-        const Values all = run.y.values(), expected(all.end() - 128, all.end());
-        if (backend().device().kind ==
-            DeviceKind::cpu)  // where tiles of 64 queries sum in another order than one query
-            check_close(y.values(), expected, type, whole.terms(), whole.text(type));
-        else
-            BOOST_TEST(y.values() == expected);
+        for (const double scale : {1.0, 30.0}) {  // of the other queries: their scores rise from tile to tile
+            Inputs in = inputs_of(type, whole, scale);
+            const Inputs usual = inputs_of(type, whole);
+            std::copy(usual.q.end() - 128, usual.q.end(), in.q.end() - 128);
+            const Forward run(type, whole, in);
+            const OnDevice y(type, last.queries()), sums(Type::fp32, last.sums());
+            backend().attention_forward(y, sums, run.q.tensor().slice(130, 1), run.k, run.v, last.shape());
+            const Values all = run.y.values(), expected(all.end() - 128, all.end());
+            if (backend().device().kind ==
+                DeviceKind::cpu)  // where tiles of 64 queries sum in another order than one query
+                check_close(y.values(), expected, type, whole.terms(), whole.text(type));
+            else
+                BOOST_TEST(y.values() == expected);
+        }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(scores_may_rise_and_fall_from_key_to_key) {
+    const Case c{1, 170, 170, 2, 1, 64};
+    for_each_type([&](Type type) {
+        for (const bool rising : {true, false}) {
+            Inputs in = inputs_of(type, c);
+            for (std::size_t i = 0; i < in.q.size(); ++i) in.q[i] = static_cast<double>(i / 64 % 5) / 4;
+            for (std::size_t i = 0; i < in.k.size(); ++i)
+                in.k[i] = static_cast<double>(rising ? i / 64 : 169 - i / 64) / 16;
+            const Forward run(type, c, in);
+            const auto expected = reference::attention_forward(in.q, in.k, in.v, c.reference());
+            check_close(run.y.values(), expected.y, type, c.terms(), c.text(type) + " y");
+            check_close(run.sums.values(), expected.log_sum_exp, Type::fp32, c.terms(), c.text(type) + " log_sum_exp");
+        }
     });
 }
 

@@ -72,7 +72,8 @@ BOOST_AUTO_TEST_CASE(backward_follows_the_reference_and_repeats) {
                     dx.poison();
                     backend().convolution_backward(dx.tensor().slice(start, i64(count)).reshaped(rows), dweight, dbias,
                                                    OnDevice(type, rows, dy), OnDevice(type, rows, x),
-                                                   OnDevice(Type::fp32, taps, weight), i64(s.length));
+                                                   OnDevice(Type::fp32, taps, weight), i64(s.length),
+                                                   kernels::Accumulate::no);
                     Values actual = dx.values();
                     actual.erase(actual.begin(), actual.begin() + start);
                     check_close(actual, expected.dx, type, s.taps, text(type, s) + ", dx");
@@ -82,6 +83,44 @@ BOOST_AUTO_TEST_CASE(backward_follows_the_reference_and_repeats) {
                                 text(type, s) + ", dbias");
                     return std::vector{dx.bytes(), dweight.bytes(), dbias.bytes()};
                 });
+            }
+    });
+}
+
+// The input and its gradient are columns of wider matrices.
+BOOST_AUTO_TEST_CASE(rows_may_lie_apart_and_gradients_be_added) {
+    for_each_type([](Type type) {
+        for (const auto& s : shapes)
+            for (const std::int64_t beside : {8, 3}) {
+                const std::size_t count = s.batch * s.length * s.width;
+                const std::int64_t rows = i64(s.batch * s.length), width = i64(s.width);
+                const Values x = random_rounded(type, count, "x"), dy = random_rounded(type, count, "dy"),
+                             dx_before = random_rounded(type, count, "dx");
+                const Values weight = random_rounded(Type::fp32, s.width * s.taps, "weight"),
+                             bias = random_rounded(Type::fp32, s.width, "bias");
+                const Shape taps = {width, 1, i64(s.taps)};
+                const OnDevice weights(Type::fp32, taps, weight);
+                const Columns input(type, rows, width, 0, beside, x);
+                OnDevice y(type, {rows, width});
+                y.poison();
+                backend().convolution_forward(y, input, weights, OnDevice(Type::fp32, {width}, bias), {},
+                                              i64(s.length));
+                check_close(y.values(), reference::convolution_forward(x, weight, bias, {}, s), type, s.taps,
+                            text(type, s));
+                const auto expected = reference::convolution_backward(dy, x, weight, s);
+                const OnDevice dweight(Type::fp32, taps, Values(s.width * s.taps)),
+                    dbias(Type::fp32, {width}, Values(s.width));
+                for (const bool adds : {false, true}) {
+                    const Columns dx(type, rows, width, beside, 8, dx_before);
+                    backend().convolution_backward(dx, dweight, dbias, OnDevice(type, {rows, width}, dy), input,
+                                                   weights, i64(s.length),
+                                                   adds ? kernels::Accumulate::yes : kernels::Accumulate::no);
+                    check_close(dx.values(), adds ? plus(dx_before, expected.dx) : expected.dx, type, s.taps,
+                                text(type, s) + (adds ? ", dx added" : ", dx"));
+                    BOOST_CHECK(dx.untouched());
+                }
+                check_close(dweight.values(), plus(expected.dweight, expected.dweight), Type::fp32,
+                            2 * s.batch * s.length, text(type, s) + ", dweight");
             }
     });
 }

@@ -188,6 +188,9 @@ BOOST_AUTO_TEST_CASE(rows_may_be_columns_of_a_wider_matrix) {
                     const Columns from(type, rows, width, before, 8, x), to(type, rows, width, 5, 3);
                     backend().copy(to, from);
                     BOOST_TEST((to.values() == x), what);
+                    backend().add(to, from);
+                    check_close(to.values(), plus(x, x), type, 1, what);
+                    backend().copy(to, from);
                     backend().add_bias(to, bias);
                     Values expected = x, sums(count(width));
                     for (std::int64_t i = 0; i < rows * width; ++i) {

@@ -206,6 +206,13 @@ BOOST_AUTO_TEST_CASE(empty_sums_are_zero_and_no_rows_do_nothing) {
         // As the gradient of a weight from no rows: [4, 0] · [0, 3] added to what is there.
         backend().product(sums, no_rows, Transpose::yes, none, Transpose::no, Accumulate::yes);
         BOOST_TEST(sums.values() == Values(12, 1.0));
+        if (types.output == Type::fp32) {
+            OnDevice dbias(Type::fp32, {4});
+            dbias.set(Values(4, 2.0));
+            backend().linear_backward_parameters(sums, dbias, no_rows, none);
+            BOOST_TEST(sums.values() == Values(12, 1.0));
+            BOOST_TEST(dbias.values() == Values(4, 2.0));
+        }
     }
 }
 
@@ -255,6 +262,30 @@ BOOST_AUTO_TEST_CASE(linear_layers_add_bias_and_residual) {
                                             has_bias, residuals));
                     if (residuals == 1) BOOST_TEST(residual.memory.values() == residual.values);  // it is read only
                 }
+}
+
+// Twice, as for two micro-batches: gradients are added up.
+BOOST_AUTO_TEST_CASE(gradients_of_weight_and_bias_are_added) {
+    for_each_type([](Type type) {
+        for (const Sizes& size : linear_sizes)
+            for (const bool has_bias : {false, true}) {
+                const auto [rows, out, in] = size;
+                const Random dy(type, {rows, out}, "dy"), x(type, {rows, in}, "x"),
+                    dweight(Type::fp32, {out, in}, "dweight"), dbias(Type::fp32, {out}, "dbias");
+                for (int round = 0; round < 2; ++round)
+                    backend().linear_backward_parameters(dweight, has_bias ? dbias.memory.tensor() : Tensor(), dy, x);
+                const Values once = reference::product(dy.values, true, x.values, false, count_of({out}),
+                                                       count_of({in}), count_of({rows}));
+                const std::string what =
+                    fmt::format("{}: {} rows {} to {}, bias {}", type_name(type), rows, in, out, has_bias);
+                check_close(dweight.memory.values(), plus(plus(dweight.values, once), once), Type::fp32,
+                            2 * count_of({rows}), what);
+                Values sums = dbias.values;
+                for (std::size_t i = 0; has_bias && i < dy.values.size(); ++i)
+                    sums[i % sums.size()] += 2 * dy.values[i];
+                check_close(dbias.memory.values(), sums, Type::fp32, 2 * count_of({rows}), what + ", dbias");
+            }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(gelu_follows_a_linear_layer) {

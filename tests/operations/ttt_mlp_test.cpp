@@ -86,3 +86,9 @@ BOOST_AUTO_TEST_CASE(what_is_not_a_number_stays_visible) {
         }
     });
 }
+
+BOOST_AUTO_TEST_CASE(tokens_may_be_columns_of_wider_matrices) {
+    for_each_type([](Type type) {
+        for (const std::size_t width : {64, 12}) check_columns({true, 1, 70, 2, width, 16}, type);
+    });
+}

@@ -156,6 +156,34 @@ inline TttResults run_ttt(const TttProblem& p, Type type, const Values& dy_value
     return results;
 }
 
+// q, k, v and their gradients as columns of wider matrices: what dense ones give, and nothing written beside.
+inline void check_columns(const TttCase& c, Type type) {
+    const TttProblem p = ttt_problem(c, type);
+    const kernels::TttShape shape = ttt_shape(p);
+    const Values dy_values = random_rounded(type, p.q.size(), "dy");
+    const TttResults dense = run_ttt(p, type, dy_values);
+    const std::int64_t rows = shape.batch * shape.length, width = shape.heads * shape.head_width;
+    for (const std::int64_t before : {64, 3}) {
+        const std::string what = c.text(type) + fmt::format(" from column {}", before);
+        const TttTensors in(type, p), out(type, p);
+        const Columns q(type, rows, width, before, 64, p.q), k(type, rows, width, 64, before, p.k),
+            v(type, rows, width, before, 8, p.v);
+        const Columns dq(type, rows, width, 64, before), dk(type, rows, width, before, 64),
+            dv(type, rows, width, 0, 64);
+        const OnDevice y(type, {rows, width}), dy(type, {rows, width}, dy_values);
+        const OnDevice saved(Type::fp32, {backend().ttt_saved_count(shape)});
+        backend().ttt_forward(y, saved, q, k, v, in.step_size, in.token_scale, in.inner(p.mlp), {}, {}, shape);
+        backend().ttt_backward(dq, dk, dv, out.step_size, out.token_scale, out.inner(p.mlp), {}, dy, saved, q, k, v,
+                               in.step_size, in.token_scale, in.inner(p.mlp), {}, {}, shape);
+        const double allowed = 16 * roundoff(type);
+        check_relative(y.values(), dense.values[0], allowed, what + ", y");
+        check_relative(dq.values(), dense.values[1], allowed, what + ", dq");
+        check_relative(dk.values(), dense.values[2], allowed, what + ", dk");
+        check_relative(dv.values(), dense.values[3], allowed, what + ", dv");
+        BOOST_CHECK_MESSAGE(dq.untouched() && dk.untouched() && dv.untouched(), what << ": wrote beside a gradient");
+    }
+}
+
 inline void compare_ttt(const TttCase& c, Type type) {
     BOOST_TEST_CONTEXT(c.text(type)) {
         const TttProblem p = ttt_problem(c, type);

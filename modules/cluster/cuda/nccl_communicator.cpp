@@ -3,6 +3,7 @@
 #if defined(LOCKSTEP_NCCL)
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -48,20 +49,39 @@ std::size_t place(int from, int to, int ranks) {
     return static_cast<std::size_t>((up ? 0 : 3) + sender);
 }
 
-bool equal(const std::vector<Tensor>& parts) {
-    return std::all_of(parts.begin(), parts.end(), [&](Tensor part) { return part.count() == parts[0].count(); });
+// Parts of one size, of which the last rank may have more: one collective does the equal ones, and another what is
+// left.
+struct EvenParts {
+    std::int64_t count = 0;  // of each
+    Tensor rest;             // empty: nothing
+};
+std::optional<EvenParts> even(const std::vector<Tensor>& parts) {
+    const std::int64_t count = parts[0].count(), last = parts.back().count();
+    const bool same = std::all_of(parts.begin(), parts.end() - 1, [&](Tensor part) { return part.count() == count; });
+    if (!same || last < count || count == 0) return std::nullopt;
+    return EvenParts{count, last > count ? parts.back().slice(count, last - count) : Tensor()};
 }
 
-// Issues `call` for each non-empty part, in one group. An error closes the group before it is thrown, since error
-// handling opens groups of its own.
+// What `issue` calls, in one group. An error closes the group before it is thrown, since error handling opens groups of
+// its own.
 template <class Function>
-ncclResult_t for_each_part(const std::vector<Tensor>& parts, Function&& call) {
+ncclResult_t in_a_group(Function&& issue) {
     ncclResult_t result = ncclGroupStart();
     if (result != ncclSuccess) return result;
-    for (std::size_t owner = 0; owner < parts.size() && result == ncclSuccess; ++owner)
-        if (parts[owner].count() > 0) result = call(parts[owner], static_cast<int>(owner));
+    result = issue();
     const ncclResult_t ended = ncclGroupEnd();
     return result != ncclSuccess ? result : ended;
+}
+
+// `call` for each non-empty part.
+template <class Function>
+ncclResult_t for_each_part(const std::vector<Tensor>& parts, Function&& call) {
+    return in_a_group([&] {
+        ncclResult_t result = ncclSuccess;
+        for (std::size_t owner = 0; owner < parts.size() && result == ncclSuccess; ++owner)
+            if (parts[owner].count() > 0) result = call(parts[owner], static_cast<int>(owner));
+        return result;
+    });
 }
 
 class NcclTransfer final : public Transfer {
@@ -149,16 +169,17 @@ void NcclCommunicator::begin_reduce_scatter(Tensor values, const std::vector<std
     const ncclDataType_t type = nccl_type(values.type());
     begin(FlightKind::reduce_scatter, values, [&](ncclComm_t nccl, cudaStream_t stream) {
         const auto check = [&](ncclResult_t result) { collectives_->check(result, "a reduce-scatter"); };
-        if (equal(parts)) {
-            const Tensor own = parts[static_cast<std::size_t>(rank())];
-            if (own.count() > 0)
-                check(ncclReduceScatter(values.data(), own.data(), static_cast<std::size_t>(own.count()), type, ncclSum,
-                                        nccl, stream));
-            return;
-        }
-        check(for_each_part(parts, [&](Tensor part, int owner) {
+        const auto to_one = [&](Tensor part, int owner) {
             return ncclReduce(part.data(), part.data(), static_cast<std::size_t>(part.count()), type, ncclSum, owner,
                               nccl, stream);
+        };
+        const std::optional<EvenParts> equal = even(parts);
+        if (!equal) return check(for_each_part(parts, to_one));
+        check(in_a_group([&] {
+            const Tensor own = parts[static_cast<std::size_t>(rank())];
+            const ncclResult_t result = ncclReduceScatter(
+                values.data(), own.data(), static_cast<std::size_t>(equal->count), type, ncclSum, nccl, stream);
+            return result != ncclSuccess || equal->rest.empty() ? result : to_one(equal->rest, size() - 1);
         }));
     });
 }
@@ -167,13 +188,15 @@ void NcclCommunicator::begin_all_gather(Tensor values, const std::vector<std::in
     const std::vector<Tensor> parts = parts_of(values, cuts, size());
     begin(FlightKind::all_gather, values, [&](ncclComm_t nccl, cudaStream_t stream) {
         const auto check = [&](ncclResult_t result) { collectives_->check(result, "an all-gather"); };
-        if (equal(parts)) {
-            const Tensor own = parts[static_cast<std::size_t>(rank())];
-            if (own.count() > 0) check(ncclAllGather(own.data(), values.data(), own.bytes(), ncclInt8, nccl, stream));
-            return;
-        }
-        check(for_each_part(parts, [&](Tensor part, int owner) {
+        const auto from_one = [&](Tensor part, int owner) {
             return ncclBroadcast(part.data(), part.data(), part.bytes(), ncclInt8, owner, nccl, stream);
+        };
+        const std::optional<EvenParts> equal = even(parts);
+        if (!equal) return check(for_each_part(parts, from_one));
+        check(in_a_group([&] {
+            const Tensor own = parts[static_cast<std::size_t>(rank())].slice(0, equal->count);
+            const ncclResult_t result = ncclAllGather(own.data(), values.data(), own.bytes(), ncclInt8, nccl, stream);
+            return result != ncclSuccess || equal->rest.empty() ? result : from_one(equal->rest, size() - 1);
         }));
     });
 }

@@ -22,25 +22,23 @@ void check(const AttentionShape& s, const Tensor& q, const Tensor& k, const Tens
     LOCKSTEP_ASSERT(log_sum_exp.count() == s.batch * s.heads * s.query_length);
 }
 
-// Offsets of one head of one sequence.
-struct Place {
-    std::int64_t query, key, log_sum_exp;
-};
-Place place_of(const AttentionShape& s, std::int64_t sequence, std::int64_t head) {
-    const std::int64_t key_head = head / (s.heads / s.key_heads);
-    return {(sequence * s.query_length * s.heads + head) * s.head_width,
-            (sequence * s.key_length * s.key_heads + key_head) * s.head_width,
-            (sequence * s.heads + head) * s.query_length};
+// The columns of a head in the first of a sequence's rows.
+template <class T>
+T* head_in(const Tensor& rows, std::int64_t length, const AttentionShape& s, std::int64_t sequence, std::int64_t head) {
+    return rows.strided_as<T>() + sequence * length * rows.stride() + head * s.head_width;
 }
 
 template <class T>
-AttentionHead<T> head_at(const AttentionShape& s, const Place& place, const Tensor& q, const Tensor& k,
-                         const Tensor& v) {
-    return {q.as<T>() + place.query,
-            k.as<T>() + place.key,
-            v.as<T>() + place.key,
-            s.heads * s.head_width,
-            s.key_heads * s.head_width,
+AttentionHead<T> head_at(const AttentionShape& s, std::int64_t sequence, std::int64_t head, const Tensor& q,
+                         const Tensor& k, const Tensor& v, const Tensor& y) {
+    const std::int64_t key_head = head / (s.heads / s.key_heads);
+    return {head_in<T>(q, s.query_length, s, sequence, head),
+            head_in<T>(k, s.key_length, s, sequence, key_head),
+            head_in<T>(v, s.key_length, s, sequence, key_head),
+            q.stride(),
+            k.stride(),
+            v.stride(),
+            y.stride(),
             s.query_length,
             s.key_length,
             s.head_width,
@@ -75,9 +73,11 @@ void CpuBackend::attention_forward(Tensor y, Tensor log_sum_exp, Tensor q, Tenso
         parallel_for(shape.batch * shape.heads * tiles, 1, [&](std::int64_t first, std::int64_t last, int thread) {
             for (std::int64_t item = first; item < last; ++item) {
                 const std::int64_t row = item % tiles * tile, head = item / tiles % shape.heads;
-                const Place place = place_of(shape, item / tiles / shape.heads, head);
-                attention.forward(head_at<T>(shape, place, q, k, v), y.as<T>() + place.query, sums + place.log_sum_exp,
-                                  row, std::min(tile, shape.query_length - row), scratch_->of(thread));
+                const std::int64_t sequence = item / tiles / shape.heads;
+                attention.forward(head_at<T>(shape, sequence, head, q, k, v, y),
+                                  head_in<T>(y, shape.query_length, shape, sequence, head),
+                                  sums + (sequence * shape.heads + head) * shape.query_length, row,
+                                  std::min(tile, shape.query_length - row), scratch_->of(thread));
             }
         });
     });
@@ -88,10 +88,10 @@ void CpuBackend::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy, 
     check(shape, q, k, v, y, log_sum_exp);
     LOCKSTEP_ASSERT(shape.query_length == shape.key_length);
     LOCKSTEP_ASSERT(dq.count() == q.count() && dy.count() == q.count() && dk.count() == k.count() &&
-                    dv.count() == k.count());
+                    dv.count() == k.count() && dy.stride() == y.stride());
     const float* sums = log_sum_exp.fp32();
     const std::int64_t group = shape.heads / shape.key_heads, width = shape.head_width;
-    const std::int64_t key_stride = shape.key_heads * width, head_count = shape.key_length * width;
+    const std::int64_t length = shape.key_length, head_count = length * width;
     with_element(q, [&]<class T>(T) {
         const Attention<T>& attention = *vector_.of<T>().attention;
         const Elementwise<T>& elementwise = *vector_.of<T>().elementwise;
@@ -103,15 +103,18 @@ void CpuBackend::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy, 
                 const std::int64_t sequence = item / shape.key_heads, key_head = item % shape.key_heads;
                 std::fill_n(dkeys, 2 * head_count, 0.0f);
                 for (std::int64_t member = 0; member < group; ++member) {
-                    const Place place = place_of(shape, sequence, key_head * group + member);
-                    attention.backward(head_at<T>(shape, place, q, k, v), dq.as<T>() + place.query, dkeys, dvalues,
-                                       dy.as<T>() + place.query, y.as<T>() + place.query, sums + place.log_sum_exp,
-                                       rest);
+                    const std::int64_t head = key_head * group + member;
+                    attention.backward(head_at<T>(shape, sequence, head, q, k, v, y),
+                                       head_in<T>(dq, length, shape, sequence, head), dq.stride(), dkeys, dvalues,
+                                       head_in<T>(dy, length, shape, sequence, head),
+                                       head_in<T>(y, length, shape, sequence, head),
+                                       sums + (sequence * shape.heads + head) * length, rest);
                 }
-                const std::int64_t at = place_of(shape, sequence, key_head * group).key;
-                for (std::int64_t row = 0; row < shape.key_length; ++row) {
-                    elementwise.round(dk.as<T>() + at + row * key_stride, dkeys + row * width, width);
-                    elementwise.round(dv.as<T>() + at + row * key_stride, dvalues + row * width, width);
+                T* const dk_rows = head_in<T>(dk, length, shape, sequence, key_head);
+                T* const dv_rows = head_in<T>(dv, length, shape, sequence, key_head);
+                for (std::int64_t row = 0; row < length; ++row) {
+                    elementwise.round(dk_rows + row * dk.stride(), dkeys + row * width, width);
+                    elementwise.round(dv_rows + row * dv.stride(), dvalues + row * width, width);
                 }
             }
         });

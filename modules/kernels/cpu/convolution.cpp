@@ -26,7 +26,7 @@ std::int64_t convolution_scratch_floats(std::int64_t rows, std::int64_t width, s
 void CpuBackend::convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor history,
                                      std::int64_t length) {
     const std::int64_t width = x.size(-1), rows = x.rows(), taps = weight.size(-1);
-    LOCKSTEP_ASSERT(y.count() == x.count() && y.data() != x.data() && weight.count() == width * taps);
+    LOCKSTEP_ASSERT(y.count() == x.count() && y.strided_data() != x.strided_data() && weight.count() == width * taps);
     LOCKSTEP_ASSERT(bias.count() == width && length > 0 && rows % length == 0);
     LOCKSTEP_ASSERT(history.empty() || history.count() == rows / length * (taps - 1) * width);
     float* by_tap = scratch_->shared(convolution_scratch_floats(rows, width, taps, false));
@@ -35,7 +35,7 @@ void CpuBackend::convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor b
     scratch_->reserve(width);
     with_element(x, [&]<class T>(T) {
         T* out = y.as<T>();
-        const T *in = x.as<T>(), *before = history.empty() ? nullptr : history.as<T>();
+        const T *in = x.strided_as<T>(), *before = history.empty() ? nullptr : history.as<T>();
         const Elementwise<T>& vector = *vector_.of<T>().elementwise;
         parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int thread) {
             float* line = scratch_->of(thread);
@@ -44,7 +44,7 @@ void CpuBackend::convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor b
                 std::copy_n(add, width, line);
                 for (std::int64_t j = 0; j < taps; ++j) {
                     const std::int64_t source = t - (taps - 1) + j;
-                    const T* values = in + (sequence * length + source) * width;
+                    const T* values = in + (sequence * length + source) * x.stride();
                     if (source < 0) {
                         if (!before) continue;
                         values = before + (sequence * (taps - 1) + source + taps - 1) * width;
@@ -58,9 +58,9 @@ void CpuBackend::convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor b
 }
 
 void CpuBackend::convolution_backward(Tensor dx, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight,
-                                      std::int64_t length) {
+                                      std::int64_t length, Accumulate accumulate) {
     const std::int64_t width = x.size(-1), rows = x.rows(), taps = weight.size(-1);
-    LOCKSTEP_ASSERT(dx.count() == x.count() && dy.count() == x.count() && dx.data() != dy.data());
+    LOCKSTEP_ASSERT(dx.count() == x.count() && dy.count() == x.count() && dx.strided_data() != dy.data());
     LOCKSTEP_ASSERT(weight.count() == width * taps && dweight.count() == width * taps && dbias.count() == width);
     LOCKSTEP_ASSERT(length > 0 && rows % length == 0);
     float* by_tap = scratch_->shared(convolution_scratch_floats(rows, width, taps, true));
@@ -70,19 +70,21 @@ void CpuBackend::convolution_backward(Tensor dx, Tensor dweight, Tensor dbias, T
     std::fill_n(dby_tap, width * taps, 0.0f);
     scratch_->reserve(width);
     with_element(x, [&]<class T>(T) {
-        T* din = dx.as<T>();
-        const T *in = x.as<T>(), *gradient = dy.as<T>();
+        T* din = dx.strided_as<T>();
+        const T *in = x.strided_as<T>(), *gradient = dy.as<T>();
         const Elementwise<T>& vector = *vector_.of<T>().elementwise;
         parallel_for(rows, row_grain(width), [&](std::int64_t first, std::int64_t last, int thread) {
             float* line = scratch_->of(thread);
             for (std::int64_t r = first; r < last; ++r) {
+                T* const out = din + r * dx.stride();
                 std::fill_n(line, width, 0.0f);
+                if (accumulate == Accumulate::yes) vector.add_to(line, out, width);
                 for (std::int64_t j = 0; j < taps; ++j) {
                     const std::int64_t ahead = taps - 1 - j;
                     if (r % length + ahead < length)
                         vector.multiply_add(line, by_tap + j * width, gradient + (r + ahead) * width, width);
                 }
-                vector.round(din + r * width, line, width);
+                vector.round(out, line, width);
             }
         });
         sum_over_rows(rows, partials, {{dby_tap, width * taps}, {dbias.fp32(), width}},
@@ -92,7 +94,8 @@ void CpuBackend::convolution_backward(Tensor dx, Tensor dweight, Tensor dbias, T
                               for (std::int64_t j = 0; j < taps; ++j) {
                                   const std::int64_t behind = taps - 1 - j;
                                   if (r % length >= behind)
-                                      vector.add_products(partial + j * width, line, in + (r - behind) * width, width);
+                                      vector.add_products(partial + j * width, line, in + (r - behind) * x.stride(),
+                                                          width);
                               }
                               vector.add_to(partial + taps * width, line, width);
                           }

@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "device/parallel.hpp"
+#include "device/signal_block.hpp"
 #include "kernels/cpu/element.hpp"
 #include "kernels/cpu/products.hpp"
 #include "kernels/cpu/ranges.hpp"
@@ -98,6 +99,7 @@ void CpuBackend::Products::run(const Shape& shape, void* c, const void* a, const
         product.b.set_data_handle(const_cast<void*>(b));
         product.c.set_data_handle(c);
         if (shape.with_bias) product.bias.set_data_handle(const_cast<void*>(bias));
+        const SignalBlock no_signals;
         product.primitive.execute(stream_, product.arguments);
         stream_.wait();
     } catch (const dnnl::error& error) {
@@ -156,6 +158,11 @@ void CpuBackend::product(Tensor c, Tensor a, Transpose transpose_a, Tensor b, Tr
 void CpuBackend::linear_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor residual) {
     if (!residual.empty()) copy(y, residual);
     multiply(y, x, false, weight, true, !residual.empty(), bias);
+}
+
+void CpuBackend::linear_backward_parameters(Tensor dweight, Tensor dbias, Tensor dy, Tensor x) {
+    product(dweight, dy, Transpose::yes, x, Transpose::no, Accumulate::yes);
+    if (!dbias.empty()) bias_backward(dbias, dy);
 }
 
 void CpuBackend::linear_gelu_forward(Tensor y, Tensor before, Tensor x, Tensor weight, Tensor bias) {

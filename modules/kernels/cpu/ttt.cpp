@@ -9,8 +9,10 @@
 #include "device/parallel.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/element.hpp"
+#include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/scratch.hpp"
 #include "kernels/cpu/scratch_sizes.hpp"
+#include "kernels/cpu/vector/elementwise.hpp"
 
 namespace lockstep::kernels::cpu {
 namespace {
@@ -58,6 +60,16 @@ void check_models(const TttCarry& models, const TttGeometry& g, std::int64_t cou
 
 void check_norm(const TttInner& inner, const TttGeometry& g) {
     LOCKSTEP_ASSERT(inner.norm_weight.count() == g.heads * g.width && inner.norm_bias.count() == g.heads * g.width);
+}
+
+// A row of a matrix from a column on, with the way to the next row.
+template <class T>
+TttRows<T> row_of(const Tensor& matrix, std::int64_t row, std::int64_t column) {
+    return {matrix.strided_as<T>() + row * matrix.stride() + column, matrix.stride()};
+}
+template <class T>
+TttRows<T> head_in(const Tensor& matrix, const TttGeometry& g, std::int64_t sequence, std::int64_t head) {
+    return row_of<T>(matrix, sequence * g.length, head * g.width);
 }
 
 void check_one_type(std::initializer_list<Tensor> tensors) {
@@ -109,24 +121,35 @@ std::int64_t sequences_of_wave(const TttShape& shape, int threads) {
 
 }  // namespace
 
-void CpuBackend::step_size_forward(Tensor step_size, Tensor logit, float scale) {
-    LOCKSTEP_ASSERT(step_size.count() == logit.count());
-    const auto& ttt = *vector_.of<float>().ttt;
+void CpuBackend::step_size_forward(Tensor step_size, Tensor logit, Tensor bias, float scale) {
+    const std::int64_t heads = bias.count(), rows = step_size.count() / heads;
+    LOCKSTEP_ASSERT(logit.count() == step_size.count() && logit.size(-1) == heads);
     float* out = step_size.fp32();
-    const float* in = logit.fp32();
-    parallel_for(logit.count(), 4096, [&](std::int64_t first, std::int64_t last, int) {
-        ttt.step_size_forward(out + first, in + first, scale, last - first);
+    const float* add = bias.fp32();
+    with_element(logit, [&]<class T>(T) {
+        const Elementwise<T>& vector = *vector_.of<T>().elementwise;
+        const Ttt<T>& ttt = *vector_.of<T>().ttt;
+        const T* in = logit.strided_as<T>();
+        parallel_for(rows, row_grain(heads), [&](std::int64_t first, std::int64_t last, int) {
+            for (std::int64_t r = first; r < last; ++r) {
+                std::copy_n(add, heads, out + r * heads);
+                vector.add_to(out + r * heads, in + r * logit.stride(), heads);
+            }
+            ttt.step_size_forward(out + first * heads, out + first * heads, scale, (last - first) * heads);
+        });
     });
 }
 
 void CpuBackend::step_size_backward(Tensor dlogit, Tensor dstep_size, Tensor step_size, float scale) {
     LOCKSTEP_ASSERT(dlogit.count() == step_size.count() && dstep_size.count() == step_size.count());
+    const std::int64_t heads = dlogit.size(-1);
     const float *gradient = dstep_size.fp32(), *step = step_size.fp32();
     with_element(dlogit, [&]<class T>(T) {
         const Ttt<T>& ttt = *vector_.of<T>().ttt;
-        T* out = dlogit.as<T>();
-        parallel_for(step_size.count(), 4096, [&](std::int64_t first, std::int64_t last, int) {
-            ttt.step_size_backward(out + first, gradient + first, step + first, scale, last - first);
+        T* out = dlogit.strided_as<T>();
+        parallel_for(dlogit.rows(), row_grain(heads), [&](std::int64_t first, std::int64_t last, int) {
+            for (std::int64_t r = first; r < last; ++r)
+                ttt.step_size_backward(out + r * dlogit.stride(), gradient + r * heads, step + r * heads, scale, heads);
         });
     });
 }
@@ -193,13 +216,12 @@ void CpuBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor 
             float* state = scratch_->of(thread);
             for (std::int64_t pair = begin; pair < end; ++pair) {
                 const std::int64_t sequence = pair / g.heads, head = pair % g.heads;
-                const std::int64_t at = sequence * g.length * stride + head * g.width;
                 load_state(g, state, start, initial.empty() ? head : pair);
                 TttForward<T> task{};
-                task.q = q.as<T>() + at;
-                task.k = k.as<T>() + at;
-                task.v = v.as<T>() + at;
-                task.y = y.as<T>() + at;
+                task.q = head_in<T>(q, g, sequence, head);
+                task.k = head_in<T>(k, g, sequence, head);
+                task.v = head_in<T>(v, g, sequence, head);
+                task.y = head_in<T>(y, g, sequence, head);
                 task.step_size = step_size.fp32() + sequence * g.length * g.heads + head;
                 task.token_scale = token_scale.fp32();
                 task.norm_weight = inner.norm_weight.fp32() + head * g.width;
@@ -252,24 +274,23 @@ void CpuBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size
                 float* state = scratch_->of(thread);
                 for (std::int64_t pair = begin; pair < end; ++pair) {
                     const std::int64_t sequence = first_sequence + pair / g.heads, head = pair % g.heads;
-                    const std::int64_t at = sequence * g.length * stride + head * g.width;
                     const std::int64_t step_at = sequence * g.length * g.heads + head;
                     const std::int64_t carried = sequence * g.heads + head;
                     load_state(g, state, start, initial.empty() ? head : carried);
                     TttBackward<T> task{};
-                    task.dy = dy.as<T>() + at;
-                    task.q = q.as<T>() + at;
-                    task.k = k.as<T>() + at;
-                    task.v = v.as<T>() + at;
+                    task.dy = head_in<T>(dy, g, sequence, head);
+                    task.q = head_in<T>(q, g, sequence, head);
+                    task.k = head_in<T>(k, g, sequence, head);
+                    task.v = head_in<T>(v, g, sequence, head);
                     task.step_size = step_size.fp32() + step_at;
                     task.token_scale = token_scale.fp32();
                     task.norm_weight = inner.norm_weight.fp32() + head * g.width;
                     task.norm_bias = inner.norm_bias.fp32() + head * g.width;
                     task.state = state;
                     task.checkpoints = saved.fp32() + carried * saved_states(g) * g.state_count;
-                    task.dq = dq.as<T>() + at;
-                    task.dk = dk.as<T>() + at;
-                    task.dv = dv.as<T>() + at;
+                    task.dq = head_in<T>(dq, g, sequence, head);
+                    task.dk = head_in<T>(dk, g, sequence, head);
+                    task.dv = head_in<T>(dv, g, sequence, head);
                     task.dstep_size = dstep_size.fp32() + step_at;
                     task.dstate = parts + pair * part_count;
                     task.dnorm_weight = task.dstate + state_room;
@@ -308,10 +329,9 @@ void CpuBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size
 void CpuBackend::ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k, Tensor v, Tensor step_size,
                             Tensor token_scale, const TttInner& inner, const TttShape& shape, std::int64_t position) {
     const TttGeometry g = geometry_of(shape);
-    const std::int64_t stride = g.heads * g.width;
-    LOCKSTEP_ASSERT(shape.batch == 1 && position >= 0 && q.count() == g.length * stride && k.count() == q.count() &&
-                    v.count() == q.count() && y.count() == q.count() && step_size.count() == g.length * g.heads &&
-                    token_scale.count() == g.mini_batch);
+    LOCKSTEP_ASSERT(shape.batch == 1 && position >= 0 && q.count() == g.length * g.heads * g.width &&
+                    k.count() == q.count() && v.count() == q.count() && y.count() == q.count() &&
+                    step_size.count() == g.length * g.heads && token_scale.count() == g.mini_batch);
     check_one_type({q, k, v, y});
     check_inner(inner, g);
     with_element(q, [&]<class T>(T) {
@@ -338,7 +358,7 @@ void CpuBackend::ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k,
                 task.norm_bias = inner.norm_bias.fp32() + narrow;
                 std::int64_t token = 0;
                 while (token < g.length) {
-                    const std::int64_t index = (position + token) % g.mini_batch, at = token * stride + narrow;
+                    const std::int64_t index = (position + token) % g.mini_batch;
                     const std::int64_t whole = (g.length - token) / g.mini_batch * g.mini_batch;
                     if (index == 0 && whole > 0) {
                         // Whole mini-batches, as in a prompt: the parallel form.
@@ -346,10 +366,10 @@ void CpuBackend::ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k,
                         part.length = whole;
                         load_state(g, scratch, models_of(state), head);
                         TttForward<T> pass{};
-                        pass.q = q.as<T>() + at;
-                        pass.k = k.as<T>() + at;
-                        pass.v = v.as<T>() + at;
-                        pass.y = y.as<T>() + at;
+                        pass.q = row_of<T>(q, token, narrow);
+                        pass.k = row_of<T>(k, token, narrow);
+                        pass.v = row_of<T>(v, token, narrow);
+                        pass.y = row_of<T>(y, token, narrow);
                         pass.step_size = step_size.fp32() + token * g.heads + head;
                         pass.token_scale = token_scale.fp32();
                         pass.norm_weight = task.norm_weight;
@@ -362,7 +382,8 @@ void CpuBackend::ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k,
                         continue;
                     }
                     const float scale = token_scale.fp32()[index];
-                    ttt.decode(g, task, y.as<T>() + at, q.as<T>() + at, k.as<T>() + at, v.as<T>() + at,
+                    ttt.decode(g, task, row_of<T>(y, token, narrow).first, row_of<T>(q, token, narrow).first,
+                               row_of<T>(k, token, narrow).first, row_of<T>(v, token, narrow).first,
                                step_size.fp32()[token * g.heads + head], scale, scratch);
                     ++token;
                     if (index + 1 < g.mini_batch) continue;

@@ -10,4 +10,8 @@ std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<CudaContext>) {
         "is");
 }
 
+std::unique_ptr<ProductTuner> make_product_tuner(Backend&, const std::function<void(CountingBackend&)>&) {
+    return nullptr;
+}
+
 }  // namespace lockstep::kernels

@@ -4,42 +4,89 @@
 //
 // With P the weights, P[i,j] = exp(scale q_i·k_j - log_sum_exp_i), and delta_i = dy_i·y_i:
 // dV = Pᵀ dY, dS = P ⊙ (dY Vᵀ - delta), dQ = scale dS K, dK = scale dSᵀ Q.
-#include "kernels/cuda/attention.hpp"
+#include "kernels/cuda/attention_tile.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/pack.hpp"
 
 namespace lockstep::kernels::cuda {
 namespace {
 
-constexpr int delta_threads = 256, delta_lanes = 8;
+// What the products of a row of queries begin with, fp32: the rows of a head side by side, in whole tiles. Rows beyond
+// the sequence get weight 0.
+struct RowTerms {
+    float* levels;  // [B, H, padded]: -log_sum_exp in units of log2
+    float* deltas;  // [B, H, padded]: -delta
+    int padded;     // queries, rounded up to row_multiple
+};
+constexpr int row_multiple = 32;
 
-// delta [B, H, L], 8 lanes per row.
-template <class T>
-__global__ void __launch_bounds__(delta_threads)
-    attention_delta_kernel(float* delta, const T* dy, const T* y, std::int64_t rows, AttentionSizes sizes) {
-    const int lane = static_cast<int>(threadIdx.x) % delta_lanes;
-    const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (delta_threads / delta_lanes) +
-                             static_cast<int>(threadIdx.x) / delta_lanes;  // of [B·L, H]
+// Each octet of a block's lanes takes terms_each queries of one head, row_multiple apart.
+constexpr int terms_threads = 256, terms_lanes = 8, terms_each = 4;
+constexpr int terms_rows = terms_threads / terms_lanes * terms_each;
+static_assert(terms_threads / terms_lanes == row_multiple);
+
+// This lane's part of the product of two rows of a head.
+template <class T, bool vectors>
+__device__ inline float row_product(const T* left, const T* right, int lane, int width) {
     float sum = 0;
-    if (row < rows) {
-        const std::int64_t at = row * sizes.width;
-        if (sizes.vectors) {
-            for (int c = lane * Vector16<T>::count; c < sizes.width; c += delta_lanes * Vector16<T>::count) {
-                const Vector16<T> a = load16(dy + at + c), b = load16(y + at + c);
+    if constexpr (!vectors) {
+#pragma unroll 1
+        for (int c = lane; c < width; c += terms_lanes) sum = fmaf(to_float(left[c]), to_float(right[c]), sum);
+    } else {
+        constexpr int words = 4;
+        using Element = std::conditional_t<sizeof(T) == 2, std::uint32_t, T>;  // of 16 bits in pairs
+#pragma unroll 1
+        for (int c = lane * Vector16<T>::count; c < width; c += terms_lanes * Vector16<T>::count) {
+            const auto a = load_pack<words>(reinterpret_cast<const Element*>(left + c));
+            const auto b = load_pack<words>(reinterpret_cast<const Element*>(right + c));
 #pragma unroll
-                for (int i = 0; i < Vector16<T>::count; ++i) sum = fmaf(to_float(a.at[i]), to_float(b.at[i]), sum);
-            }
-        } else {
-            for (int c = lane; c < sizes.width; c += delta_lanes)
-                sum = fmaf(to_float(dy[at + c]), to_float(y[at + c]), sum);
+            for (int i = 0; i < words; ++i)
+                if constexpr (sizeof(T) == 2) {
+                    sum = fmaf(unpack_low<T>(a.at[i]), unpack_low<T>(b.at[i]), sum);
+                    sum = fmaf(unpack_high<T>(a.at[i]), unpack_high<T>(b.at[i]), sum);
+                } else {
+                    sum = fmaf(a.at[i], b.at[i], sum);
+                }
         }
     }
+    return sum;
+}
+
+template <class T, bool vectors>
+__global__ void __launch_bounds__(terms_threads)
+    attention_row_terms_kernel(RowTerms terms, const T* dy, const T* y, const float* log_sum_exp,
+                               AttentionSizes sizes) {
+    const int lane = static_cast<int>(threadIdx.x) % terms_lanes;
+    const int block = static_cast<int>(blockIdx.x), blocks = (terms.padded + terms_rows - 1) / terms_rows;
+    const int head_of_all = block / blocks, sequence = head_of_all / sizes.heads;
+    const int first = block % blocks * terms_rows + static_cast<int>(threadIdx.x) / terms_lanes;
+    const int stride = sizes.output_stride();
+    std::int64_t at =
+        sizes.query_head(sequence, head_of_all % sizes.heads, stride) + static_cast<std::int64_t>(first) * stride;
+    float sums[terms_each];
 #pragma unroll
-    for (int distance = delta_lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(all_lanes, sum, distance);
-    if (lane == 0 && row < rows) {
-        const std::int64_t token = row / sizes.heads, sequence = token / sizes.query_length;
-        delta[sizes.row_head(static_cast<int>(sequence), static_cast<int>(row % sizes.heads)) +
-              token % sizes.query_length] = sum;
+    for (int row = 0; row < terms_each; ++row) {
+        sums[row] = first + row * row_multiple < sizes.query_length
+                        ? row_product<T, vectors>(dy + at, y + at, lane, sizes.width)
+                        : 0.0f;
+        at += static_cast<std::int64_t>(row_multiple) * stride;
     }
+    // Lanes that are 4 apart share out the rows, then those that are 2 apart: row lane / 2 ends in this lane.
+    static_assert(terms_each == 4 && terms_lanes == 8);
+    const bool upper = lane & 4, odd = lane & 2;
+    float mine = upper ? sums[2] : sums[0], next = upper ? sums[3] : sums[1];
+    mine += __shfl_xor_sync(all_lanes, upper ? sums[0] : sums[2], 4);
+    next += __shfl_xor_sync(all_lanes, upper ? sums[1] : sums[3], 4);
+    float sum = (odd ? next : mine) + __shfl_xor_sync(all_lanes, odd ? mine : next, 2);
+    sum += __shfl_xor_sync(all_lanes, sum, 1);
+    const int query = first + lane / 2 * row_multiple;
+    if (lane % 2 != 0 || query >= terms.padded) return;
+    const std::int64_t place = static_cast<std::int64_t>(head_of_all) * terms.padded + query;
+    terms.deltas[place] = -sum;
+    terms.levels[place] =
+        query < sizes.query_length
+            ? -log2_of_e * log_sum_exp[static_cast<std::int64_t>(head_of_all) * sizes.query_length + query]
+            : -INFINITY;
 }
 
 template <class W>
@@ -47,6 +94,7 @@ struct KeyGradientTile {
     static constexpr int warps = W::row_bytes > 600 ? 2 : 4, threads = warps * warp_width;
     static constexpr int blocks_of_16 = W::exact && W::width == 64 ? 2 : 1, warp_rows = 16 * blocks_of_16;
     static constexpr int keys = warps * warp_rows, queries = W::row_bytes > 600 ? 16 : 32;
+    static_assert(row_multiple % queries == 0);
     // Registers hold both gradients of a tile up to width 128; beyond, each has its own pass.
     static constexpr bool at_once = W::width <= 128;
     static constexpr std::size_t shared_bytes =
@@ -60,51 +108,63 @@ struct KeyGradientTile {
 template <class W, bool makes_dk, bool makes_dv>
 __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
     attention_key_gradient_kernel(typename W::T* dk, typename W::T* dv, const typename W::T* dy, const typename W::T* q,
-                                  const typename W::T* k, const typename W::T* v, const float* log_sum_exp,
-                                  const float* delta, AttentionSizes sizes) {
+                                  const typename W::T* k, const typename W::T* v, RowTerms terms,
+                                  AttentionSizes sizes) {
     using T = typename W::T;
     using Tile = KeyGradientTile<W>;
-    constexpr int M = Tile::blocks_of_16, N = Tile::queries / 8, buffer = Tile::queries * W::stride;
+    constexpr int M = Tile::blocks_of_16, N = Tile::queries / 8;
+    constexpr int keys_bytes = Tile::keys * W::row_bytes, queries_bytes = Tile::queries * W::row_bytes;
     T* keys = shared_memory<T>();
     T* values = keys + Tile::keys * W::stride;
-    T* queries = values + Tile::keys * W::stride;  // double-buffered, followed by the output's gradients
-    T* gradients = queries + 2 * buffer;
-    float* rows = reinterpret_cast<float*>(gradients + 2 * buffer);  // double-buffered [log_sum_exp, delta][queries]
+    // Two buffers of queries, the output's gradients, [levels, deltas][queries].
+    T* queries = values + Tile::keys * W::stride;
+    float* rows = reinterpret_cast<float*>(queries + 2 * Tile::queries * W::stride);
+    constexpr int buffer = 2 * queries_bytes + 2 * Tile::queries * static_cast<int>(sizeof(float));
 
-    const int tiles = (sizes.key_length + Tile::keys - 1) / Tile::keys, key_heads = sizes.heads / sizes.group;
+    const int tiles = (sizes.key_length + Tile::keys - 1) / Tile::keys;
     const int block = static_cast<int>(blockIdx.x), head_of_all = block / tiles;
     const int first = block % tiles * Tile::keys;  // most queries see the first keys: start with them
-    const int sequence = head_of_all / key_heads, key_head = head_of_all % key_heads;
-    const int query_stride = sizes.query_stride(), key_stride = sizes.key_stride();
-    const std::int64_t key_at = sizes.key_head(sequence, key_head) + static_cast<std::int64_t>(first) * key_stride;
-    const int valid_keys = sizes.key_length - first;
-
-    const int first_tile = first / Tile::queries;
-    const int query_tiles = (sizes.query_length + Tile::queries - 1) / Tile::queries - first_tile;
-    const int steps = query_tiles * sizes.group;
-    const int thread = static_cast<int>(threadIdx.x);
-    const auto query_of = [&](int step) { return (first_tile + step % query_tiles) * Tile::queries; };
-    // Returns what this thread keeps for `rows`, of the tile of queries.
-    const auto load_queries = [&](int step) {
-        const int head = key_head * sizes.group + step / query_tiles, query = query_of(step);
-        const std::int64_t at = sizes.query_head(sequence, head) + static_cast<std::int64_t>(query) * query_stride;
-        load_rows<W, Tile::queries, Tile::threads>(queries + step % 2 * buffer, q + at, query_stride,
-                                                   sizes.query_length - query, sizes);
-        load_rows<W, Tile::queries, Tile::threads>(gradients + step % 2 * buffer, dy + at, query_stride,
-                                                   sizes.query_length - query, sizes);
-        copy_async_commit();
-        // Queries beyond the sequence get weight 0.
-        const int row = query + thread % Tile::queries;
-        const bool valid = row < sizes.query_length;
-        const std::int64_t place = sizes.row_head(sequence, head) + row;
-        if (thread < Tile::queries) return valid ? log_sum_exp[place] * log2_of_e : INFINITY;
-        return valid && thread < 2 * Tile::queries ? delta[place] : 0.0f;
+    const int sequence = head_of_all / sizes.key_heads(), key_head = head_of_all % sizes.key_heads();
+    const int head = key_head * sizes.group, valid_keys = sizes.key_length - first;
+    const RowStrides& strides = sizes.strides;
+    // The block's keys and the first queries that see them.
+    const auto key_rows = [&](const T* of, int stride) {
+        return Rows<T>{of + sizes.key_head(sequence, key_head, stride) + static_cast<std::int64_t>(first) * stride,
+                       stride};
     };
-    static_assert(Tile::threads >= 2 * Tile::queries);
+    PairLoader<W, Tile::keys, Tile::threads, keys_bytes>(keys, key_rows(k, strides.k), key_rows(v, strides.v),
+                                                         valid_keys, sizes.width)
+        .load(0);
 
-    load_rows<W, Tile::keys, Tile::threads>(keys, k + key_at, key_stride, valid_keys, sizes);
-    load_rows<W, Tile::keys, Tile::threads>(values, v + key_at, key_stride, valid_keys, sizes);
-    float row_value = load_queries(0);
+    const int first_query = first / Tile::queries * Tile::queries;
+    const int query_tiles = (sizes.query_length - first_query + Tile::queries - 1) / Tile::queries;
+    const int thread = static_cast<int>(threadIdx.x);
+    const auto query_rows = [&](const T* of, int stride) {
+        return Rows<T>{of + sizes.query_head(sequence, head, stride) + static_cast<std::int64_t>(first_query) * stride,
+                       stride};
+    };
+    PairLoader<W, Tile::queries, Tile::threads, queries_bytes> loader(queries, query_rows(q, strides.q),
+                                                                      query_rows(dy, sizes.output_stride()),
+                                                                      sizes.query_length - first_query, sizes.width);
+    // Four levels or deltas each are copied by the first threads.
+    constexpr int row_copies = Tile::queries / 4;
+    const float* terms_from = (thread < row_copies ? terms.levels : terms.deltas) +
+                              (static_cast<std::int64_t>(sequence) * sizes.heads + head) * terms.padded + first_query +
+                              thread % row_copies * 4;
+    int to_load = query_tiles;  // of this head
+    const SharedPlace terms_to = shared_place(rows + 4 * thread);
+    const auto load_queries = [&](int at) {
+        loader.load(at);
+        if (thread < 2 * row_copies) copy_async_16<0>(terms_to + at, terms_from);
+        copy_async_commit();
+        terms_from += Tile::queries;
+        if (--to_load == 0) {  // on to the next head of the group
+            to_load = query_tiles;
+            loader.back(query_tiles, sizes.width);
+            terms_from += terms.padded - query_tiles * Tile::queries;
+        }
+    };
+    load_queries(0);
 
     const int warp_row = thread / warp_width * Tile::warp_rows, warp_first = first + warp_row;
     T* warp_keys = keys + warp_row * W::stride;
@@ -116,79 +176,83 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
         key_sums[m].clear();
         value_sums[m].clear();
     }
+    const OperandPlace<W> left_keys = left_place<W>(warp_keys),
+                          query_columns = right_place<W, Right::rows_of_n>(queries),
+                          query_sums = right_place<W, Right::rows_of_k>(queries);
+    const unsigned char* lane_rows = reinterpret_cast<const unsigned char*>(rows + Sums<1>::column(0, 0));
+    int at = 0, query = first_query;  // bytes from the first to the step's buffer, and its first query
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
-        float* step_rows = rows + step % 2 * 2 * Tile::queries;
-        if (thread < 2 * Tile::queries) step_rows[thread] = row_value;
+    for (int steps = query_tiles * sizes.group; steps > 0; --steps) {
         copy_async_wait<0>();
         __syncthreads();  // this tile has arrived, and the next one's buffer is free
-        if (step + 1 < steps) row_value = load_queries(step + 1);
-        const int query = query_of(step);
-        if (query + Tile::queries <= warp_first) continue;  // all precede the warp's keys
-        const T* tile_queries = queries + step % 2 * buffer;
-        const T* tile_gradients = gradients + step % 2 * buffer;
+        const int here = at, step_query = query;
+        at = buffer - at;
+        if (steps > 1) load_queries(at);
+        query += Tile::queries;
+        if (query >= sizes.query_length) query = first_query;
+        if (step_query + Tile::queries <= warp_first) continue;  // all precede the warp's keys
 
         Sums<N> weights[M];
         Left<T, Tile::queries / 16> left[M];
+        const float* const step_rows = reinterpret_cast<const float*>(lane_rows + here);
+        multiply_rows<W, 0, 0>(weights, left_keys, query_columns + here, FromZero{});
 #pragma unroll
-        for (int m = 0; m < M; ++m) weights[m].clear();
-        multiply_rows<W>(weights, warp_keys, tile_queries);
+        for (int n = 0; n < N; ++n) {
+            const Pack<float, 2> level = load_pack<2>(step_rows + 8 * n);
 #pragma unroll
-        for (int n = 0; n < N; ++n)
+            for (int m = 0; m < M; ++m)
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const float level = step_rows[Sums<1>::column(n, i)];
-#pragma unroll
-                for (int m = 0; m < M; ++m)
-#pragma unroll
-                    for (int j = i; j < 4; j += 2)
-                        weights[m].at[n][j] = fast_exp2(fmaf(weights[m].at[n][j], sizes.scale_log2, -level));
-            }
-        if (query < warp_first + Tile::warp_rows - 1)
+                for (int i = 0; i < 4; ++i)
+                    weights[m].at[n][i] = fast_exp2(fmaf(weights[m].at[n][i], sizes.scale_log2, level.at[i % 2]));
+        }
+        if (step_query < warp_first + Tile::warp_rows - 1) {
+            const int ahead = warp_first - step_query + lane_index() / 4 - 2 * (lane_index() % 4);
 #pragma unroll
             for (int m = 0; m < M; ++m)
 #pragma unroll
                 for (int n = 0; n < N; ++n)
 #pragma unroll
-                    for (int i = 0; i < 4; ++i)
-                        if (warp_first + 16 * m + Sums<1>::row(i) > query + Sums<1>::column(n, i))
-                            weights[m].at[n][i] = 0;
+                    for (int i = 0; i < 4; ++i)  // the key's position is greater than the query's
+                        if (ahead > 8 * n + i % 2 - 16 * m - (i >= 2 ? 8 : 0)) weights[m].at[n][i] = 0;
+        }
         if constexpr (makes_dv) {
 #pragma unroll
             for (int m = 0; m < M; ++m) to_left(left[m], weights[m]);
-            multiply<Right::rows_of_k>(value_sums, left, tile_gradients, W::stride);
+            multiply_tile<W, Right::rows_of_k, queries_bytes>(value_sums, left, query_sums + here);
         }
         if constexpr (makes_dk) {
             Sums<N> slopes[M];
+            Pack<float, 2> deltas[N];
 #pragma unroll
-            for (int m = 0; m < M; ++m) slopes[m].clear();
-            multiply_rows<W>(slopes, warp_values, tile_gradients);
+            for (int n = 0; n < N; ++n) deltas[n] = load_pack<2>(step_rows + Tile::queries + 8 * n);
+            multiply_rows<W, keys_bytes, queries_bytes>(slopes, left_keys, query_columns + here,
+                                                        [&](int, int n, int i) { return deltas[n].at[i % 2]; });
 #pragma unroll
-            for (int n = 0; n < N; ++n)
+            for (int m = 0; m < M; ++m) {
 #pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    const float along = step_rows[Tile::queries + Sums<1>::column(n, i)];
+                for (int n = 0; n < N; ++n)
 #pragma unroll
-                    for (int m = 0; m < M; ++m)
-#pragma unroll
-                        for (int j = i; j < 4; j += 2)
-                            slopes[m].at[n][j] = weights[m].at[n][j] * (slopes[m].at[n][j] - along);
-                }
-#pragma unroll
-            for (int m = 0; m < M; ++m) to_left(left[m], slopes[m]);
-            multiply<Right::rows_of_k>(key_sums, left, tile_queries, W::stride);
+                    for (int i = 0; i < 4; ++i) slopes[m].at[n][i] *= weights[m].at[n][i];
+                to_left(left[m], slopes[m]);
+            }
+            multiply_tile<W, Right::rows_of_k>(key_sums, left, query_sums + here);
         }
     }
 
-    const std::int64_t warp_at = key_at + static_cast<std::int64_t>(warp_row) * key_stride;
+    // Where the warp's rows of a gradient go.
+    const auto rows_of = [&](T* gradient, int stride) {
+        T* const to =
+            gradient + sizes.key_head(sequence, key_head, stride) + static_cast<std::int64_t>(warp_first) * stride;
+        return [=](int row, int step, auto&& body) { body(RowWalk<T>(to + row * stride, stride, step)); };
+    };
     if constexpr (makes_dk)
         store_warp_sums<W>(
-            dk + warp_at, warp_keys, key_sums, [&](int, int) { return sizes.scale; }, key_stride, valid_keys - warp_row,
-            sizes);
+            warp_keys, key_sums, [&](int, int) { return sizes.scale; }, valid_keys - warp_row, sizes.width,
+            rows_of(dk, sizes.strides.dk));
     if constexpr (makes_dv)
         store_warp_sums<W>(
-            dv + warp_at, warp_values, value_sums, [](int, int) { return 1.0f; }, key_stride, valid_keys - warp_row,
-            sizes);
+            warp_values, value_sums, [](int, int) { return 1.0f; }, valid_keys - warp_row, sizes.width,
+            rows_of(dv, sizes.strides.dv));
 }
 
 template <class W>
@@ -198,106 +262,122 @@ struct QueryGradientTile {
     static constexpr int queries = warps * warp_rows, keys = W::row_bytes > 600 ? 16 : 32;
     static constexpr std::size_t shared_bytes =
         static_cast<std::size_t>(2 * queries + 4 * keys) * static_cast<std::size_t>(W::row_bytes) +
-        2 * queries * sizeof(float) + sizeof(std::int64_t);
+        2 * queries * sizeof(float);
 };
 
-// A block owns a tile of queries and walks over the keys they see.
+// A block owns a tile of queries of one group and walks over the keys they see.
 template <class W>
 __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
     attention_query_gradient_kernel(typename W::T* dq, const typename W::T* dy, const typename W::T* q,
-                                    const typename W::T* k, const typename W::T* v, const float* log_sum_exp,
-                                    const float* delta, AttentionSizes sizes) {
+                                    const typename W::T* k, const typename W::T* v, RowTerms terms,
+                                    AttentionSizes sizes) {
     using T = typename W::T;
     using Tile = QueryGradientTile<W>;
-    constexpr int M = Tile::blocks_of_16, N = Tile::keys / 8, buffer = Tile::keys * W::stride;
+    constexpr int M = Tile::blocks_of_16, N = Tile::keys / 8;
+    constexpr int queries_bytes = Tile::queries * W::row_bytes, buffer = Tile::keys * W::row_bytes;
     T* queries = shared_memory<T>();
     T* gradients = queries + Tile::queries * W::stride;
     T* keys = gradients + Tile::queries * W::stride;  // double-buffered, followed by the values
-    T* values = keys + 2 * buffer;
-    float* levels = reinterpret_cast<float*>(values + 2 * buffer);  // per query: log_sum_exp in units of log2
+    float* levels = reinterpret_cast<float*>(keys + 4 * Tile::keys * W::stride);  // of the block's rows
     float* deltas = levels + Tile::queries;
-    std::int64_t* output_at =
-        reinterpret_cast<std::int64_t*>(deltas + Tile::queries);  // not kept in registers over the loop
 
-    const int tiles = (sizes.query_length + Tile::queries - 1) / Tile::queries;
+    const int group_rows = sizes.query_length * sizes.group;
+    const int tiles = (group_rows + Tile::queries - 1) / Tile::queries;
     const int block = static_cast<int>(blockIdx.x), head_of_all = block / tiles;
     const int first = (tiles - 1 - block % tiles) * Tile::queries;  // longest first, as in forward
-    const int sequence = head_of_all / sizes.heads, head = head_of_all % sizes.heads;
-    const int query_stride = sizes.query_stride(), key_stride = sizes.key_stride();
-    const std::int64_t query_at = sizes.query_head(sequence, head) + static_cast<std::int64_t>(first) * query_stride;
-    const T* k_head = k + sizes.key_head(sequence, head / sizes.group);
-    const T* v_head = v + sizes.key_head(sequence, head / sizes.group);
-    const int rows = min(Tile::queries, sizes.query_length - first);
-    const int key_tiles = (first + rows + Tile::keys - 1) / Tile::keys;
-    const auto load_keys = [&](int tile) {
-        const int key = tile * Tile::keys, valid = sizes.key_length - key;
-        const std::int64_t at = static_cast<std::int64_t>(key) * key_stride;
-        load_rows<W, Tile::keys, Tile::threads>(keys + tile % 2 * buffer, k_head + at, key_stride, valid, sizes);
-        load_rows<W, Tile::keys, Tile::threads>(values + tile % 2 * buffer, v_head + at, key_stride, valid, sizes);
-        copy_async_commit();
-    };
-    load_rows<W, Tile::queries, Tile::threads>(queries, q + query_at, query_stride, rows, sizes);
-    load_rows<W, Tile::queries, Tile::threads>(gradients, dy + query_at, query_stride, rows, sizes);
-    load_keys(0);
+    const int rows = min(Tile::queries, group_rows - first);
+    const int sequence = head_of_all / sizes.key_heads(), key_head = head_of_all % sizes.key_heads();
+    const int head = key_head * sizes.group;
+    const int key_tiles = (first + rows - 1) / sizes.group / Tile::keys + 1;
+    const RowStrides& strides = sizes.strides;
+    load_group_rows<W, Tile::queries, Tile::threads>(
+        queries, {q + sizes.query_head(sequence, head, strides.q), strides.q}, first, rows, sizes);
+    const int output_stride = sizes.output_stride();
+    load_group_rows<W, Tile::queries, Tile::threads>(
+        gradients, {dy + sizes.query_head(sequence, head, output_stride), output_stride}, first, rows, sizes);
+    PairLoader<W, Tile::keys, Tile::threads, 2 * buffer> loader(
+        keys, {k + sizes.key_head(sequence, key_head, strides.k), strides.k},
+        {v + sizes.key_head(sequence, key_head, strides.v), strides.v}, sizes.key_length, sizes.width);
+    loader.load(0);
+    copy_async_commit();
 
-    const int warp_row = static_cast<int>(threadIdx.x) / warp_width * Tile::warp_rows, warp_first = first + warp_row;
+    const int warp_row = static_cast<int>(threadIdx.x) / warp_width * Tile::warp_rows;
+    const int warp_first = (first + warp_row) / sizes.group;  // the queries of the warp's first and last row
+    const int warp_last = (first + warp_row + Tile::warp_rows - 1) / sizes.group;
     T* warp_queries = queries + warp_row * W::stride;
-    T* warp_gradients = gradients + warp_row * W::stride;
     for (int row = static_cast<int>(threadIdx.x); row < Tile::queries; row += Tile::threads) {
-        const std::int64_t place = sizes.row_head(sequence, head) + first + row;
-        levels[row] = row < rows ? log_sum_exp[place] * log2_of_e : INFINITY;
-        deltas[row] = row < rows ? delta[place] : 0.0f;
+        const GroupRow place(first + row, sizes.group);
+        const std::int64_t term =
+            (static_cast<std::int64_t>(sequence) * sizes.heads + head + place.head) * terms.padded + place.token;
+        levels[row] = row < rows ? terms.levels[term] : -INFINITY;
+        deltas[row] = row < rows ? terms.deltas[term] : 0.0f;
     }
-    if (threadIdx.x == 0) *output_at = query_at;
     Sums<W::width / 8> sums[M];
 #pragma unroll
     for (int m = 0; m < M; ++m) sums[m].clear();
+    const OperandPlace<W> left_queries = left_place<W>(warp_queries),
+                          key_columns = right_place<W, Right::rows_of_n>(keys),
+                          key_sums = right_place<W, Right::rows_of_k>(keys);
+    const float* const lane_levels = levels + warp_row + Sums<1>::row(0);
+    const float* const lane_deltas = deltas + warp_row + Sums<1>::row(0);
+    int at = 0;  // bytes from the first to this tile's buffer
 #pragma unroll 1
-    for (int tile = 0; tile < key_tiles; ++tile) {
+    for (int tile = 0; tile < key_tiles; ++tile, at = buffer - at) {
         copy_async_wait<0>();
         __syncthreads();  // this tile has arrived, and the next one's buffer is free
-        if (tile + 1 < key_tiles) load_keys(tile + 1);
+        if (tile + 1 < key_tiles) {
+            loader.load(buffer - at);
+            copy_async_commit();
+        }
         const int key = tile * Tile::keys;
-        if (key >= warp_first + Tile::warp_rows) continue;  // the warp's queries all precede these keys
-        const T* tile_keys = keys + tile % 2 * buffer;
+        if (key > warp_last) continue;  // the warp's queries all precede these keys
 
         Sums<N> weights[M], slopes[M];
         Left<T, Tile::keys / 16> left[M];
+        const auto of_rows = [&](float(&values)[M][2], const float* lane_values) {  // not kept in registers
 #pragma unroll
-        for (int m = 0; m < M; ++m) {
-            weights[m].clear();
+            for (int m = 0; m < M; ++m)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const float along = deltas[warp_row + 16 * m + Sums<1>::row(i)];
+                for (int half = 0; half < 2; ++half) values[m][half] = lane_values[16 * m + 8 * half];
+        };
+        multiply_rows<W, 0, 0>(weights, left_queries, key_columns + at, FromZero{});
+        float terms_of_rows[M][2];
+        of_rows(terms_of_rows, lane_deltas);
+        multiply_rows<W, queries_bytes, 2 * buffer>(slopes, left_queries, key_columns + at,
+                                                    [&](int m, int, int i) { return terms_of_rows[m][i / 2]; });
+        of_rows(terms_of_rows, lane_levels);
 #pragma unroll
-                for (int n = 0; n < N; ++n) slopes[m].at[n][i] = -along;  // saves registers
-            }
+        for (int m = 0; m < M; ++m)
+#pragma unroll
+            for (int n = 0; n < N; ++n)
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    slopes[m].at[n][i] *=
+                        fast_exp2(fmaf(weights[m].at[n][i], sizes.scale_log2, terms_of_rows[m][i / 2]));
+        if (key + Tile::keys - 1 > warp_first) {
+            int tokens[2 * M];
+            tokens_of_lane(tokens, first + warp_row, sizes.group);
+#pragma unroll
+            for (int m = 0; m < M; ++m)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const int seen = tokens[2 * m + half] - key - 2 * (lane_index() % 4);
+#pragma unroll
+                    for (int n = 0; n < N; ++n)
+#pragma unroll
+                        for (int i = 0; i < 2; ++i)
+                            if (8 * n + i > seen) slopes[m].at[n][2 * half + i] = 0;
+                }
         }
-        multiply_rows<W>(weights, warp_queries, tile_keys);
-        multiply_rows<W>(slopes, warp_gradients, values + tile % 2 * buffer);
-        const bool diagonal = key + Tile::keys - 1 > warp_first;
 #pragma unroll
-        for (int m = 0; m < M; ++m) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const float level = levels[warp_row + 16 * m + Sums<1>::row(i)];
-#pragma unroll
-                for (int n = 0; n < N; ++n)
-                    slopes[m].at[n][i] *= fast_exp2(fmaf(weights[m].at[n][i], sizes.scale_log2, -level));
-            }
-            if (diagonal)
-#pragma unroll
-                for (int n = 0; n < N; ++n)
-#pragma unroll
-                    for (int i = 0; i < 4; ++i)
-                        if (key + Sums<1>::column(n, i) > warp_first + 16 * m + Sums<1>::row(i)) slopes[m].at[n][i] = 0;
-            to_left(left[m], slopes[m]);
-        }
-        multiply<Right::rows_of_k>(sums, left, tile_keys, W::stride);
+        for (int m = 0; m < M; ++m) to_left(left[m], slopes[m]);
+        multiply_tile<W, Right::rows_of_k>(sums, left, key_sums + at);
     }
+    const int stride = sizes.strides.dq;
+    T* const to = dq + sizes.query_head(sequence, head, stride);
     store_warp_sums<W>(
-        dq + *output_at + static_cast<std::int64_t>(warp_row) * query_stride, warp_queries, sums,
-        [&](int, int) { return sizes.scale; }, query_stride, rows - warp_row, sizes);
+        warp_queries, sums, [&](int, int) { return sizes.scale; }, rows - warp_row, sizes.width,
+        [&](int row, int step, auto&& body) { walk_rows(to, stride, first + warp_row + row, step, sizes, body); });
 }
 
 }  // namespace
@@ -309,23 +389,35 @@ void CudaBackend::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy,
     LOCKSTEP_ASSERT(dq.count() == q.count() && dy.count() == q.count() && dk.count() == k.count() &&
                     dv.count() == k.count());
     LOCKSTEP_ASSERT(dq.type() == q.type() && dy.type() == q.type() && dk.type() == q.type() && dv.type() == q.type());
-    for (const Tensor& tensor : {dq, dk, dv, dy, q, k, v, y}) sizes.vectors = sizes.vectors && aligned_16(tensor);
-    const std::int64_t rows = shape.batch * shape.query_length * shape.heads;
-    float* delta = scratch_of<float>(rows);
+    const std::int64_t outputs = shape.heads * shape.head_width, keys = shape.key_heads * shape.head_width;
+    sizes.strides.dq = row_stride(dq, outputs);
+    sizes.strides.dk = row_stride(dk, keys);
+    sizes.strides.dv = row_stride(dv, keys);
+    const RowStrides& strides = sizes.strides;
+    const bool aligned = aligned_rows(q, strides.q) && aligned_rows(k, strides.k) && aligned_rows(v, strides.v) &&
+                         aligned_rows(dq, strides.dq) && aligned_rows(dk, strides.dk) && aligned_rows(dv, strides.dv) &&
+                         aligned_rows(y, outputs) && aligned_rows(dy, outputs);
+
+    const std::int64_t heads = shape.batch * shape.heads;
+    const std::int64_t padded = (shape.query_length + row_multiple - 1) / row_multiple * row_multiple;
+    float* const scratch = scratch_of<float>(2 * heads * padded);
+    const RowTerms terms{scratch, scratch + heads * padded, static_cast<int>(padded)};
     dispatch(q.type(), [&](auto element) {
         using T = decltype(element);
-        launch({"attention_delta", grid_of(blocks_for(rows, delta_threads / delta_lanes)), delta_threads, 0, stream()},
-               attention_delta_kernel<T>, delta, elements<T>(dy), elements<T>(y), rows, sizes);
-        with_head_width<T>(sizes, [&](auto head_width) {
+        with_head_width<T>(sizes, aligned, [&](auto head_width) {
             using W = decltype(head_width);
             using Keys = KeyGradientTile<W>;
             using Queries = QueryGradientTile<W>;
+            launch({"attention_row_terms", grid_of(heads * ((padded + terms_rows - 1) / terms_rows)), terms_threads, 0,
+                    stream()},
+                   attention_row_terms_kernel<T, W::vectors>, terms, elements<T>(dy), elements<T>(y),
+                   log_sum_exp.fp32(), sizes);
             const auto key_gradients = [&](auto kernel) {
                 launch({"attention_key_gradient",
                         grid_of(shape.batch * shape.key_heads * ((shape.key_length + Keys::keys - 1) / Keys::keys)),
                         Keys::threads, Keys::shared_bytes, stream()},
-                       kernel, elements<T>(dk), elements<T>(dv), elements<T>(dy), elements<T>(q), elements<T>(k),
-                       elements<T>(v), log_sum_exp.fp32(), delta, sizes);
+                       kernel, strided_elements<T>(dk), strided_elements<T>(dv), elements<T>(dy),
+                       strided_elements<T>(q), strided_elements<T>(k), strided_elements<T>(v), terms, sizes);
             };
             if constexpr (Keys::at_once) {
                 key_gradients(attention_key_gradient_kernel<W, true, true>);
@@ -333,12 +425,12 @@ void CudaBackend::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy,
                 key_gradients(attention_key_gradient_kernel<W, true, false>);
                 key_gradients(attention_key_gradient_kernel<W, false, true>);
             }
-            launch(
-                {"attention_query_gradient",
-                 grid_of(shape.batch * shape.heads * ((shape.query_length + Queries::queries - 1) / Queries::queries)),
-                 Queries::threads, Queries::shared_bytes, stream()},
-                attention_query_gradient_kernel<W>, elements<T>(dq), elements<T>(dy), elements<T>(q), elements<T>(k),
-                elements<T>(v), log_sum_exp.fp32(), delta, sizes);
+            const std::int64_t rows = shape.query_length * sizes.group;
+            launch({"attention_query_gradient",
+                    grid_of(shape.batch * shape.key_heads * ((rows + Queries::queries - 1) / Queries::queries)),
+                    Queries::threads, Queries::shared_bytes, stream()},
+                   attention_query_gradient_kernel<W>, strided_elements<T>(dq), elements<T>(dy), strided_elements<T>(q),
+                   strided_elements<T>(k), strided_elements<T>(v), terms, sizes);
         });
     });
 }

@@ -1,6 +1,10 @@
 // Causal attention without storing the score matrix, after FlashAttention-2 (Dao 2023): a block keeps a tile of queries
-// and walks over the tiles of keys they see, with a running maximum and sum per row.
-#include "kernels/cuda/attention.hpp"
+// and walks over the tiles of keys they see, with a running level and sum per row.
+//
+// A row's weights are exp2(score · scale - level). The level is the row's maximum when it was last looked for, and that
+// is done only when weights have become large: first in the first tile, and rarely after it. Any level near the maximum
+// is as good, since the output is divided by the sum of the weights.
+#include "kernels/cuda/attention_tile.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
 
 namespace lockstep::kernels::cuda {
@@ -18,75 +22,90 @@ struct ForwardTile {
         static_cast<std::size_t>(queries + 4 * keys) * static_cast<std::size_t>(W::row_bytes);
 };
 
-// Turns a tile of scores into weights, in place: exp2(score · scale - maximum) with the row's running maximum; rescales
-// output and sums to it. Maxima are in units of log2; a lane's sums cover its own columns only.
+// A lane's sum of weights of one row in one tile beyond which the row's level is raised. fp16 holds 65504.
+constexpr float highest_sum = 256;
+
+// Raises the levels of the rows of which a lane's sum was too high to the scores' maximum, and rescales outputs and
+// sums to them. Levels are in units of log2.
 template <int N, int width_blocks>
-__device__ inline void soften(Sums<N>& scores, Sums<width_blocks>& output, float (&maximum)[2], float (&sum)[2],
-                              float scale_log2) {
+__device__ inline void raise_levels(const Sums<N>& scores, Sums<width_blocks>& output, float (&level)[2],
+                                    float (&sum)[2], const float (&tile_sum)[2], float scale_log2) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        float highest = scores.at[0][2 * half];
+        float highest = scores.at[0][2 * half], most = tile_sum[half];
 #pragma unroll
         for (int n = 0; n < N; ++n) highest = fmaxf(highest, fmaxf(scores.at[n][2 * half], scores.at[n][2 * half + 1]));
-        highest = fmaxf(highest, __shfl_xor_sync(all_lanes, highest, 1));
-        highest = fmaxf(highest, __shfl_xor_sync(all_lanes, highest, 2));
-        const float raised = fmaxf(maximum[half], highest * scale_log2);
-        const float correction = fast_exp2(maximum[half] - raised);  // 0 in the first tile
-        maximum[half] = raised;
+#pragma unroll
+        for (int distance = 1; distance < 4; distance *= 2) {
+            highest = fmaxf(highest, __shfl_xor_sync(all_lanes, highest, distance));
+            most = fmaxf(most, __shfl_xor_sync(all_lanes, most, distance));
+        }
+        // A row's level must not depend on the other rows of its warp.
+        const float raised = most > highest_sum ? fmaxf(level[half], highest * scale_log2) : level[half];
+        const float correction = fast_exp2(level[half] - raised);  // 0 in the first tile
+        level[half] = raised;
         sum[half] *= correction;
 #pragma unroll
         for (int n = 0; n < width_blocks; ++n) {
             output.at[n][2 * half] *= correction;
             output.at[n][2 * half + 1] *= correction;
         }
+    }
+}
+
+// Turns a tile of scores into weights, in place, with their sums over this lane's columns.
+template <int N>
+__device__ inline void soften(Sums<N>& scores, const float (&level)[2], float (&tile_sum)[2], float scale_log2) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
 #pragma unroll
         for (int n = 0; n < N; ++n)
 #pragma unroll
             for (int i = 2 * half; i < 2 * half + 2; ++i) {
-                scores.at[n][i] = fast_exp2(fmaf(scores.at[n][i], scale_log2, -raised));
-                sum[half] += scores.at[n][i];
+                scores.at[n][i] = fast_exp2(fmaf(scores.at[n][i], scale_log2, -level[half]));
+                tile_sum[half] = n == 0 && i == 2 * half ? scores.at[n][i] : tile_sum[half] + scores.at[n][i];
             }
-    }
 }
 
+// One block a multiprocessor allows the general kernels all registers, of which the compiler would rather spill a few;
+// the tuned ones have them without.
 template <class W>
-__global__ void __launch_bounds__(ForwardTile<W>::threads)
+__global__ void __launch_bounds__(ForwardTile<W>::threads, W::exact ? 0 : 1)
     attention_forward_kernel(typename W::T* y, float* log_sum_exp, const typename W::T* q, const typename W::T* k,
                              const typename W::T* v, AttentionSizes sizes) {
     using T = typename W::T;
     using Tile = ForwardTile<W>;
-    constexpr int M = Tile::blocks_of_16, buffer = Tile::keys * W::stride;
+    constexpr int M = Tile::blocks_of_16, N = Tile::keys / 8, buffer = Tile::keys * W::row_bytes;
     T* queries = shared_memory<T>();
     T* keys = queries + Tile::queries * W::stride;  // double-buffered, followed by the values
-    T* values = keys + 2 * buffer;
+    T* values = keys + 2 * Tile::keys * W::stride;
 
     // Last queries of a head first: they see the most keys.
-    const int tiles = (sizes.query_length + Tile::queries - 1) / Tile::queries;
+    const int group_rows = sizes.query_length * sizes.group;
+    const int tiles = (group_rows + Tile::queries - 1) / Tile::queries;
     const int block = static_cast<int>(blockIdx.x), head_of_all = block / tiles;
-    const int first = (tiles - 1 - block % tiles) * Tile::queries;
-    const int sequence = head_of_all / sizes.heads, head = head_of_all % sizes.heads;
-    const int query_stride = sizes.query_stride(), key_stride = sizes.key_stride();
-    const std::int64_t query_at = sizes.query_head(sequence, head) + static_cast<std::int64_t>(first) * query_stride;
-    const T* k_head = k + sizes.key_head(sequence, head / sizes.group);
-    const T* v_head = v + sizes.key_head(sequence, head / sizes.group);
-
+    const int first = (tiles - 1 - block % tiles) * Tile::queries, rows = min(Tile::queries, group_rows - first);
+    const int sequence = head_of_all / sizes.key_heads(), key_head = head_of_all % sizes.key_heads();
     const int earlier = sizes.key_length - sizes.query_length;  // keys before the first query
-    const int rows = min(Tile::queries, sizes.query_length - first);
-    const int key_tiles = (first + rows + earlier + Tile::keys - 1) / Tile::keys;
-    const auto load_keys = [&](int tile) {
-        const int key = tile * Tile::keys, valid = sizes.key_length - key;
-        const std::int64_t at = static_cast<std::int64_t>(key) * key_stride;
-        load_rows<W, Tile::keys, Tile::threads>(keys + tile % 2 * buffer, k_head + at, key_stride, valid, sizes);
-        load_rows<W, Tile::keys, Tile::threads>(values + tile % 2 * buffer, v_head + at, key_stride, valid, sizes);
-        copy_async_commit();
-    };
+    const int key_tiles = ((first + rows - 1) / sizes.group + earlier) / Tile::keys + 1;
 
     const int warp_row = static_cast<int>(threadIdx.x) / warp_width * Tile::warp_rows;
-    const int warp_first = first + warp_row + earlier;  // the last key visible to the warp's first query
+    // The last keys visible to the warp's first and last row.
+    const int warp_first = (first + warp_row) / sizes.group + earlier;
+    const int warp_last = (first + warp_row + Tile::warp_rows - 1) / sizes.group + earlier;
     T* warp_queries = queries + warp_row * W::stride;
-    load_rows<W, Tile::queries, Tile::threads>(queries, q + query_at, query_stride, rows, sizes);
+    const int head = key_head * sizes.group;  // the group's first
+    const RowStrides& strides = sizes.strides;
+    load_group_rows<W, Tile::queries, Tile::threads>(
+        queries, {q + sizes.query_head(sequence, head, strides.q), strides.q}, first, rows, sizes);
     copy_async_commit();
-    load_keys(0);
+    PairLoader<W, Tile::keys, Tile::threads, 2 * buffer> loader(
+        keys, {k + sizes.key_head(sequence, key_head, strides.k), strides.k},
+        {v + sizes.key_head(sequence, key_head, strides.v), strides.v}, sizes.key_length, sizes.width);
+    loader.load(0);
+    copy_async_commit();
+    const OperandPlace<W> left = left_place<W>(warp_queries), key_rows = right_place<W, Right::rows_of_n>(keys),
+                          value_rows = right_place<W, Right::rows_of_k>(values);
     Left<T, Tile::keeps_queries ? W::width / 16 : 1> kept[M];
     if constexpr (Tile::keeps_queries) {
         copy_async_wait<1>();
@@ -96,83 +115,118 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads)
     }
 
     Sums<W::width / 8> output[M];
-    float maximum[M][2], sum[M][2];
+    float level[M][2], sum[M][2];
 #pragma unroll
     for (int m = 0; m < M; ++m) {
         output[m].clear();
-        maximum[m][0] = maximum[m][1] = -INFINITY;
+        level[m][0] = level[m][1] = -INFINITY;
         sum[m][0] = sum[m][1] = 0;
     }
+    int at = 0;  // bytes from the first to this tile's buffer
 #pragma unroll 1
-    for (int tile = 0; tile < key_tiles; ++tile) {
+    for (int tile = 0; tile < key_tiles; ++tile, at = buffer - at) {
         copy_async_wait<0>();
         __syncthreads();  // this tile has arrived, and the next one's buffer is free
-        if (tile + 1 < key_tiles) load_keys(tile + 1);
+        if (tile + 1 < key_tiles) {
+            loader.load(buffer - at);
+            copy_async_commit();
+        }
         const int key = tile * Tile::keys;
-        if (key >= warp_first + Tile::warp_rows) continue;  // the warp's queries all precede these keys
-        Sums<Tile::keys / 8> scores[M];
-        const T* tile_keys = keys + tile % 2 * buffer;
+        if (key > warp_last) continue;  // the warp's queries all precede these keys
+        Sums<N> scores[M];
+        float tile_sum[M][2];
 #pragma unroll
-        for (int m = 0; m < M; ++m) scores[m].clear();
-        if constexpr (Tile::keeps_queries)
-            multiply<Right::rows_of_n>(scores, kept, tile_keys, W::stride);
-        else
-            multiply_rows<W>(scores, warp_queries, tile_keys);
-        // The first tile has key 0, which all queries see: maxima are finite from there on.
-        if (key + Tile::keys - 1 > warp_first)
+        for (int m = 0; m < M; ++m) tile_sum[m][0] = tile_sum[m][1] = INFINITY;
+        bool levels = tile > 0;
+#pragma unroll 1
+        while (true) {  // once, unless weights are too large
+            if constexpr (Tile::keeps_queries)
+                multiply_tile<W, Right::rows_of_n>(scores, kept, key_rows + at, FromZero{});
+            else
+                multiply_rows<W, 0, 0>(scores, left, key_rows + at, FromZero{});
+            // The first tile has key 0, which all queries see: maxima are finite from there on.
+            if (key + Tile::keys - 1 > warp_first) {
+                int tokens[2 * M];
+                tokens_of_lane(tokens, first + warp_row, sizes.group);
 #pragma unroll
-            for (int m = 0; m < M; ++m)
+                for (int m = 0; m < M; ++m)
 #pragma unroll
-                for (int n = 0; n < Tile::keys / 8; ++n)
+                    for (int half = 0; half < 2; ++half) {
+                        const int seen = tokens[2 * m + half] + earlier - key - 2 * (lane_index() % 4);
 #pragma unroll
-                    for (int i = 0; i < 4; ++i)
-                        if (key + Sums<1>::column(n, i) > warp_first + 16 * m + Sums<1>::row(i))
-                            scores[m].at[n][i] = -INFINITY;
+                        for (int n = 0; n < N; ++n)
+#pragma unroll
+                            for (int i = 0; i < 2; ++i)
+                                if (8 * n + i > seen) scores[m].at[n][2 * half + i] = -INFINITY;
+                    }
+            }
+            if (!levels)
+#pragma unroll
+                for (int m = 0; m < M; ++m)
+                    raise_levels(scores[m], output[m], level[m], sum[m], tile_sum[m], sizes.scale_log2);
+            float most = 0;
+#pragma unroll
+            for (int m = 0; m < M; ++m) {
+                soften(scores[m], level[m], tile_sum[m], sizes.scale_log2);
+                most = fmaxf(most, fmaxf(tile_sum[m][0], tile_sum[m][1]));
+            }
+            if (!levels || !__any_sync(all_lanes, most > highest_sum)) break;
+            levels = false;
+        }
         Left<T, Tile::keys / 16> weights[M];
 #pragma unroll
         for (int m = 0; m < M; ++m) {
-            soften(scores[m], output[m], maximum[m], sum[m], sizes.scale_log2);
+            sum[m][0] += tile_sum[m][0];
+            sum[m][1] += tile_sum[m][1];
             to_left(weights[m], scores[m]);
         }
-        multiply<Right::rows_of_k>(output, weights, values + tile % 2 * buffer, W::stride);
+        multiply_tile<W, Right::rows_of_k>(output, weights, value_rows + at);
     }
 
-    float inverse[M][2];
-    const int warp_rows = rows - warp_row;
+    // Lane t of the four that share rows writes the t-th of these.
+    const int warp_rows = rows - warp_row, lane_row = lane_index() / 4 + 8 * (lane_index() % 4);
+    float inverse[M][2], row_total = 1, row_level = 0;
 #pragma unroll
     for (int m = 0; m < M; ++m)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            float total = sum[m][half];
-            total += __shfl_xor_sync(all_lanes, total, 1);
-            total += __shfl_xor_sync(all_lanes, total, 2);
+            const float total = lanes_sum<4>(sum[m][half]);
             inverse[m][half] = 1.0f / total;
-            const int row = 16 * m + Sums<1>::row(2 * half);
-            if (lane_index() % 4 == 0 && row < warp_rows)
-                log_sum_exp[sizes.row_head(sequence, head) + first + warp_row + row] =
-                    fmaf(maximum[m][half], log_of_2, logf(total));
+            if (lane_index() % 4 == 2 * m + half) {
+                row_total = total;
+                row_level = level[m][half];
+            }
         }
+    if (lane_row < min(warp_rows, Tile::warp_rows)) {
+        const GroupRow row(first + warp_row + lane_row, sizes.group);
+        const std::int64_t row_head = static_cast<std::int64_t>(sequence) * sizes.heads + head + row.head;
+        log_sum_exp[row_head * sizes.query_length + row.token] = fmaf(row_level, log_of_2, logf(row_total));
+    }
+    const int stride = sizes.output_stride();
+    T* const to = y + sizes.query_head(sequence, head, stride);
     store_warp_sums<W>(
-        y + query_at + warp_row * query_stride, warp_queries, output, [&](int m, int i) { return inverse[m][i / 2]; },
-        query_stride, warp_rows, sizes);
+        warp_queries, output, [&](int m, int i) { return inverse[m][i / 2]; }, warp_rows, sizes.width,
+        [&](int row, int step, auto&& body) { walk_rows(to, stride, first + warp_row + row, step, sizes, body); });
 }
 
 }  // namespace
 
 void CudaBackend::attention_forward(Tensor y, Tensor log_sum_exp, Tensor q, Tensor k, Tensor v,
                                     const AttentionShape& shape) {
-    AttentionSizes sizes = attention_sizes(shape, q, k, v, y, log_sum_exp);
-    sizes.vectors = sizes.vectors && aligned_16(q) && aligned_16(k) && aligned_16(v) && aligned_16(y);
+    const AttentionSizes sizes = attention_sizes(shape, q, k, v, y, log_sum_exp);
+    const bool aligned = aligned_rows(q, sizes.strides.q) && aligned_rows(k, sizes.strides.k) &&
+                         aligned_rows(v, sizes.strides.v) && aligned_rows(y, shape.heads * shape.head_width);
     dispatch(q.type(), [&](auto element) {
         using T = decltype(element);
-        with_head_width<T>(sizes, [&](auto head_width) {
+        with_head_width<T>(sizes, aligned, [&](auto head_width) {
             using W = decltype(head_width);
             using Tile = ForwardTile<W>;
-            const std::int64_t tiles = (shape.query_length + Tile::queries - 1) / Tile::queries;
-            launch({"attention_forward", grid_of(shape.batch * shape.heads * tiles), Tile::threads, Tile::shared_bytes,
-                    stream()},
-                   attention_forward_kernel<W>, elements<T>(y), log_sum_exp.fp32(), elements<T>(q), elements<T>(k),
-                   elements<T>(v), sizes);
+            const std::int64_t rows = shape.query_length * sizes.group;
+            const std::int64_t tiles = (rows + Tile::queries - 1) / Tile::queries;
+            launch({"attention_forward", grid_of(shape.batch * shape.key_heads * tiles), Tile::threads,
+                    Tile::shared_bytes, stream()},
+                   attention_forward_kernel<W>, elements<T>(y), log_sum_exp.fp32(), strided_elements<T>(q),
+                   strided_elements<T>(k), strided_elements<T>(v), sizes);
         });
     });
 }

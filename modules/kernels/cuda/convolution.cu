@@ -42,14 +42,14 @@ template <class T, int most, int width>
 __global__ void __launch_bounds__(threads)
     convolution_forward_kernel(T* __restrict__ y, const T* __restrict__ x, const float* __restrict__ weight,
                                const float* __restrict__ bias, const T* __restrict__ history, int taps,
-                               std::int64_t row_width, std::int64_t length, std::int64_t items) {
+                               std::int64_t row_width, std::int64_t stride, std::int64_t length, std::int64_t items) {
     const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
     if (item >= items) return;
     const std::int64_t packs = row_width / width, runs = (length + forward_run - 1) / forward_run;
     const std::int64_t column = item % packs * width, sequence = item / packs / runs;
     const std::int64_t begin = item / packs % runs * forward_run;
     const std::int64_t end = begin + forward_run < length ? begin + forward_run : length;
-    const T* const from = x + sequence * length * row_width + column;
+    const T* const from = x + sequence * length * stride + column;
     T* const to = y + sequence * length * row_width + column;
     const T* const before = history ? history + sequence * (taps - 1) * row_width + column : nullptr;
 
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(threads)
         const std::int64_t source = begin - (most - 1) + j;
         Pack<T, width> value{};
         if (source >= 0)
-            value = load_pack<width>(from + source * row_width);
+            value = load_pack<width>(from + source * stride);
         else if (before && source + taps - 1 >= 0)
             value = load_pack<width>(before + (source + taps - 1) * row_width);
         widen(window[j], value);
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(threads)
         Pack<T, width> values[in_flight];
 #pragma unroll
         for (int k = 0; k < in_flight; ++k)
-            if (first + k < end) values[k] = load_pack<width>(from + (first + k) * row_width);
+            if (first + k < end) values[k] = load_pack<width>(from + (first + k) * stride);
 #pragma unroll
         for (int k = 0; k < in_flight; ++k) {
             if (first + k >= end) break;
@@ -91,11 +91,12 @@ __global__ void __launch_bounds__(threads)
 }
 
 // Writes a row of partial sums per block row: for each column the gradients of `most` weights and of the bias.
-template <class T, int most, int width>
+template <class T, int most, int width, bool accumulate>
 __global__ void __launch_bounds__(column_threads, most == 4 ? 2 : 1)
     convolution_backward_kernel(T* __restrict__ dx, float* __restrict__ partials, const T* __restrict__ dy,
                                 const T* __restrict__ x, const float* __restrict__ weight, int taps,
-                                std::int64_t row_width, int length, std::int64_t segments, int lanes) {
+                                std::int64_t row_width, std::int64_t dx_stride, std::int64_t x_stride, int length,
+                                std::int64_t segments, int lanes) {
     constexpr int each = most + 1;
     const int lane = static_cast<int>(threadIdx.x) % lanes, row_lane = static_cast<int>(threadIdx.x) / lanes;
     const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * lanes * width;
@@ -108,7 +109,10 @@ __global__ void __launch_bounds__(column_threads, most == 4 ? 2 : 1)
         load_weights(weights, weight, column, taps);
         for (std::int64_t segment = static_cast<std::int64_t>(blockIdx.y) * row_lanes + row_lane; segment < segments;
              segment += row_lanes * gridDim.y) {
-            const std::int64_t offset = segment / runs * length * row_width + column;
+            const std::int64_t sequence_row = segment / runs * length;
+            const T* const gradients_at = dy + sequence_row * row_width + column;
+            const T* const inputs_at = x + sequence_row * x_stride + column;
+            T* const out_at = dx + sequence_row * dx_stride + column;
             const int begin = static_cast<int>(segment % runs) * backward_run;
             const int end = begin + backward_run < length ? begin + backward_run : length;
             float inputs[most][width], gradients[most][width];  // [j]: of token t - (most - 1) + j
@@ -116,7 +120,7 @@ __global__ void __launch_bounds__(column_threads, most == 4 ? 2 : 1)
             for (int j = 0; j + 1 < most; ++j) {
                 const int source = begin - (most - 1) + j;
                 Pack<T, width> value{};
-                if (source >= 0) value = load_pack<width>(x + offset + source * row_width);
+                if (source >= 0) value = load_pack<width>(inputs_at + source * x_stride);
                 widen(inputs[j], value);
 #pragma unroll
                 for (int e = 0; e < width; ++e) gradients[j][e] = 0;
@@ -127,9 +131,9 @@ __global__ void __launch_bounds__(column_threads, most == 4 ? 2 : 1)
 #pragma unroll
                 for (int k = 0; k < in_flight; ++k) {
                     const int t = first + k;
-                    if (t < end) new_inputs[k] = load_pack<width>(x + offset + t * row_width);
+                    if (t < end) new_inputs[k] = load_pack<width>(inputs_at + t * x_stride);
                     if (t < end + most - 1 && t < length)
-                        new_gradients[k] = load_pack<width>(dy + offset + t * row_width);
+                        new_gradients[k] = load_pack<width>(gradients_at + t * row_width);
                 }
 #pragma unroll
                 for (int k = 0; k < in_flight; ++k) {
@@ -146,15 +150,17 @@ __global__ void __launch_bounds__(column_threads, most == 4 ? 2 : 1)
                         }
                     }
                     if (t - (most - 1) >= begin) {
+                        T* const to = out_at + (t - (most - 1)) * dx_stride;
                         Pack<T, width> out;
+                        if constexpr (accumulate) out = load_pack<width>(to);
 #pragma unroll
                         for (int e = 0; e < width; ++e) {
-                            float sum = 0;
+                            float sum = accumulate ? to_float(out.at[e]) : 0.0f;
 #pragma unroll
                             for (int j = 0; j < most; ++j) sum += weights[j][e] * gradients[most - 1 - j][e];
                             out.at[e] = from_float<T>(sum);
                         }
-                        store_pack(dx + offset + (t - (most - 1)) * row_width, out);
+                        store_pack(to, out);
                     }
                     shift(inputs);
                     shift(gradients);
@@ -195,7 +201,7 @@ void for_taps(std::int64_t taps, bool aligned, Function&& function) {
 void CudaBackend::convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, Tensor history,
                                       std::int64_t length) {
     const std::int64_t width = x.size(-1), rows = x.rows(), taps = weight.size(-1);
-    LOCKSTEP_ASSERT(y.type() == x.type() && y.count() == x.count() && y.data() != x.data());
+    LOCKSTEP_ASSERT(y.type() == x.type() && y.count() == x.count() && y.strided_data() != x.strided_data());
     LOCKSTEP_ASSERT(weight.count() == width * taps && bias.count() == width && length > 0 && rows % length == 0);
     LOCKSTEP_ASSERT(history.empty() ||
                     (history.type() == x.type() && history.count() == rows / length * (taps - 1) * width));
@@ -203,28 +209,31 @@ void CudaBackend::convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor 
     dispatch(x.type(), [&](auto element) {
         using T = decltype(element);
         constexpr int pack = pack_width<T>();
-        const bool aligned = aligned_for(pack, width, elements<T>(y), elements<T>(x), elements<T>(history));
+        const bool aligned = x.stride() % pack == 0 &&
+                             aligned_for(pack, width, elements<T>(y), strided_elements<T>(x), elements<T>(history));
         for_taps<pack>(taps, aligned, [&](auto most, auto columns) {
             const std::int64_t items = segments * (width / columns.value);
             launch({"convolution_forward", dim3(blocks_for(items, threads)), threads, 0, stream()},
-                   convolution_forward_kernel<T, most.value, columns.value>, elements<T>(y), elements<T>(x),
-                   weight.fp32(), bias.fp32(), elements<T>(history), static_cast<int>(taps), width, length, items);
+                   convolution_forward_kernel<T, most.value, columns.value>, elements<T>(y), strided_elements<T>(x),
+                   weight.fp32(), bias.fp32(), elements<T>(history), static_cast<int>(taps), width, x.stride(), length,
+                   items);
         });
     });
 }
 
 void CudaBackend::convolution_backward(Tensor dx, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight,
-                                       std::int64_t length) {
+                                       std::int64_t length, Accumulate accumulate) {
     const std::int64_t width = x.size(-1), rows = x.rows(), taps = weight.size(-1);
     LOCKSTEP_ASSERT(dx.type() == x.type() && dy.type() == x.type() && dx.count() == x.count() &&
-                    dy.count() == x.count() && dx.data() != dy.data() && dx.data() != x.data());
+                    dy.count() == x.count() && dx.strided_data() != dy.data() && dx.strided_data() != x.strided_data());
     LOCKSTEP_ASSERT(weight.count() == width * taps && dweight.count() == width * taps && dbias.count() == width);
     LOCKSTEP_ASSERT(length > 0 && length < (std::int64_t{1} << 30) && rows % length == 0);
     const std::int64_t segments = rows / length * ((length + backward_run - 1) / backward_run);
     dispatch(x.type(), [&](auto element) {
         using T = decltype(element);
         constexpr int pack = 4;  // twice as many would take most registers
-        const bool aligned = aligned_for(pack, width, elements<T>(dx), elements<T>(dy), elements<T>(x));
+        const bool aligned = x.stride() % pack == 0 && dx.stride() % pack == 0 &&
+                             aligned_for(pack, width, strided_elements<T>(dx), elements<T>(dy), strided_elements<T>(x));
         for_taps<pack>(taps, aligned, [&](auto most, auto columns) {
             constexpr int values = columns.value * (most.value + 1);
             const ColumnGrid grid = column_grid(segments, width / columns.value, 1);
@@ -232,9 +241,11 @@ void CudaBackend::convolution_backward(Tensor dx, Tensor dweight, Tensor dbias, 
             float* const partials = scratch_of<float>(grid.row_blocks * sums);
             launch({"convolution_backward", dim3(grid.column_blocks, grid.row_blocks), column_threads,
                     static_cast<std::size_t>(column_threads * values) * sizeof(float), stream()},
-                   convolution_backward_kernel<T, most.value, columns.value>, elements<T>(dx), partials,
-                   elements<T>(dy), elements<T>(x), weight.fp32(), static_cast<int>(taps), width,
-                   static_cast<int>(length), segments, grid.lanes);
+                   accumulate == Accumulate::yes ? convolution_backward_kernel<T, most.value, columns.value, true>
+                                                 : convolution_backward_kernel<T, most.value, columns.value, false>,
+                   strided_elements<T>(dx), partials, elements<T>(dy), strided_elements<T>(x), weight.fp32(),
+                   static_cast<int>(taps), width, dx.stride(), x.stride(), static_cast<int>(length), segments,
+                   grid.lanes);
             add_partials("convolution_backward", stream(),
                          GradientPlace{dweight.fp32(), dbias.fp32(), static_cast<int>(taps), most.value}, partials,
                          grid.row_blocks, sums);

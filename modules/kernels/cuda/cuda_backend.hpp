@@ -7,6 +7,7 @@
 
 #include "device/cuda/context.hpp"
 #include "kernels/backend.hpp"
+#include "kernels/product_tuner.hpp"
 
 namespace lockstep::kernels::cuda {
 
@@ -16,6 +17,8 @@ class CudaBackend final : public Backend {
     ~CudaBackend() override;
 #define LOCKSTEP_OPERATION(result, name, ...) result name __VA_ARGS__ override;
 #include "kernels/operations.inc"
+
+    std::unique_ptr<ProductTuner> make_product_tuner(const std::function<void(CountingBackend&)>& issue);
 
   private:
     cudaStream_t stream() const {
@@ -34,6 +37,7 @@ class CudaBackend final : public Backend {
 
     class Scratch;
     class Products;  // cached cuBLASLt descriptors and algorithms, by shape (products.hpp)
+    class Tuner;     // times those algorithms (product_tuner.cpp)
     class Slots;     // pinned memory for values on their way to the host (later.hpp)
     std::shared_ptr<CudaContext> context_;
     std::unique_ptr<Scratch> scratch_;

@@ -191,6 +191,18 @@ __global__ void __launch_bounds__(column_threads)
                       row_width - first_column, sums, lanes, shared_memory<float>());
 }
 
+// Matrices whose rows lie apart.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    add_rows_kernel(T* __restrict__ y, const T* __restrict__ x, std::int64_t count, std::int64_t width,
+                    std::int64_t y_stride, std::int64_t x_stride) {
+    const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+    if (i >= count) return;
+    const std::int64_t row = i / width, column = i - row * width;
+    T* const to = y + row * y_stride + column;
+    *to = from_float<T>(to_float(*to) + to_float(x[row * x_stride + column]));
+}
+
 struct BiasPlace {
     float* dbias;
     __device__ float* operator()(std::int64_t column) const { return dbias + column; }
@@ -247,6 +259,16 @@ void CudaBackend::copy(Tensor y, Tensor x) {
 
 void CudaBackend::add(Tensor y, Tensor x) {
     LOCKSTEP_ASSERT(y.type() == x.type() && y.count() == x.count());
+    if (!y.dense() || !x.dense()) {
+        LOCKSTEP_ASSERT(y.shape() == x.shape());
+        if (y.count() == 0) return;
+        dispatch(y.type(), [&](auto element) {
+            using T = decltype(element);
+            launch({"add", dim3(blocks_for(y.count(), threads)), threads, 0, stream()}, add_rows_kernel<T>,
+                   strided_elements<T>(y), strided_elements<T>(x), y.count(), y.size(-1), y.stride(), x.stride());
+        });
+        return;
+    }
     dispatch(y.type(), [&](auto element) {
         using T = decltype(element);
         map("add", stream(), y.count(), Operands<T, 1, T, 2>{{elements<T>(y)}, {elements<T>(y), elements<T>(x)}},

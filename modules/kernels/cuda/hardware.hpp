@@ -119,6 +119,12 @@ __device__ __forceinline__ float fast_exp2(float x) {  // 2 ulp; exp2(-inf) = 0
     return y;
 }
 
+__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp; 1 / inf = 0
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+    return y;
+}
+
 }  // namespace lockstep::kernels::cuda
 #else
 #include "cuda_emulation/hardware.hpp"

@@ -34,10 +34,13 @@ bool nothing(const ProductKind& kind) {
 }
 
 // cuBLASLt's GELU epilogues need 16-bit results with 16-byte aligned rows.
-bool may_fuse_gelu(const ProductKind& kind, const Tensor& before) {
+bool may_fuse_gelu(ProductKind kind, Epilogue epilogue, const Tensor& before) {
     constexpr std::int64_t piece = 16;
-    return kind.output != Type::fp32 && kind.n % 8 == 0 && kind.k > 0 &&
-           reinterpret_cast<std::uintptr_t>(before.data()) % piece == 0;
+    if (kind.output == Type::fp32 || nothing(kind) || kind.k == 0) return false;
+    if (kind.n % 8 == 0 && reinterpret_cast<std::uintptr_t>(before.data()) % piece == 0) return true;
+    kind.epilogue = epilogue;
+    say_not_fused(kind);
+    return false;
 }
 
 }  // namespace
@@ -82,11 +85,27 @@ void CudaBackend::linear_forward(Tensor y, Tensor x, Tensor weight, Tensor bias,
     if (!bias.empty()) add_bias(y, bias);
 }
 
+// The epilogue overwrites the sums that it makes of dy, so they go to scratch memory and are added from there.
+void CudaBackend::linear_backward_parameters(Tensor dweight, Tensor dbias, Tensor dy, Tensor x) {
+    ProductKind kind = kind_of(dweight, dy, Transpose::yes, x, Transpose::no);
+    LOCKSTEP_ASSERT(dbias.empty() || (dbias.type() == Type::fp32 && dbias.count() == kind.m));
+    if (!dbias.empty() && !nothing(kind) && kind.k > 0 && dweight.type() == Type::fp32) {
+        kind.add = true;
+        kind.epilogue = Epilogue::bias_gradient;
+        const Tensor sums(scratch(dbias.bytes()), Type::fp32, dbias.shape());
+        void* const d = dweight.strided_data();
+        if (products_->run(kind, {dy.strided_data(), x.strided_data(), d, d, sums.data()})) return add(dbias, sums);
+    }
+    product(dweight, dy, Transpose::yes, x, Transpose::no, Accumulate::yes);
+    if (!dbias.empty()) bias_backward(dbias, dy);
+}
+
 void CudaBackend::linear_gelu_forward(Tensor y, Tensor before, Tensor x, Tensor weight, Tensor bias) {
     ProductKind kind = kind_of(y, x, Transpose::no, weight, Transpose::yes);
     LOCKSTEP_ASSERT(before.type() == y.type() && before.count() == y.count() && before.data() != y.data());
-    if (may_fuse_gelu(kind, before) && (bias.empty() || bias.type() == y.type()) && !nothing(kind)) {
-        kind.epilogue = bias.empty() ? Epilogue::gelu : Epilogue::gelu_bias;
+    const Epilogue epilogue = bias.empty() ? Epilogue::gelu : Epilogue::gelu_bias;
+    if ((bias.empty() || bias.type() == y.type()) && may_fuse_gelu(kind, epilogue, before)) {
+        kind.epilogue = epilogue;
         if (products_->run(kind, {x.data(), weight.data(), nullptr, y.data(), bias.data(), before.data()})) return;
     }
     linear_forward(before, x, weight, bias, {});
@@ -98,7 +117,7 @@ void CudaBackend::linear_gelu_backward(Tensor dbefore, Tensor dy, Tensor weight,
     LOCKSTEP_ASSERT(before.type() == dbefore.type() && before.count() == dbefore.count());
     LOCKSTEP_ASSERT(before.data() != dbefore.data());
     if (nothing(kind)) return;
-    if (may_fuse_gelu(kind, before)) {
+    if (may_fuse_gelu(kind, Epilogue::gelu_backward, before)) {
         kind.epilogue = Epilogue::gelu_backward;
         if (products_->run(kind, {dy.data(), weight.data(), nullptr, dbefore.data(), nullptr, before.data()})) return;
     }

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
+#include <cstring>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -45,6 +48,8 @@ EpilogueTraits traits(Epilogue epilogue) {
             return {" with a bias and GELU", CUBLASLT_EPILOGUE_GELU_AUX_BIAS, true, true};
         case Epilogue::gelu_backward:
             return {" with the derivative of GELU", CUBLASLT_EPILOGUE_DGELU, false, true};
+        case Epilogue::bias_gradient:  // op(a) is cuBLASLt's B
+            return {" with the gradient of a bias", CUBLASLT_EPILOGUE_BGRADB, true, false};
         case Epilogue::none:
             break;
     }
@@ -62,13 +67,6 @@ void check(cublasStatus_t status, const ProductKind& kind, const char* where) {
     if (status == CUBLAS_STATUS_SUCCESS) return;
     throw fault_error("cuBLASLt failed in {} for {}: {} ({}); CUBLASLT_LOG_LEVEL=2 shows its reason", where,
                       words_of(kind), cublasLtGetStatusName(status), static_cast<int>(status));
-}
-
-// The result is the same, from separate kernels, and slower: worth a line, once for each epilogue.
-void say_not_fused(const ProductKind& kind) {
-    static std::set<Epilogue> said;
-    if (said.insert(kind.epilogue).second)
-        log::info("cuBLASLt does not offer {}; its last part runs as a kernel of its own", words_of(kind));
 }
 
 template <class Value>
@@ -91,6 +89,22 @@ std::uint8_t alignment_of(const void* pointer) {  // null counts as aligned
 }
 
 }  // namespace
+
+void say_not_fused(const ProductKind& kind) {
+    using Class = std::tuple<Epilogue, Type, Type, bool, bool, bool>;
+    static std::set<Class> said;
+    const auto whole = [](std::int64_t stride, Type type) {
+        return static_cast<std::size_t>(stride) * type_bytes(type) % 16 == 0;
+    };
+    const Class shape_class{kind.epilogue,
+                            kind.input,
+                            kind.output,
+                            whole(kind.stride_a, kind.input),
+                            whole(kind.stride_b, kind.input),
+                            whole(kind.stride_d, kind.output)};
+    if (said.insert(shape_class).second)
+        log::info("cuBLASLt does not offer {}; its last part runs as a kernel of its own", words_of(kind));
+}
 
 CudaBackend::Products::Products(CudaContext& context)
     : context_(context), workspace_(context.device(), workspace_bytes, "the matrix products' working memory") {
@@ -138,7 +152,7 @@ void CudaBackend::Products::point_epilogue(const Plan& plan, const ProductKind& 
     if (epilogue.has_aux) set(plan.description.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.aux, kind);
 }
 
-CudaBackend::Products::Plan CudaBackend::Products::make(const Key& key, const ProductOperands& operands) const {
+CudaBackend::Products::Plan CudaBackend::Products::describe(const Key& key, const ProductOperands& operands) const {
     const ProductKind& kind = key.kind;
     Plan plan;
     cublasLtMatmulDesc_t description = nullptr;
@@ -156,7 +170,11 @@ CudaBackend::Products::Plan CudaBackend::Products::make(const Key& key, const Pr
     plan.right = make_layout(kind, kind.input, kind.m, kind.k, kind.stride_a, kind.transpose_a);
     plan.result = make_layout(kind, kind.output, kind.m, kind.n, kind.stride_d, false);
     point_epilogue(plan, kind, operands);
+    return plan;
+}
 
+CudaBackend::Products::Proposals CudaBackend::Products::propose(const Plan& plan, const Key& key, int most) const {
+    const ProductKind& kind = key.kind;
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), kind, "describing");
     const Preference owner(preference);
@@ -172,22 +190,64 @@ CudaBackend::Products::Plan CudaBackend::Products::make(const Key& key, const Pr
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, bytes(2), kind);
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, bytes(3), kind);
 
-    // The heuristic's first choice, not the fastest of several: timings vary from run to run, and so would sums.
-    cublasLtMatmulHeuristicResult_t choice{};
+    std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
     int found = 0;
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(handle_.get(), description, plan.left.get(), plan.right.get(), plan.result.get(),
-                                       plan.result.get(), preference, 1, &choice, &found);
-    plan.possible = status == CUBLAS_STATUS_SUCCESS && found == 1 && choice.state == CUBLAS_STATUS_SUCCESS;
-    if (plan.possible)
-        plan.algorithm = choice.algo;
-    else if (kind.epilogue == Epilogue::none ||
-             (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED &&
-              status != CUBLAS_STATUS_INVALID_VALUE))
-        check(status != CUBLAS_STATUS_SUCCESS ? status : CUBLAS_STATUS_NOT_SUPPORTED, kind, "choosing an algorithm");
-    else
+    Proposals proposals;
+    proposals.status =
+        cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan.description.get(), plan.left.get(), plan.right.get(),
+                                       plan.result.get(), plan.result.get(), preference, most, results.data(), &found);
+    for (int i = 0; proposals.status == CUBLAS_STATUS_SUCCESS && i < found; ++i) {
+        const cublasLtMatmulHeuristicResult_t& result = results[static_cast<std::size_t>(i)];
+        if (result.state == CUBLAS_STATUS_SUCCESS) proposals.algorithms.push_back(result.algo);
+    }
+    if (proposals.status == CUBLAS_STATUS_SUCCESS && proposals.algorithms.empty())
+        proposals.status = CUBLAS_STATUS_NOT_SUPPORTED;
+    return proposals;
+}
+
+bool CudaBackend::Products::takes(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm) const {
+    cublasLtMatmulHeuristicResult_t result{};
+    return cublasLtMatmulAlgoCheck(handle_.get(), plan.description.get(), plan.left.get(), plan.right.get(),
+                                   plan.result.get(), plan.result.get(), &algorithm,
+                                   &result) == CUBLAS_STATUS_SUCCESS &&
+           result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace_.capacity();
+}
+
+// The algorithm that was chosen for all ranks, or else the heuristic's first.
+CudaBackend::Products::Plan CudaBackend::Products::make(const Key& key, const ProductOperands& operands) const {
+    const ProductKind& kind = key.kind;
+    Plan plan = describe(key, operands);
+    if (!chosen_.empty()) {
+        const auto chosen = chosen_.find(key.text());
+        if (chosen != chosen_.end() && takes(plan, chosen->second)) {
+            plan.algorithm = chosen->second;
+            plan.possible = true;
+            return plan;
+        }
+    }
+    const Proposals proposals = propose(plan, key, 1);
+    const cublasStatus_t status = proposals.status;
+    plan.possible = status == CUBLAS_STATUS_SUCCESS;
+    if (plan.possible) {
+        plan.algorithm = proposals.algorithms.front();
+        if (!chosen_.empty()) log::detail("no algorithm was chosen for {}: it is cuBLASLt's first", words_of(kind));
+    } else if (kind.epilogue == Epilogue::none ||
+               (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE)) {
+        check(status, kind, "choosing an algorithm");
+    } else {
         say_not_fused(kind);
+    }
     return plan;
+}
+
+cublasStatus_t CudaBackend::Products::issue(const Plan& plan, const Key& key, const ProductOperands& operands,
+                                            const cublasLtMatmulAlgo_t& algorithm) {
+    const ProductKind& kind = key.kind;
+    point_epilogue(plan, kind, operands);
+    const float one = 1, addend = kind.add ? 1 : 0;
+    return cublasLtMatmul(handle_.get(), plan.description.get(), &one, operands.b, plan.left.get(), operands.a,
+                          plan.right.get(), &addend, kind.add ? operands.c : operands.d, plan.result.get(), operands.d,
+                          plan.result.get(), &algorithm, workspace_.data(), workspace_.capacity(), context_.compute());
 }
 
 bool CudaBackend::Products::run(const ProductKind& kind, const ProductOperands& operands) {
@@ -198,15 +258,63 @@ bool CudaBackend::Products::run(const ProductKind& kind, const ProductOperands& 
     if (found == made_.end()) found = made_.emplace(key, make(key, operands)).first;
     const Plan& plan = found->second;
     if (!plan.possible) return false;
-    point_epilogue(plan, kind, operands);
-    const float one = 1, addend = kind.add ? 1 : 0;
-    check(cublasLtMatmul(handle_.get(), plan.description.get(), &one, operands.b, plan.left.get(), operands.a,
-                         plan.right.get(), &addend, kind.add ? operands.c : operands.d, plan.result.get(), operands.d,
-                         plan.result.get(), &plan.algorithm, workspace_.data(), workspace_.capacity(),
-                         context_.compute()),
-          kind, "running");
+    if (watch_ != nullptr) (*watch_)(key, operands);
+    check(issue(plan, key, operands, plan.algorithm), kind, "running");
     if (sync_mode() == SyncMode::launch) after_launch("product", context_.compute());
     return true;
+}
+
+std::vector<cublasLtMatmulAlgo_t> CudaBackend::Products::proposals(const Key& key, int most) const {
+    return propose(made_.at(key), key, most).algorithms;
+}
+
+bool CudaBackend::Products::issue(const Key& key, const ProductOperands& operands,
+                                  const cublasLtMatmulAlgo_t& algorithm) {
+    return issue(made_.at(key), key, operands, algorithm) == CUBLAS_STATUS_SUCCESS;
+}
+
+bool CudaBackend::Products::takes(const Key& key, const cublasLtMatmulAlgo_t& algorithm) const {
+    return takes(describe(key, {}), algorithm);
+}
+
+void CudaBackend::Products::use(const std::string& kind, const cublasLtMatmulAlgo_t& algorithm) {
+    chosen_[kind] = algorithm;
+    std::erase_if(made_, [&](const auto& one) { return one.first.text() == kind; });
+}
+
+std::string CudaBackend::Products::Key::text() const {
+    std::string text = fmt::format(
+        "{} to {}, m {} n {} k {}, rows of {} {} {}{}{}{}{}, aligned to", type_name(kind.input), type_name(kind.output),
+        kind.m, kind.n, kind.k, kind.stride_a, kind.stride_b, kind.stride_d, kind.transpose_a ? ", a transposed" : "",
+        kind.transpose_b ? ", b transposed" : "", kind.add ? ", added" : "", traits(kind.epilogue).words);
+    for (const std::uint8_t alignment : alignments) text += fmt::format(" {}", 1u << alignment);
+    return text;
+}
+
+namespace {
+constexpr std::size_t algorithm_bytes = sizeof(cublasLtMatmulAlgo_t);
+static_assert(algorithm_bytes == 64);
+}  // namespace
+
+// cuBLASLt allows its algorithms to be kept as bytes.
+std::string CudaBackend::Products::text_of(const cublasLtMatmulAlgo_t& algorithm) {
+    std::array<unsigned char, algorithm_bytes> bytes{};
+    std::memcpy(bytes.data(), &algorithm, bytes.size());
+    std::string text;
+    for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+    return text;
+}
+
+std::optional<cublasLtMatmulAlgo_t> CudaBackend::Products::algorithm_of(const std::string& text) {
+    if (text.size() != 2 * algorithm_bytes) return std::nullopt;
+    std::array<unsigned char, algorithm_bytes> bytes{};
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        const char* const begin = text.data() + 2 * i;
+        if (std::from_chars(begin, begin + 2, bytes[i], 16).ptr != begin + 2) return std::nullopt;
+    }
+    cublasLtMatmulAlgo_t algorithm{};
+    std::memcpy(&algorithm, bytes.data(), bytes.size());
+    return algorithm;
 }
 
 }  // namespace lockstep::kernels::cuda

@@ -23,11 +23,10 @@ struct Layer {
 
 template <class T>
 struct DecodeParameters {
-    const T *q, *k, *v;
-    T* y;
+    TttRows<T> q, k, v, y;
     const float *step_size, *token_scale, *norm_weight, *norm_bias;
     Layer first, second;  // the second is mlp's only
-    std::int64_t length, position, stride;
+    std::int64_t length, position;
     int heads, width, hidden, mini_batch;
     bool mlp;
 };
@@ -99,12 +98,15 @@ __global__ void __launch_bounds__(threads) ttt_decode_kernel(DecodeParameters<T>
     const float *norm_weight = p.norm_weight + head * f, *norm_bias = p.norm_bias + head * f;
 
     for (std::int64_t token = 0; token < p.length; ++token) {
-        const std::int64_t at = token * p.stride + head * f, index = (p.position + token) % p.mini_batch;
+        const std::int64_t index = (p.position + token) % p.mini_batch;
+        const auto slice = [&](const TttRows<T>& rows) { return rows.first + token * rows.stride + head * f; };
+        const T *const q = slice(p.q), *const k = slice(p.k), *const v = slice(p.v);
+        T* const y = slice(p.y);
         const float step_size = p.step_size[token * p.heads + head], token_scale = p.token_scale[index];
         for_each(f, [&](int i) {
-            query[i] = to_float(p.q[at + i]);
-            key[i] = to_float(p.k[at + i]);
-            difference[i] = to_float(p.v[at + i]) - key[i];
+            query[i] = to_float(q[i]);
+            key[i] = to_float(k[i]);
+            difference[i] = to_float(v[i]) - key[i];
         });
         __syncthreads();
 
@@ -145,7 +147,7 @@ __global__ void __launch_bounds__(threads) ttt_decode_kernel(DecodeParameters<T>
         if (warp == 0) {
             static_cast<void>(normalise_row(output, f, lane));
             for (int i = lane; i < f; i += warp_width)
-                p.y[at + i] = from_float<T>(query[i] + (norm_weight[i] * output[i] + norm_bias[i]));
+                y[i] = from_float<T>(query[i] + (norm_weight[i] * output[i] + norm_bias[i]));
         }
         if (index + 1 == p.mini_batch) {
             commit(first, token_scale);
@@ -162,17 +164,16 @@ void ttt_decode(const TttArguments& arguments, Type type, const TttState& state,
     dispatch(type, [&](auto element) {
         using T = decltype(element);
         DecodeParameters<T> p{};
-        p.q = elements<T>(arguments.q);
-        p.k = elements<T>(arguments.k);
-        p.v = elements<T>(arguments.v);
-        p.y = elements<T>(arguments.y);
+        p.q = ttt_rows<T>(arguments.q);
+        p.k = ttt_rows<T>(arguments.k);
+        p.v = ttt_rows<T>(arguments.v);
+        p.y = ttt_rows<T>(arguments.y);
         p.step_size = arguments.step_size;
         p.token_scale = arguments.token_scale;
         p.norm_weight = arguments.inner.norm_weight.fp32();
         p.norm_bias = arguments.inner.norm_bias.fp32();
         p.length = shape.length;
         p.position = position;
-        p.stride = arguments.stride();
         p.heads = static_cast<int>(shape.heads);
         p.width = static_cast<int>(shape.head_width);
         p.hidden = static_cast<int>(shape.hidden());

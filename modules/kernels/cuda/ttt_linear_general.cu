@@ -18,8 +18,7 @@ using general::threads;
 
 template <class T>
 struct GeneralParameters {
-    const T *q, *k, *v, *dy;
-    T *y, *dq, *dk, *dv;
+    TttRows<T> q, k, v, dy, y, dq, dk, dv;
     const float *step_size, *token_scale, *weight, *bias, *norm_weight, *norm_bias;
     float* saved;  // [pairs, kept states, state_floats]; forward: may be null
     float* dstep_size;
@@ -68,7 +67,7 @@ struct General {
     const GeneralParameters<T>& p;
     Arrays a;
     int f, b, tokens = 0;
-    std::int64_t pair, head, row = 0, step_row = 0;  // the first element of a mini-batch in q and in step_size
+    std::int64_t pair, head, token = 0, step_row = 0;  // the first row of a mini-batch, and its element in step_size
     const float *gamma, *beta;
 
     __device__ General(const GeneralParameters<T>& parameters, std::int64_t pair_number, bool backward)
@@ -85,8 +84,9 @@ struct General {
 
     __device__ Matrix rows(float* data) const { return {data, f, 1}; }
     __device__ Matrix square(float* data) const { return {data, b, 1}; }
-    __device__ std::int64_t place_of(int i) const {
-        return row + static_cast<std::int64_t>(i / f) * p.heads * f + i % f;
+    // Element i of the mini-batch's [tokens, f] in a tensor.
+    __device__ T& at(const TttRows<T>& rows, int i) const {
+        return rows.first[(token + i / f) * rows.stride + head * f + i % f];
     }
     __device__ std::int64_t state_count() const { return (static_cast<std::int64_t>(f) + 1) * f; }
     __device__ float* kept(std::int64_t number) const {
@@ -94,15 +94,14 @@ struct General {
     }
 
     __device__ void load(std::int64_t number) {
-        const std::int64_t start = number * b, rest = p.length - start, token = pair / p.heads * p.length + start;
+        const std::int64_t start = number * b, rest = p.length - start;
+        token = pair / p.heads * p.length + start;
         tokens = static_cast<int>(rest < b ? rest : b);
-        row = token * p.heads * f + head * f;
         step_row = token * p.heads + head;
         for_elements(tokens * f, [&](int i) {
-            const std::int64_t at = place_of(i);
-            a.query[i] = to_float(p.q[at]);
-            a.key[i] = to_float(p.k[at]);
-            a.difference[i] = to_float(p.v[at]) - a.key[i];
+            a.query[i] = to_float(at(p.q, i));
+            a.key[i] = to_float(at(p.k, i));
+            a.difference[i] = to_float(at(p.v, i)) - a.key[i];
         });
         for_elements(tokens, [&](int i) {
             a.scale[i] = p.token_scale[i];
@@ -179,7 +178,7 @@ struct General {
             key_side(a.states);
             query_side(a.states);
             for_elements(tokens * f, [&](int i) {
-                p.y[place_of(i)] = from_float<T>(a.query[i] + (gamma[i % f] * a.read[i] + beta[i % f]));
+                at(p.y, i) = from_float<T>(a.query[i] + (gamma[i % f] * a.read[i] + beta[i % f]));
             });
             update(a.states, a.states);
         }
@@ -226,7 +225,7 @@ struct General {
     __device__ void mini_batch_backward(float* state, float* part) const {
         float* const dweight = part + p.part.weight1;
         float* const dbias = part + p.part.bias1;
-        for_elements(tokens * f, [&](int i) { a.dout[i] = to_float(p.dy[place_of(i)]); });
+        for_elements(tokens * f, [&](int i) { a.dout[i] = to_float(at(p.dy, i)); });
         __syncthreads();
         for_rows(tokens, [&](int i, int lane) {
             norm_backward_row(a.dread + i * f, a.dout + i * f, a.read + i * f, a.read_inverse[i], gamma, f, lane);
@@ -296,10 +295,9 @@ struct General {
         });
         __syncthreads();
         for_elements(tokens * f, [&](int i) {
-            const std::int64_t at = place_of(i);
-            p.dq[at] = from_float<T>(a.dquery[i]);
-            p.dk[at] = from_float<T>(a.dkey[i]);
-            p.dv[at] = from_float<T>(-a.ddifference[i]);
+            at(p.dq, i) = from_float<T>(a.dquery[i]);
+            at(p.dk, i) = from_float<T>(a.dkey[i]);
+            at(p.dv, i) = from_float<T>(-a.ddifference[i]);
         });
         __syncthreads();
     }
@@ -337,9 +335,9 @@ template <class T>
 GeneralParameters<T> parameters_of(const TttArguments& arguments, bool backward) {
     const TttShape& shape = arguments.shape;
     GeneralParameters<T> p{};
-    p.q = elements<T>(arguments.q);
-    p.k = elements<T>(arguments.k);
-    p.v = elements<T>(arguments.v);
+    p.q = ttt_rows<T>(arguments.q);
+    p.k = ttt_rows<T>(arguments.k);
+    p.v = ttt_rows<T>(arguments.v);
     p.step_size = arguments.step_size;
     p.token_scale = arguments.token_scale;
     p.weight = arguments.start().weight1.fp32();
@@ -374,7 +372,7 @@ void ttt_linear_forward_general(const TttArguments& arguments, Type type) {
     dispatch(type, [&](auto element) {
         using T = decltype(element);
         GeneralParameters<T> p = parameters_of<T>(arguments, false);
-        p.y = elements<T>(arguments.y);
+        p.y = ttt_rows<T>(arguments.y);
         launch({"ttt_linear_forward_general", dim3(static_cast<unsigned>(block_count(arguments))), threads, 0,
                 arguments.stream},
                ttt_linear_forward_general_kernel<T>, p);
@@ -385,10 +383,10 @@ void ttt_linear_backward_general(const TttArguments& arguments, Type type) {
     dispatch(type, [&](auto element) {
         using T = decltype(element);
         GeneralParameters<T> p = parameters_of<T>(arguments, true);
-        p.dy = elements<T>(arguments.dy);
-        p.dq = elements<T>(arguments.dq);
-        p.dk = elements<T>(arguments.dk);
-        p.dv = elements<T>(arguments.dv);
+        p.dy = ttt_rows<T>(arguments.dy);
+        p.dq = ttt_rows<T>(arguments.dq);
+        p.dk = ttt_rows<T>(arguments.dk);
+        p.dv = ttt_rows<T>(arguments.dv);
         p.dstep_size = arguments.dstep_size;
         launch({"ttt_linear_backward_general", dim3(static_cast<unsigned>(block_count(arguments))), threads, 0,
                 arguments.stream},

@@ -17,11 +17,12 @@ struct TttMlpSizes {
     std::int64_t part_count;               // fp32 of a TttPart
     int mini_batch, heads, width, hidden;  // b, H, f, 4f
     int group;                             // mini-batches between saved states (ttt_interval)
+    int pair_count, count, group_count;    // pairs(), mini_batches(), groups of mini-batches
+    float share;                           // 1 / f
 
     __host__ __device__ std::int64_t pairs() const { return batch * heads; }
     __host__ __device__ std::int64_t mini_batches() const { return (length + mini_batch - 1) / mini_batch; }
     __host__ __device__ std::int64_t kept_states() const { return (mini_batches() - 1) / group; }
-    __host__ __device__ std::int64_t row_stride() const { return static_cast<std::int64_t>(heads) * width; }
     // W1 [f, 4f], c1 [4f], W2 [4f, f], c2 [f], one after the other.
     __host__ __device__ std::int64_t state_count() const {
         return 2 * static_cast<std::int64_t>(width) * hidden + hidden + width;
@@ -33,12 +34,21 @@ struct TttMlpSizes {
     }
 };
 
-// What a kernel reads and writes; q, k, v and their like begin at the first row.
+// The rows of a tensor [N, H·f]: its first, and the elements from one to the next.
+template <class T>
+struct TttMlpRows {
+    T* first;
+    std::int64_t stride;
+};
+inline std::int64_t ttt_mlp_row_stride(const Tensor& tensor, const TttArguments& arguments) {
+    return tensor.dense() ? arguments.stride() : tensor.stride();
+}
+
+// What a kernel reads and writes.
 template <class T>
 struct TttMlpTask {
     TttMlpSizes sizes;
-    const T *q, *k, *v, *dy;
-    T *y, *dq, *dk, *dv;
+    TttMlpRows<T> q, k, v, dy, y, dq, dk, dv;
     const float *step_size, *token_scale;
     TttModels start;  // of pair mod start_models
     std::int64_t start_models;
@@ -61,6 +71,10 @@ inline TttMlpSizes ttt_mlp_sizes(const TttShape& shape) {
     sizes.width = static_cast<int>(shape.head_width);
     sizes.hidden = static_cast<int>(shape.hidden());
     sizes.group = static_cast<int>(ttt_interval(sizes.mini_batches()));
+    sizes.pair_count = static_cast<int>(sizes.pairs());
+    sizes.count = static_cast<int>(sizes.mini_batches());
+    sizes.group_count = static_cast<int>(sizes.kept_states()) + 1;
+    sizes.share = 1.0f / static_cast<float>(sizes.width);
     LOCKSTEP_ASSERT(sizes.kept_count() == ttt_mlp_kept_floats(shape.head_width));
     return sizes;
 }
@@ -69,14 +83,17 @@ template <class T>
 TttMlpTask<T> ttt_mlp_task(const TttArguments& arguments) {
     TttMlpTask<T> task{};
     task.sizes = ttt_mlp_sizes(arguments.shape);
-    task.q = elements<T>(arguments.q);
-    task.k = elements<T>(arguments.k);
-    task.v = elements<T>(arguments.v);
-    task.dy = elements<T>(arguments.dy);
-    task.y = elements<T>(arguments.y);
-    task.dq = elements<T>(arguments.dq);
-    task.dk = elements<T>(arguments.dk);
-    task.dv = elements<T>(arguments.dv);
+    const auto rows = [&](const Tensor& tensor) {
+        return TttMlpRows<T>{strided_elements<T>(tensor), ttt_mlp_row_stride(tensor, arguments)};
+    };
+    task.q = rows(arguments.q);
+    task.k = rows(arguments.k);
+    task.v = rows(arguments.v);
+    task.dy = rows(arguments.dy);
+    task.y = rows(arguments.y);
+    task.dq = rows(arguments.dq);
+    task.dk = rows(arguments.dk);
+    task.dv = rows(arguments.dv);
     task.step_size = arguments.step_size;
     task.token_scale = arguments.token_scale;
     task.start = TttModels(arguments.start());
@@ -95,10 +112,14 @@ inline std::int64_t ttt_mlp_blocks(const TttArguments& arguments) {
     return std::min<std::int64_t>(arguments.pairs(), arguments.multiprocessors);
 }
 
-// Block width F = 64 or 96 of the tensor-core kernels for this problem; 0 if they do not support it.
-inline int ttt_mlp_tile_width(const TttMlpSizes& sizes, Type type) {
-    if (type == Type::fp32 || sizes.mini_batch > 16 || sizes.width % 2 != 0 || sizes.width > 96) return 0;
-    return sizes.width <= 64 ? 64 : 96;
+// Block width F = 64 or 96 of the tensor-core kernels for this problem; 0 if they do not support it. They access two
+// elements at a time.
+inline int ttt_mlp_tile_width(const TttArguments& arguments, Type type) {
+    const TttShape& shape = arguments.shape;
+    if (type == Type::fp32 || shape.mini_batch > 16 || shape.head_width % 2 != 0 || shape.head_width > 96) return 0;
+    for (const Tensor* tensor : {&arguments.q, &arguments.k, &arguments.v})
+        if (ttt_mlp_row_stride(*tensor, arguments) % 2 != 0) return 0;
+    return shape.head_width <= 64 ? 64 : 96;
 }
 
 // ttt_mlp_general.cu: every type, width and mini-batch.

@@ -5,7 +5,7 @@ namespace lockstep::kernels::cuda {
 
 void ttt_mlp_backward(const TttArguments& arguments, Type type) {
     const TttMlpSizes sizes = ttt_mlp_sizes(arguments.shape);
-    const int tile_width = ttt_mlp_tile_width(sizes, type);
+    const int tile_width = ttt_mlp_tile_width(arguments, type);
     const std::int64_t part_floats = (sizes.pairs() * sizes.part_count + 63) / 64 * 64;
     const std::int64_t block_floats =
         tile_width ? ttt_mlp_backward_tiles_work(sizes, tile_width) : ttt_mlp_general_work(sizes, true);

@@ -7,387 +7,415 @@
 namespace lockstep::kernels::cuda {
 namespace {
 
+// Σ over this lane's rows and columns of dE, weighted with the steps: this warp's parts of dλ and dτ but for de.
+template <int F>
+__device__ inline void step_parts(const MlpBackwardShared<F>& d, const MlpSteps& steps, const Sums<2>& dallowed) {
+    const int lane = lane_index(), part = static_cast<int>(threadIdx.x) / warp_width * mlp_rows;
+    float by_row[2], by_column[4];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        by_row[r] = 0;
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                by_row[r] = fmaf(steps.step[Sums<2>::column(n, i)], dallowed.at[n][2 * r + i], by_row[r]);
+        by_row[r] = lanes_sum<4>(by_row[r]);
+        if (lane % 4 == 0) d.dscale_parts[part + lane / 4 + 8 * r] = by_row[r];
+    }
+    const float upper = steps.scale[lane / 4], lower = steps.scale[lane / 4 + 8];
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+            by_column[2 * n + i] = fmaf(lower, dallowed.at[n][i + 2], upper * dallowed.at[n][i]);
+    const float sum = spread_sum(by_column);  // of n = lane / 16, i = lane / 8 % 2
+    if (lane / 4 % 2 == 0) d.dstep_parts[part + 8 * (lane / 16) + 2 * (lane % 4) + lane / 8 % 2] = sum;
+    __syncwarp(all_lanes);  // tensor cores need a converged warp
+}
+// -M ⊙ (left · rightᵀ), and times E: dP and dS of one layer; dE += dP ⊙ S.
+__device__ inline Sums<2> score_gradient(Sums<2>& dallowed, const Sums<2>& product, const Sums<2>& score,
+                                         const Sums<2>& allowed) {
+    Sums<2> dscore;
+    for_sums([&](int n, int i) {
+        const bool within = !(n == 1 && i < 2) && Sums<2>::column(n, i) <= Sums<2>::row(i);
+        const float dfactor = within ? -product.at[n][i] : 0.0f;
+        dallowed.at[n][i] = fmaf(dfactor, score.at[n][i], dallowed.at[n][i]);
+        dscore.at[n][i] = dfactor * allowed.at[n][i];
+    });
+    return dscore;
+}
+
 // One mini-batch backward: dstate is the gradient of the state after it, and becomes that of the state before it.
 template <class T, int F, class Weights>
 __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShared<F>& s, const MlpBackwardShared<F>& d,
-                                        const MlpSlot<F>& slot, Weights& dweight1, Weights& dweight2,
-                                        MlpThreadSums& sums_of_thread, const MlpPlace& place) {
+                                        const MlpRow<F>& row, const MlpSlot<F>& slot, Weights& dweight1,
+                                        Weights& dweight2, const MlpPlace& place) {
     using Geometry = MlpGeometry<F>;
-    constexpr int stride = Geometry::bf16_stride;
-    const TttMlpSizes& sizes = task.sizes;
-    const int f = sizes.width, thread = static_cast<int>(threadIdx.x), warp = thread / warp_width;
+    using Values = RowValues<F>;
+    constexpr int stride = Geometry::bf16_stride, count = Values::count;
+    const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_width;
     const MlpSteps& steps = s.steps[0];
-    const float* const bias2 = s.bias2;
     const auto first = [&](int h, int c) { return slot.weight1[Weights::tile_place(h, c)]; };
     const auto second = [&](int h, int c) { return slot.weight2[Weights::tile_place(h, c)]; };
     const auto dfirst = [&](int h, int c) { return dweight1.tile(h, c); };
     const auto dsecond = [&](int h, int c) { return dweight2.tile(h, c); };
-    Waiting<F> input(d.waiting[0]), pulled(d.waiting[1]), read1(d.waiting[2]);  // Z1; J, later dZ1; Z̄1, later dX2
+    Waiting<F> slope(d.waiting[0]);    // φ'(Z1)
+    Waiting<F> bend(d.waiting[1]);     // J⊙φ''(Z1), later dZ1 but for dX2's part
+    Waiting<F> dhidden(d.waiting[2]);  // φ'(Z̄1), later dX2
+    WaitingTiles<F, 2> read_hidden_tiles(d.read_hidden);
+    WaitingTiles<F, 3> factors(d.factors);  // this warp's part of -P2, what its rounding loses, dS1
 
     // This warp's rows; LNL2 from the saved Z2.
     load_steps(s.steps[0], task, place);
-    load_keys<T, F>(s, task, place);
-    load_queries<T, F>(s, task, place);
-    for_warp_rows<F>([&](int row, int lane) {
-        for_row<F>(task.dy, place, sizes, row, lane, [&](int column, float first_value, float second_value) {
-            d.dout[row * F + column] = first_value;
-            d.dout[row * F + column + 1] = second_value;
-        });
-        float *const normalised = s.normalised + row * F, *const gradient = s.gradient2 + row * F;
-        for (int j = lane; j < F; j += warp_width) normalised[j] = slot.output[row * F + j];
-        __syncwarp(all_lanes);
-        const float inverse = normalise_row(normalised, f, lane);
-        const float projection =
-            loss_row(normalised, inverse, s.difference + row * F, gradient, s.norm_weight, s.norm_bias, f, lane);
-        if (lane == 0) {
-            d.inverse[row] = inverse;
-            d.projection[row] = projection;
+    if (row.here()) {
+        load_keys(s, task, place, row);
+        row.store(s.queries, row.load(task.q, place));
+        row.store(d.dout, row.load(task.dy, place));
+        const LossRow<F> loss =
+            loss_row(row, row.load(slot.output), row.load(s.difference), s.norm_weight, s.norm_bias);
+        row.store(d.normalised, loss.normalised);
+        row.store(s.difference, loss.difference);
+        row.store(s.gradient2, loss.gradient);
+        row.store(s.gradient2_rows, loss.gradient);
+        if (row.leads()) {
+            d.inverse[row.row] = loss.inverse;
+            d.projection[row.row] = loss.projection;
         }
-        for (int j = lane; j < F; j += warp_width) {
-            if (j >= f) gradient[j] = 0;
-            s.gradient2_rows[row * stride + j] = from_float<bf16>(gradient[j]);
-        }
-    });
-    s.bias1[thread] = slot.bias1[thread];
-    if (thread < F) s.bias2[thread] = slot.bias2[thread];
+    }
     __syncthreads();
 
-    // Z1, X2, J, G1; Z̄1, X̄2; parts of S2 and Z̄2.
-    Tile hidden[mlp_hidden_tiles], gradient1[mlp_hidden_tiles], read_hidden[mlp_hidden_tiles];
-    Tile factor1;  // -P1
+    // Z1, X2, J, G1; Z̄1, X̄2; this warp's part of P2 and Z̄2.
+    Tile hidden[mlp_hidden_tiles], gradient1[mlp_hidden_tiles];
     {
-        Sums<2> z[mlp_hidden_tiles], read[mlp_hidden_tiles];
+        Sums<2> z[mlp_hidden_tiles] = {bias_sums(slot.bias1, 0), bias_sums(slot.bias1, 1)};
+        Sums<2> read[mlp_hidden_tiles] = {z[0], z[1]};
+        const Sums<2> allowed = allowed_steps(steps);
+        Tile factor1;
+        {
+            Sums<2> score1;
+            for_sums([&](int n, int i) { score1.at[n][i] = 1; });
 #pragma unroll
-        for (int h = 0; h < mlp_hidden_tiles; ++h)
-            for_sums([&](int n, int i) { z[h].at[n][i] = read[h].at[n][i] = s.bias1[hidden_column(h, n, i)]; });
+            for (int c = 0; c < Geometry::tiles; ++c) {
+                const Tile key = load_tile(s.keys + 16 * c, stride), query = load_tile(s.queries + 16 * c, stride);
+                multiply(score1, query, key);
 #pragma unroll
-        for (int c = 0; c < Geometry::tiles; ++c) {
-            const Tile key = load_tile(s.keys + 16 * c, stride), query = load_tile(s.queries + 16 * c, stride);
-#pragma unroll
-            for (int h = 0; h < mlp_hidden_tiles; ++h) {
-                const Tile weight = first(h, c);
-                multiply(z[h], key, weight);
-                multiply(read[h], query, weight);
+                for (int h = 0; h < mlp_hidden_tiles; ++h) {
+                    const Tile weight = first(h, c);
+                    multiply(z[h], key, weight);
+                    multiply(read[h], query, weight);
+                }
+            }
+            factor1 = packed(negative_product(allowed, score1));
+            if (warp == 0) {
+                store_lane_sums(s.allowed, allowed);
+                store_lane_sums(d.score1, score1);
+                d.factor1[lane_index()] = factor1;
             }
         }
+        dhidden.set(0, read[0]);  // Z̄1, until G1 is there
+        dhidden.set(1, read[1]);
+        Tile read_hidden[mlp_hidden_tiles];
+        Sums<2> pulled[mlp_hidden_tiles];  // J
+        pulled[0].clear();
+        pulled[1].clear();
+        multiply_rows<F>(pulled, s.gradient2_rows, second);
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h) {
-            input.set(h, z[h]);
-            read1.set(h, read[h]);
-        }
-        factor1 = negative_factor1<F>(s, steps, [&](int row, int column, float value) {
-            if (warp == 0) d.score1[row * mlp_rows + column] = value;
-        });
-        Sums<2> j[mlp_hidden_tiles];
-        j[0].clear();
-        j[1].clear();
-        multiply_rows<F>(j, s.gradient2_rows, second);
-        Sums<2> scores;
-        scores.clear();
-#pragma unroll
-        for (int h = 0; h < mlp_hidden_tiles; ++h) {
-            pulled.set(h, j[h]);
-            Sums<2> value = input.get(h);
+            Sums<2> value, curve;
             for_sums([&](int n, int i) {
-                const Gelu gelu = gelu_at(value.at[n][i]);
+                const GeluCurve gelu = gelu_curve(z[h].at[n][i]);
                 value.at[n][i] = gelu.value;
-                j[h].at[n][i] *= gelu.slope;
+                z[h].at[n][i] = gelu.slope;
+                curve.at[n][i] = pulled[h].at[n][i] * gelu.curvature;
+                pulled[h].at[n][i] *= gelu.slope;
             });
+            slope.set(h, z[h]);
+            bend.set(h, curve);
             hidden[h] = packed(value);
-            gradient1[h] = packed(j[h]);
-            value = read1.get(h);
+            gradient1[h] = packed(pulled[h]);
+            value = dhidden.get(h);
             multiply(value, factor1, transposed(gradient1[h]));
-            read1.set(h, value);
-            for_sums([&](int n, int i) { value.at[n][i] = gelu_at(value.at[n][i]).value; });
+            for_sums([&](int n, int i) {
+                const GeluCurve gelu = gelu_curve(value.at[n][i]);
+                value.at[n][i] = gelu.value;
+                curve.at[n][i] = gelu.slope;
+            });
+            dhidden.set(h, curve);
             read_hidden[h] = packed(value);
-            multiply(scores, read_hidden[h], hidden[h]);
+            read_hidden_tiles.set(h, read_hidden[h]);
         }
-        store_scores<F>(s.scores, scores);
-        multiply_hidden<F>(s.partial, read_hidden, second);
+        const Sums<2> factor = negative_product(allowed, second_scores(read_hidden, hidden));
+        const Tile factor2 = packed(factor);
+        factors.set(0, factor2);
+        factors.set(1, packed_rest(factor, factor2));
+        multiply_hidden<F>(s.partial, read_hidden, second, factor2, s.gradient2_rows);
     }
     __syncthreads();
 
     // Rows: backward through the output's norm.
-    for_warp_rows<F>([&](int row, int lane) {
-        float *const z = d.read2 + row * F, *const dz = d.dread2 + row * F;
-        float score, factor;
-        read2_row<F>(z, s, steps, bias2, row, lane, score, factor);
-        if (lane < mlp_rows) {
-            d.score2[row * mlp_rows + lane] = score;
-            d.factor2[row * mlp_rows + lane] = factor;
-        }
-        const float inverse = normalise_row(z, f, lane);
-        norm_backward_row(dz, d.dout + row * F, z, inverse, s.norm_weight, f, lane);
-        for (int j = lane; j < F; j += warp_width) {
-            if (j >= f) dz[j] = 0;
-            d.dread2_rows[row * stride + j] = from_float<bf16>(dz[j]);
-        }
-    });
-    __syncthreads();
-
-    // dX̄2, dZ̄1; parts of dP1 and of dZ̄1 W1ᵀ.
-    Tile dread1[mlp_hidden_tiles];
-    {
-        if (thread < f)
-            for (int row = 0; row < mlp_rows; ++row) {
-                sums_of_thread.norm_weight += d.dout[row * F + thread] * d.read2[row * F + thread];
-                sums_of_thread.norm_bias += d.dout[row * F + thread];
-            }
-        Sums<2> dfactor2;
-        dfactor2.clear();
+    if (row.here()) {
+        Values z = row.partial_sum(s.partial);
+        const Values bias = row.load_row(slot.bias2), dout = row.load(d.dout);
 #pragma unroll
-        for (int c = 0; c < Geometry::tiles; ++c)
-            multiply(dfactor2, load_tile(d.dread2_rows + 16 * c, stride), load_tile(s.gradient2_rows + 16 * c, stride));
-        for_sums([&](int n, int i) {
-            const int row = Sums<2>::row(i), column = Sums<2>::column(n, i), at = row * mlp_rows + column;
-            const float value = column <= row ? -dfactor2.at[n][i] : 0.0f;
-            if (warp == 0) d.dscale[at] = value * d.score2[at];
-            dfactor2.at[n][i] = value * steps.scale[row] * steps.step[column];
-        });
-        const Tile dscore2 = packed(dfactor2), dscore2_transposed = transposed(dscore2);
-        Sums<2> dread_hidden[mlp_hidden_tiles], dfactor1;
-        dfactor1.clear();
-        dread_hidden[0].clear();
-        dread_hidden[1].clear();
-        multiply_rows<F>(dread_hidden, d.dread2_rows, second);
+        for (int i = 0; i < count; ++i) z.at[i] += bias.at[i];
+        const float inverse = normalise_row(row, z);
+        const Values dread2 = norm_backward_row(row, dout, z, inverse, s.norm_weight);
+        row.store(d.dread2_rows, dread2);
+        row.store_rest(d.dread2_rest, dread2);
+        row.store(d.dbias2_rows, dread2);
 #pragma unroll
-        for (int h = 0; h < mlp_hidden_tiles; ++h) {
-            multiply(dread_hidden[h], dscore2, transposed(hidden[h]));
-            const Sums<2> read = read1.get(h);
-            for_sums([&](int n, int i) { dread_hidden[h].at[n][i] *= gelu_at(read.at[n][i]).slope; });
-            dread1[h] = packed(dread_hidden[h]);
-            set_bias(d.dbias1_change, h, column_sums(dread_hidden[h]));
-            multiply(dfactor1, dread1[h], gradient1[h]);
-            Sums<2> dhidden;
-            dhidden.clear();
-            multiply(dhidden, dscore2_transposed, transposed(read_hidden[h]));
-            read1.set(h, dhidden);
-        }
-        store_scores<F>(s.scores, dfactor1);
-        multiply_hidden<F>(s.partial, dread1, first);
+        for (int i = 0; i < count; ++i) z.at[i] *= dout.at[i];
+        row.add_to(d.norm_weight_sums, z);
+        row.add_to(d.norm_bias_sums, dout);
     }
     __syncthreads();
 
-    // Rows of dQ; dS1 and dE.
-    for_warp_rows<F>([&](int row, int lane) {
-        float dscore = 0;
-        if (lane < mlp_rows) {
-            const int at = row * mlp_rows + lane;
-            const float value = lane <= row ? -score_sum<F>(s.scores, row, lane) : 0.0f;
-            d.dscale[at] += value * d.score1[at];
-            dscore = value * steps.scale[row] * steps.step[lane];
-            d.dscore1[at] = dscore;
-        }
-        float sums[F / warp_width];
+    // dX̄2, dZ̄1; this warp's part of dP1 and of dZ̄1 W1ᵀ + dS1 K; dX2 begins.
+    Tile dread1[mlp_hidden_tiles];
+    float dbias1_change;  // of dc1, for own_hidden_column()
+    {
+        Sums<2> products, dallowed;
+        products.clear();
+        dallowed.clear();
 #pragma unroll
-        for (int u = 0; u < F / warp_width; ++u) {
-            const int j = lane + u * warp_width;
-            sums[u] = d.dout[row * F + j] + partial_sum<F>(s.partial, row, j);
-        }
+        for (int c = 0; c < Geometry::tiles; ++c)
+            multiply(products, load_tile(d.dread2_rows + 16 * c, stride), load_tile(s.gradient2_rows + 16 * c, stride));
+        const Sums<2> allowed = load_sums(s.allowed);
+        const Tile read_hidden[mlp_hidden_tiles] = {read_hidden_tiles.get(0), read_hidden_tiles.get(1)};
+        const Tile dscore2 = packed(score_gradient(dallowed, products, second_scores(read_hidden, hidden), allowed));
+        Sums<2> dread[mlp_hidden_tiles];
+        dread[0].clear();
+        dread[1].clear();
+        multiply_rows<F>(dread, d.dread2_rows, second);
+        const Tile dscore2_transposed = transposed(dscore2);
+        products.clear();
 #pragma unroll
-        for (int i = 0; i < mlp_rows; ++i) {
-            const float value = __shfl_sync(all_lanes, dscore, i);
-#pragma unroll
-            for (int u = 0; u < F / warp_width; ++u)
-                sums[u] = fmaf(value, to_float(s.keys[i * stride + lane + u * warp_width]), sums[u]);
+        for (int h = 0; h < mlp_hidden_tiles; ++h) {
+            multiply(dread[h], dscore2, transposed(hidden[h]));
+            const Sums<2> read_slope = dhidden.get(h);
+            for_sums([&](int n, int i) { dread[h].at[n][i] *= read_slope.at[n][i]; });
+            dread1[h] = packed(dread[h]);
+            multiply(products, dread1[h], gradient1[h]);
+            Sums<2> sums;
+            sums.clear();
+            multiply(sums, dscore2_transposed, transposed(read_hidden_tiles.get(h)));
+            dhidden.set(h, sums);
         }
+        dbias1_change = hidden_sum(dread);
+        const Tile dscore1 = packed(score_gradient(dallowed, products, load_sums(d.score1), load_sums(s.allowed)));
+        factors.set(2, dscore1);
+        step_parts(d, steps, dallowed);
+        multiply_hidden<F>(s.partial, dread1, first, dscore1, s.keys);
+    }
+    __syncthreads();
+
+    // Rows of dQ.
+    if (row.here()) {
+        Values sums = row.partial_sum(s.partial);
+        const Values dout = row.load(d.dout);
 #pragma unroll
-        for (int u = 0; u < F / warp_width; ++u) {
-            const int j = lane + u * warp_width;
-            if (row < place.tokens && j < f) task.dq[place.row + row * sizes.row_stride() + j] = from_float<T>(sums[u]);
-        }
-    });
+        for (int i = 0; i < count; ++i) sums.at[i] += dout.at[i];
+        row.store(task.dq, place, sums);
+    }
 
     // Contributions of dW2' and dW1'; dG1, dJ, and the first part of dZ1.
-    Tile dpulled[mlp_hidden_tiles], stepped_hidden[mlp_hidden_tiles], stepped1[mlp_hidden_tiles];  // dJ, -e X2, -e G1
+    const float last[2] = {steps.last[Sums<2>::row(0)], steps.last[Sums<2>::row(2)]};
+    Tile dpulled[mlp_hidden_tiles];  // dJ
     {
-        const float last[2] = {steps.last[Sums<2>::row(0)], steps.last[Sums<2>::row(2)]};
         float dlast[2] = {};
         Sums<2> terms[mlp_hidden_tiles];
         terms[0].clear();
         terms[1].clear();
-        multiply_rows<F>(terms, s.gradient2_rows, dsecond);  // R2
+        multiply_rows<F>(terms, s.gradient2_rows, dsecond);  // G2 dW2'ᵀ
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h) {
-            const Sums<2> z = input.get(h);
-            Sums<2> value, dhidden = read1.get(h);
+            const Sums<2> value = unpacked(hidden[h]);
+            Sums<2> sums = dhidden.get(h);
             for_sums([&](int n, int i) {
-                value.at[n][i] = gelu_at(z.at[n][i]).value;
-                dlast[i / 2] -= value.at[n][i] * terms[h].at[n][i];
-                value.at[n][i] *= -last[i / 2];
-                dhidden.at[n][i] -= last[i / 2] * terms[h].at[n][i];
+                dlast[i / 2] = fmaf(-value.at[n][i], terms[h].at[n][i], dlast[i / 2]);
+                sums.at[n][i] = fmaf(-last[i / 2], terms[h].at[n][i], sums.at[n][i]);
             });
-            stepped_hidden[h] = packed(value);
-            read1.set(h, dhidden);
-            for_sums([&](int n, int i) { terms[h].at[n][i] = d.dbias1[hidden_column(h, n, i)]; });
+            dhidden.set(h, sums);
+            terms[h] = bias_sums(d.dbias1, h);
         }
         multiply_rows<F>(terms, s.keys, dfirst);  // K dW1' + dc1'
-        const Tile left = transposed(factor1);
+        const Tile left = transposed(d.factor1[lane_index()]);
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h) {
-            const Sums<2> z = input.get(h), j = pulled.get(h);
-            Sums<2> dgradient, dinput, value;
+            const Sums<2> value = unpacked(gradient1[h]);
             for_sums([&](int n, int i) {
-                value.at[n][i] = j.at[n][i] * gelu_at(z.at[n][i]).slope;
-                dlast[i / 2] -= value.at[n][i] * terms[h].at[n][i];
-                value.at[n][i] *= -last[i / 2];
-                dgradient.at[n][i] = -last[i / 2] * terms[h].at[n][i];
+                dlast[i / 2] = fmaf(-value.at[n][i], terms[h].at[n][i], dlast[i / 2]);
+                terms[h].at[n][i] *= -last[i / 2];
             });
-            stepped1[h] = packed(value);
-            multiply(dgradient, left, transposed(dread1[h]));
+            multiply(terms[h], left, transposed(dread1[h]));  // dG1
+            Sums<2> dinput = bend.get(h);
+            const Sums<2> input_slope = slope.get(h);
             for_sums([&](int n, int i) {
-                const Gelu gelu = gelu_at(z.at[n][i]);
-                dinput.at[n][i] = dgradient.at[n][i] * j.at[n][i] * gelu.curvature;
-                dgradient.at[n][i] *= gelu.slope;
+                dinput.at[n][i] *= terms[h].at[n][i];
+                terms[h].at[n][i] *= input_slope.at[n][i];
             });
-            dpulled[h] = packed(dgradient);
-            pulled.set(h, dinput);
+            bend.set(h, dinput);
+            dpulled[h] = packed(terms[h]);
         }
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            dlast[r] += __shfl_xor_sync(all_lanes, dlast[r], 1);
-            dlast[r] += __shfl_xor_sync(all_lanes, dlast[r], 2);
+            dlast[r] = lanes_sum<4>(dlast[r]);
             if (lane_index() % 4 == 0) d.dlast_parts[warp * mlp_rows + lane_index() / 4 + 8 * r] = dlast[r];
         }
     }
     __syncthreads();
 
-    // This warp's part of dJ W2 - (e X2) dW2'.
+    // This warp's part of dJ W2 - e (X2 dW2') - P2ᵀ dZ̄2. The last product is all of dV where steps are small: it keeps
+    // what the rounding of its operands loses.
+    {
+        const Tile left = transposed(factors.get(0)), left_rest = transposed(factors.get(1));
 #pragma unroll
-    for (int c = 0; c < Geometry::tiles; ++c) {
-        Sums<2> sums;
-        sums.clear();
+        for (int c = 0; c < Geometry::tiles; ++c) {
+            Sums<2> sums = dweight2.product(hidden, c);
+            for_sums([&](int n, int i) { sums.at[n][i] *= -last[i / 2]; });
 #pragma unroll
-        for (int h = 0; h < mlp_hidden_tiles; ++h) {
-            multiply(sums, dpulled[h], transposed(second(h, c)));
-            multiply(sums, stepped_hidden[h], transposed(dsecond(h, c)));
+            for (int h = 0; h < mlp_hidden_tiles; ++h) multiply(sums, dpulled[h], transposed(second(h, c)));
+            const Tile dread2 = load_tile_transposed(d.dread2_rows + 16 * c, stride);
+            multiply(sums, left, dread2);
+            multiply(sums, left_rest, dread2);
+            multiply(sums, left, load_tile_transposed(d.dread2_rest + 16 * c, stride));
+            store_partial<F>(s.partial, c, sums);
         }
-        store_partial<F>(s.partial, c, sums);
     }
     __syncthreads();
 
     // Rows: dG2, backward through the loss, dV.
-    for_warp_rows<F>([&](int row, int lane) {
-        float *const dgradient = d.dgradient2 + row * F, *const ddifference = d.ddifference + row * F;
-        float sums[F / warp_width], along = 0;
+    if (row.here()) {
+        LossRow<F> loss;
+        loss.normalised = row.load(d.normalised);
+        loss.difference = row.load(s.difference);
+        loss.gradient = row.load(s.gradient2);
+        loss.inverse = d.inverse[row.row];
+        loss.projection = d.projection[row.row];
+        Values dgradient = row.partial_sum(s.partial);
+        const Values dbias2 = row.load_row(d.dbias2);
+        const int part = lane_index() % row.lanes;
+        const float parts = part < Geometry::warps ? d.dlast_parts[part * mlp_rows + row.row] : 0.0f;
+        float dlast = 0;
 #pragma unroll
-        for (int u = 0; u < F / warp_width; ++u) {
-            const int j = lane + u * warp_width;
-            sums[u] = partial_sum<F>(s.partial, row, j) - steps.last[row] * d.dbias2[j];
-            along += s.gradient2[row * F + j] * d.dbias2[j];
+        for (int i = 0; i < count; ++i) {
+            dgradient.at[i] = fmaf(-steps.last[row.row], dbias2.at[i], dgradient.at[i]);
+            dlast = fmaf(-loss.gradient.at[i], dbias2.at[i], dlast);
         }
-        for (int i = row; i < mlp_rows; ++i) {
-            const float factor = d.factor2[i * mlp_rows + row];
+        dlast = lanes_sum<row.lanes>(dlast + parts);
+        if (row.leads()) d.dlast[row.row] = dlast;
+        Values ddifference, dnorm_weight;
+        loss_backward_row(row, dgradient, ddifference, dnorm_weight, loss, s.norm_weight);
+        row.store(d.dloss_rows, dgradient);
+        row.add_to(d.dbias2_rows, dgradient);
+        row.store(d.ddifference, ddifference);
+        row.add_to(d.norm_weight_sums, dnorm_weight);
+        row.add_to(d.norm_bias_sums, ddifference);
 #pragma unroll
-            for (int u = 0; u < F / warp_width; ++u) sums[u] -= factor * d.dread2[i * F + lane + u * warp_width];
-        }
-#pragma unroll
-        for (int u = 0; u < F / warp_width; ++u) dgradient[lane + u * warp_width] = sums[u];
-        along = warp_sum(along);
-        if (lane == 0) {
-            float sum = -along;
-            for (int w = 0; w < Geometry::warps; ++w) sum += d.dlast_parts[w * mlp_rows + row];
-            d.dlast[row] = sum;
-        }
-        loss_backward_row(dgradient, ddifference, s.normalised + row * F, s.difference + row * F, s.gradient2 + row * F,
-                          d.inverse[row], d.projection[row], s.norm_weight, f, lane);
-        for (int j = lane; j < F; j += warp_width) {
-            if (j >= f) dgradient[j] = 0;
-            d.dloss_rows[row * stride + j] = from_float<bf16>(dgradient[j]);
-            if (row < place.tokens && j < f)
-                task.dv[place.row + row * sizes.row_stride() + j] = from_float<T>(-ddifference[j]);
-        }
-    });
+        for (int i = 0; i < count; ++i) ddifference.at[i] = -ddifference.at[i];
+        row.store(task.dv, place, ddifference);
+    }
     __syncthreads();
 
-    // dX2, dZ1; this warp's part of dZ1 W1ᵀ - (e G1) dW1'ᵀ; the gradient of the previous state.
+    // The gradient of the previous state's W2, which frees its operands' registers.
     {
-        Tile dinput[mlp_hidden_tiles];
-        Sums<2> dhidden[mlp_hidden_tiles] = {read1.get(0), read1.get(1)};
-        multiply_rows<F>(dhidden, d.dloss_rows, second);
+        Tile read_hidden[mlp_hidden_tiles];
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h) {
-            const Sums<2> z = input.get(h), before = pulled.get(h);
-            Sums<2> value;
-            for_sums([&](int n, int i) {
-                const Gelu gelu = gelu_at(z.at[n][i]);
-                value.at[n][i] = gelu.value;
-                dhidden[h].at[n][i] = before.at[n][i] + dhidden[h].at[n][i] * gelu.slope;
-            });
-            hidden[h] = packed(value);  // recomputed, rather than held in registers all along
-            dinput[h] = packed(dhidden[h]);
-            add_to_bias(d.dbias1_change, h, column_sums(dhidden[h]));
+            hidden[h] = transposed(hidden[h]);
+            read_hidden[h] = transposed(read_hidden_tiles.get(h));
+            dpulled[h] = transposed(dpulled[h]);
         }
 #pragma unroll
         for (int c = 0; c < Geometry::tiles; ++c) {
-            Sums<2> sums;
-            sums.clear();
+            const Tile dread2 = load_tile_transposed(d.dread2_rows + 16 * c, stride),
+                       gradient2 = load_tile_transposed(s.gradient2_rows + 16 * c, stride),
+                       dloss = load_tile_transposed(d.dloss_rows + 16 * c, stride);
 #pragma unroll
             for (int h = 0; h < mlp_hidden_tiles; ++h) {
-                multiply(sums, dinput[h], transposed(first(h, c)));
-                multiply(sums, stepped1[h], transposed(dfirst(h, c)));
-            }
-            store_partial<F>(s.partial, c, sums);
-        }
-#pragma unroll
-        for (int h = 0; h < mlp_hidden_tiles; ++h) {
-            const Tile left_input = transposed(dinput[h]), left_read = transposed(dread1[h]);
-#pragma unroll
-            for (int c = 0; c < Geometry::tiles; ++c) {
-                Sums<2> sums = dweight1.get(h, c);
-                multiply(sums, left_read, load_tile_transposed(s.queries + 16 * c, stride));
-                multiply(sums, left_input, load_tile_transposed(s.keys + 16 * c, stride));
-                dweight1.set(h, c, sums);
-            }
-        }
-#pragma unroll
-        for (int h = 0; h < mlp_hidden_tiles; ++h) {
-            const Tile left_hidden = transposed(hidden[h]), left_read = transposed(read_hidden[h]),
-                       left_pulled = transposed(dpulled[h]);
-#pragma unroll
-            for (int c = 0; c < Geometry::tiles; ++c) {
                 Sums<2> sums = dweight2.get(h, c);
-                multiply(sums, left_read, load_tile_transposed(d.dread2_rows + 16 * c, stride));
-                multiply(sums, left_pulled, load_tile_transposed(s.gradient2_rows + 16 * c, stride));
-                multiply(sums, left_hidden, load_tile_transposed(d.dloss_rows + 16 * c, stride));
+                multiply(sums, read_hidden[h], dread2);
+                multiply(sums, dpulled[h], gradient2);
+                multiply(sums, hidden[h], dloss);
                 dweight2.set(h, c, sums);
             }
         }
-        if (thread < f) {
-            float change = 0;
-            for (int row = 0; row < mlp_rows; ++row) {
-                const int at = row * F + thread;
-                change += d.dread2[at] + d.dgradient2[at];
-                sums_of_thread.norm_weight += s.normalised[at];
-                sums_of_thread.norm_bias += d.ddifference[at];
+    }
+    // dX2, dZ1; this warp's part of dZ1 W1ᵀ - e (G1 dW1'ᵀ) + dS1ᵀ Q; the gradient of the rest of the
+    // previous state.
+    {
+        Tile dinput[mlp_hidden_tiles];
+        Sums<2> sums_h[mlp_hidden_tiles] = {dhidden.get(0), dhidden.get(1)};
+        multiply_rows<F>(sums_h, d.dloss_rows, second);
+#pragma unroll
+        for (int h = 0; h < mlp_hidden_tiles; ++h) {
+            const Sums<2> input_slope = slope.get(h), before = bend.get(h);
+            for_sums([&](int n, int i) {
+                sums_h[h].at[n][i] = fmaf(sums_h[h].at[n][i], input_slope.at[n][i], before.at[n][i]);
+            });
+            dinput[h] = packed(sums_h[h]);
+        }
+        dbias1_change += hidden_sum(sums_h);
+        {
+            const Tile left = transposed(factors.get(2));
+#pragma unroll
+            for (int c = 0; c < Geometry::tiles; ++c) {
+                Sums<2> sums = dweight1.product(gradient1, c);
+                for_sums([&](int n, int i) { sums.at[n][i] *= -last[i / 2]; });
+#pragma unroll
+                for (int h = 0; h < mlp_hidden_tiles; ++h) multiply(sums, dinput[h], transposed(first(h, c)));
+                multiply(sums, left, load_tile_transposed(s.queries + 16 * c, stride));
+                store_partial<F>(s.partial, c, sums);
             }
+        }
+#pragma unroll
+        for (int h = 0; h < mlp_hidden_tiles; ++h) {
+            dinput[h] = transposed(dinput[h]);
+            dread1[h] = transposed(dread1[h]);
+        }
+#pragma unroll
+        for (int c = 0; c < Geometry::tiles; ++c) {
+            const Tile query = load_tile_transposed(s.queries + 16 * c, stride),
+                       key = load_tile_transposed(s.keys + 16 * c, stride);
+#pragma unroll
+            for (int h = 0; h < mlp_hidden_tiles; ++h) {
+                Sums<2> sums = dweight1.get(h, c);
+                multiply(sums, dread1[h], query);
+                multiply(sums, dinput[h], key);
+                dweight1.set(h, c, sums);
+            }
+        }
+        if (thread < F) {
+            float change = 0;
+#pragma unroll
+            for (int i = 0; i < mlp_rows; ++i) change += d.dbias2_rows[i * F + thread];
             d.dbias2[thread] += change;
         }
-        __syncwarp(all_lanes);
-        d.dbias1[thread] += d.dbias1_change[thread];  // of this warp: 32 hidden features
-        if (thread < place.tokens) {                  // dE and de to dλ and dτ
-            float dstep = steps.scale[place.tokens - 1] * d.dlast[thread];
-            for (int i = 0; i < place.tokens; ++i) {
-                dstep += steps.scale[i] * d.dscale[i * mlp_rows + thread];
-                sums_of_thread.token_scale += steps.step[i] * (d.dscale[thread * mlp_rows + i] +
-                                                               (thread == place.tokens - 1 ? d.dlast[i] : 0.0f));
+        d.dbias1[own_hidden_column()] += dbias1_change;
+        if (thread < place.tokens) {  // dE and de to dλ and dτ
+            float dstep = steps.scale[place.tokens - 1] * d.dlast[thread], dscale = 0;
+#pragma unroll
+            for (int w = 0; w < Geometry::warps; ++w) {
+                dstep += d.dstep_parts[w * mlp_rows + thread];
+                dscale += d.dscale_parts[w * mlp_rows + thread];
             }
-            task.dstep_size[place.step + static_cast<std::int64_t>(thread) * sizes.heads] = dstep;
+            if (thread == place.tokens - 1)
+                for (int i = 0; i < place.tokens; ++i) dscale = fmaf(steps.step[i], d.dlast[i], dscale);
+            d.token_scale_sums[thread] += dscale;
+            task.dstep_size[place.step + static_cast<std::int64_t>(thread) * task.sizes.heads] = dstep;
         }
     }
     __syncthreads();
 
-    // Rows of dK.
-    for_warp_rows<F>([&](int row, int lane) {
-        if (row >= place.tokens) return;
-        for (int j = lane; j < f; j += warp_width) {
-            float sum = partial_sum<F>(s.partial, row, j) + d.ddifference[row * F + j];  // the target is V - K
-            for (int i = row; i < mlp_rows; ++i)
-                sum = fmaf(d.dscore1[i * mlp_rows + row], to_float(s.queries[i * stride + j]), sum);
-            task.dk[place.row + row * sizes.row_stride() + j] = from_float<T>(sum);
-        }
-    });
-    __syncthreads();
+    // Rows of dK; the next mini-batch writes nothing of what they read before its first barrier.
+    if (row.here()) {
+        Values sums = row.partial_sum(s.partial);
+        const Values ddifference = row.load(d.ddifference);
+#pragma unroll
+        for (int i = 0; i < count; ++i) sums.at[i] += ddifference.at[i];  // the target is V - K
+        row.store(task.dk, place, sums);
+    }
 }
 
 template <class T, int F>
@@ -399,12 +427,19 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
     MlpShared<F> s;
     MlpBackwardShared<F> d;
     float* const behind = s.place(shared_memory<float>());
-    d.place(behind, s.stepped_rows);
+    d.place(behind, s.stepped_keys, s.stepped_rows);
     const MlpBackwardWork<F> work(task.work + blockIdx.x * task.work_count);
+    const MlpRow<F> row(sizes);
 
-    for (std::int64_t pair = blockIdx.x; pair < sizes.pairs(); pair += gridDim.x) {
-        const std::int64_t head = pair % sizes.heads;
-        MlpThreadSums sums_of_thread{};
+    for (int pair = static_cast<int>(blockIdx.x); pair < sizes.pair_count; pair += static_cast<int>(gridDim.x)) {
+        const int head = pair % sizes.heads;
+        __syncthreads();  // the pair before is done with shared memory
+        if (thread < mlp_rows) d.token_scale_sums[thread] = 0;
+        if (row.here()) {
+            const RowValues<F> zero{};
+            row.store(d.norm_weight_sums, zero);
+            row.store(d.norm_bias_sums, zero);
+        }
         if (thread < F) {
             s.norm_weight[thread] = thread < f ? task.norm_weight[head * f + thread] : 0.0f;
             s.norm_bias[thread] = thread < f ? task.norm_bias[head * f + thread] : 0.0f;
@@ -412,55 +447,58 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
         }
         d.dbias1[thread] =
             thread < sizes.hidden && task.dfinal.bias1 ? task.dfinal.bias1[pair * sizes.hidden + thread] : 0.0f;
-        const std::int64_t groups = sizes.kept_states() + 1;
-        for (std::int64_t group = groups - 1; group >= 0; --group) {
-            const std::int64_t begin = group * sizes.group;
-            const std::int64_t end =
-                begin + sizes.group < sizes.mini_batches() ? begin + sizes.group : sizes.mini_batches();
-            remake_states<T, F>(task, s, work, pair, begin, end);
+        for (int group = sizes.group_count - 1; group >= 0; --group) {
+            const int begin = group * sizes.group;
+            const int end = begin + sizes.group < sizes.count ? begin + sizes.group : sizes.count;
+            remake_states(task, s, row, work, pair, begin, end);
             Weights dweight1(work.dstate, work.dtiles);
             Weights dweight2(work.dstate + Geometry::weight_floats, work.dtiles + Geometry::weight_tiles * warp_width);
-            if (group == groups - 1 && task.dfinal.weight1) {
-                const std::int64_t matrix = pair * f * sizes.hidden;
-                dweight1.load_model(task.dfinal.weight1 + matrix, 1, sizes.hidden, sizes);
-                dweight2.load_model(task.dfinal.weight2 + matrix, f, 1, sizes);
-            } else if (group == groups - 1) {
-                dweight1.clear_all();
-                dweight2.clear_all();
-            } else if (Geometry::on_chip) {
+            if (group == sizes.group_count - 1) {
+                const std::int64_t matrix = static_cast<std::int64_t>(pair) * f * sizes.hidden;
+                const float* const last1 = task.dfinal.weight1 ? task.dfinal.weight1 + matrix : nullptr;
+                const float* const last2 = task.dfinal.weight1 ? task.dfinal.weight2 + matrix : nullptr;
+                place_state<F>(work.dstate, Geometry::on_chip ? nullptr : work.dtiles, last1, last2, sizes);
+            }
+            if (Geometry::on_chip) {
                 dweight1.load_all(work.dstate);
                 dweight2.load_all(work.dstate + Geometry::weight_floats);
             }
-            for (std::int64_t number = end - 1; number >= begin; --number) {
+            for (int number = end - 1; number >= begin; --number) {
                 const MlpSlot<F> slot(work.slots + (number - begin) * MlpSlot<F>::floats);
-                go_back<T, F>(task, s, d, slot, dweight1, dweight2, sums_of_thread, mlp_place(sizes, pair, number));
+                go_back(task, s, d, row, slot, dweight1, dweight2, mlp_place(sizes, pair, number));
             }
-            if (group > 0) {
-                if (Geometry::on_chip) {
-                    dweight1.store_all(work.dstate);
-                    dweight2.store_all(work.dstate + Geometry::weight_floats);
-                }
-                continue;
+            if (Geometry::on_chip) {
+                dweight1.store_all(work.dstate);
+                dweight2.store_all(work.dstate + Geometry::weight_floats);
             }
+            if (group > 0) continue;
+            __syncthreads();
             float* part = task.parts + pair * sizes.part_count;
-            dweight1.store_model(part, 1, sizes.hidden, sizes);
+            copy_state<F>(part, part + (f + 1) * sizes.hidden, work.dstate, sizes);
             part += f * sizes.hidden;
             if (thread < sizes.hidden) part[thread] = d.dbias1[thread];
-            dweight2.store_model(part += sizes.hidden, f, 1, sizes);
+            part += sizes.hidden;
             part += f * sizes.hidden;
             if (thread < f) {
+                float norm_weight = 0, norm_bias = 0;
+                for (int i = 0; i < mlp_rows; ++i) {
+                    norm_weight += d.norm_weight_sums[i * F + thread];
+                    norm_bias += d.norm_bias_sums[i * F + thread];
+                }
                 part[thread] = d.dbias2[thread];
-                part[f + thread] = sums_of_thread.norm_weight;
-                part[2 * f + thread] = sums_of_thread.norm_bias;
+                part[f + thread] = norm_weight;
+                part[2 * f + thread] = norm_bias;
             }
-            if (thread < sizes.mini_batch) part[3 * f + thread] = sums_of_thread.token_scale;
+            if (thread < sizes.mini_batch) part[3 * f + thread] = d.token_scale_sums[thread];
         }
     }
 }
 
 template <int F>
 std::int64_t work_floats(const TttMlpSizes& sizes) {
-    return MlpBackwardWork<F>::fixed_floats + static_cast<std::int64_t>(sizes.group) * MlpSlot<F>::floats;
+    // The slots hold a whole state before they are filled.
+    const std::int64_t slots = static_cast<std::int64_t>(sizes.group) * MlpSlot<F>::floats;
+    return MlpBackwardWork<F>::fixed_floats + std::max<std::int64_t>(slots, 2 * MlpGeometry<F>::weight_floats);
 }
 
 template <class T, int F>
@@ -483,7 +521,7 @@ std::int64_t ttt_mlp_backward_tiles_work(const TttMlpSizes& sizes, int tile_widt
 }
 
 void ttt_mlp_backward_tiles(const TttArguments& arguments, Type type, float* parts, float* work) {
-    const bool narrow = ttt_mlp_tile_width(ttt_mlp_sizes(arguments.shape), type) == 64;
+    const bool narrow = ttt_mlp_tile_width(arguments, type) == 64;
     if (type == Type::bf16)
         return narrow ? run<bf16, 64>(arguments, parts, work) : run<bf16, 96>(arguments, parts, work);
     return narrow ? run<fp16, 64>(arguments, parts, work) : run<fp16, 96>(arguments, parts, work);

@@ -45,50 +45,54 @@ struct MlpBackwardWork {
 template <int F>
 struct MlpBackwardShared {
     using Geometry = MlpGeometry<F>;
-    static constexpr int square = mlp_rows * mlp_rows;
-    float *dout, *read2, *dread2;  // dO, later dG2 and dZ2; X̂ of the output, later dD; dZ̄2
-    float *dgradient2, *ddifference;
-    bf16 *dread2_rows, *dloss_rows;    // dZ̄2, dZ2
-    float *score1, *score2, *factor2;  // S1, S2, P2 [16, 16]
-    float *dscore1, *dscale;           // dS1, dE [16, 16]
-    float *dlast_parts, *dlast;        // de: each warp's part [warps, 16], whole [16]
-    float *inverse, *projection;       // 1/σ and ⟨U X̂⟩ [16]
-    float *dbias1, *dbias1_change;     // dc1 [4F], and what this mini-batch adds
-    float* dbias2;                     // dc2 [F]
+    float* normalised;                         // LNL2's X̂
+    float *dout, *ddifference;                 // dO; later dD
+    float* dbias2_rows;                        // dZ̄2 + dZ2, what c2's gradient is summed from
+    float *norm_weight_sums, *norm_bias_sums;  // of dγ and dβ over the whole sequence, rows as the lanes have them
+    bf16 *dread2_rows, *dread2_rest;           // dZ̄2, and what its rounding loses
+    bf16* dloss_rows;                          // dZ2
+    float* score1;                             // S1 in a warp's order
+    float *dstep_parts, *dscale_parts;         // Σ_i τ_i dE_ij and Σ_j λ_j dE_ij, each warp's part [warps, 16]
+    float *dlast_parts, *dlast;                // de: each warp's part [warps, 16], whole [16]
+    float *inverse, *projection;               // 1/σ and ⟨U X̂⟩ [16]
+    float* token_scale_sums;                   // of dτ over the whole sequence [16]
+    float *dbias1, *dbias2;                    // dc1 [4F], dc2 [F]
     float* waiting[3];
+    float *read_hidden, *factors;  // X̄2; P2 and dS1: operand tiles that wait
+    Tile* factor1;                 // -P1
 
-    static constexpr int floats = 3 * Geometry::row_floats + Geometry::bf16_rows / 2 + 5 * square +
-                                  Geometry::warps * mlp_rows + 3 * mlp_rows + 9 * F + 3 * Waiting<F>::floats;
-    __device__ void place(float* memory, bf16* stepped_rows) {
+    static constexpr int floats = 5 * Geometry::row_floats + Geometry::bf16_rows / 2 + 256 +
+                                  3 * Geometry::warps * mlp_rows + 4 * mlp_rows + 5 * F + 3 * Waiting<F>::floats +
+                                  WaitingTiles<F, 5>::floats + 4 * warp_width;
+    // -e K and -e G2 are not needed at the same time.
+    __device__ void place(float* memory, bf16* stepped_keys, bf16* stepped_rows) {
         const auto take = [&](int count) {
             float* const taken = memory;
             memory += count;
             return taken;
         };
-        dgradient2 = dout = take(Geometry::row_floats);
-        ddifference = read2 = take(Geometry::row_floats);
-        dread2 = take(Geometry::row_floats);
+        for (float** to : {&normalised, &dout, &dbias2_rows, &norm_weight_sums, &norm_bias_sums})
+            *to = take(Geometry::row_floats);
+        ddifference = dout;
         dread2_rows = reinterpret_cast<bf16*>(take(Geometry::bf16_rows / 2));
+        dread2_rest = stepped_keys;
         dloss_rows = stepped_rows;
-        for (float** to : {&score1, &score2, &factor2, &dscore1, &dscale}) *to = take(square);
-        dlast_parts = take(Geometry::warps * mlp_rows);
-        for (float** to : {&dlast, &inverse, &projection}) *to = take(mlp_rows);
+        score1 = take(256);
+        for (float** to : {&dstep_parts, &dscale_parts, &dlast_parts}) *to = take(Geometry::warps * mlp_rows);
+        for (float** to : {&dlast, &inverse, &projection, &token_scale_sums}) *to = take(mlp_rows);
         dbias1 = take(4 * F);
-        dbias1_change = take(4 * F);
         dbias2 = take(F);
         for (float*& to : waiting) to = take(Waiting<F>::floats);
+        read_hidden = take(WaitingTiles<F, 2>::floats);
+        factors = take(WaitingTiles<F, 3>::floats);
+        factor1 = reinterpret_cast<Tile*>(take(4 * warp_width));
     }
-};
-
-// A thread's sums over the whole sequence: of dγ and dβ for feature `thread`, of dτ for token `thread`.
-struct MlpThreadSums {
-    float norm_weight, norm_bias, token_scale;
 };
 
 // Recomputes the states of mini-batches [begin, end) into their slots, from the saved state at `begin`.
 template <class T, int F>
-__device__ void remake_states(const TttMlpTask<T>& task, const MlpShared<F>& s, const MlpBackwardWork<F>& work,
-                              std::int64_t pair, std::int64_t begin, std::int64_t end) {
+__device__ void remake_states(const TttMlpTask<T>& task, const MlpShared<F>& s, const MlpRow<F>& row,
+                              const MlpBackwardWork<F>& work, int pair, int begin, int end) {
     using Geometry = MlpGeometry<F>;
     using Weights = WeightTiles<F, Geometry::on_chip>;
     const TttMlpSizes& sizes = task.sizes;
@@ -97,20 +101,27 @@ __device__ void remake_states(const TttMlpTask<T>& task, const MlpShared<F>& s, 
     Weights weight2(work.state + Geometry::weight_floats, work.tiles + Geometry::weight_tiles * warp_width);
     if (begin == 0) {
         const std::int64_t start = pair % task.start_models, matrix = start * f * sizes.hidden;
-        weight1.load_model(task.start.weight1 + matrix, 1, sizes.hidden, sizes);
-        weight2.load_model(task.start.weight2 + matrix, f, 1, sizes);
+        // On chip: by way of the slots, before they are filled.
+        float* const memory = Geometry::on_chip ? work.slots : work.state;
+        place_state<F>(memory, Geometry::on_chip ? nullptr : work.tiles, task.start.weight1 + matrix,
+                       task.start.weight2 + matrix, sizes);
+        if (Geometry::on_chip) {
+            weight1.load_all(memory);
+            weight2.load_all(memory + Geometry::weight_floats);
+        }
         s.bias1[thread] = thread < sizes.hidden ? task.start.bias1[start * sizes.hidden + thread] : 0.0f;
         if (thread < F) s.bias2[thread] = thread < f ? task.start.bias2[start * f + thread] : 0.0f;
+        if (Geometry::on_chip) __syncthreads();  // all have loaded what the slots will overwrite
     } else {
         const float* const kept =
-            task.saved + (pair * sizes.kept_states() + begin / sizes.group - 1) * sizes.kept_count();
+            task.saved + (pair * (sizes.group_count - 1) + begin / sizes.group - 1) * sizes.kept_count();
         weight1.load_all(kept);
         weight2.load_all(kept + Geometry::weight_floats);
         s.bias1[thread] = kept[2 * Geometry::weight_floats + thread];
         if (thread < F) s.bias2[thread] = kept[2 * Geometry::weight_floats + 4 * F + thread];
     }
     int turn = 0;
-    for (std::int64_t number = begin; number < end; ++number, turn ^= 1) {
+    for (int number = begin; number < end; ++number, turn ^= 1) {
         const MlpPlace place = mlp_place(sizes, pair, number);
         const MlpSlot<F> slot(work.slots + (number - begin) * MlpSlot<F>::floats);
         MlpSteps& steps = s.steps[turn];
@@ -124,53 +135,35 @@ __device__ void remake_states(const TttMlpTask<T>& task, const MlpShared<F>& s, 
             }
         slot.bias1[thread] = s.bias1[thread];
         if (thread < F) slot.bias2[thread] = bias2[thread];
+        bf16* const stepped_keys = turn ? s.queries : s.stepped_keys;  // in turn: no barrier at the end
         load_steps(steps, task, place);
-        load_keys<T, F>(s, task, place);
+        if (row.here()) store_scaled(row, stepped_keys, load_keys(s, task, place, row), -last_step(task, place, row));
         __syncthreads();
-        Sums<2> slope[mlp_hidden_tiles];
+        Sums<2> slope[mlp_hidden_tiles] = {bias_sums(s.bias1, 0), bias_sums(s.bias1, 1)};
         Tile hidden[mlp_hidden_tiles];
-#pragma unroll
-        for (int h = 0; h < mlp_hidden_tiles; ++h)
-            for_sums([&](int n, int i) { slope[h].at[n][i] = s.bias1[hidden_column(h, n, i)]; });
         multiply_rows<F>(slope, s.keys, [&](int h, int c) { return weight1.tile(h, c); });
-#pragma unroll
-        for (int h = 0; h < mlp_hidden_tiles; ++h) {
-            Sums<2> value;
-            for_sums([&](int n, int i) {
-                const Gelu gelu = gelu_at(slope[h].at[n][i]);
-                value.at[n][i] = gelu.value;
-                slope[h].at[n][i] = gelu.slope;
-            });
-            hidden[h] = packed(value);
-        }
+        apply_gelu(hidden, slope);
         const auto second = [&](int h, int c) { return weight2.tile(h, c); };
         multiply_hidden<F>(s.partial, hidden, second);
         __syncthreads();
-        for_warp_rows<F>([&](int row, int lane) {
-#pragma unroll
-            for (int j = lane; j < F; j += warp_width)
-                slot.output[row * F + j] = s.normalised[row * F + j] = partial_sum<F>(s.partial, row, j) + bias2[j];
-        });
-        if (number + 1 < end) {
-            loss_rows<F>(s, steps, f);
-            __syncthreads();
-            Sums<2> gradient1[mlp_hidden_tiles];
-            Tile stepped1[mlp_hidden_tiles];
-            gradient1[0].clear();
-            gradient1[1].clear();
-            multiply_rows<F>(gradient1, s.gradient2_rows, second);
-#pragma unroll
-            for (int h = 0; h < mlp_hidden_tiles; ++h) {
-                for_sums(
-                    [&](int n, int i) { gradient1[h].at[n][i] *= slope[h].at[n][i] * -steps.last[Sums<2>::row(i)]; });
-                stepped1[h] = packed(gradient1[h]);
-                add_to_bias(s.bias1, h, column_sums(gradient1[h]));
-            }
-            update_weights<F>(s, weight1, weight2, stepped1, hidden);
-            update_bias2<F>(next_bias2, bias2, s.gradient2, steps);
-        }
+        if (row.here()) row.store(slot.output, loss_rows(s, row, steps, bias2));
+        if (number + 1 == end) break;
         __syncthreads();
+        Sums<2> gradient1[mlp_hidden_tiles];
+        Tile gradient1_transposed[mlp_hidden_tiles];
+        gradient1[0].clear();
+        gradient1[1].clear();
+        multiply_rows<F>(gradient1, s.gradient2_rows, second);
+#pragma unroll
+        for (int h = 0; h < mlp_hidden_tiles; ++h) {
+            for_sums([&](int n, int i) { gradient1[h].at[n][i] *= slope[h].at[n][i]; });
+            gradient1_transposed[h] = transposed(packed(gradient1[h]));
+        }
+        update_bias1(s, gradient1, steps);
+        update_weights<F>(s, stepped_keys, weight1, weight2, gradient1_transposed, hidden);
+        update_bias2<F>(next_bias2, bias2, s.gradient2, steps);
     }
+    __syncthreads();
 }
 
 }  // namespace lockstep::kernels::cuda

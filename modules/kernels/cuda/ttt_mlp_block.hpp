@@ -2,7 +2,7 @@
 // backward's recomputation of states.
 #pragma once
 
-#include "kernels/cuda/ttt_mlp_tile.hpp"
+#include "kernels/cuda/ttt_mlp_rows.hpp"
 
 namespace lockstep::kernels::cuda {
 
@@ -11,55 +11,19 @@ struct MlpSteps {
     float scale[mlp_rows], step[mlp_rows], last[mlp_rows];
 };
 
-// Position of a mini-batch of a pair.
-struct MlpPlace {
-    std::int64_t row, step;  // of q, k, v and their like; of the step sizes
-    int tokens;
-};
-__device__ inline MlpPlace mlp_place(const TttMlpSizes& sizes, std::int64_t pair, std::int64_t number) {
-    const std::int64_t sequence = pair / sizes.heads, head = pair % sizes.heads, start = number * sizes.mini_batch;
-    const std::int64_t token = sequence * sizes.length + start, rest = sizes.length - start;
-    return {token * sizes.row_stride() + head * sizes.width, token * sizes.heads + head,
-            static_cast<int>(rest < sizes.mini_batch ? rest : sizes.mini_batch)};
-}
-
-// body(row, lane) for the rows of this warp.
-template <int F, class Body>
-__device__ inline void for_warp_rows(Body&& body) {
-    for (int row = static_cast<int>(threadIdx.x) / warp_width; row < mlp_rows; row += MlpGeometry<F>::warps)
-        body(row, lane_index());
-}
-// Calls take(column, first, second) for two neighbouring columns of one row of q, k, v …, zeros out of range.
-template <int F, class T, class Take>
-__device__ inline void for_row(const T* from, const MlpPlace& place, const TttMlpSizes& sizes, int row, int lane,
-                               Take&& take) {
-#pragma unroll
-    for (int column = 2 * lane; column < F; column += 2 * warp_width) {
-        float first = 0, second = 0;
-        if (row < place.tokens && column < sizes.width) {
-            const auto two = *reinterpret_cast<const Two<T>*>(from + place.row + row * sizes.row_stride() + column);
-            first = to_float(two.at[0]);
-            second = to_float(two.at[1]);
-        }
-        take(column, first, second);
-    }
-}
-__device__ inline void store_two(bf16* to, float first, float second) {
-    *reinterpret_cast<unsigned*>(to) = pack_pair<bf16>(first, second);
-}
-
 // Shared memory of both kernels, fp32 rows [16, F] and bf16 rows [16, F + 8].
 template <int F>
 struct MlpShared {
     using Geometry = MlpGeometry<F>;
-    float *partial, *scores;
-    float *normalised, *difference, *gradient2;            // LNL2's X̂, D, G of this mini-batch
-    bf16 *keys, *queries, *gradient2_rows, *stepped_rows;  // the last: -e G2, or in the backward dZ2
-    float *norm_weight, *norm_bias, *bias1, *bias2;        // γ, β; c1; c2, double-buffered
-    MlpSteps* steps;                                       // double-buffered
+    float *partial, *difference, *gradient2;         // the last two: V - K, in the backward later D; G2
+    bf16 *keys, *queries, *stepped_keys;             // K, Q, -e K
+    bf16 *gradient2_rows, *stepped_rows;             // G2; -e G2, or in the backward dZ2
+    float *norm_weight, *norm_bias, *bias1, *bias2;  // γ, β; c1; c2, double-buffered
+    float* allowed;                                  // M⊙E in a warp's order
+    MlpSteps* steps;                                 // double-buffered
 
-    static constexpr int floats = Geometry::partial_floats + Geometry::score_floats + 3 * Geometry::row_floats +
-                                  2 * Geometry::bf16_rows + 8 * F + 6 * mlp_rows;
+    static constexpr int floats =
+        Geometry::partial_floats + 2 * Geometry::row_floats + 5 * Geometry::bf16_rows / 2 + 8 * F + 256 + 6 * mlp_rows;
     // Returns the memory after it.
     __device__ float* place(float* memory) {
         const auto take = [&](int count) {
@@ -68,16 +32,15 @@ struct MlpShared {
             return taken;
         };
         partial = take(Geometry::partial_floats);
-        scores = take(Geometry::score_floats);
-        normalised = take(Geometry::row_floats);
         difference = take(Geometry::row_floats);
         gradient2 = take(Geometry::row_floats);
-        for (bf16** rows : {&keys, &queries, &gradient2_rows, &stepped_rows})
+        for (bf16** rows : {&keys, &queries, &stepped_keys, &gradient2_rows, &stepped_rows})
             *rows = reinterpret_cast<bf16*>(take(Geometry::bf16_rows / 2));
         norm_weight = take(F);
         norm_bias = take(F);
         bias1 = take(4 * F);
         bias2 = take(2 * F);
+        allowed = take(256);
         steps = reinterpret_cast<MlpSteps*>(take(6 * mlp_rows));
         return memory;
     }
@@ -93,29 +56,31 @@ __device__ inline void load_steps(MlpSteps& steps, const TttMlpTask<T>& task, co
     steps.step[i] = exists ? task.step_size[place.step + static_cast<std::int64_t>(i) * task.sizes.heads] : 0.0f;
     steps.last[i] = exists ? task.token_scale[place.tokens - 1] * steps.step[i] : 0.0f;
 }
-
-// This warp's rows of K, and of the targets V - K.
+// e of this lane's row, before the steps are there for all.
 template <class T, int F>
-__device__ inline void load_keys(const MlpShared<F>& s, const TttMlpTask<T>& task, const MlpPlace& place) {
-    for_warp_rows<F>([&](int row, int lane) {
-        for_row<F>(task.k, place, task.sizes, row, lane, [&](int column, float first, float second) {
-            store_two(s.keys + row * MlpGeometry<F>::bf16_stride + column, first, second);
-            s.difference[row * F + column] = -first;
-            s.difference[row * F + column + 1] = -second;
-        });
-        for_row<F>(task.v, place, task.sizes, row, lane, [&](int column, float first, float second) {
-            s.difference[row * F + column] += first;
-            s.difference[row * F + column + 1] += second;
-        });
-    });
+__device__ inline float last_step(const TttMlpTask<T>& task, const MlpPlace& place, const MlpRow<F>& row) {
+    if (row.row >= place.tokens) return 0;
+    return task.token_scale[place.tokens - 1] *
+           task.step_size[place.step + static_cast<std::int64_t>(row.row) * task.sizes.heads];
 }
+
+// This lane's part of K, and of the targets V - K.
 template <class T, int F>
-__device__ inline void load_queries(const MlpShared<F>& s, const TttMlpTask<T>& task, const MlpPlace& place) {
-    for_warp_rows<F>([&](int row, int lane) {
-        for_row<F>(task.q, place, task.sizes, row, lane, [&](int column, float first, float second) {
-            store_two(s.queries + row * MlpGeometry<F>::bf16_stride + column, first, second);
-        });
-    });
+__device__ inline RowValues<F> load_keys(const MlpShared<F>& s, const TttMlpTask<T>& task, const MlpPlace& place,
+                                         const MlpRow<F>& row) {
+    const RowValues<F> key = row.load(task.k, place);
+    RowValues<F> target = row.load(task.v, place);
+    row.store(s.keys, key);
+#pragma unroll
+    for (int i = 0; i < RowValues<F>::count; ++i) target.at[i] -= key.at[i];
+    row.store(s.difference, target);
+    return key;
+}
+template <int F>
+__device__ inline void store_scaled(const MlpRow<F>& row, bf16* rows, RowValues<F> values, float factor) {
+#pragma unroll
+    for (int i = 0; i < RowValues<F>::count; ++i) values.at[i] *= factor;
+    row.store(rows, values);
 }
 
 // sums[h] += rows · weight(h, ·)ᵀ for this warp's hidden features; `rows` are bf16 rows in shared memory.
@@ -140,44 +105,79 @@ __device__ inline void multiply_hidden(float* partial, const Tile (&hidden)[mlp_
         store_partial<F>(partial, c, sums);
     }
 }
-
-// The rows of Z2 are there: X̂, D, G2, and G2 and -e G2 as bf16 rows.
-template <int F>
-__device__ inline void loss_rows(const MlpShared<F>& s, const MlpSteps& steps, int width) {
-    for_warp_rows<F>([&](int row, int lane) {
-        float *const normalised = s.normalised + row * F, *const gradient = s.gradient2 + row * F;
-        const float inverse = normalise_row(normalised, width, lane);
-        loss_row(normalised, inverse, s.difference + row * F, gradient, s.norm_weight, s.norm_bias, width, lane);
+// This warp's part of hidden · weight + factor · rows, `factor` [16, 16].
+template <int F, class Weight>
+__device__ inline void multiply_hidden(float* partial, const Tile (&hidden)[mlp_hidden_tiles], Weight&& weight,
+                                       const Tile& factor, const bf16* rows) {
 #pragma unroll
-        for (int j = lane; j < F; j += warp_width) {
-            if (j >= width) gradient[j] = 0;
-            s.gradient2_rows[row * MlpGeometry<F>::bf16_stride + j] = from_float<bf16>(gradient[j]);
-            s.stepped_rows[row * MlpGeometry<F>::bf16_stride + j] = from_float<bf16>(-steps.last[row] * gradient[j]);
-        }
-    });
+    for (int c = 0; c < MlpGeometry<F>::tiles; ++c) {
+        Sums<2> sums;
+        sums.clear();
+#pragma unroll
+        for (int h = 0; h < mlp_hidden_tiles; ++h) multiply(sums, hidden[h], transposed(weight(h, c)));
+        multiply(sums, factor, load_tile_transposed(rows + 16 * c, MlpGeometry<F>::bf16_stride));
+        store_partial<F>(partial, c, sums);
+    }
 }
 
-// The state's update: W1ᵀ -= G1ᵀ (e K), W2 -= X2ᵀ (e G2); the steps are in `stepped1` = -e G1 and in stepped_rows.
+// X2 and φ'(Z1), from Z1 in `slope`.
+__device__ inline void apply_gelu(Tile (&hidden)[mlp_hidden_tiles], Sums<2> (&slope)[mlp_hidden_tiles]) {
+#pragma unroll
+    for (int h = 0; h < mlp_hidden_tiles; ++h) {
+        Sums<2> value;
+        for_sums([&](int n, int i) {
+            const GeluCurve gelu = gelu_curve(slope[h].at[n][i]);
+            value.at[n][i] = gelu.value;
+            slope[h].at[n][i] = gelu.slope;
+        });
+        hidden[h] = packed(value);
+    }
+}
+
+// Z2 is there, as parts: G2 in fp32, and G2 and -e G2 as bf16 rows. Returns Z2.
+template <int F>
+__device__ inline RowValues<F> loss_rows(const MlpShared<F>& s, const MlpRow<F>& row, const MlpSteps& steps,
+                                         const float* bias2) {
+    RowValues<F> z = row.partial_sum(s.partial);
+    const RowValues<F> bias = row.load_row(bias2);
+#pragma unroll
+    for (int i = 0; i < RowValues<F>::count; ++i) z.at[i] += bias.at[i];
+    const LossRow<F> loss = loss_row(row, z, row.load(s.difference), s.norm_weight, s.norm_bias);
+    row.store(s.gradient2, loss.gradient);
+    row.store(s.gradient2_rows, loss.gradient);
+    store_scaled(row, s.stepped_rows, loss.gradient, -steps.last[row.row]);
+    return z;
+}
+
+// The state's update: W1ᵀ -= G1ᵀ (e K), W2 -= X2ᵀ (e G2), c1 -= Σ e G1; `gradient1_transposed` is G1ᵀ, the steps are in
+// the rows of -e K and -e G2.
 template <int F, class Weights>
-__device__ inline void update_weights(const MlpShared<F>& s, Weights& weight1, Weights& weight2,
-                                      const Tile (&stepped1)[mlp_hidden_tiles],
+__device__ inline void update_weights(const MlpShared<F>& s, const bf16* stepped_keys, Weights& weight1,
+                                      Weights& weight2, const Tile (&gradient1_transposed)[mlp_hidden_tiles],
                                       const Tile (&hidden)[mlp_hidden_tiles]) {
-    const Tile left1[mlp_hidden_tiles] = {transposed(stepped1[0]), transposed(stepped1[1])};
     const Tile left2[mlp_hidden_tiles] = {transposed(hidden[0]), transposed(hidden[1])};
 #pragma unroll
     for (int c = 0; c < MlpGeometry<F>::tiles; ++c) {
-        const Tile key = load_tile_transposed(s.keys + 16 * c, MlpGeometry<F>::bf16_stride);
+        const Tile key = load_tile_transposed(stepped_keys + 16 * c, MlpGeometry<F>::bf16_stride);
         const Tile gradient = load_tile_transposed(s.stepped_rows + 16 * c, MlpGeometry<F>::bf16_stride);
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h) {
             Sums<2> sums = weight1.get(h, c);
-            multiply(sums, left1[h], key);
+            multiply(sums, gradient1_transposed[h], key);
             weight1.set(h, c, sums);
             sums = weight2.get(h, c);
             multiply(sums, left2[h], gradient);
             weight2.set(h, c, sums);
         }
     }
+}
+// c1 -= Σ e G1 for this warp's hidden features, which no other warp reads.
+template <int F>
+__device__ inline void update_bias1(const MlpShared<F>& s, const Sums<2> (&gradient1)[mlp_hidden_tiles],
+                                    const MlpSteps& steps) {
+    const float weights[2] = {steps.last[Sums<2>::row(0)], steps.last[Sums<2>::row(2)]};
+    s.bias1[own_hidden_column()] -= hidden_sum(gradient1, weights);
+    __syncwarp(all_lanes);
 }
 // c2' = c2 - Σ e G2, a thread to a feature.
 template <int F>
@@ -190,44 +190,44 @@ __device__ inline void update_bias2(float* to, const float* from, const float* g
     to[j] = from[j] - sum;
 }
 
-// -P1 = -M ⊙ E ⊙ (Q Kᵀ + 1), computed by every warp for itself; S1 goes to score(row, column, value).
-template <int F, class Score>
-__device__ inline Tile negative_factor1(const MlpShared<F>& s, const MlpSteps& steps, Score&& score) {
+// M⊙E of this lane's places.
+__device__ inline Sums<2> allowed_steps(const MlpSteps& steps) {
     Sums<2> sums;
-    sums.clear();
+    for_sums([&](int n, int i) {
+        const int row = Sums<2>::row(i), column = Sums<2>::column(n, i);
+        if (n == 1 && i < 2)
+            sums.at[n][i] = 0;
+        else
+            sums.at[n][i] = column <= row ? steps.scale[row] * steps.step[column] : 0.0f;
+    });
+    return sums;
+}
+// -factor ⊙ score, where factor is 0 above the diagonal.
+__device__ inline Sums<2> negative_product(const Sums<2>& factor, const Sums<2>& score) {
+    Sums<2> sums;
+    for_sums([&](int n, int i) { sums.at[n][i] = n == 1 && i < 2 ? 0.0f : -factor.at[n][i] * score.at[n][i]; });
+    return sums;
+}
+// S1 = Q Kᵀ + 1.
+template <int F>
+__device__ inline Sums<2> first_scores(const MlpShared<F>& s) {
+    Sums<2> sums;
+    for_sums([&](int n, int i) { sums.at[n][i] = 1; });
 #pragma unroll
     for (int c = 0; c < MlpGeometry<F>::tiles; ++c)
         multiply(sums, load_tile(s.queries + 16 * c, MlpGeometry<F>::bf16_stride),
                  load_tile(s.keys + 16 * c, MlpGeometry<F>::bf16_stride));
-    for_sums([&](int n, int i) {
-        const int row = Sums<2>::row(i), column = Sums<2>::column(n, i);
-        const float value = sums.at[n][i] + 1;
-        score(row, column, value);
-        sums.at[n][i] = column <= row ? -steps.scale[row] * steps.step[column] * value : 0.0f;
-    });
-    return packed(sums);
+    return sums;
 }
-
-// From the parts of S2 and of X̄2 W2: a row of Z̄2 = X̄2 W2 + c2 - P2 G2. Lane i < 16 has S2 and P2 at column i.
-template <int F>
-__device__ inline void read2_row(float* z, const MlpShared<F>& s, const MlpSteps& steps, const float* bias2, int row,
-                                 int lane, float& score, float& factor) {
-    score = lane < mlp_rows ? score_sum<F>(s.scores, row, lane) + 1 : 0.0f;
-    factor = lane <= row ? steps.scale[row] * steps.step[lane & 15] * score : 0.0f;
-    float sums[F / warp_width];
+// This warp's part of S2 = X̄2 X2ᵀ + 1; the first warp's has the 1.
+__device__ inline Sums<2> second_scores(const Tile (&read_hidden)[mlp_hidden_tiles],
+                                        const Tile (&hidden)[mlp_hidden_tiles]) {
+    const float bonus = threadIdx.x < warp_width ? 1.0f : 0.0f;
+    Sums<2> sums;
+    for_sums([&](int n, int i) { sums.at[n][i] = bonus; });
 #pragma unroll
-    for (int u = 0; u < F / warp_width; ++u) {
-        const int j = lane + u * warp_width;
-        sums[u] = partial_sum<F>(s.partial, row, j) + bias2[j];
-    }
-#pragma unroll
-    for (int i = 0; i < mlp_rows; ++i) {
-        const float p = __shfl_sync(all_lanes, factor, i);
-#pragma unroll
-        for (int u = 0; u < F / warp_width; ++u) sums[u] -= p * s.gradient2[i * F + lane + u * warp_width];
-    }
-#pragma unroll
-    for (int u = 0; u < F / warp_width; ++u) z[lane + u * warp_width] = sums[u];
+    for (int h = 0; h < mlp_hidden_tiles; ++h) multiply(sums, read_hidden[h], hidden[h]);
+    return sums;
 }
 
 }  // namespace lockstep::kernels::cuda

@@ -115,39 +115,41 @@ __host__ __device__ inline std::int64_t place(Arrays& arrays, float* memory, con
     return used;
 }
 
-// The first row of a mini-batch: in q, k, v and their like, and in the step sizes.
+// A mini-batch of a pair: its first token, the head's first column in q, k, v and their like, and its first step size.
 struct Place {
-    std::int64_t row, step;
-    int tokens;
+    std::int64_t token, step;
+    int column, tokens;
 };
 __device__ inline Place place_of(const TttMlpSizes& sizes, std::int64_t pair, std::int64_t number) {
     const std::int64_t sequence = pair / sizes.heads, head = pair % sizes.heads, start = number * sizes.mini_batch;
     const std::int64_t token = sequence * sizes.length + start, rest = sizes.length - start;
-    return {token * sizes.row_stride() + head * sizes.width, token * sizes.heads + head,
+    return {token, token * sizes.heads + head, static_cast<int>(head) * sizes.width,
             static_cast<int>(rest < sizes.mini_batch ? rest : sizes.mini_batch)};
+}
+// Element i of a mini-batch's rows [tokens, f].
+template <class T>
+__device__ inline T& row_element(const TttMlpRows<T>& rows, int i, const Place& place, const TttMlpSizes& sizes) {
+    return rows.first[(place.token + i / sizes.width) * rows.stride + place.column + i % sizes.width];
 }
 
 template <class T>
-__device__ inline void load_rows(float* to, const T* from, const Place& place, const TttMlpSizes& sizes) {
-    for_elements(place.tokens * sizes.width, [&](int i) {
-        to[i] = to_float(from[place.row + i / sizes.width * sizes.row_stride() + i % sizes.width]);
-    });
+__device__ inline void load_rows(float* to, const TttMlpRows<T>& from, const Place& place, const TttMlpSizes& sizes) {
+    for_elements(place.tokens * sizes.width, [&](int i) { to[i] = to_float(row_element(from, i, place, sizes)); });
 }
 template <class T>
-__device__ inline void store_rows(T* to, const float* from, const Place& place, const TttMlpSizes& sizes) {
-    for_elements(place.tokens * sizes.width, [&](int i) {
-        to[place.row + i / sizes.width * sizes.row_stride() + i % sizes.width] = from_float<T>(from[i]);
-    });
+__device__ inline void store_rows(const TttMlpRows<T>& to, const float* from, const Place& place,
+                                  const TttMlpSizes& sizes) {
+    for_elements(place.tokens * sizes.width, [&](int i) { row_element(to, i, place, sizes) = from_float<T>(from[i]); });
 }
 
 // τ, λ, e of a mini-batch, its keys, and their targets.
 template <class T>
-__device__ inline void load_keys(const Arrays& a, const T* k, const T* v, const float* step_size,
-                                 const float* token_scale, const Place& place, const TttMlpSizes& sizes) {
+__device__ inline void load_keys(const Arrays& a, const TttMlpRows<T>& k, const TttMlpRows<T>& v,
+                                 const float* step_size, const float* token_scale, const Place& place,
+                                 const TttMlpSizes& sizes) {
     load_rows(a.key, k, place, sizes);
     for_elements(place.tokens * sizes.width, [&](int i) {
-        const std::int64_t at = place.row + i / sizes.width * sizes.row_stride() + i % sizes.width;
-        a.difference[i] = to_float(v[at]) - to_float(k[at]);
+        a.difference[i] = to_float(row_element(v, i, place, sizes)) - to_float(row_element(k, i, place, sizes));
     });
     for_elements(place.tokens, [&](int i) {
         const float step = step_size[place.step + static_cast<std::int64_t>(i) * sizes.heads];
@@ -212,7 +214,7 @@ __device__ inline void subtract(float* z, const float* factor, const float* grad
 
 // Z̄1, X̄2, and X̂ and 1/σ of Z̄2.
 template <class T>
-__device__ inline void query_side(const Arrays& a, const State& state, const T* q, const Place& place,
+__device__ inline void query_side(const Arrays& a, const State& state, const TttMlpRows<T>& q, const Place& place,
                                   const TttMlpSizes& sizes) {
     const int f = sizes.width, g = sizes.hidden, b = sizes.mini_batch, tokens = place.tokens;
     load_rows(a.query, q, place, sizes);

@@ -8,6 +8,7 @@
 // and features are zeros, with steps of 0.
 #pragma once
 
+#include "kernels/cuda/pack.hpp"
 #include "kernels/cuda/tile.hpp"
 #include "kernels/cuda/ttt_mlp.hpp"
 
@@ -25,6 +26,14 @@ __device__ inline Tile packed(const Sums<2>& sums) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
         tile.at[i] = pack_pair<bf16>(sums.at[i / 2][2 * (i % 2)], sums.at[i / 2][2 * (i % 2) + 1]);
+    return tile;
+}
+// The same with the columns of each pair swapped.
+__device__ inline Tile packed_swapped(const Sums<2>& sums) {
+    Tile tile;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        tile.at[i] = pack_pair<bf16>(sums.at[i / 2][2 * (i % 2) + 1], sums.at[i / 2][2 * (i % 2)]);
     return tile;
 }
 __device__ inline Tile transposed(const Tile& tile) {
@@ -58,32 +67,97 @@ __device__ inline void for_sums(Function&& function) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) function(n, i);
 }
-// Column sums of a tile over its 16 rows, in all lanes of a column: at[n][0..1] as at[n][0..1] of a Sums<2>.
-struct ColumnSums {
-    float at[2][2];
-};
-__device__ inline ColumnSums column_sums(const Sums<2>& sums) {
-    ColumnSums result;
+// The values of a tile as its products read them.
+__device__ inline Sums<2> unpacked(const Tile& tile) {
+    Sums<2> sums;
 #pragma unroll
-    for (int n = 0; n < 2; ++n)
+    for (int i = 0; i < 4; ++i) {
+        sums.at[i / 2][2 * (i % 2)] = unpack_low<bf16>(tile.at[i]);
+        sums.at[i / 2][2 * (i % 2) + 1] = unpack_high<bf16>(tile.at[i]);
+    }
+    return sums;
+}
+// What `tile`, packed from these sums, has lost.
+__device__ inline Tile packed_rest(const Sums<2>& sums, const Tile& tile) {
+    Sums<2> rest = unpacked(tile);
+    for_sums([&](int n, int i) { rest.at[n][i] = sums.at[n][i] - rest.at[n][i]; });
+    return packed(rest);
+}
+// A lane's own 16 × 16 values, kept in memory [256] in the lanes' order.
+__device__ inline Sums<2> load_sums(const float* memory) {
+    Sums<2> sums;
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            float sum = sums.at[n][i] + sums.at[n][i + 2];
+    for (int n = 0; n < 2; ++n) {
+        const Vector16<float> four = load16(memory + n * 128 + lane_index() * 4);
 #pragma unroll
-            for (int distance = 4; distance < warp_width; distance *= 2)
-                sum += __shfl_xor_sync(all_lanes, sum, distance);
-            result.at[n][i] = sum;
+        for (int i = 0; i < 4; ++i) sums.at[n][i] = four.at[i];
+    }
+    return sums;
+}
+__device__ inline void store_lane_sums(float* memory, const Sums<2>& sums) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+        Vector16<float> four;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) four.at[i] = sums.at[n][i];
+        store16(memory + n * 128 + lane_index() * 4, four);
+    }
+}
+
+// Sums over the 8 lanes l / 4 = 0 … 7 of each quad position, of N values at once: bit b of l / 4, from the highest,
+// chooses between the halves of what is left, so that N = 8 leaves the sum of value l / 4 in lane l; N = 4 that of
+// value l / 8.
+template <int N>
+__device__ inline float spread_sum(float (&values)[N]) {
+    int distance = 16;
+#pragma unroll
+    for (int half = N / 2; half >= 1; half /= 2, distance /= 2) {
+        const bool upper = (lane_index() & distance) != 0;
+#pragma unroll
+        for (int k = 0; k < half; ++k) {
+            const float given = upper ? values[k] : values[k + half], kept = upper ? values[k + half] : values[k];
+            values[k] = kept + __shfl_xor_sync(all_lanes, given, distance);
         }
-    return result;
+    }
+    float sum = values[0];
+#pragma unroll
+    for (; distance >= 4; distance /= 2) sum += __shfl_xor_sync(all_lanes, sum, distance);
+    return sum;
+}
+// Column sums of this warp's 32 hidden features over the 16 rows, row r weighted with weights[0] (r < 8) or [1] of its
+// lanes; each lane gets that of own_hidden_column().
+__device__ inline float hidden_sum(const Sums<2> (&sums)[mlp_hidden_tiles], const float (&weights)[2]) {
+    float values[8];
+#pragma unroll
+    for (int h = 0; h < mlp_hidden_tiles; ++h)
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                values[4 * h + 2 * n + i] = fmaf(weights[1], sums[h].at[n][i + 2], weights[0] * sums[h].at[n][i]);
+    return spread_sum(values);
+}
+__device__ inline float hidden_sum(const Sums<2> (&sums)[mlp_hidden_tiles]) {
+    float values[8];
+#pragma unroll
+    for (int h = 0; h < mlp_hidden_tiles; ++h)
+#pragma unroll
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int i = 0; i < 2; ++i) values[4 * h + 2 * n + i] = sums[h].at[n][i] + sums[h].at[n][i + 2];
+    return spread_sum(values);
+}
+__device__ inline int own_hidden_column() {
+    const int lane = lane_index();
+    return static_cast<int>(threadIdx.x) - lane + 8 * (lane / 8) + 2 * (lane % 4) + lane / 4 % 2;
 }
 
 template <int F>
 struct MlpGeometry {
     static constexpr int warps = F / 8, threads = warps * warp_width, tiles = F / 16;  // tiles across f
     static constexpr bool on_chip = F == 64;  // whether a weight of the state, fp32, is kept in registers
-    static constexpr int row_stride = F + 8, score_stride = 24, bf16_stride = F + 8;  // free of bank conflicts
+    static constexpr int row_stride = F + 8, bf16_stride = F + 8;  // free of bank conflicts
     static constexpr int partial_floats = warps * mlp_rows * row_stride;
-    static constexpr int score_floats = warps * mlp_rows * score_stride;
     static constexpr int row_floats = mlp_rows * F, bf16_rows = mlp_rows * bf16_stride;
     // One weight's tiles: 2 float4 a lane as fp32, one Tile a lane as bf16.
     static constexpr int weight_tiles = warps * mlp_hidden_tiles * tiles;
@@ -150,14 +224,6 @@ class WeightTiles {
         else
             return tiles_[tile_place(h, c)];
     }
-    __device__ void clear_all() {
-        Sums<2> zero;
-        zero.clear();
-#pragma unroll
-        for (int h = 0; h < mlp_hidden_tiles; ++h)
-#pragma unroll
-            for (int c = 0; c < Geometry::tiles; ++c) set(h, c, zero);
-    }
     __device__ void load_all(const float* from) {
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h)
@@ -170,35 +236,27 @@ class WeightTiles {
 #pragma unroll
             for (int c = 0; c < Geometry::tiles; ++c) store(to, h, c, get(h, c));
     }
-    // From a model in the tensors' layout: the element of hidden feature x and feature y is at x · hidden_stride + y ·
-    // stride.
-    __device__ void load_model(const float* from, int hidden_stride, int stride, const TttMlpSizes& sizes) {
-        const int warp = static_cast<int>(threadIdx.x) / warp_width;
+    // sums = left · weight(·, c), without the tile() of another product: where the state is in registers, the compiler
+    // would keep the rounded tiles from the one to the other, 64 registers. Swapped pairs of columns, and swapped sums,
+    // are the same product of other instructions.
+    __device__ Sums<2> product(const Tile (&left)[mlp_hidden_tiles], int c) const {
+        Sums<2> sums;
+        sums.clear();
+        if constexpr (in_registers) {
 #pragma unroll
-        for (int h = 0; h < mlp_hidden_tiles; ++h)
+            for (int h = 0; h < mlp_hidden_tiles; ++h)
+                multiply(sums, left[h], transposed(packed_swapped(values_[h][c])));
+            for_sums([&](int n, int i) {
+                if (i % 2 != 0) return;
+                const float first = sums.at[n][i + 1];
+                sums.at[n][i + 1] = sums.at[n][i];
+                sums.at[n][i] = first;
+            });
+        } else {
 #pragma unroll
-            for (int c = 0; c < Geometry::tiles; ++c) {
-                Sums<2> sums;
-                for_sums([&](int n, int i) {
-                    const int x = warp * 32 + h * 16 + Sums<2>::row(i), y = c * 16 + Sums<2>::column(n, i);
-                    sums.at[n][i] = x < sizes.hidden && y < sizes.width ? from[x * hidden_stride + y * stride] : 0.0f;
-                });
-                set(h, c, sums);
-            }
-    }
-    // To a part or a tensor, in the tensor's layout.
-    __device__ void store_model(float* to, int hidden_stride, int stride, const TttMlpSizes& sizes) const {
-        const int warp = static_cast<int>(threadIdx.x) / warp_width;
-#pragma unroll
-        for (int h = 0; h < mlp_hidden_tiles; ++h)
-#pragma unroll
-            for (int c = 0; c < Geometry::tiles; ++c) {
-                const Sums<2> sums = get(h, c);
-                for_sums([&](int n, int i) {
-                    const int x = warp * 32 + h * 16 + Sums<2>::row(i), y = c * 16 + Sums<2>::column(n, i);
-                    if (x < sizes.hidden && y < sizes.width) to[x * hidden_stride + y * stride] = sums.at[n][i];
-                });
-            }
+            for (int h = 0; h < mlp_hidden_tiles; ++h) multiply(sums, left[h], transposed(tile(h, c)));
+        }
+        return sums;
     }
 
   private:
@@ -207,72 +265,79 @@ class WeightTiles {
     Tile* tiles_;
 };
 
-// c1, or a gradient of it, is an array [4F] in shared memory. Its element for a lane's sum at[n][i] of hidden tile h:
-__device__ inline int hidden_column(int h, int n, int i) {
-    return static_cast<int>(threadIdx.x) / warp_width * 32 + h * 16 + Sums<2>::column(n, i);
+// Both weights of a state in the lanes' order, fp32 [2, weight_floats], and from there: rolled loops, where a state in
+// registers would need code for each of its numbers. A lane writes and reads only what is its own.
+template <int F, class Each>
+__device__ inline void for_state_tiles(const TttMlpSizes& sizes, Each&& each) {
+    using Geometry = MlpGeometry<F>;
+    const int warp = static_cast<int>(threadIdx.x) / warp_width;
+#pragma unroll 1
+    for (int weight = 0; weight < 2; ++weight)
+#pragma unroll 1
+        for (int tile = 0; tile < mlp_hidden_tiles * Geometry::tiles; ++tile) {
+            const int h = tile / Geometry::tiles, c = tile % Geometry::tiles;
+            // In the tensors, W1 is [f, 4f] and W2 [4f, f].
+            const int hidden_stride = weight == 0 ? 1 : sizes.width, stride = weight == 0 ? sizes.hidden : 1;
+            each(weight, (weight * Geometry::weight_tiles + warp * mlp_hidden_tiles * Geometry::tiles + tile) * 256,
+                 [&](int n, int i) {  // an element's place in the tensor; negative in padding
+                     const int x = warp * 32 + h * 16 + Sums<2>::row(i), y = c * 16 + Sums<2>::column(n, i);
+                     return x < sizes.hidden && y < sizes.width ? x * hidden_stride + y * stride : -1;
+                 });
+        }
 }
-// bias += sums, or = sums, for this warp's columns. Visible to other lanes after a barrier.
-__device__ inline void add_to_bias(float* bias, int h, const ColumnSums& sums) {
-    if (lane_index() < 4) {
-#pragma unroll
-        for (int n = 0; n < 2; ++n)
-#pragma unroll
-            for (int i = 0; i < 2; ++i) bias[hidden_column(h, n, i)] += sums.at[n][i];
-    }
-    __syncwarp(all_lanes);  // tensor cores need a converged warp
+// From a model, or zeros where that is null; `tiles`: the bf16 copies of a state that is not in registers, or null.
+template <int F>
+__device__ inline void place_state(float* state, Tile* tiles, const float* weight1, const float* weight2,
+                                   const TttMlpSizes& sizes) {
+    for_state_tiles<F>(sizes, [&](int weight, int at, auto&& place) {
+        const float* const from = weight == 0 ? weight1 : weight2;
+        Sums<2> sums;
+        for_sums([&](int n, int i) {
+            const int element = place(n, i);
+            sums.at[n][i] = from && element >= 0 ? from[element] : 0.0f;
+        });
+        store_lane_sums(state + at, sums);
+        if (tiles) tiles[at / 8 + lane_index()] = packed(sums);
+    });
 }
-__device__ inline void set_bias(float* bias, int h, const ColumnSums& sums) {
-    if (lane_index() < 4) {
-#pragma unroll
-        for (int n = 0; n < 2; ++n)
-#pragma unroll
-            for (int i = 0; i < 2; ++i) bias[hidden_column(h, n, i)] = sums.at[n][i];
-    }
-    __syncwarp(all_lanes);
+template <int F>
+__device__ inline void copy_state(float* weight1, float* weight2, const float* state, const TttMlpSizes& sizes) {
+    for_state_tiles<F>(sizes, [&](int weight, int at, auto&& place) {
+        float* const to = weight == 0 ? weight1 : weight2;
+        const Sums<2> sums = load_sums(state + at);
+        for_sums([&](int n, int i) {
+            const int element = place(n, i);
+            if (element >= 0) to[element] = sums.at[n][i];
+        });
+    });
 }
 
-// Pairs of neighbouring elements: f is even, so rows are aligned to two elements.
-template <class T>
-struct alignas(2 * sizeof(T)) Two {
-    T at[2];
-};
+// c1, or a gradient of it, an array [4F], for a lane's sums of hidden tile h: the same in all rows.
+__device__ inline Sums<2> bias_sums(const float* bias, int h) {
+    const float* const from = bias + static_cast<int>(threadIdx.x) / warp_width * 32 + h * 16 + 2 * (lane_index() % 4);
+    Sums<2> sums;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+        const auto two = load_pack<2>(from + 8 * n);
+        sums.at[n][0] = sums.at[n][2] = two.at[0];
+        sums.at[n][1] = sums.at[n][3] = two.at[1];
+    }
+    return sums;
+}
 
-// Writes a 16 × 16 tile of partial sums of this warp.
+// Writes a 16 × 16 tile of partial sums of this warp, columns 16c … 16c + 15.
 template <int F>
 __device__ inline void store_partial(float* partial, int c, const Sums<2>& sums) {
-    float* const to = partial + static_cast<int>(threadIdx.x) / warp_width * mlp_rows * MlpGeometry<F>::row_stride;
+    constexpr int stride = MlpGeometry<F>::row_stride;
+    const int lane = lane_index();
+    float* const to =
+        partial + (static_cast<int>(threadIdx.x) / warp_width * mlp_rows + lane / 4) * stride + 2 * (lane % 4);
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; i += 2)
-            *reinterpret_cast<Two<float>*>(to + Sums<2>::row(i) * MlpGeometry<F>::row_stride + 16 * c +
-                                           Sums<2>::column(n, 0)) = {{sums.at[n][i], sums.at[n][i + 1]}};
-}
-template <int F>
-__device__ inline float partial_sum(const float* partial, int row, int column) {
-    float sum = 0;
-#pragma unroll
-    for (int w = 0; w < MlpGeometry<F>::warps; ++w)
-        sum += partial[(w * mlp_rows + row) * MlpGeometry<F>::row_stride + column];
-    return sum;
-}
-template <int F>
-__device__ inline void store_scores(float* scores, const Sums<2>& sums) {
-    float* const to = scores + static_cast<int>(threadIdx.x) / warp_width * mlp_rows * MlpGeometry<F>::score_stride;
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; i += 2)
-            *reinterpret_cast<Two<float>*>(to + Sums<2>::row(i) * MlpGeometry<F>::score_stride +
-                                           Sums<2>::column(n, 0)) = {{sums.at[n][i], sums.at[n][i + 1]}};
-}
-template <int F>
-__device__ inline float score_sum(const float* scores, int row, int column) {
-    float sum = 0;
-#pragma unroll
-    for (int w = 0; w < MlpGeometry<F>::warps; ++w)
-        sum += scores[(w * mlp_rows + row) * MlpGeometry<F>::score_stride + column];
-    return sum;
+        for (int r = 0; r < 2; ++r)
+            store_pack(to + 8 * r * stride + 16 * c + 8 * n,
+                       Pack<float, 2>{{sums.at[n][2 * r], sums.at[n][2 * r + 1]}});
 }
 
 // This warp's fp32 values [tokens, hidden], kept for a later step: if a state fills the registers, in shared memory
@@ -318,6 +383,32 @@ class Waiting {
     }
     Sums<2> values_[in_memory ? 1 : mlp_hidden_tiles];
     float* memory_;
+};
+
+// N operand tiles of this warp, kept likewise.
+template <int F, int N>
+class WaitingTiles {
+    static constexpr bool in_memory = MlpGeometry<F>::on_chip;
+
+  public:
+    static constexpr int floats = in_memory ? N * MlpGeometry<F>::threads * 4 : 0;
+    __device__ explicit WaitingTiles(float* memory) : memory_(reinterpret_cast<Tile*>(memory) + threadIdx.x) {}
+    __device__ Tile get(int i) const {
+        if constexpr (in_memory)
+            return memory_[i * MlpGeometry<F>::threads];
+        else
+            return values_[i];
+    }
+    __device__ void set(int i, const Tile& tile) {
+        if constexpr (in_memory)
+            memory_[i * MlpGeometry<F>::threads] = tile;
+        else
+            values_[i] = tile;
+    }
+
+  private:
+    Tile* memory_;
+    Tile values_[in_memory ? 1 : N];
 };
 
 }  // namespace lockstep::kernels::cuda

@@ -15,6 +15,7 @@
 #include "model/layers.hpp"
 #include "model/mixer.hpp"
 #include "model/mixers/registry.hpp"
+#include "model/projections.hpp"
 #include "model/rotary_table.hpp"
 
 namespace lockstep::model {
@@ -24,7 +25,9 @@ using kernels::AttentionShape;
 using kernels::RotaryPairs;
 
 struct AttentionSaved final : MixerSaved {
-    Tensor q, k, v, y;   // [N, H·f], [N, G·f], [N, G·f], [N, H·f]; q and k normed and rotated, empty if recomputed
+    // [N, H·f], [N, G·f], [N, G·f], [N, H·f]; q and k normed and rotated, empty if recomputed. Without norms q, k and v
+    // are columns of one matrix.
+    Tensor q, k, v, y;
     Tensor log_sum_exp;  // [B, H, L]
     // With norms of heads: as projected.
     Tensor projected_q, projected_k;
@@ -44,9 +47,8 @@ class AttentionMixer final : public Mixer {
           key_heads_(group.part().count(model.kv_heads)),
           adds_bias_(group.first()),
           type_(parameters.compute_type()),
-          query_(parameters, prefix + "query"),
-          key_(parameters, prefix + "key"),
-          value_(parameters, prefix + "value"),
+          inputs_({Linear(parameters, prefix + "query"), Linear(parameters, prefix + "key"),
+                   Linear(parameters, prefix + "value")}),
           output_(parameters, prefix + "output") {
         if (backend.device().kind == DeviceKind::cuda && model.head_width > kernels::widest_head_on_gpu)
             throw usage_error(
@@ -62,14 +64,19 @@ class AttentionMixer final : public Mixer {
     std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool, Recompute recompute) const override {
         auto saved = std::make_unique<AttentionSaved>();
         const std::int64_t rows = shape.rows();
-        if (!recomputes_heads(recompute)) std::tie(saved->q, saved->k) = allocate_heads(arena, rows);
         if (query_norm_) {
+            if (!recomputes_heads(recompute)) std::tie(saved->q, saved->k) = allocate_heads(arena, rows);
             std::tie(saved->projected_q, saved->projected_k) = allocate_heads(arena, rows);
             query_norm_->plan(arena, saved->q_statistics, rows * heads_);
             key_norm_->plan(arena, saved->k_statistics, rows * key_heads_);
+            saved->v = arena.allocate(type_, {rows, key_width()});
+        } else {
+            const auto projected = inputs_.allocate(arena, type_, rows);
+            saved->q = projected[0];
+            saved->k = projected[1];
+            saved->v = projected[2];
         }
-        saved->v = arena.allocate(type_, {rows, key_.outputs()});
-        saved->y = arena.allocate(type_, {rows, query_.outputs()});
+        saved->y = arena.allocate(type_, {rows, query_width()});
         saved->log_sum_exp = arena.allocate(Type::fp32, {shape.batch, heads_, shape.length});
         return saved;
     }
@@ -86,9 +93,7 @@ class AttentionMixer final : public Mixer {
         auto& saved = static_cast<AttentionSaved&>(kept);
         const std::size_t mark = workspace.mark();
         const auto [q, k] = kept_heads(workspace, saved, shape.rows());
-        query_.forward(backend, query_norm_ ? saved.projected_q : q, x);
-        key_.forward(backend, key_norm_ ? saved.projected_k : k, x);
-        value_.forward(backend, saved.v, x);
+        inputs_.forward(backend, {query_norm_ ? saved.projected_q : q, key_norm_ ? saved.projected_k : k, saved.v}, x);
         norm_and_rotate(backend, q, k, saved, shape.length, 0);
         backend.attention_forward(saved.y, saved.log_sum_exp, q, k, saved.v,
                                   attention_shape(shape.batch, shape.length, shape.length));
@@ -113,13 +118,10 @@ class AttentionMixer final : public Mixer {
             norm_backward(backend, *query_norm_, dy, dq, saved.projected_q, saved.q_statistics);
             const Tensor dprojected_k = first_elements(dq, dk.shape());
             norm_backward(backend, *key_norm_, dprojected_k, dk, saved.projected_k, saved.k_statistics);
-            query_.backward(backend, dx, dy, x, Accumulate::no);
-            key_.backward(backend, dx, dprojected_k, x, Accumulate::yes);
+            inputs_.backward(backend, dx, {dy, dprojected_k, dv}, x, Accumulate::no);
         } else {
-            query_.backward(backend, dx, dq, x, Accumulate::no);
-            key_.backward(backend, dx, dk, x, Accumulate::yes);
+            inputs_.backward(backend, dx, {dq, dk, dv}, x, Accumulate::no);
         }
-        value_.backward(backend, dx, dv, x, Accumulate::yes);
         workspace.release(mark);
     }
 
@@ -127,8 +129,8 @@ class AttentionMixer final : public Mixer {
 
     std::unique_ptr<MixerState> plan_state(Arena& arena, std::int64_t context) const override {
         auto state = std::make_unique<AttentionState>();
-        state->keys = arena.allocate(type_, {context, key_.outputs()});
-        state->values = arena.allocate(type_, {context, key_.outputs()});
+        state->keys = arena.allocate(type_, {context, key_width()});
+        state->values = arena.allocate(type_, {context, key_width()});
         return state;
     }
 
@@ -147,9 +149,7 @@ class AttentionMixer final : public Mixer {
         const std::int64_t count = x.rows(), seen = position + count;
         const AttentionSaved pass = allocate_decoding(workspace, count);
         const Tensor k = state.keys.slice(position, count), v = state.values.slice(position, count);
-        query_.forward(backend, query_norm_ ? pass.projected_q : pass.q, x);
-        key_.forward(backend, key_norm_ ? pass.projected_k : k, x);
-        value_.forward(backend, v, x);
+        inputs_.forward(backend, {query_norm_ ? pass.projected_q : pass.q, key_norm_ ? pass.projected_k : k, v}, x);
         norm_and_rotate(backend, pass.q, k, pass, count, position);
         backend.attention_forward(pass.y, pass.log_sum_exp, pass.q, state.keys.slice(0, seen),
                                   state.values.slice(0, seen), attention_shape(1, count, seen));
@@ -158,12 +158,15 @@ class AttentionMixer final : public Mixer {
     }
 
   private:
+    std::int64_t query_width() const { return inputs_.outputs(0); }
+    std::int64_t key_width() const { return inputs_.outputs(1); }
+
     // Norms and rotations read and write once what attention reads many times: cheap to compute again.
     bool recomputes_heads(Recompute recompute) const { return query_norm_ && recompute == Recompute::selective; }
 
     std::pair<Tensor, Tensor> allocate_heads(Arena& arena, std::int64_t rows) const {
-        const Tensor q = arena.allocate(type_, {rows, query_.outputs()});
-        return {q, arena.allocate(type_, {rows, key_.outputs()})};
+        const Tensor q = arena.allocate(type_, {rows, query_width()});
+        return {q, arena.allocate(type_, {rows, key_width()})};
     }
     std::pair<Tensor, Tensor> kept_heads(Arena& workspace, const AttentionSaved& saved, std::int64_t rows) const {
         return saved.q.axes() > 0 ? std::pair(saved.q, saved.k) : allocate_heads(workspace, rows);
@@ -198,14 +201,17 @@ class AttentionMixer final : public Mixer {
     };
     Gradients allocate_gradients(Arena& arena, std::int64_t rows) const {
         const auto make = [&](std::int64_t columns) { return arena.allocate(type_, {rows, columns}); };
-        return {make(query_.outputs()), make(query_.outputs()), make(key_.outputs()), make(key_.outputs())};
+        const Tensor dy = make(query_width());
+        if (query_norm_) return {dy, make(query_width()), make(key_width()), make(key_width())};
+        const auto projected = inputs_.allocate(arena, type_, rows);
+        return {dy, projected[0], projected[1], projected[2]};
     }
 
     // Keys and values go to the state.
     AttentionSaved allocate_decoding(Arena& arena, std::int64_t tokens) const {
         AttentionSaved pass;
-        pass.q = arena.allocate(type_, {tokens, query_.outputs()});
-        pass.y = arena.allocate(type_, {tokens, query_.outputs()});
+        pass.q = arena.allocate(type_, {tokens, query_width()});
+        pass.y = arena.allocate(type_, {tokens, query_width()});
         pass.log_sum_exp = arena.allocate(Type::fp32, {1, model_.heads, tokens});
         if (!query_norm_) return pass;
         std::tie(pass.projected_q, pass.projected_k) = allocate_heads(arena, tokens);
@@ -227,7 +233,8 @@ class AttentionMixer final : public Mixer {
     std::int64_t heads_, key_heads_;  // of this rank
     bool adds_bias_;
     Type type_;
-    Linear query_, key_, value_, output_;
+    Projections inputs_;  // queries, keys, values
+    Linear output_;
     std::optional<Norm> query_norm_, key_norm_;  // over each head
     std::optional<RotaryTable> rotary_;
 };
@@ -266,9 +273,7 @@ class AttentionType final : public MixerType {
         const std::int64_t d = model.width, f = model.head_width;
         const std::int64_t query_width = model.heads * f, key_width = model.kv_heads * f;
         const bool all = model.bias == config::Bias::all, qkv = all || model.bias == config::Bias::qkv;
-        lister.linear("query", query_width, d, Split::axis0, qkv);
-        lister.linear("key", key_width, d, Split::axis0, qkv);
-        lister.linear("value", key_width, d, Split::axis0, qkv);
+        lister.linear_layers({{"query", query_width}, {"key", key_width}, {"value", key_width}}, d, Split::axis0, qkv);
         lister.linear("output", d, query_width, Split::axis1, all, lister.residual_deviation());
         if (!model.qk_norm) return;
         for (const char* norm : {"query_norm/weight", "key_norm/weight"})  // shared by the heads

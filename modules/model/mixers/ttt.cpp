@@ -93,14 +93,15 @@ class TttType final : public MixerType {
     void describe(const config::ModelDescription& model, ParameterLister& lister) const override {
         const TttOptions ttt(model);
         const std::int64_t d = model.width, heads = model.heads, f = model.head_width, g = hidden(model);
+        // Next to each other, so that they are one matrix (model/projections.hpp).
         lister.linear("query", d, d, Split::axis0, false);
+        if (!ttt.share_qk) lister.linear("key", d, d, Split::axis0, false);
+        lister.linear("value", d, d, Split::axis0, false);
+        lister.matrix("step_size/weight", {heads, 1, d}, Split::axis0);
         if (ttt.share_qk) {
             lister.convolution("query_convolution", Split::axis0);
             lister.convolution("key_convolution", Split::axis0);
-        } else {
-            lister.linear("key", d, d, Split::axis0, false);
         }
-        lister.linear("value", d, d, Split::axis0, false);
         if (ttt.gate) lister.linear("gate", d, d, Split::axis0, false);
         lister.linear("output", d, d, Split::axis1, false, lister.residual_deviation());
         lister.matrix("inner/weight1", {heads, f, g}, Split::axis0).exact = true;
@@ -111,7 +112,6 @@ class TttType final : public MixerType {
         }
         lister.exact("inner_norm/weight", {heads, f}, Initial::one, Split::axis0);
         lister.exact("inner_norm/bias", {heads, f}, Initial::zero, Split::axis0);
-        lister.matrix("step_size/weight", {heads, 1, d}, Split::axis0);
         lister.exact("step_size/bias", {heads, 1}, Initial::zero, Split::axis0);
         lister.exact("token_step", {ttt.mini_batch}, Initial::zero, Split::none).gradient_part = GradientPart::of_heads;
         lister.exact("post_norm/weight", {d}, Initial::one, Split::axis0);

@@ -1,16 +1,18 @@
 // Run-time half of TTT-Linear and TTT-MLP.
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "model/column_norm.hpp"
 #include "model/layers.hpp"
 #include "model/mixers/ttt.hpp"
+#include "model/projections.hpp"
 #include "model/rotary_table.hpp"
 
 namespace lockstep::model {
 namespace {
 
 using kernels::RotaryPairs;
-using kernels::Transpose;
 using kernels::TttCarry;
 using kernels::TttInner;
 using kernels::TttShape;
@@ -22,11 +24,13 @@ static_assert(tag_of_convolution + 2 <= mixer_tags);
 
 struct TttSaved final : MixerSaved {
     // d and H: the columns and heads of this rank.
-    Tensor shared;       // [N, d]: the shared query/key projection, before its two convolutions
-    Tensor q, k, v, y;   // [N, d]; q and k rotated; y before the post norm
-    Tensor step_size;    // [N, H]
-    Tensor token_scale;  // [b]
-    Tensor scan;         // saved by the scan for its backward pass
+    Tensor shared;                  // [N, d]: the shared query/key projection, before its two convolutions
+    Tensor q, k, v, y;              // [N, d]; q and k rotated; y before the post norm
+    Tensor logit;                   // [N, H]: of the step sizes
+    Tensor step_size;               // [N, H]
+    std::vector<Tensor> projected;  // those of shared, q, k, v and logit that are projections: columns of one matrix
+    Tensor token_scale;             // [b]
+    Tensor scan;                    // saved by the scan for its backward pass
     ColumnNorm::Statistics post_statistics;
     Tensor normed, gate, gated;  // [N, d]; the last two only with a gate
 };
@@ -57,24 +61,19 @@ class TttMixer final : public Mixer {
           width_(heads_ * model.head_width),
           chain_(neighbours.chain),
           type_(parameters.compute_type()),
-          query_(parameters, prefix + "query"),
-          value_(parameters, prefix + "value"),
+          inputs_(inputs_of(parameters, prefix, options)),
           output_(parameters, prefix + "output"),
           post_norm_(parameters, prefix + "post_norm", post_norm_epsilon, neighbours.group),
           inner_(inner_of(parameters, prefix, false)),
           dinner_(inner_of(parameters, prefix, true)),
           token_step_(parameters.value(prefix + "token_step")),
           dtoken_step_(parameters.gradient(prefix + "token_step")),
-          step_weight_(flattened(parameters.working(prefix + "step_size/weight"))),
-          dstep_weight_(flattened(parameters.gradient(prefix + "step_size/weight"))),
           step_bias_(in_one_row(parameters.value(prefix + "step_size/bias"))),
           dstep_bias_(in_one_row(parameters.gradient(prefix + "step_size/bias"))),
           rotary_(backend, model, options.mini_batch) {
         if (options.share_qk) {
             query_convolution_.emplace(parameters, prefix + "query_convolution");
             key_convolution_.emplace(parameters, prefix + "key_convolution");
-        } else {
-            key_.emplace(parameters, prefix + "key");
         }
         if (options.gate) gate_.emplace(parameters, prefix + "gate");
         backend_ = &backend;
@@ -85,9 +84,19 @@ class TttMixer final : public Mixer {
     std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool training, Recompute) const override {
         auto saved = std::make_unique<TttSaved>();
         const Shape rows = {shape.rows(), width_};
-        if (options_.share_qk) saved->shared = arena.allocate(type_, rows);
-        for (Tensor* tensor : {&saved->q, &saved->k, &saved->v, &saved->y, &saved->normed})
-            *tensor = arena.allocate(type_, rows);
+        saved->projected = inputs_.allocate(arena, type_, shape.rows());
+        const Projected at(saved->projected);
+        saved->v = at.v;
+        saved->logit = at.logit;
+        if (options_.share_qk) {
+            saved->shared = at.query;
+            saved->q = arena.allocate(type_, rows);
+            saved->k = arena.allocate(type_, rows);
+        } else {
+            saved->q = at.query;
+            saved->k = at.key;
+        }
+        for (Tensor* tensor : {&saved->y, &saved->normed}) *tensor = arena.allocate(type_, rows);
         if (gate_) {
             saved->gate = arena.allocate(type_, rows);
             saved->gated = arena.allocate(type_, rows);
@@ -124,13 +133,13 @@ class TttMixer final : public Mixer {
                  const PassShape& shape, bool recompute) override {
         auto& saved = static_cast<TttSaved&>(kept);
         auto* carry = static_cast<TttPassCarry*>(carried);
-        project_queries(backend, saved, x);
+        inputs_.forward(backend, saved.projected, x);
         Tensor history;
         if (query_convolution_ && carry) {
             query_convolution_->hand_over(backend, carry->history, saved.shared, shape.length, recompute);
             history = carry->history.incoming();
         }
-        project(backend, saved, x, history, shape.length, 0);
+        prepare(backend, saved, history, shape.length, 0);
         const bool hands_over = carry && !recompute;
         if (hands_over) carry->state.receive();
         const TttCarry initial = carry ? state_in(carry->state.incoming(), shape) : TttCarry{};
@@ -155,11 +164,13 @@ class TttMixer final : public Mixer {
             gate_->backward(backend, dx, dgate, x, Accumulate::no);
         } else {
             output_.backward(backend, dnormed, dout, saved.normed, Accumulate::no);
-            if (!dx.empty()) backend.fill(dx, 0);
         }
         post_norm_.backward(backend, dy, dnormed, saved.y, saved.post_statistics);
 
-        const Tensor dq = temporary.dq, dk = temporary.dk, dv = dnormed, dlogit = temporary.dlogit;
+        const Projected dprojected(temporary.dprojected);
+        const Tensor dq = key_apart() ? dprojected.query : temporary.dq,
+                     dk = key_apart() ? dprojected.key : temporary.dk;
+        const Tensor dv = dprojected.v, dlogit = dprojected.logit;
         const Tensor dstep = temporary.dstep, dtoken_scale = temporary.dtoken_scale;
         backend.fill(dtoken_scale, 0);
         if (carry) carry->state.receive_gradient();
@@ -172,23 +183,13 @@ class TttMixer final : public Mixer {
         if (!dtoken_step_.empty()) backend.token_scale_backward(dtoken_step_, dtoken_scale, token_step_);
 
         backend.step_size_backward(dlogit, dstep, saved.step_size, step_scale());
-        if (!dstep_weight_.empty())
-            backend.product(dstep_weight_, dlogit, Transpose::yes, x, Transpose::no, Accumulate::yes);
         if (!dstep_bias_.empty()) backend.bias_backward(dstep_bias_, dlogit);
-        if (!dx.empty()) backend.product(dx, dlogit, Transpose::no, step_weight_, Transpose::no, Accumulate::yes);
 
         rotate(backend, dq, shape.length, 0, true);
         rotate(backend, dk, shape.length, 0, true);
-        if (key_) {
-            query_.backward(backend, dx, dq, x, Accumulate::yes);
-            key_->backward(backend, dx, dk, x, Accumulate::yes);
-        } else {
-            const Tensor dshared = dy, dshared_by_key = temporary.dshared_by_key;
-            convolutions_backward(backend, workspace, dshared, dshared_by_key, dq, dk, saved.shared, carry, shape);
-            backend.add(dshared, dshared_by_key);
-            query_.backward(backend, dx, dshared, x, Accumulate::yes);
-        }
-        value_.backward(backend, dx, dv, x, Accumulate::yes);
+        if (!key_apart())
+            convolutions_backward(backend, workspace, dprojected.query, dq, dk, saved.shared, carry, shape);
+        inputs_.backward(backend, dx, temporary.dprojected, x, gate_ ? Accumulate::yes : Accumulate::no);
         workspace.release(mark);
     }
 
@@ -233,8 +234,8 @@ class TttMixer final : public Mixer {
         const PassShape shape{1, x.rows()};
         const auto saved = plan(workspace, shape, false, Recompute::none);
         auto& pass = static_cast<TttSaved&>(*saved);
-        project_queries(backend, pass, x);
-        project(backend, pass, x, state.history, shape.length, position);
+        inputs_.forward(backend, pass.projected, x);
+        prepare(backend, pass, state.history, shape.length, position);
         if (!state.history.empty()) move_convolution_history(backend, state.history, pass.shared);
         backend.ttt_decode(pass.y, state.inner, pass.q, pass.k, pass.v, pass.step_size, pass.token_scale, inner_,
                            ttt_shape(shape), position);
@@ -245,9 +246,11 @@ class TttMixer final : public Mixer {
   private:
     // Temporaries of backward. Some hold several gradients in turn.
     struct Gradients {
-        Tensor dnormed, dy, dgate, dq, dk, dshared_by_key;  // [N, d]
-        Tensor dlogit, dstep;                               // [N, H]
-        Tensor dtoken_scale;                                // [b]
+        Tensor dnormed, dy, dgate;  // [N, d]
+        Tensor dq, dk;              // [N, d], of the convolutions' outputs
+        std::vector<Tensor> dprojected;
+        Tensor dstep;         // [N, H]
+        Tensor dtoken_scale;  // [b]
     };
     Gradients allocate_gradients(Arena& arena, const PassShape& shape) const {
         const auto rows = [&] { return arena.allocate(type_, {shape.rows(), width_}); };
@@ -255,13 +258,36 @@ class TttMixer final : public Mixer {
         made.dnormed = rows();
         made.dy = rows();
         if (gate_) made.dgate = rows();
-        made.dq = rows();
-        made.dk = rows();
-        if (query_convolution_) made.dshared_by_key = rows();
-        made.dlogit = arena.allocate(type_, {shape.rows(), heads_});
+        if (!key_apart()) {
+            made.dq = rows();
+            made.dk = rows();
+        }
+        made.dprojected = inputs_.allocate(arena, type_, shape.rows());
         made.dstep = arena.allocate(Type::fp32, {shape.rows(), heads_});
         made.dtoken_scale = arena.allocate(Type::fp32, {options_.mini_batch});
         return made;
+    }
+
+    // Whether queries and keys have projections of their own, not one that is shared.
+    bool key_apart() const { return !options_.share_qk; }
+
+    // What the input is projected to, in the order of the parameters. Without a key of its own, `query` is the shared
+    // projection.
+    struct Projected {
+        Tensor query, key, v, logit;
+        explicit Projected(const std::vector<Tensor>& all)
+            : query(all.front()), v(all[all.size() - 2]), logit(all.back()) {
+            if (all.size() > 3) key = all[1];
+        }
+    };
+    static Projections inputs_of(const ParameterSet& parameters, const std::string& prefix, const TttOptions& options) {
+        std::vector<Linear> layers = {Linear(parameters, prefix + "query")};
+        if (!options.share_qk) layers.emplace_back(parameters, prefix + "key");
+        layers.emplace_back(parameters, prefix + "value");
+        const std::string step = prefix + "step_size/weight";
+        layers.emplace_back(flattened(parameters.working(step)), Tensor(), flattened(parameters.gradient(step)),
+                            Tensor());
+        return Projections(std::move(layers));
     }
 
     static Tensor flattened(Tensor step_weight) {  // [H, 1, d] as the matrix [H, d]
@@ -305,21 +331,21 @@ class TttMixer final : public Mixer {
     }
 
     // Both convolutions of the shared projection have the same history; its gradient is the sum of theirs.
-    void convolutions_backward(Backend& backend, Arena& workspace, Tensor dby_query, Tensor dby_key, Tensor dq,
-                               Tensor dk, Tensor shared, TttPassCarry* carry, const PassShape& shape) const {
+    void convolutions_backward(Backend& backend, Arena& workspace, Tensor dshared, Tensor dq, Tensor dk, Tensor shared,
+                               TttPassCarry* carry, const PassShape& shape) const {
         if (!carry) {
-            query_convolution_->backward(backend, dby_query, dq, shared, shape.length);
-            key_convolution_->backward(backend, dby_key, dk, shared, shape.length);
+            query_convolution_->backward(backend, dshared, dq, shared, shape.length, Accumulate::no);
+            key_convolution_->backward(backend, dshared, dk, shared, shape.length, Accumulate::yes);
             return;
         }
         Handover& history = carry->history;
         history.receive_gradient();
-        query_convolution_->backward_part(backend, workspace, dby_query, dq, shared, history, Accumulate::no,
+        query_convolution_->backward_part(backend, workspace, dshared, dq, shared, history, Accumulate::no,
                                           shape.length);
-        key_convolution_->backward_part(backend, workspace, dby_key, dk, shared, history, Accumulate::yes,
+        key_convolution_->backward_part(backend, workspace, dshared, dk, shared, history, Accumulate::yes,
                                         shape.length);
         history.send_gradient();
-        query_convolution_->add_from_next_rank(backend, dby_query, history, shape.length);
+        query_convolution_->add_from_next_rank(backend, dshared, history, shape.length);
     }
 
     float step_scale() const {
@@ -330,25 +356,15 @@ class TttMixer final : public Mixer {
         backend.rotate(x, rotary_.cosine, rotary_.sine, length, position, RotaryPairs::interleaved, inverse);
     }
 
-    void project_queries(Backend& backend, TttSaved& saved, Tensor x) const {
-        query_.forward(backend, key_ ? saved.q : saved.shared, x);
-    }
-
-    // Everything before the scan. `history`: the convolutions' inputs before these tokens.
-    void project(Backend& backend, TttSaved& saved, Tensor x, Tensor history, std::int64_t length,
-                 std::int64_t position) const {
-        if (key_) {
-            key_->forward(backend, saved.k, x);
-        } else {
+    // From the projections to the scan. `history`: the convolutions' inputs before these tokens.
+    void prepare(Backend& backend, TttSaved& saved, Tensor history, std::int64_t length, std::int64_t position) const {
+        if (!key_apart()) {
             query_convolution_->forward(backend, saved.q, saved.shared, history, length);
             key_convolution_->forward(backend, saved.k, saved.shared, history, length);
         }
-        value_.forward(backend, saved.v, x);
         rotate(backend, saved.q, length, position, false);
         rotate(backend, saved.k, length, position, false);
-        backend.product(saved.step_size, x, Transpose::no, step_weight_, Transpose::yes, Accumulate::no);
-        backend.add_bias(saved.step_size, step_bias_);
-        backend.step_size_forward(saved.step_size, saved.step_size, step_scale());
+        backend.step_size_forward(saved.step_size, saved.logit, step_bias_, step_scale());
         backend.token_scale_forward(saved.token_scale, token_step_);
     }
 
@@ -368,12 +384,13 @@ class TttMixer final : public Mixer {
     const ContextChain& chain_;
     Type type_;
     const Backend* backend_ = nullptr;
-    Linear query_, value_, output_;
-    std::optional<Linear> key_, gate_;
+    Projections inputs_;
+    Linear output_;
+    std::optional<Linear> gate_;
     std::optional<Convolution> query_convolution_, key_convolution_;
     ColumnNorm post_norm_;
     TttInner inner_, dinner_;
-    Tensor token_step_, dtoken_step_, step_weight_, dstep_weight_, step_bias_, dstep_bias_;
+    Tensor token_step_, dtoken_step_, step_bias_, dstep_bias_;
     RotaryTable rotary_;
     double inner_rate_factor_ = 1;
 };

@@ -1,5 +1,7 @@
 // A stand-in for the part of cuBLASLt that Lockstep uses: products of fp32, bf16 and fp16 matrices with sums in fp32,
-// their epilogues, and a heuristic that offers one algorithm. It runs through the stream's queue. What cuBLASLt refuses
+// their epilogues, and a heuristic that offers up to eight algorithms, whose sums differ in their last bits. It runs
+// through the stream's queue. How long an algorithm takes by the events of the stream is drawn from the product's kind
+// and LOCKSTEP_EMULATED_PRODUCT_TIMES, a number; the first proposal need not be the fastest. What cuBLASLt refuses
 // (combinations of types, leading dimensions, alignments) is refused here.
 #pragma once
 
@@ -35,7 +37,7 @@ enum cublasComputeType_t {
 };
 const char* cublasLtGetStatusName(cublasStatus_t status);
 const char* cublasLtGetStatusString(cublasStatus_t status);
-std::size_t cublasLtGetVersion();
+std::size_t cublasLtGetVersion();  // LOCKSTEP_EMULATED_CUBLASLT_VERSION, or 130000
 
 struct cublasLtContext;
 typedef cublasLtContext* cublasLtHandle_t;
@@ -133,6 +135,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int requested,
                                               cublasLtMatmulHeuristicResult_t results[], int* found);
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result);
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, const void* alpha,
                               const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
                               cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,

@@ -273,7 +273,9 @@ BOOST_AUTO_TEST_CASE(step_sizes_and_token_scales) {
     std::vector<float> logit = {-200, -20, -3, -0.5f, 0, 0.25f, 2, 9, 200}, step(9), gradient(9, 2.0f), dlogit(9);
     const Shape shape = {3, 3};
     const Tensor step_tensor(step.data(), Type::fp32, shape);
-    backend->step_size_forward(step_tensor, Tensor(logit.data(), Type::fp32, shape), 0.125f);
+    std::vector<float> no_bias(3);
+    backend->step_size_forward(step_tensor, Tensor(logit.data(), Type::fp32, shape),
+                               Tensor(no_bias.data(), Type::fp32, {3}), 0.125f);
     backend->step_size_backward(Tensor(dlogit.data(), Type::fp32, shape), Tensor(gradient.data(), Type::fp32, shape),
                                 step_tensor, 0.125f);
     for (std::size_t i = 0; i < 9; ++i) {

@@ -211,6 +211,36 @@ BOOST_AUTO_TEST_CASE(buckets_are_cut_where_the_optimizer_can_be_divided) {
             }
 }
 
+// One collective takes parts of one size; the last replica has the few elements that are left over.
+BOOST_AUTO_TEST_CASE(parts_are_of_one_size_unless_much_is_left_over) {
+    const config::RunDescription description = small();
+    const std::vector<model::StageRange> chunks = {{0, 6, true, true}};
+    const model::ParameterLayout layout(model::describe_parameters(description.model, chunks), {0, 1});
+    constexpr std::int64_t unit = model::ParameterLayout::alignment;
+    const std::int64_t units = layout.total() / unit;
+    int with_rest = 0, spread = 0;
+    for (std::int64_t replicas = 2; replicas < 70; ++replicas) {
+        GradientPlanOptions options;
+        options.bucket_bytes = 1 << 30;
+        options.replicas = replicas;
+        const GradientPlan plan = plan_gradients(layout, chunks, options);
+        BOOST_TEST_REQUIRE(plan.buckets.size() == 1u);
+        const std::vector<std::int64_t>& cuts = plan.buckets[0].cuts;
+        const std::int64_t each = units / replicas, rest = units % replicas;
+        for (std::size_t part = 0; part + 1 < cuts.size(); ++part) {
+            const std::int64_t size = (cuts[part + 1] - cuts[part]) / unit;
+            if (16 * rest <= each)
+                BOOST_TEST(size == each + (part + 2 == cuts.size() ? rest : 0));
+            else
+                BOOST_TEST((size == each || size == each + 1));
+        }
+        with_rest += rest > 0 && 16 * rest <= each ? 1 : 0;
+        spread += 16 * rest > each ? 1 : 0;
+    }
+    BOOST_TEST(with_rest > 0);
+    BOOST_TEST(spread > 0);
+}
+
 // What is trained, and nothing else; a block or a stage may be without.
 BOOST_AUTO_TEST_CASE(buckets_leave_out_what_is_frozen) {
     using Patterns = std::vector<std::string>;

@@ -37,13 +37,26 @@ bool same_values(Tensor a, Tensor b) {
     return a.count() == b.count() && std::memcmp(a.data(), b.data(), a.bytes()) == 0;
 }
 
+bool close_values(Tensor a, Tensor b) {
+    double difference = 0, size = 0;
+    for (std::int64_t i = 0; i < a.count(); ++i) {
+        const double x = static_cast<double>(a.fp32()[i]), y = static_cast<double>(b.fp32()[i]);
+        difference += (x - y) * (x - y);
+        size += y * y;
+    }
+    return a.count() == b.count() && difference <= 1e-10 * size;
+}
+
 // One step of `model` with these patterns: loss and gradients are bit for bit those of `whole`, in which all is
-// trained.
+// trained. If `exact` is not, the sums of products have another order.
 void check_against(test::Fixture& whole, double loss, config::ModelDescription model, const Patterns& frozen,
-                   model::Recompute recompute = model::Recompute::none) {
+                   model::Recompute recompute = model::Recompute::none, bool exact = true) {
     model.frozen = frozen;
     test::Fixture fixture(model, whole.shape, true, recompute);
-    BOOST_TEST(fixture.loss(true) == loss);
+    if (exact)
+        BOOST_TEST(fixture.loss(true) == loss);
+    else
+        BOOST_TEST(fixture.loss(true) == loss, boost::test_tools::tolerance(1e-6));
     std::int64_t trained = 0;
     for (const auto& parameter : fixture.parameters.descriptions()) {
         const Tensor gradient = fixture.parameters.gradient(parameter.name);
@@ -51,7 +64,8 @@ void check_against(test::Fixture& whole, double loss, config::ModelDescription m
         BOOST_TEST(gradient.empty() == !parameter.trained);
         if (gradient.empty()) continue;
         ++trained;
-        BOOST_TEST(same_values(gradient, whole.parameters.gradient(parameter.name)), parameter.name);
+        const Tensor expected = whole.parameters.gradient(parameter.name);
+        BOOST_TEST((exact ? same_values(gradient, expected) : close_values(gradient, expected)), parameter.name);
     }
     BOOST_TEST(trained > 0);
 }
@@ -161,7 +175,10 @@ BOOST_AUTO_TEST_CASE(a_parameter_that_is_trained_alone_has_its_gradient) {
                     Patterns others;
                     for (const auto& other : names)
                         if (other != alone) others.push_back(other);
-                    check_against(whole, loss, model, others);
+                    // A projection of its own, where it is part of one product with others if all are trained.
+                    const bool projection = alone.find("/mixer/") != std::string::npos && alone.ends_with("/weight") &&
+                                            alone.find("norm") == std::string::npos;
+                    check_against(whole, loss, model, others, model::Recompute::none, !projection);
                 }
         }
 }

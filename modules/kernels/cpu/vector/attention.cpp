@@ -93,7 +93,7 @@ template <class T>
 void forward_single(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_t query, float* scratch) {
     const T* q = head.q + query * head.query_stride;
     float *scores = scratch, *room = scores + key_tile;
-    float* const out = sums_of(y + query * head.query_stride, head.query_stride, 1, head.width, room).data;
+    float* const out = sums_of(y + query * head.output_stride, head.output_stride, 1, head.width, room).data;
     const std::int64_t width = head.width, seen = query + head.key_length - head.query_length + 1;
     float highest = -__builtin_inff(), total = 0;
     for (std::int64_t c = 0; c < width; ++c) out[c] = 0.0f;
@@ -120,12 +120,12 @@ void forward_single(const AttentionHead<T>& head, T* y, float* log_sum_exp, std:
         if (from > 0)
             for (std::int64_t c = 0; c < width; ++c) out[c] *= correction;
         float* rest = room;
-        const Rows values = rows_of(head.v + from * head.key_stride, head.key_stride, keys, width, rest);
+        const Rows values = rows_of(head.v + from * head.value_stride, head.value_stride, keys, width, rest);
         tile_product(out, width, {scores, key_tile, 1}, values.data, values.stride, 1, width, keys, true);
     }
     const float inverse = 1.0f / total;
     for (std::int64_t c = 0; c < width; ++c) out[c] *= inverse;
-    store_row(y + query * head.query_stride, out, width);
+    store_row(y + query * head.output_stride, out, width);
     log_sum_exp[query] = highest + __builtin_logf(total);
 }
 
@@ -133,7 +133,7 @@ template <class T>
 void forward(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_t first, std::int64_t count,
              float* scratch) {
     if (count == 1) return forward_single(head, y, log_sum_exp, first, scratch);
-    const std::int64_t width = head.width, lanes = lanes_for(count), stride = head.query_stride;
+    const std::int64_t width = head.width, lanes = lanes_for(count), stride = head.output_stride;
     float* queries = scratch;                    // [width, lanes]
     float* scores = queries + width * lanes;     // [key_tile, lanes]
     float* highest = scores + key_tile * lanes;  // [lanes]: of the scores so far
@@ -141,7 +141,7 @@ void forward(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_
     float* correction = total + lanes;
     float* room = correction + lanes;
     const Sums out = sums_of(y + first * stride, stride, count, width, room);
-    pack_transposed(queries, head.q + first * stride, stride, count, lanes, width);
+    pack_transposed(queries, head.q + first * head.query_stride, head.query_stride, count, lanes, width);
     for (std::int64_t i = 0; i < lanes; ++i) {
         highest[i] = -__builtin_inff();
         total[i] = 0.0f;
@@ -151,7 +151,7 @@ void forward(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_
         const std::int64_t keys = least(key_tile, seen - from);
         float* rest = room;
         const Rows key_rows = rows_of(head.k + from * head.key_stride, head.key_stride, keys, width, rest);
-        const Rows value_rows = rows_of(head.v + from * head.key_stride, head.key_stride, keys, width, rest);
+        const Rows value_rows = rows_of(head.v + from * head.value_stride, head.value_stride, keys, width, rest);
         tile_product(scores, lanes, {key_rows.data, key_rows.stride, 1}, queries, lanes, keys, lanes, width, false);
         for (std::int64_t i = 0; i < lanes; ++i) correction[i] = highest[i];
         for (std::int64_t j = 0; j < keys; ++j) {
@@ -197,9 +197,9 @@ void forward(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_
 
 // P = exp(scale K Qᵀ - log_sum_exp), dV += P dY, dP = V dYᵀ, dS = scale P ⊙ (dP - Σ_c dy y), dK += dS Q, dQ += dSᵀ K.
 template <class T>
-void backward(const AttentionHead<T>& head, T* dq, float* dk, float* dv, const T* dy, const T* y,
-              const float* log_sum_exp, float* scratch) {
-    const std::int64_t width = head.width, stride = head.query_stride, key_stride = head.key_stride;
+void backward(const AttentionHead<T>& head, T* dq, std::int64_t dq_stride, float* dk, float* dv, const T* dy,
+              const T* y, const float* log_sum_exp, float* scratch) {
+    const std::int64_t width = head.width, stride = head.output_stride;
     for (std::int64_t first = 0; first < head.query_length; first += query_tile) {
         const std::int64_t count = least(query_tile, head.query_length - first), lanes = lanes_for(count);
         float* queries = scratch;                          // [width, lanes]
@@ -209,9 +209,9 @@ void backward(const AttentionHead<T>& head, T* dq, float* dk, float* dv, const T
         float* along = gradient + key_tile * lanes;        // [lanes]: Σ_c dy y
         float* level = along + lanes;                      // [lanes]: log_sum_exp
         float* room = level + lanes;
-        const Rows q_rows = rows_of(head.q + first * stride, stride, count, width, room);
+        const Rows q_rows = rows_of(head.q + first * head.query_stride, head.query_stride, count, width, room);
         const Rows dy_rows = rows_of(dy + first * stride, stride, count, width, room);
-        const Sums dq_sums = sums_of(dq + first * stride, stride, count, width, room);
+        const Sums dq_sums = sums_of(dq + first * dq_stride, dq_stride, count, width, room);
         pack_transposed(queries, q_rows.data, q_rows.stride, count, lanes, width);
         pack_transposed(output_gradient, dy_rows.data, dy_rows.stride, count, lanes, width);
         for (std::int64_t i = 0; i < lanes; ++i) along[i] = level[i] = 0.0f;
@@ -228,8 +228,8 @@ void backward(const AttentionHead<T>& head, T* dq, float* dk, float* dv, const T
         for (std::int64_t from = 0; from < seen; from += key_tile) {
             const std::int64_t keys = least(key_tile, seen - from);
             float* rest = room;
-            const Rows k_rows = rows_of(head.k + from * key_stride, key_stride, keys, width, rest);
-            const Rows v_rows = rows_of(head.v + from * key_stride, key_stride, keys, width, rest);
+            const Rows k_rows = rows_of(head.k + from * head.key_stride, head.key_stride, keys, width, rest);
+            const Rows v_rows = rows_of(head.v + from * head.value_stride, head.value_stride, keys, width, rest);
             tile_product(weights, lanes, {k_rows.data, k_rows.stride, 1}, queries, lanes, keys, lanes, width, false);
             tile_product(gradient, lanes, {v_rows.data, v_rows.stride, 1}, output_gradient, lanes, keys, lanes, width,
                          false);
@@ -252,7 +252,7 @@ void backward(const AttentionHead<T>& head, T* dq, float* dk, float* dv, const T
                          keys, from > 0);
         }
         for (std::int64_t i = 0; i < count; ++i)
-            store_row(dq + (first + i) * stride, dq_sums.data + i * dq_sums.stride, width);
+            store_row(dq + (first + i) * dq_stride, dq_sums.data + i * dq_sums.stride, width);
     }
 }
 

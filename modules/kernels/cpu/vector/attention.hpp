@@ -10,8 +10,9 @@ namespace lockstep::kernels::cpu {
 
 template <class T>
 struct AttentionHead {
-    const T *q, *k, *v;                     // first row of this head's columns
-    std::int64_t query_stride, key_stride;  // between rows: H·f and G·f
+    const T *q, *k, *v;                                   // first row of this head's columns
+    std::int64_t query_stride, key_stride, value_stride;  // between rows
+    std::int64_t output_stride;                           // of y and dy
     std::int64_t query_length, key_length, width;
     float scale;  // of the scores: 1/sqrt(f)
 };
@@ -23,14 +24,12 @@ struct Attention {
     // fp32 elements of scratch that each function below needs.
     std::int64_t (*forward_scratch)(std::int64_t width);
     std::int64_t (*backward_scratch)(std::int64_t width);
-    // y rows and log_sum_exp entries of queries [first, first + count), count <= attention_query_tile. y has q's
-    // stride.
+    // y rows and log_sum_exp entries of queries [first, first + count), count <= attention_query_tile.
     void (*forward)(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_t first, std::int64_t count,
                     float* scratch);
-    // The whole head: dq is overwritten; dk and dv, [key_length, width], are +=, since grouped heads share them. dq, dy
-    // and y have q's stride.
-    void (*backward)(const AttentionHead<T>& head, T* dq, float* dk, float* dv, const T* dy, const T* y,
-                     const float* log_sum_exp, float* scratch);
+    // The whole head: dq is overwritten; dk and dv, [key_length, width], are +=, since grouped heads share them.
+    void (*backward)(const AttentionHead<T>& head, T* dq, std::int64_t dq_stride, float* dk, float* dv, const T* dy,
+                     const T* y, const float* log_sum_exp, float* scratch);
 };
 
 }  // namespace lockstep::kernels::cpu

@@ -24,15 +24,22 @@ struct TttGeometry {
     std::int64_t state_count;
 };
 
-// q, k, v, y and their gradients have rows of heads · f elements and point at the head's slice of the first token;
+// A head's slice of a matrix: of the first token, and the elements to the next.
+template <class T>
+struct TttRows {
+    T* first;
+    std::int64_t stride;
+    T* row(std::int64_t number) const { return first + number * stride; }
+};
+
 // step_size has rows of `heads` elements and points at the head's element.
 template <class T>
 struct TttForward {
-    const T *q, *k, *v;
+    TttRows<T> q, k, v;
     const float* step_size;
     const float* token_scale;              // τ [b]
     const float *norm_weight, *norm_bias;  // γ, β [f]
-    T* y;
+    TttRows<T> y;
     float* state;        // in: the sequence's initial state; out: after the last mini-batch, with `last_update`
     float* checkpoints;  // states before mini-batches 8, 16, …; may be null
     bool last_update;
@@ -40,13 +47,13 @@ struct TttForward {
 
 template <class T>
 struct TttBackward {
-    const T *dy, *q, *k, *v;
+    TttRows<T> dy, q, k, v;
     const float* step_size;
     const float* token_scale;
     const float *norm_weight, *norm_bias;
     const float* state;  // the sequence's initial state
     const float* checkpoints;
-    T *dq, *dk, *dv;
+    TttRows<T> dq, dk, dv;
     float* dstep_size;
     float* dstate;  // in: of the final state; out: of the initial state
     // Overwritten with this sequence's part: of γ and β [f], of τ [b].

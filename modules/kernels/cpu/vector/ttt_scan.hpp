@@ -57,12 +57,12 @@ static inline void take_query_side(QuerySide& side, Carver& carver, const TttGeo
 // Rows of a head's slice are too far apart for hardware prefetching. `write`: as for __builtin_prefetch. Inlined, since
 // g++ would otherwise treat it as a function without effect.
 template <int write, class G, class T>
-LOCKSTEP_ALWAYS_INLINE void prefetch_tokens(const G& g, const T* x, std::int64_t start) {
+LOCKSTEP_ALWAYS_INLINE void prefetch_tokens(const G& g, const TttRows<T>& x, std::int64_t start) {
     if (start < 0 || start >= g.length) return;
     const std::int64_t rest = g.length - start, tokens = rest < g.mini_batch ? rest : g.mini_batch;
     constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(T));
     for (std::int64_t t = start; t < start + tokens; ++t)
-        for (std::int64_t o = 0; o < g.width; o += line) __builtin_prefetch(x + t * g.heads * g.width + o, write, 2);
+        for (std::int64_t o = 0; o < g.width; o += line) __builtin_prefetch(x.row(t) + o, write, 2);
 }
 
 // φ and its first derivatives; y and curve may be x.
@@ -78,13 +78,14 @@ static inline void activate(float* y, float* slope, float* curve, const float* x
     }
 }
 
-// The gradient of the inner loss at `state`, from k and v of the mini-batch's first token.
+// The gradient of the inner loss at `state`, from k and v of `tokens` tokens from `start` on.
 template <bool backward_follows, class G, class T>
-static inline void take_gradient(const G& g, const KeySide& side, float* state, const T* k, const T* v,
-                                 const float* norm_weight, const float* norm_bias, std::int64_t tokens) {
-    const std::int64_t batch = g.padded_batch, stride = g.heads * g.width;
-    transpose(side.key, batch, k, stride, tokens, g.width, batch);
-    transpose(side.loss.difference, batch, v, stride, tokens, g.width, batch);
+static inline void take_gradient(const G& g, const KeySide& side, float* state, const TttRows<T>& k,
+                                 const TttRows<T>& v, std::int64_t start, const float* norm_weight,
+                                 const float* norm_bias, std::int64_t tokens) {
+    const std::int64_t batch = g.padded_batch;
+    transpose(side.key, batch, k.row(start), k.stride, tokens, g.width, batch);
+    transpose(side.loss.difference, batch, v.row(start), v.stride, tokens, g.width, batch);
     const auto first = first_layer(g, state);
     if (!g.mlp) {
         apply(g, side.loss.normalised, first, side.key);
@@ -114,10 +115,10 @@ static inline void update_state(const G& g, float* after, float* before, const K
 
 // Up to X̂ and 1/σ of the last Z̄.
 template <bool backward_follows, class G, class T>
-static inline void read_state(const G& g, const QuerySide& side, float* state, const T* q, const KeySide& keys,
-                              const Steps& steps) {
+static inline void read_state(const G& g, const QuerySide& side, float* state, const TttRows<T>& q, std::int64_t start,
+                              const KeySide& keys, const Steps& steps) {
     const std::int64_t batch = g.padded_batch;
-    transpose(side.query, batch, q, g.heads * g.width, steps.tokens, g.width, batch);
+    transpose(side.query, batch, q.row(start), q.stride, steps.tokens, g.width, batch);
     const auto first = first_layer(g, state);
     if (g.mlp) {
         read(g, side.hidden, side.first, first, side.query, keys.key, keys.gradient, steps);
@@ -153,7 +154,7 @@ static inline std::int64_t forward_scratch(const TttGeometry& g) {
 
 template <class G, class T>
 static inline void scan_forward(const G& g, const TttForward<T>& task, ForwardBuffers& buffers) {
-    const std::int64_t batch = g.padded_batch, stride = g.heads * g.width;
+    const std::int64_t batch = g.padded_batch;
     for (std::int64_t start = 0, number = 0; start < g.length; start += g.mini_batch, ++number) {
         const std::int64_t rest = g.length - start, tokens = rest < g.mini_batch ? rest : g.mini_batch;
         if (task.checkpoints && number > 0 && number % ttt_group == 0)
@@ -164,9 +165,9 @@ static inline void scan_forward(const G& g, const TttForward<T>& task, ForwardBu
         prefetch_tokens<0>(g, task.v, next);
         prefetch_tokens<0>(g, task.q, next);
         prefetch_tokens<1>(g, task.y, next);
-        take_gradient<false>(g, buffers.keys, task.state, task.k + start * stride, task.v + start * stride,
-                             task.norm_weight, task.norm_bias, tokens);
-        read_state<false>(g, buffers.queries, task.state, task.q + start * stride, buffers.keys, buffers.steps);
+        take_gradient<false>(g, buffers.keys, task.state, task.k, task.v, start, task.norm_weight, task.norm_bias,
+                             tokens);
+        read_state<false>(g, buffers.queries, task.state, task.q, start, buffers.keys, buffers.steps);
         float* out = buffers.queries.normalised;
         for (std::int64_t o = 0; o < g.width; ++o) {
             const float weight = task.norm_weight[o], bias = task.norm_bias[o];
@@ -175,7 +176,7 @@ static inline void scan_forward(const G& g, const TttForward<T>& task, ForwardBu
             for (std::int64_t t = 0; t < batch; ++t)
                 out[o * batch + t] = query[t] + (weight * out[o * batch + t] + bias);
         }
-        transpose(task.y + start * stride, stride, out, batch, g.width, tokens, g.width);
+        transpose(task.y.row(start), task.y.stride, out, batch, g.width, tokens, g.width);
         if (rest > g.mini_batch || task.last_update)
             update_state(g, task.state, task.state, buffers.keys, buffers.steps, buffers.rows);
     }
@@ -283,7 +284,7 @@ static inline void step_backward(const G& g, const BackwardBuffers& buffers, flo
 template <class G, class T>
 static inline void mini_batch_backward(const G& g, const TttBackward<T>& task, const BackwardBuffers& buffers,
                                        const KeySide& keys, float* state, std::int64_t start) {
-    const std::int64_t batch = g.padded_batch, stride = g.heads * g.width, at = start * stride;
+    const std::int64_t batch = g.padded_batch;
     const Steps& steps = buffers.steps;
     const QuerySide& queries = buffers.queries;
     const std::int64_t tokens = steps.tokens;
@@ -293,8 +294,8 @@ static inline void mini_batch_backward(const G& g, const TttBackward<T>& task, c
     prefetch_tokens<1>(g, task.dq, next);
     prefetch_tokens<1>(g, task.dk, next);
     prefetch_tokens<1>(g, task.dv, next);
-    read_state<true>(g, queries, state, task.q + at, keys, steps);
-    transpose(buffers.dy, batch, task.dy + at, stride, tokens, g.width, batch);
+    read_state<true>(g, queries, state, task.q, start, keys, steps);
+    transpose(buffers.dy, batch, task.dy.row(start), task.dy.stride, tokens, g.width, batch);
     norm_backward(buffers.dread, buffers.dnorm_weight, buffers.dnorm_bias, buffers.dy, queries.normalised,
                   queries.inverse_deviation, task.norm_weight, g.width, batch);
     set(buffers.scale_gradient, 0, batch * batch);
@@ -324,15 +325,15 @@ static inline void mini_batch_backward(const G& g, const TttBackward<T>& task, c
         dkey[i] += ddifference[i];  // the target is V - K
         ddifference[i] = -ddifference[i];
     }
-    transpose(task.dq + at, stride, buffers.dquery, batch, g.width, tokens, g.width);
-    transpose(task.dk + at, stride, dkey, batch, g.width, tokens, g.width);
-    transpose(task.dv + at, stride, ddifference, batch, g.width, tokens, g.width);
+    transpose(task.dq.row(start), task.dq.stride, buffers.dquery, batch, g.width, tokens, g.width);
+    transpose(task.dk.row(start), task.dk.stride, dkey, batch, g.width, tokens, g.width);
+    transpose(task.dv.row(start), task.dv.stride, ddifference, batch, g.width, tokens, g.width);
     step_backward(g, buffers, task.dstep_size + start * g.heads, task.dtoken_scale);
 }
 
 template <class G, class T>
 static inline void scan_backward(const G& g, const TttBackward<T>& task, BackwardBuffers& buffers) {
-    const std::int64_t stride = g.heads * g.width, batch = g.padded_batch;
+    const std::int64_t batch = g.padded_batch;
     const std::int64_t mini_batches = (g.length + g.mini_batch - 1) / g.mini_batch;
     set(task.dtoken_scale, 0, batch);
     set(buffers.dnorm_weight, 0, g.width * batch);
@@ -347,8 +348,8 @@ static inline void scan_backward(const G& g, const TttBackward<T>& task, Backwar
             const std::int64_t tokens = rest < g.mini_batch ? rest : g.mini_batch;
             prefetch_tokens<0>(g, task.k, start + g.mini_batch);
             prefetch_tokens<0>(g, task.v, start + g.mini_batch);
-            take_gradient<true>(g, buffers.keys[index], buffers.states[index], task.k + start * stride,
-                                task.v + start * stride, task.norm_weight, task.norm_bias, tokens);
+            take_gradient<true>(g, buffers.keys[index], buffers.states[index], task.k, task.v, start, task.norm_weight,
+                                task.norm_bias, tokens);
             if (number + 1 == end) break;
             fill_steps(g, buffers.steps, tokens, task.token_scale, task.step_size + start * g.heads, g.heads);
             update_state(g, buffers.states[index + 1], buffers.states[index], buffers.keys[index], buffers.steps,

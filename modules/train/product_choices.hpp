@@ -1,0 +1,44 @@
+// Which of the library's algorithms computes each kind of matrix product on a GPU. They are timed once, all ranks agree
+// on one for each kind, and the run folder keeps them (products.json), so that a later launch computes the same bits.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "cluster/host_group.hpp"
+#include "kernels/product_tuner.hpp"
+
+namespace lockstep::train {
+
+struct Launch;
+
+struct ProductChoice {
+    std::string algorithm;
+    double seconds = 0, first_seconds = 0;  // of the chosen one, and of the library's first proposal
+    std::int64_t proposals = 0;             // that were timed
+    bool operator==(const ProductChoice&) const = default;
+};
+// By library and GPU, then by kind of product.
+using ProductChoices = std::map<std::string, std::map<std::string, ProductChoice>>;
+
+std::string to_json(const ProductChoices& choices);
+// Damaged: a text that to_json did not write.
+ProductChoices product_choices_from_json(const std::string& json);
+
+struct ProductAgreement {
+    ProductChoices choices;      // those given, and the new ones
+    std::int64_t kept = 0;       // kinds of this rank that had a choice
+    std::int64_t timed = 0;      // kinds of all ranks that were timed now …
+    std::int64_t not_first = 0;  // … and whose fastest was not the first proposal
+    std::int64_t left_out = 0;   // operations of the rank with most of them
+    double gain = 1;             // the greatest ratio of the first proposal's time to the fastest's
+};
+// Collective; `choices` are the same on all ranks. Each kind of product that has no choice yet, on any rank that has
+// it, is timed by the lowest of these ranks. Then every tuner uses all choices for its library and GPU.
+ProductAgreement agree_on_products(kernels::ProductTuner& tuner, ProductChoices choices, cluster::HostGroup& group);
+
+// Collective; nothing on CPUs, and unless run.tune_products is set. To be called while GPU memory is free.
+void choose_products(const Launch& launch);
+
+}  // namespace lockstep::train
