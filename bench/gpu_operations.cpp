@@ -260,7 +260,7 @@ void GpuOperations::ttt(const TttShape& shape, Type type) {
                             learned({H, f}, deviation)};
         };
         const TttInner inner = inner_of(0.02);
-        const Tensor saved = learned({backend_.ttt_saved_count(shape)}, 1);
+        const Tensor saved = learned({backend_.ttt_saved_count(shape, type)}, 1);
         if (!backward) return [=, this] { backend_.ttt_forward(y, saved, q, k, v, step, scale, inner, {}, {}, shape); };
         const Tensor dy = tensor({n, d}, 1e-2), dq = tensor({n, d}), dk = tensor({n, d}), dv = tensor({n, d});
         const Tensor dstep = learned({n, H}, 1), dscale = learned({b}, 1);

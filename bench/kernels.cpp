@@ -152,7 +152,7 @@ void Suite::ttt(bool mlp) {
             const Tensor q = rows_of(arena), k = rows_of(arena), v = rows_of(arena), y = rows_of(arena);
             const Tensor step = make(arena, {rows, heads}, (shape.mlp ? 0.05 : 0.5) / head_width, 0);
             const Tensor token = make(arena, {mini_batch}, 0.2, 0);
-            const Tensor saved = make(arena, {backend().ttt_saved_count(shape)});
+            const Tensor saved = make(arena, {backend().ttt_saved_count(shape, q.type())});
             const TttInner inner = make_inner(arena, shape);
             const Run forward = [=, this] {
                 backend().ttt_forward(y, saved, q, k, v, step, token, inner, {}, {}, shape);

@@ -318,7 +318,7 @@ class KernelCalibration {
             return tensor;
         };
         at.filled.clear();
-        at.saved = arena.allocate(Type::fp32, {backend_.ttt_saved_count(shape)});
+        at.saved = arena.allocate(Type::fp32, {backend_.ttt_saved_count(shape, type_)});
         at.step = make({rows, shape.heads}, (shape.mlp ? 0.05f : 0.5f) / static_cast<float>(f));
         at.token = make({shape.mini_batch}, 0.2f);
         at.dstep = make({rows, shape.heads}, 0);

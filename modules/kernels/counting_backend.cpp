@@ -206,8 +206,8 @@ void CountingBackend::token_scale_forward(Tensor token_scale, Tensor delta) {
 void CountingBackend::token_scale_backward(Tensor ddelta, Tensor dtoken_scale, Tensor delta) {
     moves(Kind::copy, delta.type(), {ddelta, ddelta, dtoken_scale, delta});
 }
-std::int64_t CountingBackend::ttt_saved_count(const TttShape& shape) const {
-    return kind_ == DeviceKind::cuda ? ttt_gpu_saved_count(shape) : cpu::ttt_saved_count(shape);
+std::int64_t CountingBackend::ttt_saved_count(const TttShape& shape, Type type) const {
+    return kind_ == DeviceKind::cuda ? ttt_gpu_saved_count(shape, type) : cpu::ttt_saved_count(shape);
 }
 void CountingBackend::ttt_forward(Tensor, Tensor, Tensor q, Tensor, Tensor, Tensor, Tensor, const TttInner&,
                                   const TttCarry&, const TttCarry&, const TttShape& shape) {

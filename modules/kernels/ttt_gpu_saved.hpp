@@ -25,18 +25,15 @@ inline std::int64_t ttt_linear_kept_floats(std::int64_t head_width) {
     return padded * padded + padded;
 }
 
-// TTT-Linear in 16 bit takes four mini-batches at once, a chunk, and keeps the state before each as products read it: W
-// as bf16, c as fp32, padded to whole tiles. Very short mini-batches change W by more than its rounding may be kept
-// for: one at a time.
-constexpr int ttt_most_chunk_mini_batches = 4;
-inline std::int64_t ttt_chunk_mini_batches(const TttShape& shape) {
-    return shape.mini_batch < 4 ? 1 : ttt_most_chunk_mini_batches;
-}
-inline bool ttt_linear_has_chunks(const TttShape& shape) {
-    return shape.mini_batch <= 16 && shape.head_width <= 96;
+// TTT-Linear in 16 bit takes four mini-batches at once, a chunk, and keeps the state before each chunk as products read
+// it: W as bf16, c as fp32, padded to whole tiles. Mini-batches of fewer than four tokens form no chunks: they change W
+// too much for its rounding, and a state for every few tokens would take most of the memory.
+constexpr int ttt_chunk_mini_batches = 4;
+inline bool ttt_linear_has_chunks(const TttShape& shape, Type type) {
+    return type != Type::fp32 && shape.mini_batch >= 4 && shape.mini_batch <= 16 && shape.head_width <= 96;
 }
 inline std::int64_t ttt_linear_chunks(const TttShape& shape) {
-    const std::int64_t tokens = ttt_chunk_mini_batches(shape) * shape.mini_batch;
+    const std::int64_t tokens = ttt_chunk_mini_batches * shape.mini_batch;
     return (shape.length + tokens - 1) / tokens;
 }
 inline std::int64_t ttt_linear_chunk_floats(std::int64_t head_width) {
@@ -51,15 +48,17 @@ inline std::int64_t ttt_mlp_kept_floats(std::int64_t head_width) {
 }
 
 // Backend::ttt_saved_count of a GPU. Never 0: an empty tensor means that no backward follows.
-inline std::int64_t ttt_gpu_saved_count(const TttShape& shape) {
+inline std::int64_t ttt_gpu_saved_count(const TttShape& shape, Type type) {
     const std::int64_t mini_batches = (shape.length + shape.mini_batch - 1) / shape.mini_batch;
-    const std::int64_t kept = (mini_batches - 1) / ttt_interval(mini_batches);
-    const std::int64_t floats =
-        shape.mlp ? ttt_mlp_kept_floats(shape.head_width) : ttt_linear_kept_floats(shape.head_width);
-    std::int64_t each = kept * floats;  // of a sequence and head
-    if (!shape.mlp && ttt_linear_has_chunks(shape))
-        each = std::max(each, ttt_linear_chunks(shape) * ttt_linear_chunk_floats(shape.head_width));
-    return std::max<std::int64_t>(shape.batch * shape.heads * each, 1);
+    const std::int64_t kept = (mini_batches - 1) / ttt_interval(mini_batches), pairs = shape.batch * shape.heads;
+    std::int64_t each = 0;  // of a sequence and head
+    if (shape.mlp)
+        each = kept * ttt_mlp_kept_floats(shape.head_width);
+    else if (ttt_linear_has_chunks(shape, type))
+        each = ttt_linear_chunks(shape) * ttt_linear_chunk_floats(shape.head_width);
+    else
+        each = kept * ttt_linear_kept_floats(shape.head_width);
+    return std::max<std::int64_t>(pairs * each, 1);
 }
 
 }  // namespace lockstep::kernels

@@ -70,7 +70,7 @@ inline TttScan scan_ttt(const TttProblem& p, Type type, const Values& dy_values,
     TttTensors out(type, start);
     const TttModelsOnDevice initial(p, p.initial), dfinal(p, dfinal_values);
     TttModelsOnDevice final_state(p, goes_on ? reference::ttt::zero_models(p) : TttModels()), dinitial(p, p.initial);
-    OnDevice y(type, in.q.tensor().shape()), saved(Type::fp32, {backend().ttt_saved_count(shape)});
+    OnDevice y(type, in.q.tensor().shape()), saved(Type::fp32, {backend().ttt_saved_count(shape, type)});
     for (OnDevice* tensor : {&y, &saved, &out.q, &out.k, &out.v, &out.step_size}) tensor->poison();
     final_state.poison();
     dinitial.poison();

@@ -138,7 +138,7 @@ inline TttResults run_ttt(const TttProblem& p, Type type, const Values& dy_value
         x->assign(x->size(), static_cast<double>(before));
     TttTensors out(type, start);
     OnDevice y(type, in.q.tensor().shape()), dy(type, in.q.tensor().shape(), dy_values);
-    OnDevice saved(Type::fp32, {backend().ttt_saved_count(shape)});
+    OnDevice saved(Type::fp32, {backend().ttt_saved_count(shape, type)});
     for (OnDevice* tensor : {&y, &saved, &out.q, &out.k, &out.v, &out.step_size}) tensor->poison();
     backend().ttt_forward(y, saved, in.q, in.k, in.v, in.step_size, in.token_scale, in.inner(p.mlp), {}, {}, shape);
     backend().ttt_backward(out.q, out.k, out.v, out.step_size, out.token_scale, out.inner(p.mlp), {}, dy, saved, in.q,
@@ -171,7 +171,7 @@ inline void check_columns(const TttCase& c, Type type) {
         const Columns dq(type, rows, width, 64, before), dk(type, rows, width, before, 64),
             dv(type, rows, width, 0, 64);
         const OnDevice y(type, {rows, width}), dy(type, {rows, width}, dy_values);
-        const OnDevice saved(Type::fp32, {backend().ttt_saved_count(shape)});
+        const OnDevice saved(Type::fp32, {backend().ttt_saved_count(shape, type)});
         backend().ttt_forward(y, saved, q, k, v, in.step_size, in.token_scale, in.inner(p.mlp), {}, {}, shape);
         backend().ttt_backward(dq, dk, dv, out.step_size, out.token_scale, out.inner(p.mlp), {}, dy, saved, q, k, v,
                                in.step_size, in.token_scale, in.inner(p.mlp), {}, {}, shape);

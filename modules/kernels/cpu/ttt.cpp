@@ -172,7 +172,7 @@ void CpuBackend::token_scale_backward(Tensor ddelta, Tensor dtoken_scale, Tensor
         if (!(1.0f / static_cast<float>(i + 1) + in[i] < 0.0f)) out[i] += gradient[i];
 }
 
-std::int64_t CpuBackend::ttt_saved_count(const TttShape& shape) const {
+std::int64_t CpuBackend::ttt_saved_count(const TttShape& shape, Type) const {
     return cpu::ttt_saved_count(shape);
 }
 
@@ -207,7 +207,7 @@ void CpuBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor 
         check_models(final_state, g, shape.batch * g.heads);
         LOCKSTEP_ASSERT(g.length % g.mini_batch == 0);
     }
-    if (!saved.empty()) LOCKSTEP_ASSERT(saved.count() >= ttt_saved_count(shape));
+    if (!saved.empty()) LOCKSTEP_ASSERT(saved.count() >= cpu::ttt_saved_count(shape));
     const TttCarry start = initial.empty() ? models_of(inner) : initial;
     with_element(q, [&]<class T>(T) {
         const Ttt<T>& ttt = *vector_.of<T>().ttt;
@@ -245,7 +245,7 @@ void CpuBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_size
     for (const Tensor& tensor : {dq, dk, dv, dy, q, k, v}) LOCKSTEP_ASSERT(tensor.count() == rows * stride);
     LOCKSTEP_ASSERT(step_size.count() == rows * g.heads && dstep_size.count() == step_size.count() &&
                     token_scale.count() == g.mini_batch && dtoken_scale.count() == g.mini_batch &&
-                    saved.count() >= ttt_saved_count(shape));
+                    saved.count() >= cpu::ttt_saved_count(shape));
     check_one_type({dq, dk, dv, dy, q, k, v});
     check_inner(inner, g);
     check_norm(dinner, g);

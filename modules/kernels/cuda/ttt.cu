@@ -56,8 +56,8 @@ TttArguments common_arguments(const TttShape& shape, const Tensor& q, const Tens
 
 }  // namespace
 
-std::int64_t CudaBackend::ttt_saved_count(const TttShape& shape) const {
-    return ttt_gpu_saved_count(shape);
+std::int64_t CudaBackend::ttt_saved_count(const TttShape& shape, Type type) const {
+    return ttt_gpu_saved_count(shape, type);
 }
 
 void CudaBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor v, Tensor step_size,
@@ -65,7 +65,7 @@ void CudaBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor
                               const TttCarry& final_state, const TttShape& shape) {
     TttArguments arguments = common_arguments(shape, q, k, v, step_size, token_scale, inner);
     LOCKSTEP_ASSERT(y.count() == q.count() && y.type() == q.type());
-    if (!saved.empty()) LOCKSTEP_ASSERT(saved.count() >= ttt_saved_count(shape));
+    if (!saved.empty()) LOCKSTEP_ASSERT(saved.count() >= ttt_saved_count(shape, q.type()));
     check_carry(initial, shape);
     check_final(final_state, shape);
     arguments.y = y;
@@ -86,7 +86,7 @@ void CudaBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_siz
     for (const Tensor& tensor : {dq, dk, dv, dy})
         LOCKSTEP_ASSERT(tensor.count() == q.count() && tensor.type() == q.type());
     LOCKSTEP_ASSERT(dstep_size.count() == step_size.count() && dtoken_scale.count() == token_scale.count() &&
-                    saved.count() >= ttt_saved_count(shape));
+                    saved.count() >= ttt_saved_count(shape, q.type()));
     check_norm(dinner, shape);
     LOCKSTEP_ASSERT(dinitial.empty() == initial.empty());
     if (initial.empty()) check_learned(dinner, shape);

@@ -292,8 +292,8 @@ __device__ inline Sums<2> step_tile(const TileSteps& steps) {
     return e;
 }
 
-// Calls launch_for(std::integral_constant<int, F>) with the smallest compiled F ≥ `width`: for 16-bit types the widest
-// only, for the others have kernels of their own.
+// Calls launch_for(std::integral_constant<int, F>) with the smallest compiled F ≥ `width`. 16-bit types have F = 128
+// only; narrower heads take the chunk kernels.
 template <class T, class Function>
 void for_padded_width(std::int64_t width, Function&& launch_for) {
     if constexpr (sizeof(T) == 2) {
@@ -306,25 +306,19 @@ void for_padded_width(std::int64_t width, Function&& launch_for) {
     }
 }
 
-// Whether the tiled kernels support this shape. 128 columns of fp32 exceed an A100's shared memory.
-inline bool ttt_linear_is_tiled(const TttShape& shape, Type type) {
-    return shape.mini_batch <= 16 && shape.head_width <= (type == Type::fp32 ? 96 : 128);
+// Whether a warp owns columns of a tile (ttt_linear_forward.cu, ttt_linear_backward.cu): fp32 up to 96 columns, of
+// which 128 exceed an A100's shared memory, and 16-bit heads of 97 to 128.
+inline bool ttt_linear_has_columns(const TttShape& shape, Type type) {
+    if (shape.mini_batch > 16) return false;
+    return type == Type::fp32 ? shape.head_width <= 96 : shape.head_width > 96 && shape.head_width <= 128;
 }
 
-// 16-bit types and heads up to 96 wide, four mini-batches at once (ttt_linear_chunk_*.cu).
-inline bool ttt_linear_is_chunked(const TttShape& shape, Type type) {
-    return type != Type::fp32 && ttt_linear_has_chunks(shape);
-}
+// Four mini-batches at once, where ttt_linear_has_chunks() (ttt_linear_chunk_*.cu).
 void ttt_linear_forward_by_chunks(const TttArguments& arguments, Type type);
 void ttt_linear_backward_by_chunks(const TttArguments& arguments, Type type);
 
-// The others, in plain fp32 and device memory (ttt_linear_general.cu).
+// All other shapes, in plain fp32 and device memory (ttt_linear_general.cu).
 void ttt_linear_forward_general(const TttArguments& arguments, Type type);
 void ttt_linear_backward_general(const TttArguments& arguments, Type type);
-
-// Floats of a saved state, for all kernels: W and c padded to whole tiles.
-inline std::int64_t ttt_linear_state_floats(const TttShape& shape) {
-    return ttt_linear_kept_floats(shape.head_width);
-}
 
 }  // namespace lockstep::kernels::cuda

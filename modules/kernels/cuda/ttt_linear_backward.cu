@@ -440,8 +440,8 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_backward_kernel(BackwardPara
 
 void ttt_linear_backward(const TttArguments& arguments, Type type) {
     const TttShape& shape = arguments.shape;
-    if (ttt_linear_is_chunked(shape, type)) return ttt_linear_backward_by_chunks(arguments, type);
-    if (!ttt_linear_is_tiled(shape, type)) return ttt_linear_backward_general(arguments, type);
+    if (ttt_linear_has_chunks(shape, type)) return ttt_linear_backward_by_chunks(arguments, type);
+    if (!ttt_linear_has_columns(shape, type)) return ttt_linear_backward_general(arguments, type);
     dispatch(type, [&](auto element) {
         using T = decltype(element);
         BackwardParameters<T> p{};

@@ -21,7 +21,7 @@ template <class T, int F, bool Whole>
 struct TttChunk {
     static_assert(sizeof(T) == 2 && F % 32 == 0);
     using Operand = bf16;
-    static constexpr int mini_batches = ttt_most_chunk_mini_batches, rows = 16 * mini_batches;
+    static constexpr int mini_batches = ttt_chunk_mini_batches, rows = 16 * mini_batches;
     static constexpr int threads = 32 * mini_batches;
     static constexpr int width = F, blocks = F / 8, steps = F / 16;  // of 8 and 16 columns
     static constexpr int stride = F + 8;                             // of tiles: no bank conflicts
@@ -30,18 +30,17 @@ struct TttChunk {
     static constexpr int own_blocks = F / 32;  // columns of W that a warp owns, in blocks of 8
 };
 
-// The tokens of a chunk: row r of mini-batch m < most is token m · mini_batch + r of the `rest` that follow its first
-// one.
+// The tokens of a chunk: row r of mini-batch m is token m · mini_batch + r of the `rest` that follow its first one.
 struct ChunkTokens {
-    int rest, mini_batch, most;
+    int rest, mini_batch;
     __device__ int mini_batches() const {
         const int all = (rest + mini_batch - 1) / mini_batch;
-        return all < most ? all : most;
+        return all < ttt_chunk_mini_batches ? all : ttt_chunk_mini_batches;
     }
     template <bool Whole>
     __device__ int token(int row) const {  // < 0: there is none
         const int number = row / 16, of = row % 16, at = Whole ? row : number * mini_batch + of;
-        return at < rest && (Whole || (of < mini_batch && number < most)) ? at : -1;
+        return at < rest && (Whole || of < mini_batch) ? at : -1;
     }
     __device__ int rows(int number) const {  // of a mini-batch; <= 0: it does not exist
         const int left = rest - number * mini_batch;
@@ -471,7 +470,7 @@ struct ChunkState {
 // c or dc', which thread i < F keeps up in shared memory: [F], and [4, F] of what the mini-batches add.
 template <int F>
 struct ChunkBias {
-    static constexpr int floats = (1 + ttt_most_chunk_mini_batches) * F;
+    static constexpr int floats = (1 + ttt_chunk_mini_batches) * F;
     float* whole;
     __device__ float* part(int mini_batch) const { return whole + (1 + mini_batch) * F; }
     __device__ void load(const float* from, int width) const {

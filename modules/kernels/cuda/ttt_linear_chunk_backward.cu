@@ -23,7 +23,7 @@ struct BackwardParameters {
     float* waiting;  // [pairs] of BackwardShared::waiting_fours a thread
     TttPart part;
     TttModels dfinal;  // may be null
-    int length, chunks, heads, width, mini_batch, chunk_mini_batches;
+    int length, chunks, heads, width, mini_batch;
     bool aligned;
 };
 
@@ -128,8 +128,8 @@ struct Backward {
     }
 
     __device__ void enter(int number) {
-        const int most = Whole ? Chunk::mini_batches : p.chunk_mini_batches, first = number * most * mini_batch;
-        tokens = {p.length - first, mini_batch, most};
+        const int first = number * Chunk::mini_batches * mini_batch;
+        tokens = {p.length - first, mini_batch};
         count = tokens.mini_batches();
         rows = tokens.rows(warp);
         own_token = warp * mini_batch;
@@ -573,7 +573,6 @@ void ttt_linear_backward_by_chunks(const TttArguments& arguments, Type type) {
             p.heads = static_cast<int>(shape.heads);
             p.width = static_cast<int>(shape.head_width);
             p.mini_batch = static_cast<int>(shape.mini_batch);
-            p.chunk_mini_batches = static_cast<int>(ttt_chunk_mini_batches(shape));
             p.aligned = ttt_aligned(shape, p.q, p.k, p.v, p.dy, p.dq, p.dk, p.dv);
             for_chunk_kernel(shape, p.aligned, [&](auto padded, auto whole) {
                 constexpr int F = decltype(padded)::value;

@@ -15,7 +15,7 @@ struct ForwardParameters {
     unsigned char* saved;   // [pairs, chunks] states, may be null
     TttModels final_state;  // may be null
     int start_models;       // `weight` and `bias`: of pair mod start_models
-    int length, chunks, heads, width, mini_batch, chunk_mini_batches;
+    int length, chunks, heads, width, mini_batch;
     bool aligned;
 };
 
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(TttChunk<T, F, Whole>::threads, forward_blocks
     const ChunkLane<T, F, Whole> lane(p.width, exists);
     const int warp = lane.warp, mini_batch = Whole ? 16 : p.mini_batch, width = lane.width;
     const int pair = static_cast<int>(blockIdx.x), sequence = pair / p.heads, head = pair % p.heads;
-    const int most = Whole ? Chunk::mini_batches : p.chunk_mini_batches, chunk_tokens = most * mini_batch;
+    const int chunk_tokens = Chunk::mini_batches * mini_batch;
     const std::int64_t first_token = static_cast<std::int64_t>(sequence) * p.length;
     const float* step_size = p.step_size + first_token * p.heads + head;  // of the next chunk to be fetched
     const auto rows_from = [&](const auto& tensor) {
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(TttChunk<T, F, Whole>::threads, forward_blocks
     // The tiles of a chunk; returns λ of row `thread`. Copies go in the order of the chunks.
     ChunkRows<const T> next_q = q, next_k = k, next_v = rows_from(p.v);
     const auto fetch = [&](int number) {
-        const ChunkTokens tokens{p.length - number * chunk_tokens, mini_batch, most};
+        const ChunkTokens tokens{p.length - number * chunk_tokens, mini_batch};
         bf16* const to = tiles + number % 2 * 3 * Chunk::chunk;
         load_chunk<Chunk, Whole>(to, next_q, tokens);
         load_chunk<Chunk, Whole>(to + Chunk::chunk, next_k, tokens);
@@ -102,11 +102,11 @@ __global__ void __launch_bounds__(TttChunk<T, F, Whole>::threads, forward_blocks
 
     for (int number = 0; number < p.chunks; ++number) {
         state.publish(weight);
-        if (number > 0) bias.add(most);
+        if (number > 0) bias.add(Chunk::mini_batches);
         copy_async_wait<0>();
         __syncthreads();  // the tiles have arrived, W and c are whole; the other tiles are no longer read
         const float next_lambda = number + 1 < p.chunks ? fetch(number + 1) : 0.0f;
-        const ChunkTokens tokens{p.length - number * chunk_tokens, mini_batch, most};
+        const ChunkTokens tokens{p.length - number * chunk_tokens, mini_batch};
         const int count = tokens.mini_batches(), rows = tokens.rows(warp), own_token = warp * mini_batch;
         bf16* const queries = tiles + number % 2 * 3 * Chunk::chunk;
         bf16 *const keys = queries + Chunk::chunk, *const values = keys + Chunk::chunk;
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(TttChunk<T, F, Whole>::threads, forward_blocks
     if (p.final_state.weight1) {
         const std::int64_t columns = static_cast<std::int64_t>(pair) * width;
         state.store(p.final_state.weight1 + columns * width, width);
-        bias.add((p.length - 1) / mini_batch % most + 1);  // of the last chunk
+        bias.add((p.length - 1) / mini_batch % Chunk::mini_batches + 1);  // of the last chunk
         bias.store(p.final_state.bias1 + columns, width);
     }
 }
@@ -234,7 +234,6 @@ void ttt_linear_forward_by_chunks(const TttArguments& arguments, Type type) {
             p.heads = static_cast<int>(shape.heads);
             p.width = static_cast<int>(shape.head_width);
             p.mini_batch = static_cast<int>(shape.mini_batch);
-            p.chunk_mini_batches = static_cast<int>(ttt_chunk_mini_batches(shape));
             p.aligned = ttt_aligned(shape, p.q, p.k, p.v, p.y);
             for_chunk_kernel(shape, p.aligned, [&](auto padded, auto whole) {
                 constexpr int F = decltype(padded)::value;

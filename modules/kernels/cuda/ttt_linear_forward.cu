@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(2 * F) ttt_linear_forward_kernel(ForwardParame
 
 void ttt_linear_forward(const TttArguments& arguments, Type type) {
     const TttShape& shape = arguments.shape;
-    if (ttt_linear_is_chunked(shape, type)) return ttt_linear_forward_by_chunks(arguments, type);
-    if (!ttt_linear_is_tiled(shape, type)) return ttt_linear_forward_general(arguments, type);
+    if (ttt_linear_has_chunks(shape, type)) return ttt_linear_forward_by_chunks(arguments, type);
+    if (!ttt_linear_has_columns(shape, type)) return ttt_linear_forward_general(arguments, type);
     dispatch(type, [&](auto element) {
         using T = decltype(element);
         ForwardParameters<T> p{};

@@ -349,7 +349,7 @@ GeneralParameters<T> parameters_of(const TttArguments& arguments, bool backward)
     p.norm_bias = arguments.inner.norm_bias.fp32();
     p.saved = arguments.saved;
     p.part = TttPart(shape);
-    p.state_floats = ttt_linear_state_floats(shape);
+    p.state_floats = ttt_linear_kept_floats(shape.head_width);
     p.pairs = arguments.pairs();
     p.length = shape.length;
     p.mini_batches = arguments.mini_batches();

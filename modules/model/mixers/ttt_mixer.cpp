@@ -104,7 +104,7 @@ class TttMixer final : public Mixer {
         saved->step_size = arena.allocate(Type::fp32, {shape.rows(), heads_});
         saved->token_scale = arena.allocate(Type::fp32, {options_.mini_batch});
         post_norm_.plan(arena, saved->post_statistics, shape.rows());
-        if (training) saved->scan = arena.allocate(Type::fp32, {backend_->ttt_saved_count(ttt_shape(shape))});
+        if (training) saved->scan = arena.allocate(Type::fp32, {backend_->ttt_saved_count(ttt_shape(shape), type_)});
         return saved;
     }
 

@@ -193,7 +193,8 @@ struct Run {
     // Gradients that are summed into start at `before`, all others as NaN.
     Run(Backend& backend, Problem& in, const TttProblem& p, const Values& dy_values, double before,
         bool goes_on = false, const TttModels& dfinal_values = {})
-        : saved(static_cast<std::size_t>(backend.ttt_saved_count(in.shape)), std::numeric_limits<float>::quiet_NaN()),
+        : saved(static_cast<std::size_t>(backend.ttt_saved_count(in.shape, in.q.type())),
+                std::numeric_limits<float>::quiet_NaN()),
           out(outputs(p, before), in.q.type()) {
         const Tensor saved_tensor(saved.data(), Type::fp32, {static_cast<std::int64_t>(saved.size())});
         if (goes_on) final_state = out.carry(filled(p, unknown));

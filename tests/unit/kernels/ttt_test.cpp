@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "device/parallel.hpp"
+#include "kernels/ttt_gpu_saved.hpp"
 #include "unit/kernels/ttt_support.hpp"
 
 using namespace lockstep;
@@ -298,6 +299,27 @@ BOOST_AUTO_TEST_CASE(step_sizes_and_token_scales) {
     const std::vector<float> expected_scale = {1, 0, 0, 0.75f}, expected_gradient = {11, 10, 13, 14};
     BOOST_TEST(scale == expected_scale, boost::test_tools::per_element());
     BOOST_TEST(ddelta == expected_gradient, boost::test_tools::per_element());
+}
+
+// Each kernel's own layout, and no more: 32 chunks in 16 bit; else the states between groups of mini-batches, 12 of 16
+// tokens or 16 of one.
+BOOST_AUTO_TEST_CASE(a_gpu_saves_what_its_kernel_reads) {
+    TttShape shape{false, 3, 2048, 5, 64, 16};
+    const std::int64_t pairs = 15, state = 64 * 64 + 64, chunk_state = 64 * 64 / 2 + 64;
+    for (const Type type : {Type::bf16, Type::fp16})
+        BOOST_TEST(ttt_gpu_saved_count(shape, type) == pairs * 32 * chunk_state);
+    BOOST_TEST(ttt_gpu_saved_count(shape, Type::fp32) == pairs * 10 * state);
+    shape.mini_batch = 4;
+    BOOST_TEST(ttt_gpu_saved_count(shape, Type::bf16) == pairs * 128 * chunk_state);
+    shape.mini_batch = 1;
+    for (const Type type : {Type::fp32, Type::bf16})
+        BOOST_TEST(ttt_gpu_saved_count(shape, type) == pairs * 127 * state);
+    shape.mini_batch = 17;
+    BOOST_TEST(ttt_gpu_saved_count(shape, Type::bf16) == ttt_gpu_saved_count(shape, Type::fp32));
+    shape = {true, 3, 2048, 5, 64, 16};
+    BOOST_TEST(ttt_gpu_saved_count(shape, Type::bf16) == pairs * 10 * (8 * 64 * 64 + 5 * 64));
+    shape.length = 16;  // nothing to save
+    BOOST_TEST(ttt_gpu_saved_count(shape, Type::bf16) == 1);
 }
 
 BOOST_AUTO_TEST_CASE(tensors_of_different_types_are_refused) {
