@@ -585,7 +585,7 @@ void ttt_linear_backward_by_chunks(const TttArguments& arguments, Type type) {
                     floats(p.part.count) + floats(Shared::waiting_fours * 4 * TttChunk<T, F, Whole>::threads)));
                 p.parts = reinterpret_cast<float*>(memory);
                 p.waiting = reinterpret_cast<float*>(memory + floats(p.part.count));
-                launch({"ttt_linear_backward", dim3(static_cast<unsigned>(arguments.pairs())),
+                launch({"ttt_linear_chunk_backward", dim3(static_cast<unsigned>(arguments.pairs())),
                         TttChunk<T, F, Whole>::threads, Shared::bytes, arguments.stream},
                        ttt_linear_chunk_backward_kernel<T, F, Whole>, p);
             });

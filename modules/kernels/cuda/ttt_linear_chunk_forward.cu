@@ -238,7 +238,7 @@ void ttt_linear_forward_by_chunks(const TttArguments& arguments, Type type) {
             for_chunk_kernel(shape, p.aligned, [&](auto padded, auto whole) {
                 constexpr int F = decltype(padded)::value;
                 constexpr bool Whole = decltype(whole)::value;
-                launch({"ttt_linear_forward", dim3(static_cast<unsigned>(arguments.pairs())),
+                launch({"ttt_linear_chunk_forward", dim3(static_cast<unsigned>(arguments.pairs())),
                         TttChunk<T, F, Whole>::threads, ForwardShared<T, F, Whole>::bytes, arguments.stream},
                        ttt_linear_chunk_forward_kernel<T, F, Whole>, p);
             });
