@@ -163,12 +163,21 @@ inline void check_columns(const TttCase& c, Type type) {
     const Values dy_values = random_rounded(type, p.q.size(), "dy");
     const TttResults dense = run_ttt(p, type, dy_values);
     const std::int64_t rows = shape.batch * shape.length, width = shape.heads * shape.head_width;
-    for (const std::int64_t before : {64, 3}) {
-        const std::string what = c.text(type) + fmt::format(" from column {}", before);
+    struct Beside {
+        std::int64_t before, behind;
+    };
+    struct Place {
+        const char* text;
+        Beside q, k, v;
+    };
+    for (const auto& [text, of_q, of_k, of_v] :
+         {Place{"aligned", {64, 64}, {64, 64}, {64, 8}}, Place{"odd columns and strides", {3, 64}, {64, 3}, {3, 8}},
+          Place{"q from an odd column", {3, 61}, {64, 64}, {64, 8}}}) {
+        const std::string what = c.text(type) + ", " + text;
         const TttTensors in(type, p), out(type, p);
-        const Columns q(type, rows, width, before, 64, p.q), k(type, rows, width, 64, before, p.k),
-            v(type, rows, width, before, 8, p.v);
-        const Columns dq(type, rows, width, 64, before), dk(type, rows, width, before, 64),
+        const Columns q(type, rows, width, of_q.before, of_q.behind, p.q),
+            k(type, rows, width, of_k.before, of_k.behind, p.k), v(type, rows, width, of_v.before, of_v.behind, p.v);
+        const Columns dq(type, rows, width, 64, of_q.before), dk(type, rows, width, of_q.before, 64),
             dv(type, rows, width, 0, 64);
         const OnDevice y(type, {rows, width}), dy(type, {rows, width}, dy_values);
         const OnDevice saved(Type::fp32, {backend().ttt_saved_count(shape, type)});

@@ -32,15 +32,20 @@ void check_final(const TttCarry& carry, const TttShape& shape) {
     LOCKSTEP_ASSERT(carry.empty() || shape.length % shape.mini_batch == 0);
 }
 
+// q and what is shaped like it: rows of all heads, side by side.
+void check_rows(const Tensor& tensor, Type type, const TttShape& shape) {
+    LOCKSTEP_ASSERT(tensor.type() == type && tensor.size(-1) == shape.heads * shape.head_width &&
+                    tensor.rows() == shape.batch * shape.length);
+}
+
 // Arguments common to all three operations; checks their shapes.
 TttArguments common_arguments(const TttShape& shape, const Tensor& q, const Tensor& k, const Tensor& v,
                               const Tensor& step_size, const Tensor& token_scale, const TttInner& inner) {
     LOCKSTEP_ASSERT(shape.batch > 0 && shape.length > 0 && shape.heads > 0 && shape.head_width > 0 &&
                     shape.mini_batch > 0);
-    const std::int64_t rows = shape.batch * shape.length;
-    LOCKSTEP_ASSERT(q.count() == rows * shape.heads * shape.head_width && k.count() == q.count() &&
-                    v.count() == q.count() && k.type() == q.type() && v.type() == q.type() &&
-                    step_size.count() == rows * shape.heads && token_scale.count() == shape.mini_batch);
+    for (const Tensor& tensor : {q, k, v}) check_rows(tensor, q.type(), shape);
+    LOCKSTEP_ASSERT(step_size.count() == shape.batch * shape.length * shape.heads &&
+                    token_scale.count() == shape.mini_batch);
     check_learned(inner, shape);
     check_norm(inner, shape);
     TttArguments arguments{};
@@ -64,7 +69,7 @@ void CudaBackend::ttt_forward(Tensor y, Tensor saved, Tensor q, Tensor k, Tensor
                               Tensor token_scale, const TttInner& inner, const TttCarry& initial,
                               const TttCarry& final_state, const TttShape& shape) {
     TttArguments arguments = common_arguments(shape, q, k, v, step_size, token_scale, inner);
-    LOCKSTEP_ASSERT(y.count() == q.count() && y.type() == q.type());
+    check_rows(y, q.type(), shape);
     if (!saved.empty()) LOCKSTEP_ASSERT(saved.count() >= ttt_saved_count(shape, q.type()));
     check_carry(initial, shape);
     check_final(final_state, shape);
@@ -83,8 +88,7 @@ void CudaBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_siz
                                Tensor k, Tensor v, Tensor step_size, Tensor token_scale, const TttInner& inner,
                                const TttCarry& initial, const TttCarry& dfinal, const TttShape& shape) {
     TttArguments arguments = common_arguments(shape, q, k, v, step_size, token_scale, inner);
-    for (const Tensor& tensor : {dq, dk, dv, dy})
-        LOCKSTEP_ASSERT(tensor.count() == q.count() && tensor.type() == q.type());
+    for (const Tensor& tensor : {dq, dk, dv, dy}) check_rows(tensor, q.type(), shape);
     LOCKSTEP_ASSERT(dstep_size.count() == step_size.count() && dtoken_scale.count() == token_scale.count() &&
                     saved.count() >= ttt_saved_count(shape, q.type()));
     check_norm(dinner, shape);
@@ -113,7 +117,8 @@ void CudaBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_siz
 void CudaBackend::ttt_decode(Tensor y, const TttState& state, Tensor q, Tensor k, Tensor v, Tensor step_size,
                              Tensor token_scale, const TttInner& inner, const TttShape& shape, std::int64_t position) {
     TttArguments arguments = common_arguments(shape, q, k, v, step_size, token_scale, inner);
-    LOCKSTEP_ASSERT(shape.batch == 1 && position >= 0 && y.count() == q.count() && y.type() == q.type());
+    LOCKSTEP_ASSERT(shape.batch == 1 && position >= 0);
+    check_rows(y, q.type(), shape);
     arguments.y = y;
     arguments.stream = stream();
     arguments.multiprocessors = multiprocessors();

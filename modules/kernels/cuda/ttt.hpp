@@ -34,7 +34,6 @@ struct TttArguments {
 
     std::int64_t pairs() const { return shape.batch * shape.heads; }
     std::int64_t mini_batches() const { return (shape.length + shape.mini_batch - 1) / shape.mini_batch; }
-    std::int64_t stride() const { return shape.heads * shape.head_width; }  // between rows of q
     // Pair i starts from model i mod start_models() of start(): its own, or its head's learned one.
     TttCarry start() const {
         return initial.empty() ? TttCarry{inner.weight1, inner.bias1, inner.weight2, inner.bias2} : initial;
@@ -42,7 +41,7 @@ struct TttArguments {
     std::int64_t start_models() const { return initial.empty() ? shape.heads : pairs(); }
 };
 
-// The rows of a tensor [N, H·f]: its first, and the elements from one to the next.
+// The rows of a tensor [N, H·f]: its first, and the elements from one to the next. Of an empty tensor: null.
 template <class T>
 struct TttRows {
     T* first;
@@ -50,6 +49,7 @@ struct TttRows {
 };
 template <class T>
 TttRows<T> ttt_rows(const Tensor& tensor) {
+    if (tensor.empty()) return {};
     LOCKSTEP_ASSERT(tensor.stride() < (std::int64_t{1} << 24));  // a chunk of rows fits an int
     return {static_cast<T*>(tensor.strided_data()), static_cast<int>(tensor.stride())};
 }

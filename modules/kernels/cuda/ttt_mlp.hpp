@@ -34,21 +34,11 @@ struct TttMlpSizes {
     }
 };
 
-// The rows of a tensor [N, H·f]: its first, and the elements from one to the next.
-template <class T>
-struct TttMlpRows {
-    T* first;
-    std::int64_t stride;
-};
-inline std::int64_t ttt_mlp_row_stride(const Tensor& tensor, const TttArguments& arguments) {
-    return tensor.dense() ? arguments.stride() : tensor.stride();
-}
-
 // What a kernel reads and writes.
 template <class T>
 struct TttMlpTask {
     TttMlpSizes sizes;
-    TttMlpRows<T> q, k, v, dy, y, dq, dk, dv;
+    TttRows<T> q, k, v, dy, y, dq, dk, dv;
     const float *step_size, *token_scale;
     TttModels start;  // of pair mod start_models
     std::int64_t start_models;
@@ -83,17 +73,14 @@ template <class T>
 TttMlpTask<T> ttt_mlp_task(const TttArguments& arguments) {
     TttMlpTask<T> task{};
     task.sizes = ttt_mlp_sizes(arguments.shape);
-    const auto rows = [&](const Tensor& tensor) {
-        return TttMlpRows<T>{strided_elements<T>(tensor), ttt_mlp_row_stride(tensor, arguments)};
-    };
-    task.q = rows(arguments.q);
-    task.k = rows(arguments.k);
-    task.v = rows(arguments.v);
-    task.dy = rows(arguments.dy);
-    task.y = rows(arguments.y);
-    task.dq = rows(arguments.dq);
-    task.dk = rows(arguments.dk);
-    task.dv = rows(arguments.dv);
+    task.q = ttt_rows<T>(arguments.q);
+    task.k = ttt_rows<T>(arguments.k);
+    task.v = ttt_rows<T>(arguments.v);
+    task.dy = ttt_rows<T>(arguments.dy);
+    task.y = ttt_rows<T>(arguments.y);
+    task.dq = ttt_rows<T>(arguments.dq);
+    task.dk = ttt_rows<T>(arguments.dk);
+    task.dv = ttt_rows<T>(arguments.dv);
     task.step_size = arguments.step_size;
     task.token_scale = arguments.token_scale;
     task.start = TttModels(arguments.start());
@@ -112,13 +99,20 @@ inline std::int64_t ttt_mlp_blocks(const TttArguments& arguments) {
     return std::min<std::int64_t>(arguments.pairs(), arguments.multiprocessors);
 }
 
+// Whether a row's 16-bit elements, from an even column on, can be accessed two at a time.
+inline bool ttt_mlp_in_pairs(const Tensor& tensor) {
+    return reinterpret_cast<std::uintptr_t>(tensor.strided_data()) % 4 == 0 && tensor.stride() % 2 == 0;
+}
+
 // Block width F = 64 or 96 of the tensor-core kernels for this problem; 0 if they do not support it. They access two
-// elements at a time.
+// elements at a time. Backward must choose as forward did, whose states it reads: q, k and v decide, which both have.
 inline int ttt_mlp_tile_width(const TttArguments& arguments, Type type) {
     const TttShape& shape = arguments.shape;
     if (type == Type::fp32 || shape.mini_batch > 16 || shape.head_width % 2 != 0 || shape.head_width > 96) return 0;
     for (const Tensor* tensor : {&arguments.q, &arguments.k, &arguments.v})
-        if (ttt_mlp_row_stride(*tensor, arguments) % 2 != 0) return 0;
+        if (!ttt_mlp_in_pairs(*tensor)) return 0;
+    for (const Tensor* tensor : {&arguments.y, &arguments.dy, &arguments.dq, &arguments.dk, &arguments.dv})
+        LOCKSTEP_ASSERT(tensor->empty() || ttt_mlp_in_pairs(*tensor));
     return shape.head_width <= 64 ? 64 : 96;
 }
 

@@ -128,23 +128,23 @@ __device__ inline Place place_of(const TttMlpSizes& sizes, std::int64_t pair, st
 }
 // Element i of a mini-batch's rows [tokens, f].
 template <class T>
-__device__ inline T& row_element(const TttMlpRows<T>& rows, int i, const Place& place, const TttMlpSizes& sizes) {
+__device__ inline T& row_element(const TttRows<T>& rows, int i, const Place& place, const TttMlpSizes& sizes) {
     return rows.first[(place.token + i / sizes.width) * rows.stride + place.column + i % sizes.width];
 }
 
 template <class T>
-__device__ inline void load_rows(float* to, const TttMlpRows<T>& from, const Place& place, const TttMlpSizes& sizes) {
+__device__ inline void load_rows(float* to, const TttRows<T>& from, const Place& place, const TttMlpSizes& sizes) {
     for_elements(place.tokens * sizes.width, [&](int i) { to[i] = to_float(row_element(from, i, place, sizes)); });
 }
 template <class T>
-__device__ inline void store_rows(const TttMlpRows<T>& to, const float* from, const Place& place,
+__device__ inline void store_rows(const TttRows<T>& to, const float* from, const Place& place,
                                   const TttMlpSizes& sizes) {
     for_elements(place.tokens * sizes.width, [&](int i) { row_element(to, i, place, sizes) = from_float<T>(from[i]); });
 }
 
 // τ, λ, e of a mini-batch, its keys, and their targets.
 template <class T>
-__device__ inline void load_keys(const Arrays& a, const TttMlpRows<T>& k, const TttMlpRows<T>& v,
+__device__ inline void load_keys(const Arrays& a, const TttRows<T>& k, const TttRows<T>& v,
                                  const float* step_size, const float* token_scale, const Place& place,
                                  const TttMlpSizes& sizes) {
     load_rows(a.key, k, place, sizes);
@@ -214,7 +214,7 @@ __device__ inline void subtract(float* z, const float* factor, const float* grad
 
 // Z̄1, X̄2, and X̂ and 1/σ of Z̄2.
 template <class T>
-__device__ inline void query_side(const Arrays& a, const State& state, const TttMlpRows<T>& q, const Place& place,
+__device__ inline void query_side(const Arrays& a, const State& state, const TttRows<T>& q, const Place& place,
                                   const TttMlpSizes& sizes) {
     const int f = sizes.width, g = sizes.hidden, b = sizes.mini_batch, tokens = place.tokens;
     load_rows(a.query, q, place, sizes);

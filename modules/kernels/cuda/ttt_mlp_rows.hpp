@@ -91,7 +91,7 @@ struct MlpRow {
 
     // Rows of q, k, v and their like, zeros beyond the last token and feature; and back.
     template <class T>
-    __device__ Values load(const TttMlpRows<T>& rows, const MlpPlace& place) const {
+    __device__ Values load(const TttRows<T>& rows, const MlpPlace& place) const {
         const T* const from = rows.first + (place.token + row) * rows.stride + place.column + first;
         Values values;
 #pragma unroll
@@ -105,7 +105,7 @@ struct MlpRow {
         return values;
     }
     template <class T>
-    __device__ void store(const TttMlpRows<T>& rows, const MlpPlace& place, const Values& values) const {
+    __device__ void store(const TttRows<T>& rows, const MlpPlace& place, const Values& values) const {
         T* const to = rows.first + (place.token + row) * rows.stride + place.column + first;
 #pragma unroll
         for (int i = 0; i < count; i += 2)
