@@ -32,14 +32,6 @@ inline void load_matrix_x4_transposed(unsigned (&r)[4], const void* row, int byt
     emulation::MatrixRow argument{static_cast<const char*>(row) + bytes, r};
     emulation::warp_collective(emulation::ldmatrix_x4_transposed, 0xffffffffu, &argument);
 }
-inline void load_matrix_x2(unsigned (&r)[2], const void* row, int bytes = 0) {
-    emulation::MatrixRow argument{static_cast<const char*>(row) + bytes, r};
-    emulation::warp_collective(emulation::ldmatrix_x2, 0xffffffffu, &argument);
-}
-inline void load_matrix_x2_transposed(unsigned (&r)[2], const void* row, int bytes = 0) {
-    emulation::MatrixRow argument{static_cast<const char*>(row) + bytes, r};
-    emulation::warp_collective(emulation::ldmatrix_x2_transposed, 0xffffffffu, &argument);
-}
 template <int bytes>
 void load_matrix_x4(unsigned (&r)[4], const void* row) {
     load_matrix_x4(r, row, bytes);
@@ -50,7 +42,8 @@ void load_matrix_x4_transposed(unsigned (&r)[4], const void* row) {
 }
 template <int bytes>
 void load_matrix_x2_transposed(unsigned (&r)[2], const void* row) {
-    load_matrix_x2_transposed(r, row, bytes);
+    emulation::MatrixRow argument{static_cast<const char*>(row) + bytes, r};
+    emulation::warp_collective(emulation::ldmatrix_x2_transposed, 0xffffffffu, &argument);
 }
 inline unsigned move_matrix_transposed(unsigned r) {
     emulation::MovedMatrix argument{r, 0};

@@ -101,9 +101,6 @@ void carry_out_ldmatrix_x4(unsigned, void* const* arguments) {
 void carry_out_ldmatrix_x4_transposed(unsigned, void* const* arguments) {
     load(arguments, 4, true);
 }
-void carry_out_ldmatrix_x2(unsigned, void* const* arguments) {
-    load(arguments, 2, false);
-}
 void carry_out_ldmatrix_x2_transposed(unsigned, void* const* arguments) {
     load(arguments, 2, true);
 }

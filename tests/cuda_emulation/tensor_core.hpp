@@ -22,7 +22,6 @@ void carry_out_mma_bf16(unsigned mask, void* const* arguments);
 void carry_out_mma_fp16(unsigned mask, void* const* arguments);
 void carry_out_ldmatrix_x4(unsigned mask, void* const* arguments);
 void carry_out_ldmatrix_x4_transposed(unsigned mask, void* const* arguments);
-void carry_out_ldmatrix_x2(unsigned mask, void* const* arguments);
 void carry_out_ldmatrix_x2_transposed(unsigned mask, void* const* arguments);
 void carry_out_movmatrix_transposed(unsigned mask, void* const* arguments);
 
@@ -30,7 +29,6 @@ inline constexpr WarpOperation mma_bf16{"mma_16x8x16 (bf16)", carry_out_mma_bf16
 inline constexpr WarpOperation mma_fp16{"mma_16x8x16 (fp16)", carry_out_mma_fp16};
 inline constexpr WarpOperation ldmatrix_x4{"load_matrix_x4", carry_out_ldmatrix_x4};
 inline constexpr WarpOperation ldmatrix_x4_transposed{"load_matrix_x4_transposed", carry_out_ldmatrix_x4_transposed};
-inline constexpr WarpOperation ldmatrix_x2{"load_matrix_x2", carry_out_ldmatrix_x2};
 inline constexpr WarpOperation ldmatrix_x2_transposed{"load_matrix_x2_transposed", carry_out_ldmatrix_x2_transposed};
 inline constexpr WarpOperation movmatrix_transposed{"move_matrix_transposed", carry_out_movmatrix_transposed};
 

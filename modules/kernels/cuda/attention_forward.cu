@@ -12,7 +12,8 @@ namespace {
 
 template <class W>
 struct ForwardTile {
-    // 32 rows per warp: see multiply in tile.hpp. A tile's scores and the output's sums are in registers, and at width
+    // 32 rows per warp use each load of a right operand twice: with 16, shared memory limits an H100's tensor cores. A
+    // tile's scores and the output's sums are in registers, and at width
     // 64 the queries too: 246, 255 and 253 registers at widths 64, 96 and 128 (48 keys spill at 128).
     static constexpr int warps = 4, threads = warps * warp_width, blocks_of_16 = W::exact ? 2 : 1;
     static constexpr int warp_rows = 16 * blocks_of_16, queries = warps * warp_rows;

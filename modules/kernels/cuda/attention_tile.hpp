@@ -2,22 +2,11 @@
 // the instructions, and what walks over tiles advances its pointers.
 #pragma once
 
-#include <utility>
-
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/pack.hpp"
 #include "kernels/cuda/shared_place.hpp"
 
 namespace lockstep::kernels::cuda {
-
-// Calls body(std::integral_constant<int, 0>()) to that of count - 1, each with code of its own.
-template <int count, class Body>
-__device__ inline void unrolled(Body&& body) {
-    [&]<int... i>(std::integer_sequence<int, i...>) {
-        (body(std::integral_constant<int, i>{}), ...);
-    }
-    (std::make_integer_sequence<int, count>{});
-}
 
 // Every n-th row of a tensor, from one of its rows on.
 template <class Element>
@@ -372,7 +361,9 @@ __device__ inline void multiply_tile(Sums<N> (&sums)[M], const Left<typename W::
                                      const Start& start = {}) {
     if constexpr (sizeof(typename W::T) == 4) {
         detail::begin(sums, start);
-        multiply<layout>(sums, left, reinterpret_cast<const typename W::T*>(right + distance), W::stride);
+#pragma unroll
+        for (int m = 0; m < M; ++m)
+            multiply<layout>(sums[m], left[m], reinterpret_cast<const typename W::T*>(right + distance), W::stride);
     } else {
         unrolled<K>([&](auto k) {
             unsigned part[M][4];
@@ -401,10 +392,12 @@ __device__ inline void multiply_rows(Sums<N> (&sums)[M], OperandPlace<W> left, O
                                                                                         right + right_distance);
 #pragma unroll
         for (int k = 0; k < W::width / 16; ++k) {
-            Left<T, 1> part[M];
 #pragma unroll
-            for (int m = 0; m < M; ++m) load_left(part[m], rows + 16 * m * W::stride + 16 * k, W::stride);
-            multiply<Right::rows_of_n>(sums, part, columns + 16 * k, W::stride);
+            for (int m = 0; m < M; ++m) {
+                Left<T, 1> part;
+                load_left(part, rows + 16 * m * W::stride + 16 * k, W::stride);
+                multiply<Right::rows_of_n>(sums[m], part, columns + 16 * k, W::stride);
+            }
         }
     } else {
         unrolled<W::width / 16>([&](auto k) {

@@ -55,18 +55,6 @@ __device__ __forceinline__ void load_matrix_x4_transposed(unsigned (&r)[4], cons
                  : "r"(shared_address(row) + static_cast<unsigned>(bytes))
                  : "memory");
 }
-__device__ __forceinline__ void load_matrix_x2(unsigned (&r)[2], const void* row, int bytes = 0) {  // lanes 0..15
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];\n"
-                 : "=r"(r[0]), "=r"(r[1])
-                 : "r"(shared_address(row) + static_cast<unsigned>(bytes))
-                 : "memory");
-}
-__device__ __forceinline__ void load_matrix_x2_transposed(unsigned (&r)[2], const void* row, int bytes = 0) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];\n"
-                 : "=r"(r[0]), "=r"(r[1])
-                 : "r"(shared_address(row) + static_cast<unsigned>(bytes))
-                 : "memory");
-}
 // The same with a constant in the instruction: many rows behind one take one register for their addresses.
 template <int bytes>
 __device__ __forceinline__ void load_matrix_x4(unsigned (&r)[4], const void* row) {
@@ -83,7 +71,7 @@ __device__ __forceinline__ void load_matrix_x4_transposed(unsigned (&r)[4], cons
                  : "memory");
 }
 template <int bytes>
-__device__ __forceinline__ void load_matrix_x2_transposed(unsigned (&r)[2], const void* row) {
+__device__ __forceinline__ void load_matrix_x2_transposed(unsigned (&r)[2], const void* row) {  // of lanes 0..15
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2+%3];\n"
                  : "=r"(r[0]), "=r"(r[1])
                  : "r"(shared_address(row)), "n"(bytes)

@@ -7,6 +7,8 @@
 // below are counted in elements; `16·K` columns are K steps of the hardware.
 #pragma once
 
+#include <utility>
+
 #include "kernels/cuda/hardware.hpp"
 #include "kernels/cuda/reduce.hpp"
 
@@ -19,6 +21,15 @@ __device__ inline int lane_index() {
 template <class T>
 __device__ constexpr int bytes_of(int elements) {
     return elements * static_cast<int>(sizeof(T));
+}
+
+// Calls body(std::integral_constant<int, 0>()) to that of count - 1, each with code of its own.
+template <int count, class Body>
+__device__ inline void unrolled(Body&& body) {
+    [&]<int... i>(std::integer_sequence<int, i...>) {
+        (body(std::integral_constant<int, i>{}), ...);
+    }
+    (std::make_integer_sequence<int, count>{});
 }
 
 // A 16 × 8N tile of fp32 sums. Lane l, with g = l / 4, t = l % 4, holds of column block n (8 columns):
@@ -104,17 +115,12 @@ enum class Right { rows_of_k, rows_of_n };
 
 namespace detail {
 
-// The address this lane gives to ldmatrix for two column blocks of 8 of one k step of 16, and for one.
+// The address this lane gives to ldmatrix for two column blocks of 8 of one k step of 16.
 template <Right layout, class T>
 __device__ inline const T* right_pair_row(const T* tile, int stride) {
     const int lane = lane_index();
     return layout == Right::rows_of_n ? tile + (lane % 8 + (lane / 16) * 8) * stride + ((lane / 8) % 2) * 8
                                       : tile + (lane % 16) * stride + (lane / 16) * 8;
-}
-template <Right layout, class T>
-__device__ inline const T* right_single_row(const T* tile, int stride) {
-    const int lane = lane_index() % 16;
-    return layout == Right::rows_of_n ? tile + (lane % 8) * stride + (lane / 8) * 8 : tile + lane * stride;
 }
 
 template <Right layout, class T>
@@ -130,19 +136,12 @@ __device__ inline void load_right_pair(unsigned (&low)[2], unsigned (&high)[2], 
     high[1] = r[3];
 }
 
-template <Right layout, class T>
-__device__ inline void load_right_single(unsigned (&b)[2], const T* row, int bytes) {
-    if constexpr (layout == Right::rows_of_n)
-        load_matrix_x2(b, row, bytes);
-    else
-        load_matrix_x2_transposed(b, row, bytes);
-}
-
 }  // namespace detail
 
 // sums [16, 8N] += left [16, 16K] right [16K, 8N].
 template <Right layout, class T, int K, int N>
 __device__ inline void multiply(Sums<N>& sums, const Left<T, K>& left, const T* right, int stride) {
+    static_assert(N % 2 == 0);
     const auto at = [&](int k, int n) {
         return bytes_of<T>(layout == Right::rows_of_n ? 8 * n * stride + 16 * k : 16 * k * stride + 8 * n);
     };
@@ -150,16 +149,11 @@ __device__ inline void multiply(Sums<N>& sums, const Left<T, K>& left, const T* 
 #pragma unroll
     for (int k = 0; k < K; ++k) {
 #pragma unroll
-        for (int n = 0; n + 1 < N; n += 2) {
+        for (int n = 0; n < N; n += 2) {
             unsigned low[2], high[2];
             detail::load_right_pair<layout>(low, high, pairs, at(k, n));
             mma_16x8x16(sums.at[n], left.at[k], low, T{});
             mma_16x8x16(sums.at[n + 1], left.at[k], high, T{});
-        }
-        if constexpr (N % 2 == 1) {
-            unsigned b[2];
-            detail::load_right_single<layout>(b, detail::right_single_row<layout>(right, stride), at(k, N - 1));
-            mma_16x8x16(sums.at[N - 1], left.at[k], b, T{});
         }
     }
 }
@@ -189,40 +183,6 @@ __device__ inline void multiply(Sums<N>& sums, const Left<float, K>& left, const
                 sums.at[n][1] = fmaf(upper, b1, sums.at[n][1]);
                 sums.at[n][2] = fmaf(lower, b0, sums.at[n][2]);
                 sums.at[n][3] = fmaf(lower, b1, sums.at[n][3]);
-            }
-        }
-    }
-}
-
-// M row blocks of 16 at once, sums[m] += left[m] right: each load of the right operand is used M times. With 16 rows
-// per warp, shared memory limits an H100's tensor cores; with 32 it does not.
-template <Right layout, class T, int K, int N, int M>
-__device__ inline void multiply(Sums<N> (&sums)[M], const Left<T, K> (&left)[M], const T* right, int stride) {
-    if constexpr (sizeof(T) == 4) {
-#pragma unroll
-        for (int m = 0; m < M; ++m) multiply<layout>(sums[m], left[m], right, stride);
-    } else {
-        const auto at = [&](int k, int n) {
-            return bytes_of<T>(layout == Right::rows_of_n ? 8 * n * stride + 16 * k : 16 * k * stride + 8 * n);
-        };
-        const T* const pairs = detail::right_pair_row<layout>(right, stride);
-#pragma unroll
-        for (int k = 0; k < K; ++k) {
-#pragma unroll
-            for (int n = 0; n + 1 < N; n += 2) {
-                unsigned low[2], high[2];
-                detail::load_right_pair<layout>(low, high, pairs, at(k, n));
-#pragma unroll
-                for (int m = 0; m < M; ++m) {
-                    mma_16x8x16(sums[m].at[n], left[m].at[k], low, T{});
-                    mma_16x8x16(sums[m].at[n + 1], left[m].at[k], high, T{});
-                }
-            }
-            if constexpr (N % 2 == 1) {
-                unsigned b[2];
-                detail::load_right_single<layout>(b, detail::right_single_row<layout>(right, stride), at(k, N - 1));
-#pragma unroll
-                for (int m = 0; m < M; ++m) mma_16x8x16(sums[m].at[N - 1], left[m].at[k], b, T{});
             }
         }
     }

@@ -10,8 +10,6 @@
 // Padding is zeros; nonexistent tokens have λ = 0.
 #pragma once
 
-#include <utility>
-
 #include "kernels/cuda/ttt_linear.hpp"
 
 namespace lockstep::kernels::cuda {
@@ -20,14 +18,12 @@ namespace lockstep::kernels::cuda {
 template <class T, int F, bool Whole>
 struct TttChunk {
     static_assert(sizeof(T) == 2 && F % 32 == 0);
-    using Operand = bf16;
     static constexpr int mini_batches = ttt_chunk_mini_batches, rows = 16 * mini_batches;
     static constexpr int threads = 32 * mini_batches;
     static constexpr int width = F, blocks = F / 8, steps = F / 16;  // of 8 and 16 columns
     static constexpr int stride = F + 8;                             // of tiles: no bank conflicts
     static constexpr int tile = 16 * stride, chunk = rows * stride;  // elements
     static constexpr int square = F * stride;
-    static constexpr int own_blocks = F / 32;  // columns of W that a warp owns, in blocks of 8
 };
 
 // The tokens of a chunk: row r of mini-batch m is token m · mini_batch + r of the `rest` that follow its first one.
@@ -120,15 +116,8 @@ __device__ inline void load_chunk_state(bf16* weight, float* bias, const unsigne
     if (thread < F / 4) copy_async_16(bias + 4 * thread, reinterpret_cast<const float*>(from + F * F) + 4 * thread);
 }
 
-// Products of tiles with F + 8 elements a row, as those of tile.hpp, with addresses that are constants behind one of
-// the lane's: sums that others would keep in registers from one product to the next.
-template <int count, class Body>
-__device__ inline void unrolled(Body&& body) {  // body(i), an integral constant
-    [&]<int... i>(std::integer_sequence<int, i...>) {
-        (body(std::integral_constant<int, i>{}), ...);
-    }
-    (std::make_integer_sequence<int, count>{});
-}
+// Products of tiles with F + 8 elements a row, as those of tile.hpp. Each address is one base per lane plus a constant;
+// otherwise the compiler would keep the computed addresses in registers between products.
 template <int F, int K>
 __device__ inline void load_rows(Left<bf16, K>& left, const bf16* tile) {
     const int lane = lane_index();
@@ -158,8 +147,7 @@ __device__ inline void add_products(Sums<N> (&sums)[M], const Left<bf16, K> (&le
         if constexpr (N % 2 == 1) {
             static_assert(layout == Right::rows_of_k);
             unsigned b[2];
-            load_matrix_x2_transposed<2 * (16 * k * stride + 8 * (N - 1))>(
-                b, detail::right_single_row<layout>(right, stride));
+            load_matrix_x2_transposed<2 * (16 * k * stride + 8 * (N - 1))>(b, right + lane_index() % 16 * stride);
 #pragma unroll
             for (int m = 0; m < M; ++m) mma_16x8x16(sums[m].at[N - 1], left[m].at[k], b, bf16{});
         }
@@ -316,8 +304,8 @@ struct ChunkLane {
         for (int r = 0; r < 2; ++r) inverse[r] = 1.0f / sqrtf(share * squares[0][r] + ttt_epsilon);
     }
 
-    // Of each column the sum of two rows, in: this lane's; over all rows of the mini-batch, out: to row[F], or added to
-    // it. Lanes that hold the same columns share them out as they add them up.
+    // In: this lane's sum of two rows for each of its columns. Out: the sum over the mini-batch's rows, to row[F] or
+    // added to it. Lanes with the same columns halve the work at each step.
     template <bool Add>
     __device__ void column_sums(float* to, Columns<N>& values) const {
         const int lane = lane_index();
