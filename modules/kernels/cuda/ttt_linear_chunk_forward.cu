@@ -29,17 +29,18 @@ struct ForwardShared {
     static constexpr std::size_t bytes = operands * sizeof(bf16) + floats * sizeof(float);
 };
 
-// That a multiprocessor has room for in its shared memory: an A100's takes two.
+// Blocks that a multiprocessor's shared memory has room for. At F = 96 it is one: two need 230 KB, an H100 has 228.
+template <class T, int F, bool Whole>
+constexpr int forward_blocks() {
+    if (F > 64) return 1;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-template <class T, int F, bool Whole>
-constexpr int forward_blocks = F <= 64 && Whole&& std::is_same_v<T, bf16> ? 3 : 2;  // fp16 would spill
-#else
-template <class T, int F, bool Whole>
-constexpr int forward_blocks = F <= 64 ? 2 : 1;
+    if (std::is_same_v<T, bf16> && Whole) return 3;  // others would spill
 #endif
+    return 2;
+}
 
 template <class T, int F, bool Whole>
-__global__ void __launch_bounds__(TttChunk<T, F, Whole>::threads, forward_blocks<T, F, Whole>)
+__global__ void __launch_bounds__(TttChunk<T, F, Whole>::threads, forward_blocks<T, F, Whole>())
     ttt_linear_chunk_forward_kernel(ForwardParameters<T> p) {
     using Chunk = TttChunk<T, F, Whole>;
     constexpr int tile = Chunk::tile;
