@@ -13,8 +13,8 @@ namespace {
 template <class W>
 struct ForwardTile {
     // 32 rows per warp use each load of a right operand twice: with 16, shared memory limits an H100's tensor cores. A
-    // tile's scores and the output's sums are in registers, and at width
-    // 64 the queries too: 246, 255 and 253 registers at widths 64, 96 and 128 (48 keys spill at 128).
+    // tile's scores and the output's sums are in registers, and at width 64 the queries too, which takes nearly all of
+    // them (docs/kernels/attention.md); 48 keys spill at width 128.
     static constexpr int warps = 4, threads = warps * warp_width, blocks_of_16 = W::exact ? 2 : 1;
     static constexpr int warp_rows = 16 * blocks_of_16, queries = warps * warp_rows;
     static constexpr int keys = W::exact && W::width < 128 ? 64 : (W::row_bytes > 600 ? 16 : 32);
@@ -68,8 +68,8 @@ __device__ inline void soften(Sums<N>& scores, const float (&level)[2], float (&
             }
 }
 
-// One block a multiprocessor allows the general kernels all registers, of which the compiler would rather spill a few;
-// the tuned ones have them without.
+// The general kernels ask for one block a multiprocessor, or the compiler limits registers and spills; the tuned
+// kernels do not spill without it.
 template <class W>
 __global__ void __launch_bounds__(ForwardTile<W>::threads, W::exact ? 0 : 1)
     attention_forward_kernel(typename W::T* y, float* log_sum_exp, const typename W::T* q, const typename W::T* k,

@@ -1,6 +1,7 @@
-// Products of small tiles by one warp: the interface between kernels and tensor cores. Every function is warp-wide. T
-// is bf16 or fp16 (mma.sync, exact products, fp32 sums) or float (plain fp32 multiply-adds in the lanes that own the
-// sums: slow, and exact enough for 1e-6).
+// Products of small tiles by one warp, on tensor cores. attention_tile.hpp, ttt_linear_chunk.hpp and ttt_mlp_tile.hpp
+// have further ones, with addresses or operands of their own. Every function is warp-wide. T is bf16 or fp16 (mma.sync,
+// exact products, fp32 sums) or float (plain fp32 multiply-adds in the lanes that own the sums: slow, and exact enough
+// for 1e-6).
 //
 // Tiles in shared memory are row-major with a stride in elements; for 16-bit types a row must start 16-byte aligned
 // (stride a multiple of 8), and a stride that is 8 more than a multiple of 64 avoids bank conflicts. `rows × columns`

@@ -30,7 +30,7 @@ struct BackwardParameters {
 template <class T, int F, bool Whole>
 struct BackwardShared {
     using Chunk = TttChunk<T, F, Whole>;
-    // What waits in device memory, for registers have no room: X̂, then -dT; dW'.
+    // Kept in device memory because registers are full: X̂ (later -dT), and dW'.
     static constexpr int waiting_fours = F / 8 + ChunkState<F>::parts * ChunkState<F>::own;
     // Q, K, V, dO and then dZ̄, -e⊙G, G and then dZ; W, dW'
     static constexpr int operands = 6 * Chunk::chunk + 2 * Chunk::square;

@@ -1,4 +1,5 @@
-// Shared by the TTT-MLP kernels: sizes, the layout of gradient parts, GELU. Equations and symbols as in docs/ttt.md.
+// Shared by the TTT-MLP kernels: sizes, what a kernel reads and writes, which kernels take a problem, and the general
+// kernels' GELU and rows. Equations and symbols as in docs/ttt.md.
 #pragma once
 
 #include <algorithm>

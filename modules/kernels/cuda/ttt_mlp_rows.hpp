@@ -50,7 +50,7 @@ struct MlpRow {
     __device__ int feature(int i) const { return first + i / piece * lanes * piece + i % piece; }
     __device__ bool inside(int i) const { return feature(i) < width; }
 
-    // Rows [16][F] in fp32, or a row of all tokens; stepwise over each warp's part of a sum.
+    // From and to rows [16][F] in fp32; load_row: one row of F, as γ, β and c2 are for all tokens.
     __device__ Values load(const float* rows) const { return load_row(rows + row * F); }
     __device__ Values load_row(const float* from) const {
         Values values;

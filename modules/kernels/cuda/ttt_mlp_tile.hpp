@@ -236,9 +236,8 @@ class WeightTiles {
 #pragma unroll
             for (int c = 0; c < Geometry::tiles; ++c) store(to, h, c, get(h, c));
     }
-    // sums = left · weight(·, c), without the tile() of another product: where the state is in registers, the compiler
-    // would keep the rounded tiles from the one to the other, 64 registers. Swapped pairs of columns, and swapped sums,
-    // are the same product of other instructions.
+    // sums = left · weight(·, c). The columns of each pair are swapped before the product and back after it. The result
+    // is the same, but the compiler cannot reuse the rounded tiles of another product, which would occupy 64 registers.
     __device__ Sums<2> product(const Tile (&left)[mlp_hidden_tiles], int c) const {
         Sums<2> sums;
         sums.clear();
