@@ -39,8 +39,8 @@ class Arena {
     Arena& operator=(Arena&&) = default;
 
     Tensor allocate(Type type, const Shape& shape);  // 64-byte aligned; on CUDA 256
-    // A matrix each of whose rows begins at a multiple of 128 bytes: the matrix products of GPUs are much faster where
-    // rows are aligned, whatever the columns.
+    // A matrix whose rows have whole 128 bytes each: products are faster where rows are aligned, on GPUs and CPUs
+    // (docs/performance.md).
     Tensor allocate_aligned_rows(Type type, std::int64_t rows, std::int64_t columns);
     std::size_t mark() const { return used_; }
     void release(std::size_t mark) { used_ = mark; }  // frees everything cut since

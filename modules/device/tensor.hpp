@@ -2,7 +2,7 @@
 // time. Copying a Tensor copies the view.
 //
 // Tensors are dense but for matrices whose rows lie further apart than they are long: columns of a wider matrix, or
-// rows padded to an alignment. Only operations that say so take these; data() and as() refuse them.
+// rows padded to an alignment. kernels/operations.inc says which operations take these; data() and as() refuse them.
 #pragma once
 
 #include <array>

@@ -1,6 +1,7 @@
 // The flat gradients of a rank, cut into buckets that are worth a message of their own, and when in the backward pass
 // each is whole. Where replicas divide the optimizer (ZeRO stage 1; Rajbhandari et al. 2020, arXiv:1910.02054), each
-// bucket is cut once more, into a part for every replica: as near to even cuts as the optimizer's granularity allows.
+// bucket is cut once more, into a part for every replica: as even as the optimizer's granularity allows, or of one size
+// with the remainder, at most 1/16 of it, in the last.
 #pragma once
 
 #include <cstdint>

@@ -67,7 +67,7 @@ struct CountedRank {
     std::vector<Piece> owned;
 };
 // Runs a micro-batch of the rank's parts of the model, forward and backward, on the backend, among imaginary ranks.
-// Tensors have the sizes, and but for the place in the sequence the alignment, that they have on a rank.
+// Tensors have the sizes that they have on a rank and, except for the offset within the sequence, the same alignment.
 void run_imaginary(kernels::CountingBackend& backend, const config::ModelDescription& model, const CountedRank& rank,
                    const CountedShape& shape);
 

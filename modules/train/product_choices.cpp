@@ -24,9 +24,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int format = 1;
+constexpr int file_format = 1;
 // Times differ by as much from one measurement to the next: the first proposal keeps its place.
-constexpr double worth = 0.98;
+constexpr double least_gain = 0.98;
 
 std::string checksum_of(const Json& libraries) {
     const std::string text = libraries.dump();
@@ -48,7 +48,7 @@ ProductChoice choice_of(const Json& json) {
 ProductChoice fastest(const std::vector<kernels::TimedAlgorithm>& timed) {
     const kernels::TimedAlgorithm* best = &timed.front();
     for (const kernels::TimedAlgorithm& one : timed)
-        if (one.seconds < worth * timed.front().seconds && one.seconds < best->seconds) best = &one;
+        if (one.seconds < least_gain * timed.front().seconds && one.seconds < best->seconds) best = &one;
     return {best->algorithm, best->seconds, timed.front().seconds, static_cast<std::int64_t>(timed.size())};
 }
 
@@ -85,7 +85,7 @@ std::string to_json(const ProductChoices& choices) {
     Json libraries = Json::object();
     for (const auto& [library, kinds] : choices)
         for (const auto& [kind, choice] : kinds) libraries[library][kind] = json_of(choice);
-    const Json json = {{"format", format}, {"checksum", checksum_of(libraries)}, {"libraries", libraries}};
+    const Json json = {{"format", file_format}, {"checksum", checksum_of(libraries)}, {"libraries", libraries}};
     return json.dump(2) + "\n";
 }
 
@@ -94,13 +94,13 @@ ProductChoices product_choices_from_json(const std::string& text) {
     try {
         const Json json = Json::parse(text);
         const Json& libraries = json.at("libraries");
-        if (json.at("format") != format)
-            throw damaged_error("its format is {}, and not {}", json.at("format").dump(), format);
-        if (json.at("checksum") != checksum_of(libraries)) throw damaged_error("its checksum is another");
+        if (json.at("format") != file_format)
+            throw damaged_error("its format is {}, not {}", json.at("format").dump(), file_format);
+        if (json.at("checksum") != checksum_of(libraries)) throw damaged_error("its checksum does not match");
         for (const auto& [library, kinds] : libraries.items())
             for (const auto& [kind, choice] : kinds.items()) choices[library][kind] = choice_of(choice);
     } catch (const Json::exception& error) {
-        throw damaged_error("it is no JSON of matrix products: {}", error.what());
+        throw damaged_error("it is not a valid list of matrix products: {}", error.what());
     }
     return choices;
 }
@@ -109,13 +109,13 @@ ProductAgreement agree_on_products(kernels::ProductTuner& tuner, ProductChoices 
     ProductAgreement agreement;
     const std::string library = tuner.library();
     std::vector<std::string> missing;
-    {
+    cluster::together(group, [&] {
         const auto& known = choices[library];
         for (const std::string& kind : tuner.kinds()) {
             const auto found = known.find(kind);
             if (found == known.end() || !tuner.accepts(kind, found->second.algorithm)) missing.push_back(kind);
         }
-    }
+    });
     agreement.kept = static_cast<std::int64_t>(tuner.kinds().size() - missing.size());
     agreement.left_out = group.all_maximum(tuner.left_out());
     const auto ranks = ranks_to_time(missing, library, group);
@@ -147,55 +147,64 @@ ProductAgreement agree_on_products(kernels::ProductTuner& tuner, ProductChoices 
 namespace {
 
 // The file of earlier launches; one that is damaged is set aside.
-enum class File { absent, damaged, whole };
+enum class FileState { absent, damaged, whole };
 struct Kept {
-    File file = File::absent;
+    FileState file = FileState::absent;
     ProductChoices choices{};
 };
 
 Kept read_choices(const Launch& launch) {
-    const std::string text = watch::RunFolder::read_products(launch.folders.run_path);
-    if (text.empty()) return {};
+    const std::optional<std::string> text = watch::RunFolder::read_products(launch.folders.run_path);
+    if (!text) return {};
     try {
-        return {File::whole, product_choices_from_json(text)};
+        return {FileState::whole, product_choices_from_json(*text)};
     } catch (const Error& error) {
         log::warning(
             "{}/products.json is damaged: {}; it is moved to products.json.broken and matrix products are timed anew: "
             "results may differ from those before in their last bits",
             launch.folders.run_path, error.what());
         watch::RunFolder::set_products_aside(launch.folders.run_path);
-        return {File::damaged};
+        return {FileState::damaged};
     }
 }
 
 void say(const Launch& launch, const Kept& kept, const ProductAgreement& agreement, double seconds,
          const std::string& library) {
     const std::string file = launch.folders.run_path + "/products.json";
-    if (agreement.timed > 0 && kept.file == File::absent && !launch.resume.path.empty())
+    const bool resumed = !launch.resume.path.empty();
+    if (agreement.timed > 0 && kept.file == FileState::absent && resumed)
         log::info(
-            "{} is not there: matrix products are timed, and results may differ from those of earlier launches in "
+            "{} is missing: matrix products are timed, and results may differ from those of earlier launches in "
             "their last bits",
             file);
+    if (agreement.timed > 0 && kept.choices.contains(library) && resumed)
+        log::info(
+            "{} lacks {} of the matrix products: these are timed, and results may differ from those of earlier "
+            "launches in their last bits",
+            file, agreement.timed);
     if (agreement.timed > 0 && !kept.choices.empty() && !kept.choices.contains(library))
         log::warning(
-            "{} is of {}, and not of {}: matrix products are timed anew, and results may differ from those before in "
-            "their last bits",
+            "{} was made with {}; this is {}: matrix products are timed anew, and results may differ from those "
+            "before in their last bits",
             file, kept.choices.begin()->first, library);
     if (agreement.left_out > 0)
-        log::info("{} matrix product{} would not fit beside the model: not timed, cuBLASLt's first proposal is taken",
-                  agreement.left_out, plural(agreement.left_out));
+        log::info(
+            "{} matrix product{} do not fit in the memory left by the model and are not timed: cuBLASLt's first "
+            "proposal is used",
+            agreement.left_out, plural(agreement.left_out));
     if (agreement.timed == 0) {
-        log::info("matrix products: {} kind{} as in {}", agreement.kept, plural(agreement.kept), file);
+        if (agreement.kept > 0)
+            log::info("matrix products: {} kind{} as in {}", agreement.kept, plural(agreement.kept), file);
         return;
     }
     const std::string gain = agreement.not_first > 0 ? fmt::format(", up to {:.2f} times as fast", agreement.gain) : "";
-    log::info("matrix products: {} kind{} timed in {:.2f} s; for {} of them another algorithm than the first{}",
+    log::info("matrix products: {} kind{} timed in {:.2f} s; {} use an algorithm other than the first{}",
               agreement.timed, plural(agreement.timed), seconds, agreement.not_first, gain);
 }
 
 }  // namespace
 
-void choose_products(const Launch& launch) {
+void choose_products(const Launch& launch, const model::ParameterSet& parameters) {
     const config::RunDescription& description = launch.description;
     if (!launch.devices.on_gpu() || !description.run.tune_products) return;
     const double start = seconds_now();
@@ -207,12 +216,8 @@ void choose_products(const Launch& launch) {
     shape.context = launch.grid.context;
     shape.divides_rows = description.parallel.sequence;
     shape.recompute = description.parallel.recompute;
-    model::CountedRank rank{launch.plan.chunks, {launch.groups.place.tensor, launch.grid.tensor}, {}};
-    if (layout::divides_optimizer(description, launch.grid)) {
-        const model::ParameterLayout layout(model::describe_parameters(description.model, rank.chunks), rank.part);
-        rank.owned = layout::plan_gradients(description, launch.grid, launch.groups.place, layout, rank.chunks)
-                         .owned(launch.groups.place.replica(launch.grid));
-    }
+    const model::CountedRank rank{
+        launch.plan.chunks, {launch.groups.place.tensor, launch.grid.tensor}, parameters.owned()};
     std::unique_ptr<kernels::ProductTuner> tuner;
     Kept kept;
     cluster::together(*launch.control, [&] {

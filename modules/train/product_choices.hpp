@@ -8,6 +8,7 @@
 
 #include "cluster/host_group.hpp"
 #include "kernels/product_tuner.hpp"
+#include "model/parameters.hpp"
 
 namespace lockstep::train {
 
@@ -39,6 +40,6 @@ struct ProductAgreement {
 ProductAgreement agree_on_products(kernels::ProductTuner& tuner, ProductChoices choices, cluster::HostGroup& group);
 
 // Collective; nothing on CPUs, and unless run.tune_products is set. To be called while GPU memory is free.
-void choose_products(const Launch& launch);
+void choose_products(const Launch& launch, const model::ParameterSet& parameters);
 
 }  // namespace lockstep::train

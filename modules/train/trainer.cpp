@@ -144,7 +144,7 @@ Trainer::Trainer(Launch& launch, TrainingState& state)
     const trace::Scope timed(*tracer_, regions_.initialization);
     // Before the activations, while GPU memory is free.
     const double product_flops = self_test(launch);
-    choose_products(launch);
+    choose_products(launch, *state.parameters);
     pipeline_.emplace(launch.devices, launch.groups, *state.parameters, launch.description.model, state.gradient_plan,
                       pipeline_options(launch, state, layers_, tracer_.get()), regions_);
     check_memory_plan(launch, state, *pipeline_);

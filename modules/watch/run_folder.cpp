@@ -90,8 +90,11 @@ void RunFolder::write_rates(const std::string& folder, const std::string& json) 
     }
 }
 
-std::string RunFolder::read_products(const std::string& folder) {
-    return text_if_any(folder + "/products.json");
+std::optional<std::string> RunFolder::read_products(const std::string& folder) {
+    const std::string path = folder + "/products.json";
+    std::error_code none;
+    if (!std::filesystem::exists(std::filesystem::symlink_status(path, none))) return std::nullopt;
+    return text_if_any(path);
 }
 
 void RunFolder::write_products(const std::string& folder, const std::string& json) {

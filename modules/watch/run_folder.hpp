@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/open_file.hpp"
@@ -26,8 +27,9 @@ class RunFolder {
     // rates.json, the self-test's results: "" if missing; failing to write it is a warning.
     static std::string read_rates(const std::string& folder);
     static void write_rates(const std::string& folder, const std::string& json);
-    // products.json, which algorithms compute matrix products, likewise. A damaged one becomes products.json.broken.
-    static std::string read_products(const std::string& folder);
+    // products.json, which algorithms compute matrix products: nothing if missing, "" if it cannot be read. A damaged
+    // one becomes products.json.broken.
+    static std::optional<std::string> read_products(const std::string& folder);
     static void write_products(const std::string& folder, const std::string& json);
     static void set_products_aside(const std::string& folder);
     // Drops the lines after `step`, which the resumed run repeats, and opens the file for appending.

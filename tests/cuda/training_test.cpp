@@ -12,7 +12,7 @@ fs::path products_of(const fs::path& folder) {
     return run_folder(folder) / "products.json";
 }
 
-// By library and kind. (How long they took is nobody's business.)
+// By library and kind. (Times vary and are not compared.)
 std::map<std::string, std::string> algorithms_of(const fs::path& folder) {
     std::map<std::string, std::string> algorithms;
     const Json json = Json::parse(read_file(products_of(folder)));

@@ -91,6 +91,31 @@ BOOST_AUTO_TEST_CASE(gated_units_follow_the_reference) {
     });
 }
 
+// Each tensor in turn is the only one that wide accesses do not suit.
+BOOST_AUTO_TEST_CASE(one_tensor_alone_may_begin_anywhere) {
+    for_each_type([](Type type) {
+        constexpr std::int64_t size = 8193;
+        for (int odd = 0; odd < 5; ++odd) {
+            const auto start = [&](int tensor) { return tensor == odd ? std::int64_t{1} : 0; };
+            const std::string what = fmt::format("{}, tensor {}", type_name(type), odd);
+            const Part gate(type, size, start(0), "gate", 3), up(type, size, start(1), "up"),
+                dy(type, size, start(2), "dy");
+            const Output dgate(type, size, start(3)), dup(type, size, start(4)), y(type, size, start(3)),
+                dx(type, size, start(4));
+            backend().swiglu_backward(dgate, dup, dy, gate, up);
+            const ref::GatedGradients expected =
+                ref::gated_backward(ref::silu, ref::silu_derivative, dy.values, gate.values, up.values);
+            check_close(dgate.now(), expected.dgate, type, 1, "dgate, " + what);
+            check_close(dup.now(), expected.dup, type, 1, "dup, " + what);
+            backend().gelu_forward(y, gate);
+            check_close(y.now(), ref::activate(ref::gelu, gate.values), type, 1, "gelu, " + what);
+            backend().gelu_backward(dx, dy, gate);
+            check_close(dx.now(), ref::activation_backward(ref::gelu_derivative, dy.values, gate.values), type, 1,
+                        "gelu backward, " + what);
+        }
+    });
+}
+
 BOOST_AUTO_TEST_CASE(activations_have_their_limits) {
     for_each_backend([] {
         const double inf = static_cast<double>(kernel_tests::infinity);

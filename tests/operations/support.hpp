@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -188,7 +189,8 @@ class Columns {
     Columns(Type type, std::int64_t rows, std::int64_t width, std::int64_t before, std::int64_t behind,
             const Values& values)
         : Columns(type, rows, width, before, behind) {
-        Values all(static_cast<std::size_t>(memory_.tensor().count()), beside);
+        beside_ = 7;
+        Values all(static_cast<std::size_t>(memory_.tensor().count()), beside_);
         visit([&](std::size_t inside, std::size_t outside) { all[outside] = values[inside]; });
         memory_.set(all);
     }
@@ -202,13 +204,14 @@ class Columns {
     // Whether the other columns are as they were.
     bool untouched() const {
         Values all = memory_.values();
-        visit([&](std::size_t, std::size_t outside) { all[outside] = beside; });
-        return std::all_of(all.begin(), all.end(), [](double value) { return value == beside || std::isnan(value); });
+        visit([&](std::size_t, std::size_t outside) { all[outside] = beside_; });
+        return std::all_of(all.begin(), all.end(), [&](double value) {
+            return value == beside_ || (std::isnan(value) && std::isnan(beside_));
+        });
     }
     operator Tensor() const { return memory_.tensor().columns(before_, width_); }
 
   private:
-    static constexpr double beside = 7;
     template <class Body>
     void visit(Body&& body) const {
         const auto stride = static_cast<std::size_t>(memory_.tensor().size(-1)),
@@ -221,6 +224,7 @@ class Columns {
 
     OnDevice memory_;
     std::int64_t before_, width_;
+    double beside_ = std::numeric_limits<double>::quiet_NaN();
 };
 
 // Normally distributed values, rounded to `type`: what a tensor of that type can hold, so that the reference sees the

@@ -34,6 +34,20 @@ void sum_blocks(Tensor totals, Tensor x, Accumulate accumulate, Sum&& sum) {
     }
 }
 
+// body(at_y, at_x, count) for runs of elements that follow each other in both: rows, where one has its rows apart.
+template <class Body>
+void for_runs(const Tensor& y, const Tensor& x, Body&& body) {
+    if (y.dense() && x.dense())
+        return for_elements(y.count(), memory_grain,
+                            [&](std::int64_t first, std::int64_t last) { body(first, first, last - first); });
+    LOCKSTEP_ASSERT(y.shape() == x.shape());
+    const std::int64_t width = y.size(-1);
+    parallel_for(y.rows(), std::max<std::int64_t>(1, memory_grain / std::max<std::int64_t>(1, width)),
+                 [&](std::int64_t first, std::int64_t last, int) {
+                     for (std::int64_t row = first; row < last; ++row) body(row * y.stride(), row * x.stride(), width);
+                 });
+}
+
 }  // namespace
 
 void CpuBackend::fill(Tensor y, float value) {
@@ -46,52 +60,41 @@ void CpuBackend::fill(Tensor y, float value) {
         return;
     }
     with_element(y, [&]<class T>(T) {
-        T* out = y.as<T>();
+        T* out = y.strided_as<T>();
         const T element = rounded<T>(value);
-        for_elements(y.count(), memory_grain,
-                     [&](std::int64_t first, std::int64_t last) { std::fill(out + first, out + last, element); });
+        for_runs(y, y,
+                 [&](std::int64_t at, std::int64_t, std::int64_t count) { std::fill_n(out + at, count, element); });
     });
 }
 
 void CpuBackend::copy(Tensor y, Tensor x) {
     LOCKSTEP_ASSERT(y.count() == x.count());
-    if (!y.dense() || !x.dense()) {
-        LOCKSTEP_ASSERT(y.shape() == x.shape());
-        for (std::int64_t row = 0; row < y.rows(); ++row) copy(y.slice(row, 1), x.slice(row, 1));
-        return;
-    }
-    if (y.data() == x.data()) return;
+    if (y.strided_data() == x.strided_data()) return;
     if (y.type() != x.type()) {
         const bool widens = y.type() == Type::fp32;
         const Elementwise<bf16>& convert = *vector_.of<bf16>().elementwise;
-        for_elements(y.count(), memory_grain, [&](std::int64_t first, std::int64_t last) {
+        for_runs(y, x, [&](std::int64_t at_y, std::int64_t at_x, std::int64_t count) {
             if (widens)
-                convert.widen(y.fp32() + first, x.as<bf16>() + first, last - first);
+                convert.widen(y.strided_as<float>() + at_y, x.strided_as<bf16>() + at_x, count);
             else
-                convert.round(y.as<bf16>() + first, x.fp32() + first, last - first);
+                convert.round(y.strided_as<bf16>() + at_y, x.strided_as<float>() + at_x, count);
         });
         return;
     }
-    const std::size_t size = type_bytes(y.type());
-    for_elements(y.count(), memory_grain, [&](std::int64_t first, std::int64_t last) {
-        const std::size_t offset = static_cast<std::size_t>(first) * size;
-        std::memcpy(static_cast<char*>(y.data()) + offset, static_cast<const char*>(x.data()) + offset,
-                    static_cast<std::size_t>(last - first) * size);
+    const auto size = static_cast<std::int64_t>(type_bytes(y.type()));
+    for_runs(y, x, [&](std::int64_t at_y, std::int64_t at_x, std::int64_t count) {
+        std::memcpy(static_cast<char*>(y.strided_data()) + at_y * size,
+                    static_cast<const char*>(x.strided_data()) + at_x * size, static_cast<std::size_t>(count * size));
     });
 }
 
 void CpuBackend::add(Tensor y, Tensor x) {
     LOCKSTEP_ASSERT(y.count() == x.count());
-    if (!y.dense() || !x.dense()) {
-        LOCKSTEP_ASSERT(y.shape() == x.shape());
-        for (std::int64_t row = 0; row < y.rows(); ++row) add(y.slice(row, 1), x.slice(row, 1));
-        return;
-    }
     with_element(y, [&]<class T>(T) {
-        T* out = y.as<T>();
-        const T* in = x.as<T>();
-        for_elements(y.count(), memory_grain, [&](std::int64_t first, std::int64_t last) {
-            vector_.of<T>().elementwise->add(out + first, in + first, last - first);
+        T* out = y.strided_as<T>();
+        const T* in = x.strided_as<T>();
+        for_runs(y, x, [&](std::int64_t at_y, std::int64_t at_x, std::int64_t count) {
+            vector_.of<T>().elementwise->add(out + at_y, in + at_x, count);
         });
     });
 }

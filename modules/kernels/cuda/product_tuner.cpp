@@ -1,6 +1,7 @@
 // Lists the kinds of matrix products of a model and times cuBLASLt's proposals for them.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <set>
@@ -184,10 +185,12 @@ class CudaBackend::Tuner final : public ProductTuner {
 
     double seconds(const Products::Key& key, const ProductOperands& operands, const cublasLtMatmulAlgo_t& algorithm,
                    int runs) {
+        bool issued = true;
         begin_.record(backend_.stream());
-        for (int i = 0; i < runs; ++i) products_.issue(key, operands, algorithm);
+        for (int i = 0; i < runs; ++i) issued = products_.issue(key, operands, algorithm) && issued;
         end_.record(backend_.stream());
-        return end_.seconds_since(begin_) / runs;
+        const double time = end_.seconds_since(begin_) / runs;
+        return issued ? time : std::numeric_limits<double>::infinity();
     }
 
     std::vector<TimedAlgorithm> time(const Products::Key& key, const ProductOperands& operands) {
@@ -211,7 +214,8 @@ class CudaBackend::Tuner final : public ProductTuner {
                     std::min(candidate.seconds, seconds(key, operands, candidate.algorithm, candidate.runs));
         std::vector<TimedAlgorithm> timed;
         for (const Candidate& candidate : candidates)
-            timed.push_back({Products::text_of(candidate.algorithm), candidate.seconds});
+            if (std::isfinite(candidate.seconds))
+                timed.push_back({Products::text_of(candidate.algorithm), candidate.seconds});
         return timed;
     }
 

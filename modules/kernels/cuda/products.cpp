@@ -103,7 +103,7 @@ void say_not_fused(const ProductKind& kind) {
                             whole(kind.stride_b, kind.input),
                             whole(kind.stride_d, kind.output)};
     if (said.insert(shape_class).second)
-        log::info("cuBLASLt does not offer {}; its last part runs as a kernel of its own", words_of(kind));
+        log::info("cuBLASLt does not offer {}; the bias or GELU runs as a separate kernel", words_of(kind));
 }
 
 CudaBackend::Products::Products(CudaContext& context)
@@ -230,7 +230,7 @@ CudaBackend::Products::Plan CudaBackend::Products::make(const Key& key, const Pr
     plan.possible = status == CUBLAS_STATUS_SUCCESS;
     if (plan.possible) {
         plan.algorithm = proposals.algorithms.front();
-        if (!chosen_.empty()) log::detail("no algorithm was chosen for {}: it is cuBLASLt's first", words_of(kind));
+        if (!chosen_.empty()) log::detail("{} was not timed; using cuBLASLt's first proposal", words_of(kind));
     } else if (kind.epilogue == Epilogue::none ||
                (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE)) {
         check(status, kind, "choosing an algorithm");

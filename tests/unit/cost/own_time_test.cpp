@@ -59,8 +59,8 @@ Machine one_millisecond_a_product() {
     return machine;
 }
 
-// Attention with GELU: query, key, value, output, up, down.
-constexpr double products_a_block = 4, millisecond = 1e-3;  // queries, keys and values are one
+// Attention with GELU: one for queries, keys and values; output, up, down.
+constexpr double products_a_block = 4, millisecond = 1e-3;
 
 StepTime step_of(const config::RunDescription& description, const config::Grid& grid, const Machine& machine,
                  std::int64_t ranks_per_node = 64) {

@@ -48,7 +48,7 @@ bool close_values(Tensor a, Tensor b) {
 }
 
 // One step of `model` with these patterns: loss and gradients are bit for bit those of `whole`, in which all is
-// trained. If `exact` is not, the sums of products have another order.
+// trained. Without `exact`, products sum in another order.
 void check_against(test::Fixture& whole, double loss, config::ModelDescription model, const Patterns& frozen,
                    model::Recompute recompute = model::Recompute::none, bool exact = true) {
     model.frozen = frozen;
