@@ -14,6 +14,8 @@ BOOST_AUTO_TEST_CASE(agrees_with_the_reference) {
         compare_ttt({false, 2, 33, 3, 16, 16}, type);
         compare_ttt({false, 2, 17, 3, 12, 5}, type);
         compare_ttt({false, 1, 17, 1, 128, 16}, type);
+        // Rows of whole 16 bytes, in which the second head does not begin at a multiple of 16.
+        for (const std::size_t width : {6, 20}) compare_ttt({false, 2, 33, 2, width, 16}, type);
     });
 }
 
