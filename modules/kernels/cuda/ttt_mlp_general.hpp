@@ -144,9 +144,8 @@ __device__ inline void store_rows(const TttRows<T>& to, const float* from, const
 
 // τ, λ, e of a mini-batch, its keys, and their targets.
 template <class T>
-__device__ inline void load_keys(const Arrays& a, const TttRows<T>& k, const TttRows<T>& v,
-                                 const float* step_size, const float* token_scale, const Place& place,
-                                 const TttMlpSizes& sizes) {
+__device__ inline void load_keys(const Arrays& a, const TttRows<T>& k, const TttRows<T>& v, const float* step_size,
+                                 const float* token_scale, const Place& place, const TttMlpSizes& sizes) {
     load_rows(a.key, k, place, sizes);
     for_elements(place.tokens * sizes.width, [&](int i) {
         a.difference[i] = to_float(row_element(v, i, place, sizes)) - to_float(row_element(k, i, place, sizes));
