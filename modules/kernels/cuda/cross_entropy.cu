@@ -1,6 +1,8 @@
 // Softmax cross-entropy with its gradient in place (Milakov & Gimelshein 2018 for the running sum), one block per row.
-// A row that fits in shared memory is read from global memory once and written once; a wider one is read twice. Rows
-// need no alignment: each element before and after the 16-byte vectors, at most 14 of 16 bits, takes a thread.
+// What shared memory keeps of a row, with room for a second block on the multiprocessor, is read from global memory
+// once and written once; the rest is read twice. One block reads while the other writes. Rows need no alignment: each
+// element before and after the 16-byte vectors, at most 14 of 16 bits, takes a thread.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cuda/cuda_backend.hpp"
@@ -14,7 +16,7 @@ namespace lockstep::kernels::cuda {
 namespace {
 
 constexpr unsigned most_threads = 512;
-constexpr int at_once = 4;  // 16-byte vectors in flight per thread
+constexpr int at_once = 3;  // 16-byte vectors in flight per thread
 
 // Σ exp(x - base) so far, base the running maximum. -∞ counts 0, even before any other value; +∞ and NaN make the total
 // NaN.
@@ -41,10 +43,10 @@ __device__ inline void to_floats(float (&values)[Vector16<T>::count], const Vect
     for (int e = 0; e < Vector16<T>::count; ++e) values[e] = to_float(piece.at[e]);
 }
 
-template <class T, bool keep>
-__global__ void __launch_bounds__(most_threads)
+template <class T>
+__global__ void __launch_bounds__(most_threads, 2)
     cross_entropy_rows(float* losses, T* logits, const std::int32_t* __restrict__ targets, float gradient_scale,
-                       const double* loss_scale, int vocabulary, std::int64_t stride) {
+                       const double* loss_scale, int vocabulary, std::int64_t stride, int most_kept) {
     using Piece = Vector16<T>;
     constexpr int elements = Piece::count;
     float* work = shared_memory<float>();
@@ -58,6 +60,7 @@ __global__ void __launch_bounds__(most_threads)
     const int skew = static_cast<int>(reinterpret_cast<std::uintptr_t>(scores) % 16 / sizeof(T));
     const int to_aligned = (elements - skew) % elements, head = to_aligned < vocabulary ? to_aligned : vocabulary;
     const int pieces = (vocabulary - head) / elements, tail = vocabulary - head - pieces * elements;
+    const int in_shared = most_kept < pieces ? most_kept : pieces;
     T* body = scores + head;
     const int edge = thread < head ? thread : thread < head + tail ? vocabulary - head - tail + thread : -1;
 
@@ -78,7 +81,7 @@ __global__ void __launch_bounds__(most_threads)
 #pragma unroll
         for (int i = 0; i < at_once; ++i) {
             if (first + i * threads >= pieces) continue;
-            if constexpr (keep) store16(kept + (first + i * threads) * elements, in[i]);
+            if (first + i * threads < in_shared) store16(kept + (first + i * threads) * elements, in[i]);
             float values[elements];
             to_floats(values, in[i]);
             sum.add(values);
@@ -98,35 +101,33 @@ __global__ void __launch_bounds__(most_threads)
 
     const float scale = gradient_scale * (loss_scale ? static_cast<float>(*loss_scale) : 1.0f);
     const float factor = scale / total;
-    const int target_piece = target < head ? -1 : (target - head) / elements;
-    const T* from = body;
-    if constexpr (keep) from = kept;
-    for (int first = thread; first < pieces; first += at_once * threads) {
-        Piece in[at_once];
+    const auto write_gradients = [&](const T* from, int begin, int end) {  // of pieces [begin, end), read from `from`
+        for (int first = begin + thread; first < end; first += at_once * threads) {
+            Piece in[at_once];
 #pragma unroll
-        for (int i = 0; i < at_once; ++i)
-            if (first + i * threads < pieces) in[i] = load16(from + (first + i * threads) * elements);
+            for (int i = 0; i < at_once; ++i)
+                if (first + i * threads < end) in[i] = load16(from + (first + i * threads) * elements);
 #pragma unroll
-        for (int i = 0; i < at_once; ++i) {
-            const int piece = first + i * threads;
-            if (piece >= pieces) continue;
-            float values[elements];
-            to_floats(values, in[i]);
+            for (int i = 0; i < at_once; ++i) {
+                const int piece = first + i * threads;
+                if (piece >= end) continue;
+                float values[elements];
+                to_floats(values, in[i]);
 #pragma unroll
-            for (int e = 0; e < elements; ++e) values[e] = factor * exponential(values[e] - highest);
-            if (piece == target_piece) {
+                for (int e = 0; e < elements; ++e) values[e] = factor * exponential(values[e] - highest);
+                Piece out;
 #pragma unroll
-                for (int e = 0; e < elements; ++e)
-                    if (head + piece * elements + e == target) values[e] -= scale;
+                for (int e = 0; e < elements; ++e) out.at[e] = from_float<T>(values[e]);
+                store16(body + piece * elements, out);
             }
-            Piece out;
-#pragma unroll
-            for (int e = 0; e < elements; ++e) out.at[e] = from_float<T>(values[e]);
-            store16(body + piece * elements, out);
         }
-    }
-    if (edge >= 0)
-        scores[edge] = from_float<T>(factor * exponential(edge_value[0] - highest) - (edge == target ? scale : 0.0f));
+    };
+    write_gradients(kept, 0, in_shared);  // a thread reads what it has kept itself
+    write_gradients(body, in_shared, pieces);
+    if (edge >= 0) scores[edge] = from_float<T>(factor * exponential(edge_value[0] - highest));
+    __syncthreads();  // all are written, the target's too, which then gets its own
+    if (thread == 0 && target < vocabulary)
+        scores[target] = from_float<T>(factor * exponential(chosen - highest) - scale);
 }
 
 }  // namespace
@@ -135,15 +136,19 @@ void CudaBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, fl
     const std::int64_t vocabulary = logits.size(-1), rows = logits.rows();
     LOCKSTEP_ASSERT(losses.count() == rows && targets.count() == rows && vocabulary <= INT32_MAX / 2);
     const double* const scale = loss_scale.empty() ? nullptr : loss_scale.fp64();
+    const cudaDeviceProp& properties = context_->properties();
+    const std::size_t work = warp_width * sizeof(float);
+    const std::size_t each = properties.sharedMemPerMultiprocessor / 2 - properties.reservedSharedMemPerBlock - work;
     dispatch(logits.type(), [&](auto element) {
         using T = decltype(element);
-        const std::size_t work = warp_width * sizeof(float), row = static_cast<std::size_t>(vocabulary) * sizeof(T);
-        const bool keep = gradient_scale != 0.0f && work + row <= context_->properties().sharedMemPerBlockOptin;
+        constexpr int elements = Vector16<T>::count;
+        const std::int64_t pieces = gradient_scale == 0.0f ? 0 : vocabulary / elements;
+        const std::int64_t kept = std::min(pieces, static_cast<std::int64_t>(each / sizeof(Vector16<T>)));
         launch({"cross_entropy", dim3(static_cast<unsigned>(rows)),
-                threads_for(vocabulary / Vector16<T>::count, at_once, most_threads), work + (keep ? row : 0), stream()},
-               keep ? cross_entropy_rows<T, true> : cross_entropy_rows<T, false>, losses.fp32(),
-               strided_elements<T>(logits), targets.as<std::int32_t>(), gradient_scale, scale,
-               static_cast<int>(vocabulary), logits.stride());
+                threads_for(vocabulary / elements, at_once, most_threads),
+                work + static_cast<std::size_t>(kept) * sizeof(Vector16<T>), stream()},
+               cross_entropy_rows<T>, losses.fp32(), strided_elements<T>(logits), targets.as<std::int32_t>(),
+               gradient_scale, scale, static_cast<int>(vocabulary), logits.stride(), static_cast<int>(kept));
     });
 }
 
