@@ -115,9 +115,9 @@ void GpuOperations::norms(std::int64_t n, std::int64_t d, Type type) {
                 const Tensor mean = make(arena, Type::fp32, {n}, 0.1), inverse = make(arena, Type::fp32, {n}, 0.1);
                 return [=, this] {
                     if (centred)
-                        backend_.layer_norm_backward(dx, dw, dbias, dy, x, w, mean, inverse);
+                        backend_.layer_norm_backward(dx, dw, dbias, dy, x, w, mean, inverse, kernels::Accumulate::yes);
                     else
-                        backend_.rms_norm_backward(dx, dw, dy, x, w, inverse);
+                        backend_.rms_norm_backward(dx, dw, dy, x, w, inverse, kernels::Accumulate::yes);
                 };
             });
 }

@@ -180,11 +180,12 @@ void Suite::norms() {
                        const Tensor dw = make(arena, {width}), dbias = make(arena, {width});
                        return [=, this] {
                            if (layer && backward)
-                               backend().layer_norm_backward(dx, dw, dbias, y, x, w, mean, inverse);
+                               backend().layer_norm_backward(dx, dw, dbias, y, x, w, mean, inverse,
+                                                             kernels::Accumulate::yes);
                            else if (layer)
                                backend().layer_norm_forward(y, mean, inverse, x, {}, w, bias, 1e-5f);
                            else if (backward)
-                               backend().rms_norm_backward(dx, dw, y, x, w, inverse);
+                               backend().rms_norm_backward(dx, dw, y, x, w, inverse, kernels::Accumulate::yes);
                            else
                                backend().rms_norm_forward(y, inverse, x, {}, w, 1e-6f);
                        };

@@ -210,7 +210,7 @@ class KernelCalibration {
         });
         memory.norm_backward = rate([&](Backend& backend, int) {
             backend.layer_norm_backward(t[0], dw.slice(0, width), db.slice(0, width), t[2], t[1], of_width, mean,
-                                        inverse);
+                                        inverse, Accumulate::yes);
         });
         memory.activation_forward = rate([&](Backend& backend, int) { backend.gelu_forward(w[0], w[1]); });
         memory.activation_backward = rate([&](Backend& backend, int) { backend.gelu_backward(w[0], w[1], w[2]); });

@@ -220,7 +220,8 @@ void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSe
     keys.push_back({"parallel.bucket_bytes", &parallel.bucket_bytes,
                     "Size of a gradient bucket, which is reduced as soon as the backward pass completes it."});
     keys.push_back(
-        {"parallel.recompute", choice_of(parallel.recompute), "Activations recomputed in the backward pass."});
+        {"parallel.recompute", choice_of(parallel.recompute),
+         "What the backward pass recomputes instead of keeping. `cheap`: norms and activations; `selective`: also the MLP's first products; `full`: all but a block's input."});
 }
 
 }  // namespace

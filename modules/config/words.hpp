@@ -23,7 +23,8 @@ enum class Precision : unsigned char { fp32, bf16, fp16 };
 // What of a forward pass is recomputed in the backward pass instead of kept.
 enum class Recompute : unsigned char {
     none,
-    selective,  // what costs no matrix product: normed rows, activated columns
+    cheap,      // what costs no matrix product: normed rows, activated columns
+    selective,  // that and the MLP's columns before their activation
     full        // all but the residual stream between blocks
 };
 // When a checkpoint gets its name.
@@ -73,7 +74,7 @@ inline constexpr auto words_in<ScheduleKind> = std::to_array<std::string_view>({
 template <>
 inline constexpr auto words_in<Precision> = std::to_array<std::string_view>({"fp32", "bf16", "fp16"});
 template <>
-inline constexpr auto words_in<Recompute> = std::to_array<std::string_view>({"none", "selective", "full"});
+inline constexpr auto words_in<Recompute> = std::to_array<std::string_view>({"none", "cheap", "selective", "full"});
 template <>
 inline constexpr auto words_in<CheckpointVerify> = std::to_array<std::string_view>({"read", "written"});
 template <>

@@ -16,7 +16,22 @@ namespace {
 struct Piece {  // of the model, on one stage
     PassTime blocks;
     bool embedding = false, head = false;
+    double written = 0;  // the blocks' gain from writing gradients
 };
+
+// What the first pass of a step gains, which writes gradients of weights where the others add to them: it does not read
+// them. The head's is written for the first piece of its rows.
+double gain_from_writing(const std::vector<kernels::Operation>& operations, const Prices& prices, bool of_head) {
+    double gain = 0;
+    for (const kernels::Operation& adding : operations) {
+        if (adding.kind != kernels::OperationKind::product_weight_gradient || !adding.accumulates) continue;
+        kernels::Operation writing = adding;
+        writing.bytes -= adding.rows * adding.columns * sizeof(float);
+        gain += prices.seconds(adding, of_head) - prices.seconds(writing, of_head);
+        if (of_head) break;
+    }
+    return gain;
+}
 
 // Trained parameters of a run of the model, on one rank of a tensor group.
 double trained_parameters(const config::ModelDescription& model, const model::StageRange& range, std::int64_t tensor) {
@@ -71,14 +86,17 @@ class OwnStep {
         const auto count = model::ModelCount::of(model_);
         embedding_ = pass_time(count->embedding(shape_), prices_);
         head_ = pass_time(count->head(shape_), prices_);
+        head_written_ = gain_from_writing(count->head(shape_).loss, prices_, true);
         for (std::int64_t number = 0; number < model_.layers; ++number) {
             const auto alike = static_cast<std::size_t>(count->alike(number));
             if (alike < blocks_.size()) {
                 blocks_.push_back(blocks_[alike]);
+                written_.push_back(written_[alike]);
                 block_parameters_.push_back(block_parameters_[alike]);
                 continue;
             }
             blocks_.push_back(pass_time(count->block(number, shape_), prices_));
+            written_.push_back(gain_from_writing(count->block(number, shape_).backward, prices_, false));
             block_parameters_.push_back(trained_parameters(model_, {number, number + 1, false, false}, grid_.tensor));
         }
         embedding_parameters_ = trained_parameters(model_, {0, 0, true, false}, grid_.tensor);
@@ -100,10 +118,11 @@ class OwnStep {
         for (std::size_t number = 0; number < ranges.size(); ++number) {
             const model::StageRange& range = ranges[number];
             const std::size_t stage = number % pieces_.size();
-            Piece piece{{}, range.embedding, range.head};
+            Piece piece{{}, range.embedding, range.head, 0};
             for (auto block = static_cast<std::size_t>(range.first_block);
                  block < static_cast<std::size_t>(range.last_block); ++block) {
                 piece.blocks.add(blocks_[block]);
+                piece.written += written_[block];
                 parameters_[stage] += block_parameters_[block];
             }
             if (range.embedding) parameters_[stage] += embedding_parameters_;
@@ -163,8 +182,12 @@ class OwnStep {
             longest = own;
             busiest = stage;
         }
-        const double seconds = pipeline_seconds(work) + context_fill();
+        double seconds = pipeline_seconds(work) + context_fill();
         for (const Piece& piece : pieces_[busiest]) {
+            const double of_head = piece.head ? head_written_ : 0;
+            time.backward -= piece.written;
+            time.loss -= of_head;
+            seconds -= (piece.written + of_head) * stretch;
             time.forward += count * (piece.blocks.forward + (piece.embedding ? embedding_.forward : 0) +
                                      (piece.head ? head_.forward : 0));
             time.loading += count * (piece.embedding ? loading_ : 0);
@@ -226,8 +249,11 @@ class OwnStep {
         const double part = description_.parallel.zero == 1 ? 1.0 / static_cast<double>(grid_.replicas()) : 1;
         const double element = prices_.element();
         const double copied = element < sizeof(float) ? element : 0;  // the working copy
+        // Of what no layer overwrites, norms and the like are little.
+        const bool head_writes = grid_.pipeline == 1 && model_.tied_head;
+        const double cleared = embedding_parameters_ - (head_writes && trains_table_ ? table_ : 0);
         time.optimizer +=
-            prices_.turns() * (prices_.moved(parameters * sizeof(float), rates.fill_gb_per_second) +
+            prices_.turns() * (prices_.moved(cleared * sizeof(float), rates.fill_gb_per_second) +
                                prices_.moved(part * parameters * sizeof(float), rates.norm_gb_per_second) +
                                prices_.moved(part * parameters * (bytes_updated_ / std::max(1.0, updated_) + copied),
                                              prices_.memory().adamw));
@@ -251,6 +277,8 @@ class OwnStep {
     std::vector<PassTime> blocks_;          // [layer]
     std::vector<double> block_parameters_;  // trained ones, [layer]
     PassTime embedding_, head_;
+    std::vector<double> written_;  // [layer], gains from writing gradients
+    double head_written_ = 0;
     double embedding_parameters_ = 0, head_parameters_ = 0;  // trained ones
     bool trains_table_ = true;
     double updated_ = 0,

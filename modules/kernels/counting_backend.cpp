@@ -58,6 +58,9 @@ std::unique_ptr<Recording> CountingBackend::record(const std::function<void()>&)
 void CountingBackend::fill(Tensor y, float) {
     moves(Kind::copy, y.type(), {y});
 }
+void CountingBackend::clear(const std::vector<Tensor>& tensors) {
+    for (const Tensor& tensor : tensors) fill(tensor, 0);
+}
 void CountingBackend::copy(Tensor y, Tensor x) {
     moves(Kind::copy, y.type(), {y, x});
 }
@@ -111,8 +114,9 @@ void CountingBackend::add_bias(Tensor y, Tensor) {
 void CountingBackend::bias_backward(Tensor, Tensor dy) {
     moves(Kind::bias_gradient, dy.type(), {dy});
 }
-void CountingBackend::linear_backward_parameters(Tensor dweight, Tensor dbias, Tensor dy, Tensor x) {
-    product(dweight, dy, Transpose::yes, x, Transpose::no, Accumulate::yes);
+void CountingBackend::linear_backward_parameters(Tensor dweight, Tensor dbias, Tensor dy, Tensor x,
+                                                 Accumulate accumulate) {
+    product(dweight, dy, Transpose::yes, x, Transpose::no, accumulate);
     if (!dbias.empty()) bias_backward(dbias, dy);
 }
 
@@ -129,14 +133,15 @@ void CountingBackend::embedding_backward(Tensor dtable, Tensor dposition, Tensor
 void CountingBackend::rms_norm_forward(Tensor y, Tensor, Tensor x, Tensor residual, Tensor, float) {
     moves(Kind::norm_forward, x.type(), {y, x, residual, residual.empty() ? Tensor() : x});
 }
-void CountingBackend::rms_norm_backward(Tensor dx, Tensor, Tensor dy, Tensor x, Tensor, Tensor) {
-    moves(Kind::norm_backward, x.type(), {dx, dx, dy, x});
+void CountingBackend::rms_norm_backward(Tensor dx, Tensor, Tensor dy, Tensor x, Tensor, Tensor, Accumulate accumulate) {
+    moves(Kind::norm_backward, x.type(), {dx, dy, x, accumulate == Accumulate::yes ? dx : Tensor()});
 }
 void CountingBackend::layer_norm_forward(Tensor y, Tensor, Tensor, Tensor x, Tensor residual, Tensor, Tensor, float) {
     moves(Kind::norm_forward, x.type(), {y, x, residual, residual.empty() ? Tensor() : x});
 }
-void CountingBackend::layer_norm_backward(Tensor dx, Tensor, Tensor, Tensor dy, Tensor x, Tensor, Tensor, Tensor) {
-    moves(Kind::norm_backward, x.type(), {dx, dx, dy, x});
+void CountingBackend::layer_norm_backward(Tensor dx, Tensor, Tensor, Tensor dy, Tensor x, Tensor, Tensor, Tensor,
+                                          Accumulate accumulate) {
+    moves(Kind::norm_backward, x.type(), {dx, dy, x, accumulate == Accumulate::yes ? dx : Tensor()});
 }
 void CountingBackend::split_norm_moments(Tensor, Tensor x) {
     moves(Kind::norm_forward, x.type(), {x});

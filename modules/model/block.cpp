@@ -45,7 +45,7 @@ Block::Block(Backend& backend, const ParameterSet& parameters, std::int64_t numb
 }
 
 Block::Saved Block::plan(Arena& arena, const PassShape& shape, bool training, Recompute recompute) const {
-    const bool all = recompute != Recompute::selective;
+    const bool all = !recomputes_cheap(recompute);
     const std::int64_t rows = group_.stream_rows(shape.rows());
     Saved saved;
     const auto make = [&] { return arena.allocate(type_, {rows, width_}); };
@@ -60,7 +60,7 @@ Block::Saved Block::plan(Arena& arena, const PassShape& shape, bool training, Re
     saved.after_mixer = make();
     if (all) saved.mlp_normed = make();
     mlp_norm_.plan(arena, saved.mlp_statistics, rows);
-    mlp_.plan(arena, saved.mlp, shape.rows(), all);
+    saved.mlp = mlp_.plan(arena, shape.rows(), recompute);
     return saved;
 }
 
@@ -82,28 +82,28 @@ Block::Kept Block::plan_kept(Arena& arena, const PassShape& shape, Tensor output
 void Block::plan_workspace(Arena& arena, const PassShape& shape, Recompute recompute, Direction direction,
                            bool to_below) const {
     const std::int64_t rows = shape.rows();
-    const bool selective = recompute == Recompute::selective;
+    const bool cheap = recomputes_cheap(recompute);
     const std::size_t mark = arena.mark();
     const auto of_stream = [&] { plan_output(arena, shape); };
     const auto gathered = [&] {
         if (group_.divides_rows()) arena.allocate(type_, {rows, width_});
     };
     if (direction == Direction::forward) {
-        if (selective) of_stream();  // each layer's normalized rows
+        if (cheap) of_stream();  // each layer's normalized rows
         const std::size_t layer = arena.mark();
         gathered();  // a layer's input and its partial sums
         gathered();
         mixer_->plan_workspace(arena, shape, recompute, direction);
         arena.release(layer);
         gathered();
-        if (selective) mlp_.plan_activated(arena, rows);
+        mlp_.plan_rest(arena, rows, recompute);
         gathered();
         arena.release(mark);
         return;
     }
     const Passed pass = passed(to_below);
-    of_stream();                 // gradient of the normalized rows
-    if (selective) of_stream();  // normalized rows
+    of_stream();             // gradient of the normalized rows
+    if (cheap) of_stream();  // normalized rows
     const std::size_t layer = arena.mark();
     const auto gathered_for = [&](bool input) {
         gathered();
@@ -112,7 +112,7 @@ void Block::plan_workspace(Arena& arena, const PassShape& shape, Recompute recom
     };
     if (pass.mlp) {
         gathered_for(pass.mlp_input);
-        if (selective) mlp_.plan_activated(arena, rows);
+        mlp_.plan_rest(arena, rows, recompute);
         mlp_.plan_workspace(arena, rows);
         arena.release(layer);
     }
@@ -161,8 +161,7 @@ void Block::pass(Backend& backend, Arena& workspace, Saved& saved, Kept& kept, T
     // The norm also adds the mixer's output to the residual stream.
     mlp_norm_.forward(backend, normed, saved.mlp_statistics, saved.after_mixer, input);
     const Tensor x = group_.gathered(workspace, backend, normed, rows);
-    Mlp::Saved mlp = saved.mlp;
-    if (mlp.activated.axes() == 0) mlp.activated = mlp_.plan_activated(workspace, rows);
+    const Mlp::Saved mlp = mlp_.complete(workspace, saved.mlp, rows);
     mlp_.widen(backend, mlp, x);
     if (!recompute) {
         const bool adds_here = group_.first() && !group_.divides_rows();
@@ -206,17 +205,14 @@ void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved
                                                  saved.after_mixer);
         const Tensor x = group_.gathered(workspace, backend, normed, rows);
         const Tensor dy = group_.gathered(workspace, backend, dh, rows);
-        const Tensor dx = mlp_input ? group_.partial_for(workspace, dnormed, rows) : Tensor();
-        Mlp::Saved of_mlp = saved.mlp;
-        if (of_mlp.activated.axes() == 0) {
-            of_mlp.activated = mlp_.plan_activated(workspace, rows);
-            mlp_.activate(backend, of_mlp);
-        }
+        InputGradient dx = mlp_input ? InputGradient(group_, workspace, dnormed, rows) : InputGradient();
+        const Mlp::Saved of_mlp = mlp_.complete(workspace, saved.mlp, rows);
+        mlp_.recompute(backend, of_mlp, saved.mlp, x);
         mlp_.backward(backend, workspace, dx, dy, of_mlp, x);
-        if (mlp_input) group_.add_up(backend, dnormed, dx);
+        dx.finish(backend);
         workspace.release(part);
     }
-    if (mlp_input) mlp_norm_.backward(backend, dh, dnormed, saved.after_mixer, saved.mlp_statistics);
+    if (mlp_input) mlp_norm_.backward(backend, dh, dnormed, saved.after_mixer, saved.mlp_statistics, Accumulate::yes);
 
     const Tensor input = convolution_ ? saved.after_convolution : h;
     if (mixer) {
@@ -224,12 +220,12 @@ void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved
             kept_or_recomputed(backend, workspace, mixer_norm_, saved.mixer_normed, saved.mixer_statistics, input);
         const Tensor x = group_.gathered(workspace, backend, normed, rows);
         const Tensor dy = group_.gathered(workspace, backend, dh, rows);
-        const Tensor dx = mixer_input ? group_.partial_for(workspace, dnormed, rows) : Tensor();
+        InputGradient dx = mixer_input ? InputGradient(group_, workspace, dnormed, rows) : InputGradient();
         mixer_->backward(backend, workspace, dx, dy, *saved.mixer, kept.mixer.get(), x, shape);
-        if (mixer_input) group_.add_up(backend, dnormed, dx);
+        dx.finish(backend);
         workspace.release(part);
     }
-    if (mixer_input) mixer_norm_.backward(backend, dh, dnormed, input, saved.mixer_statistics);
+    if (mixer_input) mixer_norm_.backward(backend, dh, dnormed, input, saved.mixer_statistics, Accumulate::yes);
 
     if (convolution) {
         const Tensor normed = kept_or_recomputed(backend, workspace, *convolution_norm_, saved.convolution_normed,
@@ -243,7 +239,7 @@ void Block::backward(Backend& backend, Arena& workspace, Tensor dh, Saved& saved
             kept.convolution.send_gradient();
             convolution_->add_from_next_rank(backend, dnormed, kept.convolution, shape.length);
         }
-        convolution_norm_->backward(backend, dh, dnormed, h, saved.convolution_statistics);
+        convolution_norm_->backward(backend, dh, dnormed, h, saved.convolution_statistics, Accumulate::yes);
     }
     workspace.release(mark);
 }
@@ -268,8 +264,7 @@ void Block::plan_decoding(Arena& arena, std::int64_t tokens) const {
     Norm::Statistics statistics;
     statistics.plan(arena, tokens, true);
     mixer_->plan_decoding(arena, tokens);
-    Mlp::Saved saved;
-    mlp_.plan(arena, saved, tokens);
+    mlp_.plan(arena, tokens, Recompute::none);
     arena.release(mark);
 }
 
@@ -293,8 +288,7 @@ void Block::decode(Backend& backend, Arena& workspace, Tensor h, State& state, s
     mixer_norm_.forward(backend, normed, statistics, h);
     mixer_->decode(backend, workspace, mixed, *state.mixer, normed, position);
     mlp_norm_.forward(backend, normed, statistics, h, mixed);
-    Mlp::Saved saved;
-    mlp_.plan(workspace, saved, count);
+    const Mlp::Saved saved = mlp_.plan(workspace, count, Recompute::none);
     mlp_.widen(backend, saved, normed);
     mlp_.narrow(backend, h, h, saved);
     workspace.release(mark);

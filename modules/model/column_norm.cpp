@@ -29,10 +29,15 @@ void ColumnNorm::forward(Backend& backend, Tensor y, const Statistics& statistic
     backend.split_norm_forward(y, x, statistics.mean, statistics.inverse, weight_, bias_);
 }
 
+void ColumnNorm::repeat(Backend& backend, Tensor y, const Statistics& statistics, Tensor x) const {
+    if (group_.alone()) return forward(backend, y, statistics, x);
+    backend.split_norm_forward(y, x, statistics.mean, statistics.inverse, weight_, bias_);
+}
+
 void ColumnNorm::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, const Statistics& statistics) const {
     if (group_.alone()) {
-        backend.fill(dx, 0);  // a norm's backward accumulates
-        backend.layer_norm_backward(dx, dweight_, dbias_, dy, x, weight_, statistics.mean, statistics.inverse);
+        backend.layer_norm_backward(dx, dweight_, dbias_, dy, x, weight_, statistics.mean, statistics.inverse,
+                                    kernels::Accumulate::no);
         return;
     }
     const Tensor sums = statistics.moments.slice(0, 1).reshaped({x.rows(), 2});  // reuses the moments' memory

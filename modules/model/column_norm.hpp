@@ -19,6 +19,8 @@ class ColumnNorm {
     void plan(Arena& arena, Statistics& statistics, std::int64_t rows) const;
     // y, x [N, d'], this rank's columns
     void forward(Backend& backend, Tensor y, const Statistics& statistics, Tensor x) const;
+    // y once more, from x and the statistics that forward has left.
+    void repeat(Backend& backend, Tensor y, const Statistics& statistics, Tensor x) const;
     // dx is overwritten
     void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, const Statistics& statistics) const;
 

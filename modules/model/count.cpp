@@ -78,6 +78,7 @@ struct Surroundings {
 // The part of a backward pass that repeats the forward pass is recomputation.
 bool goes_forward(OperationKind kind) {
     switch (kind) {
+        case OperationKind::product_forward:
         case OperationKind::norm_forward:
         case OperationKind::activation_forward:
         case OperationKind::gated_forward:
@@ -110,20 +111,21 @@ std::string signature(const config::ModelDescription& model, std::int64_t number
 }
 
 // FLOP per token, of one sequence on one rank.
-CountedShape one_sequence(std::int64_t length) {
+CountedShape one_sequence(std::int64_t length, Recompute recompute) {
     CountedShape shape;
     shape.pass = {1, length};
-    shape.recompute = Recompute::full;
+    shape.recompute = recompute;
     return shape;
 }
 
 // The total over one sequence, per token.
 template <class FlopOf>
-double flop_per_token(const config::ModelDescription& model, std::int64_t length, FlopOf&& flop_of) {
+double flop_per_token(const config::ModelDescription& model, std::int64_t length, FlopOf&& flop_of,
+                      Recompute recompute = Recompute::full) {
     config::ModelDescription longer = model;
     longer.context = std::max(longer.context, length);
     const auto count = ModelCount::of(longer);
-    const CountedShape shape = one_sequence(length);
+    const CountedShape shape = one_sequence(length, recompute);
     double flop = flop_of(count->embedding(shape), false) + flop_of(count->head(shape), false);
     std::map<std::int64_t, double> blocks;  // the distinct ones
     for (std::int64_t number = 0; number < model.layers; ++number) {
@@ -272,10 +274,14 @@ void run_imaginary(CountingBackend& backend, const config::ModelDescription& mod
         options.recompute = shape.recompute;
         options.neighbours = &ranks.neighbours;
         Stage stage(backend, parameters, model, options);
-        stage.forward(0, ids);
-        if (range.head) stage.loss(0, ids, 1, losses);
-        if (stage.has_backward()) stage.backward(0, ids);
-        stage.finish();
+        for (const bool first : {true, false}) {
+            if (!first && !rank.several_micro_batches) continue;
+            parameters.set_first_pass(first);
+            stage.forward(0, ids);
+            if (range.head) stage.loss(0, ids, 1, losses);
+            if (stage.has_backward()) stage.backward(0, ids);
+            stage.finish();
+        }
     }
 }
 
@@ -295,8 +301,9 @@ double training_flop_per_token(const config::ModelDescription& model, std::int64
     });
 }
 
-double recomputed_flop_per_token(const config::ModelDescription& model, std::int64_t length) {
-    return flop_per_token(model, length, [](const Count& count, bool) { return total_flop(count.recompute); });
+double recomputed_flop_per_token(const config::ModelDescription& model, std::int64_t length, Recompute recompute) {
+    return flop_per_token(
+        model, length, [](const Count& count, bool) { return total_flop(count.recompute); }, recompute);
 }
 
 }  // namespace lockstep::model

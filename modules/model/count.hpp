@@ -65,8 +65,10 @@ struct CountedRank {
     std::vector<StageRange> chunks;
     Part part;
     std::vector<Piece> owned;
+    bool several_micro_batches = false;  // in a step
 };
-// Runs a micro-batch of the rank's parts of the model, forward and backward, on the backend, among imaginary ranks.
+// Runs a micro-batch of the rank's parts of the model, forward and backward, on the backend, among imaginary ranks: as
+// the first of a step, and as a later one if there are any.
 // Tensors have the sizes that they have on a rank and, except for the offset within the sequence, the same alignment.
 void run_imaginary(kernels::CountingBackend& backend, const config::ModelDescription& model, const CountedRank& rank,
                    const CountedShape& shape);
@@ -76,8 +78,8 @@ void run_imaginary(kernels::CountingBackend& backend, const config::ModelDescrip
 // forward pass; mixing and input gradients if something in the layer or below is trained (the layer's input: in its
 // norm or below); and weight gradients of what is trained.
 double training_flop_per_token(const config::ModelDescription& model, std::int64_t length);
-// FLOP that full recomputation adds to the backward pass, in the blocks it reaches.
-double recomputed_flop_per_token(const config::ModelDescription& model, std::int64_t length);
+// FLOP that recomputation adds to the backward pass, in the blocks it reaches.
+double recomputed_flop_per_token(const config::ModelDescription& model, std::int64_t length, Recompute recompute);
 // Forward, of the head and of an average block.
 struct PartFlop {
     double head = 0, block = 0;

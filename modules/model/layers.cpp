@@ -5,8 +5,12 @@ namespace lockstep::model {
 using kernels::Transpose;
 
 Linear::Linear(const ParameterSet& parameters, const std::string& name)
-    : weight_(parameters.working(name + "/weight")), dweight_(parameters.gradient(name + "/weight")) {
+    : weight_(parameters.working(name + "/weight")),
+      dweight_(parameters.gradient(name + "/weight")),
+      coming_pass_(&parameters.coming_pass()) {
+    parameters.overwrite_in_first_pass(name + "/weight");
     if (!parameters.has(name + "/bias")) return;
+    parameters.overwrite_in_first_pass(name + "/bias");
     bias_ = parameters.working(name + "/bias");
     dbias_ = parameters.gradient(name + "/bias");
 }
@@ -20,15 +24,19 @@ void Linear::forward_part(Backend& backend, Tensor y, Tensor x, Tensor residual,
 }
 
 void Linear::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, Accumulate accumulate) const {
-    if (!dx.empty()) backend.product(dx, dy, Transpose::no, weight_, Transpose::no, accumulate);
+    backward_input(backend, dx, dy, accumulate);
     backward_parameters(backend, dy, x);
 }
 
+void Linear::backward_input(Backend& backend, Tensor dx, Tensor dy, Accumulate accumulate) const {
+    if (!dx.empty()) backend.product(dx, dy, Transpose::no, weight_, Transpose::no, accumulate);
+}
+
 void Linear::backward_parameters(Backend& backend, Tensor dy, Tensor x) const {
-    if (!dweight_.empty())
-        backend.linear_backward_parameters(dweight_, dbias_, dy, x);
-    else if (!dbias_.empty())
-        backend.bias_backward(dbias_, dy);
+    if (!dweight_.empty()) return backend.linear_backward_parameters(dweight_, dbias_, dy, x, *coming_pass_);
+    if (dbias_.empty()) return;
+    if (*coming_pass_ == Accumulate::no) backend.fill(dbias_, 0);
+    backend.bias_backward(dbias_, dy);
 }
 
 void Norm::Statistics::plan(Arena& arena, std::int64_t rows, bool with_mean) {
@@ -53,11 +61,13 @@ void Norm::forward(Backend& backend, Tensor y, const Statistics& statistics, Ten
         backend.rms_norm_forward(y, statistics.inverse, x, residual, weight_, epsilon_);
 }
 
-void Norm::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, const Statistics& statistics) const {
+void Norm::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, const Statistics& statistics,
+                    Accumulate accumulate) const {
     if (centred_)
-        backend.layer_norm_backward(dx, dweight_, dbias_, dy, x, weight_, statistics.mean, statistics.inverse);
+        backend.layer_norm_backward(dx, dweight_, dbias_, dy, x, weight_, statistics.mean, statistics.inverse,
+                                    accumulate);
     else
-        backend.rms_norm_backward(dx, dweight_, dy, x, weight_, statistics.inverse);
+        backend.rms_norm_backward(dx, dweight_, dy, x, weight_, statistics.inverse, accumulate);
 }
 
 Convolution::Convolution(const ParameterSet& parameters, const std::string& name)
@@ -169,14 +179,28 @@ Mlp::Mlp(const ParameterSet& parameters, const std::string& prefix, const config
     if (swiglu_) gate_.emplace_back(parameters, prefix + "mlp/gate");
 }
 
-void Mlp::plan(Arena& arena, Saved& saved, std::int64_t rows, bool with_activated) const {
-    if (swiglu_) saved.gate = arena.allocate(type_, {rows, width_});
-    saved.up = arena.allocate(type_, {rows, width_});
-    if (with_activated) saved.activated = plan_activated(arena, rows);
+void Mlp::allocate(Arena& arena, Saved& saved, std::int64_t rows, bool widened, bool activated) const {
+    const Shape shape = {rows, width_};
+    if (widened && swiglu_) saved.gate = arena.allocate(type_, shape);
+    if (widened) saved.up = arena.allocate(type_, shape);
+    if (activated) saved.activated = arena.allocate(type_, shape);
 }
 
-Tensor Mlp::plan_activated(Arena& arena, std::int64_t rows) const {
-    return arena.allocate(type_, {rows, width_});
+Mlp::Saved Mlp::plan(Arena& arena, std::int64_t rows, Recompute recompute) const {
+    Saved saved;
+    allocate(arena, saved, rows, recompute != Recompute::selective, !recomputes_cheap(recompute));
+    return saved;
+}
+
+void Mlp::plan_rest(Arena& workspace, std::int64_t rows, Recompute recompute) const {
+    Saved rest;
+    allocate(workspace, rest, rows, recompute == Recompute::selective, recomputes_cheap(recompute));
+}
+
+Mlp::Saved Mlp::complete(Arena& workspace, const Saved& kept, std::int64_t rows) const {
+    Saved all = kept;
+    allocate(workspace, all, rows, kept.up.axes() == 0, kept.activated.axes() == 0);
+    return all;
 }
 
 void Mlp::widen(Backend& backend, const Saved& saved, Tensor x) const {
@@ -189,7 +213,9 @@ void Mlp::widen(Backend& backend, const Saved& saved, Tensor x) const {
     }
 }
 
-void Mlp::activate(Backend& backend, const Saved& saved) const {
+void Mlp::recompute(Backend& backend, const Saved& saved, const Saved& kept, Tensor x) const {
+    if (kept.up.axes() == 0) return widen(backend, saved, x);
+    if (kept.activated.axes() > 0) return;
     if (swiglu_)
         backend.swiglu_forward(saved.activated, saved.gate, saved.up);
     else
@@ -216,19 +242,25 @@ void Mlp::plan_workspace(Arena& arena, std::int64_t rows) const {
     arena.release(mark);
 }
 
-void Mlp::backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dh, const Saved& saved, Tensor x) const {
+// The products that make dx come first, so that its sum over ranks runs beside those of the parameters.
+void Mlp::backward(Backend& backend, Arena& workspace, InputGradient& dx, Tensor dh, const Saved& saved,
+                   Tensor x) const {
     const std::size_t mark = workspace.mark();
     const auto [dup, dactivated, dgate] = allocate_gradients(workspace, saved.up.rows());
     if (swiglu_) {
-        down_.backward(backend, dactivated, dh, saved.activated, Accumulate::no);
+        down_.backward_input(backend, dactivated, dh, Accumulate::no);
         backend.swiglu_backward(dgate, dup, dactivated, saved.gate, saved.up);
-        gate_[0].backward(backend, dx, dgate, x, Accumulate::no);
-        up_.backward(backend, dx, dup, x, Accumulate::yes);
+        gate_[0].backward_input(backend, dx.part(), dgate, Accumulate::no);
+        up_.backward_input(backend, dx.part(), dup, Accumulate::yes);
+        dx.complete();
+        gate_[0].backward_parameters(backend, dgate, x);
     } else {
         backend.linear_gelu_backward(dup, dh, down_.weight(), saved.up);
-        down_.backward_parameters(backend, dh, saved.activated);
-        up_.backward(backend, dx, dup, x, Accumulate::no);
+        up_.backward_input(backend, dx.part(), dup, Accumulate::no);
+        dx.complete();
     }
+    up_.backward_parameters(backend, dup, x);
+    down_.backward_parameters(backend, dh, saved.activated);
     workspace.release(mark);
 }
 

@@ -5,9 +5,11 @@
 
 #include <string>
 
+#include "config/model_description.hpp"
 #include "kernels/backend.hpp"
 #include "model/context_chain.hpp"
 #include "model/parameters.hpp"
+#include "model/recompute.hpp"
 #include "model/tensor_group.hpp"
 
 namespace lockstep::model {
@@ -15,27 +17,32 @@ namespace lockstep::model {
 using kernels::Accumulate;
 using kernels::Backend;
 
-// y [N, out] = x [N, in] weightᵀ + bias + residual (may be empty or y)
+// y [N, out] = x [N, in] weightᵀ + bias + residual (may be empty or y). Its gradients are overwritten in a step's first
+// backward pass and added to in the others, so each pass must compute them exactly once.
 class Linear {
   public:
     Linear(const ParameterSet& parameters, const std::string& name);
-    // Gradients of frozen tensors are empty.
-    Linear(Tensor weight, Tensor bias, Tensor dweight, Tensor dbias)
-        : weight_(weight), bias_(bias), dweight_(dweight), dbias_(dbias) {}
+    // Gradients of frozen tensors are empty. `coming_pass` is that of the parameters, which registered them.
+    Linear(Tensor weight, Tensor bias, Tensor dweight, Tensor dbias, const Accumulate& coming_pass)
+        : weight_(weight), bias_(bias), dweight_(dweight), dbias_(dbias), coming_pass_(&coming_pass) {}
     void forward(Backend& backend, Tensor y, Tensor x, Tensor residual = {}) const;
     // The bias belongs to the sum over ranks: one of them adds it.
     void forward_part(Backend& backend, Tensor y, Tensor x, Tensor residual, bool with_bias) const;
     // dx may be empty if nothing below needs it.
     void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, Accumulate accumulate) const;
-    void backward_parameters(Backend& backend, Tensor dy, Tensor x) const;  // backward without dx
+    // Its two parts.
+    void backward_input(Backend& backend, Tensor dx, Tensor dy, Accumulate accumulate) const;
+    void backward_parameters(Backend& backend, Tensor dy, Tensor x) const;
     std::int64_t outputs() const { return weight_.size(0); }
     Tensor weight() const { return weight_; }  // in the compute type, like the bias
     Tensor bias() const { return bias_; }
     Tensor weight_gradient() const { return dweight_; }
     Tensor bias_gradient() const { return dbias_; }
+    const Accumulate& coming_pass() const { return *coming_pass_; }
 
   private:
     Tensor weight_, bias_, dweight_, dbias_;
+    const Accumulate* coming_pass_;  // of the parameters; they outlive the layer
 };
 
 // RMSNorm or LayerNorm over the last axis.
@@ -49,7 +56,8 @@ class Norm {
     void plan(Arena& arena, Statistics& statistics, std::int64_t rows) const { statistics.plan(arena, rows, centred_); }
     // With a residual, x becomes x + residual first.
     void forward(Backend& backend, Tensor y, const Statistics& statistics, Tensor x, Tensor residual = {}) const;
-    void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, const Statistics& statistics) const;  // dx is +=
+    void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, const Statistics& statistics,
+                  Accumulate accumulate) const;
 
   private:
     bool centred_;
@@ -100,15 +108,17 @@ class Mlp {
     };
     Mlp(const ParameterSet& parameters, const std::string& prefix, const config::ModelDescription& model,
         const TensorGroup& group);
-    void plan(Arena& arena, Saved& saved, std::int64_t rows, bool with_activated = true) const;
-    Tensor plan_activated(Arena& arena, std::int64_t rows) const;
-    void plan_workspace(Arena& arena, std::int64_t rows) const;        // temporaries of backward
-    void widen(Backend& backend, const Saved& saved, Tensor x) const;  // fills all of saved
-    void activate(Backend& backend, const Saved& saved) const;         // recomputes saved.activated from the others
+    Saved plan(Arena& arena, std::int64_t rows, Recompute recompute) const;
+    // The rest of what a pass fills, for one pass.
+    Saved complete(Arena& workspace, const Saved& kept, std::int64_t rows) const;
+    void plan_rest(Arena& workspace, std::int64_t rows, Recompute recompute) const;  // what complete() allocates
+    void plan_workspace(Arena& arena, std::int64_t rows) const;                      // temporaries of backward
+    void widen(Backend& backend, const Saved& saved, Tensor x) const;                // fills all of saved
+    // Fills again what was not kept.
+    void recompute(Backend& backend, const Saved& saved, const Saved& kept, Tensor x) const;
     // y = residual + this rank's part of mlp(x); the residual may be empty or y
     void narrow(Backend& backend, Tensor y, Tensor residual, const Saved& saved) const;
-    void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dh, const Saved& saved,
-                  Tensor x) const;  // dx overwritten, or empty
+    void backward(Backend& backend, Arena& workspace, InputGradient& dx, Tensor dh, const Saved& saved, Tensor x) const;
     std::int64_t width() const { return width_; }
 
   private:
@@ -116,6 +126,7 @@ class Mlp {
         Tensor dup, dactivated, dgate;  // the last two: swiglu only
     };
     Gradients allocate_gradients(Arena& arena, std::int64_t rows) const;
+    void allocate(Arena& arena, Saved& saved, std::int64_t rows, bool widened, bool activated) const;
     bool swiglu_, adds_bias_;
     std::int64_t width_;
     Type type_;

@@ -9,6 +9,7 @@
 #include "kernels/backend.hpp"
 #include "model/context_chain.hpp"
 #include "model/parameters.hpp"
+#include "model/recompute.hpp"
 #include "model/tensor_group.hpp"
 
 namespace lockstep::model {
@@ -45,7 +46,6 @@ struct Neighbours {
 const Neighbours& no_neighbours();
 
 enum class Direction { forward, backward };
-using config::Recompute;
 
 // A mixer owns no memory but constant tables: parameters are views into the ParameterSet, the rest comes from arenas.
 // The plan functions allocate exactly what the passes use; they and the passes must run on an imaginary device, so
@@ -57,7 +57,7 @@ class Mixer {
     Mixer& operator=(const Mixer&) = delete;
     virtual ~Mixer() = default;
 
-    // With selective recomputation, what is cheap to compute again need not be saved.
+    // What is cheap to compute again need not be saved where recomputes_cheap().
     virtual std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool training,
                                              Recompute recompute) const = 0;
     // Null: no handover.
@@ -68,8 +68,9 @@ class Mixer {
     // y [N, d] = this rank's part of mixer(x [N, d]). `recompute`: refill `saved`, without handover.
     virtual void forward(Backend& backend, Arena& workspace, Tensor y, MixerSaved& saved, MixerCarry* carry, Tensor x,
                          const PassShape& shape, bool recompute) = 0;
-    // This rank's part of dx (overwritten; empty: not needed) from dy; gradients of parameters are accumulated.
-    virtual void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dy, MixerSaved& saved,
+    // dx from dy: dx.part() is overwritten unless it is empty, and dx.complete() may be called once that is done and
+    // nothing will touch it again. Gradients of parameters are added to, except as Linear says.
+    virtual void backward(Backend& backend, Arena& workspace, InputGradient& dx, Tensor dy, MixerSaved& saved,
                           MixerCarry* carry, Tensor x, const PassShape& shape) = 0;
 
     // Decoding of one sequence: x [n, d] are the n tokens from `position` on.

@@ -170,6 +170,29 @@ Tensor ParameterSet::frozen_value(std::size_t index) const {
     return compute_ == Type::fp32 || descriptions()[index].exact ? value(name) : working(name);
 }
 
+void ParameterSet::overwrite_in_first_pass(const std::string& name) const {
+    if (!gradient(name).empty()) passes_->overwritten.insert(at(name));
+}
+
+// What lies between the overwritten ones, alignment included.
+std::vector<Tensor> ParameterSet::gradients_to_clear() const {
+    std::vector<Tensor> tensors;
+    std::int64_t cleared = 0;
+    const auto clear_until = [&](std::int64_t end) {
+        if (end > cleared) tensors.push_back(all_gradients_.slice(cleared, end - cleared));
+    };
+    for (const std::size_t index : passes_->overwritten) {
+        clear_until(layout_.offset(index));
+        cleared = layout_.offset(index) + layout_.count(index);
+    }
+    clear_until(all_gradients_.count());
+    return tensors;
+}
+
+void ParameterSet::clear_gradients(kernels::Backend& backend) {
+    if (!all_gradients_.empty()) backend.clear(gradients_to_clear());
+}
+
 bool ParameterSet::trains(const std::string& prefix) const {
     return std::any_of(descriptions().begin(), descriptions().end(), [&](const ParameterDescription& parameter) {
         return parameter.trained && parameter.name.starts_with(prefix);

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +51,16 @@ class ParameterSet {
     // What is kept of a frozen parameter: fp32 if exact or if the compute type is fp32, else the compute type.
     Tensor frozen_value(std::size_t index) const;
     bool trains(const std::string& prefix) const;  // any parameter with this name prefix
+
+    // A layer may overwrite a gradient in a step's first backward pass instead of adding to it, if it computes the
+    // whole of it exactly once in every pass. It registers the parameter, whose gradient is then not cleared, and asks
+    // before it writes how the coming pass must.
+    void overwrite_in_first_pass(const std::string& name) const;
+    const kernels::Accumulate& coming_pass() const { return passes_->accumulate; }
+    void set_first_pass(bool first) {
+        passes_->accumulate = first ? kernels::Accumulate::no : kernels::Accumulate::yes;
+    }
+    void clear_gradients(kernels::Backend& backend);  // before a step: those that no layer overwrites
     Type compute_type() const { return compute_; }
 
     // Flat tensors; empty if there are none. Gradients, and values if there are working copies, cover trained
@@ -80,7 +92,13 @@ class ParameterSet {
     std::size_t gradient_bytes() const { return gradients_.capacity() + spare_.capacity(); }
 
   private:
+    // Shared with the layers.
+    struct Passes {
+        kernels::Accumulate accumulate = kernels::Accumulate::yes;
+        std::set<std::size_t> overwritten;  // parameters
+    };
     std::size_t at(const std::string& name) const;
+    std::vector<Tensor> gradients_to_clear() const;
     bool is_kept_exactly(std::size_t index) const;
     std::int64_t exact_position(std::int64_t position) const;
     void plan_exact();
@@ -96,6 +114,7 @@ class ParameterSet {
     std::vector<std::int64_t> exact_offsets_;              // per parameter: elements of all_exact_ before it
     std::vector<std::pair<Tensor, Tensor>> exact_copies_;  // to, from: of what this rank owns
     std::map<std::string, Tensor> spare_gradients_;        // by name within a block
+    std::unique_ptr<Passes> passes_ = std::make_unique<Passes>();
     Arena values_, working_, gradients_, exact_, spare_;
     Tensor all_values_, all_working_, all_gradients_, all_exact_;
 };

@@ -35,7 +35,8 @@ Projections::Projections(std::vector<Linear> layers) : layers_(std::move(layers)
     const std::optional<Tensor> dweight = joined(layers_, &Linear::weight_gradient);
     const std::optional<Tensor> dbias = joined(layers_, &Linear::bias_gradient);
     gradients_joined_ = dweight && dbias;
-    joined_.emplace(*weight, *bias, gradients_joined_ ? *dweight : Tensor(), gradients_joined_ ? *dbias : Tensor());
+    joined_.emplace(*weight, *bias, gradients_joined_ ? *dweight : Tensor(), gradients_joined_ ? *dbias : Tensor(),
+                    layers_.front().coming_pass());
 }
 
 std::vector<Tensor> Projections::allocate(Arena& arena, Type type, std::int64_t rows) const {
@@ -69,19 +70,20 @@ void Projections::forward(Backend& backend, const std::vector<Tensor>& outputs, 
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) layers_[layer].forward(backend, outputs[layer], x);
 }
 
-void Projections::backward(Backend& backend, Tensor dx, const std::vector<Tensor>& doutputs, Tensor x,
-                           Accumulate accumulate) const {
-    if (const auto all = in_one_matrix(doutputs)) {
-        joined_->backward(backend, dx, *all, x, accumulate);
-        if (gradients_joined_) return;
-        for (std::size_t layer = 0; layer < layers_.size(); ++layer)
-            layers_[layer].backward_parameters(backend, doutputs[layer], x);
-        return;
-    }
+void Projections::backward_input(Backend& backend, Tensor dx, const std::vector<Tensor>& doutputs,
+                                 Accumulate accumulate) const {
+    if (const auto all = in_one_matrix(doutputs)) return joined_->backward_input(backend, dx, *all, accumulate);
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-        layers_[layer].backward(backend, dx, doutputs[layer], x, accumulate);
+        layers_[layer].backward_input(backend, dx, doutputs[layer], accumulate);
         accumulate = Accumulate::yes;
     }
+}
+
+void Projections::backward_parameters(Backend& backend, const std::vector<Tensor>& doutputs, Tensor x) const {
+    const auto all = gradients_joined_ ? in_one_matrix(doutputs) : std::nullopt;
+    if (all) return joined_->backward_parameters(backend, *all, x);
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+        layers_[layer].backward_parameters(backend, doutputs[layer], x);
 }
 
 }  // namespace lockstep::model

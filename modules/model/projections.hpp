@@ -18,8 +18,8 @@ class Projections {
 
     void forward(Backend& backend, const std::vector<Tensor>& outputs, Tensor x) const;
     // dx may be empty if nothing below needs it.
-    void backward(Backend& backend, Tensor dx, const std::vector<Tensor>& doutputs, Tensor x,
-                  Accumulate accumulate) const;
+    void backward_input(Backend& backend, Tensor dx, const std::vector<Tensor>& doutputs, Accumulate accumulate) const;
+    void backward_parameters(Backend& backend, const std::vector<Tensor>& doutputs, Tensor x) const;
 
   private:
     std::optional<Tensor> in_one_matrix(const std::vector<Tensor>& outputs) const;

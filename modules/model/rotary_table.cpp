@@ -43,4 +43,23 @@ RotaryTable::RotaryTable(kernels::Backend& backend, const config::ModelDescripti
     backend.upload(sine, sines.data());
 }
 
+namespace {
+
+bool are_neighbours(const Tensor& left, const Tensor& right) {
+    const std::size_t bytes = static_cast<std::size_t>(left.size(-1)) * type_bytes(left.type());
+    return right.strided_data() == static_cast<char*>(left.strided_data()) + bytes && left.rows() == right.rows() &&
+           left.stride() == right.stride() && left.stride() >= left.size(-1) + right.size(-1);
+}
+
+}  // namespace
+
+void rotate(kernels::Backend& backend, const RotaryTable& table, Tensor q, Tensor k, std::int64_t length,
+            std::int64_t position, kernels::RotaryPairs pairs, bool inverse) {
+    const auto turn = [&](Tensor x) { backend.rotate(x, table.cosine, table.sine, length, position, pairs, inverse); };
+    if (are_neighbours(q, k))
+        return turn(Tensor(q.strided_data(), q.type(), {q.rows(), q.size(-1) + k.size(-1)}, q.stride()));
+    turn(q);
+    turn(k);
+}
+
 }  // namespace lockstep::model

@@ -13,4 +13,9 @@ struct RotaryTable {
     Tensor cosine, sine;  // [period, f/2]
 };
 
+// Turns queries and keys, or their gradients back, in place: in one pass where they are neighbouring columns of one
+// matrix. The first row is at `position`.
+void rotate(kernels::Backend& backend, const RotaryTable& table, Tensor q, Tensor k, std::int64_t length,
+            std::int64_t position, kernels::RotaryPairs pairs, bool inverse);
+
 }  // namespace lockstep::model

@@ -24,7 +24,8 @@ Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDesc
       options_(options),
       group_(neighbours_of(options).group),
       chain_(neighbours_of(options).chain),
-      type_(parameters.compute_type()) {
+      type_(parameters.compute_type()),
+      coming_pass_(parameters.coming_pass()) {
     const StageRange& range = options.range;
     if (range.embedding) {
         table_ = parameters.working("embedding/weight");
@@ -49,6 +50,7 @@ Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDesc
         const std::string name = model.tied_head ? "embedding/weight" : "head/weight";
         head_ = parameters.working(name);
         dhead_ = parameters.gradient(name);
+        parameters.overwrite_in_first_pass(name);
         final_norm_.emplace(parameters, "final_norm", model.norm_epsilon);
         trains_final_norm_ = parameters.trains("final_norm/");
         trains_head_ = parameters.trains(name);
@@ -202,12 +204,13 @@ void Stage::loss(int slot, Tensor targets, float gradient_scale, Tensor losses) 
         if (into_head)
             backend_.product(all_dnormed.slice(first, count), logits, Transpose::no, head_, Transpose::no,
                              Accumulate::no);
-        if (!dhead_.empty()) backend_.product(dhead_, logits, Transpose::yes, normed, Transpose::no, Accumulate::yes);
+        if (!dhead_.empty())
+            backend_.product(dhead_, logits, Transpose::yes, normed, Transpose::no,
+                             first == 0 ? coming_pass_ : Accumulate::yes);
     }
     if (into_head) {
         group_.add_up(backend_, dnormed, all_dnormed);
-        backend_.fill(at.gradient, 0);  // a norm's backward accumulates
-        final_norm_->backward(backend_, at.gradient, dnormed, hidden_output(slot), at.final_statistics);
+        final_norm_->backward(backend_, at.gradient, dnormed, hidden_output(slot), at.final_statistics, Accumulate::no);
     }
     workspace_.release(mark);
 }

@@ -92,6 +92,7 @@ class Stage {
     const ContextChain& chain_;
     Type type_;
     Tensor table_, dtable_, position_, dposition_, head_, dhead_;
+    const kernels::Accumulate& coming_pass_;  // of the parameters: for dhead_
     std::vector<Block> blocks_;
     std::optional<Norm> final_norm_;
     Arena activations_, workspace_;

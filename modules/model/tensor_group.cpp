@@ -54,13 +54,39 @@ Tensor TensorGroup::partial_for(Arena& workspace, Tensor mine, std::int64_t rows
 
 void TensorGroup::add_up(Backend& backend, Tensor mine, Tensor partial) const {
     if (!divides_rows_) return sum(mine);
-    const std::int64_t rows = partial.size(0), width = partial.size(1);
+    begin_add_up(partial);
+    finish_add_up(backend, mine, partial);
+}
+
+void TensorGroup::begin_add_up(Tensor partial) const {
+    if (alone()) return;
+    const trace::OptionalScope timed(timed_ ? tracer_ : nullptr, region_);
+    if (divides_rows_)
+        communicator_->begin_reduce_scatter(partial.reshaped({partial.count()}),
+                                            row_cuts(partial.size(0), partial.size(1)));
+    else
+        communicator_->begin_all_reduce(partial, cluster::Reduce::sum);
+}
+
+void TensorGroup::finish_add_up(Backend& backend, Tensor mine, Tensor partial) const {
+    if (alone()) return;
     {
         const trace::OptionalScope timed(timed_ ? tracer_ : nullptr, region_);
-        communicator_->begin_reduce_scatter(partial.reshaped({partial.count()}), row_cuts(rows, width));
         communicator_->finish_collectives();
     }
-    if (mine.count() > 0) backend.copy(mine, partial.slice(part_.first(rows), part_.count(rows)));
+    const std::int64_t rows = partial.size(0);
+    if (divides_rows_ && mine.count() > 0) backend.copy(mine, partial.slice(part_.first(rows), part_.count(rows)));
+}
+
+void InputGradient::complete() {
+    if (group_ == nullptr || begun_) return;
+    group_->begin_add_up(part_);
+    begun_ = true;
+}
+
+void InputGradient::finish(Backend& backend) {
+    complete();
+    if (group_ != nullptr) group_->finish_add_up(backend, mine_, part_);
 }
 
 }  // namespace lockstep::model

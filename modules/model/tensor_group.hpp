@@ -44,6 +44,9 @@ class TensorGroup {
     // reduction of these into `mine`.
     Tensor partial_for(Arena& workspace, Tensor mine, std::int64_t rows) const;
     void add_up(Backend& backend, Tensor mine, Tensor partial) const;
+    // The same in two parts: what is computed between them may overlap the reduction.
+    void begin_add_up(Tensor partial) const;
+    void finish_add_up(Backend& backend, Tensor mine, Tensor partial) const;
 
   private:
     std::vector<std::int64_t> row_cuts(std::int64_t rows, std::int64_t width) const;
@@ -52,6 +55,25 @@ class TensorGroup {
     cluster::Communicator* communicator_ = nullptr;
     trace::Tracer* tracer_ = nullptr;
     trace::RegionId region_ = -1;
+};
+
+// The gradient of a layer's input. The layer writes this rank's part of it and may say when that is done: the sum over
+// the ranks then runs beside what the layer computes afterwards.
+class InputGradient {
+  public:
+    InputGradient() = default;                                            // not needed
+    explicit InputGradient(Tensor whole) : mine_(whole), part_(whole) {}  // a single rank
+    // The sum is for `mine`; the part may lie in `workspace`.
+    InputGradient(const TensorGroup& group, Arena& workspace, Tensor mine, std::int64_t rows)
+        : group_(&group), mine_(mine), part_(group.partial_for(workspace, mine, rows)) {}
+    Tensor part() const { return part_; }  // [rows, d], to be overwritten; empty: not needed
+    void complete();                       // the part is written
+    void finish(Backend& backend);         // the sum is in its place
+
+  private:
+    const TensorGroup* group_ = nullptr;
+    Tensor mine_, part_;
+    bool begun_ = false;
 };
 
 }  // namespace lockstep::model

@@ -34,8 +34,13 @@ Choices choices_of(const PlanRequest& request, const cost::Job& job) {
     if (choices.zero.empty()) choices.zero = {0, 1};
     for (const std::string& word : words_of(request.recompute))
         choices.recompute.push_back(config::from_word<config::Recompute>(word, "plan.recompute"));
-    if (choices.recompute.empty())
-        choices.recompute = {config::Recompute::none, config::Recompute::selective, config::Recompute::full};
+    using config::Recompute;
+    if (!job.own_program() && std::count(choices.recompute.begin(), choices.recompute.end(), Recompute::cheap) > 0)
+        throw usage_error("plan.recompute = \"{}\": {} recomputes none, selective or full", request.recompute,
+                          job.program.name);
+    if (choices.recompute.empty() && job.own_program())
+        choices.recompute = {Recompute::none, Recompute::cheap, Recompute::selective, Recompute::full};
+    if (choices.recompute.empty()) choices.recompute = {Recompute::none, Recompute::selective, Recompute::full};
     for (const std::string& word : words_of(request.sequence))
         choices.sequence.push_back(config::from_word<bool>(word, "plan.sequence"));
     if (choices.sequence.empty()) choices.sequence = {false, true};

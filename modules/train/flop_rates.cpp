@@ -13,8 +13,8 @@ FlopRates find_flop_rates(Launch& launch, double product_flops) {
     FlopRates rates;
     rates.model_per_token = model::training_flop_per_token(model, description.batch.length);
     rates.hardware_per_token = rates.model_per_token;
-    if (description.parallel.recompute == config::Recompute::full)
-        rates.hardware_per_token += model::recomputed_flop_per_token(model, description.batch.length);
+    rates.hardware_per_token +=
+        model::recomputed_flop_per_token(model, description.batch.length, description.parallel.recompute);
     const calibrate::Peak peak =
         calibrate::find_peak(launch.devices, layout::compute_type(description.precision.compute),
                              description.run.peak_tflops, product_flops);

@@ -29,7 +29,12 @@ struct Pipeline::Step {
 Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, model::ParameterSet& parameters,
                    const config::ModelDescription& model, const layout::GradientPlan& plan,
                    const PipelineOptions& options, const Regions& regions)
-    : devices_(devices), groups_(groups), options_(options), regions_(regions), timer_{options.tracer, devices} {
+    : devices_(devices),
+      groups_(groups),
+      parameters_(parameters),
+      options_(options),
+      regions_(regions),
+      timer_{options.tracer, devices} {
     const auto chunks = static_cast<std::int64_t>(options.chunks.size());
     const model::ContextChain& chain = options.neighbours->chain;
     shape_ = {options.micro, options.length / chain.size()};
@@ -53,7 +58,6 @@ Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, mod
         stage.tracer = options.tracer;
         chunk.stage = std::make_unique<model::Stage>(*devices.backend, parameters, model, stage);
         chunk.segments = plan.chunks[at];
-        chunk.recordings.resize(chunk.segments.size());
         chunk.first = groups.place.pipeline == 0 && number == 0;
         chunk.last = groups.place.pipeline + 1 == options.stages && number + 1 == chunks;
         has_head_ = has_head_ || stage.range.head;
@@ -162,27 +166,33 @@ void Pipeline::backward(const Step& step, const layout::PipelineStep& pass) {
             chunk.stage->hidden_gradient(pass.slot), (here + stages - 1) % stages, tag(pass.chunk, pass.micro_batch));
 }
 
-// Forward and backward of a whole model on one rank, recorded in segments.
+// Forward and backward of a whole model on one rank, recorded: at once, or in segments where their gradients are
+// reduced.
 void Pipeline::replay(const Step& step, const layout::PipelineStep& pass) {
     const NamedRange range("forward, loss, backward");
     Chunk& chunk = chunks_.front();
     fill_batch(chunk, pass.slot, pass.micro_batch, step.load, step.training, step.exact);
-    const bool whole = --chunk.backward_left == 0;
+    const bool first = pass.micro_batch == 0, last = --chunk.backward_left == 0;
     // The inner rate is part of the recording; during its warm-up it changes every step.
     const bool lasting = inner_rate_factor_ == 1 && sync_mode() != SyncMode::launch;
-    for (std::size_t i = 0; i < chunk.segments.size(); ++i) {
+    const std::size_t at_once = last ? 1 : chunk.segments.size();
+    for (std::size_t i = 0; i < chunk.segments.size(); i += at_once) {
         const auto work = [&] {
-            if (chunk.segments[i].first) forward_work(step, chunk, pass.slot);
-            segment_work(chunk, chunk.segments[i], pass.slot);
+            for (std::size_t at = i; at < i + at_once; ++at) {
+                if (chunk.segments[at].first) forward_work(step, chunk, pass.slot);
+                segment_work(chunk, chunk.segments[at], pass.slot);
+            }
         };
-        if (!chunk.recordings[i] && lasting && runs_ >= runs_before_recording)
-            chunk.recordings[i] = devices_.backend->record(work);
-        if (chunk.recordings[i])
-            chunk.recordings[i]->run();
+        auto& recording = chunk.recordings[{first, i, at_once}];
+        if (!recording && lasting && runs_[first ? 1 : 0] >= runs_before_recording)
+            recording = devices_.backend->record(work);
+        if (recording)
+            recording->run();
         else
             work();
-        if (whole && chunk.segments[i].bucket) step.reduce(*chunk.segments[i].bucket);
+        if (last && chunk.segments[i].bucket) step.reduce(*chunk.segments[i].bucket);
     }
+    ++runs_[first ? 1 : 0];
 }
 
 void Pipeline::run(std::int64_t micro_batches, bool exact, double gradient_scale, Tensor loss_sum, const Load& load,
@@ -201,6 +211,7 @@ void Pipeline::run(std::int64_t micro_batches, bool exact, double gradient_scale
         scheduled_ = micro_batches;
     }
     for (const layout::PipelineStep& pass : schedule_) {
+        parameters_.set_first_pass(pass.micro_batch == 0);  // each chunk takes micro-batches in their order
         if (recordable_ && !exact) {
             if (!pass.forward) replay(step, pass);
         } else if (pass.forward) {
@@ -208,8 +219,8 @@ void Pipeline::run(std::int64_t micro_batches, bool exact, double gradient_scale
         } else {
             backward(step, pass);
         }
-        if (!pass.forward) ++runs_;
     }
+    parameters_.set_first_pass(false);
     for (Chunk& chunk : chunks_) {
         for (auto& sent : chunk.sent_activation) wait(sent, exact);
         for (auto& sent : chunk.sent_gradient) wait(sent, exact);
@@ -232,9 +243,8 @@ void Pipeline::forward_only(Tensor loss_sum, const Load& load) {
 
 // Rate and scale are part of the recording.
 void Pipeline::forget_recordings() {
-    for (Chunk& chunk : chunks_)
-        for (auto& recording : chunk.recordings) recording.reset();
-    runs_ = 0;
+    for (Chunk& chunk : chunks_) chunk.recordings.clear();
+    runs_ = {};
 }
 
 void Pipeline::set_inner_rate_factor(double factor) {

@@ -2,9 +2,12 @@
 // schedule, exchanging activations and gradients with neighbouring stages.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "cluster/process_grid.hpp"
@@ -55,8 +58,9 @@ class Pipeline {
     struct Chunk {
         std::unique_ptr<model::Stage> stage;
         std::vector<layout::Segment> segments;
-        std::vector<std::unique_ptr<kernels::Recording>> recordings;  // of each segment
-        std::vector<BatchTensors> batches;                            // per slot, where tokens are needed
+        // By whether it is the first pass of a step, first segment, number of segments.
+        std::map<std::tuple<bool, std::size_t, std::size_t>, std::unique_ptr<kernels::Recording>> recordings;
+        std::vector<BatchTensors> batches;  // per slot, where tokens are needed
         std::vector<std::unique_ptr<cluster::Transfer>> sent_activation, sent_gradient;  // per slot
         bool first = false, last = false;                                                // chunk of the whole model
         std::int64_t backward_left = 0;                                                  // micro-batches of this step
@@ -78,6 +82,7 @@ class Pipeline {
 
     layout::Devices& devices_;
     cluster::ProcessGroups& groups_;
+    model::ParameterSet& parameters_;
     PipelineOptions options_;
     Regions regions_;
     PhaseTimer timer_;
@@ -87,7 +92,8 @@ class Pipeline {
     bool recordable_ = false;                     // no communication between kernels
     std::vector<layout::PipelineStep> schedule_;  // for the current number of micro-batches
     std::int64_t scheduled_ = 0;
-    std::int64_t runs_ = 0;  // micro-batches since the work last changed
+    // Micro-batches that replay() took since the work last changed: later ones of a step, first ones.
+    std::array<std::int64_t, 2> runs_{};
     double inner_rate_factor_ = 1, gradient_scale_ = 0;
     std::vector<std::int32_t> host_ids_, host_targets_;  // of whole sequences, if they are divided
 };

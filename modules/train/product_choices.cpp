@@ -216,8 +216,10 @@ void choose_products(const Launch& launch, const model::ParameterSet& parameters
     shape.context = launch.grid.context;
     shape.divides_rows = description.parallel.sequence;
     shape.recompute = description.parallel.recompute;
-    const model::CountedRank rank{
-        launch.plan.chunks, {launch.groups.place.tensor, launch.grid.tensor}, parameters.owned()};
+    const model::CountedRank rank{launch.plan.chunks,
+                                  {launch.groups.place.tensor, launch.grid.tensor},
+                                  parameters.owned(),
+                                  launch.plan.micro_batches > 1};
     std::unique_ptr<kernels::ProductTuner> tuner;
     Kept kept;
     cluster::together(*launch.control, [&] {

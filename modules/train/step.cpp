@@ -81,7 +81,7 @@ void StepRunner::clear(bool exact) {
     kernels::Backend& backend = *parts_.launch.devices.backend;
     const Tensor gradients = parts_.state.parameters->all_gradients();  // empty on a frozen stage
     timer_.phase(exact, parts_.regions.optimizer, "optimizer", [&] {
-        if (!gradients.empty()) backend.fill(gradients, 0);
+        parts_.state.parameters->clear_gradients(backend);
         backend.fill(losses_, 0);
         if (fault::asks("step_work", "slow")) std::this_thread::sleep_for(std::chrono::milliseconds(40));
     });

@@ -174,6 +174,19 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(several_gpus)
 
+// One, two and three micro-batches a step: the first is also the last, or another kind than the last, or neither.
+BOOST_AUTO_TEST_CASE(recorded_steps_give_the_bits_of_others) {
+    Trained trained;
+    for (const std::string batch : {"2", "4", "6"}) BOOST_TEST_CONTEXT(batch) {
+            const std::string run =
+                "--set schedule.steps=7 --set run.peak_tflops=1 --set parallel.bucket_bytes=5000 --set batch.global=" +
+                batch;
+            const fs::path recorded = trained.run(train(run), 2, gpus(2));
+            BOOST_TEST(!contains(read_file(run_folder(recorded) / "log.txt"), "no algorithm was chosen"));
+            check_same(trained.run(train(run + " --sync phase"), 2, gpus(2)), recorded);
+        }
+}
+
 // Stages have products of their own, and replicas' GPUs would choose differently.
 BOOST_AUTO_TEST_CASE(all_ranks_take_the_same_algorithms_of_products) {
     Trained trained;
@@ -219,6 +232,17 @@ BOOST_AUTO_TEST_CASE(no_order_of_streams_changes_a_bit) {
     for (const int seed : {2, 3, 4}) check_same(trained.run(train(""), 2, gpus(2, seed)), first);
     const fs::path staged = trained.run(train(""), 2, gpus(1, 1));
     for (const int seed : {2, 3}) check_same(trained.run(train(""), 2, gpus(1, seed)), staged);
+    // Sums of a tensor group run beside the products of weights' gradients.
+    for (const std::string mixer : {"attention", "ttt-linear"})
+        for (const std::string divided : {"false", "true"})
+            for (const int devices : {1, 2})
+                BOOST_TEST_CONTEXT(mixer << ", divided rows " << divided << ", " << devices) {
+                    const std::string tensor =
+                        train("--set schedule.steps=5 --set parallel.tensor=2 --set model.mixer=" + mixer +
+                              " --set parallel.sequence=" + divided);
+                    const fs::path one = trained.run(tensor, 2, gpus(devices, 1));
+                    check_same(trained.run(tensor, 2, gpus(devices, 2)), one);
+                }
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_dies_takes_the_others_down) {

@@ -112,6 +112,9 @@ BOOST_AUTO_TEST_CASE(the_command_line_comes_before_the_file) {
     const Json plan = planned(place, examples + "plan-176b-a100.toml --gpus 192 --by tokens");
     BOOST_TEST(plan["recommended"]["devices"] == 192);
     BOOST_TEST(!plan.contains("counts"));
+    const Result cheap = run("plan " + examples + "plan-176b-a100.toml --recompute full,cheap", place.path());
+    check_exit(cheap, 2);
+    BOOST_TEST(contains(cheap.error, "recomputes none, selective or full"), cheap);
     const Result other = run("plan " + examples + "plan-frozen-adapters.toml --program lockstep", place.path());
     check_exit(other, 2);
     BOOST_TEST(contains(other.error, "several models in one job"), other);
@@ -141,6 +144,12 @@ BOOST_AUTO_TEST_CASE(a_table_is_fitted_and_judged) {
     BOOST_TEST(judged["rows"].size() == 39U);
     const Json shipped = planned(place, "--evaluate " + table);
     BOOST_TEST(shipped["mean_absolute_error"].get<double>() < 0.02);
+    write_file(place.path() / "cheap.csv",
+               "gpus,hidden,layers,heads,dp,tp,pp,micro_batch,global_batch,seconds_per_iteration,recompute\n"
+               "8,2048,24,16,8,1,1,1,64,1.0,cheap\n");
+    const Result cheap = run("plan --evaluate cheap.csv --hardware machine.toml", place.path());
+    check_exit(cheap, 2);
+    BOOST_TEST(contains(cheap.error, "recomputes none, selective or full"), cheap);
     for (const Json& row : shipped["rows"]) {
         BOOST_TEST(row["predicted_seconds"].is_number());
         BOOST_TEST(row["predicted_memory_gb"].is_number());

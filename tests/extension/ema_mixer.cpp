@@ -68,12 +68,12 @@ class EmaMixer final : public model::Mixer {
         output_.forward(backend, y, saved.projected);
     }
 
-    void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dy, model::MixerSaved& kept, model::MixerCarry*,
-                  Tensor x, const PassShape& shape) override {
+    void backward(Backend& backend, Arena& workspace, model::InputGradient& dx, Tensor dy, model::MixerSaved& kept,
+                  model::MixerCarry*, Tensor x, const PassShape& shape) override {
         auto& saved = static_cast<EmaSaved&>(kept);
         const std::size_t mark = workspace.mark();
         const auto [dprojected, daverages] = allocate_gradients(workspace, shape);
-        output_.backward(backend, dprojected, dy, saved.projected, Accumulate::no);
+        output_.backward_input(backend, dprojected, dy, Accumulate::no);
         backend.copy(daverages, dprojected);
         backend.custom(work("ema_backward", shape, 7, 4), [=, this, gradient = daverages] {
             for (std::int64_t sequence = 0; sequence < shape.batch; ++sequence) {
@@ -83,7 +83,10 @@ class EmaMixer final : public model::Mixer {
             }
         });
         backend.copy(dprojected, daverages);  // now the gradient of the values
-        value_.backward(backend, dx, dprojected, x, Accumulate::no);
+        value_.backward_input(backend, dx.part(), dprojected, Accumulate::no);
+        dx.complete();
+        value_.backward_parameters(backend, dprojected, x);
+        output_.backward_parameters(backend, dy, saved.projected);
         workspace.release(mark);
     }
 

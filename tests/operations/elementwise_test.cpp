@@ -51,6 +51,29 @@ BOOST_AUTO_TEST_CASE(fill_takes_any_type_and_writes_nothing_else) {
             }
 }
 
+// More tensors than one launch clears, neighbours and with gaps, none, and one that is long.
+BOOST_AUTO_TEST_CASE(clear_writes_the_tensors_and_nothing_else) {
+    for_each_backend([] {
+        Values expected(count(130000), 3);
+        const OnDevice all(Type::fp32, {130000}, expected);
+        std::vector<Tensor> tensors;
+        std::int64_t first = 1;
+        const auto add = [&](std::int64_t size, std::int64_t gap) {
+            tensors.push_back(all.tensor().slice(first, size));
+            std::fill_n(expected.begin() + first, size, 0);
+            first += size + gap;
+        };
+        for (std::int64_t number = 0; number < 70; ++number) add(number * number % 1100, number % 3);
+        add(1024, 1);
+        add(1025, 0);
+        add(65537, 1);
+        BOOST_REQUIRE(first <= 130000);
+        backend().clear(tensors);
+        backend().clear({});
+        BOOST_TEST((all.values() == expected));
+    });
+}
+
 BOOST_AUTO_TEST_CASE(copies_convert_with_one_rounding) {
     for_each_type([](Type from) {
         for_each_type([&](Type to) {
@@ -140,7 +163,7 @@ BOOST_AUTO_TEST_CASE(sums_are_taken_in_double) {
 
 BOOST_AUTO_TEST_CASE(zeros_are_counted) {
     for_each_backend([] {
-        for (const std::int64_t size : {1, 31, 33, 4096, 4097, 20011, 900001})
+        for (const std::int64_t size : {1, 31, 33, 4096, 4097, 20011, 1300001})
             for (const auto start : starts)
                 for (const std::size_t every : {1u, 7u}) {
                     Values all = random_rounded(Type::fp32, count(size + 1), "x");

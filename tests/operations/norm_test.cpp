@@ -5,6 +5,7 @@
 
 using namespace lockstep;
 using namespace lockstep::operation_tests;
+using kernels::Accumulate;
 
 namespace {
 
@@ -56,13 +57,17 @@ Results check_forward(const Case& c, Type type) {
     return {x.bytes(), y.bytes(), mean.bytes(), inverse.bytes()};
 }
 
-Results check_backward(const Case& c, Type type) {
-    const std::string what = name_of(c, type);
+Results check_backward(const Case& c, Type type, Accumulate accumulate) {
+    const bool adds = accumulate == Accumulate::yes;
+    const std::string what = name_of(c, type) + (adds ? ", added" : "");
     const Shape rows{c.rows, c.width};
     const std::size_t count = static_cast<std::size_t>(element_count(rows)), terms = static_cast<std::size_t>(c.width);
     const std::size_t sums = terms + static_cast<std::size_t>(c.rows);
     const Values x_values = inputs(c, type), dy_values = random_rounded(type, count, "dy");
-    const Values dx_before = random_rounded(type, count, "dx"), w = random_rounded(Type::fp32, terms, "weight");
+    // What is overwritten may be anything.
+    const Values dx_before =
+        adds ? random_rounded(type, count, "dx") : Values(count, std::numeric_limits<double>::quiet_NaN());
+    const Values w = random_rounded(Type::fp32, terms, "weight");
     const Values dw_before = random_rounded(Type::fp32, terms, "dweight");
     const Values db_before = random_rounded(Type::fp32, terms, "dbias");
     const auto forward = reference::norm_forward(x_values, w, Values(terms), epsilon_value, c.centred);
@@ -72,15 +77,22 @@ Results check_backward(const Case& c, Type type) {
     Skewed dbias(Type::fp32, {c.width}, c.skip, db_before);
     Skewed mean(Type::fp32, {c.rows}, c.skip, forward.mean), inverse(Type::fp32, {c.rows}, c.skip, forward.inverse);
     if (c.centred)
-        backend().layer_norm_backward(dx, dweight, dbias, dy, x, weight, mean, inverse);
+        backend().layer_norm_backward(dx, dweight, dbias, dy, x, weight, mean, inverse, accumulate);
     else
-        backend().rms_norm_backward(dx, dweight, dy, x, weight, inverse);
+        backend().rms_norm_backward(dx, dweight, dy, x, weight, inverse, accumulate);
     // The gradient of one centred value is zero, and what is computed is rounding times 1/sqrt(epsilon) = 316.
     const std::size_t dx_terms = c.centred && c.width == 1 ? 316 * 316 : terms;
-    check_close(dx.values(), plus(dx_before, expected.dx), type, dx_terms, what + " dx");
+    // Of one value it is what rounding leaves of two terms of about 1, and is compared beside them.
+    const Values beside = adds ? Values(count) : Values(count, c.width == 1 ? 1.0 : 0.0);
+    const Values wanted = adds ? plus(dx_before, expected.dx) : expected.dx;
+    check_close(plus(dx.values(), beside), plus(wanted, beside), type, dx_terms, what + " dx");
     check_close(dweight.values(), plus(dw_before, expected.dweight), Type::fp32, sums, what + " dweight");
     if (c.centred) check_close(dbias.values(), plus(db_before, expected.dbias), Type::fp32, sums, what + " dbias");
     return {dx.bytes(), dweight.bytes(), dbias.bytes()};
+}
+
+void check_backward(const Case& c, Type type) {
+    for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) check_backward(c, type, accumulate);
 }
 
 void check_both(Case c) {
@@ -148,7 +160,7 @@ BOOST_AUTO_TEST_CASE(the_order_of_threads_does_not_matter) {
     for (const std::int64_t width : {33, 64, 96, 768, 1032, 2049, 4104})
         for (const bool centred : {false, true}) {
             for_each_order([&] { return check_forward({9, width, centred, true}, Type::bf16); });
-            for_each_order([&] { return check_backward({9, width, centred, false}, Type::bf16); });
+            for_each_order([&] { return check_backward({9, width, centred, false}, Type::bf16, Accumulate::yes); });
         }
 }
 

@@ -209,9 +209,12 @@ BOOST_AUTO_TEST_CASE(empty_sums_are_zero_and_no_rows_do_nothing) {
         if (types.output == Type::fp32) {
             OnDevice dbias(Type::fp32, {4});
             dbias.set(Values(4, 2.0));
-            backend().linear_backward_parameters(sums, dbias, no_rows, none);
+            backend().linear_backward_parameters(sums, dbias, no_rows, none, Accumulate::yes);
             BOOST_TEST(sums.values() == Values(12, 1.0));
             BOOST_TEST(dbias.values() == Values(4, 2.0));
+            backend().linear_backward_parameters(sums, dbias, no_rows, none, Accumulate::no);
+            BOOST_TEST(sums.values() == Values(12, 0.0));
+            BOOST_TEST(dbias.values() == Values(4, 0.0));
         }
     }
 }
@@ -273,7 +276,8 @@ BOOST_AUTO_TEST_CASE(gradients_of_weight_and_bias_are_added) {
                 const Random dy(type, {rows, out}, "dy"), x(type, {rows, in}, "x"),
                     dweight(Type::fp32, {out, in}, "dweight"), dbias(Type::fp32, {out}, "dbias");
                 for (int round = 0; round < 2; ++round)
-                    backend().linear_backward_parameters(dweight, has_bias ? dbias.memory.tensor() : Tensor(), dy, x);
+                    backend().linear_backward_parameters(dweight, has_bias ? dbias.memory.tensor() : Tensor(), dy, x,
+                                                         Accumulate::yes);
                 const Values once = reference::product(dy.values, true, x.values, false, count_of({out}),
                                                        count_of({in}), count_of({rows}));
                 const std::string what =
@@ -284,6 +288,33 @@ BOOST_AUTO_TEST_CASE(gradients_of_weight_and_bias_are_added) {
                 for (std::size_t i = 0; has_bias && i < dy.values.size(); ++i)
                     sums[i % sums.size()] += 2 * dy.values[i];
                 check_close(dbias.memory.values(), sums, Type::fp32, 2 * count_of({rows}), what + ", dbias");
+            }
+    });
+}
+
+// As in the first micro-batch, whatever was there.
+BOOST_AUTO_TEST_CASE(gradients_of_weight_and_bias_are_written) {
+    for_each_type([](Type type) {
+        for (const Sizes& size : linear_sizes)
+            for (const bool has_bias : {false, true}) {
+                const auto [rows, out, in] = size;
+                const Random dy(type, {rows, out}, "dy"), x(type, {rows, in}, "x");
+                OnDevice dweight(Type::fp32, {out, in}), dbias(Type::fp32, {out});
+                dweight.poison();
+                dbias.poison();
+                const auto untouched = dbias.bytes();
+                backend().linear_backward_parameters(dweight, has_bias ? dbias.tensor() : Tensor(), dy, x,
+                                                     Accumulate::no);
+                const std::string what =
+                    fmt::format("{}: {} rows {} to {}, bias {}", type_name(type), rows, in, out, has_bias);
+                check_close(dweight.values(),
+                            reference::product(dy.values, true, x.values, false, count_of({out}), count_of({in}),
+                                               count_of({rows})),
+                            Type::fp32, count_of({rows}), what);
+                Values sums(count_of({out}));
+                for (std::size_t i = 0; i < dy.values.size(); ++i) sums[i % sums.size()] += dy.values[i];
+                if (has_bias) check_close(dbias.values(), sums, Type::fp32, count_of({rows}), what + ", dbias");
+                if (!has_bias) BOOST_CHECK_MESSAGE(dbias.bytes() == untouched, what);
             }
     });
 }

@@ -99,7 +99,8 @@ Results check(const Case& c, Type type) {
     const OnDevice dbias(Type::fp32, {all_width}, db_before), dx(type, whole, Values(count)), y(type, whole);
     const OnDevice whole_mean(Type::fp32, {c.rows}), whole_inverse(Type::fp32, {c.rows});
     backend().layer_norm_forward(y, whole_mean, whole_inverse, in, {}, weight, bias, epsilon);
-    backend().layer_norm_backward(dx, dweight, dbias, gradient, in, weight, whole_mean, whole_inverse);
+    backend().layer_norm_backward(dx, dweight, dbias, gradient, in, weight, whole_mean, whole_inverse,
+                                  kernels::Accumulate::no);
     check_close(mean.values(), whole_mean.values(), Type::fp32, terms, what + " mean of all");
     check_close(inverse.values(), whole_inverse.values(), Type::fp32, terms, what + " inverse of all");
     check_close(all_y, y.values(), type, terms, what + " y of all");

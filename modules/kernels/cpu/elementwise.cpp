@@ -67,6 +67,10 @@ void CpuBackend::fill(Tensor y, float value) {
     });
 }
 
+void CpuBackend::clear(const std::vector<Tensor>& tensors) {
+    for (const Tensor& tensor : tensors) fill(tensor, 0);
+}
+
 void CpuBackend::copy(Tensor y, Tensor x) {
     LOCKSTEP_ASSERT(y.count() == x.count());
     if (y.strided_data() == x.strided_data()) return;

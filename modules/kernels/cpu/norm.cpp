@@ -51,7 +51,8 @@ std::int64_t row_sums_scratch_floats(std::int64_t rows, std::int64_t columns) {
     return row_blocks(rows) * columns;
 }
 
-void CpuBackend::rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor x, Tensor weight, Tensor inverse_rms) {
+void CpuBackend::rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor x, Tensor weight, Tensor inverse_rms,
+                                   Accumulate accumulate) {
     const std::int64_t width = x.size(-1), rows = x.rows();
     LOCKSTEP_ASSERT(dx.count() == x.count() && dy.count() == x.count() && inverse_rms.count() == rows);
     LOCKSTEP_ASSERT(weight.count() == width && dweight.count() == width);
@@ -60,11 +61,12 @@ void CpuBackend::rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor 
     with_element(x, [&]<class T>(T) {
         T* din = dx.as<T>();
         const T *dout = dy.as<T>(), *in = x.as<T>();
-        sum_over_rows(
-            rows, partials, {{dweight.fp32(), width}}, [&](std::int64_t first, std::int64_t last, float* partial) {
-                vector_.of<T>().norm->rms_backward(din + first * width, partial, dout + first * width,
-                                                   in + first * width, w, inverse + first, last - first, width);
-            });
+        sum_over_rows(rows, partials, {{dweight.fp32(), width}},
+                      [&](std::int64_t first, std::int64_t last, float* partial) {
+                          vector_.of<T>().norm->rms_backward(din + first * width, partial, dout + first * width,
+                                                             in + first * width, w, inverse + first, last - first,
+                                                             width, accumulate == Accumulate::yes);
+                      });
     });
 }
 
@@ -86,7 +88,7 @@ void CpuBackend::layer_norm_forward(Tensor y, Tensor mean, Tensor inverse_deviat
 }
 
 void CpuBackend::layer_norm_backward(Tensor dx, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight,
-                                     Tensor mean, Tensor inverse_deviation) {
+                                     Tensor mean, Tensor inverse_deviation, Accumulate accumulate) {
     const std::int64_t width = x.size(-1), rows = x.rows();
     LOCKSTEP_ASSERT(dx.count() == x.count() && dy.count() == x.count() && weight.count() == width);
     LOCKSTEP_ASSERT(dweight.count() == width && dbias.count() == width);
@@ -98,9 +100,9 @@ void CpuBackend::layer_norm_backward(Tensor dx, Tensor dweight, Tensor dbias, Te
         const T *dout = dy.as<T>(), *in = x.as<T>();
         sum_over_rows(rows, partials, {{dweight.fp32(), width}, {dbias.fp32(), width}},
                       [&](std::int64_t first, std::int64_t last, float* partial) {
-                          vector_.of<T>().norm->layer_backward(din + first * width, partial, partial + width,
-                                                               dout + first * width, in + first * width, w,
-                                                               centre + first, inverse + first, last - first, width);
+                          vector_.of<T>().norm->layer_backward(
+                              din + first * width, partial, partial + width, dout + first * width, in + first * width,
+                              w, centre + first, inverse + first, last - first, width, accumulate == Accumulate::yes);
                       });
     });
 }

@@ -160,9 +160,11 @@ void CpuBackend::linear_forward(Tensor y, Tensor x, Tensor weight, Tensor bias, 
     multiply(y, x, false, weight, true, !residual.empty(), bias);
 }
 
-void CpuBackend::linear_backward_parameters(Tensor dweight, Tensor dbias, Tensor dy, Tensor x) {
-    product(dweight, dy, Transpose::yes, x, Transpose::no, Accumulate::yes);
-    if (!dbias.empty()) bias_backward(dbias, dy);
+void CpuBackend::linear_backward_parameters(Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Accumulate accumulate) {
+    product(dweight, dy, Transpose::yes, x, Transpose::no, accumulate);
+    if (dbias.empty()) return;
+    if (accumulate == Accumulate::no) fill(dbias, 0.0f);
+    bias_backward(dbias, dy);
 }
 
 void CpuBackend::linear_gelu_forward(Tensor y, Tensor before, Tensor x, Tensor weight, Tensor bias) {

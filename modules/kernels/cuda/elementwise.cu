@@ -49,6 +49,32 @@ void fill_with(cudaStream_t stream, const Tensor& y, Element value) {
         fill_kernel<Element>, elements<Element>(y), y.count(), aligned_for(width, 0, elements<Element>(y)), value);
 }
 
+// Small tensors, a row of blocks each.
+constexpr int cleared_at_once = 32;
+constexpr std::int64_t longest_cleared_at_once = std::int64_t{1} << 16, clear_tile = std::int64_t{threads} * pieces;
+struct ToClear {
+    float* at[cleared_at_once];
+    int count[cleared_at_once];
+};
+
+__global__ void __launch_bounds__(threads) clear_kernel(ToClear tensors) {
+    // Selected by comparing: an index into the parameters would copy them to local memory.
+    float* at = tensors.at[0];
+    int count = tensors.count[0];
+#pragma unroll
+    for (unsigned number = 1; number < cleared_at_once; ++number)
+        if (blockIdx.y == number) {
+            at = tensors.at[number];
+            count = tensors.count[number];
+        }
+    const int first = static_cast<int>(blockIdx.x * clear_tile + threadIdx.x);
+#pragma unroll
+    for (int piece = 0; piece < pieces; ++piece) {
+        const int i = first + piece * static_cast<int>(threads);
+        if (i < count) at[i] = 0;
+    }
+}
+
 // Partial sums in fp64, one per block; the number of blocks depends only on the count. With squares, the blocks'
 // numbers of zeros follow.
 constexpr int sum_width = pack_width<float>();
@@ -223,6 +249,31 @@ void CudaBackend::fill(Tensor y, float value) {
         case Type::fp64:
             return fill_with(stream(), y, static_cast<double>(value));
     }
+}
+
+void CudaBackend::clear(const std::vector<Tensor>& tensors) {
+    ToClear group{};
+    unsigned size = 0;
+    std::int64_t longest = 0;
+    const auto flush = [&] {
+        if (size == 0) return;
+        launch({"clear", dim3(blocks_for(longest, clear_tile), size), threads, 0, stream()}, clear_kernel, group);
+        size = 0;
+        longest = 0;
+    };
+    for (const Tensor& tensor : tensors) {
+        LOCKSTEP_ASSERT(tensor.type() == Type::fp32);
+        if (tensor.count() == 0) continue;
+        if (tensor.count() > longest_cleared_at_once) {
+            fill(tensor, 0.0f);
+            continue;
+        }
+        group.at[size] = tensor.fp32();
+        group.count[size] = static_cast<int>(tensor.count());
+        longest = std::max(longest, tensor.count());
+        if (++size == cleared_at_once) flush();
+    }
+    flush();
 }
 
 void CudaBackend::copy(Tensor y, Tensor x) {

@@ -1,5 +1,5 @@
 // RMSNorm and LayerNorm, backward. With n the normalised x and g = w ⊙ dy:
-//     dx += (g - mean(g) - n mean(g ⊙ n)) / deviation,   dw += Σ dy ⊙ n,   db += Σ dy
+//     dx (+)= (g - mean(g) - n mean(g ⊙ n)) / deviation,   dw += Σ dy ⊙ n,   db += Σ dy
 // (RMSNorm: without mean(g)). Blocks walk over the rows in order and accumulate dw and db; a second kernel adds the
 // blocks' sums, in order. The number of blocks depends only on the shape.
 #include "kernels/cuda/columns.hpp"
@@ -21,7 +21,7 @@ template <class T, bool centred, int vectors, int members, int at_once>
 __global__ void __launch_bounds__(threads)
     backward_by_team(T* dx, float* partials, const T* __restrict__ dy, const T* __restrict__ x,
                      const float* __restrict__ weight, const float* __restrict__ mean,
-                     const float* __restrict__ inverse, std::int64_t rows, int width) {
+                     const float* __restrict__ inverse, std::int64_t rows, int width, bool accumulate) {
     static_assert(members <= warp_width || members == threads);
     constexpr int elements = Vector16<T>::count, teams = threads / members,
                   lanes = members < warp_width ? members : warp_width;
@@ -106,7 +106,8 @@ __global__ void __launch_bounds__(threads)
                 if (piece >= pieces) continue;
                 float w[elements];
                 load_floats(w, weight + piece * elements);
-                Vector16<T> sum = load16(dx + row * width + piece * elements);
+                Vector16<T> sum = {};
+                if (accumulate) sum = load16(dx + row * width + piece * elements);
 #pragma unroll
                 for (int e = 0; e < elements; ++e) {
                     const float normal = (to_float(in[r][i].at[e]) - centre[r]) * scale[r];
@@ -127,7 +128,7 @@ template <class T, bool centred>
 __global__ void __launch_bounds__(threads)
     backward_by_block(T* dx, float* partials, const T* __restrict__ dy, const T* __restrict__ x,
                       const float* __restrict__ weight, const float* __restrict__ mean,
-                      const float* __restrict__ inverse, std::int64_t rows, std::int64_t width) {
+                      const float* __restrict__ inverse, std::int64_t rows, std::int64_t width, bool accumulate) {
     float* work = shared_memory<float>();
     float* dweight = partials + static_cast<std::int64_t>(blockIdx.x) * (centred ? 2 : 1) * width;
     float* dbias = dweight + width;
@@ -152,7 +153,7 @@ __global__ void __launch_bounds__(threads)
         for (std::int64_t c = threadIdx.x; c < width; c += blockDim.x) {
             const float normal = (to_float(x[start + c]) - centre) * scale;
             const float change = fmaf(to_float(dy[start + c]), weight[c], -normal * along) - level;
-            dx[start + c] = from_float<T>(fmaf(scale, change, to_float(dx[start + c])));
+            dx[start + c] = from_float<T>(fmaf(scale, change, accumulate ? to_float(dx[start + c]) : 0.0f));
         }
     }
 }
@@ -160,6 +161,7 @@ __global__ void __launch_bounds__(threads)
 struct Backward {
     Tensor dx, dweight, dbias, dy, x, weight, mean, inverse;
     std::int64_t rows, width;
+    bool accumulate;
     float* partials;  // [most_norm_blocks, sums · width]
     cudaStream_t stream;
 };
@@ -174,7 +176,7 @@ std::int64_t launch_by_team(const Backward& b) {  // returns the number of block
             work * sizeof(float), b.stream},
            backward_by_team<T, centred, vectors, members, at_once>, elements<T>(b.dx), b.partials, elements<T>(b.dy),
            elements<T>(b.x), elements<float>(b.weight), elements<float>(b.mean), elements<float>(b.inverse), b.rows,
-           static_cast<int>(b.width));
+           static_cast<int>(b.width), b.accumulate);
     return blocks;
 }
 
@@ -198,7 +200,8 @@ std::int64_t launch_rows(const Backward& b) {
     launch({centred ? "layer_norm_backward_wide" : "rms_norm_backward_wide", dim3(static_cast<unsigned>(blocks)),
             threads_for(b.width, 1, threads), warp_width * sizeof(float), b.stream},
            backward_by_block<T, centred>, elements<T>(b.dx), b.partials, elements<T>(b.dy), elements<T>(b.x),
-           elements<float>(b.weight), elements<float>(b.mean), elements<float>(b.inverse), b.rows, b.width);
+           elements<float>(b.weight), elements<float>(b.mean), elements<float>(b.inverse), b.rows, b.width,
+           b.accumulate);
     return blocks;
 }
 
@@ -215,7 +218,8 @@ void backward(const Backward& b) {
 
 }  // namespace
 
-void CudaBackend::rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor x, Tensor weight, Tensor inverse_rms) {
+void CudaBackend::rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor x, Tensor weight, Tensor inverse_rms,
+                                    Accumulate accumulate) {
     const std::int64_t width = x.size(-1), rows = x.rows();
     LOCKSTEP_ASSERT(dx.count() == x.count() && dy.count() == x.count() && inverse_rms.count() == rows);
     LOCKSTEP_ASSERT(dx.type() == x.type() && dy.type() == x.type() && inverse_rms.type() == Type::fp32);
@@ -231,12 +235,13 @@ void CudaBackend::rms_norm_backward(Tensor dx, Tensor dweight, Tensor dy, Tensor
                      inverse_rms,
                      rows,
                      width,
+                     accumulate == Accumulate::yes,
                      scratch_of<float>(most_norm_blocks * width),
                      stream()});
 }
 
 void CudaBackend::layer_norm_backward(Tensor dx, Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Tensor weight,
-                                      Tensor mean, Tensor inverse_deviation) {
+                                      Tensor mean, Tensor inverse_deviation, Accumulate accumulate) {
     const std::int64_t width = x.size(-1), rows = x.rows();
     LOCKSTEP_ASSERT(dx.count() == x.count() && dy.count() == x.count() && weight.count() == width);
     LOCKSTEP_ASSERT(dx.type() == x.type() && dy.type() == x.type() && weight.type() == Type::fp32);
@@ -245,7 +250,7 @@ void CudaBackend::layer_norm_backward(Tensor dx, Tensor dweight, Tensor dbias, T
     LOCKSTEP_ASSERT(mean.count() == rows && inverse_deviation.count() == rows);
     LOCKSTEP_ASSERT(mean.type() == Type::fp32 && inverse_deviation.type() == Type::fp32);
     backward<true>({dx, dweight, dbias, dy, x, weight, mean, inverse_deviation, rows, width,
-                    scratch_of<float>(most_norm_blocks * 2 * width), stream()});
+                    accumulate == Accumulate::yes, scratch_of<float>(most_norm_blocks * 2 * width), stream()});
 }
 
 }  // namespace lockstep::kernels::cuda

@@ -85,19 +85,25 @@ void CudaBackend::linear_forward(Tensor y, Tensor x, Tensor weight, Tensor bias,
     if (!bias.empty()) add_bias(y, bias);
 }
 
-// The epilogue overwrites the sums that it makes of dy, so they go to scratch memory and are added from there.
-void CudaBackend::linear_backward_parameters(Tensor dweight, Tensor dbias, Tensor dy, Tensor x) {
+// The epilogue overwrites the sums that it makes of dy, so those to be added go to scratch memory first.
+void CudaBackend::linear_backward_parameters(Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Accumulate accumulate) {
+    const bool adds = accumulate == Accumulate::yes;
     ProductKind kind = kind_of(dweight, dy, Transpose::yes, x, Transpose::no);
     LOCKSTEP_ASSERT(dbias.empty() || (dbias.type() == Type::fp32 && dbias.count() == kind.m));
     if (!dbias.empty() && !nothing(kind) && kind.k > 0 && dweight.type() == Type::fp32) {
-        kind.add = true;
+        kind.add = adds;
         kind.epilogue = Epilogue::bias_gradient;
-        const Tensor sums(scratch(dbias.bytes()), Type::fp32, dbias.shape());
+        const Tensor sums = adds ? Tensor(scratch(dbias.bytes()), Type::fp32, dbias.shape()) : dbias;
         void* const d = dweight.strided_data();
-        if (products_->run(kind, {dy.strided_data(), x.strided_data(), d, d, sums.data()})) return add(dbias, sums);
+        if (products_->run(kind, {dy.strided_data(), x.strided_data(), d, d, sums.data()})) {
+            if (adds) add(dbias, sums);
+            return;
+        }
     }
-    product(dweight, dy, Transpose::yes, x, Transpose::no, Accumulate::yes);
-    if (!dbias.empty()) bias_backward(dbias, dy);
+    product(dweight, dy, Transpose::yes, x, Transpose::no, accumulate);
+    if (dbias.empty()) return;
+    if (!adds) fill(dbias, 0.0f);
+    bias_backward(dbias, dy);
 }
 
 void CudaBackend::linear_gelu_forward(Tensor y, Tensor before, Tensor x, Tensor weight, Tensor bias) {

@@ -51,11 +51,11 @@ class ProductLister final : public CountingBackend {
                               backend.linear_gelu_backward(at[0], at[1], at[2], at[3]);
                           }});
     }
-    void linear_backward_parameters(Tensor dweight, Tensor dbias, Tensor dy, Tensor x) override {
-        calls_.push_back({"linear_backward_parameters",
+    void linear_backward_parameters(Tensor dweight, Tensor dbias, Tensor dy, Tensor x, Accumulate accumulate) override {
+        calls_.push_back({fmt::format("linear_backward_parameters {}", accumulate == Accumulate::yes),
                           {dweight, dbias, dy, x},
-                          [](Backend& backend, const std::vector<Tensor>& at) {
-                              backend.linear_backward_parameters(at[0], at[1], at[2], at[3]);
+                          [=](Backend& backend, const std::vector<Tensor>& at) {
+                              backend.linear_backward_parameters(at[0], at[1], at[2], at[3], accumulate);
                           }});
     }
 

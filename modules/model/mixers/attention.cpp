@@ -101,27 +101,29 @@ class AttentionMixer final : public Mixer {
         workspace.release(mark);
     }
 
-    void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dout, MixerSaved& kept, MixerCarry*, Tensor x,
-                  const PassShape& shape) override {
+    void backward(Backend& backend, Arena& workspace, InputGradient& dx, Tensor dout, MixerSaved& kept, MixerCarry*,
+                  Tensor x, const PassShape& shape) override {
         auto& saved = static_cast<AttentionSaved&>(kept);
         const std::size_t mark = workspace.mark();
         const auto [dy, dq, dk, dv] = allocate_gradients(workspace, shape.rows());
         const auto [q, k] = kept_heads(workspace, saved, shape.rows());
         if (saved.q.axes() == 0) norm_and_rotate(backend, q, k, saved, shape.length, 0);
-        output_.backward(backend, dy, dout, saved.y, Accumulate::no);
+        output_.backward_input(backend, dy, dout, Accumulate::no);
         backend.attention_backward(dq, dk, dv, dy, q, k, saved.v, saved.y, saved.log_sum_exp,
                                    attention_shape(shape.batch, shape.length, shape.length));
-        rotate(backend, dq, shape.length, 0, true);
-        rotate(backend, dk, shape.length, 0, true);
+        rotate_heads(backend, dq, dk, shape.length, 0, true);
+        std::vector<Tensor> dinputs = {dq, dk, dv};
         if (query_norm_) {
             // The gradients before the norms take the places of dy, then of dq.
             norm_backward(backend, *query_norm_, dy, dq, saved.projected_q, saved.q_statistics);
             const Tensor dprojected_k = first_elements(dq, dk.shape());
             norm_backward(backend, *key_norm_, dprojected_k, dk, saved.projected_k, saved.k_statistics);
-            inputs_.backward(backend, dx, {dy, dprojected_k, dv}, x, Accumulate::no);
-        } else {
-            inputs_.backward(backend, dx, {dq, dk, dv}, x, Accumulate::no);
+            dinputs = {dy, dprojected_k, dv};
         }
+        inputs_.backward_input(backend, dx.part(), dinputs, Accumulate::no);
+        dx.complete();
+        inputs_.backward_parameters(backend, dinputs, x);
+        output_.backward_parameters(backend, dout, saved.y);
         workspace.release(mark);
     }
 
@@ -162,7 +164,7 @@ class AttentionMixer final : public Mixer {
     std::int64_t key_width() const { return inputs_.outputs(1); }
 
     // Norms and rotations read and write once what attention reads many times: cheap to compute again.
-    bool recomputes_heads(Recompute recompute) const { return query_norm_ && recompute == Recompute::selective; }
+    bool recomputes_heads(Recompute recompute) const { return query_norm_ && recomputes_cheap(recompute); }
 
     std::pair<Tensor, Tensor> allocate_heads(Arena& arena, std::int64_t rows) const {
         const Tensor q = arena.allocate(type_, {rows, query_width()});
@@ -179,14 +181,12 @@ class AttentionMixer final : public Mixer {
             query_norm_->forward(backend, heads_of(q), saved.q_statistics, heads_of(saved.projected_q));
             key_norm_->forward(backend, heads_of(k), saved.k_statistics, heads_of(saved.projected_k));
         }
-        rotate(backend, q, length, position, false);
-        rotate(backend, k, length, position, false);
+        rotate_heads(backend, q, k, length, position, false);
     }
 
     void norm_backward(Backend& backend, const Norm& norm, Tensor dx, Tensor dy, Tensor x,
                        const Norm::Statistics& statistics) const {
-        backend.fill(dx, 0);  // a norm's backward accumulates
-        norm.backward(backend, heads_of(dx), heads_of(dy), heads_of(x), statistics);
+        norm.backward(backend, heads_of(dx), heads_of(dy), heads_of(x), statistics, Accumulate::no);
     }
 
     // [N, heads · f] as a row for each head
@@ -224,9 +224,10 @@ class AttentionMixer final : public Mixer {
         return {batch, queries, keys, heads_, key_heads_, model_.head_width};
     }
 
-    void rotate(Backend& backend, Tensor x, std::int64_t length, std::int64_t position, bool inverse) const {
+    void rotate_heads(Backend& backend, Tensor q, Tensor k, std::int64_t length, std::int64_t position,
+                      bool inverse) const {
         LOCKSTEP_ASSERT(!rotary_ || position + length <= rotary_->cosine.size(0));
-        if (rotary_) backend.rotate(x, rotary_->cosine, rotary_->sine, length, position, RotaryPairs::halves, inverse);
+        if (rotary_) rotate(backend, *rotary_, q, k, length, position, RotaryPairs::halves, inverse);
     }
 
     config::ModelDescription model_;

@@ -32,7 +32,11 @@ struct TttSaved final : MixerSaved {
     Tensor token_scale;             // [b]
     Tensor scan;                    // saved by the scan for its backward pass
     ColumnNorm::Statistics post_statistics;
-    Tensor normed, gate, gated;  // [N, d]; the last two only with a gate
+    Tensor gate;  // [N, d]; with a gate only
+    // What the output's layer reads, [N, d]; gated with a gate only. Recomputed where that is chosen.
+    struct Outputs {
+        Tensor normed, gated;
+    } outputs;
 };
 
 // Handed over along a divided sequence: the inner models' state and the convolutions' inputs.
@@ -81,7 +85,8 @@ class TttMixer final : public Mixer {
 
     void set_inner_rate_factor(double factor) override { inner_rate_factor_ = factor; }
 
-    std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool training, Recompute) const override {
+    std::unique_ptr<MixerSaved> plan(Arena& arena, const PassShape& shape, bool training,
+                                     Recompute recompute) const override {
         auto saved = std::make_unique<TttSaved>();
         const Shape rows = {shape.rows(), width_};
         saved->projected = inputs_.allocate(arena, type_, shape.rows());
@@ -96,11 +101,9 @@ class TttMixer final : public Mixer {
             saved->q = at.query;
             saved->k = at.key;
         }
-        for (Tensor* tensor : {&saved->y, &saved->normed}) *tensor = arena.allocate(type_, rows);
-        if (gate_) {
-            saved->gate = arena.allocate(type_, rows);
-            saved->gated = arena.allocate(type_, rows);
-        }
+        saved->y = arena.allocate(type_, rows);
+        if (gate_) saved->gate = arena.allocate(type_, rows);
+        if (!recomputes_cheap(recompute)) saved->outputs = allocate_outputs(arena, shape.rows());
         saved->step_size = arena.allocate(Type::fp32, {shape.rows(), heads_});
         saved->token_scale = arena.allocate(Type::fp32, {options_.mini_batch});
         post_norm_.plan(arena, saved->post_statistics, shape.rows());
@@ -120,16 +123,17 @@ class TttMixer final : public Mixer {
         return carry;
     }
 
-    void plan_workspace(Arena& arena, const PassShape& shape, Recompute, Direction direction) const override {
-        if (direction == Direction::forward) return;
+    void plan_workspace(Arena& arena, const PassShape& shape, Recompute recompute, Direction direction) const override {
         const std::size_t mark = arena.mark();
+        if (recomputes_cheap(recompute)) allocate_outputs(arena, shape.rows());
+        if (direction == Direction::forward) return arena.release(mark);
         allocate_gradients(arena, shape);
         if (query_convolution_ && !chain_.alone())
             query_convolution_->plan_workspace(arena, type_, shape.batch, shape.length, chain_);
         arena.release(mark);
     }
 
-    void forward(Backend& backend, Arena&, Tensor y, MixerSaved& kept, MixerCarry* carried, Tensor x,
+    void forward(Backend& backend, Arena& workspace, Tensor y, MixerSaved& kept, MixerCarry* carried, Tensor x,
                  const PassShape& shape, bool recompute) override {
         auto& saved = static_cast<TttSaved&>(kept);
         auto* carry = static_cast<TttPassCarry*>(carried);
@@ -147,23 +151,30 @@ class TttMixer final : public Mixer {
         backend.ttt_forward(saved.y, saved.scan, saved.q, saved.k, saved.v, saved.step_size, saved.token_scale, inner_,
                             initial, final_state, ttt_shape(shape));
         if (hands_over) carry->state.send();
-        finish(backend, y, saved, x);
+        const std::size_t mark = workspace.mark();
+        finish(backend, y, saved, kept_outputs(workspace, saved, shape.rows()), x);
+        workspace.release(mark);
     }
 
-    void backward(Backend& backend, Arena& workspace, Tensor dx, Tensor dout, MixerSaved& kept, MixerCarry* carried,
-                  Tensor x, const PassShape& shape) override {
+    void backward(Backend& backend, Arena& workspace, InputGradient& dx, Tensor dout, MixerSaved& kept,
+                  MixerCarry* carried, Tensor x, const PassShape& shape) override {
         auto& saved = static_cast<TttSaved&>(kept);
         auto* carry = static_cast<TttPassCarry*>(carried);
         const std::size_t mark = workspace.mark();
+        const TttSaved::Outputs outputs = kept_outputs(workspace, saved, shape.rows());
+        if (saved.outputs.normed.axes() == 0) {
+            post_norm_.repeat(backend, outputs.normed, saved.post_statistics, saved.y);
+            if (gate_) backend.gelu_gate_forward(outputs.gated, saved.gate, outputs.normed);
+        }
         const Gradients temporary = allocate_gradients(workspace, shape);
         const Tensor dnormed = temporary.dnormed, dy = temporary.dy;
         if (gate_) {
             const Tensor dgated = dy, dgate = temporary.dgate;
-            output_.backward(backend, dgated, dout, saved.gated, Accumulate::no);
-            backend.gelu_gate_backward(dgate, dnormed, dgated, saved.gate, saved.normed);
-            gate_->backward(backend, dx, dgate, x, Accumulate::no);
+            output_.backward_input(backend, dgated, dout, Accumulate::no);
+            backend.gelu_gate_backward(dgate, dnormed, dgated, saved.gate, outputs.normed);
+            gate_->backward_input(backend, dx.part(), dgate, Accumulate::no);
         } else {
-            output_.backward(backend, dnormed, dout, saved.normed, Accumulate::no);
+            output_.backward_input(backend, dnormed, dout, Accumulate::no);
         }
         post_norm_.backward(backend, dy, dnormed, saved.y, saved.post_statistics);
 
@@ -185,11 +196,14 @@ class TttMixer final : public Mixer {
         backend.step_size_backward(dlogit, dstep, saved.step_size, step_scale());
         if (!dstep_bias_.empty()) backend.bias_backward(dstep_bias_, dlogit);
 
-        rotate(backend, dq, shape.length, 0, true);
-        rotate(backend, dk, shape.length, 0, true);
+        rotate(backend, rotary_, dq, dk, shape.length, 0, RotaryPairs::interleaved, true);
         if (!key_apart())
             convolutions_backward(backend, workspace, dprojected.query, dq, dk, saved.shared, carry, shape);
-        inputs_.backward(backend, dx, temporary.dprojected, x, gate_ ? Accumulate::yes : Accumulate::no);
+        inputs_.backward_input(backend, dx.part(), temporary.dprojected, gate_ ? Accumulate::yes : Accumulate::no);
+        dx.complete();
+        inputs_.backward_parameters(backend, temporary.dprojected, x);
+        if (gate_) gate_->backward_parameters(backend, temporary.dgate, x);
+        output_.backward_parameters(backend, dout, gate_ ? outputs.gated : outputs.normed);
         workspace.release(mark);
     }
 
@@ -239,7 +253,7 @@ class TttMixer final : public Mixer {
         if (!state.history.empty()) move_convolution_history(backend, state.history, pass.shared);
         backend.ttt_decode(pass.y, state.inner, pass.q, pass.k, pass.v, pass.step_size, pass.token_scale, inner_,
                            ttt_shape(shape), position);
-        finish(backend, y, pass, x);
+        finish(backend, y, pass, pass.outputs, x);
         workspace.release(mark);
     }
 
@@ -286,7 +300,8 @@ class TttMixer final : public Mixer {
         layers.emplace_back(parameters, prefix + "value");
         const std::string step = prefix + "step_size/weight";
         layers.emplace_back(flattened(parameters.working(step)), Tensor(), flattened(parameters.gradient(step)),
-                            Tensor());
+                            Tensor(), parameters.coming_pass());
+        parameters.overwrite_in_first_pass(step);
         return Projections(std::move(layers));
     }
 
@@ -352,29 +367,32 @@ class TttMixer final : public Mixer {
         return static_cast<float>(options_.base_lr * inner_rate_factor_ / static_cast<double>(model_.head_width));
     }
 
-    void rotate(Backend& backend, Tensor x, std::int64_t length, std::int64_t position, bool inverse) const {
-        backend.rotate(x, rotary_.cosine, rotary_.sine, length, position, RotaryPairs::interleaved, inverse);
-    }
-
     // From the projections to the scan. `history`: the convolutions' inputs before these tokens.
     void prepare(Backend& backend, TttSaved& saved, Tensor history, std::int64_t length, std::int64_t position) const {
         if (!key_apart()) {
             query_convolution_->forward(backend, saved.q, saved.shared, history, length);
             key_convolution_->forward(backend, saved.k, saved.shared, history, length);
         }
-        rotate(backend, saved.q, length, position, false);
-        rotate(backend, saved.k, length, position, false);
+        rotate(backend, rotary_, saved.q, saved.k, length, position, RotaryPairs::interleaved, false);
         backend.step_size_forward(saved.step_size, saved.logit, step_bias_, step_scale());
         backend.token_scale_forward(saved.token_scale, token_step_);
     }
 
-    void finish(Backend& backend, Tensor y, TttSaved& saved, Tensor x) const {
-        post_norm_.forward(backend, saved.normed, saved.post_statistics, saved.y);
+    TttSaved::Outputs allocate_outputs(Arena& arena, std::int64_t rows) const {
+        const Tensor normed = arena.allocate(type_, {rows, width_});
+        return {normed, gate_ ? arena.allocate(type_, {rows, width_}) : Tensor()};
+    }
+    TttSaved::Outputs kept_outputs(Arena& workspace, const TttSaved& saved, std::int64_t rows) const {
+        return saved.outputs.normed.axes() > 0 ? saved.outputs : allocate_outputs(workspace, rows);
+    }
+
+    void finish(Backend& backend, Tensor y, TttSaved& saved, const TttSaved::Outputs& outputs, Tensor x) const {
+        post_norm_.forward(backend, outputs.normed, saved.post_statistics, saved.y);
         if (gate_) {
             gate_->forward(backend, saved.gate, x);
-            backend.gelu_gate_forward(saved.gated, saved.gate, saved.normed);
+            backend.gelu_gate_forward(outputs.gated, saved.gate, outputs.normed);
         }
-        output_.forward(backend, y, gate_ ? saved.gated : saved.normed);
+        output_.forward(backend, y, gate_ ? outputs.gated : outputs.normed);
     }
 
     config::ModelDescription model_;

@@ -75,16 +75,49 @@ BOOST_AUTO_TEST_CASE(what_is_made_again_is_apart) {
     ModelCount model(small());
     CountedShape shape = shape_of();
     const Count& none = model.block(0, shape);
+    shape.recompute = Recompute::cheap;
+    const Count& cheap = model.block(0, shape);
+    BOOST_TEST((kinds_of(cheap.recompute) ==
+                std::vector<Kind>{Kind::norm_forward, Kind::activation_forward, Kind::norm_forward}));
+    BOOST_TEST((kinds_of(cheap.backward) == kinds_of(none.backward)));
     shape.recompute = Recompute::selective;
     const Count& selective = model.block(0, shape);
-    BOOST_TEST((kinds_of(selective.recompute) ==
-                std::vector<Kind>{Kind::norm_forward, Kind::activation_forward, Kind::norm_forward}));
+    BOOST_TEST((kinds_of(selective.recompute) == std::vector<Kind>{Kind::norm_forward, Kind::product_forward,
+                                                                   Kind::activation_forward, Kind::norm_forward}));
     BOOST_TEST((kinds_of(selective.backward) == kinds_of(none.backward)));
     shape.recompute = Recompute::full;
     const Count& full = model.block(0, shape);
     // All but the product that ends the block, and the copy of the residual stream before it.
     BOOST_TEST(full.recompute.size() == full.forward.size() - 2);
     BOOST_TEST((kinds_of(full.backward) == kinds_of(none.backward)));
+}
+
+// Otherwise a product of a backward pass is taken for a part of the forward pass.
+BOOST_AUTO_TEST_CASE(nothing_is_made_again_without_recomputation) {
+    for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp"})
+        for (const bool options : {false, true}) {
+            config::ModelDescription description = small();
+            description.mixer = mixer;
+            for (const char* name : {"gate", "share_qk", "pre_conv"})
+                description.options.change("ttt").set(name, options);
+            description.mlp = options ? config::MlpKind::swiglu : config::MlpKind::gelu;
+            BOOST_TEST(ModelCount(description).block(0, shape_of()).recompute.empty(), mixer);
+        }
+}
+
+// Queries and keys are neighbouring columns.
+BOOST_AUTO_TEST_CASE(queries_and_keys_are_turned_in_one_pass) {
+    for (const char* mixer : {"attention", "ttt-linear"}) {
+        config::ModelDescription description = small();
+        description.mixer = mixer;
+        description.position = config::Position::rope;
+        ModelCount model(description);
+        BOOST_TEST(count_of(model.block(0, shape_of()).forward, Kind::rotate) == 1, mixer);
+        BOOST_TEST(count_of(model.block(0, shape_of()).backward, Kind::rotate) == 1, mixer);
+        description.qk_norm = true;
+        if (description.mixer == "attention")
+            BOOST_TEST(count_of(ModelCount(description).block(0, shape_of()).forward, Kind::rotate) == 2);
+    }
 }
 
 // Heads of their own width and their norms: the products' sizes, two norms, and both again with the gradient.
@@ -103,7 +136,7 @@ BOOST_AUTO_TEST_CASE(heads_and_their_norms_are_counted) {
     BOOST_TEST(count_of(block.forward, Kind::norm_forward) == 4);
     BOOST_TEST(count_of(block.backward, Kind::norm_backward) == 4);
     BOOST_TEST(block.forward[4].bytes == 2 * rows * 4 * 24 * 4);  // of the queries, after the projections
-    shape.recompute = Recompute::selective;
+    shape.recompute = Recompute::cheap;
     BOOST_TEST(count_of(model.block(0, shape).recompute, Kind::norm_forward) == 4);
     shape.tensor = 2;
     BOOST_TEST(model.block(0, shape).forward[4].bytes == rows * 4 * 24 * 4);

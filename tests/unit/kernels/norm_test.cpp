@@ -30,11 +30,11 @@ BOOST_AUTO_TEST_CASE(norms_do_not_depend_on_the_number_of_threads) {
         backend.layer_norm_forward(y.tensor(), mean.tensor(), inverse.tensor(), x.tensor(), {}, weight.tensor(),
                                    bias.tensor(), epsilon);
         backend.layer_norm_backward(dx.tensor(), dweight.tensor(), dbias.tensor(), dy.tensor(), x.tensor(),
-                                    weight.tensor(), mean.tensor(), inverse.tensor());
+                                    weight.tensor(), mean.tensor(), inverse.tensor(), kernels::Accumulate::yes);
         Floats rms_y({1009, 65}), rms_dx({1009, 65}), rms_dweight({65});
         backend.rms_norm_forward(rms_y.tensor(), inverse.tensor(), x.tensor(), {}, weight.tensor(), epsilon);
         backend.rms_norm_backward(rms_dx.tensor(), rms_dweight.tensor(), dy.tensor(), x.tensor(), weight.tensor(),
-                                  inverse.tensor());
+                                  inverse.tensor(), kernels::Accumulate::yes);
         return std::vector<Floats>{y, dx, dweight, dbias, rms_y, rms_dx, rms_dweight};
     });
 }

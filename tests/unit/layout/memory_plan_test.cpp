@@ -96,7 +96,8 @@ const std::vector<config::Grid> grids = {{1, 1, 1, 1}, {2, 1, 1, 1}, {1, 2, 1, 1
 
 void compare_layouts(config::RunDescription description, kernels::Backend& backend) {
     for (const config::Grid& grid : grids)
-        for (const auto recompute : {config::Recompute::none, config::Recompute::selective, config::Recompute::full})
+        for (const auto recompute :
+             {config::Recompute::none, config::Recompute::cheap, config::Recompute::selective, config::Recompute::full})
             for (const int options : {0, 1, 2, 3}) {
                 description.parallel.recompute = recompute;
                 description.parallel.zero = options % 2;

@@ -35,6 +35,64 @@ BOOST_AUTO_TEST_CASE(gradients_add_up_over_micro_batches) {
         }
 }
 
+namespace {
+
+// As a step does it: cleared but for what the first pass overwrites, which may be anything.
+void check_first_pass(const config::ModelDescription& model, const model::PassShape& shape) {
+    Fixture cleared(model, shape), written(model, shape);
+    cleared.loss(true);
+    cleared.loss(true);
+    const Tensor expected = cleared.parameters.all_gradients(), actual = written.parameters.all_gradients();
+    for (int step = 0; step < 2; ++step) {
+        if (step == 0) written.backend->fill(actual, std::nanf(""));
+        written.parameters.clear_gradients(*written.backend);
+        written.parameters.set_first_pass(true);
+        written.loss(true);
+        written.parameters.set_first_pass(false);
+        written.loss(true);
+        BOOST_TEST((std::equal(actual.fp32(), actual.fp32() + actual.count(), expected.fp32())), "step " << step);
+    }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(the_first_pass_of_a_step_overwrites_gradients) {
+    for (const auto& [name, model] : test::all_kinds()) BOOST_TEST_CONTEXT(name) {
+            check_first_pass(model, {1, 18});
+            Fixture fixture(model, {1, 18});
+            const Tensor gradients = fixture.parameters.all_gradients();
+            fixture.backend->fill(gradients, 1);
+            fixture.parameters.clear_gradients(*fixture.backend);
+            const auto kept = std::count(gradients.fp32(), gradients.fp32() + gradients.count(), 1.0f);
+            BOOST_TEST(kept > gradients.count() / 2);
+            BOOST_TEST(kept < gradients.count());
+        }
+}
+
+// Only the first piece of the logits overwrites the head's gradient.
+BOOST_AUTO_TEST_CASE(a_head_in_pieces_overwrites_its_gradient_once) {
+    config::ModelDescription model = test::small_model("attention");
+    model.vocabulary = 131072;  // 64 rows of logits at a time
+    for (const bool tied : {true, false}) {
+        model.tied_head = tied;
+        check_first_pass(model, {5, 31});
+    }
+}
+
+BOOST_AUTO_TEST_CASE(biases_beside_frozen_weights_are_written_too) {
+    config::ModelDescription model = test::small_model("attention");
+    model.bias = config::Bias::all;
+    model.frozen = {"*/weight"};
+    Fixture cleared(model, {1, 18}), written(model, {1, 18});
+    cleared.loss(true);
+    const Tensor expected = cleared.parameters.all_gradients(), actual = written.parameters.all_gradients();
+    written.backend->fill(actual, std::nanf(""));
+    written.parameters.clear_gradients(*written.backend);
+    written.parameters.set_first_pass(true);
+    written.loss(true);
+    BOOST_TEST((std::equal(actual.fp32(), actual.fp32() + actual.count(), expected.fp32())));
+}
+
 BOOST_AUTO_TEST_CASE(sequences_of_a_batch_do_not_see_each_other) {
     for (const auto& [name, model] : test::all_kinds()) BOOST_TEST_CONTEXT(name) {
             Fixture pair(model, {2, 17}), alone(model, {1, 17});

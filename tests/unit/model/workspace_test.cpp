@@ -62,7 +62,7 @@ struct OneBlock {
 };
 
 void check_passes(const config::ModelDescription& model, bool to_below) {
-    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::cheap, Recompute::selective, Recompute::full}) {
         OneBlock one(model, recompute);
         BOOST_TEST(one.taken_forward() == one.planned(Direction::forward, to_below));
         BOOST_TEST(one.taken_backward(to_below) == one.planned(Direction::backward, to_below));

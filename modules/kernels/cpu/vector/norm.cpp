@@ -22,7 +22,7 @@ void rms_forward(T* y, float* inverse_rms, const T* x, const float* weight, floa
 // With n = x r (r the inverse root) and g = w ⊙ dy: dx = r (g - n mean(g ⊙ n)), dw = Σ dy ⊙ n.
 template <class T>
 void rms_backward(T* dx, float* dweight, const T* dy, const T* x, const float* weight, const float* inverse_rms,
-                  std::int64_t rows, std::int64_t width) {
+                  std::int64_t rows, std::int64_t width, bool accumulate) {
     for (std::int64_t r = 0; r < rows; ++r, dx += width, dy += width, x += width) {
         const float inverse = inverse_rms[r];
         float along = 0;
@@ -33,7 +33,8 @@ void rms_backward(T* dx, float* dweight, const T* dy, const T* x, const float* w
         for (std::int64_t c = 0; c < width; ++c) {
             const float normal = to_float(x[c]) * inverse;
             dweight[c] += to_float(dy[c]) * normal;
-            dx[c] = from_float<T>(to_float(dx[c]) + inverse * (to_float(dy[c]) * weight[c] - normal * mean));
+            const float before = accumulate ? to_float(dx[c]) : 0.0f;
+            dx[c] = from_float<T>(before + inverse * (to_float(dy[c]) * weight[c] - normal * mean));
         }
     }
 }
@@ -74,7 +75,8 @@ void layer_forward(T* y, float* mean, float* inverse_deviation, const T* x, cons
 // With n the normalised x and g = w ⊙ dy: dx = (g - mean(g) - n mean(g ⊙ n)) / deviation.
 template <class T>
 void layer_backward(T* dx, float* dweight, float* dbias, const T* dy, const T* x, const float* weight,
-                    const float* mean, const float* inverse_deviation, std::int64_t rows, std::int64_t width) {
+                    const float* mean, const float* inverse_deviation, std::int64_t rows, std::int64_t width,
+                    bool accumulate) {
     for (std::int64_t r = 0; r < rows; ++r, dx += width, dy += width, x += width) {
         const float centre = mean[r], inverse = inverse_deviation[r];
         float level = 0, along = 0;
@@ -91,7 +93,8 @@ void layer_backward(T* dx, float* dweight, float* dbias, const T* dy, const T* x
             const float normal = (to_float(x[c]) - centre) * inverse;
             dweight[c] += to_float(dy[c]) * normal;
             dbias[c] += to_float(dy[c]);
-            dx[c] = from_float<T>(to_float(dx[c]) + inverse * (to_float(dy[c]) * weight[c] - level - normal * along));
+            const float before = accumulate ? to_float(dx[c]) : 0.0f;
+            dx[c] = from_float<T>(before + inverse * (to_float(dy[c]) * weight[c] - level - normal * along));
         }
     }
 }
