@@ -219,9 +219,9 @@ void add_machine(std::vector<Key>& keys, PrecisionSection& precision, ParallelSe
                     "Sequence parallelism: tensor ranks also divide the rows between layers, norms included."});
     keys.push_back({"parallel.bucket_bytes", &parallel.bucket_bytes,
                     "Size of a gradient bucket, which is reduced as soon as the backward pass completes it."});
-    keys.push_back(
-        {"parallel.recompute", choice_of(parallel.recompute),
-         "What the backward pass recomputes instead of keeping. `cheap`: norms and activations; `selective`: also the MLP's first products; `full`: all but a block's input."});
+    keys.push_back({"parallel.recompute", choice_of(parallel.recompute),
+                    "What the backward pass recomputes instead of keeping. `cheap`: norms and activations; "
+                    "`selective`: also the MLP's first products; `full`: all but a block's input."});
 }
 
 }  // namespace

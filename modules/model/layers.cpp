@@ -23,11 +23,6 @@ void Linear::forward_part(Backend& backend, Tensor y, Tensor x, Tensor residual,
     backend.linear_forward(y, x, weight_, with_bias ? bias_ : Tensor(), residual);
 }
 
-void Linear::backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, Accumulate accumulate) const {
-    backward_input(backend, dx, dy, accumulate);
-    backward_parameters(backend, dy, x);
-}
-
 void Linear::backward_input(Backend& backend, Tensor dx, Tensor dy, Accumulate accumulate) const {
     if (!dx.empty()) backend.product(dx, dy, Transpose::no, weight_, Transpose::no, accumulate);
 }

@@ -29,8 +29,6 @@ class Linear {
     // The bias belongs to the sum over ranks: one of them adds it.
     void forward_part(Backend& backend, Tensor y, Tensor x, Tensor residual, bool with_bias) const;
     // dx may be empty if nothing below needs it.
-    void backward(Backend& backend, Tensor dx, Tensor dy, Tensor x, Accumulate accumulate) const;
-    // Its two parts.
     void backward_input(Backend& backend, Tensor dx, Tensor dy, Accumulate accumulate) const;
     void backward_parameters(Backend& backend, Tensor dy, Tensor x) const;
     std::int64_t outputs() const { return weight_.size(0); }
