@@ -42,13 +42,13 @@ template <class T, int most, int width>
 __global__ void __launch_bounds__(threads)
     convolution_forward_kernel(T* __restrict__ y, const T* __restrict__ x, const float* __restrict__ weight,
                                const float* __restrict__ bias, const T* __restrict__ history, int taps,
-                               std::int64_t row_width, std::int64_t stride, std::int64_t length, std::int64_t items) {
+                               std::int64_t row_width, std::int64_t stride, int length, std::int64_t items) {
     const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
     if (item >= items) return;
     const std::int64_t packs = row_width / width, runs = (length + forward_run - 1) / forward_run;
     const std::int64_t column = item % packs * width, sequence = item / packs / runs;
-    const std::int64_t begin = item / packs % runs * forward_run;
-    const std::int64_t end = begin + forward_run < length ? begin + forward_run : length;
+    const int begin = static_cast<int>(item / packs % runs) * forward_run;
+    const int end = begin + forward_run < length ? begin + forward_run : length;
     const T* const from = x + sequence * length * stride + column;
     T* const to = y + sequence * length * row_width + column;
     const T* const before = history ? history + sequence * (taps - 1) * row_width + column : nullptr;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(threads)
     for (int e = 0; e < width; ++e) add[e] = bias[column + e];
 #pragma unroll
     for (int j = 0; j + 1 < most; ++j) {
-        const std::int64_t source = begin - (most - 1) + j;
+        const int source = begin - (most - 1) + j;
         Pack<T, width> value{};
         if (source >= 0)
             value = load_pack<width>(from + source * stride);
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(threads)
             value = load_pack<width>(before + (source + taps - 1) * row_width);
         widen(window[j], value);
     }
-    for (std::int64_t first = begin; first < end; first += in_flight) {
+    for (int first = begin; first < end; first += in_flight) {
         Pack<T, width> values[in_flight];
 #pragma unroll
         for (int k = 0; k < in_flight; ++k)
@@ -202,7 +202,8 @@ void CudaBackend::convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor 
                                       std::int64_t length) {
     const std::int64_t width = x.size(-1), rows = x.rows(), taps = weight.size(-1);
     LOCKSTEP_ASSERT(y.type() == x.type() && y.count() == x.count() && y.strided_data() != x.strided_data());
-    LOCKSTEP_ASSERT(weight.count() == width * taps && bias.count() == width && length > 0 && rows % length == 0);
+    LOCKSTEP_ASSERT(weight.count() == width * taps && bias.count() == width);
+    LOCKSTEP_ASSERT(length > 0 && length < (std::int64_t{1} << 30) && rows % length == 0);
     LOCKSTEP_ASSERT(history.empty() ||
                     (history.type() == x.type() && history.count() == rows / length * (taps - 1) * width));
     const std::int64_t segments = rows / length * ((length + forward_run - 1) / forward_run);
@@ -215,8 +216,8 @@ void CudaBackend::convolution_forward(Tensor y, Tensor x, Tensor weight, Tensor 
             const std::int64_t items = segments * (width / columns.value);
             launch({"convolution_forward", dim3(blocks_for(items, threads)), threads, 0, stream()},
                    convolution_forward_kernel<T, most.value, columns.value>, elements<T>(y), strided_elements<T>(x),
-                   weight.fp32(), bias.fp32(), elements<T>(history), static_cast<int>(taps), width, x.stride(), length,
-                   items);
+                   weight.fp32(), bias.fp32(), elements<T>(history), static_cast<int>(taps), width, x.stride(),
+                   static_cast<int>(length), items);
         });
     });
 }

@@ -65,22 +65,20 @@ __host__ __device__ inline std::int64_t place(Arrays& a, float* memory, std::int
 template <class T>
 struct General {
     const GeneralParameters<T>& p;
-    Arrays a;
+    const Arrays& a;
     int f, b, tokens = 0;
     std::int64_t pair, head, token = 0, step_row = 0;  // the first row of a mini-batch, and its element in step_size
     const float *gamma, *beta;
 
-    __device__ General(const GeneralParameters<T>& parameters, std::int64_t pair_number, bool backward)
+    __device__ General(const GeneralParameters<T>& parameters, const Arrays& arrays, std::int64_t pair_number)
         : p(parameters),
+          a(arrays),
           f(parameters.width),
           b(parameters.mini_batch),
           pair(pair_number),
           head(pair_number % parameters.heads),
           gamma(parameters.norm_weight + head * f),
-          beta(parameters.norm_bias + head * f) {
-        place(a, p.work + static_cast<std::int64_t>(blockIdx.x) * p.work_count, f, b, backward ? p.interval : 1,
-              backward);
-    }
+          beta(parameters.norm_bias + head * f) {}
 
     __device__ Matrix rows(float* data) const { return {data, f, 1}; }
     __device__ Matrix square(float* data) const { return {data, b, 1}; }
@@ -317,13 +315,26 @@ struct General {
     }
 };
 
+// The block's arrays. Their addresses are in shared memory: they would take a third of the registers.
 template <class T>
-__global__ void __launch_bounds__(threads) ttt_linear_forward_general_kernel(GeneralParameters<T> p) {
-    for (std::int64_t pair = blockIdx.x; pair < p.pairs; pair += gridDim.x) General<T>(p, pair, false).forward();
+__device__ inline const Arrays& block_arrays(const GeneralParameters<T>& p, bool backward) {
+    Arrays& arrays = *shared_memory<Arrays>();
+    if (threadIdx.x == 0)
+        place(arrays, p.work + static_cast<std::int64_t>(blockIdx.x) * p.work_count, p.width, p.mini_batch,
+              backward ? p.interval : 1, backward);
+    __syncthreads();
+    return arrays;
+}
+
+template <class T>
+__global__ void __launch_bounds__(threads, 2) ttt_linear_forward_general_kernel(GeneralParameters<T> p) {
+    const Arrays& arrays = block_arrays(p, false);
+    for (std::int64_t pair = blockIdx.x; pair < p.pairs; pair += gridDim.x) General<T>(p, arrays, pair).forward();
 }
 template <class T>
-__global__ void __launch_bounds__(threads) ttt_linear_backward_general_kernel(GeneralParameters<T> p) {
-    for (std::int64_t pair = blockIdx.x; pair < p.pairs; pair += gridDim.x) General<T>(p, pair, true).backward();
+__global__ void __launch_bounds__(threads, 2) ttt_linear_backward_general_kernel(GeneralParameters<T> p) {
+    const Arrays& arrays = block_arrays(p, true);
+    for (std::int64_t pair = blockIdx.x; pair < p.pairs; pair += gridDim.x) General<T>(p, arrays, pair).backward();
 }
 
 // Only as many blocks as run concurrently, to limit work memory.
@@ -373,8 +384,8 @@ void ttt_linear_forward_general(const TttArguments& arguments, Type type) {
         using T = decltype(element);
         GeneralParameters<T> p = parameters_of<T>(arguments, false);
         p.y = ttt_rows<T>(arguments.y);
-        launch({"ttt_linear_forward_general", dim3(static_cast<unsigned>(block_count(arguments))), threads, 0,
-                arguments.stream},
+        launch({"ttt_linear_forward_general", dim3(static_cast<unsigned>(block_count(arguments))), threads,
+                sizeof(Arrays), arguments.stream},
                ttt_linear_forward_general_kernel<T>, p);
     });
 }
@@ -388,8 +399,8 @@ void ttt_linear_backward_general(const TttArguments& arguments, Type type) {
         p.dk = ttt_rows<T>(arguments.dk);
         p.dv = ttt_rows<T>(arguments.dv);
         p.dstep_size = arguments.dstep_size;
-        launch({"ttt_linear_backward_general", dim3(static_cast<unsigned>(block_count(arguments))), threads, 0,
-                arguments.stream},
+        launch({"ttt_linear_backward_general", dim3(static_cast<unsigned>(block_count(arguments))), threads,
+                sizeof(Arrays), arguments.stream},
                ttt_linear_backward_general_kernel<T>, p);
         ttt_add_parts(arguments, p.parts);
     });

@@ -139,12 +139,14 @@ __device__ inline Gelu gelu_at(float x) {
     return {0.5f * x * (1 + t), 0.5f * (1 + t) + 0.5f * x * rest * du, rest * (du + 0.5f * x * ddu - x * t * du * du)};
 }
 
-// Rows of f values, one per warp, in memory that only this warp uses meanwhile; each lane keeps to its columns.
+// Rows of f values, one per warp, in memory that only this warp uses meanwhile; each lane keeps to its columns,
+// which are few: loops that the compiler unrolls would be most of the code.
 constexpr float ttt_mlp_epsilon = 1e-6f;
 
 template <class Term>
 __device__ inline float row_mean(int width, int lane, Term&& term) {  // of term(column), in all lanes
     float sum = 0;
+#pragma unroll 1
     for (int j = lane; j < width; j += warp_width) sum += term(j);
     return warp_sum(sum) / static_cast<float>(width);
 }
@@ -155,6 +157,7 @@ __device__ inline float normalise_row(float* z, int width, int lane) {
     const float mean = row_mean(width, lane, [&](int j) { return z[j]; });
     const float variance = row_mean(width, lane, [&](int j) { return (z[j] - mean) * (z[j] - mean); });
     const float inverse = 1.0f / sqrtf(variance + ttt_mlp_epsilon);
+#pragma unroll 1
     for (int j = lane; j < width; j += warp_width) z[j] = (z[j] - mean) * inverse;
     return inverse;
 }
@@ -162,11 +165,13 @@ __device__ inline float normalise_row(float* z, int width, int lane) {
 // LNL2 at X̂: `difference` is the target T and becomes D, `gradient` becomes G; returns ⟨U X̂⟩.
 __device__ inline float loss_row(const float* normalised, float inverse, float* difference, float* gradient,
                                  const float* norm_weight, const float* norm_bias, int width, int lane) {
+#pragma unroll 1
     for (int j = lane; j < width; j += warp_width)
         difference[j] = norm_weight[j] * normalised[j] + norm_bias[j] - difference[j];
     const float mean = row_mean(width, lane, [&](int j) { return norm_weight[j] * difference[j]; });
     const float projection =
         row_mean(width, lane, [&](int j) { return norm_weight[j] * difference[j] * normalised[j]; });
+#pragma unroll 1
     for (int j = lane; j < width; j += warp_width)
         gradient[j] = (norm_weight[j] * difference[j] - mean - normalised[j] * projection) * inverse;
     return projection;
@@ -177,6 +182,7 @@ __device__ inline void norm_backward_row(float* dz, const float* dy, const float
                                          const float* norm_weight, int width, int lane) {
     const float mean = row_mean(width, lane, [&](int j) { return norm_weight[j] * dy[j]; });
     const float projection = row_mean(width, lane, [&](int j) { return norm_weight[j] * dy[j] * normalised[j]; });
+#pragma unroll 1
     for (int j = lane; j < width; j += warp_width)
         dz[j] = (norm_weight[j] * dy[j] - mean - normalised[j] * projection) * inverse;
 }
@@ -192,10 +198,12 @@ __device__ inline void loss_backward_row(float* dgradient, float* ddifference, f
     const auto dnormalised = [&](int j) {  // dX̂; dD = γ dU is there already
         return norm_weight[j] * (ddifference[j] - difference[j] * along) - dgradient[j] * inverse * projection;
     };
+#pragma unroll 1
     for (int j = lane; j < width; j += warp_width)
         ddifference[j] = norm_weight[j] * (dgradient[j] * inverse - mean - normalised[j] * along);
     const float dx_mean = row_mean(width, lane, dnormalised);
     const float dx_along = row_mean(width, lane, [&](int j) { return dnormalised(j) * normalised[j]; });
+#pragma unroll 1
     for (int j = lane; j < width; j += warp_width) {
         const float x = normalised[j], b = dgradient[j] * inverse;
         const float dz = (dnormalised(j) - dx_mean - x * (dx_along + size)) * inverse;

@@ -95,7 +95,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
         {
             Sums<2> score1;
             for_sums([&](int n, int i) { score1.at[n][i] = 1; });
-#pragma unroll
+#pragma unroll Geometry::unrolled
             for (int c = 0; c < Geometry::tiles; ++c) {
                 const Tile key = load_tile(s.keys + 16 * c, stride), query = load_tile(s.queries + 16 * c, stride);
                 multiply(score1, query, key);
@@ -178,7 +178,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
         Sums<2> products, dallowed;
         products.clear();
         dallowed.clear();
-#pragma unroll
+#pragma unroll Geometry::unrolled
         for (int c = 0; c < Geometry::tiles; ++c)
             multiply(products, load_tile(d.dread2_rows + 16 * c, stride), load_tile(s.gradient2_rows + 16 * c, stride));
         const Sums<2> allowed = load_sums(s.allowed);
@@ -270,7 +270,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
     // what the rounding of its operands loses.
     {
         const Tile left = transposed(factors.get(0)), left_rest = transposed(factors.get(1));
-#pragma unroll
+#pragma unroll Geometry::unrolled
         for (int c = 0; c < Geometry::tiles; ++c) {
             Sums<2> sums = dweight2.product(hidden, c);
             for_sums([&](int n, int i) { sums.at[n][i] *= -last[i / 2]; });
@@ -327,7 +327,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
             read_hidden[h] = transposed(read_hidden_tiles.get(h));
             dpulled[h] = transposed(dpulled[h]);
         }
-#pragma unroll
+#pragma unroll Geometry::unrolled
         for (int c = 0; c < Geometry::tiles; ++c) {
             const Tile dread2 = load_tile_transposed(d.dread2_rows + 16 * c, stride),
                        gradient2 = load_tile_transposed(s.gradient2_rows + 16 * c, stride),
@@ -359,7 +359,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
         dbias1_change += hidden_sum(sums_h);
         {
             const Tile left = transposed(factors.get(2));
-#pragma unroll
+#pragma unroll Geometry::unrolled
             for (int c = 0; c < Geometry::tiles; ++c) {
                 Sums<2> sums = dweight1.product(gradient1, c);
                 for_sums([&](int n, int i) { sums.at[n][i] *= -last[i / 2]; });
@@ -374,7 +374,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
             dinput[h] = transposed(dinput[h]);
             dread1[h] = transposed(dread1[h]);
         }
-#pragma unroll
+#pragma unroll Geometry::unrolled
         for (int c = 0; c < Geometry::tiles; ++c) {
             const Tile query = load_tile_transposed(s.queries + 16 * c, stride),
                        key = load_tile_transposed(s.keys + 16 * c, stride);

@@ -128,7 +128,7 @@ __device__ void remake_states(const TttMlpTask<T>& task, const MlpShared<F>& s, 
         float *const bias2 = s.bias2 + turn * F, *const next_bias2 = s.bias2 + (turn ^ 1) * F;
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h)
-#pragma unroll
+#pragma unroll Geometry::unrolled
             for (int c = 0; c < Geometry::tiles; ++c) {
                 slot.weight1[Weights::tile_place(h, c)] = weight1.tile(h, c);
                 slot.weight2[Weights::tile_place(h, c)] = weight2.tile(h, c);

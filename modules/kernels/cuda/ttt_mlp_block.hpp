@@ -86,9 +86,10 @@ __device__ inline void store_scaled(const MlpRow<F>& row, bf16* rows, RowValues<
 // sums[h] += rows · weight(h, ·)ᵀ for this warp's hidden features; `rows` are bf16 rows in shared memory.
 template <int F, class Weight>
 __device__ inline void multiply_rows(Sums<2> (&sums)[mlp_hidden_tiles], const bf16* rows, Weight&& weight) {
-#pragma unroll
-    for (int c = 0; c < MlpGeometry<F>::tiles; ++c) {
-        const Tile left = load_tile(rows + 16 * c, MlpGeometry<F>::bf16_stride);
+    using Geometry = MlpGeometry<F>;
+#pragma unroll Geometry::unrolled
+    for (int c = 0; c < Geometry::tiles; ++c) {
+        const Tile left = load_tile(rows + 16 * c, Geometry::bf16_stride);
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h) multiply(sums[h], left, weight(h, c));
     }
@@ -96,8 +97,9 @@ __device__ inline void multiply_rows(Sums<2> (&sums)[mlp_hidden_tiles], const bf
 // This warp's part of hidden · weight.
 template <int F, class Weight>
 __device__ inline void multiply_hidden(float* partial, const Tile (&hidden)[mlp_hidden_tiles], Weight&& weight) {
-#pragma unroll
-    for (int c = 0; c < MlpGeometry<F>::tiles; ++c) {
+    using Geometry = MlpGeometry<F>;
+#pragma unroll Geometry::unrolled
+    for (int c = 0; c < Geometry::tiles; ++c) {
         Sums<2> sums;
         sums.clear();
 #pragma unroll
@@ -109,13 +111,14 @@ __device__ inline void multiply_hidden(float* partial, const Tile (&hidden)[mlp_
 template <int F, class Weight>
 __device__ inline void multiply_hidden(float* partial, const Tile (&hidden)[mlp_hidden_tiles], Weight&& weight,
                                        const Tile& factor, const bf16* rows) {
-#pragma unroll
-    for (int c = 0; c < MlpGeometry<F>::tiles; ++c) {
+    using Geometry = MlpGeometry<F>;
+#pragma unroll Geometry::unrolled
+    for (int c = 0; c < Geometry::tiles; ++c) {
         Sums<2> sums;
         sums.clear();
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h) multiply(sums, hidden[h], transposed(weight(h, c)));
-        multiply(sums, factor, load_tile_transposed(rows + 16 * c, MlpGeometry<F>::bf16_stride));
+        multiply(sums, factor, load_tile_transposed(rows + 16 * c, Geometry::bf16_stride));
         store_partial<F>(partial, c, sums);
     }
 }
@@ -155,11 +158,12 @@ template <int F, class Weights>
 __device__ inline void update_weights(const MlpShared<F>& s, const bf16* stepped_keys, Weights& weight1,
                                       Weights& weight2, const Tile (&gradient1_transposed)[mlp_hidden_tiles],
                                       const Tile (&hidden)[mlp_hidden_tiles]) {
+    using Geometry = MlpGeometry<F>;
     const Tile left2[mlp_hidden_tiles] = {transposed(hidden[0]), transposed(hidden[1])};
-#pragma unroll
-    for (int c = 0; c < MlpGeometry<F>::tiles; ++c) {
-        const Tile key = load_tile_transposed(stepped_keys + 16 * c, MlpGeometry<F>::bf16_stride);
-        const Tile gradient = load_tile_transposed(s.stepped_rows + 16 * c, MlpGeometry<F>::bf16_stride);
+#pragma unroll Geometry::unrolled
+    for (int c = 0; c < Geometry::tiles; ++c) {
+        const Tile key = load_tile_transposed(stepped_keys + 16 * c, Geometry::bf16_stride);
+        const Tile gradient = load_tile_transposed(s.stepped_rows + 16 * c, Geometry::bf16_stride);
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h) {
             Sums<2> sums = weight1.get(h, c);
@@ -211,12 +215,13 @@ __device__ inline Sums<2> negative_product(const Sums<2>& factor, const Sums<2>&
 // S1 = Q Kᵀ + 1.
 template <int F>
 __device__ inline Sums<2> first_scores(const MlpShared<F>& s) {
+    using Geometry = MlpGeometry<F>;
     Sums<2> sums;
     for_sums([&](int n, int i) { sums.at[n][i] = 1; });
-#pragma unroll
-    for (int c = 0; c < MlpGeometry<F>::tiles; ++c)
-        multiply(sums, load_tile(s.queries + 16 * c, MlpGeometry<F>::bf16_stride),
-                 load_tile(s.keys + 16 * c, MlpGeometry<F>::bf16_stride));
+#pragma unroll Geometry::unrolled
+    for (int c = 0; c < Geometry::tiles; ++c)
+        multiply(sums, load_tile(s.queries + 16 * c, Geometry::bf16_stride),
+                 load_tile(s.keys + 16 * c, Geometry::bf16_stride));
     return sums;
 }
 // This warp's part of S2 = X̄2 X2ᵀ + 1; the first warp's has the 1.

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) ttt_mlp_forward_ti
             Tile hidden[mlp_hidden_tiles];
             {
                 Sums<2> read[mlp_hidden_tiles] = {slope[0], slope[1]};
-#pragma unroll
+#pragma unroll Geometry::unrolled
                 for (int c = 0; c < Geometry::tiles; ++c) {
                     const Tile key = load_tile(s.keys + 16 * c, Geometry::bf16_stride);
                     const Tile query = load_tile(s.queries + 16 * c, Geometry::bf16_stride);

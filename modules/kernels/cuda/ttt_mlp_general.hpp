@@ -29,6 +29,7 @@ __device__ inline void product(int m, int n, int k, const Matrix& a, const Matri
         const int row = tile / columns * 4, column = tile % columns;
         const int second = column + columns < n ? column + columns : column;
         float sums[4][2] = {};
+#pragma unroll 2
         for (int l = 0; l < k; ++l) {
             const float b0 = b(l, column), b1 = b(l, second);
 #pragma unroll
@@ -50,11 +51,13 @@ __device__ inline void product(int m, int n, int k, const Matrix& a, const Matri
 // Calls body(row, lane), one warp per row.
 template <class Body>
 __device__ inline void for_rows(int rows, Body&& body) {
+#pragma unroll 1
     for (int row = thread_index() / warp_width; row < rows; row += threads / warp_width)
         body(row, thread_index() % warp_width);
 }
 template <class Body>
 __device__ inline void for_elements(int count, Body&& body) {
+#pragma unroll 2
     for (int i = thread_index(); i < count; i += threads) body(i);
 }
 // The inner model at the start of a mini-batch, or its gradient; consecutive in memory.

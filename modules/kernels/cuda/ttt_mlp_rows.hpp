@@ -80,7 +80,7 @@ struct MlpRow {
     // Of the warps' parts, in the order of the warps.
     __device__ Values partial_sum(const float* partial) const {
         Values sums = load_row(partial + row * Geometry::row_stride);
-#pragma unroll
+#pragma unroll Geometry::on_chip ? Geometry::warps : 3
         for (int w = 1; w < Geometry::warps; ++w) {
             const Values part = load_row(partial + (w * mlp_rows + row) * Geometry::row_stride);
 #pragma unroll

@@ -155,7 +155,8 @@ __device__ inline int own_hidden_column() {
 template <int F>
 struct MlpGeometry {
     static constexpr int warps = F / 8, threads = warps * warp_width, tiles = F / 16;  // tiles across f
-    static constexpr bool on_chip = F == 64;  // whether a weight of the state, fp32, is kept in registers
+    static constexpr bool on_chip = F == 64;              // whether a weight of the state, fp32, is kept in registers
+    static constexpr int unrolled = on_chip ? tiles : 2;  // of the tiles across f: the code must fit the caches
     static constexpr int row_stride = F + 8, bf16_stride = F + 8;  // free of bank conflicts
     static constexpr int partial_floats = warps * mlp_rows * row_stride;
     static constexpr int row_floats = mlp_rows * F, bf16_rows = mlp_rows * bf16_stride;
@@ -227,13 +228,13 @@ class WeightTiles {
     __device__ void load_all(const float* from) {
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h)
-#pragma unroll
+#pragma unroll Geometry::unrolled
             for (int c = 0; c < Geometry::tiles; ++c) set(h, c, load(from, h, c));
     }
     __device__ void store_all(float* to) const {
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h)
-#pragma unroll
+#pragma unroll Geometry::unrolled
             for (int c = 0; c < Geometry::tiles; ++c) store(to, h, c, get(h, c));
     }
     // sums = left · weight(·, c). The columns of each pair are swapped before the product and back after it. The result
