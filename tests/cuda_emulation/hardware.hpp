@@ -54,6 +54,9 @@ inline unsigned move_matrix_transposed(unsigned r) {
 inline void copy_async_16(void* to, const void* from, bool valid = true) {
     emulation::issue_copy(to, from, valid);
 }
+inline void barrier_of_warps() {
+    __syncthreads();
+}
 inline void copy_async_commit() {
     emulation::commit_copies();
 }

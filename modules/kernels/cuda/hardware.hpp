@@ -84,6 +84,12 @@ __device__ __forceinline__ unsigned move_matrix_transposed(unsigned r) {
     return out;
 }
 
+// A barrier of the block that its warps may reach at different places of the code; all pass as many. CUDA C++ wants all
+// threads at the same __syncthreads(), PTX does not.
+__device__ __forceinline__ void barrier_of_warps() {
+    asm volatile("bar.sync 0;" ::: "memory");
+}
+
 // Asynchronous copy of 16 bytes from global to shared memory; zeros unless `valid` (`from` is not read then). Readable
 // after copy_async_wait and a barrier.
 __device__ __forceinline__ void copy_async_16(void* to, const void* from, bool valid = true) {

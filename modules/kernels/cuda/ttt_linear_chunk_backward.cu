@@ -174,7 +174,7 @@ struct Backward {
         for (int i = 0; i < warp; ++i) {
             Left<bf16, 1> scores;
             to_left(scores, scores_of<F>(left, keys + i * tile));
-            __syncthreads();  // -e⊙G of mini-batch i is whole
+            barrier_of_warps();  // -e⊙G of mini-batch i is whole
             add_product<Right::rows_of_k, F>(z, scores, steps_tiles + i * tile);
         }
         const float last[2] = {-steps().last(lane.row), -steps().last(lane.row + 8)};
@@ -185,7 +185,7 @@ struct Backward {
                 lane.store(steps_tiles + warp * tile, n, r, last[r] * g.at[0], last[r] * g.at[1]);
             });
 #pragma unroll 1
-        for (int i = warp; i < count; ++i) __syncthreads();
+        for (int i = warp; i < count; ++i) barrier_of_warps();
     }
 
     __device__ typename Lane::Two output_gradient(int n, int r) const {  // dO, until dZ̄ takes its place
@@ -450,13 +450,13 @@ struct Backward {
         for (int i = count - 1; i > warp; --i) {
             Left<bf16, 1> scores;
             to_left(scores, scores_of<F>(left, keys + i * tile));
-            __syncthreads();  // dZ of mini-batch i is whole
+            barrier_of_warps();  // dZ of mini-batch i is whole
             add_product<Right::rows_of_k, F>(dread, scores, gradients + i * tile);
         }
         take_back(0, normal);
         loss_backward(dread, target, de, normal, loss, negative_transposed);
 #pragma unroll 1
-        for (int i = 0; i <= warp; ++i) __syncthreads();
+        for (int i = 0; i <= warp; ++i) barrier_of_warps();
         last_step_backward(p.dstep_size + static_cast<std::int64_t>(chunk_token + own_token) * p.heads + head, p.heads,
                            dtau, de[0], steps(), step_work + 32 * warp);
         if constexpr (!keeps) take_back(0, target);
@@ -469,7 +469,7 @@ struct Backward {
             mini_batch_of_warp();
         else
 #pragma unroll 1
-            for (int i = 0; i < 2 * count + 1; ++i) __syncthreads();
+            for (int i = 0; i < 2 * count + 1; ++i) barrier_of_warps();
 #pragma unroll
         for (int k = 0; k < ChunkState<F>::parts; ++k) take_back(N + k * ChunkState<F>::own, dstate.at[k]);
 #pragma unroll 1

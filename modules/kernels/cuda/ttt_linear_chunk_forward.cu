@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(TttChunk<T, F, Whole>::threads, forward_blocks
         for (int i = 0; i < warp && i < count; ++i) {
             Left<bf16, 1> scores;
             to_left(scores, scores_of<F>(left, keys + i * tile));
-            __syncthreads();  // -e⊙G of mini-batch i is whole
+            barrier_of_warps();  // -e⊙G of mini-batch i is whole
             add_product<Right::rows_of_k, F>(z, scores, steps_tiles + i * tile);
         }
         if (warp < count) {
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(TttChunk<T, F, Whole>::threads, forward_blocks
             lane.template column_sums<false>(bias.part(warp), sums);
         }
 #pragma unroll 1
-        for (int i = warp; i < count; ++i) __syncthreads();
+        for (int i = warp; i < count; ++i) barrier_of_warps();
 #pragma unroll 1
         for (int i = 0; i < count; ++i) state.add(keys + i * tile, steps_tiles + i * tile);
 
