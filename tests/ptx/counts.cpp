@@ -18,7 +18,8 @@ constexpr std::uint64_t Counts::*members[] = {&Counts::instructions,  &Counts::t
                                               &Counts::converts,      &Counts::floats,
                                               &Counts::integers,      &Counts::lane_instructions,
                                               &Counts::shared_passes, &Counts::global_sectors,
-                                              &Counts::global_bytes};
+                                              &Counts::global_bytes,  &Counts::warp_barriers,
+                                              &Counts::sectors_read,  &Counts::sectors_written};
 
 void add_lines(std::vector<LineCounts>& sum, const std::vector<LineCounts>& lines) {
     std::map<std::pair<std::string, int>, std::uint64_t> merged;

@@ -177,10 +177,19 @@ void fill_all(Lanes& x, const Instruction& i, const Loaded& loaded) {
     }
 }
 
+void count_access(Launch& launch, const Addresses& addresses, std::uint32_t mask, std::uint32_t bytes, bool shared,
+                  bool writes) {
+    if (launch.counts == nullptr) return;
+    if (shared)
+        count_shared_access(*launch.counts, addresses, mask, bytes);
+    else
+        count_global_access(launch, addresses, mask, bytes, writes);
+}
+
 void load_from(Lanes& x, const Instruction& i, const Addresses& addresses, std::uint32_t mask, bool shared,
                Loaded& loaded) {
     const std::uint32_t bytes = i.bytes * i.count;
-    if (x.launch->counts != nullptr) count_access(*x.launch->counts, addresses, mask, bytes, shared);
+    count_access(*x.launch, addresses, mask, bytes, shared, false);
     const std::uint64_t all = mask_of_bytes(bytes), needed = i.used_bytes & all;
     const bool partly = needed != all;
     const auto used = static_cast<std::uint32_t>(std::bit_width(needed));  // what follows need not be there
@@ -348,7 +357,7 @@ void store(Lanes& x, const Instruction& i) {
         const bool shared = space == Space::shared;
         // What is in global memory others may use; in shared memory, it matters once it is used.
         if (!shared && (x.defined & mask) != mask) x.report_never_written(mask & ~x.defined, x.origin);
-        if (x.launch->counts != nullptr) count_access(*x.launch->counts, addresses, mask, bytes, shared);
+        count_access(*x.launch, addresses, mask, bytes, shared, true);
         Reach reached;
         reach(x, addresses, mask, bytes, bytes, shared, reached);
         for (std::uint32_t left = reached.lanes; left != 0; left &= left - 1) {
@@ -368,11 +377,11 @@ void start_copy(Lanes& x, const Instruction& i) {
     find_addresses(x, i.b, 8, i.source_offset, from);
     const auto* const sizes = i.c == no_slot ? nullptr : x.need<std::uint32_t>(i.c);
     if (x.launch->counts != nullptr) {
-        count_access(*x.launch->counts, to, x.mask, i.bytes, true);
+        count_shared_access(*x.launch->counts, to, x.mask, i.bytes);
         std::uint32_t reading = 0;
         for (int lane = 0; lane < lane_count; ++lane)
             if (x.mask >> lane & 1 && (sizes == nullptr || sizes[lane] != 0)) reading |= 1u << lane;
-        if (reading != 0) count_access(*x.launch->counts, from, reading, i.bytes, false);
+        if (reading != 0) count_global_access(*x.launch, from, reading, i.bytes, false);
     }
     Reach reached;
     reach(x, to, x.mask, i.bytes, i.bytes, true, reached);

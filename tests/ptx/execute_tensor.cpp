@@ -173,7 +173,7 @@ void load_matrices(Lanes& x, const Instruction& i) {
     find_addresses(x, i.a, i.from_bytes, i.offset, addresses);
     const std::uint32_t rows = i.count * 8;
     const std::uint32_t mask = rows == 32 ? all_lanes : (1u << rows) - 1;  // lanes that name a row
-    if (x.launch->counts != nullptr) count_access(*x.launch->counts, addresses, mask, row_bytes, true);
+    if (x.launch->counts != nullptr) count_shared_access(*x.launch->counts, addresses, mask, row_bytes);
     Reach reached;
     reach(x, addresses, mask, row_bytes, row_bytes, true, reached);
     note_reads(x, reached, addresses, row_bytes, true);

@@ -98,12 +98,14 @@ struct LineCounts {
 };
 struct Counts {
     std::uint64_t instructions = 0, tensor = 0, special = 0, shared_loads = 0, shared_stores = 0, global_loads = 0,
-                  global_stores = 0, asynchronous_copies = 0, barriers = 0, branches = 0, converts = 0, floats = 0,
-                  integers = 0;
+                  global_stores = 0, asynchronous_copies = 0, barriers = 0, warp_barriers = 0, branches = 0,
+                  converts = 0, floats = 0, integers = 0;
     std::uint64_t lane_instructions = 0;
     std::uint64_t shared_passes = 0;                     // one a conflict-free request of 128 bytes
     std::uint64_t global_sectors = 0, global_bytes = 0;  // of 32 bytes; bytes that lanes asked for
-    std::vector<LineCounts> lines;                       // hottest first
+    // Different sectors of a launch: read before any write of the launch, and written. Caches spare all but these.
+    std::uint64_t sectors_read = 0, sectors_written = 0;
+    std::vector<LineCounts> lines;  // hottest first
 };
 
 // Runs one launch to its end, unless a finding makes going on senseless. `parameters`: as shape() lays them out.

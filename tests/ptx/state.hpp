@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ptx/global_memory.hpp"
@@ -101,9 +102,10 @@ struct Launch {
     // Blocks run in the order first_block, first_block + block_step, … modulo their number; serials count up with it.
     std::uint64_t blocks = 1, first_block = 0, block_step = 1;
     std::vector<Finding> findings{};
-    std::vector<std::uint16_t> reported{};                    // by pc: kinds
-    bool stopped = false;                                     // a finding makes going on senseless
-    std::vector<std::uint64_t> executed{}, executed_lanes{};  // by pc
+    std::vector<std::uint16_t> reported{};                      // by pc: kinds
+    bool stopped = false;                                       // a finding makes going on senseless
+    std::vector<std::uint64_t> executed{}, executed_lanes{};    // by pc
+    std::unordered_map<std::uint64_t, std::uint8_t> sectors{};  // of global memory, touched while counting
 };
 
 struct BlockState {

@@ -47,8 +47,8 @@ std::uint64_t passes(const std::uint64_t (&addresses)[lane_count], std::uint32_t
     return result;
 }
 
-std::uint64_t sectors(const std::uint64_t (&addresses)[lane_count], std::uint32_t mask) {
-    std::uint64_t seen[lane_count];
+// Those that the lanes' accesses begin in, each once; returns how many.
+int sectors(const std::uint64_t (&addresses)[lane_count], std::uint32_t mask, std::uint64_t (&seen)[lane_count]) {
     int count = 0;
     for (int lane = 0; lane < lane_count; ++lane) {
         if (!(mask >> lane & 1)) continue;
@@ -58,7 +58,7 @@ std::uint64_t sectors(const std::uint64_t (&addresses)[lane_count], std::uint32_
         for (int i = count; i-- > 0 && !found;) found = seen[i] == sector;
         if (!found) seen[count++] = sector;
     }
-    return static_cast<std::uint64_t>(count);
+    return count;
 }
 
 // Whether the lanes ask for what is beside each other, in their order.
@@ -81,7 +81,8 @@ std::uint64_t Counts::*kind_of(const Instruction& one) {
         case Group::tensor:
             return one.op == Op::mma ? &Counts::tensor : one.op == Op::load_matrix ? &Counts::shared_loads : nullptr;
         case Group::collective:
-            return one.op == Op::barrier || one.op == Op::warp_barrier ? &Counts::barriers : nullptr;
+            if (one.op == Op::warp_barrier) return &Counts::warp_barriers;
+            return one.op == Op::barrier ? &Counts::barriers : nullptr;
         case Group::floating:
             switch (one.op) {
                 case Op::reciprocal:
@@ -109,17 +110,30 @@ std::uint64_t Counts::*kind_of(const Instruction& one) {
 
 }  // namespace
 
-void count_access(Counts& counts, const std::uint64_t (&addresses)[lane_count], std::uint32_t mask, std::uint32_t bytes,
-                  bool shared) {
-    const bool simple = mask == all_lanes && in_sequence(addresses, bytes);
+void count_shared_access(Counts& counts, const std::uint64_t (&addresses)[lane_count], std::uint32_t mask,
+                         std::uint32_t bytes) {
     const std::uint64_t all_bytes = std::uint64_t{lane_count} * bytes;
-    if (shared) {
-        counts.shared_passes += simple && all_bytes % (banks * bank_bytes) == 0 ? all_bytes / (banks * bank_bytes)
-                                                                                : passes(addresses, mask, bytes);
-    } else {
-        counts.global_sectors += simple ? (addresses[0] % sector_bytes + all_bytes + sector_bytes - 1) / sector_bytes
-                                        : sectors(addresses, mask);
-        counts.global_bytes += static_cast<std::uint64_t>(std::popcount(mask)) * bytes;
+    const bool simple = mask == all_lanes && in_sequence(addresses, bytes) && all_bytes % (banks * bank_bytes) == 0;
+    counts.shared_passes += simple ? all_bytes / (banks * bank_bytes) : passes(addresses, mask, bytes);
+}
+
+void count_global_access(Launch& launch, const std::uint64_t (&addresses)[lane_count], std::uint32_t mask,
+                         std::uint32_t bytes, bool writes) {
+    std::uint64_t touched[lane_count];
+    const int count = sectors(addresses, mask, touched);  // aligned accesses of 32 bytes at most: a sector a lane
+    Counts& counts = *launch.counts;
+    counts.global_sectors += static_cast<std::uint64_t>(count);
+    counts.global_bytes += static_cast<std::uint64_t>(std::popcount(mask)) * bytes;
+    constexpr std::uint8_t was_read = 1, was_written = 2;
+    for (int i = 0; i < count; ++i) {
+        std::uint8_t& seen = launch.sectors[touched[i]];
+        if (writes) {
+            counts.sectors_written += (seen & was_written) == 0;
+            seen |= was_written;
+        } else {
+            counts.sectors_read += seen == 0;
+            seen |= was_read;
+        }
     }
 }
 

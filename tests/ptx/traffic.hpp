@@ -5,9 +5,11 @@
 
 namespace lockstep::ptx {
 
-// Adds shared_passes, or global_sectors and global_bytes. `bytes`: of a lane.
-void count_access(Counts& counts, const std::uint64_t (&addresses)[lane_count], std::uint32_t mask, std::uint32_t bytes,
-                  bool shared);
+// `bytes`: of a lane.
+void count_shared_access(Counts& counts, const std::uint64_t (&addresses)[lane_count], std::uint32_t mask,
+                         std::uint32_t bytes);
+void count_global_access(Launch& launch, const std::uint64_t (&addresses)[lane_count], std::uint32_t mask,
+                         std::uint32_t bytes, bool writes);
 
 // Fills in what is known by instruction from how often each was executed.
 void count_instructions(Counts& counts, const Launch& launch);
