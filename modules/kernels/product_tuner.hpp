@@ -14,6 +14,7 @@ class CountingBackend;
 struct TimedAlgorithm {
     std::string algorithm;  // as text, for the same library and GPU
     double seconds;
+    bool first;  // the library's first proposal
 };
 
 class ProductTuner {

@@ -46,10 +46,13 @@ ProductChoice choice_of(const Json& json) {
 }
 
 ProductChoice fastest(const std::vector<kernels::TimedAlgorithm>& timed) {
-    const kernels::TimedAlgorithm* best = &timed.front();
-    for (const kernels::TimedAlgorithm& one : timed)
-        if (one.seconds < least_gain * timed.front().seconds && one.seconds < best->seconds) best = &one;
-    return {best->algorithm, best->seconds, timed.front().seconds, static_cast<std::int64_t>(timed.size())};
+    const auto faster = [](const auto& a, const auto& b) { return a.seconds < b.seconds; };
+    const auto best = std::min_element(timed.begin(), timed.end(), faster);
+    const auto first = std::find_if(timed.begin(), timed.end(), [](const auto& one) { return one.first; });
+    // The first may be one that cannot run.
+    const auto& chosen = first == timed.end() || best->seconds < least_gain * first->seconds ? *best : *first;
+    return {chosen.algorithm, chosen.seconds, first == timed.end() ? chosen.seconds : first->seconds,
+            static_cast<std::int64_t>(timed.size())};
 }
 
 // A kind that a rank has and that has no choice yet, by the hash of library and kind.
@@ -99,8 +102,8 @@ ProductChoices product_choices_from_json(const std::string& text) {
         if (json.at("checksum") != checksum_of(libraries)) throw damaged_error("its checksum does not match");
         for (const auto& [library, kinds] : libraries.items())
             for (const auto& [kind, choice] : kinds.items()) choices[library][kind] = choice_of(choice);
-    } catch (const Json::exception& error) {
-        throw damaged_error("it is not a valid list of matrix products: {}", error.what());
+    } catch (const Json::exception&) {
+        throw damaged_error("it is no list of matrix products");
     }
     return choices;
 }

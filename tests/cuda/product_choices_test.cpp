@@ -30,7 +30,7 @@ class Tuner final : public kernels::ProductTuner {
         if (fails) throw fault_error("the timing fails");
         std::vector<kernels::TimedAlgorithm> list;
         for (std::size_t i = 0; i < seconds.size(); ++i)
-            list.push_back({kind + " by algorithm " + std::to_string(i), seconds[i]});
+            list.push_back({kind + " by algorithm " + std::to_string(i), seconds[i], i == 0});
         return list;
     }
     bool accepts(const std::string&, const std::string& algorithm) override { return !refused.contains(algorithm); }

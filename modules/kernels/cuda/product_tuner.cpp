@@ -1,23 +1,25 @@
 // Lists the kinds of matrix products of a model and times cuBLASLt's proposals for them.
 #include <algorithm>
-#include <array>
-#include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "device/cuda/check.hpp"
 #include "kernels/cuda.hpp"
 #include "kernels/cuda/product_lister.hpp"
 #include "kernels/cuda/products.hpp"
+#include "kernels/cuda/recording.hpp"
 
 namespace lockstep::kernels {
 namespace cuda {
 namespace {
 
 constexpr int most_proposals = 8;
-// A proposal runs once, and then in some rounds as often as fits into a round's time; its best round counts.
-constexpr int rounds = 3, most_runs = 10;
+// A proposal runs once, and then in some rounds as often as fits into a round's time; its best round counts. A round is
+// one launch of a recording, as in a step: the host would take longer to issue a short product than the GPU to run it.
+constexpr int rounds = 3, most_runs = 50;
 constexpr double round_seconds = 2e-3;
 
 class TimingEvent {
@@ -183,39 +185,43 @@ class CudaBackend::Tuner final : public ProductTuner {
         calls_[call].repeat(backend_, tensors);
     }
 
-    double seconds(const Products::Key& key, const ProductOperands& operands, const cublasLtMatmulAlgo_t& algorithm,
-                   int runs) {
-        bool issued = true;
+    double seconds(const std::function<void()>& run) {
         begin_.record(backend_.stream());
-        for (int i = 0; i < runs; ++i) issued = products_.issue(key, operands, algorithm) && issued;
+        run();
         end_.record(backend_.stream());
-        const double time = end_.seconds_since(begin_) / runs;
-        return issued ? time : std::numeric_limits<double>::infinity();
+        return end_.seconds_since(begin_);
     }
 
     std::vector<TimedAlgorithm> time(const Products::Key& key, const ProductOperands& operands) {
         struct Candidate {
+            bool first;
             cublasLtMatmulAlgo_t algorithm;
             int runs;
-            double seconds;
+            std::unique_ptr<CudaRecording> recording;
+            double seconds = std::numeric_limits<double>::infinity();
         };
         std::vector<Candidate> candidates;
+        bool first = true;
         for (const cublasLtMatmulAlgo_t& algorithm : products_.proposals(key, most_proposals)) {
+            const bool is_first = std::exchange(first, false);
             if (!products_.issue(key, operands, algorithm)) continue;
-            const double once = seconds(key, operands, algorithm, 1);
-            const int runs =
-                static_cast<int>(std::clamp(round_seconds / std::max(once, 1e-9), 1.0, static_cast<double>(most_runs)));
-            candidates.push_back({algorithm, runs, std::numeric_limits<double>::infinity()});
+            bool issued = true;
+            const auto issue = [&] { issued = products_.issue(key, operands, algorithm) && issued; };
+            const double once = std::max(seconds(issue), 1e-9);
+            const int runs = static_cast<int>(std::clamp(round_seconds / once, 1.0, static_cast<double>(most_runs)));
+            auto recording = std::make_unique<CudaRecording>(backend_.context_, [&] {
+                for (int i = 0; i < runs; ++i) issue();
+            });
+            if (issued) candidates.push_back({is_first, algorithm, runs, std::move(recording)});
         }
         // In turns, so that what slows the GPU down for a while slows all of them.
         for (int round = 0; round < rounds; ++round)
             for (Candidate& candidate : candidates)
-                candidate.seconds =
-                    std::min(candidate.seconds, seconds(key, operands, candidate.algorithm, candidate.runs));
+                candidate.seconds = std::min(candidate.seconds, seconds([&] { candidate.recording->run(); }));
         std::vector<TimedAlgorithm> timed;
         for (const Candidate& candidate : candidates)
-            if (std::isfinite(candidate.seconds))
-                timed.push_back({Products::text_of(candidate.algorithm), candidate.seconds});
+            timed.push_back(
+                {Products::text_of(candidate.algorithm), candidate.seconds / candidate.runs, candidate.first});
         return timed;
     }
 

@@ -274,7 +274,10 @@ bool CudaBackend::Products::issue(const Key& key, const ProductOperands& operand
 }
 
 bool CudaBackend::Products::takes(const Key& key, const cublasLtMatmulAlgo_t& algorithm) const {
-    return takes(describe(key, {}), algorithm);
+    // cuBLASLt may want to see an epilogue's memory; any that is aligned will do.
+    ProductOperands operands;
+    operands.bias = operands.aux = workspace_.data();
+    return takes(describe(key, operands), algorithm);
 }
 
 void CudaBackend::Products::use(const std::string& kind, const cublasLtMatmulAlgo_t& algorithm) {
