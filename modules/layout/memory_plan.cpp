@@ -1,6 +1,6 @@
 #include "layout/memory_plan.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -203,7 +203,11 @@ std::string memory_advice(const MemoryPlan& plan, const config::RunDescription& 
     std::vector<std::string> ways;
     if (passing > states) {
         if (plan.micro > 1) ways.push_back(fmt::format("batch.micro below {}", plan.micro));
-        if (description.parallel.recompute != config::Recompute::full) ways.push_back("parallel.recompute = \"full\"");
+        std::vector<std::string> leaner;
+        for (const config::Recompute recompute :
+             {config::Recompute::cheap, config::Recompute::selective, config::Recompute::full})
+            if (recompute > description.parallel.recompute) leaner.push_back(std::string(config::word_of(recompute)));
+        if (!leaner.empty()) ways.push_back(fmt::format("a leaner parallel.recompute ({})", fmt::join(leaner, ", ")));
         if (plan.under_way > 1 && !has_whole_model(plan)) ways.push_back("fewer stages of parallel.pipeline");
         ways.push_back("a smaller batch.length");
         if (model::mixer_type(description.model).hands_over()) ways.push_back("a larger parallel.context");

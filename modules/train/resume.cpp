@@ -126,6 +126,16 @@ void log_changed_keys(const Resume& resume, const config::RunDescription& resolv
     if (!list.empty()) log::warning("changed since the checkpoint: {}", fmt::join(list, "; "));
 }
 
+// What is recomputed is what was computed, but on a GPU for GELU: a product's epilogue has more digits of its input
+// than "cheap" finds in memory.
+bool recomputes_otherwise(const Launch& launch) {
+    const auto is_cheap = [](const config::RunDescription& description) {
+        return description.parallel.recompute == config::Recompute::cheap;
+    };
+    return launch.devices.on_gpu() && launch.description.model.mlp == config::MlpKind::gelu &&
+           is_cheap(launch.description) != is_cheap(launch.resume.description);
+}
+
 // On rank 0 only, since all ranks' warnings are printed.
 void log_what_differs(const Launch& launch, const checkpoint::State& saved) {
     std::vector<std::string> list;
@@ -137,9 +147,13 @@ void log_what_differs(const Launch& launch, const checkpoint::State& saved) {
     compare(saved.processor, launch.devices.name, "processor");
     compare(saved.commit, std::string(commit()), "commit");
     compare(launch.resume.description.batch.micro, launch.plan.micro, "sequences per micro-batch");
+    const bool other_bits = recomputes_otherwise(launch);
     for (const auto& difference : config::differences(launch.resolved(), launch.resume.description, "parallel"))
-        if (!difference.starts_with("parallel.data"))  // implied by ranks and the other axes
+        if (!difference.starts_with("parallel.data") &&  // implied by ranks and the other axes
+            (other_bits || !difference.starts_with("parallel.recompute")))
             list.push_back(difference);
+    if (launch.devices.on_gpu())
+        compare(launch.resume.description.run.tune_products, launch.description.run.tune_products, "run.tune_products");
     if (!list.empty())
         log::warning("this resume will not be bit-identical to an uninterrupted run: {}", fmt::join(list, ", "));
     if (saved.data_checksum != launch.data.training->checksum() || saved.length != launch.description.batch.length ||

@@ -66,6 +66,18 @@ BOOST_AUTO_TEST_CASE(stopped_at_any_step_with_gradient_accumulation) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(what_is_recomputed_changes_no_bit) {
+    const Twins twins;
+    check_exit(run("train run.toml", twins.whole), 0);
+    check_exit(run("train run.toml --stop-at 5", twins.resumed), 4);
+    for (const std::string recompute : {"cheap --stop-at 7", "selective --stop-at 9", "full"}) {
+        const Result next = run("train run.toml --resume auto --set parallel.recompute=" + recompute, twins.resumed);
+        check_exit(next, recompute == "full" ? 0 : 4);
+        BOOST_TEST(!contains(next.error, "bit-identical"), next);
+    }
+    check_same_end(twins.whole, twins.resumed);
+}
+
 BOOST_DATA_TEST_CASE(stopped_twice_on_two_ranks, data::make({"attention", "ttt-mlp"}), mixer) {
     const Twins twins;
     const std::string train = "train run.toml --set model.mixer=" + std::string(mixer) + validating;

@@ -206,7 +206,8 @@ BOOST_AUTO_TEST_CASE(advice_names_the_largest_part_and_what_helps) {
     plan.under_way = 1;
     BOOST_TEST(
         memory_advice(plan, description) ==
-        "activations are the largest part (3.00 GiB); try: batch.micro below 4, parallel.recompute = \"full\" or a "
+        "activations are the largest part (3.00 GiB); try: batch.micro below 4, a leaner parallel.recompute (cheap, "
+        "selective, full) or a "
         "smaller batch.length");
     // Two micro-batches in flight are those of a pipeline, or of a chain along the sequence.
     plan.under_way = 2;
