@@ -76,15 +76,15 @@ __global__ void __launch_bounds__(threads)
         for (int k = 0; k < in_flight; ++k) {
             if (first + k >= end) break;
             widen(window[most - 1], values[k]);
-            Pack<T, width> out;
+            float out[width];
 #pragma unroll
             for (int e = 0; e < width; ++e) {
                 float sum = add[e];
 #pragma unroll
                 for (int j = 0; j < most; ++j) sum += weights[j][e] * window[j][e];
-                out.at[e] = from_float<T>(sum);
+                out[e] = sum;
             }
-            store_pack(to + (first + k) * row_width, out);
+            store_floats(to + (first + k) * row_width, out);
             shift(window);
         }
     }
@@ -151,16 +151,13 @@ __global__ void __launch_bounds__(column_threads, most == 4 ? 2 : 1)
                     }
                     if (t - (most - 1) >= begin) {
                         T* const to = out_at + (t - (most - 1)) * dx_stride;
-                        Pack<T, width> out;
-                        if constexpr (accumulate) out = load_pack<width>(to);
+                        float out[width] = {};
+                        if constexpr (accumulate) widen(out, load_pack<width>(to));
 #pragma unroll
-                        for (int e = 0; e < width; ++e) {
-                            float sum = accumulate ? to_float(out.at[e]) : 0.0f;
+                        for (int e = 0; e < width; ++e)
 #pragma unroll
-                            for (int j = 0; j < most; ++j) sum += weights[j][e] * gradients[most - 1 - j][e];
-                            out.at[e] = from_float<T>(sum);
-                        }
-                        store_pack(to, out);
+                            for (int j = 0; j < most; ++j) out[e] += weights[j][e] * gradients[most - 1 - j][e];
+                        store_floats(to, out);
                     }
                     shift(inputs);
                     shift(gradients);

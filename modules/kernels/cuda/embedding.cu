@@ -171,6 +171,20 @@ __global__ void __launch_bounds__(order_threads)
 
 constexpr int tile_rows = 32;
 
+// to += values.
+template <int width>
+__device__ inline void add_floats(float* to, const float (&values)[width]) {
+    constexpr int piece = width % 4 == 0 ? 4 : 1;
+    float sums[width];
+#pragma unroll
+    for (int i = 0; i < width; i += piece) {
+        const Pack<float, piece> before = load_pack<piece>(to + i);
+#pragma unroll
+        for (int e = 0; e < piece; ++e) sums[i + e] = before.at[e] + values[i + e];
+    }
+    store_floats(to, sums);
+}
+
 // A block adds tile_rows sorted rows, in its columns. A run of one id within the tile goes to the table's gradient;
 // what continues from the previous tile to partials[tile][0], what continues into the next to partials[tile][1].
 template <class T, int width>
@@ -203,13 +217,9 @@ __global__ void __launch_bounds__(threads)
         const bool from_before = begin == 0 && id_of[0] == id;
         const bool goes_on = end == count && id_of[count + 1] == id;
         if (from_before || goes_on) {
-            float* const to = partials + (2 * tile + (from_before ? 0 : 1)) * row_width + column;
-#pragma unroll
-            for (int e = 0; e < width; ++e) to[e] = sums[e];
+            store_floats(partials + (2 * tile + (from_before ? 0 : 1)) * row_width + column, sums);
         } else {
-            float* const to = dtable + static_cast<std::int64_t>(id) * row_width + column;
-#pragma unroll
-            for (int e = 0; e < width; ++e) to[e] += sums[e];
+            add_floats(dtable + static_cast<std::int64_t>(id) * row_width + column, sums);
         }
 #pragma unroll
         for (int e = 0; e < width; ++e) sums[e] = 0;
@@ -280,9 +290,7 @@ __global__ void __launch_bounds__(threads)
             for (int e = 0; e < width; ++e) sums[e] += to_float(values[k].at[e]);
         }
     }
-    float* const to = dposition + place * row_width + column;
-#pragma unroll
-    for (int e = 0; e < width; ++e) to[e] += sums[e];
+    add_floats(dposition + place * row_width + column, sums);
 }
 
 // Threads of a block for a row of `packs` packs.
@@ -347,7 +355,8 @@ void CudaBackend::embedding_backward(Tensor dtable, Tensor dposition, Tensor ids
                        add_positions, dposition.fp32(), elements<T>(dy), rows / length, length, width);
         };
         constexpr int pack = pack_width<T>();
-        if (aligned_for(pack, width, elements<T>(dy)))
+        const float* const positions = dposition.empty() ? nullptr : dposition.fp32();
+        if (aligned_for(pack, width, elements<T>(dy)) && aligned_for(4, width, dtable.fp32(), positions, partials))
             run_kernels(add_tiles_kernel<T, pack>, add_positions_kernel<T, pack>, pack);
         else
             run_kernels(add_tiles_kernel<T, 1>, add_positions_kernel<T, 1>, 1);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "kernels/cuda/element.hpp"
 #include "kernels/cuda/hardware.hpp"
 #include "kernels/cuda/launch.hpp"
 
@@ -21,6 +22,27 @@ __device__ inline Pack<T, n> load_pack(const T* from) {
 template <class T, int n>
 __device__ inline void store_pack(T* to, const Pack<T, n>& value) {
     *reinterpret_cast<Pack<T, n>*>(to) = value;
+}
+
+// Rounded, in accesses of at most 16 bytes; aligned as those. 16-bit elements are joined here: what the compiler joins
+// by itself it may also store one by one.
+template <class T, int n>
+__device__ inline void store_floats(T* to, const float (&values)[n]) {
+    if constexpr (sizeof(T) == 2 && n % 2 == 0) {
+        Pack<std::uint32_t, n / 2> pairs;
+#pragma unroll
+        for (int i = 0; i < n / 2; ++i) pairs.at[i] = pack_pair<T>(values[2 * i], values[2 * i + 1]);
+        store_pack(reinterpret_cast<std::uint32_t*>(to), pairs);
+    } else {
+        constexpr int piece = n % 4 == 0 ? 4 : n % 2 == 0 ? 2 : 1;
+#pragma unroll
+        for (int i = 0; i < n; i += piece) {
+            Pack<T, piece> pack;
+#pragma unroll
+            for (int e = 0; e < piece; ++e) pack.at[e] = from_float<T>(values[i + e]);
+            store_pack(to + i, pack);
+        }
+    }
 }
 
 // Elements per pack, whose widest type takes 16 bytes.
