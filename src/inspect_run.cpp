@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/format.hpp"
@@ -13,6 +17,7 @@
 #include "checkpoint/part_files.hpp"
 #include "config/plain_value.hpp"
 #include "hdf5/hdf5.hpp"
+#include "layout/memory_plan.hpp"
 #include "layout/run_layout.hpp"
 #include "model/count.hpp"
 #include "model/frozen.hpp"
@@ -62,6 +67,48 @@ FileKind kind_of(const std::string& path, bool has_keys) {
     return !hdf5 && (has_keys || path.ends_with(".toml")) ? FileKind::description : FileKind::other;
 }
 
+namespace {
+
+// What the fullest rank needs on a kind of device, without a replica where parallel.data leaves their number open.
+struct PlannedMemory {
+    std::string device, problem;  // "" or why there is no plan
+    layout::MemoryPlan plan;
+};
+
+std::vector<PlannedMemory> plan_memory(const config::RunDescription& description) {
+    config::Grid grid = description.parallel;
+    grid.data = std::max<std::int64_t>(grid.data, 1);
+    std::vector<PlannedMemory> list;
+    for (const auto& [choice, kind, name] : {std::tuple{config::DeviceChoice::cpu, DeviceKind::cpu, "cpu"},
+                                             std::tuple{config::DeviceChoice::cuda, DeviceKind::cuda, "gpu"}}) {
+        if (description.run.device != config::DeviceChoice::any && description.run.device != choice) continue;
+        PlannedMemory memory{name, layout::why_impossible(description, grid), {}};
+        for (std::int64_t stage = 0; memory.problem.empty() && stage < grid.pipeline; ++stage) {
+            cluster::GridPlace place;
+            place.pipeline = stage;
+            const layout::MemoryPlan plan = layout::plan_memory(description, grid, place, kind);
+            if (plan.planned() > memory.plan.planned()) memory.plan = plan;
+        }
+        list.push_back(std::move(memory));
+    }
+    return list;
+}
+
+Json to_json(const std::vector<PlannedMemory>& list) {
+    Json json = Json::object();
+    for (const auto& [device, problem, plan] : list)
+        if (problem.empty())
+            json[device] = {{"parameters", plan.parameters},
+                            {"gradients", plan.gradients},
+                            {"optimizer_state", plan.optimizer_state},
+                            {"activations", plan.activations},
+                            {"workspace", plan.workspace},
+                            {"together", plan.planned()}};
+    return json;
+}
+
+}  // namespace
+
 int inspect_description(const std::string& path, const std::vector<std::string>& settings,
                         const std::vector<std::string>& keys, TableFormat format, bool details) {
     const config::RunDescription description = train::read_run(path, settings, *cluster::make_solo_group());
@@ -83,7 +130,8 @@ int inspect_description(const std::string& path, const std::vector<std::string>&
                            {"trained_parameters", trained},
                            {"tensors", parameter_list(description.model)},
                            {"run_folder", run_folder},
-                           {"checkpoint_folder", checkpoints}};
+                           {"checkpoint_folder", checkpoints},
+                           {"memory_bytes", to_json(plan_memory(description))}};
         fmt::print("{}\n", json.dump(2));
         return 0;
     }
@@ -91,6 +139,10 @@ int inspect_description(const std::string& path, const std::vector<std::string>&
     fmt::print("{}\n# {} parameters{}\n# run folder: {}\n# checkpoints: {}\n", config::to_toml(description),
                with_commas(count), trained < count ? fmt::format(", {} of them trained", with_commas(trained)) : "",
                run_folder, checkpoints);
+    for (const auto& [device, problem, plan] : plan_memory(description))
+        fmt::print("# memory of the fullest rank, {}{}: {}\n", device,
+                   description.parallel.data == 0 ? ", one replica" : "",
+                   problem.empty() ? layout::memory_text(plan) : "not planned, since " + problem);
     if (!details) return 0;
     std::istringstream lines(parameter_table(description.model).print(TableFormat::text));
     fmt::print("#\n");

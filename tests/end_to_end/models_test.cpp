@@ -271,6 +271,12 @@ BOOST_AUTO_TEST_CASE(a_run_its_files_and_its_summary) {
     const Json described = json_of(run("inspect run.toml --format json", folder));
     BOOST_TEST(described["parameters"] == parameters);
     BOOST_TEST(described["tensors"].size() == tensors);
+    BOOST_TEST(described["memory_bytes"]["cpu"]["parameters"] == 4 * parameters);
+    BOOST_TEST(contains(resolved.out, "\n# memory of the fullest rank, cpu, one replica: blocks 0 to "), resolved);
+    const Json leaner = json_of(run("inspect run.toml --set parallel.recompute=full --format json", folder));
+    BOOST_TEST(leaner["memory_bytes"]["cpu"]["activations"] < described["memory_bytes"]["cpu"]["activations"]);
+    const Result impossible = run("inspect run.toml --set parallel.tensor=3", folder);
+    BOOST_TEST(contains(impossible.out, "not planned, since parallel.tensor = 3 does not divide"), impossible);
     const Result listed = run("inspect run.toml --details --set 'model.frozen=[\"embedding/*\"]'", folder);
     check_exit(listed, 0);
     for (const Json& tensor : described["tensors"])
