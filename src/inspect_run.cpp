@@ -7,8 +7,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -69,41 +67,61 @@ FileKind kind_of(const std::string& path, bool has_keys) {
 
 namespace {
 
-// What the fullest rank needs on a kind of device, without a replica where parallel.data leaves their number open.
+// What the rank needs that needs most, on a kind of device; assuming one replica where parallel.data = "auto".
 struct PlannedMemory {
     std::string device, problem;  // "" or why there is no plan
     layout::MemoryPlan plan;
 };
 
+PlannedMemory plan_memory(const config::RunDescription& description, const config::Grid& grid,
+                          config::DeviceChoice device) {
+    PlannedMemory memory{std::string(config::word_of(device)), layout::why_impossible(description, grid), {}};
+    const bool is_cpu = device == config::DeviceChoice::cpu;
+    if (is_cpu && description.precision.compute == config::Precision::fp16)
+        memory.problem = "CPUs do not compute in fp16";
+    if (!memory.problem.empty()) return memory;
+    const auto ends = [](std::int64_t size) {
+        return size == 1 ? std::vector<std::int64_t>{0} : std::vector<std::int64_t>{0, size - 1};
+    };
+    try {  // a mixer may refuse a device
+        for (std::int64_t stage = 0; stage < grid.pipeline; ++stage)
+            for (const std::int64_t tensor : ends(grid.tensor))
+                for (const std::int64_t context : ends(grid.context))
+                    for (const std::int64_t data : ends(grid.data)) {
+                        const layout::MemoryPlan plan =
+                            layout::plan_memory(description, grid, {tensor, context, data, stage},
+                                                is_cpu ? DeviceKind::cpu : DeviceKind::cuda);
+                        if (plan.planned() > memory.plan.planned()) memory.plan = plan;
+                    }
+    } catch (const Error& error) {
+        memory.problem = error.what();
+    }
+    return memory;
+}
+
 std::vector<PlannedMemory> plan_memory(const config::RunDescription& description) {
     config::Grid grid = description.parallel;
     grid.data = std::max<std::int64_t>(grid.data, 1);
     std::vector<PlannedMemory> list;
-    for (const auto& [choice, kind, name] : {std::tuple{config::DeviceChoice::cpu, DeviceKind::cpu, "cpu"},
-                                             std::tuple{config::DeviceChoice::cuda, DeviceKind::cuda, "gpu"}}) {
-        if (description.run.device != config::DeviceChoice::any && description.run.device != choice) continue;
-        PlannedMemory memory{name, layout::why_impossible(description, grid), {}};
-        for (std::int64_t stage = 0; memory.problem.empty() && stage < grid.pipeline; ++stage) {
-            cluster::GridPlace place;
-            place.pipeline = stage;
-            const layout::MemoryPlan plan = layout::plan_memory(description, grid, place, kind);
-            if (plan.planned() > memory.plan.planned()) memory.plan = plan;
-        }
-        list.push_back(std::move(memory));
-    }
+    for (const config::DeviceChoice device : {config::DeviceChoice::cpu, config::DeviceChoice::cuda})
+        if (description.run.device == config::DeviceChoice::any || description.run.device == device)
+            list.push_back(plan_memory(description, grid, device));
     return list;
 }
 
 Json to_json(const std::vector<PlannedMemory>& list) {
     Json json = Json::object();
-    for (const auto& [device, problem, plan] : list)
-        if (problem.empty())
+    for (const auto& [device, problem, plan] : list) {
+        if (!problem.empty())
+            json[device] = {{"problem", problem}};
+        else
             json[device] = {{"parameters", plan.parameters},
                             {"gradients", plan.gradients},
                             {"optimizer_state", plan.optimizer_state},
                             {"activations", plan.activations},
                             {"workspace", plan.workspace},
                             {"together", plan.planned()}};
+    }
     return json;
 }
 

@@ -277,6 +277,12 @@ BOOST_AUTO_TEST_CASE(a_run_its_files_and_its_summary) {
     BOOST_TEST(leaner["memory_bytes"]["cpu"]["activations"] < described["memory_bytes"]["cpu"]["activations"]);
     const Result impossible = run("inspect run.toml --set parallel.tensor=3", folder);
     BOOST_TEST(contains(impossible.out, "not planned, since parallel.tensor = 3 does not divide"), impossible);
+    const Json wide =
+        json_of(run("inspect run.toml --set model.mixer=attention --set model.heads=1 --set model.width=512 "
+                    "--set model.head_width=512 --format json",
+                    folder));
+    BOOST_TEST(wide["memory_bytes"]["cpu"].contains("together"));
+    BOOST_TEST(contains(wide["memory_bytes"]["cuda"]["problem"].get<std::string>(), "head"));
     const Result listed = run("inspect run.toml --details --set 'model.frozen=[\"embedding/*\"]'", folder);
     check_exit(listed, 0);
     for (const Json& tensor : described["tensors"])
