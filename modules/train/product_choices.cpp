@@ -103,7 +103,7 @@ ProductChoices product_choices_from_json(const std::string& text) {
         for (const auto& [library, kinds] : libraries.items())
             for (const auto& [kind, choice] : kinds.items()) choices[library][kind] = choice_of(choice);
     } catch (const Json::exception&) {
-        throw damaged_error("it is no list of matrix products");
+        throw damaged_error("it is not a list of matrix products");
     }
     return choices;
 }
@@ -128,7 +128,12 @@ ProductAgreement agree_on_products(kernels::ProductTuner& tuner, ProductChoices 
             if (ranks.at(hash_of(library, kind)) != group.rank()) continue;
             const std::vector<kernels::TimedAlgorithm> timed = tuner.time(kind);
             if (timed.empty()) continue;  // none runs; its first use says why
-            own += Json{{"library", library}, {"kind", kind}, {"choice", json_of(fastest(timed))}}.dump() + "\n";
+            const ProductChoice choice = fastest(timed);
+            const bool first = std::any_of(timed.begin(), timed.end(), [&](const kernels::TimedAlgorithm& one) {
+                return one.first && one.algorithm == choice.algorithm;
+            });
+            own +=
+                Json{{"library", library}, {"kind", kind}, {"choice", json_of(choice)}, {"first", first}}.dump() + "\n";
         }
     });
     const std::vector<char> bytes = group.all_gather_bytes(own.data(), own.size());
@@ -138,7 +143,7 @@ ProductAgreement agree_on_products(kernels::ProductTuner& tuner, ProductChoices 
         const ProductChoice choice = choice_of(json.at("choice"));
         choices[json.at("library").get<std::string>()][json.at("kind").get<std::string>()] = choice;
         ++agreement.timed;
-        if (choice.seconds >= choice.first_seconds) continue;
+        if (json.at("first").get<bool>()) continue;
         ++agreement.not_first;
         agreement.gain = std::max(agreement.gain, choice.first_seconds / choice.seconds);
     }

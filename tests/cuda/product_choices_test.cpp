@@ -30,7 +30,7 @@ class Tuner final : public kernels::ProductTuner {
         if (fails) throw fault_error("the timing fails");
         std::vector<kernels::TimedAlgorithm> list;
         for (std::size_t i = 0; i < seconds.size(); ++i)
-            list.push_back({kind + " by algorithm " + std::to_string(i), seconds[i], i == 0});
+            list.push_back({kind + " by algorithm " + std::to_string(i), seconds[i], runs_first && i == 0});
         return list;
     }
     bool accepts(const std::string&, const std::string& algorithm) override { return !refused.contains(algorithm); }
@@ -39,7 +39,7 @@ class Tuner final : public kernels::ProductTuner {
     std::string name = "library 1 on GPU";
     std::vector<std::string> own_kinds;
     std::vector<double> seconds = {3, 1, 2};
-    bool fails = false;
+    bool fails = false, runs_first = true;
     std::set<std::string> refused;
     std::vector<std::string> timed;
     std::map<std::string, std::string> used;
@@ -80,6 +80,17 @@ BOOST_AUTO_TEST_CASE(the_first_keeps_its_place_against_noise) {
     tuner.seconds = {1, 0.99, 1.5};
     BOOST_TEST(agree_on_products(tuner, {}, *everyone).not_first == 0);
     BOOST_TEST(tuner.used["a"] == "a by algorithm 0");
+}
+
+BOOST_AUTO_TEST_CASE(the_first_may_not_run) {
+    Tuner tuner;
+    tuner.own_kinds = {"a"};
+    tuner.seconds = {1, 0.99, 1.5};
+    tuner.runs_first = false;  // what is timed are others
+    const ProductAgreement agreement = agree_on_products(tuner, {}, *everyone);
+    BOOST_TEST(tuner.used["a"] == "a by algorithm 1");
+    BOOST_TEST(agreement.not_first == 1);
+    BOOST_TEST(agreement.gain == 1.0);
 }
 
 // Stages of a pipeline have kinds of their own, and some have none.

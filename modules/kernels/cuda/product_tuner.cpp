@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "base/error.hpp"
+#include "base/log.hpp"
 #include "device/cuda/check.hpp"
 #include "kernels/cuda.hpp"
 #include "kernels/cuda/product_lister.hpp"
@@ -20,7 +22,7 @@ constexpr int most_proposals = 8;
 // A proposal runs once, and then in some rounds as often as fits into a round's time; its best round counts. A round is
 // one launch of a recording, as in a step: the host would take longer to issue a short product than the GPU to run it.
 constexpr int rounds = 3, most_runs = 50;
-constexpr double round_seconds = 2e-3;
+constexpr double round_seconds = 1e-3;
 
 class TimingEvent {
   public:
@@ -196,33 +198,49 @@ class CudaBackend::Tuner final : public ProductTuner {
         struct Candidate {
             bool first;
             cublasLtMatmulAlgo_t algorithm;
-            int runs;
             std::unique_ptr<CudaRecording> recording;
             double seconds = std::numeric_limits<double>::infinity();
         };
         std::vector<Candidate> candidates;
+        double least = round_seconds;
         bool first = true;
         for (const cublasLtMatmulAlgo_t& algorithm : products_.proposals(key, most_proposals)) {
             const bool is_first = std::exchange(first, false);
             if (!products_.issue(key, operands, algorithm)) continue;
-            bool issued = true;
-            const auto issue = [&] { issued = products_.issue(key, operands, algorithm) && issued; };
-            const double once = std::max(seconds(issue), 1e-9);
-            const int runs = static_cast<int>(std::clamp(round_seconds / once, 1.0, static_cast<double>(most_runs)));
-            auto recording = std::make_unique<CudaRecording>(backend_.context_, [&] {
-                for (int i = 0; i < runs; ++i) issue();
-            });
-            if (issued) candidates.push_back({is_first, algorithm, runs, std::move(recording)});
+            least = std::min(least, seconds([&] { products_.issue(key, operands, algorithm); }));
+            candidates.push_back({is_first, algorithm, nullptr});
         }
-        // In turns, so that what slows the GPU down for a while slows all of them.
+        // As often for all: what a launch costs then weighs the same.
+        const int runs =
+            static_cast<int>(std::clamp(round_seconds / std::max(least, 1e-9), 1.0, static_cast<double>(most_runs)));
+        for (Candidate& candidate : candidates) candidate.recording = record(key, operands, candidate.algorithm, runs);
+        std::erase_if(candidates, [](const Candidate& candidate) { return !candidate.recording; });
+        // In turns, so that what slows the GPU down for a while slows all of them; each behind a launch that keeps the
+        // GPU busy until the timed one is there.
         for (int round = 0; round < rounds; ++round)
-            for (Candidate& candidate : candidates)
+            for (Candidate& candidate : candidates) {
+                candidate.recording->run();
                 candidate.seconds = std::min(candidate.seconds, seconds([&] { candidate.recording->run(); }));
+            }
         std::vector<TimedAlgorithm> timed;
         for (const Candidate& candidate : candidates)
-            timed.push_back(
-                {Products::text_of(candidate.algorithm), candidate.seconds / candidate.runs, candidate.first});
+            timed.push_back({Products::text_of(candidate.algorithm), candidate.seconds / runs, candidate.first});
         return timed;
+    }
+
+    // Null where cuBLASLt cannot be recorded with it.
+    std::unique_ptr<CudaRecording> record(const Products::Key& key, const ProductOperands& operands,
+                                          const cublasLtMatmulAlgo_t& algorithm, int runs) {
+        try {
+            bool issued = true;
+            auto recording = std::make_unique<CudaRecording>(backend_.context_, [&] {
+                for (int i = 0; i < runs; ++i) issued = products_.issue(key, operands, algorithm) && issued;
+            });
+            return issued ? std::move(recording) : nullptr;
+        } catch (const Error& error) {
+            log::detail("a proposal for {} cannot be recorded: {}", key.text(), error.what());
+            return nullptr;
+        }
     }
 
     CudaBackend& backend_;
