@@ -388,10 +388,31 @@ BOOST_AUTO_TEST_CASE(what_is_counted) {
     BOOST_TEST(counts.shared_passes == 32 + 32 + 4);  // all lanes in one bank, twice; 512 bytes without conflict
     BOOST_TEST(counts.global_bytes == 128 + 128 + 32);
     BOOST_TEST(counts.global_sectors == 4 + 32 + 1);
+    BOOST_TEST(counts.sectors_read == 4 + 31);  // one of the 32 was read before
+    BOOST_TEST(counts.sectors_written == 1);
     BOOST_REQUIRE(!counts.lines.empty());
     BOOST_TEST(counts.lines[0].file == "kernel.cu");
     BOOST_TEST(counts.lines[0].line == 11);
     BOOST_TEST(counts.lines[0].instructions == 9);
+}
+
+// Of what a launch touches, each sector counts once: as read if that came first, as written if it is.
+BOOST_AUTO_TEST_CASE(different_sectors_are_counted) {
+    const Outcome outcome = run_program(program(R"(
+        ld.global.f32 %f0, [%rd3];
+        ld.f32 %f1, [%rd3];
+        st.global.f32 [%rd3], %f0;
+        st.global.f32 [%rd2], %f0;
+        bar.warp.sync 0xffffffff;
+        ld.global.f32 %f2, [%rd2];
+        st.global.f32 [%rd2], %f2;
+    )"));
+    BOOST_REQUIRE_MESSAGE(outcome.findings.empty(), outcome.text());
+    BOOST_TEST(outcome.counts.sectors_read == 4);
+    BOOST_TEST(outcome.counts.sectors_written == 4 + 4);
+    BOOST_TEST(outcome.counts.global_sectors == 6 * 4);
+    BOOST_TEST(outcome.counts.warp_barriers == 1);
+    BOOST_TEST(outcome.counts.barriers == 0);
 }
 
 BOOST_AUTO_TEST_CASE(shapes) {

@@ -435,7 +435,7 @@ struct Backward {
         repeat_forward(normal, loss);
         put_aside(0, normal);
         queries_side(negative_transposed, dscores_transposed);
-        __syncthreads();  // dZ̄ is whole
+        barrier_of_warps();  // dZ̄ is whole
         Left<bf16, F / 16> left;
         load_rows<F>(left, keys + warp * tile);
         dread = lane.broadcast(dbias.whole);
