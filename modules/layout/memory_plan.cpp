@@ -207,7 +207,8 @@ std::string memory_advice(const MemoryPlan& plan, const config::RunDescription& 
         for (const config::Recompute recompute :
              {config::Recompute::cheap, config::Recompute::selective, config::Recompute::full})
             if (recompute > description.parallel.recompute) leaner.push_back(std::string(config::word_of(recompute)));
-        if (!leaner.empty()) ways.push_back(fmt::format("a leaner parallel.recompute ({})", fmt::join(leaner, ", ")));
+        if (!leaner.empty() && plan.activations > plan.workspace)
+            ways.push_back(fmt::format("a leaner parallel.recompute ({})", fmt::join(leaner, ", ")));
         if (plan.under_way > 1 && !has_whole_model(plan)) ways.push_back("fewer stages of parallel.pipeline");
         ways.push_back("a smaller batch.length");
         if (model::mixer_type(description.model).hands_over()) ways.push_back("a larger parallel.context");

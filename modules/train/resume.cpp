@@ -126,13 +126,14 @@ void log_changed_keys(const Resume& resume, const config::RunDescription& resolv
     if (!list.empty()) log::warning("changed since the checkpoint: {}", fmt::join(list, "; "));
 }
 
-// What is recomputed is what was computed, but on a GPU for GELU: a product's epilogue has more digits of its input
-// than "cheap" finds in memory.
+// What is recomputed is what was computed, but on a GPU in 16 bits for GELU: a product's epilogue has more digits of
+// its input than "cheap" finds in memory.
 bool recomputes_otherwise(const Launch& launch) {
     const auto is_cheap = [](const config::RunDescription& description) {
         return description.parallel.recompute == config::Recompute::cheap;
     };
-    return launch.devices.on_gpu() && launch.description.model.mlp == config::MlpKind::gelu &&
+    return launch.devices.on_gpu() && launch.description.precision.compute != config::Precision::fp32 &&
+           launch.description.model.mlp == config::MlpKind::gelu &&
            is_cheap(launch.description) != is_cheap(launch.resume.description);
 }
 

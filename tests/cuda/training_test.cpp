@@ -46,6 +46,25 @@ BOOST_AUTO_TEST_CASE(a_stop_and_a_resume_change_no_bit) {
     check_same_checkpoint(checkpoint_file(whole, 13), checkpoint_file(parts, 13));
 }
 
+BOOST_AUTO_TEST_CASE(a_resume_says_what_changes_bits) {
+    Trained trained;
+    const fs::path folder = trained.place.twin("said");
+    const auto resumed = [&](const std::string& settings) {
+        const Result result =
+            run(train("--set model.mlp=gelu --set precision.compute=bf16 " + settings), folder, 0, gpus(1));
+        check_exit(result, 4);
+        return result.error;
+    };
+    resumed("--stop-at 2");
+    BOOST_TEST(!contains(resumed("--resume auto --stop-at 4 --set parallel.recompute=selective"), "bit-identical"));
+    // GELU is an epilogue in the forward pass, and made again from what that has rounded.
+    BOOST_TEST(contains(resumed("--resume auto --stop-at 6 --set parallel.recompute=cheap"),
+                        "parallel.recompute is \"cheap\", was \"selective\""));
+    BOOST_TEST(
+        contains(resumed("--resume auto --stop-at 8 --set parallel.recompute=cheap --set run.tune_products=false"),
+                 "run.tune_products false (then true)"));
+}
+
 BOOST_AUTO_TEST_CASE(a_run_moves_between_cpu_and_gpu) {
     Trained trained;
     const fs::path whole = trained.run(train("", "cpu"), 0, gpus(1)), parts = trained.place.twin("parts");
