@@ -271,7 +271,9 @@ BOOST_AUTO_TEST_CASE(a_run_its_files_and_its_summary) {
     const Json described = json_of(run("inspect run.toml --format json", folder));
     BOOST_TEST(described["parameters"] == parameters);
     BOOST_TEST(described["tensors"].size() == tensors);
-    BOOST_TEST(described["memory_bytes"]["cpu"]["parameters"] == 4 * parameters);
+    const Json on_cpu = described["memory_bytes"]["cpu"];  // tensors begin aligned
+    BOOST_TEST(on_cpu["parameters"] >= 4 * parameters);
+    BOOST_TEST(on_cpu["parameters"] < 4.1 * static_cast<double>(parameters));
     BOOST_TEST(contains(resolved.out, "\n# memory of the fullest rank, cpu, one replica: blocks 0 to "), resolved);
     const Json leaner = json_of(run("inspect run.toml --set parallel.recompute=full --format json", folder));
     BOOST_TEST(leaner["memory_bytes"]["cpu"]["activations"] < described["memory_bytes"]["cpu"]["activations"]);
