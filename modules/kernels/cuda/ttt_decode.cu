@@ -80,7 +80,7 @@ __device__ inline void commit(const Layer& layer, float token_scale) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads) ttt_decode_kernel(DecodeParameters<T> p) {
+__global__ void __launch_bounds__(threads, 2) ttt_decode_kernel(DecodeParameters<T> p) {
     const int f = p.width, g = p.hidden, lane = static_cast<int>(threadIdx.x) % warp_width;
     const int warp = static_cast<int>(threadIdx.x) / warp_width;
     const std::int64_t head = blockIdx.x;
