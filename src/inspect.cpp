@@ -51,7 +51,7 @@ int inspect_model(const Options& options) {
 
     if (format == TableFormat::json) {
         Json json = {{"preset", model.preset},
-                     {"mixer", model.mixer},
+                     {"mixer", config::mixers_text(model)},
                      {"width", model.width},
                      {"layers", model.layers},
                      {"heads", model.heads},

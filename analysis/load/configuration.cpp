@@ -20,6 +20,12 @@ Cell at(const toml::table& table, std::string_view path) {
     if (const auto whole = node.value_exact<std::int64_t>()) return *whole;
     if (const auto number = node.value_exact<double>()) return *number;
     if (const auto words = node.value_exact<std::string>()) return *words;
+    if (const toml::array* list = node.as_array()) {
+        std::string text;
+        for (const toml::node& item : *list)
+            text += (text.empty() ? "" : ", ") + item.value<std::string>().value_or("");
+        return text;
+    }
     return {};
 }
 

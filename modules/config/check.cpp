@@ -87,6 +87,8 @@ void check_numbers_and_words(const RunDescription& description, const std::strin
     for (const Key& key : keys_of(copy)) {
         if (!key.path.starts_with(section)) continue;
         if (const auto* text = std::get_if<std::string*>(&key.member)) check_word(key, **text, "");
+        if (const auto* texts = std::get_if<TextOrList>(&key.member))
+            for (const std::string& text : *texts->list) check_word(key, text, "");
         if (const auto* number = std::get_if<double*>(&key.member); number && !std::isfinite(**number))
             throw usage_error("{} = {}: it must be finite", key.path, **number);
         if (const auto* number = std::get_if<double*>(&key.member)) check_range(key, **number, "");
@@ -249,15 +251,17 @@ void check_files(const CheckpointSection& checkpoint, const ValidationSection& v
 
 // A feature that is switched on in another mixer's section would have no effect.
 void check_other_mixers(const ModelDescription& model) {
-    const Kind* chosen = find_kind(Family::mixer, model.mixer);
+    const std::vector<const Kind*> chosen = mixers_of(model);
     for (const std::string& section : kind_sections(Family::mixer)) {
-        if (chosen && chosen->section() == section) continue;
+        if (std::any_of(chosen.begin(), chosen.end(), [&](const Kind* kind) { return kind->section() == section; }))
+            continue;
         const Options options = model.options.at(section);
         for (const Options::Value& option : options.values()) {
             if (option.value != OptionValue(true)) continue;
             throw usage_error(
                 "model.{}.{} = true belongs to the mixers {}, but model.mixer = {}; remove it or change the mixer",
-                section, option.name, joined(names_of_section(Family::mixer, section), "and"), toml_text(model.mixer));
+                section, option.name, joined(names_of_section(Family::mixer, section), "and"),
+                toml_text(mixers_text(model)));
         }
     }
 }
@@ -327,8 +331,11 @@ void check(const ModelDescription& model) {
                           model.vocabulary);
     check_heads(model);
     check_rope_scaling(model);
+    if (static_cast<std::int64_t>(model.mixers.size()) > model.layers)
+        throw usage_error("model.mixer lists {} blocks, but model.layers = {}; a list is repeated over the layers",
+                          model.mixers.size(), model.layers);
     check_other_mixers(model);
-    if (const Kind* mixer = find_kind(Family::mixer, model.mixer)) mixer->check(model);
+    for (const Kind* mixer : mixers_of(model)) mixer->check(model);
 }
 
 void check(const RunDescription& description) {

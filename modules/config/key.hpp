@@ -32,9 +32,14 @@ struct CountOrAuto {
 struct SwitchOrWord {
     Choice choice;
 };
+// One text, or a list of them; never empty.
+struct TextOrList {
+    std::vector<std::string>* list;
+};
 // monostate: read elsewhere.
-using Member = std::variant<std::string*, Choice, std::monostate, bool*, std::int64_t*, std::uint64_t*, double*,
-                            std::vector<std::string>*, PathsOrMixture, PathsOrFraction, CountOrAuto, SwitchOrWord>;
+using Member =
+    std::variant<std::string*, Choice, std::monostate, bool*, std::int64_t*, std::uint64_t*, double*,
+                 std::vector<std::string>*, TextOrList, PathsOrMixture, PathsOrFraction, CountOrAuto, SwitchOrWord>;
 
 struct Key {
     std::string path;  // "model.ttt.gate"

@@ -90,7 +90,10 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
     presets.insert(presets.begin(), "");
     keys.push_back(one_of(presets, {"model.preset", &model.preset, "A named model; other keys override its values."}));
     keys.push_back(
-        one_of(kind_names(Family::mixer), {"model.mixer", &model.mixer, "What mixes the tokens of a sequence."}));
+        one_of(kind_names(Family::mixer),
+               {"model.mixer", TextOrList{&model.mixers},
+                "What mixes the tokens of a sequence. Of a list, the first block has the first mixer, and so "
+                "on; the list is repeated over the blocks."}));
     // Upper bounds, far above any model: numbers that allocate are refused before memory is touched.
     keys.push_back(required({"model.width", &model.width, "Width of the residual stream.", unbounded, 1 << 20}));
     keys.push_back(required({"model.layers", &model.layers, "Number of blocks.", unbounded, most_layers}));
@@ -114,7 +117,8 @@ void add_model(std::vector<Key>& keys, ModelDescription& model) {
     keys.push_back({"model.mlp", choice_of(model.mlp), "Activation of the MLP; `swiglu` has a gate."});
     keys.push_back(
         {"model.position", choice_of(model.position),
-         "How attention encodes positions. TTT mixers rotate within their mini-batch: for them `rope` means `none`."});
+         "How attention encodes positions. TTT mixers rotate within their mini-batch; without a block of attention "
+         "`rope` means `none`."});
     keys.push_back({"model.rope_theta", &model.rope_theta, "Base of the rotary frequencies."});
     keys.push_back(
         {"model.rope_scaling", choice_of(model.rope_scaling), "Scaling of the rotary frequencies for long contexts."});
@@ -295,6 +299,9 @@ std::string type_of(const Key& key) {
                    [](const std::uint64_t*) -> std::string { return "integer from 0"; },
                    [](const double*) -> std::string { return "number"; },
                    [](const std::vector<std::string>*) -> std::string { return "list of texts"; },
+                   [&](const TextOrList&) -> std::string {
+                       return (key.words.empty() ? "text" : "one of " + list_of(key.words)) + ", or a list of these";
+                   },
                    [](const PathsOrMixture&) -> std::string {
                        return "list of paths, one path, or a list of tables {path = …, weight = …}";
                    },
@@ -317,6 +324,10 @@ std::string value_of(const Key& key) {
                                  [](const std::uint64_t* value) { return std::to_string(*value); },
                                  [](const double* value) { return number(*value); },
                                  [](const std::vector<std::string>* list) { return "[" + list_of(*list) + "]"; },
+                                 [](const TextOrList& texts) {
+                                     return texts.list->size() == 1 ? toml_text(texts.list->front())
+                                                                    : "[" + list_of(*texts.list) + "]";
+                                 },
                                  [](const PathsOrMixture& either) {
                                      return either.mixture->empty() ? "[" + list_of(*either.list) + "]"
                                                                     : mixture_text(*either.mixture);

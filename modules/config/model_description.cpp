@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.hpp"
@@ -83,8 +84,16 @@ ModelDescription gpt2(const Sizes& sizes) {
 ModelDescription ttt(const Sizes& sizes, const std::string& mixer) {
     ModelDescription model = sized(sizes);
     model.preset = mixer + "-" + sizes.name;
-    model.mixer = mixer;
+    model.mixers = {mixer};
     model.position = Position::none;
+    return model;
+}
+
+// Three blocks in four carry a state of constant size, as in Qwen3-Next (Qwen Team 2025), here TTT-Linear's.
+ModelDescription hybrid(const Sizes& sizes) {
+    ModelDescription model = sized(sizes);
+    model.preset = std::string("hybrid-ttt-linear-") + sizes.name;
+    model.mixers = {"ttt-linear", "ttt-linear", "ttt-linear", "attention"};
     return model;
 }
 
@@ -122,6 +131,7 @@ const std::vector<ModelDescription>& presets() {
         for (const Sizes& sizes : gpt2_sizes) models.push_back(gpt2(sizes));
         for (const char* mixer : {"ttt-linear", "ttt-mlp"})
             for (const Sizes& sizes : ttt_sizes) models.push_back(ttt(sizes, mixer));
+        for (const Sizes& sizes : ttt_sizes) models.push_back(hybrid(sizes));
         for (const Sizes& sizes : llama_sizes) models.push_back(llama(sizes));
         for (const Sizes& sizes : qwen2_sizes) models.push_back(qwen2(sizes));
         for (const Sizes& sizes : qwen3_sizes) models.push_back(qwen3(sizes));
@@ -130,6 +140,15 @@ const std::vector<ModelDescription>& presets() {
         return models;
     }();
     return all;
+}
+
+// After how many names the list repeats.
+std::size_t period(const std::vector<std::string>& names) {
+    for (std::size_t length = 1; length < names.size(); ++length)
+        if (names.size() % length == 0 &&
+            std::equal(names.begin() + static_cast<std::ptrdiff_t>(length), names.end(), names.begin()))
+            return length;
+    return names.size();
 }
 
 }  // namespace
@@ -157,12 +176,40 @@ ModelDescription preset(const std::string& name) {
     return model;
 }
 
+std::vector<const Kind*> mixers_of(const ModelDescription& model) {
+    std::vector<const Kind*> list;
+    for (const std::string& name : model.mixers) {
+        const Kind* kind = find_kind(Family::mixer, name);
+        if (kind && std::find(list.begin(), list.end(), kind) == list.end()) list.push_back(kind);
+    }
+    return list;
+}
+
+bool has_attention_keys(const ModelDescription& model) {
+    const std::vector<const Kind*> mixers = mixers_of(model);
+    return std::any_of(mixers.begin(), mixers.end(), [](const Kind* kind) { return kind->has_attention_keys(); });
+}
+
+std::string mixers_text(const ModelDescription& model) {
+    if (model.mixers.size() == 1) return model.mixers.front();
+    std::string text;
+    for (auto first = model.mixers.begin(); first != model.mixers.end();) {
+        const auto end = std::find_if(first, model.mixers.end(), [&](const auto& name) { return name != *first; });
+        text += fmt::format("{}{} {}", text.empty() ? "" : ", ", end - first, *first);
+        first = end;
+    }
+    return text;
+}
+
 void resolve(ModelDescription& model) {
+    model.mixers.resize(period(model.mixers));
     if (model.kv_heads == 0) model.kv_heads = model.heads;
     if (model.head_width == 0 && model.heads > 0 && model.width % model.heads == 0)
         model.head_width = model.width / model.heads;
     if (model.mlp_width == 0) model.mlp_width = 4 * model.width;
-    if (const Kind* mixer = find_kind(Family::mixer, model.mixer)) mixer->resolve(model);
+    for (const Kind* mixer : mixers_of(model)) mixer->resolve(model);
+    if (model.position == Position::rope && !has_attention_keys(model) && !mixers_of(model).empty())
+        model.position = Position::none;
 }
 
 }  // namespace lockstep::config

@@ -12,7 +12,7 @@ namespace lockstep::config {
 
 struct ModelDescription {
     std::string preset;
-    std::string mixer = "attention";  // a registered one
+    std::vector<std::string> mixers = {"attention"};  // registered ones, repeated over the blocks
     std::int64_t width = 0, layers = 0, heads = 0;
     std::int64_t kv_heads = 0;    // 0: as many as heads
     std::int64_t head_width = 0;  // 0: width / heads
@@ -33,6 +33,10 @@ struct ModelDescription {
     std::vector<std::string> frozen;        // parameter-name patterns that are not trained
     OptionSections options{Family::mixer};  // [model.NAME]
 
+    const std::string& mixer(std::int64_t block) const {
+        return mixers[static_cast<std::size_t>(block) % mixers.size()];
+    }
+    bool is_hybrid() const { return mixers.size() > 1; }  // once resolved
     bool operator==(const ModelDescription&) const = default;
 };
 
@@ -43,7 +47,14 @@ ModelDescription preset_values(const std::string& name, const std::string& place
 // Each key alone, against its range or its words. A description that was not read from TOML needs this before
 // resolve(), which multiplies sizes. Usage errors.
 void check_ranges(const ModelDescription& model);
-// Fills in what follows from other keys: kv_heads, head_width, mlp_width, and what the mixer resolves.
+// The registered ones of the model's mixers, each once, in the order of the blocks.
+std::vector<const Kind*> mixers_of(const ModelDescription& model);
+// Whether a mixer of the model reads the keys that attention has for itself.
+bool has_attention_keys(const ModelDescription& model);
+std::string mixers_text(const ModelDescription& model);  // "attention"; "3 ttt-linear, 1 attention", repeated
+
+// Fills in what follows from other keys: kv_heads, head_width, mlp_width, and what the mixers resolve. Of mixers that
+// repeat only the period is kept.
 void resolve(ModelDescription& model);
 void check(const ModelDescription& model);  // sizes that fit together; usage errors
 

@@ -12,7 +12,7 @@ bool is_wanted(const Key& key, const std::vector<Key>& keys, const std::vector<K
                const RunDescription& description) {
     if (!key.given) return true;
     const std::string section = key.section();
-    if (const Kind* mixer = find_kind(Family::mixer, description.model.mixer))
+    for (const Kind* mixer : mixers_of(description.model))
         if (section == "model." + mixer->section()) return true;
     if (const Kind* optimizer = find_kind(Family::optimizer, description.optimizer.kind))
         if (section == "optimizer." + optimizer->section()) return true;

@@ -168,6 +168,12 @@ struct Assign {
         check_range(key, *member, given.place);
     }
     void operator()(std::vector<std::string>* member) const { *member = list_value(given, key, false); }
+    void operator()(const TextOrList& texts) const {
+        std::vector<std::string> list = list_value(given, key, true);
+        if (list.empty()) throw usage_error("{}{} is empty; it must be: {}", given.place, key.path, type_of(key));
+        for (const std::string& text : list) check_word(key, text, given.place);
+        *texts.list = std::move(list);
+    }
     void operator()(const PathsOrMixture& either) const {
         either.list->clear();
         either.mixture->clear();

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/format.hpp"
+#include "layout/run_layout.hpp"
 #include "model/frozen.hpp"
 #include "model/parameter_description.hpp"
 #include "optim/registry.hpp"
@@ -134,12 +135,18 @@ config::RunDescription laid_out(const Job& job, const Layout& layout) {
     return run;
 }
 
-std::vector<double> blocks_of_stages(const Program& program, const config::ModelDescription& model,
-                                     std::int64_t stages) {
+std::vector<double> blocks_of_stages(const Job& job, const config::ModelDescription& model, std::int64_t stages) {
+    const Program& program = job.program;
     const std::int64_t layers = model.layers;
     const auto count = static_cast<std::size_t>(stages);
     if (program.layers_even && layers % stages == 0)
         return std::vector<double>(count, static_cast<double>(layers / stages));
+    if (program.own && model.is_hybrid()) {
+        std::vector<double> blocks;
+        for (const model::StageRange& range : layout::cut_model(model, job.run.batch.length, stages))
+            blocks.push_back(static_cast<double>(range.last_block - range.first_block));
+        return blocks;
+    }
     // The head counts as the blocks whose arithmetic it has: 6·V·d against 72·d² a block, or 96·d² with full
     // recomputation; the embedding as what the head is to a program that divides by counting layers.
     const auto width = static_cast<double>(model.width);

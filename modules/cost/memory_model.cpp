@@ -35,8 +35,13 @@ Kept kept_of_block(const Job& job, const ModelLoad& load, const Layout& layout) 
     const double hidden = (model.mlp == config::MlpKind::swiglu ? 3.0 : 2.0) * static_cast<double>(model.mlp_width);
     const double normed = model.qk_norm ? heads + keys : 0;
     kept.inner = rows * number * ((2 * heads + 2 * keys + normed) * head_width + hidden) / t;
-    if (job.program.attention_scores && model::mixer_type(model).scores_pairs())
-        kept.scores = 5 * length * length * static_cast<double>(layout.micro) * heads / t;
+    if (job.program.attention_scores) {
+        const auto scoring = std::count_if(model.mixers.begin(), model.mixers.end(), [](const std::string& mixer) {
+            return model::mixer_type(mixer).scores_pairs();
+        });
+        const double share = static_cast<double>(scoring) / static_cast<double>(model.mixers.size());
+        kept.scores = share * 5 * length * length * static_cast<double>(layout.micro) * heads / t;
+    }
     return kept;
 }
 
@@ -78,7 +83,7 @@ MemoryUse memory_use(const config::Machine& machine, const Job& job, const Layou
         const double flights = under_way(job, layout, stage);
         use.under_way = std::llround(flights);
         for (const ModelLoad& load : job.models) {
-            const auto blocks = blocks_of_stages(job.program, load.shape, layout.pipeline * layout.interleave);
+            const auto blocks = blocks_of_stages(job, load.shape, layout.pipeline * layout.interleave);
             double here = 0, trained = 0;
             std::size_t before = 0;  // blocks
             for (std::size_t piece = 0; piece < blocks.size(); ++piece) {

@@ -78,7 +78,7 @@ Stages stage_times(const config::Machine& machine, const Job& job, const Layout&
         const ProgramCount count = count_program(machine, job, load, layout);
         std::vector<PassTime> kinds;
         for (const model::Count& block : count.blocks) kinds.push_back(pass_time(block, prices));
-        const auto blocks = blocks_of_stages(job.program, load.shape, layout.pipeline * layout.interleave);
+        const auto blocks = blocks_of_stages(job, load.shape, layout.pipeline * layout.interleave);
         const double send = 2 * send_seconds(machine, job, load, layout) * static_cast<double>(layout.interleave);
         std::size_t layer = 0;
         for (std::size_t piece = 0; piece < blocks.size(); ++piece) {
@@ -105,7 +105,7 @@ struct Held {
 Held most_held(const Job& job, const Layout& layout) {
     Held held;
     for (const ModelLoad& load : job.models) {
-        const auto blocks = blocks_of_stages(job.program, load.shape, layout.pipeline);
+        const auto blocks = blocks_of_stages(job, load.shape, layout.pipeline);
         double ends = std::max(load.table, load.head), trained = std::max(load.table_trained, load.head_trained);
         if (layout.pipeline == 1) {
             ends = load.total - load.block * static_cast<double>(load.shape.layers);

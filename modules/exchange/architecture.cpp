@@ -172,7 +172,7 @@ Written write_model(const config::ModelDescription& model) {
     }
     if (!nearest)
         throw usage_error("no architecture of Hugging Face's that is written here has model.mixer = {}",
-                          config::toml_text(model.mixer));
+                          config::toml_text(config::mixers_text(model)));
     throw usage_error(
         "no architecture of Hugging Face's that is written here computes this model; the closest is {}, which differs "
         "in {}",

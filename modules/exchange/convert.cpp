@@ -99,8 +99,8 @@ Plan make_plan(const std::string& path, const WayOut& options) {
     config::ModelDescription model = run.model;
     config::check(model);
     // Its warm-up is the run's.
-    model::mixer_type(model).settle_inner_rate(
-        model, optim::inner_rate_factor(model, run.schedule.warmup, plan.contents.state.step));
+    const double factor = optim::inner_rate_factor(model, run.schedule.warmup, plan.contents.state.step);
+    for (const model::MixerType* type : model::mixer_types(model)) type->settle_inner_rate(model, factor);
     plan.written = write_model(model);
     plan.names = correspondences(*plan.written.architecture, model);
     check_tensors(path, plan.names);

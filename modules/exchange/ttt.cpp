@@ -49,10 +49,10 @@ struct LayerType {
 };
 constexpr std::array<LayerType, 2> layer_types = {{{"linear", "ttt-linear"}, {"mlp", "ttt-mlp"}}};
 
-// "" for another mixer, which is then refused where it is read.
-std::string_view word_of(const std::string& mixer) {
+// "" for other mixers, which are then refused where it is read.
+std::string_view word_of(const config::ModelDescription& model) {
     for (const LayerType& each : layer_types)
-        if (each.mixer == mixer) return each.word;
+        if (!model.is_hybrid() && each.mixer == model.mixer(0)) return each.word;
     return "";
 }
 
@@ -72,7 +72,7 @@ config::ModelDescription read(ConfigReader& reader) {
     const auto known =
         std::find_if(layer_types.begin(), layer_types.end(), [&](const LayerType& each) { return each.word == type; });
     if (known == layer_types.end()) reader.refuse("ttt_layer_type", "the layers are linear and mlp");
-    model.mixer = known->mixer;
+    model.mixers = {std::string(known->mixer)};
     config::Options& options = model.options.change("ttt");
     const double base_lr = reader.number("ttt_base_lr", 1.0);
     if (!(base_lr > 0)) reader.refuse("ttt_base_lr", "it must be more than 0");
@@ -101,7 +101,7 @@ Json write(const config::ModelDescription& model) {
             {"rms_norm_eps", model.norm_epsilon},
             {"rope_theta", model.rope_theta},
             {"tie_word_embeddings", model.tied_head},
-            {"ttt_layer_type", word_of(model.mixer)},
+            {"ttt_layer_type", word_of(model)},
             {"ttt_base_lr", options.number("base_lr")},
             {"mini_batch_size", options.integer("mini_batch")},
             {"use_gate", options.flag("gate")},

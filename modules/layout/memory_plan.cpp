@@ -34,7 +34,7 @@ struct StageBytes {
 };
 
 // A chunk's stages as planned with few of its blocks: all are alike, so that the others add what the second did. Not
-// so where some parameters are frozen.
+// so in hybrids and where some parameters are frozen.
 StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescription& model, Type type,
                           const model::Part& part, model::StageOptions options) {
     const auto with_blocks = [&](std::int64_t count) {
@@ -46,7 +46,7 @@ StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescript
         return StageBytes{stage.activation_bytes(), stage.workspace_bytes(), stage.table_bytes()};
     };
     const std::int64_t blocks = options.range.last_block - options.range.first_block;
-    if (!model.frozen.empty()) return with_blocks(blocks);
+    if (!model.frozen.empty() || model.is_hybrid()) return with_blocks(blocks);
     StageBytes bytes = with_blocks(1);
     if (blocks == 1) return bytes;
     const StageBytes two = with_blocks(2);
@@ -66,8 +66,11 @@ std::size_t scratch_bytes(const config::RunDescription& description, const confi
     if (model.qk_norm)
         row_sums = std::max(row_sums, kernels::cpu::row_sums_scratch_floats(shape.rows() * model.heads / grid.tensor,
                                                                             model.head_width));
+    std::int64_t of_mixers = 0;
+    for (const model::MixerType* mixer : model::mixer_types(model))
+        of_mixers = std::max(of_mixers, mixer->scratch_floats(model, grid.tensor, shape, type, threads));
     return static_cast<std::size_t>(
-               model::mixer_type(model).scratch_floats(model, grid.tensor, shape, type, threads) + row_sums +
+               of_mixers + row_sums +
                (model.mlp == config::MlpKind::gelu
                     ? kernels::cpu::gelu_product_scratch_floats(shape.rows(), model.mlp_width / grid.tensor, type)
                     : 0)) *
@@ -211,7 +214,7 @@ std::string memory_advice(const MemoryPlan& plan, const config::RunDescription& 
             ways.push_back(fmt::format("a leaner parallel.recompute ({})", fmt::join(leaner, ", ")));
         if (plan.under_way > 1 && !has_whole_model(plan)) ways.push_back("fewer stages of parallel.pipeline");
         ways.push_back("a smaller batch.length");
-        if (model::mixer_type(description.model).hands_over()) ways.push_back("a larger parallel.context");
+        if (model::all_hand_over(description.model)) ways.push_back("a larger parallel.context");
     } else {
         if (description.parallel.zero == 0) ways.push_back("parallel.zero = 1 with several replicas");
         ways.push_back("a larger parallel.pipeline or parallel.tensor");

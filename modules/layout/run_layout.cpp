@@ -48,6 +48,60 @@ std::vector<config::Grid> nearest_grids(const config::RunDescription& descriptio
     return grids;
 }
 
+// How many items, at least one, each of consecutive pieces takes so that the heaviest is lightest, and of such cuts one
+// with a small sum of squares; of equal ones the one whose first pieces have more. `first` and `last` come on top of
+// the outer pieces.
+std::vector<std::int64_t> cut_evenly(const std::vector<double>& items, std::int64_t pieces, double first, double last) {
+    struct Rest {
+        double most = 0, squares = 0;
+    };
+    constexpr double equal = 1e-9;  // relative; sums in another order differ
+    const auto clearly_less = [](double a, double b) { return a < b * (1 - equal); };
+    const auto count = static_cast<std::int64_t>(items.size()), spare = count - pieces;
+    std::vector<double> before = {0};
+    for (const double item : items) before.push_back(before.back() + item);
+    // What a greedy cut reaches, so that no best piece of several items has more.
+    const double largest =
+        std::max({*std::max_element(items.begin(), items.end()), first + items.front(), last + items.back()});
+    const double bound = (before.back() + first + last) / static_cast<double>(pieces) + largest;
+    // Of the items from `piece` + i on, cut into the pieces from `piece` on: the best cut, and how many the first
+    // takes.
+    const auto starts = static_cast<std::size_t>(spare + 1);
+    std::vector<Rest> behind(starts);
+    std::vector<std::vector<std::int64_t>> taken(static_cast<std::size_t>(pieces), std::vector<std::int64_t>(starts));
+    for (std::int64_t piece = pieces - 1; piece >= 0; --piece) {
+        std::vector<Rest> here(starts);
+        const bool is_last = piece + 1 == pieces;
+        for (std::int64_t i = 0; i <= spare; ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            bool any = false;
+            for (std::int64_t extra = is_last ? spare - i : 0; i + extra <= spare; ++extra) {
+                const std::int64_t begin = piece + i, end = begin + 1 + extra;
+                const double work = before[static_cast<std::size_t>(end)] - before[static_cast<std::size_t>(begin)] +
+                                    (piece == 0 ? first : 0) + (is_last ? last : 0);
+                if (any && work > bound * (1 + equal)) break;
+                const Rest& rest = is_last ? Rest{} : behind[static_cast<std::size_t>(i + extra)];
+                const Rest whole{std::max(work, rest.most), work * work + rest.squares};
+                const Rest& best = here[at];
+                const bool worse = clearly_less(best.most, whole.most) ||
+                                   (!clearly_less(whole.most, best.most) && clearly_less(best.squares, whole.squares));
+                if (any && worse) continue;
+                any = true;
+                here[at] = whole;
+                taken[static_cast<std::size_t>(piece)][at] = 1 + extra;
+            }
+        }
+        behind = std::move(here);
+    }
+    std::vector<std::int64_t> counts;
+    std::size_t at = 0;
+    for (const auto& of_piece : taken) {
+        counts.push_back(of_piece[at]);
+        at += static_cast<std::size_t>(counts.back() - 1);
+    }
+    return counts;
+}
+
 }  // namespace
 
 std::vector<std::int64_t> divisors(std::int64_t number) {
@@ -66,7 +120,8 @@ std::string why_impossible(const config::RunDescription& description, const conf
     const std::int64_t interleave = description.parallel.interleave;
     const model::MixerLayout of_mixer{grid.tensor, grid.context, description.parallel.sequence,
                                       description.batch.length};
-    if (const std::string why = model::mixer_type(model).why_impossible(model, of_mixer); !why.empty()) return why;
+    for (const model::MixerType* mixer : model::mixer_types(model))
+        if (const std::string why = mixer->why_impossible(model, of_mixer); !why.empty()) return why;
     if (model.mlp_width % grid.tensor != 0)
         return fmt::format("parallel.tensor = {} does not divide model.mlp_width = {}", grid.tensor, model.mlp_width);
     if (grid.tensor > model.vocabulary)
@@ -135,21 +190,12 @@ std::int64_t most_ranks(const config::RunDescription& description, std::int64_t 
 std::vector<model::StageRange> cut_model(const config::ModelDescription& model, std::int64_t length,
                                          std::int64_t pieces) {
     const auto width = static_cast<double>(model.width);
-    const auto [head, block] = model::part_flop_per_token(model, length);
+    const auto [head, blocks] = model::part_flop_per_token(model, length);
     // A row is read and written forward, its gradient read, the table's read and written: half of it forward's share.
     const double embedding = operations_a_byte * 5 * width * sizeof(float) / 3;
-    std::vector<double> work(static_cast<std::size_t>(pieces), block);  // a block each, so that no piece is empty
-    std::vector<std::int64_t> blocks(work.size(), 1);
-    work.front() += embedding;
-    work.back() += head;
-    for (std::int64_t left = model.layers - pieces; left > 0; --left) {
-        const auto least = static_cast<std::size_t>(std::min_element(work.begin(), work.end()) - work.begin());
-        work[least] += block;
-        ++blocks[least];
-    }
     std::vector<model::StageRange> ranges;
     std::int64_t first = 0;
-    for (const std::int64_t count : blocks) {
+    for (const std::int64_t count : cut_evenly(blocks, pieces, embedding, head)) {
         ranges.push_back({first, first + count, false, false});
         first += count;
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -101,9 +102,9 @@ bool any_trained(const std::vector<ParameterDescription>& parameters) {
     return std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) { return parameter.trained; });
 }
 
-// Identifies equal blocks: names within the block and shapes, what is trained, whether something below is.
+// Identifies equal blocks: mixer, names within the block and shapes, what is trained, whether something below is.
 std::string signature(const config::ModelDescription& model, std::int64_t number, bool below) {
-    std::string text = below ? "+" : "-";
+    std::string text = model.mixer(number) + (below ? "+" : "-");
     const std::size_t prefix = block_prefix(number).size();
     for (const auto& parameter : describe_parameters(model, {number, number + 1, false, false}))
         text += parameter.name.substr(prefix) + shape_text(parameter.shape) + (parameter.trained ? "+" : "-");
@@ -118,22 +119,27 @@ CountedShape one_sequence(std::int64_t length, Recompute recompute) {
     return shape;
 }
 
-// The total over one sequence, per token.
+// Of one sequence, per token: the embedding and the head together, and each block.
 template <class FlopOf>
-double flop_per_token(const config::ModelDescription& model, std::int64_t length, FlopOf&& flop_of,
-                      Recompute recompute = Recompute::full) {
+PartFlop flop_of_parts(const config::ModelDescription& model, std::int64_t length, FlopOf&& flop_of,
+                       Recompute recompute = Recompute::full) {
     config::ModelDescription longer = model;
     longer.context = std::max(longer.context, length);
     const auto count = ModelCount::of(longer);
     const CountedShape shape = one_sequence(length, recompute);
-    double flop = flop_of(count->embedding(shape), false) + flop_of(count->head(shape), false);
-    std::map<std::int64_t, double> blocks;  // the distinct ones
+    const auto tokens = static_cast<double>(length);
+    PartFlop flop;
+    flop.head = (flop_of(count->embedding(shape)) + flop_of(count->head(shape))) / tokens;
     for (std::int64_t number = 0; number < model.layers; ++number) {
-        const auto [known, is_new] = blocks.emplace(count->alike(number), 0);
-        if (is_new) known->second = flop_of(count->block(number, shape), true);
-        flop += known->second;
+        const std::int64_t alike = count->alike(number);
+        flop.blocks.push_back(alike < number ? flop.blocks[static_cast<std::size_t>(alike)]
+                                             : flop_of(count->block(number, shape)) / tokens);
     }
-    return flop / static_cast<double>(length);
+    return flop;
+}
+
+double total(const PartFlop& flop) {
+    return std::accumulate(flop.blocks.begin(), flop.blocks.end(), flop.head);
 }
 
 double forward_flop(const Count& count) {
@@ -286,24 +292,18 @@ void run_imaginary(CountingBackend& backend, const config::ModelDescription& mod
 }
 
 PartFlop part_flop_per_token(const config::ModelDescription& model, std::int64_t length) {
-    PartFlop flop;
-    flop.block = flop_per_token(model, length,
-                                [](const Count& count, bool block) { return block ? forward_flop(count) : 0.0; }) /
-                 static_cast<double>(model.layers);
-    flop.head =
-        flop_per_token(model, length, [](const Count& count, bool block) { return block ? 0.0 : forward_flop(count); });
-    return flop;
+    return flop_of_parts(model, length, forward_flop);
 }
 
 double training_flop_per_token(const config::ModelDescription& model, std::int64_t length) {
-    return flop_per_token(model, length, [](const Count& count, bool) {
+    return total(flop_of_parts(model, length, [](const Count& count) {
         return total_flop(count.forward) + total_flop(count.loss) + total_flop(count.backward);
-    });
+    }));
 }
 
 double recomputed_flop_per_token(const config::ModelDescription& model, std::int64_t length, Recompute recompute) {
-    return flop_per_token(
-        model, length, [](const Count& count, bool) { return total_flop(count.recompute); }, recompute);
+    return total(flop_of_parts(
+        model, length, [](const Count& count) { return total_flop(count.recompute); }, recompute));
 }
 
 }  // namespace lockstep::model

@@ -80,9 +80,10 @@ void run_imaginary(kernels::CountingBackend& backend, const config::ModelDescrip
 double training_flop_per_token(const config::ModelDescription& model, std::int64_t length);
 // FLOP that recomputation adds to the backward pass, in the blocks it reaches.
 double recomputed_flop_per_token(const config::ModelDescription& model, std::int64_t length, Recompute recompute);
-// Forward, of the head and of an average block.
+// Forward, of the head and of each block.
 struct PartFlop {
-    double head = 0, block = 0;
+    double head = 0;
+    std::vector<double> blocks;
 };
 PartFlop part_flop_per_token(const config::ModelDescription& model, std::int64_t length);
 

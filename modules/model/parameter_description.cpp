@@ -1,6 +1,7 @@
 #include "model/parameter_description.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "model/mixer.hpp"
 #include "model/mixers/registry.hpp"
@@ -32,8 +33,13 @@ void list_mlp(const config::ModelDescription& model, ParameterLister& lister) {
 }
 
 void list_block(const config::ModelDescription& model, std::vector<ParameterDescription>& list, std::int64_t number) {
-    ParameterLister lister(model, list, block_prefix(number)), of_mixer(model, list, mixer_prefix(number));
-    const MixerType& mixer = mixer_type(model);
+    const MixerType& mixer = mixer_type(model.mixer(number));
+    // GPT-2's scaling, unless the mixer opts out.
+    const double deviation =
+        ParameterLister::default_deviation /
+        (mixer.scales_residual_projections() ? std::sqrt(2.0 * static_cast<double>(model.layers)) : 1);
+    ParameterLister lister(model, list, block_prefix(number), deviation);
+    ParameterLister of_mixer(model, list, mixer_prefix(number), deviation);
     if (mixer.convolves_before(model)) {
         lister.norm("pre_convolution_norm");
         lister.convolution("pre_convolution", Split::none);

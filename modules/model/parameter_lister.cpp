@@ -1,15 +1,12 @@
 #include "model/parameter_lister.hpp"
 
-#include <cmath>
-
 #include "model/frozen.hpp"
-#include "model/mixers/registry.hpp"
 
 namespace lockstep::model {
 
 ParameterLister::ParameterLister(const config::ModelDescription& model, std::vector<ParameterDescription>& list,
-                                 std::string prefix)
-    : model_(model), list_(list), prefix_(std::move(prefix)) {}
+                                 std::string prefix, double residual_deviation)
+    : model_(model), list_(list), prefix_(std::move(prefix)), residual_deviation_(residual_deviation) {}
 
 ParameterDescription& ParameterLister::add(const std::string& name, const Shape& shape, Initial initial, Split split) {
     ParameterDescription parameter;
@@ -60,12 +57,6 @@ void ParameterLister::norm(const std::string& name) {
 void ParameterLister::convolution(const std::string& name, Split split) {
     exact(name + "/weight", {model_.width, 1, convolution_kernel}, Initial::convolution, split);
     exact(name + "/bias", {model_.width}, Initial::convolution, split);
-}
-
-double ParameterLister::residual_deviation() const {
-    return mixer_type(model_).scales_residual_projections()
-               ? default_deviation / std::sqrt(2.0 * static_cast<double>(model_.layers))
-               : default_deviation;
 }
 
 }  // namespace lockstep::model

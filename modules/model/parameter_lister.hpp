@@ -15,9 +15,9 @@ class ParameterLister {
     static constexpr double default_deviation = 0.02;
     static constexpr std::int64_t convolution_kernel = 4;
 
-    // Prepended to all names given below.
+    // prefix: prepended to all names given below. residual_deviation: of projections into the residual stream.
     ParameterLister(const config::ModelDescription& model, std::vector<ParameterDescription>& list,
-                    std::string prefix = "");
+                    std::string prefix = "", double residual_deviation = default_deviation);
 
     // A vector or tensor in the compute type. References are valid until the next parameter is added.
     ParameterDescription& add(const std::string& name, const Shape& shape, Initial initial, Split split);
@@ -36,13 +36,13 @@ class ParameterLister {
     void norm(const std::string& name);                      // the model's kind, over the residual stream
     void convolution(const std::string& name, Split split);  // depthwise, over [width] channels
 
-    // For projections into the residual stream: GPT-2's scaling by 1/sqrt(2 layers), unless the mixer opts out.
-    double residual_deviation() const;
+    double residual_deviation() const { return residual_deviation_; }
 
   private:
     const config::ModelDescription& model_;
     std::vector<ParameterDescription>& list_;
     std::string prefix_;
+    double residual_deviation_;
 };
 
 }  // namespace lockstep::model

@@ -34,7 +34,10 @@ double learning_rate(const config::ScheduleSection& schedule, std::int64_t steps
 
 double inner_rate_factor(const config::ModelDescription& model, std::int64_t warmup, std::int64_t step) {
     if (step >= warmup) return 1;
-    const double start = model::mixer_type(model).initial_inner_rate(model);
+    // Mixers without a warm-up have 1, and heed no factor.
+    double start = 1;
+    for (const model::MixerType* type : model::mixer_types(model))
+        start = std::min(start, type->initial_inner_rate(model));
     return start + (1 - start) * static_cast<double>(step) / static_cast<double>(warmup);
 }
 

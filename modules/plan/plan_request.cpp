@@ -58,7 +58,8 @@ std::vector<cost::ModelLoad> read_plan_models(const std::string& path) {
             {
                 config::required({"name", &load.name, "what the model is called"}),
                 {"preset", &preset, "a named model"},
-                config::one_of(config::kind_names(config::Family::mixer), {"mixer", &model.mixer, "what mixes tokens"}),
+                config::one_of(config::kind_names(config::Family::mixer),
+                               {"mixer", config::TextOrList{&model.mixers}, "what mixes tokens"}),
                 {"mlp", config::choice_of(model.mlp), "activation of the MLP"},
                 {"width", &model.width, "width of the residual stream", 1, 1e7},
                 {"layers", &model.layers, "blocks", 1, 1e5},

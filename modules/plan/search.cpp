@@ -59,9 +59,8 @@ class Search {
             runs_.push_back(job.run);
             runs_.back().model = load.shape;
         }
-        hands_over_ = std::all_of(job.models.begin(), job.models.end(), [](const cost::ModelLoad& load) {
-            return model::mixer_type(load.shape).hands_over();
-        });
+        hands_over_ = std::all_of(job.models.begin(), job.models.end(),
+                                  [](const cost::ModelLoad& load) { return model::all_hand_over(load.shape); });
     }
 
     void count(std::int64_t devices) {

@@ -26,7 +26,7 @@ void log_launch(const Launch& launch) {
                   grid.pipeline, grid.context, devices.carrier);
     if (sync_mode() != SyncMode::async) log::info("sync mode: {}", config::word_of(sync_mode()));
     log::info("model: {}{}, {} parameters, {:.3g} FLOP per token", model.preset.empty() ? "" : model.preset + ", ",
-              model.mixer, with_commas(model::parameter_count(model)),
+              config::mixers_text(model), with_commas(model::parameter_count(model)),
               model::training_flop_per_token(model, launch.description.batch.length));
     if (!model.frozen.empty())
         log::info(

@@ -15,12 +15,13 @@ namespace lockstep::tests {
 constexpr int grid_heads = 4, grid_layers = 4, grid_batch = 12;
 
 struct GridCase {
-    std::string mixer = "ttt-linear";
+    std::string mixer = "ttt-linear";  // or "hybrid", see mixers()
     int data = 1, tensor = 1, pipeline = 1, context = 1, zero = 0, interleave = 1;
     std::string recompute = "none";
     bool sequence = false;
     bool own_heads = false;  // of attention: wider than the model's width over their number, with norms
 
+    std::string mixers() const { return mixer == "hybrid" ? "'[\"ttt-linear\",\"ttt-linear\",\"attention\"]'" : mixer; }
     std::string kind() const { return mixer + (own_heads ? "-heads" : ""); }
     int ranks() const { return data * tensor * pipeline * context; }
     std::string name() const {
@@ -40,7 +41,7 @@ struct GridCase {
         const auto set = [](const char* key, const std::string& value) {
             return " --set parallel." + std::string(key) + "=" + value;
         };
-        return " --set model.mixer=" + mixer + " --set batch.micro=" + std::to_string(micro()) +
+        return " --set model.mixer=" + mixers() + " --set batch.micro=" + std::to_string(micro()) +
                set("data", std::to_string(data)) + set("tensor", std::to_string(tensor)) +
                set("pipeline", std::to_string(pipeline)) + set("context", std::to_string(context)) +
                set("zero", std::to_string(zero)) + set("interleave", std::to_string(interleave)) +
@@ -51,13 +52,13 @@ struct GridCase {
         const int share = grid_batch / data;
         return ranks() <= 8 && grid_batch % data == 0 && grid_heads % tensor == 0 &&
                grid_layers >= pipeline * interleave && (interleave == 1 || (pipeline > 1 && share % pipeline == 0)) &&
-               (context == 1 || mixer != "attention") && (!sequence || tensor > 1);
+               (context == 1 || mixer.starts_with("ttt")) && (!sequence || tensor > 1);
     }
 };
 
 inline std::vector<GridCase> all_grid_cases() {
     std::vector<GridCase> cases;
-    for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp"})
+    for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp", "hybrid"})
         for (const int data : {1, 2, 3, 4})
             for (const int tensor : {1, 2, 4})
                 for (const int pipeline : {1, 2, 3, 4})
@@ -117,24 +118,18 @@ inline std::vector<GridCase> covering_grid_cases() {
 
 // The covering set is of large grids; these are small ones, with one axis or two.
 inline std::vector<GridCase> few_ranks_grid_cases() {
-    return {{"attention", 1, 2, 1, 1, 0, 1, "none", false},
-            {"attention", 1, 1, 2, 1, 0, 2, "none", false},
-            {"attention", 2, 1, 1, 1, 1, 1, "none", false},
-            {"ttt-linear", 1, 2, 1, 1, 0, 1, "none", true},
-            {"ttt-linear", 1, 1, 1, 2, 0, 1, "none", false},
-            {"ttt-mlp", 1, 1, 1, 2, 1, 1, "full", false},
-            {"ttt-mlp", 1, 2, 1, 1, 0, 1, "selective", false},
-            {"ttt-mlp", 1, 1, 2, 1, 0, 1, "none", false},
-            {"attention", 3, 1, 1, 1, 1, 1, "none", false},
-            {"ttt-linear", 1, 1, 3, 1, 0, 1, "none", false},
-            {"ttt-linear", 2, 1, 2, 1, 1, 1, "none", false},
-            {"ttt-mlp", 1, 4, 1, 1, 0, 1, "none", false},
-            {"ttt-linear", 1, 1, 1, 4, 0, 1, "none", false},
-            {"attention", 1, 2, 1, 1, 0, 1, "cheap", true, true},
-            {"attention", 1, 1, 2, 1, 0, 1, "full", false, true},
-            {"attention", 1, 4, 1, 1, 0, 1, "none", false, true},
-            {"attention", 2, 2, 1, 1, 1, 1, "none", false, true},
-            {"attention", 1, 2, 2, 1, 0, 1, "selective", false, true}};
+    return {
+        {"attention", 1, 2, 1, 1, 0, 1, "none", false},       {"attention", 1, 1, 2, 1, 0, 2, "none", false},
+        {"attention", 2, 1, 1, 1, 1, 1, "none", false},       {"ttt-linear", 1, 2, 1, 1, 0, 1, "none", true},
+        {"ttt-linear", 1, 1, 1, 2, 0, 1, "none", false},      {"ttt-mlp", 1, 1, 1, 2, 1, 1, "full", false},
+        {"ttt-mlp", 1, 2, 1, 1, 0, 1, "selective", false},    {"ttt-mlp", 1, 1, 2, 1, 0, 1, "none", false},
+        {"attention", 3, 1, 1, 1, 1, 1, "none", false},       {"ttt-linear", 1, 1, 3, 1, 0, 1, "none", false},
+        {"ttt-linear", 2, 1, 2, 1, 1, 1, "none", false},      {"ttt-mlp", 1, 4, 1, 1, 0, 1, "none", false},
+        {"ttt-linear", 1, 1, 1, 4, 0, 1, "none", false},      {"attention", 1, 2, 1, 1, 0, 1, "cheap", true, true},
+        {"attention", 1, 1, 2, 1, 0, 1, "full", false, true}, {"attention", 1, 4, 1, 1, 0, 1, "none", false, true},
+        {"attention", 2, 2, 1, 1, 1, 1, "none", false, true}, {"attention", 1, 2, 2, 1, 0, 1, "selective", false, true},
+        {"hybrid", 1, 1, 2, 1, 0, 1, "none", false},          {"hybrid", 1, 2, 1, 1, 0, 1, "cheap", true},
+        {"hybrid", 2, 1, 2, 1, 1, 2, "full", false},          {"hybrid", 1, 1, 3, 1, 0, 1, "selective", false}};
 }
 
 // LOCKSTEP_GRIDS=all: the full product.

@@ -20,7 +20,7 @@ constexpr double rate = 0.05, kept = 0.75;
 config::RunDescription small() {
     config::RunDescription description;
     auto& model = description.model;
-    model.mixer = "ttt-linear";
+    model.mixers = {"ttt-linear"};
     model.width = 16;
     model.layers = 2;
     model.heads = 2;

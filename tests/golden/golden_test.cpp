@@ -69,7 +69,7 @@ std::string parameter_name(const std::string& golden) {
 
 config::ModelDescription read_model(const hdf5::File& file) {
     config::ModelDescription model;
-    model.mixer = "ttt-" + file.read_string("/", "kind");
+    model.mixers = {"ttt-" + file.read_string("/", "kind")};
     model.vocabulary = file.read_integer("/", "vocab");
     model.width = file.read_integer("/", "d");
     model.mlp_width = file.read_integer("/", "inter");

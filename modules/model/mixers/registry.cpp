@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "base/format.hpp"
 #include "config/keys.hpp"
@@ -20,11 +22,25 @@ std::string MixerType::why_impossible(const config::ModelDescription& model, con
     return "";
 }
 
-const MixerType& mixer_type(const config::ModelDescription& model) {
-    const config::Kind* kind = config::find_kind(config::Family::mixer, model.mixer);
+const MixerType& mixer_type(const std::string& name) {
+    const config::Kind* kind = config::find_kind(config::Family::mixer, name);
     if (const auto* type = dynamic_cast<const MixerType*>(kind)) return *type;
-    throw usage_error("model.mixer = {} is unknown; the mixers are {}", config::toml_text(model.mixer),
+    throw usage_error("model.mixer = {} is unknown; the mixers are {}", config::toml_text(name),
                       joined(config::kind_names(config::Family::mixer), "and"));
+}
+
+std::vector<const MixerType*> mixer_types(const config::ModelDescription& model) {
+    std::vector<const MixerType*> list;
+    for (const std::string& name : model.mixers) {
+        const MixerType* type = &mixer_type(name);
+        if (std::find(list.begin(), list.end(), type) == list.end()) list.push_back(type);
+    }
+    return list;
+}
+
+bool all_hand_over(const config::ModelDescription& model) {
+    const std::vector<const MixerType*> types = mixer_types(model);
+    return std::all_of(types.begin(), types.end(), [](const MixerType* type) { return type->hands_over(); });
 }
 
 std::string names_that_hand_over() {

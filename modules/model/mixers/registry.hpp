@@ -27,7 +27,7 @@ struct MixerLayout {
     std::int64_t length = 0;               // tokens per sequence, over all context ranks
 };
 
-// Its name is the value of model.mixer, its keys those of [model.SECTION].
+// Its name is a value of model.mixer, its keys those of [model.SECTION].
 class MixerType : public config::Kind {
   public:
     using Kind::Kind;
@@ -66,7 +66,10 @@ class MixerType : public config::Kind {
 inline bool register_mixer(std::unique_ptr<const MixerType> type) {
     return config::register_kind(config::Family::mixer, std::move(type));
 }
-const MixerType& mixer_type(const config::ModelDescription& model);  // unknown: usage error that lists the known ones
-std::string names_that_hand_over();                                  // "ttt-linear and ttt-mlp"
+const MixerType& mixer_type(const std::string& name);  // unknown: usage error that lists the known ones
+// Each of a model's mixers once, in the order of its blocks; usage error like above.
+std::vector<const MixerType*> mixer_types(const config::ModelDescription& model);
+bool all_hand_over(const config::ModelDescription& model);
+std::string names_that_hand_over();  // "ttt-linear and ttt-mlp"
 
 }  // namespace lockstep::model

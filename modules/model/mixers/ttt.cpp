@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "config/keys.hpp"
 #include "kernels/cpu/scratch_sizes.hpp"
@@ -31,10 +33,11 @@ class TttType final : public MixerType {
 
     void resolve(config::ModelDescription& model) const override {
         config::Options& given = model.options.change(section_name);
-        if (given.number("base_lr") == 0) given.set("base_lr", default_base_lr_);
-        if (model.position == config::Position::rope)
-            model.position = config::Position::none;  // the mixer rotates by itself
+        // Where several mixers share the section, each keeps its own default.
+        if (given.number("base_lr") == 0 && !shares_section(model)) given.set("base_lr", default_base_lr_);
     }
+
+    bool has_attention_keys() const override { return false; }  // it rotates by itself
 
     void check(const config::ModelDescription& model) const override {
         const TttOptions ttt = options(model);
@@ -47,29 +50,16 @@ class TttType final : public MixerType {
             throw usage_error(
                 "model.head_width = {} with model.heads = {}: the heads of {} divide model.width = {}; remove head_width",
                 model.head_width, model.heads, name(), model.width);
-        if (model.qk_norm)
+        if (ttt.base_lr_warmup > 0 && shares_section(model) && TttOptions(model).base_lr == 0)
             throw usage_error(
-                "model.qk_norm = true: {} has no norm of queries and keys; remove it, or set model.mixer to "
-                "\"attention\"",
-                name());
+                "model.ttt.base_lr_warmup = {}: give model.ttt.base_lr too, since the mixers of this model have different "
+                "defaults",
+                ttt.base_lr_warmup);
         if (model.head_width % 2 != 0)
             throw usage_error(
                 "model.head_width = {}: rotation needs an even one; change model.width = {} or model.heads = {}",
                 model.head_width, model.width, model.heads);
-        if (model.kv_heads != 0 && model.kv_heads != model.heads)
-            throw usage_error(
-                "model.kv_heads = {} with model.heads = {}: {} has as many heads of keys and values as of queries; remove "
-                "kv_heads",
-                model.kv_heads, model.heads, name());
-        if (model.bias == config::Bias::qkv)
-            throw usage_error(
-                "model.bias = \"qkv\": the projections of {} have no biases; set it to \"none\", or to \"all\" for the "
-                "MLP's",
-                name());
-        if (model.rope_scaling != config::RopeScaling::none)
-            throw usage_error(
-                "model.rope_scaling = {}: {} rotates within its mini-batch and has nothing to scale; set it to \"none\"",
-                config::toml_text(config::word_of(model.rope_scaling)), name());
+        if (!config::has_attention_keys(model)) refuse_attention_keys(model);
     }
 
     std::string why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const override {
@@ -147,6 +137,35 @@ class TttType final : public MixerType {
     bool scales_residual_projections() const override { return false; }
 
   private:
+    // They would have no effect.
+    void refuse_attention_keys(const config::ModelDescription& model) const {
+        if (model.qk_norm)
+            throw usage_error(
+                "model.qk_norm = true: {} has no norm of queries and keys; remove it, or set model.mixer to "
+                "\"attention\"",
+                name());
+        if (model.kv_heads != 0 && model.kv_heads != model.heads)
+            throw usage_error(
+                "model.kv_heads = {} with model.heads = {}: {} has as many heads of keys and values as of queries; remove "
+                "kv_heads",
+                model.kv_heads, model.heads, name());
+        if (model.bias == config::Bias::qkv)
+            throw usage_error(
+                "model.bias = \"qkv\": the projections of {} have no biases; set it to \"none\", or to \"all\" for the "
+                "MLP's",
+                name());
+        if (model.rope_scaling != config::RopeScaling::none)
+            throw usage_error(
+                "model.rope_scaling = {}: {} rotates within its mini-batch and has nothing to scale; set it to \"none\"",
+                config::toml_text(config::word_of(model.rope_scaling)), name());
+    }
+
+    static bool shares_section(const config::ModelDescription& model) {
+        const std::vector<const config::Kind*> mixers = config::mixers_of(model);
+        return std::count_if(mixers.begin(), mixers.end(),
+                             [](const config::Kind* kind) { return kind->section() == section_name; }) > 1;
+    }
+
     // With the default inner rate filled in.
     TttOptions options(const config::ModelDescription& model) const {
         TttOptions options(model);

@@ -25,6 +25,8 @@ struct Case {
 BOOST_AUTO_TEST_CASE(sound_descriptions_pass) {
     BOOST_CHECK_NO_THROW(check_with({}));
     BOOST_CHECK_NO_THROW(check_with({"model.mixer=attention", "model.kv_heads=1"}));
+    BOOST_CHECK_NO_THROW(check_with({"model.mixer=[\"ttt-linear\", \"attention\"]", "model.kv_heads=1",
+                                     "model.qk_norm=true", "model.ttt.gate=true", "model.rope_scaling=llama3"}));
     BOOST_CHECK_NO_THROW(check_with({"model.mixer=attention", "model.heads=3", "model.head_width=32"}));
     BOOST_CHECK_NO_THROW(check_with(
         {"model.mixer=attention", "model.rope_scaling=llama3", "model.rope_factor=32", "model.qk_norm=true"}));
@@ -73,6 +75,11 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused_with_a_reason) {
         {{"model.mixer=attention", "model.position=none", "model.rope_scaling=llama3"}, "needs model.position"},
         {{"model.rope_scaling=llama3"}, "nothing to scale"},
         {{"model.bias=qkv"}, "have no biases"},
+        {{"model.mixer=[\"ttt-linear\", \"ttt-linear\", \"attention\"]"},
+         "model.mixer lists 3 blocks, but model.layers = 2"},
+        {{"model.mixer=[\"ttt-linear\", \"attention\"]", "model.head_width=64"}, "the heads of ttt-linear divide"},
+        {{"model.mixer=[\"ttt-linear\", \"ttt-mlp\"]", "model.ttt.base_lr_warmup=0.01"}, "give model.ttt.base_lr too"},
+        {{"model.mixer=[\"ttt-linear\", \"ttt-mlp\"]", "model.qk_norm=true"}, "has no norm of queries and keys"},
         {{"model.ttt.mini_batch=0"}, "model.ttt.mini_batch = 0"},
         {{"model.ttt.base_lr=-1"}, "model.ttt.base_lr = -1: it must not be negative"},
         {{"model.ttt.base_lr_warmup=2"}, "model.ttt.base_lr_warmup = 2 is more than model.ttt.base_lr = 1"},
@@ -163,7 +170,7 @@ BOOST_AUTO_TEST_CASE(what_this_version_does_not_do_is_said) {
 
 BOOST_AUTO_TEST_CASE(a_description_made_in_the_program_is_checked_too) {
     RunDescription run = parse_run_description(small_run(), "run.toml", {});
-    run.model.mixer = "ttt-linaer";
+    run.model.mixers = {"ttt-linaer"};
     check_contains(sentence_of([&] { check(run); }), "did you mean \"ttt-linear\"?");
     run = parse_run_description(small_run(), "run.toml", {});
     run.schedule.peak_lr = std::numeric_limits<double>::quiet_NaN();

@@ -21,7 +21,7 @@ BOOST_AUTO_TEST_CASE(an_older_description_means_the_same) {
 
     const ModelDescription& model = run.model;
     BOOST_TEST(model.preset == "ttt-mlp-125m");
-    BOOST_TEST(model.mixer == "ttt-mlp");
+    BOOST_TEST(model.mixer(0) == "ttt-mlp");
     BOOST_TEST(model.width == 768);  // of the preset, as
     BOOST_TEST(model.mlp_width == 2048);
     BOOST_TEST(model.layers == 3);

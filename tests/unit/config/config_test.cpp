@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "config/keys.hpp"
+#include "config/plain_value.hpp"
 #include "config_test.hpp"
 
 using namespace lockstep;
@@ -46,7 +47,7 @@ BOOST_AUTO_TEST_CASE(keys_reach_their_members) {
     BOOST_TEST(run.run.name == "a");
     BOOST_TEST(run.run.seed == 7u);
     BOOST_TEST((run.run.self_test == SelfTest::off));
-    BOOST_TEST(run.model.mixer == "ttt-mlp");
+    BOOST_TEST(run.model.mixer(0) == "ttt-mlp");
     BOOST_TEST(run.model.width == 128);
     BOOST_TEST(run.model.norm_epsilon == 1.0);
     BOOST_TEST(run.model.options.at("ttt").flag("gate"));
@@ -128,7 +129,7 @@ BOOST_AUTO_TEST_CASE(settings_override_the_file) {
               {"model.mixer=ttt-mlp", "schedule.steps=7", "schedule.steps = 9", "run.name=12", "data.train=x/y.h5",
                "data.validation=[\"v.h5\"]", "model.ttt.gate=true", "precision.loss_scale={initial=8}",
                "schedule.peak_lr=1", "run.folder=\"my runs\"", "parallel.data=auto", "data.tokenizer=t.model"});
-    BOOST_TEST(run.model.mixer == "ttt-mlp");
+    BOOST_TEST(run.model.mixer(0) == "ttt-mlp");
     BOOST_TEST(run.schedule.steps == 9);
     BOOST_TEST(run.run.name == "12");
     BOOST_TEST(run.data.train.at(0) == "x/y.h5");
@@ -158,7 +159,7 @@ BOOST_AUTO_TEST_CASE(explicit_keys_override_the_preset_wherever_they_stand) {
     run = parse("[model]\npreset = \"ttt-linear-125m\"\nvocabulary = 300\n",
                 {"model.layers=3", "model.preset=gpt2-355m"});
     BOOST_TEST(run.model.preset == "gpt2-355m");
-    BOOST_TEST(run.model.mixer == "attention");
+    BOOST_TEST(run.model.mixer(0) == "attention");
     BOOST_TEST(run.model.width == 1024);
     BOOST_TEST(run.model.layers == 3);
     BOOST_TEST(run.model.vocabulary == 300);
@@ -215,6 +216,9 @@ BOOST_AUTO_TEST_CASE(a_wrong_type_says_what_was_found_and_what_is_wanted) {
     check_contains(refusal("[run]\nself_test = 1\n"), "true or false");
     check_contains(refusal("[run]\nself_test = {}\n"), "is a table");
     check_contains(refusal("[data]\ntrain = [1]\n"), "not text");
+    check_contains(refusal("[model]\nmixer = []\n"), "model.mixer is empty; it must be: one of \"attention\"");
+    check_contains(refusal("[model]\nmixer = [1]\n"), "not text");
+    check_contains(refusal("[model]\nmixer = 1\n"), "or a list of these");
     check_contains(refusal("[data]\ntrain = 1\n"), "list of paths");
     check_contains(refusal("[data]\nvalidation = 1.0\n"), "between 0 and 1");
     check_contains(refusal("[data]\nvalidation = true\n"), "fraction");
@@ -228,7 +232,30 @@ BOOST_AUTO_TEST_CASE(a_wrong_word_lists_the_allowed_ones) {
         refusal("[model]\nmixer = \"ttt-liner\"\n") ==
         "run.toml:2: model.mixer = \"ttt-liner\": did you mean \"ttt-linear\"? the allowed values are \"attention\", "
         "\"ttt-linear\", \"ttt-mlp\"");
+    check_contains(refusal("[model]\nmixer = [\"attention\", \"ttt-liner\"]\n"), "did you mean \"ttt-linear\"?");
     check_contains(refusal("", {"trace.detail=everything"}), "\"off\", \"step\", \"phase\", \"layer\"");
+}
+
+BOOST_AUTO_TEST_CASE(a_list_of_mixers_is_repeated_over_the_blocks) {
+    const std::string three = "model.mixer=[\"ttt-linear\", \"ttt-linear\", \"attention\"]";
+    const RunDescription run = parse(small_run(), {three, "model.layers=7", "model.kv_heads=1"});
+    for (const auto& [block, mixer] :
+         {std::pair{0, "ttt-linear"}, {2, "attention"}, {3, "ttt-linear"}, {5, "attention"}})
+        BOOST_TEST(run.model.mixer(block) == mixer);
+    BOOST_TEST(run.model.is_hybrid());
+    BOOST_TEST(mixers_text(run.model) == "2 ttt-linear, 1 attention");
+    BOOST_TEST((run.model.position == Position::rope));  // attention's
+    BOOST_TEST(run.model.options.at("ttt").number("base_lr") == 1);
+    BOOST_TEST((parse(to_toml(run)).model == run.model));
+    BOOST_TEST(plain_value(run, "model.mixer") == "[\"ttt-linear\", \"ttt-linear\", \"attention\"]");
+    // Only the period counts.
+    const std::string twice = "model.mixer=[\"attention\", \"ttt-mlp\", \"attention\", \"ttt-mlp\"]";
+    const RunDescription both = parse(small_run(), {twice});
+    BOOST_TEST(both.model.mixers.size() == 2u);
+    BOOST_TEST((both.model == parse(small_run(), {"model.mixer=[\"attention\", \"ttt-mlp\"]"}).model));
+    const RunDescription same = parse(small_run(), {"model.mixer=[\"ttt-mlp\", \"ttt-mlp\"]"});
+    BOOST_TEST(!same.model.is_hybrid());
+    BOOST_TEST((same.model == parse(small_run(), {"model.mixer=ttt-mlp"}).model));
 }
 
 BOOST_AUTO_TEST_CASE(printing_and_reading_give_the_same_description) {

@@ -5,26 +5,32 @@ using namespace lockstep::config;
 
 namespace {
 
-// The parameters of a model with these sizes, by the shapes of its tensors.
-std::int64_t parameters(const ModelDescription& m) {
+std::int64_t of_mixer(const ModelDescription& m, const std::string& name) {
     const std::int64_t d = m.width, H = m.heads, f = m.head_width, key_width = m.kv_heads * f;
-    const std::int64_t norm = m.norm == NormKind::layer ? 2 * d : d;
     std::int64_t mixer = 2 * d * H * f + 2 * d * key_width + (m.qk_norm ? 2 * f : 0);
     if (m.bias != Bias::none) mixer += H * f + 2 * key_width;
     if (m.bias == Bias::all) mixer += d;
-    if (m.mixer != "attention") {
-        const std::int64_t g = m.mixer == "ttt-mlp" ? 4 * f : f;
-        mixer += H * (f * g + g) + (m.mixer == "ttt-mlp" ? H * (g * f + f) : 0);  // the inner model
+    if (name != "attention") {
+        const std::int64_t g = name == "ttt-mlp" ? 4 * f : f;
+        mixer += H * (f * g + g) + (name == "ttt-mlp" ? H * (g * f + f) : 0);  // the inner model
         mixer += 2 * H * f + H * d + H + m.options.at("ttt").integer("mini_batch") +
                  2 * d;  // inner norm, step sizes, outer norm
     }
+    return mixer;
+}
+
+// The parameters of a model with these sizes, by the shapes of its tensors.
+std::int64_t parameters(const ModelDescription& m) {
+    const std::int64_t d = m.width;
+    const std::int64_t norm = m.norm == NormKind::layer ? 2 * d : d;
+    std::int64_t mixers = 0;
+    for (std::int64_t layer = 0; layer < m.layers; ++layer) mixers += of_mixer(m, m.mixer(layer));
     std::int64_t mlp = (m.mlp == MlpKind::swiglu ? 3 : 2) * d * m.mlp_width;
     if (m.bias == Bias::all) mlp += m.mlp_width + d;
     const std::int64_t embeddings =
         m.vocabulary * d * (m.tied_head ? 1 : 2) + (m.position == Position::learned ? m.context * d : 0);
-    return embeddings + norm + m.layers * (2 * norm + mixer + mlp);
+    return embeddings + norm + m.layers * (2 * norm + mlp) + mixers;
 }
-
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(presets_have_their_exact_sizes) {
@@ -49,15 +55,21 @@ BOOST_AUTO_TEST_CASE(presets_have_their_exact_sizes) {
     BOOST_TEST(parameters(preset("smollm2-360m")) == 361821120);
     BOOST_TEST(parameters(preset("smollm2-1.7b")) == 1711376384);
     BOOST_TEST(parameters(preset("ttt-mlp-125m")) == 114442320);
+    // Of every four blocks one has no inner model, no step sizes and no norm behind it.
+    BOOST_TEST(parameters(preset("ttt-linear-125m")) - parameters(preset("hybrid-ttt-linear-125m")) == 3 * 62236);
     ModelDescription ttt = preset("ttt-linear-125m");
     ttt.vocabulary = 50257;
     BOOST_TEST(parameters(ttt) == 124298064);
 }
 
 BOOST_AUTO_TEST_CASE(presets_are_found_by_name) {
-    BOOST_TEST(preset_names().size() == 28u);
+    BOOST_TEST(preset_names().size() == 32u);
     for (const std::string& name : preset_names()) BOOST_TEST(preset(name).preset == name);
     BOOST_TEST(preset("ttt-mlp-760m").head_width == 96);
+    BOOST_TEST((preset("ttt-linear-350m").position == Position::none));
+    BOOST_TEST((preset("hybrid-ttt-linear-350m").position == Position::rope));
+    BOOST_TEST(preset("hybrid-ttt-linear-350m").mixer(7) == "attention");
+    BOOST_TEST(mixers_text(preset("hybrid-ttt-linear-350m")) == "3 ttt-linear, 1 attention");
     BOOST_TEST(preset("ttt-mlp-1b").options.at("ttt").number("base_lr") == 0.1);
     BOOST_TEST((preset("llama-3.1-8b").rope_scaling == RopeScaling::llama3));
     BOOST_TEST(preset("llama-3.1-8b").rope_factor == 8);

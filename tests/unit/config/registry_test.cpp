@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(differences_name_registered_keys) {
 BOOST_AUTO_TEST_CASE(presets_keep_registered_keys) {
     const RunDescription run = parse("", {"model.average.window=5", "model.preset=gpt2-124m", "model.mixer=average"});
     BOOST_TEST(run.model.options.at("average").integer("window") == 5);
-    BOOST_TEST(run.model.mixer == "average");
+    BOOST_TEST(run.model.mixer(0) == "average");
     BOOST_TEST(run.model.width == 768);
 }
 
@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE(a_foreign_description_may_have_unknown_kinds) {
         "[model]\nmixer = \"elsewhere\"\nwidth = 64\n[model.elsewhere]\ndepth = 3\n[optimizer]\nkind = \"other\"\n"
         "[optimizer.other]\nbeta = 1\n",
         "trace");
-    BOOST_TEST(run.model.mixer == "elsewhere");
+    BOOST_TEST(run.model.mixer(0) == "elsewhere");
     BOOST_TEST(run.model.width == 64);
     BOOST_TEST(run.optimizer.kind == "other");
     check_contains(sentence_of([] { parse_foreign_description("[model]\nwidht = 1\n", "trace"); }), "model.width");

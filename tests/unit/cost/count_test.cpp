@@ -14,7 +14,7 @@ namespace {
 
 config::ModelDescription small(const std::string& mixer = "attention") {
     config::ModelDescription model;
-    model.mixer = mixer;
+    model.mixers = {mixer};
     model.width = 64;
     model.layers = 3;
     model.heads = 4;
@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_made_again_without_recomputation) {
     for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp"})
         for (const bool options : {false, true}) {
             config::ModelDescription description = small();
-            description.mixer = mixer;
+            description.mixers = {mixer};
             for (const char* name : {"gate", "share_qk", "pre_conv"})
                 description.options.change("ttt").set(name, options);
             description.mlp = options ? config::MlpKind::swiglu : config::MlpKind::gelu;
@@ -109,13 +109,13 @@ BOOST_AUTO_TEST_CASE(nothing_is_made_again_without_recomputation) {
 BOOST_AUTO_TEST_CASE(queries_and_keys_are_turned_in_one_pass) {
     for (const char* mixer : {"attention", "ttt-linear"}) {
         config::ModelDescription description = small();
-        description.mixer = mixer;
+        description.mixers = {mixer};
         description.position = config::Position::rope;
         ModelCount model(description);
         BOOST_TEST(count_of(model.block(0, shape_of()).forward, Kind::rotate) == 1, mixer);
         BOOST_TEST(count_of(model.block(0, shape_of()).backward, Kind::rotate) == 1, mixer);
         description.qk_norm = true;
-        if (description.mixer == "attention")
+        if (description.mixer(0) == "attention")
             BOOST_TEST(count_of(ModelCount(description).block(0, shape_of()).forward, Kind::rotate) == 2);
     }
 }

@@ -24,7 +24,7 @@ const auto near = boost::test_tools::tolerance(close);
 config::RunDescription small() {
     config::RunDescription description;
     auto& model = description.model;
-    model.mixer = "attention";
+    model.mixers = {"attention"};
     model.width = 64;
     model.layers = 4;
     model.heads = 4;

@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(configurations_mean_models) {
     BOOST_TEST(qwen3.head_width == 128);  // its own default
     BOOST_TEST(read(of("Qwen3ForCausalLM", {{"head_dim", 8}})).head_width == 8);
     const ModelDescription mlp = read(ttt({{"ttt_layer_type", "mlp"}, {"ttt_base_lr", 0.1}, {"use_gate", true}}));
-    BOOST_TEST(mlp.mixer == "ttt-mlp");
+    BOOST_TEST(mlp.mixer(0) == "ttt-mlp");
     BOOST_TEST(mlp.options.at("ttt").number("base_lr") == 0.1);
     BOOST_TEST(mlp.options.at("ttt").flag("gate"));
     BOOST_TEST(mlp.tied_head);

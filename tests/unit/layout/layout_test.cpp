@@ -8,6 +8,7 @@
 #include "layout/batch_plan.hpp"
 #include "layout/gradient_plan.hpp"
 #include "layout/run_layout.hpp"
+#include "model/count.hpp"
 #include "model/frozen.hpp"
 #include "optim/adamw.hpp"
 
@@ -19,7 +20,7 @@ namespace {
 config::RunDescription small() {
     config::RunDescription description;
     auto& model = description.model;
-    model.mixer = "ttt-linear";
+    model.mixers = {"ttt-linear"};
     model.width = 32;
     model.layers = 6;
     model.heads = 4;
@@ -119,6 +120,58 @@ BOOST_AUTO_TEST_CASE(pieces_are_whole_blocks_of_even_work) {
     model.vocabulary = 8;
     BOOST_TEST((counts(2) == std::vector<std::int64_t>{3, 3}));
     BOOST_TEST((counts(3) == std::vector<std::int64_t>{2, 2, 2}));
+}
+
+// Attention at a long context is the work of many blocks of TTT.
+BOOST_AUTO_TEST_CASE(pieces_of_hybrids_weigh_each_block) {
+    config::RunDescription description = small();
+    auto& model = description.model;
+    model.mixers = {"attention", "ttt-linear", "ttt-linear", "ttt-linear", "ttt-linear", "ttt-linear"};
+    model.context = 8192;
+    const auto counts = [&](std::int64_t length, std::int64_t pieces) {
+        std::vector<std::int64_t> list;
+        for (const auto& range : cut_model(model, length, pieces)) list.push_back(range.last_block - range.first_block);
+        return list;
+    };
+    BOOST_TEST((counts(32, 2) == std::vector<std::int64_t>{3, 3}));
+    BOOST_TEST((counts(8192, 2) == std::vector<std::int64_t>{1, 5}));
+    BOOST_TEST((counts(8192, 3) == std::vector<std::int64_t>{1, 3, 2}));  // the head is work, too
+    model.mixers = {"ttt-linear", "ttt-linear", "attention"};
+    BOOST_TEST((counts(8192, 2) == std::vector<std::int64_t>{3, 3}));
+    BOOST_TEST((counts(8192, 6) == std::vector<std::int64_t>{1, 1, 1, 1, 1, 1}));
+}
+
+// No cut has a lighter heaviest piece.
+BOOST_AUTO_TEST_CASE(pieces_are_as_light_as_they_can_be) {
+    config::RunDescription description = small();
+    auto& model = description.model;
+    model.layers = 9;
+    for (const auto& mixers :
+         {std::vector<std::string>{"attention", "ttt-linear"}, {"ttt-mlp", "attention", "attention"}, {"ttt-linear"}})
+        for (const std::int64_t length : {32, 1024}) {
+            model.mixers = mixers;
+            model.context = length;
+            const auto [head, blocks] = model::part_flop_per_token(model, length);
+            BOOST_TEST_REQUIRE(blocks.size() == 9u);
+            const auto heaviest = [&](const std::vector<std::int64_t>& ends) {
+                double most = 0;
+                std::int64_t first = 0;
+                for (const std::int64_t end : ends) {
+                    double work = end == 9 ? head : 0;
+                    for (std::int64_t i = first; i < end; ++i) work += blocks[static_cast<std::size_t>(i)];
+                    most = std::max(most, work);
+                    first = end;
+                }
+                return most;
+            };
+            std::vector<std::int64_t> cut;
+            for (const auto& range : cut_model(model, length, 3)) cut.push_back(range.last_block);
+            double least = heaviest({1, 2, 9});
+            for (std::int64_t a = 1; a < 8; ++a)
+                for (std::int64_t b = a + 1; b < 9; ++b) least = std::min(least, heaviest({a, b, 9}));
+            // The embedding's work is not counted here: it is less than a twentieth of a block's.
+            BOOST_TEST(heaviest(cut) <= 1.05 * least);
+        }
 }
 
 BOOST_AUTO_TEST_CASE(buckets_cover_all_gradients_once) {

@@ -21,7 +21,7 @@ namespace {
 config::RunDescription description_of(const std::string& mixer) {
     config::RunDescription description;
     auto& model = description.model;
-    model.mixer = mixer;
+    model.mixers = {mixer};
     model.width = 64;
     model.layers = 7;
     model.heads = 4;
@@ -112,7 +112,7 @@ void compare_models(kernels::Backend& backend, const std::vector<config::Precisi
         for (const bool tied : {false, true})
             for (const config::Precision precision : precisions) {
                 config::RunDescription description = description_of(mixer);
-                const bool attention = description.model.mixer == "attention";
+                const bool attention = description.model.mixer(0) == "attention";
                 description.precision.compute = precision;
                 description.model.tied_head = tied;
                 description.model.mlp = tied ? config::MlpKind::gelu : config::MlpKind::swiglu;

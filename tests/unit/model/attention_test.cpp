@@ -34,7 +34,7 @@ struct Mixed {
         : description(model),
           backend(kernels::make_cpu_backend()),
           parameters({}, model::describe_parameters(model, {0, 1, false, false}), true),
-          mixer(model::mixer_type(model).make(*backend, parameters, 0, model, model::no_neighbours())) {
+          mixer(model::mixer_type(model.mixer(0)).make(*backend, parameters, 0, model, model::no_neighbours())) {
         parameters.initialize(*backend, 3);
         for (const auto& parameter : parameters.descriptions()) add_noise(parameters.value(parameter.name), 0.2);
         for (Tensor* tensor : {&x, &dy, &y, &dx}) *tensor = memory.allocate(Type::fp32, {shape.rows(), model.width});

@@ -13,7 +13,7 @@ namespace lockstep::test {
 
 inline config::ModelDescription small_model(const std::string& mixer) {
     config::ModelDescription model;
-    model.mixer = mixer;
+    model.mixers = {mixer};
     model.width = 48;
     model.layers = 2;
     model.heads = 3;
@@ -78,6 +78,21 @@ inline std::vector<NamedModel> all_kinds() {
         for (const char* name : {"gate", "share_qk", "pre_conv"}) model.options.change("ttt").set(name, true);
     });
     add("ttt-mlp: learned positions", "ttt-mlp", [](auto& model) { model.position = config::Position::learned; });
+    add("hybrid: ttt-linear, grouped attention that rotates", "ttt-linear", [](auto& model) {
+        model.mixers = {"ttt-linear", "attention"};
+        model.position = config::Position::rope;
+        model.heads = 4;
+        model.kv_heads = 2;
+        model.qk_norm = true;
+        model.bias = config::Bias::qkv;
+        model.head_width = 0;
+    });
+    add("hybrid: attention, both ttt mixers, convolutions", "ttt-mlp", [](auto& model) {
+        model.mixers = {"attention", "ttt-linear", "ttt-mlp"};
+        model.layers = 3;
+        model.options.change("ttt").set("base_lr", 0.0);
+        model.options.change("ttt").set("pre_conv", true);
+    });
     return list;
 }
 
