@@ -71,13 +71,13 @@ MemoryUse memory_use(const config::Machine& machine, const Job& job, const Layou
     const auto dp = static_cast<double>(layout.data * layout.context);
     const double rows = static_cast<double>(layout.micro * job.run.batch.length) / static_cast<double>(layout.context);
     const bool mixed = job.run.precision.compute != config::Precision::fp32;
-    const bool some_frozen = std::any_of(job.models.begin(), job.models.end(),
-                                         [](const ModelLoad& load) { return !load.shape.frozen.empty(); });
+    const bool all_alike = std::all_of(job.models.begin(), job.models.end(),
+                                       [](const ModelLoad& load) { return model::blocks_are_alike(load.shape); });
     const double gradient_bytes = mixed ? job.program.gradient_bytes : 4;
     MemoryUse most;
     for (std::int64_t stage = 0; stage < layout.pipeline; ++stage) {
-        // Those between hold less and less, where all blocks are trained alike.
-        if (!some_frozen && stage > 1 && stage + 1 < layout.pipeline) continue;
+        // Those between hold less and less, where all blocks are alike.
+        if (all_alike && stage > 1 && stage + 1 < layout.pipeline) continue;
         MemoryUse use;
         use.stage = stage;
         const double flights = under_way(job, layout, stage);

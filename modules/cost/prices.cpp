@@ -37,8 +37,8 @@ void price_own_memory(Price& price, const config::Machine& machine, const Job& j
         1, static_cast<std::int64_t>(machine.device.per_node) / std::max<std::int64_t>(1, on_node)));
     if (!gpu) price.room /= static_cast<double>(on_node);
     for (std::int64_t stage = 0; stage < grid.pipeline; ++stage) {
-        // Those between hold less and less, where all blocks are trained alike.
-        if (run.model.frozen.empty() && stage > 0 && stage + 1 < grid.pipeline) continue;
+        // Those between hold less and less, where all blocks are alike.
+        if (model::blocks_are_alike(run.model) && stage > 0 && stage + 1 < grid.pipeline) continue;
         cluster::GridPlace place;
         place.pipeline = stage;
         place.data = grid.data - 1;  // the last replica's part of the optimizer's state is the largest

@@ -33,8 +33,8 @@ struct StageBytes {
     std::size_t activations = 0, workspace = 0, tables = 0;
 };
 
-// A chunk's stages as planned with few of its blocks: all are alike, so that the others add what the second did. Not
-// so in hybrids and where some parameters are frozen.
+// A chunk's stages as planned with few of its blocks: each period of mixers adds as much as the one before. Not so
+// where some parameters are frozen.
 StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescription& model, Type type,
                           const model::Part& part, model::StageOptions options) {
     const auto with_blocks = [&](std::int64_t count) {
@@ -46,13 +46,14 @@ StageBytes bytes_of_chunk(kernels::Backend& backend, const config::ModelDescript
         return StageBytes{stage.activation_bytes(), stage.workspace_bytes(), stage.table_bytes()};
     };
     const std::int64_t blocks = options.range.last_block - options.range.first_block;
-    if (!model.frozen.empty() || model.is_hybrid()) return with_blocks(blocks);
-    StageBytes bytes = with_blocks(1);
-    if (blocks == 1) return bytes;
-    const StageBytes two = with_blocks(2);
-    const auto others = static_cast<std::size_t>(blocks - 1);
-    bytes.activations += others * (two.activations - bytes.activations);
-    bytes.tables += others * (two.tables - bytes.tables);
+    const auto period = static_cast<std::int64_t>(model.mixers.size());
+    if (!model.frozen.empty() || blocks < 2 * period) return with_blocks(blocks);
+    const StageBytes one = with_blocks(period), two = with_blocks(2 * period);
+    const std::int64_t rest = blocks % period;
+    StageBytes bytes = rest == 0 ? one : with_blocks(period + rest);
+    const auto others = static_cast<std::size_t>(blocks / period - 1);
+    bytes.activations += others * (two.activations - one.activations);
+    bytes.tables += others * (two.tables - one.tables);
     return bytes;
 }
 

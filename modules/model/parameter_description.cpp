@@ -56,6 +56,10 @@ StageRange whole_model(const config::ModelDescription& model) {
     return {0, model.layers, true, true};
 }
 
+bool blocks_are_alike(const config::ModelDescription& model) {
+    return model.frozen.empty() && !model.is_hybrid();
+}
+
 std::vector<ParameterDescription> describe_parameters(const config::ModelDescription& model,
                                                       const std::vector<StageRange>& ranges) {
     const auto any = [&](bool StageRange::*end) {

@@ -39,6 +39,8 @@ struct StageRange {
     bool embedding = true, head = true;
 };
 StageRange whole_model(const config::ModelDescription& model);
+// Whether all blocks have the same parameters, and all of them are trained.
+bool blocks_are_alike(const config::ModelDescription& model);
 
 // In a fixed order: embedding, blocks, final norm, head. A tied head has no tensor of its own; a stage with the head
 // but not the embedding has a copy of the embedding table under the same name.

@@ -69,6 +69,7 @@ Stage::Stage(Backend& backend, ParameterSet& parameters, const config::ModelDesc
 
 void Stage::plan(Arena& arena) {
     slots_.clear();
+    recomputed_.clear();
     const bool recompute = options_.recompute == Recompute::full;
     const std::int64_t rows_here = group_.stream_rows(options_.shape.rows());
     const Shape rows = {rows_here, model_.width};
@@ -92,14 +93,24 @@ void Stage::plan(Arena& arena) {
         }
         slots_.push_back(std::move(slot));
     }
-    // One set shared by all blocks, whose shapes are equal.
+    // One set for each mixer, whose blocks have equal shapes. One is in use at a time, so that they share memory.
+    if (!recompute && lowest_ == 0) return;
     const bool passed = lowest_ < blocks_.size();
-    if (!blocks_.empty() && (recompute || lowest_ > 0))
-        recomputed_ = blocks_.front().plan(arena, options_.shape, recompute && passed, options_.recompute);
+    const std::size_t mark = arena.mark();
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+        if (recomputed_.count(mixer_of(i)) > 0) continue;
+        arena.release(mark);
+        recomputed_.emplace(mixer_of(i),
+                            blocks_[i].plan(arena, options_.shape, recompute && passed, options_.recompute));
+    }
+}
+
+const std::string& Stage::mixer_of(std::size_t block) const {
+    return model_.mixer(options_.range.first_block + static_cast<std::int64_t>(block));
 }
 
 Block::Saved& Stage::saved(Slot& slot, std::size_t block) {
-    return slot.saved.empty() || block < lowest_ ? *recomputed_ : slot.saved[block - lowest_];
+    return slot.saved.empty() || block < lowest_ ? recomputed_.at(mixer_of(block)) : slot.saved[block - lowest_];
 }
 
 void Stage::plan_workspace(Arena& arena) const {
@@ -228,7 +239,7 @@ void Stage::backward_blocks(int slot, std::size_t first, std::size_t last) {
                                          options_.tracer ? backward_regions_[i] : -1);
         cluster::flight_recorder().beat();
         const Tensor h = i == 0 ? at.input : at.kept[i - 1].output;
-        if (at.saved.empty()) blocks_[i].recompute(backend_, workspace_, *recomputed_, at.kept[i], h, options_.shape);
+        if (at.saved.empty()) blocks_[i].recompute(backend_, workspace_, saved(at, i), at.kept[i], h, options_.shape);
         blocks_[i].backward(backend_, workspace_, at.gradient, saved(at, i), at.kept[i], h, options_.shape,
                             passes_below(i));
     }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -83,6 +84,7 @@ class Stage {
     bool passes_below(std::size_t i) const { return trains_before_ || i > lowest_; }
     std::int64_t head_rows() const;  // rows of logits computed at a time
     Block::Saved& saved(Slot& slot, std::size_t block);
+    const std::string& mixer_of(std::size_t block) const;
     void cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale);
 
     Backend& backend_;
@@ -98,9 +100,10 @@ class Stage {
     Arena activations_, workspace_;
     std::vector<Slot> slots_;
     bool trains_final_norm_ = false, trains_head_ = false;
-    bool trains_before_ = false;              // anything below the blocks is trained
-    std::size_t lowest_ = 0;                  // the first block with a backward pass
-    std::optional<Block::Saved> recomputed_;  // of the current block: with full recomputation, and below the lowest
+    bool trains_before_ = false;  // anything below the blocks is trained
+    std::size_t lowest_ = 0;      // the first block with a backward pass
+    // Of the current block, by its mixer: with full recomputation, and below the lowest.
+    std::map<std::string, Block::Saved> recomputed_;
     bool timed_ = true;
     std::vector<trace::RegionId> forward_regions_, backward_regions_;
 };

@@ -244,6 +244,12 @@ BOOST_AUTO_TEST_CASE(every_preset_has_an_architecture) {
     for (const std::string& name : config::preset_names()) {
         ModelDescription model = config::preset(name);
         model.preset.clear();
+        if (model.is_hybrid()) {
+            BOOST_CHECK_EXCEPTION(write_model(model), Error, [](const Error& error) {
+                return std::string(error.what()).find("model.mixer = [\"ttt-linear\"") != std::string::npos;
+            });
+            continue;
+        }
         const Written written = write_model(model);
         BOOST_TEST((read(written.config) == model), name);
     }
