@@ -18,10 +18,10 @@ using namespace lockstep::layout;
 
 namespace {
 
-config::RunDescription description_of(const std::string& mixer) {
+config::RunDescription description_of(const std::vector<std::string>& mixers) {
     config::RunDescription description;
     auto& model = description.model;
-    model.mixers = {mixer};
+    model.mixers = mixers;
     model.width = 64;
     model.layers = 7;
     model.heads = 4;
@@ -108,11 +108,16 @@ void compare_layouts(config::RunDescription description, kernels::Backend& backe
 }
 
 void compare_models(kernels::Backend& backend, const std::vector<config::Precision>& precisions) {
-    for (const char* mixer : {"attention", "ttt-linear", "ttt-mlp"})
+    const std::vector<std::vector<std::string>> lists = {{"attention"},
+                                                         {"ttt-linear"},
+                                                         {"ttt-mlp"},
+                                                         {"ttt-linear", "attention"},
+                                                         {"attention", "ttt-mlp", "ttt-linear"}};
+    for (const std::vector<std::string>& mixers : lists)
         for (const bool tied : {false, true})
             for (const config::Precision precision : precisions) {
-                config::RunDescription description = description_of(mixer);
-                const bool attention = description.model.mixer(0) == "attention";
+                config::RunDescription description = description_of(mixers);
+                const bool attention = mixers == lists.front();
                 description.precision.compute = precision;
                 description.model.tied_head = tied;
                 description.model.mlp = tied ? config::MlpKind::gelu : config::MlpKind::swiglu;
@@ -124,6 +129,7 @@ void compare_models(kernels::Backend& backend, const std::vector<config::Precisi
                     description.model.head_width = 24;
                     description.model.qk_norm = true;
                 }
+                if (mixers.size() > 1) description.model.kv_heads = 2;
                 description.model.options.change("ttt").set("share_qk", tied);
                 description.model.options.change("ttt").set("pre_conv", !tied);
                 config::resolve(description.model);
@@ -148,7 +154,7 @@ BOOST_AUTO_TEST_CASE(gpus_are_planned_without_one) {
     const auto of_cpu = kernels::make_cpu_backend();
     const config::Grid grid;
     const config::RunDescription description = [] {
-        config::RunDescription of = description_of("attention");
+        config::RunDescription of = description_of({"attention"});
         config::resolve(of.model);
         return of;
     }();
@@ -157,7 +163,7 @@ BOOST_AUTO_TEST_CASE(gpus_are_planned_without_one) {
 }
 
 BOOST_AUTO_TEST_CASE(micro_batches_are_chosen_for_the_device) {
-    config::RunDescription description = description_of("attention");
+    config::RunDescription description = description_of({"attention"});
     config::resolve(description.model);
     description.batch.global = 512;
     description.batch.micro = 0;
@@ -172,7 +178,7 @@ BOOST_AUTO_TEST_CASE(micro_batches_are_chosen_for_the_device) {
 
 // A search plans many layouts: a large model takes no more than a few milliseconds, and no memory of its size.
 BOOST_AUTO_TEST_CASE(a_large_model_is_planned_at_once) {
-    config::RunDescription description = description_of("attention");
+    config::RunDescription description = description_of({"attention"});
     auto& model = description.model;
     model.width = 12288;
     model.layers = 96;
@@ -197,7 +203,7 @@ BOOST_AUTO_TEST_CASE(a_large_model_is_planned_at_once) {
 }
 
 BOOST_AUTO_TEST_CASE(advice_names_the_largest_part_and_what_helps) {
-    config::RunDescription description = description_of("attention");
+    config::RunDescription description = description_of({"attention"});
     config::resolve(description.model);
     MemoryPlan plan;
     plan.activations = std::size_t{3} << 30;
