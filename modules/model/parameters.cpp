@@ -102,16 +102,17 @@ std::int64_t ParameterSet::exact_position(std::int64_t position) const {
     return exact_offsets_[index] + (is_kept_exactly(index) ? position - layout_.offset(index) : 0);
 }
 
-// Blocks run one at a time, so equal ones share this memory.
+// Blocks run one at a time, so those of one name share this memory, which takes the largest.
 void ParameterSet::plan_spare(Device device) {
+    std::map<std::string, std::int64_t> largest;
+    for (std::size_t i = 0; i < layout_.size(); ++i) {
+        const ParameterDescription& parameter = descriptions()[i];
+        if (parameter.trained || !parameter.exact) continue;
+        std::int64_t& count = largest[within_block(parameter.name)];
+        count = std::max(count, layout_.count(i));
+    }
     const auto plan = [&](Arena& arena) {
-        spare_gradients_.clear();
-        for (std::size_t i = 0; i < layout_.size(); ++i) {
-            const ParameterDescription& parameter = descriptions()[i];
-            const std::string name = within_block(parameter.name);
-            if (parameter.trained || !parameter.exact || spare_gradients_.count(name) > 0) continue;
-            spare_gradients_[name] = arena.allocate(Type::fp32, {layout_.count(i)});
-        }
+        for (const auto& [name, count] : largest) spare_gradients_[name] = arena.allocate(Type::fp32, {count});
     };
     Arena measure(device);
     plan(measure);
@@ -161,7 +162,7 @@ Tensor ParameterSet::gradient_or_spare(const std::string& name) const {
     const std::size_t index = at(name);
     const auto spare = spare_gradients_.find(within_block(name));
     if (descriptions()[index].trained || spare == spare_gradients_.end()) return gradient(name);
-    return spare->second.reshaped(layout_.slice(index).shape);
+    return spare->second.slice(0, layout_.count(index)).reshaped(layout_.slice(index).shape);
 }
 
 Tensor ParameterSet::frozen_value(std::size_t index) const {
