@@ -51,7 +51,7 @@ int inspect_model(const Options& options) {
 
     if (format == TableFormat::json) {
         Json json = {{"preset", model.preset},
-                     {"mixer", config::mixers_text(model)},
+                     {"mixer", model.is_hybrid() ? Json(model.mixers) : Json(model.mixer(0))},
                      {"width", model.width},
                      {"layers", model.layers},
                      {"heads", model.heads},

@@ -1,6 +1,7 @@
 #include "analysis/load/configuration.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -21,10 +22,10 @@ Cell at(const toml::table& table, std::string_view path) {
     if (const auto number = node.value_exact<double>()) return *number;
     if (const auto words = node.value_exact<std::string>()) return *words;
     if (const toml::array* list = node.as_array()) {
-        std::string text;
+        std::vector<std::string> texts;
         for (const toml::node& item : *list)
-            text += (text.empty() ? "" : ", ") + item.value<std::string>().value_or("");
-        return text;
+            if (const auto text = item.value<std::string>()) texts.push_back(*text);
+        return fmt::format("[{}]", fmt::join(texts, ", "));
     }
     return {};
 }

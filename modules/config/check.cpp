@@ -260,8 +260,7 @@ void check_other_mixers(const ModelDescription& model) {
             if (option.value != OptionValue(true)) continue;
             throw usage_error(
                 "model.{}.{} = true belongs to the mixers {}, but model.mixer = {}; remove it or change the mixer",
-                section, option.name, joined(names_of_section(Family::mixer, section), "and"),
-                toml_text(mixers_text(model)));
+                section, option.name, joined(names_of_section(Family::mixer, section), "and"), toml_text(model.mixers));
         }
     }
 }
@@ -307,6 +306,7 @@ void check_rope_scaling(const ModelDescription& model) {
 }  // namespace
 
 void check_ranges(const ModelDescription& model) {
+    if (model.mixers.empty()) throw usage_error("model.mixer is empty; the default is \"attention\"");
     RunDescription whole;
     whole.model = model;
     check_numbers_and_words(whole, "model.");
@@ -332,8 +332,10 @@ void check(const ModelDescription& model) {
     check_heads(model);
     check_rope_scaling(model);
     if (static_cast<std::int64_t>(model.mixers.size()) > model.layers)
-        throw usage_error("model.mixer lists {} blocks, but model.layers = {}; a list is repeated over the layers",
-                          model.mixers.size(), model.layers);
+        throw usage_error(
+            "model.mixer lists {} blocks, but model.layers = {}; shorten the list, which is repeated over the layers, or "
+            "raise model.layers",
+            model.mixers.size(), model.layers);
     check_other_mixers(model);
     for (const Kind* mixer : mixers_of(model)) mixer->check(model);
 }

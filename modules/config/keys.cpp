@@ -324,10 +324,7 @@ std::string value_of(const Key& key) {
                                  [](const std::uint64_t* value) { return std::to_string(*value); },
                                  [](const double* value) { return number(*value); },
                                  [](const std::vector<std::string>* list) { return "[" + list_of(*list) + "]"; },
-                                 [](const TextOrList& texts) {
-                                     return texts.list->size() == 1 ? toml_text(texts.list->front())
-                                                                    : "[" + list_of(*texts.list) + "]";
-                                 },
+                                 [](const TextOrList& texts) { return toml_text(*texts.list); },
                                  [](const PathsOrMixture& either) {
                                      return either.mixture->empty() ? "[" + list_of(*either.list) + "]"
                                                                     : mixture_text(*either.mixture);
@@ -360,6 +357,10 @@ std::string toml_text(std::string_view text) {
         }
     }
     return result + "\"";
+}
+
+std::string toml_text(const std::vector<std::string>& texts) {
+    return texts.size() == 1 ? toml_text(texts.front()) : "[" + list_of(texts) + "]";
 }
 
 void check_range(const Key& key, double value, const std::string& place) {

@@ -17,6 +17,8 @@ std::vector<Key> keys_of(RunDescription& description);
 std::string type_of(const Key& key);           // "integer", "one of "rms", "layer""
 std::string value_of(const Key& key);          // as TOML
 std::string toml_text(std::string_view text);  // as a TOML string
+// As one, or as a list of several.
+std::string toml_text(const std::vector<std::string>& texts);
 
 // Throws a usage error when the number is out of the key's range.
 void check_range(const Key& key, double value, const std::string& place);

@@ -85,7 +85,6 @@ ModelDescription ttt(const Sizes& sizes, const std::string& mixer) {
     ModelDescription model = sized(sizes);
     model.preset = mixer + "-" + sizes.name;
     model.mixers = {mixer};
-    model.position = Position::none;
     return model;
 }
 
@@ -142,13 +141,16 @@ const std::vector<ModelDescription>& presets() {
     return all;
 }
 
-// After how many names the list repeats.
-std::size_t period(const std::vector<std::string>& names) {
-    for (std::size_t length = 1; length < names.size(); ++length)
-        if (names.size() % length == 0 &&
-            std::equal(names.begin() + static_cast<std::ptrdiff_t>(length), names.end(), names.begin()))
-            return length;
-    return names.size();
+// After how many blocks the mixers repeat. A list that is longer than the layers, which check() refuses, stays whole.
+std::int64_t period(const ModelDescription& model) {
+    const auto names = static_cast<std::int64_t>(model.mixers.size());
+    if (names > model.layers) return names;
+    for (std::int64_t length = 1; length < names; ++length) {
+        std::int64_t block = length;
+        while (block < model.layers && model.mixer(block) == model.mixer(block - length)) ++block;
+        if (block == model.layers) return length;
+    }
+    return names;
 }
 
 }  // namespace
@@ -192,17 +194,17 @@ bool has_attention_keys(const ModelDescription& model) {
 
 std::string mixers_text(const ModelDescription& model) {
     if (model.mixers.size() == 1) return model.mixers.front();
-    std::string text;
+    std::vector<std::string> parts;
     for (auto first = model.mixers.begin(); first != model.mixers.end();) {
         const auto end = std::find_if(first, model.mixers.end(), [&](const auto& name) { return name != *first; });
-        text += fmt::format("{}{} {}", text.empty() ? "" : ", ", end - first, *first);
+        parts.push_back(fmt::format("{} {}", end - first, *first));
         first = end;
     }
-    return text;
+    return joined(parts, "and") + " in turn";
 }
 
 void resolve(ModelDescription& model) {
-    model.mixers.resize(period(model.mixers));
+    model.mixers.resize(static_cast<std::size_t>(period(model)));
     if (model.kv_heads == 0) model.kv_heads = model.heads;
     if (model.head_width == 0 && model.heads > 0 && model.width % model.heads == 0)
         model.head_width = model.width / model.heads;

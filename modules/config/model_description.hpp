@@ -51,10 +51,10 @@ void check_ranges(const ModelDescription& model);
 std::vector<const Kind*> mixers_of(const ModelDescription& model);
 // Whether a mixer of the model reads the keys that attention has for itself.
 bool has_attention_keys(const ModelDescription& model);
-std::string mixers_text(const ModelDescription& model);  // "attention"; "3 ttt-linear, 1 attention", repeated
+std::string mixers_text(const ModelDescription& model);  // "attention"; "3 ttt-linear and 1 attention in turn"
 
-// Fills in what follows from other keys: kv_heads, head_width, mlp_width, and what the mixers resolve. Of mixers that
-// repeat only the period is kept.
+// Fills in what follows from other keys: kv_heads, head_width, mlp_width, and what the mixers resolve. Of a list of
+// mixers, only as many are kept as decide those of all layers.
 void resolve(ModelDescription& model);
 void check(const ModelDescription& model);  // sizes that fit together; usage errors
 

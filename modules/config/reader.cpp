@@ -170,6 +170,9 @@ struct Assign {
     void operator()(std::vector<std::string>* member) const { *member = list_value(given, key, false); }
     void operator()(const TextOrList& texts) const {
         std::vector<std::string> list = list_value(given, key, true);
+        if (list.size() == 1 && list.front().find(',') != std::string::npos)
+            throw usage_error("{}{} = {}: write several as a list: [\"one\", \"another\"]", given.place, key.path,
+                              toml_text(list.front()));
         if (list.empty()) throw usage_error("{}{} is empty; it must be: {}", given.place, key.path, type_of(key));
         for (const std::string& text : list) check_word(key, text, given.place);
         *texts.list = std::move(list);

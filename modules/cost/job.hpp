@@ -69,8 +69,8 @@ std::string layout_text(const Layout& layout);
 std::int64_t micro_batches(const Job& job, const Layout& layout);
 config::RunDescription laid_out(const Job& job, const Layout& layout);  // with the layout's keys
 
-// Blocks of a model of the job on each stage: whole numbers whose most loaded stage has the least, embedding and head
-// counted; or, where the program does so and they divide, as many on each. Our own program's hybrids: as it cuts them.
+// Blocks of a model of the job on each stage: as our own program cuts it; of others whole numbers whose most loaded
+// stage has the least, embedding and head counted, or, where the program does so and they divide, as many on each.
 std::vector<double> blocks_of_stages(const Job& job, const config::ModelDescription& model, std::int64_t stages);
 
 }  // namespace lockstep::cost

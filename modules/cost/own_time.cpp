@@ -213,12 +213,15 @@ class OwnStep {
         time.idle = std::max(0.0, seconds - time.total());
     }
 
-    // The ranks along a sequence begin one layer behind each other, forward and backward.
+    // The ranks along a sequence begin one layer behind each other, forward and backward: the slowest one decides.
     double context_fill() const {
         if (grid_.context == 1) return 0;
-        const PassTime &first = blocks_.front(), &last = blocks_.back();
-        return static_cast<double>(grid_.context - 1) * (first.forward + last.backward + last.recomputation) *
-               prices_.turns();
+        double forward = 0, backward = 0;
+        for (const PassTime& block : blocks_) {
+            forward = std::max(forward, block.forward);
+            backward = std::max(backward, block.backward + block.recomputation);
+        }
+        return static_cast<double>(grid_.context - 1) * (forward + backward) * prices_.turns();
     }
 
     // Communication of replicas. On CPUs nothing overlaps with computing; on GPUs a bucket's reduction overlaps with

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/format.hpp"
 #include "cost/described_program.hpp"
@@ -11,6 +12,7 @@
 #include "cost/own_time.hpp"
 #include "cost/time_model.hpp"
 #include "layout/memory_plan.hpp"
+#include "layout/rank_share.hpp"
 #include "layout/run_layout.hpp"
 
 namespace lockstep::cost {
@@ -27,6 +29,19 @@ config::RunDescription run_of(const config::Machine& machine, const Job& job, co
     return run;
 }
 
+// How many blocks of each mixer each piece of a stage has.
+std::vector<std::int64_t> blocks_by_mixer(const config::RunDescription& run, const config::Grid& grid,
+                                          std::int64_t stage) {
+    std::vector<std::int64_t> counts;
+    for (const model::StageRange& piece : layout::share_of_model(run, grid, stage))
+        for (const config::Kind* mixer : config::mixers_of(run.model)) {
+            counts.push_back(0);
+            for (std::int64_t block = piece.first_block; block < piece.last_block; ++block)
+                if (run.model.mixer(block) == mixer->name()) ++counts.back();
+        }
+    return counts;
+}
+
 // Of the stage that needs most: the first has most micro-batches under way, the last the head.
 void price_own_memory(Price& price, const config::Machine& machine, const Job& job, const Layout& layout) {
     const config::RunDescription run = run_of(machine, job, layout);
@@ -36,9 +51,15 @@ void price_own_memory(Price& price, const config::Machine& machine, const Job& j
     const int threads = static_cast<int>(std::max<std::int64_t>(
         1, static_cast<std::int64_t>(machine.device.per_node) / std::max<std::int64_t>(1, on_node)));
     if (!gpu) price.room /= static_cast<double>(on_node);
+    const bool alike = model::blocks_are_alike(run.model);
+    std::set<std::vector<std::int64_t>> seen;
     for (std::int64_t stage = 0; stage < grid.pipeline; ++stage) {
-        // Those between hold less and less, where all blocks are alike.
-        if (model::blocks_are_alike(run.model) && stage > 0 && stage + 1 < grid.pipeline) continue;
+        // Those between hold less and less, where all blocks are alike; of a hybrid, where a stage before has as many
+        // of each mixer.
+        const bool between = stage > 0 && stage + 1 < grid.pipeline;
+        if (alike && between) continue;
+        if (!alike && run.model.frozen.empty() && !seen.insert(blocks_by_mixer(run, grid, stage)).second && between)
+            continue;
         cluster::GridPlace place;
         place.pipeline = stage;
         place.data = grid.data - 1;  // the last replica's part of the optimizer's state is the largest

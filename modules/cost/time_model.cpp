@@ -91,14 +91,16 @@ Stages stage_times(const config::Machine& machine, const Job& job, const Layout&
         for (StageTime& stage : stages) stage.send += send;
         stages.front().pass.add(pass_time(count.embedding, prices));
         stages.back().pass.add(pass_time(count.head, prices));
-        // A rank begins one block behind the one before along the sequence.
-        const PassTime& first = kinds[count.block_of.front()];
-        all.context += static_cast<double>(layout.context - 1) * (first.computing() + first.tensor() + first.context());
+        // A rank begins one block behind the one before along the sequence: the slowest one decides.
+        double slowest = 0;
+        for (const PassTime& kind : kinds)
+            slowest = std::max(slowest, kind.computing() + kind.tensor() + kind.context());
+        all.context += static_cast<double>(layout.context - 1) * slowest;
     }
     return all;
 }
 
-// Parameters of the rank that has most: the first stage's, or the last one's.
+// Parameters of the rank that has most: those of the stage with the most blocks, and of the larger end.
 struct Held {
     double all = 0, trained = 0;
 };
@@ -111,8 +113,9 @@ Held most_held(const Job& job, const Layout& layout) {
             ends = load.total - load.block * static_cast<double>(load.shape.layers);
             trained = load.trained - load.block_trained * static_cast<double>(load.shape.layers);
         }
-        held.all += (blocks.front() * load.block + ends) / static_cast<double>(layout.tensor);
-        held.trained += (blocks.front() * load.block_trained + trained) / static_cast<double>(layout.tensor);
+        const double most = *std::max_element(blocks.begin(), blocks.end());
+        held.all += (most * load.block + ends) / static_cast<double>(layout.tensor);
+        held.trained += (most * load.block_trained + trained) / static_cast<double>(layout.tensor);
     }
     return held;
 }

@@ -144,6 +144,10 @@ config::ModelDescription read_model(const Architecture& architecture, const Json
 }
 
 Written write_model(const config::ModelDescription& model) {
+    if (model.is_hybrid())
+        throw usage_error(
+            "no architecture of Hugging Face's that is written here has several mixers, and model.mixer = {}",
+            config::toml_text(model.mixers));
     config::ModelDescription wanted = model;
     wanted.preset.clear();
     wanted.frozen.clear();  // says what is trained, not what is computed
@@ -172,7 +176,7 @@ Written write_model(const config::ModelDescription& model) {
     }
     if (!nearest)
         throw usage_error("no architecture of Hugging Face's that is written here has model.mixer = {}",
-                          config::toml_text(config::mixers_text(model)));
+                          config::toml_text(model.mixers));
     throw usage_error(
         "no architecture of Hugging Face's that is written here computes this model; the closest is {}, which differs "
         "in {}",

@@ -100,7 +100,8 @@ Plan make_plan(const std::string& path, const WayOut& options) {
     config::check(model);
     // Its warm-up is the run's.
     const double factor = optim::inner_rate_factor(model, run.schedule.warmup, plan.contents.state.step);
-    for (const model::MixerType* type : model::mixer_types(model)) type->settle_inner_rate(model, factor);
+    // Of hybrids, which are refused below, it would be each one's.
+    model::mixer_type(model.mixer(0)).settle_inner_rate(model, factor);
     plan.written = write_model(model);
     plan.names = correspondences(*plan.written.architecture, model);
     check_tensors(path, plan.names);

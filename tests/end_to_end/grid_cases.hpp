@@ -129,7 +129,7 @@ inline std::vector<GridCase> few_ranks_grid_cases() {
         {"attention", 1, 1, 2, 1, 0, 1, "full", false, true}, {"attention", 1, 4, 1, 1, 0, 1, "none", false, true},
         {"attention", 2, 2, 1, 1, 1, 1, "none", false, true}, {"attention", 1, 2, 2, 1, 0, 1, "selective", false, true},
         {"hybrid", 1, 1, 2, 1, 0, 1, "none", false},          {"hybrid", 1, 2, 1, 1, 0, 1, "cheap", true},
-        {"hybrid", 2, 1, 2, 1, 1, 2, "full", false},          {"hybrid", 1, 1, 3, 1, 0, 1, "selective", false}};
+        {"hybrid", 2, 1, 2, 1, 1, 1, "full", false},          {"hybrid", 1, 1, 3, 1, 0, 1, "selective", false}};
 }
 
 // LOCKSTEP_GRIDS=all: the full product.

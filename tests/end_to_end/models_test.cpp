@@ -27,6 +27,8 @@ std::string generate(const fs::path& folder, const fs::path& checkpoint, const s
     return result.out.substr(0, result.out.size() - 1);  // without the line's end
 }
 
+constexpr const char* hybrid = "'[\"ttt-linear\", \"attention\"]'";
+
 // Courses of the whole program on more ranks stay with that of one.
 constexpr double rank_tolerance = 2e-6;
 
@@ -34,7 +36,7 @@ constexpr double rank_tolerance = 2e-6;
 
 BOOST_AUTO_TEST_SUITE(rank_invariance)
 
-BOOST_DATA_TEST_CASE(the_same_losses_on_any_number_of_ranks, data::make({"attention", "ttt-linear", "ttt-mlp"}),
+BOOST_DATA_TEST_CASE(the_same_losses_on_any_number_of_ranks, data::make({"attention", "ttt-linear", "ttt-mlp", hybrid}),
                      mixer) {
     const Workplace place;
     const std::string train =
@@ -65,8 +67,8 @@ BOOST_DATA_TEST_CASE(the_same_losses_on_any_number_of_ranks, data::make({"attent
 BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(eval)
 
-BOOST_DATA_TEST_CASE(eval_gives_the_runs_last_validation_loss, data::make({"attention", "ttt-linear", "ttt-mlp"}),
-                     mixer) {
+BOOST_DATA_TEST_CASE(eval_gives_the_runs_last_validation_loss,
+                     data::make({"attention", "ttt-linear", "ttt-mlp", hybrid}), mixer) {
     const Workplace place;
     write_file(place.path() / "held-out.txt", make_text(3000, 99));
     check_exit(
@@ -95,7 +97,7 @@ BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(generation)
 
 BOOST_DATA_TEST_CASE(text_is_a_function_of_checkpoint_prompt_and_seed,
-                     data::make({"attention", "ttt-linear", "ttt-mlp"}), mixer) {
+                     data::make({"attention", "ttt-linear", "ttt-mlp", hybrid}), mixer) {
     const Workplace place;
     check_exit(
         run("train run.toml --set model.context=64 --set batch.length=32 --set model.mixer=" + std::string(mixer),

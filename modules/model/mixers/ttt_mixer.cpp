@@ -53,6 +53,12 @@ struct TttDecodeState final : MixerState {
     Tensor history;  // [1, kernel-1, d]: the convolutions' inputs before these tokens
 };
 
+// Of a rotation within mini-batches there is nothing to scale: the key is attention's.
+config::ModelDescription unscaled(config::ModelDescription model) {
+    model.rope_scaling = config::RopeScaling::none;
+    return model;
+}
+
 class TttMixer final : public Mixer {
   public:
     TttMixer(Backend& backend, const ParameterSet& parameters, std::int64_t number, const std::string& prefix,
@@ -74,7 +80,7 @@ class TttMixer final : public Mixer {
           dtoken_step_(parameters.gradient(prefix + "token_step")),
           step_bias_(in_one_row(parameters.value(prefix + "step_size/bias"))),
           dstep_bias_(in_one_row(parameters.gradient(prefix + "step_size/bias"))),
-          rotary_(backend, model, options.mini_batch) {
+          rotary_(backend, unscaled(model), options.mini_batch) {
         if (options.share_qk) {
             query_convolution_.emplace(parameters, prefix + "query_convolution");
             key_convolution_.emplace(parameters, prefix + "key_convolution");

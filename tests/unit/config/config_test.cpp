@@ -219,6 +219,7 @@ BOOST_AUTO_TEST_CASE(a_wrong_type_says_what_was_found_and_what_is_wanted) {
     check_contains(refusal("[model]\nmixer = []\n"), "model.mixer is empty; it must be: one of \"attention\"");
     check_contains(refusal("[model]\nmixer = [1]\n"), "not text");
     check_contains(refusal("[model]\nmixer = 1\n"), "or a list of these");
+    check_contains(refusal("", {"model.mixer=attention,ttt-linear"}), "write several as a list");
     check_contains(refusal("[data]\ntrain = 1\n"), "list of paths");
     check_contains(refusal("[data]\nvalidation = 1.0\n"), "between 0 and 1");
     check_contains(refusal("[data]\nvalidation = true\n"), "fraction");
@@ -243,13 +244,20 @@ BOOST_AUTO_TEST_CASE(a_list_of_mixers_is_repeated_over_the_blocks) {
          {std::pair{0, "ttt-linear"}, {2, "attention"}, {3, "ttt-linear"}, {5, "attention"}})
         BOOST_TEST(run.model.mixer(block) == mixer);
     BOOST_TEST(run.model.is_hybrid());
-    BOOST_TEST(mixers_text(run.model) == "2 ttt-linear, 1 attention");
+    BOOST_TEST(mixers_text(run.model) == "2 ttt-linear and 1 attention in turn");
     BOOST_TEST((run.model.position == Position::rope));  // attention's
     BOOST_TEST(run.model.options.at("ttt").number("base_lr") == 1);
     BOOST_TEST((parse(to_toml(run)).model == run.model));
     BOOST_TEST(plain_value(run, "model.mixer") == "[\"ttt-linear\", \"ttt-linear\", \"attention\"]");
-    // Only the period counts.
+    // The list ends where the blocks repeat.
+    const std::string all =
+        "model.mixer=[\"ttt-linear\", \"ttt-linear\", \"attention\", \"ttt-linear\", \"ttt-linear\"]";
+    BOOST_TEST((parse(small_run(), {all, "model.layers=5", "model.kv_heads=1"}).model ==
+                parse(small_run(), {three, "model.layers=5", "model.kv_heads=1"}).model));
+    BOOST_TEST(parse(small_run(), {all, "model.layers=6"}).model.mixers.size() == 5u);
     const std::string twice = "model.mixer=[\"attention\", \"ttt-mlp\", \"attention\", \"ttt-mlp\"]";
+    // A preset's mixer alone decides nothing about positions.
+    BOOST_TEST((parse(small_run(), {"model.preset=ttt-linear-125m", twice}).model.position == Position::rope));
     const RunDescription both = parse(small_run(), {twice});
     BOOST_TEST(both.model.mixers.size() == 2u);
     BOOST_TEST((both.model == parse(small_run(), {"model.mixer=[\"attention\", \"ttt-mlp\"]"}).model));

@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(presets_are_found_by_name) {
     BOOST_TEST((preset("ttt-linear-350m").position == Position::none));
     BOOST_TEST((preset("hybrid-ttt-linear-350m").position == Position::rope));
     BOOST_TEST(preset("hybrid-ttt-linear-350m").mixer(7) == "attention");
-    BOOST_TEST(mixers_text(preset("hybrid-ttt-linear-350m")) == "3 ttt-linear, 1 attention");
+    BOOST_TEST(mixers_text(preset("hybrid-ttt-linear-350m")) == "3 ttt-linear and 1 attention in turn");
     BOOST_TEST(preset("ttt-mlp-1b").options.at("ttt").number("base_lr") == 0.1);
     BOOST_TEST((preset("llama-3.1-8b").rope_scaling == RopeScaling::llama3));
     BOOST_TEST(preset("llama-3.1-8b").rope_factor == 8);

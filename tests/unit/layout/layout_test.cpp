@@ -1,14 +1,16 @@
 // How a run is laid out: process grids, pieces of the model, buckets of gradients, batches.
 #define BOOST_TEST_MODULE layout
 #include <boost/test/unit_test.hpp>
+#include <cmath>
 #include <numeric>
 #include <set>
 
+#include "base/random.hpp"
 #include "cluster/process_grid.hpp"
 #include "layout/batch_plan.hpp"
+#include "layout/even_cut.hpp"
 #include "layout/gradient_plan.hpp"
 #include "layout/run_layout.hpp"
-#include "model/count.hpp"
 #include "model/frozen.hpp"
 #include "optim/adamw.hpp"
 
@@ -141,37 +143,80 @@ BOOST_AUTO_TEST_CASE(pieces_of_hybrids_weigh_each_block) {
     BOOST_TEST((counts(8192, 6) == std::vector<std::int64_t>{1, 1, 1, 1, 1, 1}));
 }
 
-// No cut has a lighter heaviest piece.
-BOOST_AUTO_TEST_CASE(pieces_are_as_light_as_they_can_be) {
-    config::RunDescription description = small();
-    auto& model = description.model;
-    model.layers = 9;
-    for (const auto& mixers :
-         {std::vector<std::string>{"attention", "ttt-linear"}, {"ttt-mlp", "attention", "attention"}, {"ttt-linear"}})
-        for (const std::int64_t length : {32, 1024}) {
-            model.mixers = mixers;
-            model.context = length;
-            const auto [head, blocks] = model::part_flop_per_token(model, length);
-            BOOST_TEST_REQUIRE(blocks.size() == 9u);
-            const auto heaviest = [&](const std::vector<std::int64_t>& ends) {
-                double most = 0;
-                std::int64_t first = 0;
-                for (const std::int64_t end : ends) {
-                    double work = end == 9 ? head : 0;
-                    for (std::int64_t i = first; i < end; ++i) work += blocks[static_cast<std::size_t>(i)];
-                    most = std::max(most, work);
-                    first = end;
-                }
-                return most;
-            };
-            std::vector<std::int64_t> cut;
-            for (const auto& range : cut_model(model, length, 3)) cut.push_back(range.last_block);
-            double least = heaviest({1, 2, 9});
-            for (std::int64_t a = 1; a < 8; ++a)
-                for (std::int64_t b = a + 1; b < 9; ++b) least = std::min(least, heaviest({a, b, 9}));
-            // The embedding's work is not counted here: it is less than a twentieth of a block's.
-            BOOST_TEST(heaviest(cut) <= 1.05 * least);
+namespace {
+
+double heaviest(const std::vector<double>& items, const std::vector<std::int64_t>& counts, double first, double last) {
+    double most = 0;
+    std::size_t item = 0;
+    for (std::size_t piece = 0; piece < counts.size(); ++piece) {
+        double work = (piece == 0 ? first : 0) + (piece + 1 == counts.size() ? last : 0);
+        for (std::int64_t i = 0; i < counts[piece]; ++i) work += items.at(item++);
+        most = std::max(most, work);
+    }
+    BOOST_TEST(item == items.size());
+    return most;
+}
+
+// The least that any cut of the items from `begin` on has.
+double least_heaviest(const std::vector<double>& items, std::size_t begin, std::int64_t pieces, double first,
+                      double last) {
+    double work = first, least = INFINITY;
+    const auto count = static_cast<std::int64_t>(items.size() - begin);
+    for (std::int64_t taken = 1; taken <= count - pieces + 1; ++taken) {
+        work += items[begin + static_cast<std::size_t>(taken) - 1];
+        if (pieces > 1)
+            least = std::min(least, std::max(work, least_heaviest(items, begin + static_cast<std::size_t>(taken),
+                                                                  pieces - 1, 0, last)));
+        else if (taken == count)
+            least = work + last;
+    }
+    return least;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(no_cut_has_a_lighter_heaviest_piece) {
+    const RandomStream random(7, "cuts");
+    std::uint64_t drawn = 0;
+    for (int repeat = 0; repeat < 300; ++repeat) {
+        std::vector<double> items;
+        for (std::int64_t left = 1 + static_cast<std::int64_t>(random.bits(drawn++) % 10); left > 0; --left)
+            items.push_back(random.bits(drawn++) % 3 == 0 ? 10 : 1 + static_cast<double>(random.bits(drawn++) % 4));
+        const double first = static_cast<double>(random.bits(drawn++) % 8),
+                     last = static_cast<double>(random.bits(drawn++) % 30);
+        for (std::int64_t pieces = 1; pieces <= static_cast<std::int64_t>(items.size()); ++pieces) {
+            const auto counts = cut_evenly(items, pieces, first, last);
+            BOOST_TEST_REQUIRE(counts.size() == static_cast<std::size_t>(pieces));
+            BOOST_TEST(*std::min_element(counts.begin(), counts.end()) >= 1);
+            BOOST_TEST(heaviest(items, counts, first, last) == least_heaviest(items, 0, pieces, first, last),
+                       boost::test_tools::tolerance(1e-12));
         }
+    }
+}
+
+// Equal items go one by one to the piece with the least work.
+BOOST_AUTO_TEST_CASE(equal_items_are_dealt_out) {
+    for (const double item : {1.0, 0.1, 7.3})
+        for (const double first : {0.0, 0.3, 2.0})
+            for (const double last : {0.0, 0.7, 5.0})
+                for (const std::int64_t count : {1, 5, 24, 97})
+                    for (const std::int64_t pieces : {1, 2, 3, 5, 8, 24}) {
+                        if (pieces > count) continue;
+                        std::vector<double> work(static_cast<std::size_t>(pieces), item);
+                        std::vector<std::int64_t> dealt(work.size(), 1);
+                        work.front() += first;
+                        work.back() += last;
+                        for (std::int64_t left = count - pieces; left > 0; --left) {
+                            // The first of those with the least but for rounding.
+                            const double least = *std::min_element(work.begin(), work.end());
+                            std::size_t at = 0;
+                            while (work[at] > least * (1 + 1e-9)) ++at;
+                            work[at] += item;
+                            ++dealt[at];
+                        }
+                        const std::vector<double> items(static_cast<std::size_t>(count), item);
+                        BOOST_TEST(cut_evenly(items, pieces, first, last) == dealt, boost::test_tools::per_element());
+                    }
 }
 
 BOOST_AUTO_TEST_CASE(buckets_cover_all_gradients_once) {

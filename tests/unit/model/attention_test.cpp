@@ -180,3 +180,19 @@ BOOST_AUTO_TEST_CASE(recomputation_keeps_heads_once) {
 }
 
 BOOST_AUTO_TEST_SUITE_END()
+
+// The rotation of TTT within its mini-batches has nothing to scale.
+BOOST_AUTO_TEST_CASE(in_hybrids_the_scaling_of_the_rotation_is_attentions_alone) {
+    config::ModelDescription model = test::small_model("attention");
+    model.mixers = {"ttt-linear", "attention"};
+    config::resolve(model);
+    const auto loss_of = [](const config::ModelDescription& of) { return test::Fixture(of, {1, 40}).loss(false); };
+    config::ModelDescription standing = model, scaled = model;
+    standing.position = config::Position::none;
+    // No pair of columns turns any more.
+    scaled.rope_scaling = config::RopeScaling::llama3;
+    scaled.rope_factor = 1e9;
+    scaled.rope_original_context = 1;
+    BOOST_TEST(loss_of(scaled) == loss_of(standing), boost::test_tools::tolerance(1e-6));
+    BOOST_TEST(std::abs(loss_of(scaled) - loss_of(model)) > 1e-5);
+}
