@@ -187,8 +187,9 @@ if(LOCKSTEP_WARNINGS_AS_ERRORS)
         "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Werror all-warnings -Xcompiler=-Werror>")
 endif()
 if(LOCKSTEP_SANITIZE)
+    # nvcc takes a comma for the end of a flag.
     target_compile_options(lockstep_cuda_options INTERFACE
-        $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fsanitize=address$<COMMA>undefined>)
+        "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fsanitize=address;-Xcompiler=-fsanitize=undefined>")
 endif()
 list(JOIN architectures " " words)
 message(STATUS "CUDA backend: yes, CUDA ${CUDAToolkit_VERSION} (${CMAKE_CUDA_COMPILER}, host compiler "
