@@ -9,8 +9,13 @@ namespace {
 class HostCarrier final : public Carrier {
   public:
     Device device() const override { return {}; }
-    void put(Tensor to, const void* from) override { std::memcpy(to.data(), from, to.bytes()); }
-    void get(void* to, Tensor from) override { std::memcpy(to, from.data(), from.bytes()); }
+    // Empty vectors have no address, which memcpy must not be given.
+    void put(Tensor to, const void* from) override {
+        if (to.bytes() > 0) std::memcpy(to.data(), from, to.bytes());
+    }
+    void get(void* to, Tensor from) override {
+        if (from.bytes() > 0) std::memcpy(to, from.data(), from.bytes());
+    }
     cluster::CommunicatorSource& source() override { return *source_; }
 
   private:
