@@ -26,7 +26,9 @@ function(lockstep_little_optimised target)
     endif()
 endfunction()
 if(LOCKSTEP_SANITIZE)
-    lockstep_cxx_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+    # GCC 12 takes what the sanitizers add to std::function for uses of uninitialized memory.
+    lockstep_cxx_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+                         -Wno-maybe-uninitialized)
     target_link_options(lockstep_options INTERFACE -fsanitize=address,undefined)
 endif()
 if(LOCKSTEP_TESTS)
