@@ -141,7 +141,7 @@ std::vector<double> blocks_of_stages(const Job& job, const config::ModelDescript
     const auto count = static_cast<std::size_t>(stages);
     if (program.layers_even && layers % stages == 0)
         return std::vector<double>(count, static_cast<double>(layers / stages));
-    if (program.own) {
+    if (program.own && stages <= model.layers) {  // measured tables may have others
         std::vector<double> blocks;
         for (const model::StageRange& range : layout::cut_model(model, job.run.batch.length, stages))
             blocks.push_back(static_cast<double>(range.last_block - range.first_block));

@@ -49,10 +49,10 @@ struct LayerType {
 };
 constexpr std::array<LayerType, 2> layer_types = {{{"linear", "ttt-linear"}, {"mlp", "ttt-mlp"}}};
 
-// "" for other mixers, which are then refused where it is read.
-std::string_view word_of(const config::ModelDescription& model) {
+// "" for another mixer, which is then refused where it is read.
+std::string_view word_of(const std::string& mixer) {
     for (const LayerType& each : layer_types)
-        if (!model.is_hybrid() && each.mixer == model.mixer(0)) return each.word;
+        if (each.mixer == mixer) return each.word;
     return "";
 }
 
@@ -101,7 +101,7 @@ Json write(const config::ModelDescription& model) {
             {"rms_norm_eps", model.norm_epsilon},
             {"rope_theta", model.rope_theta},
             {"tie_word_embeddings", model.tied_head},
-            {"ttt_layer_type", word_of(model)},
+            {"ttt_layer_type", word_of(model.mixer(0))},
             {"ttt_base_lr", options.number("base_lr")},
             {"mini_batch_size", options.integer("mini_batch")},
             {"use_gate", options.flag("gate")},

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
+
 namespace lockstep::layout {
 
 std::vector<std::int64_t> cut_evenly(const std::vector<double>& items, std::int64_t pieces, double first, double last) {
@@ -11,6 +13,7 @@ std::vector<std::int64_t> cut_evenly(const std::vector<double>& items, std::int6
     constexpr double equal = 1e-9;  // relative; sums in another order differ
     const auto clearly_less = [](double a, double b) { return a < b * (1 - equal); };
     const auto count = static_cast<std::int64_t>(items.size()), spare = count - pieces;
+    LOCKSTEP_ASSERT(pieces >= 1 && spare >= 0);
     std::vector<double> before = {0};
     for (const double item : items) before.push_back(before.back() + item);
     // What a greedy cut reaches, so that no best piece of several items has more.
