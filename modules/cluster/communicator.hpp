@@ -28,6 +28,13 @@ class Transfer {
 // allocates up to twice as much.
 constexpr std::size_t most_reduced_at_once = std::size_t{32} << 20;
 
+// One message of an exchange: sent to `rank`, or received from it.
+struct Message {
+    Tensor values;
+    int rank;
+    bool sent;
+};
+
 class Communicator {
   public:
     Communicator() = default;
@@ -57,6 +64,10 @@ class Communicator {
     // never wait for those of the other direction, nor a rank's sends for its receives. Sending to oneself is a fault.
     virtual std::unique_ptr<Transfer> begin_send(Tensor values, int to, int tag) = 0;
     virtual std::unique_ptr<Transfer> begin_receive(Tensor values, int from, int tag) = 0;
+    // Messages that wait for none of each other, so that all ranks may send and receive whatever the pattern. All ranks
+    // begin an exchange, in the same order; one may have no messages. Messages from one rank to another arrive in the
+    // order of both lists; tags as above.
+    virtual std::unique_ptr<Transfer> begin_exchange(const std::vector<Message>& messages, int tag);
 };
 
 // A single rank: collectives are the identity, messages are faults.

@@ -430,6 +430,31 @@ BOOST_AUTO_TEST_CASE(messages_that_may_not_be, *at_least(2)) {
     send->wait();
 }
 
+// At every distance, all around the ring at once; messages between the same ranks arrive in order. Then rank 0 sends
+// nothing, and in an exchange nobody does.
+BOOST_AUTO_TEST_CASE(messages_of_an_exchange_do_not_wait_for_each_other, *at_least(2)) {
+    const int own = session->rank(), ranks = session->size();
+    for (int distance = 1; distance < ranks; ++distance)
+        for (const bool silent : {false, true}) {
+            const SyncMode mode = silent ? SyncMode::async : SyncMode::collective;
+            set_sync_mode(mode);
+            const int next = (own + distance) % ranks, previous = (own + ranks - distance) % ranks;
+            const Values<float> sent(Type::fp32, numbers(own, 4099)), also(Type::fp32, numbers(own + 50, 3)),
+                got(Type::fp32, numbers(99, 4099)), more(Type::fp32, numbers(99, 3));
+            std::vector<cluster::Message> messages;
+            const auto sends = [&](int rank) { return rank != 0 || !silent; };
+            if (sends(previous)) messages = {{got, previous, false}, {more, previous, false}};
+            if (sends(own)) messages.insert(messages.end(), {{sent, next, true}, {also, next, true}});
+            const auto transfer = world().begin_exchange(messages, 3);
+            const auto another = world().begin_exchange({}, 3);
+            transfer->wait();
+            another->wait();
+            set_sync_mode(SyncMode::async);
+            BOOST_TEST(got.get() == numbers(sends(previous) ? previous : 99, 4099));
+            BOOST_TEST(more.get() == numbers(sends(previous) ? previous + 50 : 99, 3));
+        }
+}
+
 BOOST_AUTO_TEST_CASE(exchange_meets_no_other_message, *at_least(2)) {
     const int own = session->rank(), ranks = session->size();
     const int next = (own + 1) % ranks, previous = (own + ranks - 1) % ranks;

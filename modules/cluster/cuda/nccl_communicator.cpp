@@ -241,5 +241,29 @@ std::unique_ptr<Transfer> NcclCommunicator::begin_receive(Tensor values, int fro
     });
 }
 
+// In one group on the collectives' channel: the order of exchanges is that of all ranks.
+std::unique_ptr<Transfer> NcclCommunicator::begin_exchange(const std::vector<Message>& messages, int tag) {
+    for (const Message& message : messages) {
+        group_->check_transfer(use_, message.rank, tag);
+        static_cast<void>(group_->note(message.sent ? FlightKind::send : FlightKind::receive, message.values.bytes(),
+                                       message.rank, true));
+    }
+    open_collectives();
+    const NcclChannel& way = *collectives_;
+    return begin_transfer(way, [&] {
+        way.check(in_a_group([&] {
+                      ncclResult_t result = ncclSuccess;
+                      for (const auto& [values, rank, sent] : messages) {
+                          if (values.count() == 0 || result != ncclSuccess) continue;
+                          result =
+                              sent ? ncclSend(values.data(), values.bytes(), ncclInt8, rank, way.get(), way.stream())
+                                   : ncclRecv(values.data(), values.bytes(), ncclInt8, rank, way.get(), way.stream());
+                      }
+                      return result;
+                  }),
+                  "an exchange");
+    });
+}
+
 }  // namespace lockstep::cluster
 #endif

@@ -26,6 +26,7 @@ class NcclCommunicator final : public Communicator {
     void finish_collectives() override;
     std::unique_ptr<Transfer> begin_send(Tensor values, int to, int tag) override;
     std::unique_ptr<Transfer> begin_receive(Tensor values, int from, int tag) override;
+    std::unique_ptr<Transfer> begin_exchange(const std::vector<Message>& messages, int tag) override;
 
   private:
     void begin(FlightKind kind, Tensor values, const std::function<void(ncclComm_t, cudaStream_t)>& issue);
