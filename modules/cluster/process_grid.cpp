@@ -53,7 +53,7 @@ ProcessGroups make_groups(CommunicatorSource& source, int rank, const config::Gr
     return groups;
 }
 
-void use_once(const ProcessGroups& groups, bool ring, Tensor sent, Tensor received) {
+void use_once(const ProcessGroups& groups, const MessagesUsed& used, Tensor sent, Tensor received) {
     for (const auto* group : {&groups.tensor, &groups.replicas, &groups.model, &groups.ends})
         if (*group && (*group)->size() > 1) (*group)->all_reduce(sent, Reduce::sum);
     const auto pass = [&](Communicator& group, int from_rank, int to_rank) {
@@ -63,16 +63,21 @@ void use_once(const ProcessGroups& groups, bool ring, Tensor sent, Tensor receiv
         if (receive) receive->wait();
         if (send) send->wait();
     };
-    const int stages = groups.activations->size();
-    for (int rank = 1; rank < groups.context->size(); ++rank) {
+    const int stages = groups.activations->size(), context = groups.context->size();
+    for (int rank = 1; rank < context; ++rank) {
         pass(*groups.context, rank - 1, rank);
         pass(*groups.context, rank, rank - 1);
+    }
+    for (int distance = 1; used.exchange && distance < context; ++distance) {
+        const int to = (groups.context->rank() + distance) % context;
+        const int from = (groups.context->rank() + context - distance) % context;
+        groups.context->begin_exchange({{received, from, false}, {sent, to, true}}, 0)->wait();
     }
     for (int rank = 1; rank < stages; ++rank) {
         pass(*groups.activations, rank - 1, rank);
         pass(*groups.gradients, rank, rank - 1);
     }
-    if (!ring || stages < 2) return;
+    if (!used.ring || stages < 2) return;
     pass(*groups.activations, stages - 1, 0);
     pass(*groups.gradients, 0, stages - 1);
 }

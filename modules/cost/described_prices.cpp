@@ -51,7 +51,8 @@ double DescribedPrices::message_seconds(const kernels::Operation& message) const
         case Kind::reduce_scatter:
             return tensor_reduction_seconds(machine_, layout_, message.bytes) / 2;
         case Kind::receive:
-            return hand_on_seconds(machine_, layout_, message.bytes, static_cast<double>(layout_.tensor));
+            return hand_on_seconds(machine_, layout_, message.bytes,
+                                   static_cast<double>(layout_.tensor * message.distance));
         default:  // what is sent goes while its receiver waits
             return 0;
     }

@@ -179,7 +179,7 @@ double CalibratedPrices::message_seconds(const kernels::Operation& message) cons
         case Kind::reduce_scatter:
             return scatter(message.bytes, ranks, stride);
         case Kind::receive:
-            return send(message.bytes, stride);
+            return send(message.bytes, stride * message.distance);
         default:  // what is sent goes while its receiver waits
             return 0;
     }

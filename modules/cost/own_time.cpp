@@ -213,15 +213,16 @@ class OwnStep {
         time.idle = std::max(0.0, seconds - time.total());
     }
 
-    // The ranks along a sequence begin one layer behind each other, forward and backward: the slowest one decides.
+    // Forward and backward.
     double context_fill() const {
-        if (grid_.context == 1) return 0;
-        double forward = 0, backward = 0;
-        for (const PassTime& block : blocks_) {
-            forward = std::max(forward, block.forward);
-            backward = std::max(backward, block.backward + block.recomputation);
-        }
-        return static_cast<double>(grid_.context - 1) * (forward + backward) * prices_.turns();
+        const auto block = [&](std::int64_t number) -> const PassTime& {
+            return blocks_[static_cast<std::size_t>(number)];
+        };
+        return prices_.turns() * (cost::context_fill(model_, grid_.context, micro_batches_,
+                                                     [&](std::int64_t number) { return block(number).forward; }) +
+                                  cost::context_fill(model_, grid_.context, micro_batches_, [&](std::int64_t number) {
+                                      return block(number).backward + block(number).recomputation;
+                                  }));
     }
 
     // Communication of replicas. On CPUs nothing overlaps with computing; on GPUs a bucket's reduction overlaps with

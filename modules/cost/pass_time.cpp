@@ -1,5 +1,9 @@
 #include "cost/pass_time.hpp"
 
+#include <algorithm>
+
+#include "model/mixers/registry.hpp"
+
 namespace lockstep::cost {
 namespace {
 
@@ -44,6 +48,23 @@ PassTime pass_time(const model::Count& count, const Prices& prices) {
     time.context_forward = forward.context;
     time.context_backward = again.context + backward.context;
     return time;
+}
+
+double context_fill(const config::ModelDescription& model, std::int64_t ranks, std::int64_t micro_batches,
+                    const std::function<double(std::int64_t number)>& seconds) {
+    if (ranks == 1) return 0;
+    double fill = 0, slowest = 0;
+    bool meet = false;
+    for (std::int64_t number = 0; number < model.layers; ++number) {
+        if (model::mixer_type(model.mixer(number)).sequence_division() == model::SequenceDivision::chain) {
+            slowest = std::max(slowest, seconds(number));
+        } else {
+            fill += slowest;
+            slowest = 0;
+            meet = true;
+        }
+    }
+    return static_cast<double>((ranks - 1) * (meet ? micro_batches : 1)) * (fill + slowest);
 }
 
 }  // namespace lockstep::cost

@@ -66,7 +66,7 @@ struct StageTime {
 
 struct Stages {
     std::vector<StageTime> stages;
-    double context = 0;  // begun later along divided sequences, once a step
+    double context = 0;  // waits along divided sequences, of the whole step
 };
 
 Stages stage_times(const config::Machine& machine, const Job& job, const Layout& layout) {
@@ -91,11 +91,10 @@ Stages stage_times(const config::Machine& machine, const Job& job, const Layout&
         for (StageTime& stage : stages) stage.send += send;
         stages.front().pass.add(pass_time(count.embedding, prices));
         stages.back().pass.add(pass_time(count.head, prices));
-        // A rank begins one block behind the one before along the sequence: the slowest one decides.
-        double slowest = 0;
-        for (const PassTime& kind : kinds)
-            slowest = std::max(slowest, kind.computing() + kind.tensor() + kind.context());
-        all.context += static_cast<double>(layout.context - 1) * slowest;
+        all.context += context_fill(load.shape, layout.context, micro_batches(job, layout), [&](std::int64_t number) {
+            const PassTime& kind = kinds[count.block_of[static_cast<std::size_t>(number)]];
+            return kind.computing() + kind.tensor() + kind.context();
+        });
     }
     return all;
 }

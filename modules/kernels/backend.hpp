@@ -33,7 +33,13 @@ enum class RotaryPairs { interleaved, halves };  // (2i, 2i+1) as in TTT; (i, i 
 
 struct AttentionShape {
     std::int64_t batch, query_length, key_length, heads, key_heads, head_width;
-    // Query i sees keys j <= i + key_length - query_length. Scores are scaled by 1/sqrt(f).
+    // The first query's position, counted from the first key. Query i sees keys j <= i + query_position; the last query
+    // sees all of them.
+    std::int64_t query_position = 0;
+    bool valid() const {
+        return key_heads > 0 && heads % key_heads == 0 && head_width > 0 && query_position >= 0 &&
+               query_position + query_length >= key_length;
+    }
 };
 
 struct TttShape {

@@ -1,5 +1,7 @@
 #include "kernels/operation_work.hpp"
 
+#include <algorithm>
+
 namespace lockstep::kernels {
 
 double total_flop(const std::vector<Operation>& operations) {
@@ -42,8 +44,11 @@ Operation attention_work(const AttentionShape& shape, Type type, bool backward) 
     const auto queries = static_cast<double>(shape.query_length), keys = static_cast<double>(shape.key_length);
     const auto width = static_cast<double>(shape.head_width);
     work.batch = static_cast<double>(shape.batch * shape.heads);
-    // Query i sees keys up to i + keys - queries: two products over the visible part.
-    work.flop = 4 * work.batch * width * queries * (keys - queries / 2);
+    // The first queries see a key more from one to the next, the others all keys: two products over what is seen.
+    const double before = std::min(keys, static_cast<double>(shape.query_position));
+    const double rising = keys - before;
+    const double pairs = queries * keys - rising * rising / 2;
+    work.flop = 4 * work.batch * width * pairs;
     const double query_rows = queries * static_cast<double>(shape.batch * shape.heads) * width;
     const double key_rows = keys * static_cast<double>(shape.batch * shape.key_heads) * width;
     work.bytes = static_cast<double>(type_bytes(type)) * 2 * (query_rows + key_rows);

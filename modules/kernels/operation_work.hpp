@@ -65,6 +65,7 @@ struct Operation {
     // heads of sequences.
     double rows = 0, columns = 0, depth = 0, batch = 1;
     std::int64_t row_length = 0;
+    std::int64_t distance = 1;   // of a message from rank to rank: places apart in their group
     const char* name = nullptr;  // of a custom operation
 
     bool is_product() const { return kind <= OperationKind::product_weight_gradient; }

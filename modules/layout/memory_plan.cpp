@@ -215,7 +215,7 @@ std::string memory_advice(const MemoryPlan& plan, const config::RunDescription& 
             ways.push_back(fmt::format("a leaner parallel.recompute ({})", fmt::join(leaner, ", ")));
         if (plan.under_way > 1 && !has_whole_model(plan)) ways.push_back("fewer stages of parallel.pipeline");
         ways.push_back("a smaller batch.length");
-        if (model::all_hand_over(description.model)) ways.push_back("a larger parallel.context");
+        if (model::divides_sequences(description.model)) ways.push_back("a larger parallel.context");
     } else {
         if (description.parallel.zero == 0) ways.push_back("parallel.zero = 1 with several replicas");
         ways.push_back("a larger parallel.pipeline or parallel.tensor");

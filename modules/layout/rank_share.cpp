@@ -5,6 +5,7 @@
 #include "layout/batch_plan.hpp"
 #include "layout/pipeline_schedule.hpp"
 #include "layout/run_layout.hpp"
+#include "model/mixers/registry.hpp"
 #include "optim/registry.hpp"
 
 namespace lockstep::layout {
@@ -50,12 +51,16 @@ std::vector<model::StageRange> share_of_model(const config::RunDescription& desc
     return share;
 }
 
+std::int64_t begun_ahead(const config::ModelDescription& model, bool last_along_sequence) {
+    return last_along_sequence || model::exchanges_along_sequences(model) ? 0 : 1;
+}
+
 std::vector<int> slots_of_stage(const config::RunDescription& description, const config::Grid& grid,
                                 const cluster::GridPlace& place, std::int64_t micro_batches) {
     // A pipeline that is full keeps no more under way however many follow.
     const std::int64_t chunks = description.parallel.interleave, most = 4 * grid.pipeline;
     const auto steps = pipeline_schedule({grid.pipeline, chunks, std::min(micro_batches, most)}, place.pipeline,
-                                         place.context + 1 == grid.context ? 0 : 1);
+                                         begun_ahead(description.model, place.context + 1 == grid.context));
     std::vector<int> slots;
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) slots.push_back(slots_of(steps, chunk));
     return slots;

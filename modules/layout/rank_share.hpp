@@ -28,6 +28,11 @@ BatchShare share_of_batch(const config::RunDescription& description, const confi
 std::vector<model::StageRange> share_of_model(const config::RunDescription& description, const config::Grid& grid,
                                               std::int64_t stage);
 
+// Micro-batches that a rank along a divided sequence begins earlier than its pipeline needs: one, so that the ranks of
+// a chain need not wait for each other between micro-batches. None on the last rank, nor where layers exchange messages
+// among all ranks: these do the same passes in the same order.
+std::int64_t begun_ahead(const config::ModelDescription& model, bool last_along_sequence);
+
 // Of each of them: how many sets of activations it keeps, one for each micro-batch that is under way at one time.
 std::vector<int> slots_of_stage(const config::RunDescription& description, const config::Grid& grid,
                                 const cluster::GridPlace& place, std::int64_t micro_batches);

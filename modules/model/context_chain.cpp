@@ -4,9 +4,21 @@ namespace lockstep::model {
 ContextChain::ContextChain(cluster::Communicator& transfers, trace::Tracer* tracer, trace::RegionId region)
     : rank_(transfers.rank()), size_(transfers.size()), transfers_(&transfers), tracer_(tracer), region_(region) {}
 
+ContextChain ContextChain::in_the_middle(cluster::Communicator& transfers) {
+    ContextChain chain(transfers, nullptr, -1);
+    chain.in_the_middle_ = true;
+    return chain;
+}
+
 std::unique_ptr<cluster::Transfer> ContextChain::send(Tensor values, int to, int tag) const {
     const trace::OptionalScope timed(timed_ ? tracer_ : nullptr, region_);
     return transfers_->begin_send(values, to, tag);
+}
+
+std::unique_ptr<cluster::Transfer> ContextChain::exchange(const std::vector<cluster::Message>& messages,
+                                                          int tag) const {
+    const trace::OptionalScope timed(timed_ ? tracer_ : nullptr, region_);
+    return transfers_->begin_exchange(messages, tag);
 }
 
 void ContextChain::receive(Tensor values, int from, int tag) const {

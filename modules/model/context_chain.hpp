@@ -1,10 +1,12 @@
 // The ranks along a divided sequence (context parallelism): each has a range of tokens, in order. A layer's state from
 // earlier tokens (TTT's inner model, a convolution's inputs) is handed forward from rank to rank, and its gradient
-// backward. A rank starts a layer as soon as its predecessor has finished it.
+// backward. A rank starts a layer as soon as its predecessor has finished it. Layers in which all tokens meet
+// (attention) exchange messages among all ranks instead.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "cluster/communicator.hpp"
 #include "device/memory.hpp"
@@ -16,21 +18,24 @@ class ContextChain {
   public:
     ContextChain() = default;                                       // a single rank
     ContextChain(int rank, int size) : rank_(rank), size_(size) {}  // for planning
+    // For counting: has neighbours on both sides, also as one of two ranks.
+    static ContextChain in_the_middle(cluster::Communicator& transfers);
     ContextChain(cluster::Communicator& transfers, trace::Tracer* tracer, trace::RegionId region);
     int rank() const { return rank_; }
     int size() const { return size_; }
     bool alone() const { return size_ == 1; }
-    bool first() const { return rank_ == 0; }
-    bool last() const { return rank_ + 1 == size_; }
+    bool first() const { return rank_ == 0 && !in_the_middle_; }
+    bool last() const { return rank_ + 1 == size_ && !in_the_middle_; }
     void set_timed(bool timed) { timed_ = timed; }
 
     std::unique_ptr<cluster::Transfer> send(Tensor values, int to, int tag) const;
+    std::unique_ptr<cluster::Transfer> exchange(const std::vector<cluster::Message>& messages, int tag) const;
     void receive(Tensor values, int from, int tag) const;
     void wait(std::unique_ptr<cluster::Transfer>& transfer) const;
 
   private:
     int rank_ = 0, size_ = 1;
-    bool timed_ = true;
+    bool timed_ = true, in_the_middle_ = false;
     cluster::Communicator* transfers_ = nullptr;
     trace::Tracer* tracer_ = nullptr;
     trace::RegionId region_ = -1;

@@ -1,6 +1,7 @@
 #include "model/count.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <deque>
 #include <numeric>
 #include <tuple>
@@ -46,8 +47,9 @@ class CountingCommunicator final : public cluster::Communicator {
         say(OperationKind::send, values);
         return std::make_unique<Arrived>();
     }
-    std::unique_ptr<cluster::Transfer> begin_receive(Tensor values, int, int) override {
+    std::unique_ptr<cluster::Transfer> begin_receive(Tensor values, int from, int) override {
         say(OperationKind::receive, values);
+        backend_.operations().back().distance = std::abs(from - rank_);
         return std::make_unique<Arrived>();
     }
 
@@ -66,10 +68,9 @@ class CountingCommunicator final : public cluster::Communicator {
 struct Surroundings {
     Surroundings(CountingBackend& backend, const CountedShape& shape, std::int64_t tensor_rank = 0)
         : tensor(backend, MessageGroup::tensor, static_cast<int>(tensor_rank), static_cast<int>(shape.tensor)),
-          // In the middle of the chain, also if it has only two ranks.
-          context(backend, MessageGroup::context, 1, static_cast<int>(std::max<std::int64_t>(3, shape.context))),
+          context(backend, MessageGroup::context, static_cast<int>(shape.context - 1), static_cast<int>(shape.context)),
           group(shape.tensor > 1 ? TensorGroup(tensor, shape.divides_rows, nullptr, -1) : TensorGroup()),
-          chain(shape.context > 1 ? ContextChain(context, nullptr, -1) : ContextChain()) {}
+          chain(shape.context > 1 ? ContextChain::in_the_middle(context) : ContextChain()) {}
     CountingCommunicator tensor, context;
     TensorGroup group;
     ContextChain chain;

@@ -29,8 +29,8 @@ struct CountedShape {
     bool operator<(const CountedShape& other) const;
 };
 
-// Operations and messages, in order. Of a tensor group the first rank; along a sequence a rank in the middle, which
-// receives and sends.
+// Operations and messages, in order. Of a tensor group the first rank; along a sequence the last, which receives most,
+// but with neighbours on both sides.
 struct Count {
     std::vector<kernels::Operation> forward;
     std::vector<kernels::Operation> loss;                 // last stage: logits, loss, their gradients, the final norm's

@@ -21,7 +21,7 @@ struct MixerSaved {
     virtual ~MixerSaved() = default;
 };
 
-// What a pass exchanges with neighbours along a divided sequence. Kept even if `MixerSaved` is recomputed.
+// What a pass hands over to its neighbours along a divided sequence. Kept even if `MixerSaved` is recomputed.
 struct MixerCarry {
     virtual ~MixerCarry() = default;
     virtual void finish() = 0;  // waits for pending sends
@@ -65,7 +65,8 @@ class Mixer {
     // Allocates and releases the temporaries of forward or backward.
     virtual void plan_workspace(Arena& arena, const PassShape& shape, Recompute recompute,
                                 Direction direction) const = 0;
-    // y [N, d] = this rank's part of mixer(x [N, d]). `recompute`: refill `saved`, without handover.
+    // y [N, d] = this rank's part of mixer(x [N, d]). `recompute`: refill `saved`, without handover;
+    // messages among all ranks of a sequence are sent again.
     virtual void forward(Backend& backend, Arena& workspace, Tensor y, MixerSaved& saved, MixerCarry* carry, Tensor x,
                          const PassShape& shape, bool recompute) = 0;
     // dx from dy: dx.part() is overwritten unless it is empty, and dx.complete() may be called once that is done and

@@ -47,6 +47,9 @@ Choices choices_of(const PlanRequest& request, const cost::Job& job) {
     return choices;
 }
 
+// Tokens of a rank where contexts are not named: a tile of attention. Shorter ones are possible but slow.
+constexpr std::int64_t least_stretch = 64;
+
 bool allowed(const std::vector<std::int64_t>& values, std::int64_t value) {
     return values.empty() || std::find(values.begin(), values.end(), value) != values.end();
 }
@@ -59,8 +62,9 @@ class Search {
             runs_.push_back(job.run);
             runs_.back().model = load.shape;
         }
-        hands_over_ = std::all_of(job.models.begin(), job.models.end(),
-                                  [](const cost::ModelLoad& load) { return model::all_hand_over(load.shape); });
+        divides_sequences_ =
+            job.own_program() && std::all_of(job.models.begin(), job.models.end(),
+                                             [](const auto& load) { return model::divides_sequences(load.shape); });
     }
 
     void count(std::int64_t devices) {
@@ -70,7 +74,9 @@ class Search {
         for (const std::int64_t tensor : layout::divisors(devices)) {
             if (!allowed(choices_.tensor, tensor) || (choices_.tensor.empty() && tensor > per_node)) continue;
             for (const std::int64_t context : layout::divisors(devices / tensor)) {
-                if (!allowed(choices_.context, context) || (context > 1 && !hands_over_)) continue;
+                if (!allowed(choices_.context, context) || (context > 1 && !divides_sequences_)) continue;
+                const bool short_stretch = job_.run.batch.length / context < least_stretch;
+                if (context > 1 && short_stretch && choices_.context.empty()) continue;
                 for (const std::int64_t pipeline : layout::divisors(devices / tensor / context))
                     if (allowed(choices_.pipeline, pipeline)) grid(devices, tensor, context, pipeline);
             }
@@ -215,7 +221,7 @@ class Search {
     const cost::Job& job_;
     const Choices& choices_;
     const Limits& limits_;
-    bool hands_over_;  // every mixer, along a divided sequence
+    bool divides_sequences_;  // every mixer can
     SearchResult result_;
     std::vector<config::RunDescription> runs_;  // of each model
     std::vector<Candidate> timed_;

@@ -11,6 +11,7 @@
 #include "base/plural.hpp"
 #include "cluster/agree.hpp"
 #include "device/available_memory.hpp"
+#include "model/mixers/registry.hpp"
 #include "train/launch.hpp"
 #include "train/pipeline.hpp"
 #include "train/training_state.hpp"
@@ -70,7 +71,9 @@ void check_memory_beside_messages(const Launch& launch) {
         Arena arena(backend.device(), 2 * Arena::device_alignment, "the first messages");
         const Tensor sent = arena.allocate(Type::fp32, {1}), received = arena.allocate(Type::fp32, {1});
         launch.devices.communicator->all_reduce(sent, cluster::Reduce::sum);
-        cluster::use_once(launch.groups, launch.description.parallel.interleave > 1, sent, received);
+        const cluster::MessagesUsed used{launch.description.parallel.interleave > 1,
+                                         model::exchanges_along_sequences(launch.description.model)};
+        cluster::use_once(launch.groups, used, sent, received);
         backend.synchronize();
     }
     check_free_memory(launch);

@@ -5,6 +5,7 @@
 #include "cluster/flight_recorder.hpp"
 #include "device/gpu.hpp"
 #include "device/sync.hpp"
+#include "layout/rank_share.hpp"
 
 namespace lockstep::train {
 namespace {
@@ -43,8 +44,9 @@ Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, mod
         host_ids_.resize(static_cast<std::size_t>(options.micro * options.length));
         host_targets_.resize(host_ids_.size());
     }
-    const auto steps = layout::pipeline_schedule({options.stages, chunks, options.most_micro_batches},
-                                                 groups.place.pipeline, chain.last() ? 0 : 1);
+    ahead_ = layout::begun_ahead(model, chain.last());
+    const auto steps =
+        layout::pipeline_schedule({options.stages, chunks, options.most_micro_batches}, groups.place.pipeline, ahead_);
     for (std::int64_t number = 0; number < chunks; ++number) {
         const auto at = static_cast<std::size_t>(number);
         Chunk chunk;
@@ -207,7 +209,7 @@ void Pipeline::run(std::int64_t micro_batches, bool exact, double gradient_scale
     if (micro_batches != scheduled_) {
         schedule_ =
             layout::pipeline_schedule({options_.stages, static_cast<std::int64_t>(chunks_.size()), micro_batches},
-                                      groups_.place.pipeline, options_.neighbours->chain.last() ? 0 : 1);
+                                      groups_.place.pipeline, ahead_);
         scheduled_ = micro_batches;
     }
     for (const layout::PipelineStep& pass : schedule_) {

@@ -91,7 +91,7 @@ class Pipeline {
     bool has_head_ = false;
     bool recordable_ = false;                     // no communication between kernels
     std::vector<layout::PipelineStep> schedule_;  // for the current number of micro-batches
-    std::int64_t scheduled_ = 0;
+    std::int64_t scheduled_ = 0, ahead_ = 0;
     // Micro-batches that replay() took since the work last changed: later ones of a step, first ones.
     std::array<std::int64_t, 2> runs_{};
     double inner_rate_factor_ = 1, gradient_scale_ = 0;

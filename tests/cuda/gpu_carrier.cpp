@@ -4,6 +4,7 @@
 #include "cluster/gpu_communicator.hpp"
 #include "device/cuda/context.hpp"
 #include "device/gpu.hpp"
+#include "kernels/cuda.hpp"
 #include "mpi/carrier.hpp"
 
 namespace lockstep::test {
@@ -24,6 +25,7 @@ class GpuCarrier final : public Carrier {
     void put(Tensor to, const void* from) override { context_->upload(to.data(), from, to.bytes()); }
     void get(void* to, Tensor from) override { context_->download(to, from.data(), from.bytes()); }
     cluster::CommunicatorSource& source() override { return *source_; }
+    std::unique_ptr<kernels::Backend> make_backend() override { return kernels::make_cuda_backend(context_); }
 
   private:
     std::shared_ptr<CudaContext> context_;

@@ -350,9 +350,14 @@ BOOST_AUTO_TEST_CASE(layouts_train_as_one_rank_does) {
         {"attention", "--set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.interleave=2", 4},
         {"ttt-linear", "--set parallel.tensor=2 --set parallel.sequence=true --set parallel.zero=1", 4},
         {"ttt-linear", "--set parallel.context=2 --set parallel.pipeline=2 --set parallel.recompute=full", 4},
+        {"attention", "--set parallel.context=4", 4},
+        {"[\"ttt-linear\",\"attention\"]",
+         "--set parallel.context=2 --set parallel.tensor=2 --set parallel.sequence=true --set parallel.recompute=full",
+         4},
+        {"attention", "--set parallel.context=3 --set model.context=24", 3},
         {"ttt-mlp", "--set parallel.context=3 --set model.context=24 --set parallel.recompute=selective", 3}};
     for (const Layout& layout : layouts) BOOST_TEST_CONTEXT(layout.mixer << " " << layout.settings) {
-            const std::string of_mixer = few + "--set model.mixer=" + layout.mixer + " ";
+            const std::string of_mixer = few + "--set 'model.mixer=" + layout.mixer + "' ";
             const bool longer = layout.ranks == 3;
             const fs::path cpu =
                 trained.run(train(of_mixer + (longer ? "--set model.context=24" : ""), "cpu"), 0, gpus(1));

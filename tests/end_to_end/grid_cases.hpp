@@ -52,7 +52,7 @@ struct GridCase {
         const int share = grid_batch / data;
         return ranks() <= 8 && grid_batch % data == 0 && grid_heads % tensor == 0 &&
                grid_layers >= pipeline * interleave && (interleave == 1 || (pipeline > 1 && share % pipeline == 0)) &&
-               (context == 1 || mixer.starts_with("ttt")) && (!sequence || tensor > 1);
+               (!sequence || tensor > 1);
     }
 };
 
@@ -129,7 +129,10 @@ inline std::vector<GridCase> few_ranks_grid_cases() {
         {"attention", 1, 1, 2, 1, 0, 1, "full", false, true}, {"attention", 1, 4, 1, 1, 0, 1, "none", false, true},
         {"attention", 2, 2, 1, 1, 1, 1, "none", false, true}, {"attention", 1, 2, 2, 1, 0, 1, "selective", false, true},
         {"hybrid", 1, 1, 2, 1, 0, 1, "none", false},          {"hybrid", 1, 2, 1, 1, 0, 1, "cheap", true},
-        {"hybrid", 2, 1, 2, 1, 1, 1, "full", false},          {"hybrid", 1, 1, 3, 1, 0, 1, "selective", false}};
+        {"hybrid", 2, 1, 2, 1, 1, 1, "full", false},          {"hybrid", 1, 1, 3, 1, 0, 1, "selective", false},
+        {"attention", 1, 1, 1, 2, 0, 1, "none", false},       {"attention", 1, 1, 1, 4, 0, 1, "full", false},
+        {"attention", 1, 1, 1, 8, 0, 1, "none", false},       {"attention", 1, 2, 1, 2, 0, 1, "cheap", true, true},
+        {"hybrid", 1, 1, 1, 2, 0, 1, "full", false},          {"hybrid", 1, 1, 1, 4, 0, 1, "none", false}};
 }
 
 // LOCKSTEP_GRIDS=all: the full product.

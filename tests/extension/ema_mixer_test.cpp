@@ -59,7 +59,7 @@ BOOST_AUTO_TEST_CASE(its_limits_are_kept) {
     BOOST_TEST(layout::why_impossible(description, {3}) == "parallel.tensor = 3 does not divide model.mlp_width = 40");
     BOOST_TEST(layout::why_impossible(description, {2}) == "parallel.tensor = 2 does not divide model.heads = 3");
     BOOST_TEST(layout::why_impossible(description, {1, 2}) ==
-               "parallel.context = 2 divides sequences for ttt-linear and ttt-mlp only; ema needs all tokens of a "
+               "parallel.context = 2 divides sequences, but ema needs all tokens of a "
                "sequence");
 }
 

@@ -42,7 +42,7 @@ BOOST_AUTO_TEST_CASE(is_refused_where_its_limits_say_so) {
         BOOST_TEST(contains(result.error, why), result);
     };
     refuses(2, "--set parallel.context=2",
-            "parallel.context = 2 divides sequences for ttt-linear and ttt-mlp only; ema needs all tokens of a "
+            "parallel.context = 2 divides sequences, but ema needs all tokens of a "
             "sequence; possible with 2 ranks: data 2");
     refuses(3, "--set parallel.tensor=3", "parallel.tensor = 3 does not divide model.heads = 4");
     refuses(1, "--set model.ema.floor=1", "model.ema.floor = 1: the average would never change");

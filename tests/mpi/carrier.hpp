@@ -1,4 +1,5 @@
-// What the cases of communicator_test.cpp run on: host memory and MPI, or a GPU and what carries its tensors.
+// What the cases of communicator_test.cpp and divided_attention_test.cpp run on: host memory and MPI, or a GPU and what
+// carries its tensors.
 #pragma once
 
 #include <memory>
@@ -8,6 +9,7 @@
 #include "cluster/session.hpp"
 #include "device/memory.hpp"
 #include "device/tensor.hpp"
+#include "kernels/backend.hpp"
 
 namespace lockstep::test {
 
@@ -22,6 +24,7 @@ class Carrier {
     virtual void put(Tensor to, const void* from) = 0;
     virtual void get(void* to, Tensor from) = 0;
     virtual cluster::CommunicatorSource& source() = 0;
+    virtual std::unique_ptr<kernels::Backend> make_backend() = 0;
 };
 
 // Collective; of the program's kind.

@@ -17,6 +17,7 @@ class HostCarrier final : public Carrier {
         if (from.bytes() > 0) std::memcpy(to, from.data(), from.bytes());
     }
     cluster::CommunicatorSource& source() override { return *source_; }
+    std::unique_ptr<kernels::Backend> make_backend() override { return kernels::make_cpu_backend(); }
 
   private:
     std::unique_ptr<cluster::CommunicatorSource> source_ = cluster::make_mpi_communicator_source();

@@ -9,15 +9,18 @@ namespace {
 
 struct Case {
     std::int64_t batch, query_length, key_length, heads, key_heads, width;
+    std::int64_t query_position = key_length - query_length;  // the last queries of the keys' sequence
 
-    kernels::AttentionShape shape() const { return {batch, query_length, key_length, heads, key_heads, width}; }
+    kernels::AttentionShape shape() const {
+        return {batch, query_length, key_length, heads, key_heads, width, query_position};
+    }
     reference::AttentionShape reference() const {
         const auto u = [](std::int64_t size) { return static_cast<std::size_t>(size); };
-        return {u(batch), u(query_length), u(key_length), u(heads), u(key_heads), u(width)};
+        return {u(batch), u(query_length), u(key_length), u(heads), u(key_heads), u(width), u(query_position)};
     }
     std::string text(Type type) const {
-        return fmt::format("{} B {} Lq {} Lk {} H {} G {} f {}", type_name(type), batch, query_length, key_length,
-                           heads, key_heads, width);
+        return fmt::format("{} B {} Lq {} Lk {} H {} G {} f {} at {}", type_name(type), batch, query_length, key_length,
+                           heads, key_heads, width, query_position);
     }
     Shape queries() const { return {batch * query_length, heads * width}; }
     Shape keys() const { return {batch * key_length, key_heads * width}; }
@@ -39,6 +42,12 @@ const std::vector<Case> square = {
 const std::vector<Case> decoding = {{2, 1, 17, 4, 2, 64},   {1, 5, 70, 2, 1, 64},    {1, 1, 65, 3, 3, 96},
                                     {1, 2, 64, 2, 1, 64},   {3, 1, 64, 2, 2, 5},     {1, 65, 130, 1, 1, 40},
                                     {1, 3, 131, 2, 1, 128}, {1, 129, 200, 1, 1, 64}, {1, 2, 150, 4, 1, 8}};
+// Queries behind all keys, among the last keys, and a few positions on.
+const std::vector<Case> stretches = {
+    {2, 33, 33, 4, 2, 64, 33},   {1, 65, 65, 2, 1, 64, 1000}, {1, 16, 33, 2, 1, 96, 33},   {1, 17, 33, 2, 2, 128, 50},
+    {1, 70, 66, 2, 1, 64, 30},   {1, 129, 40, 1, 1, 8, 7},    {1, 40, 129, 2, 1, 64, 100}, {2, 5, 130, 2, 2, 5, 127},
+    {1, 131, 97, 3, 1, 96, 96},  {1, 1, 65, 1, 1, 64, 65},    {1, 66, 34, 1, 1, 256, 17},  {1, 100, 1, 2, 1, 64, 0},
+    {1, 140, 131, 1, 1, 128, 60}};
 
 struct Inputs {
     Values q, k, v, dy;
@@ -115,7 +124,7 @@ void check_backward(Type type, const Case& c) {
     const auto expected = reference::attention_backward(in.dy, in.q, in.k, in.v, c.reference());
     const std::size_t terms = c.terms() * static_cast<std::size_t>(c.heads);
     check_close(run.dv.values(), expected.dv, type, terms, c.text(type) + " dv");
-    if (c.query_length > 1) {
+    if (c.key_length > 1) {
         check_close(run.dq.values(), expected.dq, type, terms, c.text(type) + " dq");
         check_close(run.dk.values(), expected.dk, type, terms, c.text(type) + " dk");
     } else {  // a single key has weight 1 whatever the scores: only the rounding of dy·(v - y) is left
@@ -130,12 +139,124 @@ BOOST_AUTO_TEST_CASE(forward_agrees_with_the_reference) {
     for_each_type([](Type type) {
         for (const auto& c : square) check_forward(type, c);
         for (const auto& c : decoding) check_forward(type, c);
+        for (const auto& c : stretches) check_forward(type, c);
     });
 }
 
 BOOST_AUTO_TEST_CASE(backward_agrees_with_the_reference) {
     for_each_type([](Type type) {
         for (const auto& c : square) check_backward(type, c);
+        for (const auto& c : stretches) check_backward(type, c);
+    });
+}
+
+// The keys of a sequence in two parts: the outputs join to those over all, and the gradients add up to theirs.
+BOOST_AUTO_TEST_CASE(parts_of_the_keys_join) {
+    struct Parts {
+        Case whole;
+        std::int64_t first_keys, first_query, queries;  // the first part of the keys; the queries that see the second
+    };
+    const std::vector<Parts> cases = {{{2, 33, 33, 4, 2, 64}, 20, 20, 13},
+                                      {{1, 50, 50, 3, 1, 5}, 1, 1, 49},
+                                      {{3, 17, 40, 2, 2, 96}, 30, 7, 10},
+                                      {{1, 5, 9, 1, 1, 1}, 5, 1, 4},
+                                      {{2, 16, 64, 2, 1, 128}, 32, 0, 16}};
+    for_each_type([&](Type type) {
+        for (const auto& [c, first_keys, first_query, queries] : cases) {
+            const auto batch = static_cast<std::size_t>(c.batch);
+            const Inputs in = inputs_of(type, c);
+            // Tokens [first, first + count) of each sequence.
+            const auto tokens = [&](const Values& values, std::int64_t length, std::int64_t first, std::int64_t count) {
+                const std::size_t sequence = values.size() / batch, token = sequence / static_cast<std::size_t>(length);
+                return reference::columns_of(values, sequence, token * static_cast<std::size_t>(first),
+                                             token * static_cast<std::size_t>(count));
+            };
+            const auto keys = [&](const Values& values, std::int64_t first, std::int64_t count) {
+                return tokens(values, c.key_length, first, count);
+            };
+            const Case before{c.batch, c.query_length, first_keys, c.heads, c.key_heads, c.width, c.query_position};
+            const Case behind{c.batch,
+                              queries,
+                              c.key_length - first_keys,
+                              c.heads,
+                              c.key_heads,
+                              c.width,
+                              c.query_position + first_query - first_keys};
+            const OnDevice q(type, c.queries(), in.q), k(type, before.keys(), keys(in.k, 0, first_keys)),
+                v(type, before.keys(), keys(in.v, 0, first_keys)),
+                last_q(type, behind.queries(), tokens(in.q, c.query_length, first_query, queries)),
+                last_k(type, behind.keys(), keys(in.k, first_keys, c.key_length - first_keys)),
+                last_v(type, behind.keys(), keys(in.v, first_keys, c.key_length - first_keys));
+            const OnDevice y(type, c.queries()), sums(Type::fp32, c.sums()), sum(Type::fp32, c.queries()),
+                last_y(type, behind.queries());
+            OnDevice last_sums(Type::fp32, behind.sums());
+            backend().attention_forward(y, sums, q, k, v, before.shape());
+            backend().attention_forward(last_y, last_sums, last_q, last_k, last_v, behind.shape());
+            backend().copy(sum, y);
+            backend().attention_join(sum, sums, last_y, last_sums, first_query, c.shape());
+            const auto expected = reference::attention_forward(in.q, in.k, in.v, c.reference());
+            check_close(sum.values(), expected.y, type, c.terms(), c.text(type) + " y");
+            check_close(sums.values(), expected.log_sum_exp, Type::fp32, c.terms(), c.text(type) + " log_sum_exp");
+
+            backend().copy(y, sum);
+            backend().copy(last_y,
+                           OnDevice(type, behind.queries(), tokens(y.values(), c.query_length, first_query, queries)));
+            last_sums.set(reference::columns_of(sums.values(), static_cast<std::size_t>(c.query_length),
+                                                static_cast<std::size_t>(first_query),
+                                                static_cast<std::size_t>(queries)));
+            const OnDevice dy(type, c.queries(), in.dy),
+                last_dy(type, behind.queries(), tokens(in.dy, c.query_length, first_query, queries)),
+                dq(type, c.queries()), dk(type, before.keys()), dv(type, before.keys()),
+                last_dq(type, behind.queries()), last_dk(type, behind.keys()), last_dv(type, behind.keys());
+            backend().attention_backward(dq, dk, dv, dy, q, k, v, y, sums, before.shape());
+            backend().attention_backward(last_dq, last_dk, last_dv, last_dy, last_q, last_k, last_v, last_y, last_sums,
+                                         behind.shape());
+            const auto gradients = reference::attention_backward(in.dy, in.q, in.k, in.v, c.reference());
+            const std::size_t terms = c.terms() * static_cast<std::size_t>(c.heads);
+            Values all = dq.values();
+            const Values more = last_dq.values();
+            const std::size_t row = in.q.size() / batch / static_cast<std::size_t>(c.query_length);
+            for (std::size_t i = 0; i < more.size(); ++i) {
+                const std::size_t part = more.size() / batch, sequence = in.q.size() / batch;
+                all[i / part * sequence + row * static_cast<std::size_t>(first_query) + i % part] += more[i];
+            }
+            check_close(all, gradients.dq, type, terms, c.text(type) + " dq");
+            check_close(dk.values(), keys(gradients.dk, 0, first_keys), type, terms, c.text(type) + " dk");
+            check_close(dv.values(), keys(gradients.dv, 0, first_keys), type, terms, c.text(type) + " dv");
+            const std::int64_t last_keys = c.key_length - first_keys;
+            check_close(last_dk.values(), keys(gradients.dk, first_keys, last_keys), type, terms,
+                        c.text(type) + " the last dk");
+            check_close(last_dv.values(), keys(gradients.dv, first_keys, last_keys), type, terms,
+                        c.text(type) + " the last dv");
+        }
+    });
+}
+
+// Rows that are not aligned, too.
+BOOST_AUTO_TEST_CASE(no_order_of_threads_changes_what_is_joined) {
+    const Case c{2, 5, 5, 3, 3, 64};
+    for_each_type([&](Type type) {
+        const Inputs in = inputs_of(type, c);
+        const Forward run(type, c, in);
+        const OnDevice other(Type::fp32, c.sums(), random_of(Type::fp32, c.sums(), "other"));
+        Values expected = in.q;
+        const Values y = run.y.values(), own_sums = run.sums.values(), other_sums = other.values();
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+            const std::size_t token = i / 192, head = i / 64 % 3;
+            const std::size_t at = (token / 5 * 3 + head) * 5 + token % 5;
+            const double own = std::exp(own_sums[at]), its = std::exp(other_sums[at]);
+            expected[i] = (own * in.q[i] + its * y[i]) / (own + its);
+        }
+        for_each_order([&] {
+            const OnDevice sum(Type::fp32, c.queries(), in.q), sums(Type::fp32, c.sums(), own_sums);
+            const Shifted shifted(Type::fp32, c.queries(), in.q);
+            const OnDevice again(Type::fp32, c.sums(), own_sums);
+            backend().attention_join(sum, sums, run.y, other, 0, c.shape());
+            backend().attention_join(shifted, again, run.y, other, 0, c.shape());
+            check_close(sum.values(), expected, Type::fp32, 2, c.text(type));
+            check_close(shifted.values(), expected, Type::fp32, 2, c.text(type) + ", not aligned");
+            return std::vector<std::vector<char>>{sum.bytes(), sums.bytes(), again.bytes()};
+        });
     });
 }
 

@@ -111,6 +111,9 @@ BOOST_AUTO_TEST_CASE(add_and_scale_follow_the_reference) {
                 Values expected = y;
                 for (auto i = start; i < start + size; ++i) expected[count(i)] += x[count(i)];
                 check_close(left.values(), expected, type, 1, "add, " + at(type, size, start));
+                OnDevice sum(Type::fp32, {size + 1}, y);
+                backend().add(sum.tensor().slice(start, size), right.tensor().slice(start, size));
+                check_close(sum.values(), expected, Type::fp32, 1, "add to fp32, " + at(type, size, start));
             }
     });
     for (const auto size : sizes)
@@ -213,6 +216,10 @@ BOOST_AUTO_TEST_CASE(rows_may_be_columns_of_a_wider_matrix) {
                     BOOST_TEST((to.values() == x), what);
                     backend().add(to, from);
                     check_close(to.values(), plus(x, x), type, 1, what);
+                    const Columns sum(Type::fp32, rows, width, 5, 3, x);
+                    backend().add(sum, from);
+                    check_close(sum.values(), plus(x, x), Type::fp32, 1, what);
+                    BOOST_TEST(sum.untouched(), what);
                     Values expected = x, sums(count(width));
                     for (std::int64_t i = 0; i < rows * width; ++i) {
                         expected[count(i)] += b[count(i % width)];

@@ -9,9 +9,10 @@ namespace lockstep::reference {
 
 struct AttentionShape {
     std::size_t batch, query_length, key_length, heads, key_heads, width;
+    std::size_t query_position = 0;  // of the first query, counted from the first key
 
     double scale() const { return 1 / std::sqrt(static_cast<double>(width)); }
-    std::size_t seen(std::size_t query) const { return query + key_length - query_length + 1; }
+    std::size_t seen(std::size_t query) const { return std::min(key_length, query + query_position + 1); }
     std::size_t query(std::size_t b, std::size_t i, std::size_t h) const {
         return ((b * query_length + i) * heads + h) * width;
     }

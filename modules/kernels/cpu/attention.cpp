@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/element.hpp"
+#include "kernels/cpu/ranges.hpp"
 #include "kernels/cpu/scratch.hpp"
 #include "kernels/cpu/scratch_sizes.hpp"
 #include "kernels/cpu/vector/elementwise.hpp"
@@ -14,8 +15,7 @@ namespace {
 
 void check(const AttentionShape& s, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& y,
            const Tensor& log_sum_exp) {
-    LOCKSTEP_ASSERT(s.key_heads > 0 && s.heads % s.key_heads == 0 && s.head_width > 0);
-    LOCKSTEP_ASSERT(s.key_length >= s.query_length);
+    LOCKSTEP_ASSERT(s.valid());
     const std::int64_t queries = s.batch * s.query_length * s.heads * s.head_width;
     const std::int64_t keys = s.batch * s.key_length * s.key_heads * s.head_width;
     LOCKSTEP_ASSERT(q.count() == queries && y.count() == queries && k.count() == keys && v.count() == keys);
@@ -42,6 +42,7 @@ AttentionHead<T> head_at(const AttentionShape& s, std::int64_t sequence, std::in
             s.query_length,
             s.key_length,
             s.head_width,
+            s.query_position,
             1.0f / std::sqrt(static_cast<float>(s.head_width))};
 }
 
@@ -86,12 +87,11 @@ void CpuBackend::attention_forward(Tensor y, Tensor log_sum_exp, Tensor q, Tenso
 void CpuBackend::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy, Tensor q, Tensor k, Tensor v, Tensor y,
                                     Tensor log_sum_exp, const AttentionShape& shape) {
     check(shape, q, k, v, y, log_sum_exp);
-    LOCKSTEP_ASSERT(shape.query_length == shape.key_length);
     LOCKSTEP_ASSERT(dq.count() == q.count() && dy.count() == q.count() && dk.count() == k.count() &&
                     dv.count() == k.count() && dy.stride() == y.stride());
     const float* sums = log_sum_exp.fp32();
     const std::int64_t group = shape.heads / shape.key_heads, width = shape.head_width;
-    const std::int64_t length = shape.key_length, head_count = length * width;
+    const std::int64_t queries = shape.query_length, keys = shape.key_length, head_count = keys * width;
     with_element(q, [&]<class T>(T) {
         const Attention<T>& attention = *vector_.of<T>().attention;
         const Elementwise<T>& elementwise = *vector_.of<T>().elementwise;
@@ -105,19 +105,46 @@ void CpuBackend::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy, 
                 for (std::int64_t member = 0; member < group; ++member) {
                     const std::int64_t head = key_head * group + member;
                     attention.backward(head_at<T>(shape, sequence, head, q, k, v, y),
-                                       head_in<T>(dq, length, shape, sequence, head), dq.stride(), dkeys, dvalues,
-                                       head_in<T>(dy, length, shape, sequence, head),
-                                       head_in<T>(y, length, shape, sequence, head),
-                                       sums + (sequence * shape.heads + head) * length, rest);
+                                       head_in<T>(dq, queries, shape, sequence, head), dq.stride(), dkeys, dvalues,
+                                       head_in<T>(dy, queries, shape, sequence, head),
+                                       head_in<T>(y, queries, shape, sequence, head),
+                                       sums + (sequence * shape.heads + head) * queries, rest);
                 }
-                T* const dk_rows = head_in<T>(dk, length, shape, sequence, key_head);
-                T* const dv_rows = head_in<T>(dv, length, shape, sequence, key_head);
-                for (std::int64_t row = 0; row < length; ++row) {
+                T* const dk_rows = head_in<T>(dk, keys, shape, sequence, key_head);
+                T* const dv_rows = head_in<T>(dv, keys, shape, sequence, key_head);
+                for (std::int64_t row = 0; row < keys; ++row) {
                     elementwise.round(dk_rows + row * dk.stride(), dkeys + row * width, width);
                     elementwise.round(dv_rows + row * dv.stride(), dvalues + row * width, width);
                 }
             }
         });
+    });
+}
+
+void CpuBackend::attention_join(Tensor sum, Tensor log_sum_exp, Tensor y, Tensor y_log_sum_exp,
+                                std::int64_t first_query, const AttentionShape& shape) {
+    const std::int64_t width = shape.head_width, heads = shape.heads, length = shape.query_length;
+    const std::int64_t count = y_log_sum_exp.count() / (shape.batch * heads), row_width = heads * width;
+    LOCKSTEP_ASSERT(first_query >= 0 && first_query + count <= length);
+    LOCKSTEP_ASSERT(sum.count() == shape.batch * length * row_width && y.count() == shape.batch * count * row_width);
+    LOCKSTEP_ASSERT(log_sum_exp.count() == shape.batch * heads * length);
+    float *const sums = sum.fp32(), *const levels = log_sum_exp.fp32();
+    const float* const y_levels = y_log_sum_exp.fp32();
+    with_element(y, [&]<class T>(T) {
+        const T* const joined = y.as<T>();
+        const auto join = vector_.of<T>().attention->join;
+        parallel_for(shape.batch * count, 1 + memory_grain / row_width,
+                     [&](std::int64_t first, std::int64_t last, int) {
+                         for (std::int64_t row = first; row < last; ++row) {
+                             const std::int64_t sequence = row / count, query = row % count;
+                             float* const to = sums + (sequence * length + first_query + query) * row_width;
+                             for (std::int64_t head = 0; head < heads; ++head) {
+                                 const std::int64_t of_all = sequence * heads + head;
+                                 join(to + head * width, levels[of_all * length + first_query + query],
+                                      joined + row * row_width + head * width, y_levels[of_all * count + query], width);
+                             }
+                         }
+                     });
     });
 }
 

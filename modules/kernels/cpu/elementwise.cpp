@@ -94,6 +94,11 @@ void CpuBackend::copy(Tensor y, Tensor x) {
 
 void CpuBackend::add(Tensor y, Tensor x) {
     LOCKSTEP_ASSERT(y.count() == x.count());
+    if (y.type() == Type::fp32 && x.type() == Type::bf16)
+        return for_runs(y, x, [&](std::int64_t at_y, std::int64_t at_x, std::int64_t count) {
+            vector_.of<bf16>().elementwise->add_to(y.strided_as<float>() + at_y, x.strided_as<bf16>() + at_x, count);
+        });
+    LOCKSTEP_ASSERT(y.type() == x.type());
     with_element(y, [&]<class T>(T) {
         T* out = y.strided_as<T>();
         const T* in = x.strided_as<T>();

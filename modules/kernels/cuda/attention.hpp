@@ -1,6 +1,7 @@
 // Shared by the attention kernels: shapes, strides, and which variant takes which heads.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +34,7 @@ struct RowStrides {
 
 struct AttentionSizes {
     int query_length, key_length, heads, group, width;  // group: query heads per key head
+    int query_position;                                 // of the first query, counted from the first key
     RowStrides strides;
     float scale, scale_log2;  // 1/sqrt(f), and times log2(e)
 
@@ -60,10 +62,10 @@ inline int row_stride(const Tensor& tensor, std::int64_t columns) {
 // Shape checks common to forward and backward, and the kernels' view of the shapes.
 inline AttentionSizes attention_sizes(const AttentionShape& shape, const Tensor& q, const Tensor& k, const Tensor& v,
                                       const Tensor& y, const Tensor& log_sum_exp) {
-    LOCKSTEP_ASSERT(shape.key_heads > 0 && shape.heads % shape.key_heads == 0 && shape.head_width > 0);
-    LOCKSTEP_ASSERT(shape.key_length >= shape.query_length);
+    LOCKSTEP_ASSERT(shape.valid());
     // Rows of a key head, and elements of a tile: 32 bit.
-    LOCKSTEP_ASSERT(shape.key_length * (shape.heads / shape.key_heads) < (std::int64_t{1} << 30));
+    const std::int64_t longest = std::max(shape.key_length, shape.query_length) * (shape.heads / shape.key_heads);
+    LOCKSTEP_ASSERT(longest < (std::int64_t{1} << 30));
     const std::int64_t queries = shape.heads * shape.head_width, keys = shape.key_heads * shape.head_width;
     const std::int64_t query_rows = shape.batch * shape.query_length, key_rows = shape.batch * shape.key_length;
     LOCKSTEP_ASSERT(q.count() == query_rows * queries && y.count() == query_rows * queries);
@@ -76,6 +78,8 @@ inline AttentionSizes attention_sizes(const AttentionShape& shape, const Tensor&
             static_cast<int>(shape.heads),
             static_cast<int>(shape.heads / shape.key_heads),
             static_cast<int>(shape.head_width),
+            // Beyond the last key it makes no difference.
+            static_cast<int>(std::min(shape.query_position, shape.key_length)),
             {row_stride(q, queries), row_stride(k, keys), row_stride(v, keys), 0, 0, 0},
             scale,
             scale * log2_of_e};

@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
                                                          valid_keys, sizes.width)
         .load(0);
 
-    const int first_query = first / Tile::queries * Tile::queries;
+    const int first_query = max(first - sizes.query_position, 0) / Tile::queries * Tile::queries;
     const int query_tiles = (sizes.query_length - first_query + Tile::queries - 1) / Tile::queries;
     const int thread = static_cast<int>(threadIdx.x);
     const auto query_rows = [&](const T* of, int stride) {
@@ -180,7 +180,8 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
                           query_columns = right_place<W, Right::rows_of_n>(queries),
                           query_sums = right_place<W, Right::rows_of_k>(queries);
     const unsigned char* lane_rows = reinterpret_cast<const unsigned char*>(rows + Sums<1>::column(0, 0));
-    int at = 0, query = first_query;  // bytes from the first to the step's buffer, and its first query
+    // Bytes from the first to the step's buffer, and the position of its first query, counted from the first key.
+    int at = 0, query = first_query + sizes.query_position;
 #pragma unroll 1
     for (int steps = query_tiles * sizes.group; steps > 0; --steps) {
         copy_async_wait<0>();
@@ -189,7 +190,7 @@ __global__ void __launch_bounds__(KeyGradientTile<W>::threads, 1)
         at = buffer - at;
         if (steps > 1) load_queries(at);
         query += Tile::queries;
-        if (query >= sizes.query_length) query = first_query;
+        if (query >= sizes.query_length + sizes.query_position) query = first_query + sizes.query_position;
         if (step_query + Tile::queries <= warp_first) continue;  // all precede the warp's keys
 
         Sums<N> weights[M];
@@ -288,7 +289,8 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
     const int rows = min(Tile::queries, group_rows - first);
     const int sequence = head_of_all / sizes.key_heads(), key_head = head_of_all % sizes.key_heads();
     const int head = key_head * sizes.group;
-    const int key_tiles = (first + rows - 1) / sizes.group / Tile::keys + 1;
+    const int earlier = sizes.query_position, last_key = sizes.key_length - 1;
+    const int key_tiles = min((first + rows - 1) / sizes.group + earlier, last_key) / Tile::keys + 1;
     const RowStrides& strides = sizes.strides;
     load_group_rows<W, Tile::queries, Tile::threads>(
         queries, {q + sizes.query_head(sequence, head, strides.q), strides.q}, first, rows, sizes);
@@ -302,8 +304,9 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
     copy_async_commit();
 
     const int warp_row = static_cast<int>(threadIdx.x) / warp_width * Tile::warp_rows;
-    const int warp_first = (first + warp_row) / sizes.group;  // the queries of the warp's first and last row
-    const int warp_last = (first + warp_row + Tile::warp_rows - 1) / sizes.group;
+    // The last keys visible to the warp's first and last row.
+    const int warp_first = min((first + warp_row) / sizes.group + earlier, last_key);
+    const int warp_last = (first + warp_row + Tile::warp_rows - 1) / sizes.group + earlier;
     T* warp_queries = queries + warp_row * W::stride;
     for (int row = static_cast<int>(threadIdx.x); row < Tile::queries; row += Tile::threads) {
         const GroupRow place(first + row, sizes.group);
@@ -361,7 +364,7 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
             for (int m = 0; m < M; ++m)
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    const int seen = tokens[2 * m + half] - key - 2 * (lane_index() % 4);
+                    const int seen = min(tokens[2 * m + half] + earlier, last_key) - key - 2 * (lane_index() % 4);
 #pragma unroll
                     for (int n = 0; n < N; ++n)
 #pragma unroll
@@ -385,7 +388,6 @@ __global__ void __launch_bounds__(QueryGradientTile<W>::threads, 1)
 void CudaBackend::attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dy, Tensor q, Tensor k, Tensor v, Tensor y,
                                      Tensor log_sum_exp, const AttentionShape& shape) {
     AttentionSizes sizes = attention_sizes(shape, q, k, v, y, log_sum_exp);
-    LOCKSTEP_ASSERT(shape.query_length == shape.key_length);
     LOCKSTEP_ASSERT(dq.count() == q.count() && dy.count() == q.count() && dk.count() == k.count() &&
                     dv.count() == k.count());
     LOCKSTEP_ASSERT(dq.type() == q.type() && dy.type() == q.type() && dk.type() == q.type() && dv.type() == q.type());

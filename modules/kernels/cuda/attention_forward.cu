@@ -87,12 +87,12 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads, W::exact ? 0 : 1)
     const int block = static_cast<int>(blockIdx.x), head_of_all = block / tiles;
     const int first = (tiles - 1 - block % tiles) * Tile::queries, rows = min(Tile::queries, group_rows - first);
     const int sequence = head_of_all / sizes.key_heads(), key_head = head_of_all % sizes.key_heads();
-    const int earlier = sizes.key_length - sizes.query_length;  // keys before the first query
-    const int key_tiles = ((first + rows - 1) / sizes.group + earlier) / Tile::keys + 1;
+    const int earlier = sizes.query_position, last_key = sizes.key_length - 1;
+    const int key_tiles = min((first + rows - 1) / sizes.group + earlier, last_key) / Tile::keys + 1;
 
     const int warp_row = static_cast<int>(threadIdx.x) / warp_width * Tile::warp_rows;
     // The last keys visible to the warp's first and last row.
-    const int warp_first = (first + warp_row) / sizes.group + earlier;
+    const int warp_first = min((first + warp_row) / sizes.group + earlier, last_key);
     const int warp_last = (first + warp_row + Tile::warp_rows - 1) / sizes.group + earlier;
     T* warp_queries = queries + warp_row * W::stride;
     const int head = key_head * sizes.group;  // the group's first
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(ForwardTile<W>::threads, W::exact ? 0 : 1)
                 for (int m = 0; m < M; ++m)
 #pragma unroll
                     for (int half = 0; half < 2; ++half) {
-                        const int seen = tokens[2 * m + half] + earlier - key - 2 * (lane_index() % 4);
+                        const int seen = min(tokens[2 * m + half] + earlier, last_key) - key - 2 * (lane_index() % 4);
 #pragma unroll
                         for (int n = 0; n < N; ++n)
 #pragma unroll

@@ -217,16 +217,41 @@ __global__ void __launch_bounds__(column_threads)
                       row_width - first_column, sums, lanes, shared_memory<float>());
 }
 
-// Matrices whose rows lie apart.
+// y += x, 16 bit into fp32.
 template <class T>
 __global__ void __launch_bounds__(threads)
-    add_rows_kernel(T* __restrict__ y, const T* __restrict__ x, std::int64_t count, std::int64_t width,
+    add_to_fp32_kernel(float* __restrict__ y, const T* __restrict__ x, std::int64_t packs) {
+    constexpr int width = 4, in_flight = 2;
+    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * threads * in_flight + threadIdx.x;
+    Pack<float, width> sums[in_flight];
+    Pack<T, width> values[in_flight];
+#pragma unroll
+    for (int p = 0; p < in_flight; ++p) {
+        const std::int64_t pack = first + p * static_cast<std::int64_t>(threads);
+        if (pack >= packs) break;
+        sums[p] = load_pack<width>(y + pack * width);
+        values[p] = load_pack<width>(x + pack * width);
+    }
+#pragma unroll
+    for (int p = 0; p < in_flight; ++p) {
+        const std::int64_t pack = first + p * static_cast<std::int64_t>(threads);
+        if (pack >= packs) return;
+#pragma unroll
+        for (int e = 0; e < width; ++e) sums[p].at[e] += to_float(values[p].at[e]);
+        store_pack(y + pack * width, sums[p]);
+    }
+}
+
+// Matrices whose rows lie apart, and what is not aligned.
+template <class Sum, class T>
+__global__ void __launch_bounds__(threads)
+    add_rows_kernel(Sum* __restrict__ y, const T* __restrict__ x, std::int64_t count, std::int64_t width,
                     std::int64_t y_stride, std::int64_t x_stride) {
     const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
     if (i >= count) return;
     const std::int64_t row = i / width, column = i - row * width;
-    T* const to = y + row * y_stride + column;
-    *to = from_float<T>(to_float(*to) + to_float(x[row * x_stride + column]));
+    Sum* const to = y + row * y_stride + column;
+    *to = from_float<Sum>(to_float(*to) + to_float(x[row * x_stride + column]));
 }
 
 struct BiasPlace {
@@ -309,14 +334,23 @@ void CudaBackend::copy(Tensor y, Tensor x) {
 }
 
 void CudaBackend::add(Tensor y, Tensor x) {
-    LOCKSTEP_ASSERT(y.type() == x.type() && y.count() == x.count());
-    if (!y.dense() || !x.dense()) {
+    LOCKSTEP_ASSERT((y.type() == x.type() || y.type() == Type::fp32) && y.count() == x.count());
+    if (!y.dense() || !x.dense() || y.type() != x.type()) {
         LOCKSTEP_ASSERT(y.shape() == x.shape());
         if (y.count() == 0) return;
-        dispatch(y.type(), [&](auto element) {
+        const auto add_rows = [&](auto sum, auto element) {
+            using Sum = decltype(sum);
             using T = decltype(element);
-            launch({"add", dim3(blocks_for(y.count(), threads)), threads, 0, stream()}, add_rows_kernel<T>,
-                   strided_elements<T>(y), strided_elements<T>(x), y.count(), y.size(-1), y.stride(), x.stride());
+            launch({"add", dim3(blocks_for(y.count(), threads)), threads, 0, stream()}, add_rows_kernel<Sum, T>,
+                   strided_elements<Sum>(y), strided_elements<T>(x), y.count(), y.size(-1), y.stride(), x.stride());
+        };
+        dispatch(x.type(), [&](auto element) {
+            using T = decltype(element);
+            if (y.type() == x.type()) return add_rows(element, element);
+            if (!y.dense() || !x.dense() || !aligned_for(4, y.count(), y.fp32(), elements<T>(x)))
+                return add_rows(float{}, element);
+            launch({"add", dim3(blocks_for(y.count() / 4, 2 * threads)), threads, 0, stream()}, add_to_fp32_kernel<T>,
+                   y.fp32(), elements<T>(x), y.count() / 4);
         });
         return;
     }

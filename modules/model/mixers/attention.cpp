@@ -14,6 +14,7 @@
 #include "kernels/cpu/scratch_sizes.hpp"
 #include "model/layers.hpp"
 #include "model/mixer.hpp"
+#include "model/mixers/divided_attention.hpp"
 #include "model/mixers/registry.hpp"
 #include "model/projections.hpp"
 #include "model/rotary_table.hpp"
@@ -40,12 +41,13 @@ struct AttentionState final : MixerState {
 
 class AttentionMixer final : public Mixer {
   public:
-    AttentionMixer(Backend& backend, const ParameterSet& parameters, const std::string& prefix,
-                   const config::ModelDescription& model, const TensorGroup& group)
+    AttentionMixer(Backend& backend, const ParameterSet& parameters, std::int64_t number, const std::string& prefix,
+                   const config::ModelDescription& model, const Neighbours& neighbours)
         : model_(model),
-          heads_(group.part().count(model.heads)),
-          key_heads_(group.part().count(model.kv_heads)),
-          adds_bias_(group.first()),
+          heads_(neighbours.group.part().count(model.heads)),
+          key_heads_(neighbours.group.part().count(model.kv_heads)),
+          stretch_(neighbours.chain.rank()),
+          adds_bias_(neighbours.group.first()),
           type_(parameters.compute_type()),
           inputs_({Linear(parameters, prefix + "query"), Linear(parameters, prefix + "key"),
                    Linear(parameters, prefix + "value")}),
@@ -56,6 +58,10 @@ class AttentionMixer final : public Mixer {
                 "on CPUs",
                 model.head_width, kernels::widest_head_on_gpu);
         if (model.position == config::Position::rope) rotary_.emplace(backend, model, model.context);
+        if (!neighbours.chain.alone())
+            divided_.emplace(neighbours.chain, type_,
+                             DividedAttention::Sizes{heads_, key_heads_, model.head_width, !model.qk_norm},
+                             handover_tag(number, 0));
         if (!model.qk_norm) return;
         query_norm_.emplace(parameters, prefix + "query_norm", model.norm_epsilon);
         key_norm_.emplace(parameters, prefix + "key_norm", model.norm_epsilon);
@@ -85,6 +91,7 @@ class AttentionMixer final : public Mixer {
         const std::size_t mark = arena.mark();
         if (direction == Direction::backward) allocate_gradients(arena, shape.rows());
         if (recomputes_heads(recompute)) allocate_heads(arena, shape.rows());
+        if (divided_) divided_->plan_workspace(arena, shape, direction);
         arena.release(mark);
     }
 
@@ -94,9 +101,12 @@ class AttentionMixer final : public Mixer {
         const std::size_t mark = workspace.mark();
         const auto [q, k] = kept_heads(workspace, saved, shape.rows());
         inputs_.forward(backend, {query_norm_ ? saved.projected_q : q, key_norm_ ? saved.projected_k : k, saved.v}, x);
-        norm_and_rotate(backend, q, k, saved, shape.length, 0);
-        backend.attention_forward(saved.y, saved.log_sum_exp, q, k, saved.v,
-                                  attention_shape(shape.batch, shape.length, shape.length));
+        norm_and_rotate(backend, q, k, saved, shape.length, first_position(shape));
+        if (divided_)
+            divided_->forward(backend, workspace, saved.y, saved.log_sum_exp, q, k, saved.v, shape);
+        else
+            backend.attention_forward(saved.y, saved.log_sum_exp, q, k, saved.v,
+                                      attention_shape(shape.batch, shape.length, shape.length));
         output_.forward_part(backend, out, saved.y, {}, adds_bias_);
         workspace.release(mark);
     }
@@ -107,11 +117,14 @@ class AttentionMixer final : public Mixer {
         const std::size_t mark = workspace.mark();
         const auto [dy, dq, dk, dv] = allocate_gradients(workspace, shape.rows());
         const auto [q, k] = kept_heads(workspace, saved, shape.rows());
-        if (saved.q.axes() == 0) norm_and_rotate(backend, q, k, saved, shape.length, 0);
+        if (saved.q.axes() == 0) norm_and_rotate(backend, q, k, saved, shape.length, first_position(shape));
         output_.backward_input(backend, dy, dout, Accumulate::no);
-        backend.attention_backward(dq, dk, dv, dy, q, k, saved.v, saved.y, saved.log_sum_exp,
-                                   attention_shape(shape.batch, shape.length, shape.length));
-        rotate_heads(backend, dq, dk, shape.length, 0, true);
+        if (divided_)
+            divided_->backward(backend, workspace, dq, dk, dv, dy, q, k, saved.v, saved.y, saved.log_sum_exp, shape);
+        else
+            backend.attention_backward(dq, dk, dv, dy, q, k, saved.v, saved.y, saved.log_sum_exp,
+                                       attention_shape(shape.batch, shape.length, shape.length));
+        rotate_heads(backend, dq, dk, shape.length, first_position(shape), true);
         std::vector<Tensor> dinputs = {dq, dk, dv};
         if (query_norm_) {
             // The gradients before the norms take the places of dy, then of dq.
@@ -221,8 +234,11 @@ class AttentionMixer final : public Mixer {
     }
 
     AttentionShape attention_shape(std::int64_t batch, std::int64_t queries, std::int64_t keys) const {
-        return {batch, queries, keys, heads_, key_heads_, model_.head_width};
+        return {batch, queries, keys, heads_, key_heads_, model_.head_width, keys - queries};
     }
+
+    // Of this rank's stretch of a sequence.
+    std::int64_t first_position(const PassShape& shape) const { return stretch_ * shape.length; }
 
     void rotate_heads(Backend& backend, Tensor q, Tensor k, std::int64_t length, std::int64_t position,
                       bool inverse) const {
@@ -232,12 +248,14 @@ class AttentionMixer final : public Mixer {
 
     config::ModelDescription model_;
     std::int64_t heads_, key_heads_;  // of this rank
+    std::int64_t stretch_;            // its place along divided sequences
     bool adds_bias_;
     Type type_;
     Projections inputs_;  // queries, keys, values
     Linear output_;
     std::optional<Norm> query_norm_, key_norm_;  // over each head
     std::optional<RotaryTable> rotary_;
+    std::optional<DividedAttention> divided_;
 };
 
 class AttentionType final : public MixerType {
@@ -257,10 +275,6 @@ class AttentionType final : public MixerType {
     }
 
     std::string why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const override {
-        if (layout.context > 1)
-            return fmt::format(
-                "parallel.context = {} divides sequences for {} only; attention looks at all tokens at once",
-                layout.context, names_that_hand_over());
         if (const std::string why = MixerType::why_impossible(model, layout); !why.empty()) return why;
         if (model.kv_heads % layout.tensor != 0)
             return fmt::format(
@@ -288,12 +302,14 @@ class AttentionType final : public MixerType {
             compute, threads);
     }
 
+    SequenceDivision sequence_division() const override { return SequenceDivision::exchange; }
+
     // Causal: half of the full square.
     bool scores_pairs() const override { return true; }
 
     std::unique_ptr<Mixer> make(Backend& backend, const ParameterSet& parameters, std::int64_t number,
                                 const config::ModelDescription& model, const Neighbours& neighbours) const override {
-        return std::make_unique<AttentionMixer>(backend, parameters, mixer_prefix(number), model, neighbours.group);
+        return std::make_unique<AttentionMixer>(backend, parameters, number, mixer_prefix(number), model, neighbours);
     }
 };
 

@@ -16,9 +16,11 @@ namespace lockstep::model {
 std::string MixerType::why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const {
     if (model.heads % layout.tensor != 0)
         return fmt::format("parallel.tensor = {} does not divide model.heads = {}", layout.tensor, model.heads);
-    if (layout.context > 1 && !hands_over())
-        return fmt::format("parallel.context = {} divides sequences for {} only; {} needs all tokens of a sequence",
-                           layout.context, names_that_hand_over(), name());
+    if (layout.context > 1 && sequence_division() == SequenceDivision::none)
+        return fmt::format("parallel.context = {} divides sequences, but {} needs all tokens of a sequence",
+                           layout.context, name());
+    if (layout.length % layout.context != 0)
+        return fmt::format("parallel.context = {} does not divide batch.length = {}", layout.context, layout.length);
     return "";
 }
 
@@ -38,17 +40,16 @@ std::vector<const MixerType*> mixer_types(const config::ModelDescription& model)
     return list;
 }
 
-bool all_hand_over(const config::ModelDescription& model) {
+bool divides_sequences(const config::ModelDescription& model) {
     const std::vector<const MixerType*> types = mixer_types(model);
-    return std::all_of(types.begin(), types.end(), [](const MixerType* type) { return type->hands_over(); });
+    return std::none_of(types.begin(), types.end(),
+                        [](const MixerType* type) { return type->sequence_division() == SequenceDivision::none; });
 }
 
-std::string names_that_hand_over() {
-    std::vector<std::string> names;
-    for (const auto& kind : config::kinds(config::Family::mixer))
-        if (const auto* type = dynamic_cast<const MixerType*>(kind.get()); type && type->hands_over())
-            names.push_back(type->name());
-    return joined(names, "and");
+bool exchanges_along_sequences(const config::ModelDescription& model) {
+    const std::vector<const MixerType*> types = mixer_types(model);
+    return std::any_of(types.begin(), types.end(),
+                       [](const MixerType* type) { return type->sequence_division() == SequenceDivision::exchange; });
 }
 
 }  // namespace lockstep::model

@@ -27,14 +27,21 @@ struct MixerLayout {
     std::int64_t length = 0;               // tokens per sequence, over all context ranks
 };
 
+// How the tokens of a sequence that is divided among ranks meet.
+enum class SequenceDivision {
+    none,      // they cannot
+    chain,     // a state goes from rank to rank: each begins behind the one before
+    exchange,  // messages among all ranks: all work at the same time
+};
+
 // Its name is a value of model.mixer, its keys those of [model.SECTION].
 class MixerType : public config::Kind {
   public:
     using Kind::Kind;
     // Why a layout is impossible, without a full stop; "" if it is possible. By default, tensor ranks divide the heads,
-    // and divided sequences need a mixer that hands over.
+    // and context ranks the sequences of mixers that can.
     virtual std::string why_impossible(const config::ModelDescription& model, const MixerLayout& layout) const;
-    virtual bool hands_over() const { return false; }  // its state, along a divided sequence
+    virtual SequenceDivision sequence_division() const { return SequenceDivision::none; }
 
     // Its parameters, named relative to "blocks/N/mixer/".
     virtual void describe(const config::ModelDescription& model, ParameterLister& lister) const = 0;
@@ -69,7 +76,7 @@ inline bool register_mixer(std::unique_ptr<const MixerType> type) {
 const MixerType& mixer_type(const std::string& name);  // unknown: usage error that lists the known ones
 // Each of a model's mixers once, in the order of its blocks; usage error like above.
 std::vector<const MixerType*> mixer_types(const config::ModelDescription& model);
-bool all_hand_over(const config::ModelDescription& model);
-std::string names_that_hand_over();  // "ttt-linear and ttt-mlp"
+bool divides_sequences(const config::ModelDescription& model);          // every mixer can
+bool exchanges_along_sequences(const config::ModelDescription& model);  // a mixer does
 
 }  // namespace lockstep::model

@@ -133,7 +133,7 @@ class TttType final : public MixerType {
         return make_ttt_mixer(backend, parameters, number, model, options(model), mlp_, neighbours);
     }
 
-    bool hands_over() const override { return true; }
+    SequenceDivision sequence_division() const override { return SequenceDivision::chain; }
     bool scales_residual_projections() const override { return false; }
 
   private:

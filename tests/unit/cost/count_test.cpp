@@ -203,6 +203,43 @@ BOOST_AUTO_TEST_CASE(messages_are_counted_in_their_place) {
     }
 }
 
+// Whatever the number of ranks, each computes its part of the scores, once.
+BOOST_AUTO_TEST_CASE(attention_over_divided_sequences_is_shared_evenly) {
+    ModelCount model(small());
+    const auto flop = [](const std::vector<kernels::Operation>& operations, Kind kind) {
+        double sum = 0;
+        for (const auto& one : operations)
+            if (one.kind == kind) sum += one.flop;
+        return sum;
+    };
+    const auto received = [](const std::vector<kernels::Operation>& operations) {
+        double bytes = 0;
+        for (const auto& one : operations)
+            if (one.kind == Kind::receive) bytes += one.bytes;
+        return bytes;
+    };
+    const Count& whole = model.block(0, shape_of());
+    for (const std::int64_t ranks : {2, 4, 8}) {
+        CountedShape shape = shape_of();
+        shape.pass.length = 32 / ranks;
+        shape.context = ranks;
+        const Count& part = model.block(0, shape);
+        const auto share = static_cast<double>(ranks);
+        BOOST_TEST(share * flop(part.forward, Kind::attention_forward) == flop(whole.forward, Kind::attention_forward));
+        BOOST_TEST(share * flop(part.backward, Kind::attention_backward) ==
+                   flop(whole.backward, Kind::attention_backward));
+        BOOST_TEST(count_of(part.forward, Kind::send) > 0);
+    }
+    // The second of two ranks: keys and values of the first, and the results of half of its queries, with fp32
+    // log_sum_exp.
+    CountedShape shape = shape_of();
+    shape.pass.length = 16;
+    shape.context = 2;
+    const double rows = 2 * 16, row = 64 * 4, head_row = 4 * 4;
+    BOOST_TEST(received(model.block(0, shape).forward) == 2 * rows * row + rows / 2 * (row + head_row));
+    BOOST_TEST(received(model.block(0, shape).backward) == 2 * rows * row + rows / 2 * row);
+}
+
 BOOST_AUTO_TEST_CASE(operations_of_ones_own_say_what_they_cost) {
     kernels::CountingBackend backend(DeviceKind::cuda);
     bool done = false;

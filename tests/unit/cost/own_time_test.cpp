@@ -69,6 +69,22 @@ StepTime step_of(const config::RunDescription& description, const config::Grid& 
 
 }  // namespace
 
+// Ranks begin a chain of blocks one behind the other; blocks in which all meet end it.
+BOOST_AUTO_TEST_CASE(a_chain_along_the_sequence_is_filled_between_meetings) {
+    config::ModelDescription model = small().model;
+    model.layers = 5;
+    const std::vector<double> seconds = {1, 3, 10, 2, 4};
+    const auto fill = [&](const std::vector<std::string>& mixers, std::int64_t ranks) {
+        model.mixers = mixers;
+        return context_fill(model, ranks, 5,
+                            [&](std::int64_t number) { return seconds[static_cast<std::size_t>(number)]; });
+    };
+    BOOST_TEST(fill({"ttt-linear"}, 4) == 3 * 10);
+    BOOST_TEST(fill({"attention"}, 4) == 0);
+    BOOST_TEST(fill({"ttt-linear", "ttt-mlp", "attention"}, 4) == 5 * 3 * (3 + 4));  // in each micro-batch
+    BOOST_TEST(fill({"ttt-linear"}, 1) == 0);
+}
+
 BOOST_AUTO_TEST_CASE(calibrated_hardware_reads_back_as_it_was) {
     Machine machine = one_millisecond_a_product();
     machine.node_link.gb_per_second = 3;

@@ -57,7 +57,7 @@ MemoryPlan allocated(const config::RunDescription& description, const config::Gr
     const model::ContextChain chain(static_cast<int>(place.context), static_cast<int>(grid.context));
     const model::Neighbours neighbours{group, chain};
     const auto steps = pipeline_schedule({grid.pipeline, static_cast<std::int64_t>(chunks.size()), batch.micro_batches},
-                                         place.pipeline, chain.last() ? 0 : 1);
+                                         place.pipeline, begun_ahead(description.model, chain.last()));
     for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
         model::StageOptions options;
         options.range = chunks[chunk];
@@ -213,8 +213,7 @@ BOOST_AUTO_TEST_CASE(advice_names_the_largest_part_and_what_helps) {
     BOOST_TEST(
         memory_advice(plan, description) ==
         "activations are the largest part (3.00 GiB); try: batch.micro below 4, a leaner parallel.recompute (cheap, "
-        "selective, full) or a "
-        "smaller batch.length");
+        "selective, full), a smaller batch.length or a larger parallel.context");
     // Two micro-batches in flight are those of a pipeline, or of a chain along the sequence.
     plan.under_way = 2;
     plan.chunks = {{0, 7, true, false}};

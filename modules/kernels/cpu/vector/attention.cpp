@@ -84,8 +84,14 @@ void pack_transposed(float* transposed, const T* rows, std::int64_t stride, std:
 // How many queries, from `first` on, do not see key `key`.
 template <class T>
 std::int64_t blind_queries(const AttentionHead<T>& head, std::int64_t first, std::int64_t key, std::int64_t lanes) {
-    const std::int64_t blind = key - (head.key_length - head.query_length) - first;
+    const std::int64_t blind = key - head.query_position - first;
     return blind < 0 ? 0 : least(blind, lanes);
+}
+
+// How many keys the queries before query `last` see.
+template <class T>
+std::int64_t keys_seen(const AttentionHead<T>& head, std::int64_t last) {
+    return least(head.key_length, last + head.query_position);
 }
 
 // A single query: every product is with a vector, so lanes run over the width.
@@ -94,7 +100,7 @@ void forward_single(const AttentionHead<T>& head, T* y, float* log_sum_exp, std:
     const T* q = head.q + query * head.query_stride;
     float *scores = scratch, *room = scores + key_tile;
     float* const out = sums_of(y + query * head.output_stride, head.output_stride, 1, head.width, room).data;
-    const std::int64_t width = head.width, seen = query + head.key_length - head.query_length + 1;
+    const std::int64_t width = head.width, seen = keys_seen(head, query + 1);
     float highest = -__builtin_inff(), total = 0;
     for (std::int64_t c = 0; c < width; ++c) out[c] = 0.0f;
     for (std::int64_t from = 0; from < seen; from += key_tile) {
@@ -146,7 +152,7 @@ void forward(const AttentionHead<T>& head, T* y, float* log_sum_exp, std::int64_
         highest[i] = -__builtin_inff();
         total[i] = 0.0f;
     }
-    const std::int64_t offset = head.key_length - head.query_length, seen = first + count + offset;
+    const std::int64_t seen = keys_seen(head, first + count);
     for (std::int64_t from = 0; from < seen; from += key_tile) {
         const std::int64_t keys = least(key_tile, seen - from);
         float* rest = room;
@@ -224,7 +230,7 @@ void backward(const AttentionHead<T>& head, T* dq, std::int64_t dq_stride, float
             along[i] = sum;
             level[i] = log_sum_exp[first + i];
         }
-        const std::int64_t seen = first + count;
+        const std::int64_t seen = keys_seen(head, first + count);
         for (std::int64_t from = 0; from < seen; from += key_tile) {
             const std::int64_t keys = least(key_tile, seen - from);
             float* rest = room;
@@ -257,8 +263,18 @@ void backward(const AttentionHead<T>& head, T* dq, std::int64_t dq_stride, float
 }
 
 template <class T>
+void join(float* sum, float& log_sum_exp, const T* y, float y_log_sum_exp, std::int64_t width) {
+    const float highest = log_sum_exp > y_log_sum_exp ? log_sum_exp : y_log_sum_exp;
+    const float weight = exponential(log_sum_exp - highest), y_weight = exponential(y_log_sum_exp - highest);
+    const float total = weight + y_weight, keep = weight / total, take = y_weight / total;
+#pragma omp simd
+    for (std::int64_t c = 0; c < width; ++c) sum[c] = keep * sum[c] + take * to_float(y[c]);
+    log_sum_exp = highest + __builtin_logf(total);
+}
+
+template <class T>
 constexpr Attention<T> table() {
-    return {forward_scratch<T>, backward_scratch<T>, forward<T>, backward<T>};
+    return {forward_scratch<T>, backward_scratch<T>, forward<T>, backward<T>, join<T>};
 }
 
 }  // namespace

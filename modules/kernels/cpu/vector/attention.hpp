@@ -14,6 +14,7 @@ struct AttentionHead {
     std::int64_t query_stride, key_stride, value_stride;  // between rows
     std::int64_t output_stride;                           // of y and dy
     std::int64_t query_length, key_length, width;
+    std::int64_t query_position;
     float scale;  // of the scores: 1/sqrt(f)
 };
 
@@ -30,6 +31,8 @@ struct Attention {
     // The whole head: dq is overwritten; dk and dv, [key_length, width], are +=, since grouped heads share them.
     void (*backward)(const AttentionHead<T>& head, T* dq, std::int64_t dq_stride, float* dk, float* dv, const T* dy,
                      const T* y, const float* log_sum_exp, float* scratch);
+    // A row's sum and log_sum_exp over some keys become those over these and y's.
+    void (*join)(float* sum, float& log_sum_exp, const T* y, float y_log_sum_exp, std::int64_t width);
 };
 
 }  // namespace lockstep::kernels::cpu
