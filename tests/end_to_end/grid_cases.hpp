@@ -1,6 +1,7 @@
 // The layouts of a run that tests try: a pairwise covering set of them, or all.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -143,8 +144,9 @@ inline std::vector<GridCase> grid_cases(int ranks) {
         all = all_grid_cases();
     } else {
         all = covering_grid_cases();
-        const auto few = few_ranks_grid_cases();
-        all.insert(all.end(), few.begin(), few.end());
+        for (const GridCase& one : few_ranks_grid_cases())
+            if (std::none_of(all.begin(), all.end(), [&](const GridCase& other) { return other.name() == one.name(); }))
+                all.push_back(one);
     }
     std::vector<GridCase> cases;
     for (const GridCase& one : all)

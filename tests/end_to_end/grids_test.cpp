@@ -335,7 +335,7 @@ BOOST_AUTO_TEST_CASE(ranks_take_what_was_planned) {
     const auto large = memory_of("large",
                                  " --set model.width=512 --set model.layers=7 --set model.mlp_width=2048"
                                  " --set model.vocabulary=12000");
-    constexpr double of_mpi = 32 << 20;  // bytes, of what MPI takes while gradients are reduced
+    [[maybe_unused]] constexpr double of_mpi = 32 << 20;  // bytes, of what MPI takes while gradients are reduced
     std::map<int, double> planned_of_stage;
     for (int rank = 0; rank < ranks; ++rank) {
         const auto grown = [&](std::size_t column) {
@@ -347,8 +347,10 @@ BOOST_AUTO_TEST_CASE(ranks_take_what_was_planned) {
         BOOST_TEST_MESSAGE("rank " << rank << " of stage " << stage << ": planned " << planned << ", took " << took);
         BOOST_TEST(took >= planned * (1 - tolerance),
                    "rank " << rank << " planned " << planned << " and took " << took);
+#ifndef __SANITIZE_ADDRESS__  // which keeps freed memory for a while
         BOOST_TEST(took <= planned * (1 + tolerance) + of_mpi,
                    "rank " << rank << " planned " << planned << " and took " << took);
+#endif
         planned_of_stage[stage] = planned;
     }
     BOOST_TEST(std::abs(planned_of_stage[0] / planned_of_stage[1] - 1) > 0.1);  // the embedding and a block more
