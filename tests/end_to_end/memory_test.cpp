@@ -93,7 +93,9 @@ BOOST_AUTO_TEST_CASE(processes_take_what_is_estimated) {
         const double estimate = planned_bytes(place.path(), name, ranks);
         BOOST_TEST_MESSAGE(ranks << " ranks: estimated " << estimate << ", measured " << peak << ", "
                                  << 100 * (estimate / peak - 1) << " %");
+#ifndef __SANITIZE_ADDRESS__  // which keeps freed memory for a while
         BOOST_TEST(estimate > 0.9 * peak);
+#endif
         BOOST_TEST(estimate < 1.1 * peak);
     }
 }
