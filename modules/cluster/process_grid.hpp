@@ -36,12 +36,15 @@ struct ProcessGroups {
 };
 // Collective over all ranks.
 ProcessGroups make_groups(CommunicatorSource& source, int rank, const config::Grid& grid);
-// Collective over all ranks: one short collective, or a message to each neighbour, in every group, since transports
-// allocate buffers at first use. `sent` and `received`: tensors of one element on the groups' device, overwritten.
+
+// What a run sends beside collectives and messages between neighbours.
 struct MessagesUsed {
     bool ring = false;      // pipelines pass messages from the last stage to the first, too
     bool exchange = false;  // context ranks exchange messages with each other
 };
+// Collective over all ranks: one short collective, or a message to each neighbour, in every group, and what `used`
+// says, since transports allocate buffers at first use. `sent` and `received`: tensors of one element on the groups'
+// device, overwritten.
 void use_once(const ProcessGroups& groups, const MessagesUsed& used, Tensor sent, Tensor received);
 
 }  // namespace lockstep::cluster

@@ -66,11 +66,9 @@ struct DividedAttention::Step {
 };
 
 struct DividedAttention::Memory {
-    // Where they are not dense, and where only a part of a stretch's queries is meant: those given to another rank, and
-    // those kept.
-    Queries own;
-    Keys keys;
-    Queries given, kept;
+    Tensor dense_q;  // of the own stretch, where they are columns of wider matrices
+    Keys dense_keys;
+    Queries given, kept;  // the parts of its queries that another rank computes and that this one does
     // What is received, and what is computed, in turns: two buffers, or one where there is one step. Forward: y,
     // log_sum_exp; backward: gradients.
     std::size_t buffers = 2;
@@ -105,8 +103,8 @@ DividedAttention::Memory DividedAttention::allocate(Arena& arena, const PassShap
         return arena.allocate(Type::fp32, {shape.batch * heads_ * length});
     };
     if (columns_) {
-        memory.own.q = make(rows, width);
-        memory.keys = {make(rows, key_width), make(rows, key_width)};
+        memory.dense_q = make(rows, width);
+        memory.dense_keys = {make(rows, key_width), make(rows, key_width)};
     }
     if (chain_->size() % 2 == 0) {
         const std::int64_t half = (shape.length + 1) / 2;
@@ -162,8 +160,8 @@ class DividedAttention::Pass {
 
     void set_own(const Queries& queries, const Keys& keys) {
         own_ = queries;
-        own_.q = dense(backend_, queries.q, memory_.own.q);
-        keys_ = {dense(backend_, keys.k, memory_.keys.k), dense(backend_, keys.v, memory_.keys.v)};
+        own_.q = dense(backend_, queries.q, memory_.dense_q);
+        keys_ = {dense(backend_, keys.k, memory_.dense_keys.k), dense(backend_, keys.v, memory_.dense_keys.v)};
     }
 
     // compute(step) fills computed(step); give(step) lists the messages by which results return; take(step) adds what
