@@ -347,10 +347,12 @@ void CudaBackend::add(Tensor y, Tensor x) {
         dispatch(x.type(), [&](auto element) {
             using T = decltype(element);
             if (y.type() == x.type()) return add_rows(element, element);
-            if (!y.dense() || !x.dense() || !aligned_for(4, y.count(), y.fp32(), elements<T>(x)))
-                return add_rows(float{}, element);
-            launch({"add", dim3(blocks_for(y.count() / 4, 2 * threads)), threads, 0, stream()}, add_to_fp32_kernel<T>,
-                   y.fp32(), elements<T>(x), y.count() / 4);
+            if constexpr (!std::is_same_v<T, float>) {
+                if (!y.dense() || !x.dense() || !aligned_for(4, y.count(), y.fp32(), elements<T>(x)))
+                    return add_rows(float{}, element);
+                launch({"add", dim3(blocks_for(y.count() / 4, 2 * threads)), threads, 0, stream()},
+                       add_to_fp32_kernel<T>, y.fp32(), elements<T>(x), y.count() / 4);
+            }
         });
         return;
     }
