@@ -104,6 +104,21 @@ BOOST_AUTO_TEST_CASE(alignment_and_row_lengths_make_kinds) {
     run(backend());
 }
 
+// Every part is chosen for by itself.
+BOOST_AUTO_TEST_CASE(a_large_product_of_odd_sizes_runs_in_parts) {
+    const auto tuner = kernels::make_product_tuner(backend(), [](CountingBackend& on) {
+        Arena memory(on.device(), std::size_t{16} << 20, "a head");
+        const Tensor logits = memory.allocate(Type::bf16, {512, 1032}).columns(0, 1025);
+        const Tensor x = memory.allocate(Type::bf16, {512, 520}).columns(0, 513),
+                     weight = memory.allocate(Type::bf16, {1025, 520}).columns(0, 513);
+        on.product(logits, x, Transpose::no, weight, Transpose::yes, Accumulate::no);
+    });
+    BOOST_TEST_REQUIRE(tuner->kinds().size() == 3u);
+    BOOST_TEST(contains(tuner->kinds()[0], "m 512 n 1 k 513, rows of 520 520 1032, "));
+    BOOST_TEST(contains(tuner->kinds()[1], "m 512 n 1024 k 1, rows of 520 520 1032, "));
+    BOOST_TEST(contains(tuner->kinds()[2], "m 512 n 1024 k 512, rows of 520 520 1032, b transposed, added, "));
+}
+
 BOOST_AUTO_TEST_CASE(proposals_take_different_times) {
     const auto tuner = tuner_of_layers();
     std::set<std::size_t> fastest;

@@ -109,6 +109,30 @@ BOOST_AUTO_TEST_CASE(tensors_of_more_axes_count_as_rows) {
     }
 }
 
+// Large enough, and in rows of whole 16 bytes, to be computed in parts on a GPU.
+BOOST_AUTO_TEST_CASE(large_products_of_odd_sizes_agree_with_the_reference) {
+    constexpr std::int64_t m = 255, n = 1029, k = 1027, widest = 1032;
+    for (const Types& types : {Types{Type::bf16, Type::bf16}, Types{Type::bf16, Type::fp32}})
+        for (int form = 0; form < 8; ++form) {
+            const bool ta = form & 1, tb = form & 2, add = form & 4;
+            const auto random = [](Type type, std::int64_t rows, std::int64_t columns, const std::string& purpose) {
+                return random_rounded(type, static_cast<std::size_t>(rows * columns), purpose);
+            };
+            const Values a = random(types.input, m, k, "a"), b = random(types.input, k, n, "b"),
+                         c = random(types.output, m, n, "c");
+            const std::int64_t columns_a = ta ? m : k, columns_b = tb ? k : n;
+            const Columns on_a(types.input, ta ? k : m, columns_a, 0, widest - columns_a, a),
+                on_b(types.input, tb ? n : k, columns_b, 0, widest - columns_b, b),
+                on_c(types.output, m, n, 0, widest - n, c);
+            Values expected = reference::product(a, ta, b, tb, m, n, k);
+            if (add) expected = plus(expected, c);
+            backend().product(on_c, on_a, transposed(ta), on_b, transposed(tb), add ? Accumulate::yes : Accumulate::no);
+            check_close(on_c.values(), expected, types.output, k,
+                        fmt::format("{}: ta {} tb {} add {}", text(types), ta, tb, add));
+            BOOST_TEST(on_c.untouched());
+        }
+}
+
 // The same kind of product, other tensors: what was kept from the first must not hold on to them.
 BOOST_AUTO_TEST_CASE(a_product_may_be_repeated_with_other_memory) {
     for (const Types& types : all_types)

@@ -88,6 +88,68 @@ std::uint8_t alignment_of(const void* pointer) {  // null counts as aligned
         std::min(std::countr_zero(reinterpret_cast<std::uintptr_t>(pointer)), greatest_alignment));
 }
 
+// A product cut in two, for cuBLASLt's fast kernels, which want whole 16 bytes along the rows of every matrix: with a
+// vocabulary of 50,257 on an H100, a head's products run at a sixth of their rate, even in rows of 50,304.
+struct Part {
+    ProductKind kind;
+    ProductOperands operands;
+};
+constexpr std::int64_t piece = 8;                            // elements: 16 bytes
+constexpr std::int64_t least_split = std::int64_t{1} << 28;  // multiplications; a launch more gains nothing below
+
+bool uneven(std::int64_t size) {
+    return size > piece && size % piece != 0;
+}
+
+bool may_split(const ProductKind& kind, const ProductOperands& operands) {
+    const auto aligned = [](const void* data, std::int64_t stride, Type type) {
+        return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 &&
+               static_cast<std::size_t>(stride) * type_bytes(type) % 16 == 0;
+    };
+    return kind.input != Type::fp32 && kind.epilogue == Epilogue::none && kind.m * kind.n >= least_split / kind.k &&
+           aligned(operands.a, kind.stride_a, kind.input) && aligned(operands.b, kind.stride_b, kind.input) &&
+           aligned(operands.d, kind.stride_d, kind.output) && aligned(operands.c, kind.stride_d, kind.output);
+}
+
+// The tail, which runs first, and the body; empty where there is nothing to gain.
+std::vector<Part> split(const ProductKind& kind, const ProductOperands& operands) {
+    if (!may_split(kind, operands)) return {};
+    Part tail{kind, operands}, body = tail;
+    const auto input = static_cast<std::int64_t>(type_bytes(kind.input)),
+               output = static_cast<std::int64_t>(type_bytes(kind.output));
+    const auto cut = [&](std::int64_t ProductKind::*size) {
+        tail.kind.*size = kind.*size % piece;
+        body.kind.*size = kind.*size - tail.kind.*size;
+        return body.kind.*size;
+    };
+    const auto advance_result = [&](std::int64_t elements) {
+        tail.operands.d = static_cast<std::byte*>(operands.d) + elements * output;
+        if (kind.add) tail.operands.c = static_cast<const std::byte*>(operands.c) + elements * output;
+    };
+    const auto advanced = [&](const void* data, std::int64_t elements) {
+        return static_cast<const std::byte*>(data) + elements * input;
+    };
+    if (uneven(kind.n)) {
+        const std::int64_t columns = cut(&ProductKind::n);
+        tail.operands.b = advanced(operands.b, columns * (kind.transpose_b ? kind.stride_b : 1));
+        advance_result(columns);
+    } else if (kind.transpose_a && uneven(kind.m)) {
+        const std::int64_t rows = cut(&ProductKind::m);
+        tail.operands.a = advanced(operands.a, rows);
+        advance_result(rows * kind.stride_d);
+    } else if ((!kind.transpose_a || kind.transpose_b) && uneven(kind.k) && (!kind.add || kind.output == Type::fp32)) {
+        // A tail of a few terms is small: rounded to 16 bits between the two, it loses next to nothing.
+        const std::int64_t terms = cut(&ProductKind::k);
+        tail.operands.a = advanced(operands.a, terms * (kind.transpose_a ? kind.stride_a : 1));
+        tail.operands.b = advanced(operands.b, terms * (kind.transpose_b ? 1 : kind.stride_b));
+        body.kind.add = true;
+        body.operands.c = body.operands.d;
+    } else {
+        return {};
+    }
+    return {tail, body};
+}
+
 }  // namespace
 
 void say_not_fused(const ProductKind& kind) {
@@ -251,6 +313,13 @@ cublasStatus_t CudaBackend::Products::issue(const Plan& plan, const Key& key, co
 }
 
 bool CudaBackend::Products::run(const ProductKind& kind, const ProductOperands& operands) {
+    const std::vector<Part> parts = split(kind, operands);
+    if (parts.empty()) return run_whole(kind, operands);
+    for (const Part& part : parts) run(part.kind, part.operands);
+    return true;
+}
+
+bool CudaBackend::Products::run_whole(const ProductKind& kind, const ProductOperands& operands) {
     const Key key{kind,
                   {alignment_of(operands.a), alignment_of(operands.b), alignment_of(kind.add ? operands.c : operands.d),
                    alignment_of(operands.d), alignment_of(operands.bias), alignment_of(operands.aux)}};

@@ -82,6 +82,7 @@ class CudaBackend::Products {
     };
 
   private:
+    bool run_whole(const ProductKind& kind, const ProductOperands& operands);
     struct Hash {
         std::size_t operator()(const Key& key) const;
     };
