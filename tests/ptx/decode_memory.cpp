@@ -74,11 +74,20 @@ void copy_async(Decoder& decoder) {
     if (decoder.operands() > 3) made.c = decoder.slot(decoder.operand(3), 4);
 }
 
+void prefetch(Decoder& decoder) {
+    if (!decoder.modifiers().take("global") || !decoder.modifiers().take("L2"))
+        decoder.unknown("only prefetch.global.L2 is known");
+    decoder.set(Group::memory, Op::prefetch, Type::none);
+    decoder.made().space = Space::global;
+    decoder.address(decoder.operand(0));
+}
+
 }  // namespace
 
 void add_memory_families(Families& families) {
     families["ld"] = load_or_store<true>;
     families["st"] = load_or_store<false>;
+    families["prefetch"] = prefetch;
     families["cp"] = [](Decoder& decoder) {
         if (!decoder.modifiers().take("async")) decoder.unknown("only cp.async is known");
         copy_async(decoder);

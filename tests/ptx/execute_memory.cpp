@@ -460,6 +460,8 @@ void execute_memory(Lanes& x, const Instruction& i) {
             for (std::uint32_t left = x.mask; left != 0; left &= left - 1)
                 ++x.warp->groups[static_cast<std::size_t>(std::countr_zero(left))];
             return;
+        case Op::prefetch:  // may be of any address
+            return;
         case Op::wait_group:
             return wait_for_copies(x, static_cast<std::uint32_t>(i.offset), false);
         default:

@@ -81,6 +81,7 @@ enum class Op : std::uint8_t {
     commit_group,
     wait_group,
     wait_all,
+    prefetch,
     // collective
     barrier,
     warp_barrier,

@@ -215,7 +215,8 @@ BOOST_AUTO_TEST_CASE(generic_addresses) {
            [](u32 thread) { return thread % 32 + 2 * thread + 1 + thread * 2654435761u; }, {}, {64}, 256);
 }
 
-// Sources shorter than 16 bytes are filled up with zeroes; two groups, of which one is waited for first.
+// Sources shorter than 16 bytes are filled up with zeroes; two groups, of which one is waited for first. Prefetches may
+// point anywhere.
 BOOST_AUTO_TEST_CASE(asynchronous_copies) {
     expect(R"(
         shl.b32 %r2, %r0, 4;
@@ -224,6 +225,8 @@ BOOST_AUTO_TEST_CASE(asynchronous_copies) {
         cvt.u64.u32 %rd5, %r2;
         add.s64 %rd5, %rd0, %rd5;
         and.b32 %r4, %r0, 15;
+        prefetch.global.L2 [%rd5];
+        prefetch.global.L2 [%rd5+1048576];
         cp.async.cg.shared.global [%r3], [%rd5], 16, %r4;
         cp.async.commit_group;
         cp.async.ca.shared.global [%r3+1024], [%rd5+4], 4;

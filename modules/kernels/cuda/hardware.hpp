@@ -107,6 +107,11 @@ copy_async_wait() {  // until at most `pending` of this thread's newest groups a
     asm volatile("cp.async.wait_group %0;\n" ::"n"(pending) : "memory");
 }
 
+// Brings the 128 bytes around `at` in global memory into the L2 cache; a hint.
+__device__ __forceinline__ void prefetch_l2(const void* at) {
+    asm volatile("prefetch.global.L2 [%0];\n" ::"l"(at));
+}
+
 __device__ __forceinline__ float fast_exp2(float x) {  // 2 ulp; exp2(-inf) = 0
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));

@@ -56,8 +56,8 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
     constexpr int stride = Geometry::bf16_stride, count = Values::count;
     const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_width;
     const MlpSteps& steps = s.steps[0];
-    const auto first = [&](int h, int c) { return slot.weight1[Weights::tile_place(h, c)]; };
-    const auto second = [&](int h, int c) { return slot.weight2[Weights::tile_place(h, c)]; };
+    const auto first = [&](int h, int c) { return paired(slot.weight1[Weights::tile_place(h, c)]); };
+    const auto second = [&](int h, int c) { return paired(slot.weight2[Weights::tile_place(h, c)]); };
     const auto dfirst = [&](int h, int c) { return dweight1.tile(h, c); };
     const auto dsecond = [&](int h, int c) { return dweight2.tile(h, c); };
     Waiting<F> slope(d.waiting[0]);    // φ'(Z1)
@@ -180,7 +180,8 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
         dallowed.clear();
 #pragma unroll Geometry::unrolled
         for (int c = 0; c < Geometry::tiles; ++c)
-            multiply(products, load_tile(d.dread2_rows + 16 * c, stride), load_tile(s.gradient2_rows + 16 * c, stride));
+            multiply(products, load_tile(d.dread2_rows + 16 * c, stride),
+                     load_right_tile(s.gradient2_rows + 16 * c, stride));
         const Sums<2> allowed = load_sums(s.allowed);
         const Tile read_hidden[mlp_hidden_tiles] = {read_hidden_tiles.get(0), read_hidden_tiles.get(1)};
         const Tile dscore2 = packed(score_gradient(dallowed, products, second_scores(read_hidden, hidden), allowed));
@@ -276,10 +277,10 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
             for_sums([&](int n, int i) { sums.at[n][i] *= -last[i / 2]; });
 #pragma unroll
             for (int h = 0; h < mlp_hidden_tiles; ++h) multiply(sums, dpulled[h], transposed(second(h, c)));
-            const Tile dread2 = load_tile_transposed(d.dread2_rows + 16 * c, stride);
+            const Tile dread2 = load_right_tile_transposed(d.dread2_rows + 16 * c, stride);
             multiply(sums, left, dread2);
             multiply(sums, left_rest, dread2);
-            multiply(sums, left, load_tile_transposed(d.dread2_rest + 16 * c, stride));
+            multiply(sums, left, load_right_tile_transposed(d.dread2_rest + 16 * c, stride));
             store_partial<F>(s.partial, c, sums);
         }
     }
@@ -329,9 +330,9 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
         }
 #pragma unroll Geometry::unrolled
         for (int c = 0; c < Geometry::tiles; ++c) {
-            const Tile dread2 = load_tile_transposed(d.dread2_rows + 16 * c, stride),
-                       gradient2 = load_tile_transposed(s.gradient2_rows + 16 * c, stride),
-                       dloss = load_tile_transposed(d.dloss_rows + 16 * c, stride);
+            const Tile dread2 = load_right_tile_transposed(d.dread2_rows + 16 * c, stride),
+                       gradient2 = load_right_tile_transposed(s.gradient2_rows + 16 * c, stride),
+                       dloss = load_right_tile_transposed(d.dloss_rows + 16 * c, stride);
 #pragma unroll
             for (int h = 0; h < mlp_hidden_tiles; ++h) {
                 Sums<2> sums = dweight2.get(h, c);
@@ -365,7 +366,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
                 for_sums([&](int n, int i) { sums.at[n][i] *= -last[i / 2]; });
 #pragma unroll
                 for (int h = 0; h < mlp_hidden_tiles; ++h) multiply(sums, dinput[h], transposed(first(h, c)));
-                multiply(sums, left, load_tile_transposed(s.queries + 16 * c, stride));
+                multiply(sums, left, load_right_tile_transposed(s.queries + 16 * c, stride));
                 store_partial<F>(s.partial, c, sums);
             }
         }
@@ -376,8 +377,8 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
         }
 #pragma unroll Geometry::unrolled
         for (int c = 0; c < Geometry::tiles; ++c) {
-            const Tile query = load_tile_transposed(s.queries + 16 * c, stride),
-                       key = load_tile_transposed(s.keys + 16 * c, stride);
+            const Tile query = load_right_tile_transposed(s.queries + 16 * c, stride),
+                       key = load_right_tile_transposed(s.keys + 16 * c, stride);
 #pragma unroll
             for (int h = 0; h < mlp_hidden_tiles; ++h) {
                 Sums<2> sums = dweight1.get(h, c);
@@ -465,6 +466,16 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
             }
             for (int number = end - 1; number >= begin; --number) {
                 const MlpSlot<F> slot(work.slots + (number - begin) * MlpSlot<F>::floats);
+                if (number > begin) {
+                    const MlpPlace next = mlp_place(sizes, pair, number - 1);
+                    MlpSlot<F>(work.slots + (number - 1 - begin) * MlpSlot<F>::floats).prefetch();
+                    if (row.here()) {
+                        row.prefetch(task.q, next);
+                        row.prefetch(task.k, next);
+                        row.prefetch(task.v, next);
+                        row.prefetch(task.dy, next);
+                    }
+                }
                 go_back(task, s, d, row, slot, dweight1, dweight2, mlp_place(sizes, pair, number));
             }
             if (Geometry::on_chip) {

@@ -5,8 +5,8 @@
 
 namespace lockstep::kernels::cuda {
 
-// What the group's recomputation saves for each mini-batch, in device memory: the state's weights as bf16 tiles, c1
-// [4F], c2 [F], and Z2 [16, F].
+// What the group's recomputation saves for each mini-batch, in device memory: the state's weights as paired bf16
+// tiles, c1 [4F], c2 [F], and Z2 [16, F].
 template <int F>
 struct MlpSlot {
     using Geometry = MlpGeometry<F>;
@@ -20,6 +20,13 @@ struct MlpSlot {
           bias1(memory + Geometry::weight_floats),
           bias2(bias1 + 4 * F),
           output(bias2 + F) {}
+    // Into the L2 cache: the slots of all blocks together are larger than that.
+    __device__ void prefetch() const {
+        constexpr int line = 32;
+        const auto* const memory = reinterpret_cast<const float*>(weight1);
+        for (int at = static_cast<int>(threadIdx.x) * line; at < floats; at += Geometry::threads * line)
+            prefetch_l2(memory + at);
+    }
 };
 
 // A block's device memory: the gradient of the state when not in registers, the state, the slots.
@@ -130,14 +137,19 @@ __device__ void remake_states(const TttMlpTask<T>& task, const MlpShared<F>& s, 
         for (int h = 0; h < mlp_hidden_tiles; ++h)
 #pragma unroll Geometry::unrolled
             for (int c = 0; c < Geometry::tiles; ++c) {
-                slot.weight1[Weights::tile_place(h, c)] = weight1.tile(h, c);
-                slot.weight2[Weights::tile_place(h, c)] = weight2.tile(h, c);
+                slot.weight1[Weights::tile_place(h, c)] = paired(weight1.tile(h, c));
+                slot.weight2[Weights::tile_place(h, c)] = paired(weight2.tile(h, c));
             }
         slot.bias1[thread] = s.bias1[thread];
         if (thread < F) slot.bias2[thread] = bias2[thread];
         bf16* const stepped_keys = turn ? s.queries : s.stepped_keys;  // in turn: no barrier at the end
         load_steps(steps, task, place);
-        if (row.here()) store_scaled(row, stepped_keys, load_keys(s, task, place, row), -last_step(task, place, row));
+        if (row.here()) {
+            store_scaled(row, stepped_keys, load_keys(s, task, place, row), -last_step(task, place, row));
+            const MlpPlace next = mlp_place(sizes, pair, number + 1);
+            row.prefetch(task.k, next);
+            row.prefetch(task.v, next);
+        }
         __syncthreads();
         Sums<2> slope[mlp_hidden_tiles] = {bias_sums(s.bias1, 0), bias_sums(s.bias1, 1)};
         Tile hidden[mlp_hidden_tiles];

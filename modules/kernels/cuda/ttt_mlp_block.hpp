@@ -118,7 +118,7 @@ __device__ inline void multiply_hidden(float* partial, const Tile (&hidden)[mlp_
         sums.clear();
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h) multiply(sums, hidden[h], transposed(weight(h, c)));
-        multiply(sums, factor, load_tile_transposed(rows + 16 * c, Geometry::bf16_stride));
+        multiply(sums, factor, load_right_tile_transposed(rows + 16 * c, Geometry::bf16_stride));
         store_partial<F>(partial, c, sums);
     }
 }
@@ -162,8 +162,8 @@ __device__ inline void update_weights(const MlpShared<F>& s, const bf16* stepped
     const Tile left2[mlp_hidden_tiles] = {transposed(hidden[0]), transposed(hidden[1])};
 #pragma unroll Geometry::unrolled
     for (int c = 0; c < Geometry::tiles; ++c) {
-        const Tile key = load_tile_transposed(stepped_keys + 16 * c, Geometry::bf16_stride);
-        const Tile gradient = load_tile_transposed(s.stepped_rows + 16 * c, Geometry::bf16_stride);
+        const Tile key = load_right_tile_transposed(stepped_keys + 16 * c, Geometry::bf16_stride);
+        const Tile gradient = load_right_tile_transposed(s.stepped_rows + 16 * c, Geometry::bf16_stride);
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h) {
             Sums<2> sums = weight1.get(h, c);
@@ -221,7 +221,7 @@ __device__ inline Sums<2> first_scores(const MlpShared<F>& s) {
 #pragma unroll Geometry::unrolled
     for (int c = 0; c < Geometry::tiles; ++c)
         multiply(sums, load_tile(s.queries + 16 * c, Geometry::bf16_stride),
-                 load_tile(s.keys + 16 * c, Geometry::bf16_stride));
+                 load_right_tile(s.keys + 16 * c, Geometry::bf16_stride));
     return sums;
 }
 // This warp's part of S2 = X̄2 X2ᵀ + 1; the first warp's has the 1.

@@ -58,6 +58,10 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) ttt_mlp_forward_ti
             if (row.here()) {
                 store_scaled(row, s.stepped_keys, load_keys(s, task, place, row), -last_step(task, place, row));
                 row.store(s.queries, row.load(task.q, place));
+                const MlpPlace next = mlp_place(sizes, pair, number + 1);
+                row.prefetch(task.k, next);
+                row.prefetch(task.v, next);
+                row.prefetch(task.q, next);
             }
             __syncthreads();
 

@@ -113,6 +113,14 @@ struct MlpRow {
                 *reinterpret_cast<unsigned*>(to + i / piece * lanes * piece + i % piece) =
                     pack_pair<T>(values.at[i], values.at[i + 1]);
     }
+    // Brings rows of q, k, v and their like into the L2 cache.
+    template <class T>
+    __device__ void prefetch(const TttRows<T>& rows, const MlpPlace& place) const {
+        constexpr int line = 128 / static_cast<int>(sizeof(T));
+        const int feature = lane_index() % lanes * line;
+        if (row < place.tokens && feature < width)
+            prefetch_l2(rows.first + (place.token + row) * rows.stride + place.column + feature);
+    }
     // To bf16 rows, as operands of products.
     __device__ void store(bf16* rows, const Values& values) const {
         bf16* const to = rows + row * Geometry::bf16_stride + first;

@@ -46,18 +46,30 @@ __device__ inline void multiply(Sums<2>& sums, const Tile& left, const Tile& rig
     mma_16x8x16(sums.at[0], left.at, low, bf16{});
     mma_16x8x16(sums.at[1], left.at, high, bf16{});
 }
-// From rows of 16 tokens in shared memory: columns [0, 16) as a tile, and its transpose.
+// The order in memory of a tile that is a right operand: the words of one mma side by side, so that a load of 16 bytes
+// puts them into neighbouring registers, where the mma wants them. Its own inverse.
+__device__ inline Tile paired(const Tile& tile) {
+    return {{tile.at[0], tile.at[2], tile.at[1], tile.at[3]}};
+}
+// From rows of 16 tokens in shared memory: columns [0, 16) as a left operand, as a right one, and their transpose as a
+// right one.
 __device__ inline Tile load_tile(const bf16* rows, int stride) {
     Tile tile;
     const int lane = lane_index();
     load_matrix_x4(tile.at, rows + (lane % 16) * stride + (lane / 16) * 8);
     return tile;
 }
-__device__ inline Tile load_tile_transposed(const bf16* rows, int stride) {
+__device__ inline Tile load_right_tile(const bf16* rows, int stride) {
     Tile tile;
     const int lane = lane_index();
-    load_matrix_x4_transposed(tile.at, rows + (lane % 8 + (lane / 16) * 8) * stride + ((lane / 8) % 2) * 8);
-    return tile;
+    load_matrix_x4(tile.at, rows + (lane % 8 + (lane / 16) * 8) * stride + ((lane / 8) % 2) * 8);
+    return paired(tile);
+}
+__device__ inline Tile load_right_tile_transposed(const bf16* rows, int stride) {
+    Tile tile;
+    const int lane = lane_index();
+    load_matrix_x4_transposed(tile.at, rows + (lane % 16) * stride + (lane / 16) * 8);
+    return paired(tile);
 }
 // function(n, i) for all sums of a lane, in place.
 template <class Function>
@@ -174,7 +186,8 @@ class WeightTiles {
     static constexpr int kept = in_registers ? Geometry::tiles : 1;
 
   public:
-    // For a state that is not in registers: fp32 [weight_floats], and the same tiles as bf16 [weight_tiles · 32].
+    // For a state that is not in registers: fp32 [weight_floats], and the same tiles as bf16, paired [weight_tiles ·
+    // 32].
     __device__ WeightTiles(float* memory, Tile* tiles) : memory_(memory), tiles_(tiles) {}
 
     __device__ static int tile_place(int h, int c) {
@@ -216,14 +229,14 @@ class WeightTiles {
             values_[h][c] = sums;
         else {
             store(memory_, h, c, sums);
-            tiles_[tile_place(h, c)] = packed(sums);
+            tiles_[tile_place(h, c)] = paired(packed(sums));
         }
     }
     __device__ Tile tile(int h, int c) const {
         if constexpr (in_registers)
             return packed(values_[h][c]);
         else
-            return tiles_[tile_place(h, c)];
+            return paired(tiles_[tile_place(h, c)]);
     }
     __device__ void load_all(const float* from) {
 #pragma unroll
@@ -297,7 +310,7 @@ __device__ inline void place_state(float* state, Tile* tiles, const float* weigh
             sums.at[n][i] = from && element >= 0 ? from[element] : 0.0f;
         });
         store_lane_sums(state + at, sums);
-        if (tiles) tiles[at / 8 + lane_index()] = packed(sums);
+        if (tiles) tiles[at / 8 + lane_index()] = paired(packed(sums));
     });
 }
 template <int F>
