@@ -25,7 +25,7 @@ def step_times(model, vocabulary, sequences, length, micro_sequences, compiled, 
         total = torch.zeros((), device="cuda")
         for part in tokens.split(micro_sequences):
             with torch.autocast("cuda", dtype=torch.bfloat16):
-                loss = call(input_ids=part, labels=part, use_cache=False).loss / micro_batches
+                loss = call(input_ids=part, labels=part, use_cache=False, return_dict=True).loss / micro_batches
             loss.backward()
             total += loss.detach()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -65,10 +65,12 @@ def ttt(checkout):
     sys.path.insert(0, os.path.abspath(checkout))
     import ttt as authors
 
+    # As transformers 5 wants it.
+    authors.TTTForCausalLM._tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
     for kind in ("linear", "mlp"):
         config = authors.TTTConfig(**authors.TTT_STANDARD_CONFIGS["125m"], vocab_size=32000, ttt_layer_type=kind,
                                    ttt_base_lr=1.0 if kind == "linear" else 0.1, mini_batch_size=16)
-        time_model(f"ttt-{kind}-125m 16 x 2048", authors.TTTForCausalLM(config), 32000, 16, 2048, 4, compiled=False,
+        time_model(f"ttt-{kind}-125m 16 x 2048", authors.TTTForCausalLM(config), 32000, 16, 2048, 8, compiled=False,
                    steps=3, warmup=1)
 
 

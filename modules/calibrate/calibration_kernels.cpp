@@ -26,7 +26,8 @@ struct Sizes {
     Layers heads_of_models;
     std::int64_t loss_rows, parameters;
     std::vector<std::int64_t> lengths;  // of sequences, for attention, ascending
-    std::int64_t heads, head_width, scan_batch, scan_length;
+    std::int64_t heads, head_width;
+    std::int64_t scan_batch, scan_length, scan_heads, scan_head_width;  // of TTT
     std::size_t pool_bytes, gradient_bytes;
     double budget_seconds;
 
@@ -53,6 +54,8 @@ Sizes sizes_for(DeviceKind kind, bool quick) {
                 .head_width = 16,
                 .scan_batch = 1,
                 .scan_length = 32,
+                .scan_heads = 2,
+                .scan_head_width = 16,
                 .pool_bytes = 4 * mebibyte,
                 .gradient_bytes = 4 * mebibyte,
                 .budget_seconds = 0.001};
@@ -66,8 +69,10 @@ Sizes sizes_for(DeviceKind kind, bool quick) {
                 .lengths = {512, 2048, 8192},
                 .heads = 32,
                 .head_width = 128,
-                .scan_batch = 8,
+                .scan_batch = 16,
                 .scan_length = 2048,
+                .scan_heads = 12,
+                .scan_head_width = 64,
                 .pool_bytes = 4096 * mebibyte,
                 .gradient_bytes = 2048 * mebibyte,
                 .budget_seconds = 0.05};
@@ -82,6 +87,8 @@ Sizes sizes_for(DeviceKind kind, bool quick) {
             .head_width = 64,
             .scan_batch = 1,
             .scan_length = 512,
+            .scan_heads = 12,
+            .scan_head_width = 64,
             .pool_bytes = 320 * mebibyte,
             .gradient_bytes = 320 * mebibyte,
             .budget_seconds = 0.03};
@@ -168,8 +175,8 @@ class KernelCalibration {
     void ttt(bool mlp, config::MixingRate& forward, config::MixingRate& backward) {
         say(mlp ? "TTT-MLP" : "TTT-Linear");
         constexpr std::int64_t mini_batch = 16;
-        const std::int64_t length = sizes_.scan_length, rows = sizes_.scan_batch * length, heads = sizes_.heads;
-        const std::int64_t f = sizes_.head_width, width = heads * f;
+        const std::int64_t length = sizes_.scan_length, rows = sizes_.scan_batch * length, heads = sizes_.scan_heads;
+        const std::int64_t f = sizes_.scan_head_width, width = heads * f;
         const kernels::TttShape shape{mlp, sizes_.scan_batch, length, heads, f, mini_batch};
         std::array<Tensor, 8> t;
         for (int i = 0; i < 8; ++i) t[static_cast<std::size_t>(i)] = workspace(i, {rows, width});
@@ -361,16 +368,16 @@ class KernelCalibration {
     void optimizer(config::PrecisionRates::Memory& memory) {
         const std::int64_t count = sizes_.parameters / 2;
         const bool copies = type_ != Type::fp32;
-        Arena arena(backend_.device(), static_cast<std::size_t>(count) * 18 + (std::size_t{1} << 20), "a calibration");
         std::array<Tensor, 4> t;
-        for (Tensor& tensor : t) {
-            tensor = arena.allocate(Type::fp32, {count});
-            backend_.fill(tensor, 0.5f);
-        }
-        const Tensor working = copies ? arena.allocate(type_, {count}) : Tensor();
+        Tensor working, decays, decision;
+        const Arena arena = planned(backend_.device(), "a calibration", [&](Arena& in) {
+            for (Tensor& tensor : t) tensor = in.allocate(Type::fp32, {count});
+            if (copies) working = in.allocate(type_, {count});
+            decays = in.allocate(Type::int32, {kernels::DecayBits::words_for(count)});
+            decision = in.allocate(Type::fp64, {kernels::Decision::places});
+        });
+        for (const Tensor& tensor : t) backend_.fill(tensor, 0.5f);
         if (copies) backend_.fill(working, 0);
-        const Tensor decays = arena.allocate(Type::int32, {kernels::DecayBits::words_for(count)});
-        const Tensor decision = arena.allocate(Type::fp64, {kernels::Decision::places});
         backend_.fill(decays, -1);
         backend_.fill(decision, 1);
         memory.adamw = rate([&](Backend& backend, int) {
