@@ -22,6 +22,7 @@
 #include "cluster/session.hpp"
 #include "command.hpp"
 #include "config/machine.hpp"
+#include "device/gpu.hpp"
 #include "device/parallel.hpp"
 #include "layout/devices.hpp"
 
@@ -41,6 +42,12 @@ int cores_of(const cluster::Placement& placement) {
     for (const cluster::RankSeat& seat : placement.map.seats)
         for (const int unit : seat.cores.units()) units.insert(unit);
     return std::max(1, static_cast<int>(units.size()));
+}
+
+// Of this machine's GPUs, taken to be alike.
+int multiprocessors() {
+    const Gpus gpus = find_gpus();
+    return gpus.list.empty() ? 0 : gpus.list.front().multiprocessors;
 }
 
 int gpus_of(const cluster::Placement& placement) {
@@ -109,6 +116,7 @@ config::Machine machine_of(const config::Rates& rates, const layout::Devices& de
         device.kind = config::MachineKind::gpu;
         // Free memory with this process resident: its fixed share is already excluded.
         device.memory_gib = static_cast<double>(devices.free_memory()) / (1 << 30);
+        device.units = multiprocessors();
         machine.memory.fixed_gb = 0;
     } else {
         device.kind = config::MachineKind::cpu;
@@ -178,6 +186,7 @@ int measure(const Options& options, cluster::Session& session, TableFormat forma
                                           session.place().local_ranks,
                                           devices.on_gpu() ? gpus_of(devices.placement) : cores_of(devices.placement)};
     calibrate::CalibrationOptions calibration;
+    if (devices.on_gpu()) calibration.multiprocessors = multiprocessors();
     calibration.fp32 = options.precision != "bf16";
     const bool has_bf16 = control->all_maximum(devices.on_gpu() || kernels::cpu_multiplies_bf16() ? 0 : 1) == 0;
     calibration.bf16 = options.precision != "fp32" && has_bf16;

@@ -5,6 +5,7 @@
 #include "base/random.hpp"
 #include "calibrate/calibration.hpp"
 #include "calibrate/rate_fit.hpp"
+#include "config/machine.hpp"
 #include "device/memory.hpp"
 #include "kernels/counting_backend.hpp"
 
@@ -184,9 +185,12 @@ class KernelCalibration {
         const Arena memory =
             planned(backend_.device(), "a calibration", [&](Arena& arena) { plan(arena, shape, rows, at); });
         for (auto& [tensor, value] : at.filled) backend_.fill(tensor, value);
+        const bool waves = mlp && type_ != Type::fp32 && options_.multiprocessors > 0;
+        const double filled =
+            waves ? config::filled_share(static_cast<double>(sizes_.scan_batch * heads), options_.multiprocessors) : 1;
         const auto rate = [&](const Issue& issue) {
             const TimedOperation scan = timed(issue);
-            return config::MixingRate{scan.flop / scan.seconds * 1e-12, 0};
+            return config::MixingRate{scan.flop / scan.seconds * 1e-12 / filled, 0};
         };
         forward = rate([&](Backend& backend, int) {
             backend.ttt_forward(t[3], at.saved, t[0], t[1], t[2], at.step, at.token, at.inner, {}, {}, shape);
@@ -245,7 +249,7 @@ class KernelCalibration {
         const Tensor losses = small(1, {sizes_.loss_rows});
         const Tensor targets = ids(sizes_.loss_rows);
         memory.cross_entropy =
-            rate([&](Backend& backend, int) { backend.cross_entropy(losses, logits, targets, 1e-3f, {}); });
+            rate([&](Backend& backend, int) { backend.cross_entropy(losses, logits, targets, {1e-3f}, {}); });
         optimizer(memory);
     }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "base/error.hpp"
@@ -51,6 +52,10 @@ std::vector<Key> Machine::keys() {
     };
     rates.add_keys(list);
     return list;
+}
+
+double filled_share(double blocks, double multiprocessors) {
+    return blocks > 0 ? blocks / (std::ceil(blocks / multiprocessors) * multiprocessors) : 1;
 }
 
 std::vector<std::string> machine_names() {

@@ -79,6 +79,9 @@ struct Machine {
     std::vector<Key> keys();
 };
 
+// The share of multiprocessors that have work on average, where each takes one of the blocks at a time.
+double filled_share(double blocks, double multiprocessors);
+
 // The shipped descriptions, and one of them by name.
 std::vector<std::string> machine_names();
 // A shipped one's name, or a file's path.

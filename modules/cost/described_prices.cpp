@@ -38,9 +38,8 @@ double hand_on_seconds(const config::Machine& machine, const Layout& layout, dou
 
 // A head of a sequence is one after the other: fewer of them than multiprocessors leave some idle.
 double DescribedPrices::scan_seconds(const kernels::Operation& scan) const {
-    const double units = machine_.device.units;
-    const double fill = scan.batch / (std::ceil(scan.batch / units) * units);
-    return scan.flop / (machine_.peak_flops(precision_) * machine_.products.inner_efficiency * fill);
+    const double filled = config::filled_share(scan.batch, machine_.device.units);
+    return scan.flop / (machine_.peak_flops(precision_) * machine_.products.inner_efficiency * filled);
 }
 
 double DescribedPrices::message_seconds(const kernels::Operation& message) const {

@@ -119,7 +119,13 @@ double CalibratedPrices::seconds(const kernels::Operation& operation, bool of_he
         const config::ProductRate& product = (of_head ? rates_.head : rates_.layer).*rate.product;
         return operation_ + product.seconds(operation.flop, operation.bytes) / speed_;
     }
-    if (rate.mixing) return operation_ + (rates_.*rate.mixing).seconds(operation.flop, operation.bytes) / bandwidth_;
+    if (rate.mixing) {
+        // The rates of these are those of multiprocessors that all have work.
+        const bool waves = machine_.device.kind == config::MachineKind::gpu && element_ == 2 &&
+                           (operation.kind == Kind::ttt_mlp_forward || operation.kind == Kind::ttt_mlp_backward);
+        const double filled = waves ? config::filled_share(operation.batch, machine_.device.units) : 1;
+        return operation_ + (rates_.*rate.mixing).seconds(operation.flop, operation.bytes) / (bandwidth_ * filled);
+    }
     if (rate.memory) return moved(operation.bytes, rates_.memory.*rate.memory);
     LOCKSTEP_ASSERT(operation.kind == Kind::custom);
     // Its arithmetic as that of a layer's products, its bytes as those of a copy: nothing more is known of it.
