@@ -189,7 +189,7 @@ void GpuOperations::head(std::int64_t rows, std::int64_t vocabulary, Type type) 
     add("cross entropy", fmt::format("{} x {}", rows, vocabulary), type, bytes, 0, [=, this](Arena& arena) -> Run {
         const Tensor losses = make(arena, Type::fp32, {rows}), logits = make(arena, type, {rows, vocabulary});
         const Tensor targets = make_ids(arena, rows, vocabulary);
-        return [=, this] { backend_.cross_entropy(losses, logits, targets, 1.0f, {}); };
+        return [=, this] { backend_.cross_entropy(losses, logits, targets, {1.0f}, {}); };
     });
 }
 

@@ -232,7 +232,7 @@ void Suite::vocabulary_sized() {
     memory("cross_entropy", [this](Arena& arena) -> Run {
         const Tensor losses = make(arena, {rows}), logits = rows_of(arena, vocabulary);
         const Tensor targets = make_ids(arena, rows, vocabulary);
-        return [=, this] { backend().cross_entropy(losses, logits, targets, 1.0f / rows, {}); };
+        return [=, this] { backend().cross_entropy(losses, logits, targets, {1.0f / rows}, {}); };
     });
     for (const bool backward : {false, true})
         memory(backward ? "embedding/backward" : "embedding/forward", [this, backward](Arena& arena) -> Run {

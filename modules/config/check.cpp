@@ -161,7 +161,9 @@ void check_optimizer(const OptimizerSection& optimizer) {
          {std::pair{"optimizer.beta1", optimizer.beta1}, std::pair{"optimizer.beta2", optimizer.beta2}})
         if (!(beta >= 0 && beta < 1)) throw usage_error("{} = {}: it must be at least 0 and less than 1", key, beta);
     check_positive({{"optimizer.epsilon", optimizer.epsilon}});
-    check_not_negative({{"optimizer.weight_decay", optimizer.weight_decay}, {"optimizer.clip", optimizer.clip}});
+    check_not_negative({{"optimizer.weight_decay", optimizer.weight_decay},
+                        {"optimizer.clip", optimizer.clip},
+                        {"optimizer.z_loss", optimizer.z_loss}});
     check_at_least(1, {{"optimizer.skip_limit", optimizer.skip_limit}});
 }
 

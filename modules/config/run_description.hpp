@@ -57,6 +57,7 @@ struct OptimizerSection {
     double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
     Decay decay = Decay::all;
     double clip = 1.0;             // 0: no clipping
+    double z_loss = 0;             // factor of log² Z in what is minimized; 0: none
     std::int64_t skip_limit = 10;  // steps skipped in a row for a loss that is not finite, then the run stops
     OptionSections options{Family::optimizer};  // [optimizer.NAME]
 };

@@ -68,6 +68,12 @@ struct TttState {
     Tensor weight1_sum, bias1_sum, weight2_sum, bias2_sum;  // Σ λ ∇ since then
 };
 
+// What takes the place of logits x: scale · d(loss + z_loss · log² Z)/dx with Z = Σ exp(x), of each row (Chowdhery et
+// al. 2022, arXiv:2204.02311, section 5). With scale 0 they stay as they are.
+struct LossGradient {
+    float scale = 0, z_loss = 0;
+};
+
 // The slots of an update decision, fp64 [places].
 struct Decision {
     static constexpr int places = 8;

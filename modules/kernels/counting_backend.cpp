@@ -233,7 +233,7 @@ void CountingBackend::ttt_decode(Tensor, const TttState&, Tensor q, Tensor, Tens
     operations_.push_back(ttt_work(shape, q.type(), false));
 }
 
-void CountingBackend::cross_entropy(Tensor, Tensor logits, Tensor, float, Tensor) {
+void CountingBackend::cross_entropy(Tensor, Tensor logits, Tensor, const LossGradient&, Tensor) {
     moves(Kind::cross_entropy, logits.type(), {logits, logits});
 }
 void CountingBackend::cross_entropy_maxima(Tensor, Tensor logits) {
@@ -242,7 +242,8 @@ void CountingBackend::cross_entropy_maxima(Tensor, Tensor logits) {
 void CountingBackend::cross_entropy_sums(Tensor, Tensor logits, Tensor, Tensor, std::int64_t) {
     moves(Kind::cross_entropy, logits.type(), {logits});
 }
-void CountingBackend::cross_entropy_finish(Tensor, Tensor logits, Tensor, Tensor, Tensor, std::int64_t, float, Tensor) {
+void CountingBackend::cross_entropy_finish(Tensor, Tensor logits, Tensor, Tensor, Tensor, std::int64_t,
+                                           const LossGradient&, Tensor) {
     moves(Kind::cross_entropy, logits.type(), {logits, logits});
 }
 

@@ -180,8 +180,9 @@ void Stage::forward(int slot, Tensor ids) {
 }
 
 void Stage::cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale) {
+    const kernels::LossGradient gradient{gradient_scale, options_.z_loss};
     if (group_.alone()) {
-        backend_.cross_entropy(losses, logits, targets, gradient_scale, options_.loss_scale);
+        backend_.cross_entropy(losses, logits, targets, gradient, options_.loss_scale);
         return;
     }
     const std::size_t mark = workspace_.mark();
@@ -191,7 +192,7 @@ void Stage::cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gr
     group_.maximum(maxima);
     backend_.cross_entropy_sums(sums, logits, maxima, targets, first_id);
     group_.sum(sums);
-    backend_.cross_entropy_finish(losses, logits, maxima, sums, targets, first_id, gradient_scale, options_.loss_scale);
+    backend_.cross_entropy_finish(losses, logits, maxima, sums, targets, first_id, gradient, options_.loss_scale);
     workspace_.release(mark);
 }
 

@@ -29,6 +29,7 @@ struct StageOptions {
     int slots = 1;
     Recompute recompute = Recompute::none;
     const Neighbours* neighbours = nullptr;  // null: none; outlives the stage
+    float z_loss = 0;                        // the factor of log² Z, which is added to each token's loss
     Tensor loss_scale;                       // fp64 [1] on the device: factor on losses before the backward pass
     trace::Tracer* tracer = nullptr;         // times every block if the run's detail is "layer"
 };

@@ -56,6 +56,7 @@ Pipeline::Pipeline(layout::Devices& devices, cluster::ProcessGroups& groups, mod
         stage.slots = layout::slots_of(steps, number);
         stage.recompute = options.recompute;
         stage.neighbours = options.neighbours;
+        stage.z_loss = static_cast<float>(options.z_loss);
         stage.loss_scale = options.loss_scale;
         stage.tracer = options.tracer;
         chunk.stage = std::make_unique<model::Stage>(*devices.backend, parameters, model, stage);

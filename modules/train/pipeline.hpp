@@ -27,6 +27,7 @@ struct PipelineOptions {
     std::int64_t most_micro_batches = 1;  // of any step
     model::Recompute recompute = model::Recompute::none;
     const model::Neighbours* neighbours = nullptr;  // outlives the pipeline
+    double z_loss = 0;
     Tensor loss_scale;
     trace::Tracer* tracer = nullptr;
 };

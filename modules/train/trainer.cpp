@@ -58,6 +58,7 @@ PipelineOptions pipeline_options(const Launch& launch, const TrainingState& stat
     options.most_micro_batches = launch.plan.micro_batches;
     options.recompute = description.parallel.recompute;
     options.neighbours = &layers.neighbours;
+    options.z_loss = description.optimizer.z_loss;
     options.loss_scale =
         description.precision.compute == config::Precision::fp16 ? state.optimizer->loss_scale() : Tensor();
     options.tracer = tracer;

@@ -67,6 +67,20 @@ BOOST_DATA_TEST_CASE(the_same_losses_on_any_number_of_ranks, data::make({"attent
 BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(eval)
 
+BOOST_AUTO_TEST_CASE(the_z_loss_is_minimized_and_not_logged) {
+    const Workplace place;
+    const std::string train = "train run.toml --set schedule.steps=4 --set schedule.warmup=1 --set optimizer.z_loss=";
+    check_exit(run(train + "0 --set run.name=without", place.path()), 0);
+    check_exit(run(train + "0.1 --set run.name=with", place.path()), 0);
+    const auto without = numbers_of(place.path(), "loss", "without"), with = numbers_of(place.path(), "loss", "with");
+    BOOST_TEST(with.at(1) == without.at(1));
+    BOOST_TEST(with.at(4) != without.at(4));
+    const auto norms = numbers_of(place.path(), "gradient_norm", "with"),
+               norms_without = numbers_of(place.path(), "gradient_norm", "without");
+    BOOST_TEST(norms.at(1) > 1.01 * norms_without.at(1));
+    check_exit(run(train + "-1", place.path()), 2);
+}
+
 BOOST_DATA_TEST_CASE(eval_gives_the_runs_last_validation_loss,
                      data::make({"attention", "ttt-linear", "ttt-mlp", hybrid}), mixer) {
     const Workplace place;

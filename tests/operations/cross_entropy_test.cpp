@@ -23,11 +23,12 @@ std::vector<int> some_targets(std::size_t rows, int vocabulary) {
 }
 
 // Losses and gradients of [rows, vocabulary] logits of which the first starts `skip` elements past an aligned address;
-// with a loss scale where there are several rows.
+// with a loss scale where there are several rows, and a z-loss where `skip` is odd.
 Results check(Type type, std::int64_t rows, int vocabulary, std::int64_t skip) {
     const std::string what = fmt::format("[{}, {}] {} skip {}", rows, vocabulary, type_name(type), skip);
     const auto count = static_cast<std::size_t>(rows * vocabulary), terms = static_cast<std::size_t>(vocabulary);
     const Values scores = random_rounded(type, count, "logits", 3);
+    const float z_loss = skip % 2 == 1 ? 0.03f : 0.0f;
     const std::vector<int> targets = some_targets(static_cast<std::size_t>(rows), vocabulary);
     Values with_skip(static_cast<std::size_t>(skip), 7.0);
     with_skip.insert(with_skip.end(), scores.begin(), scores.end());
@@ -38,14 +39,14 @@ Results check(Type type, std::int64_t rows, int vocabulary, std::int64_t skip) {
     only_losses.poison();
 
     const auto before = memory.bytes();
-    backend().cross_entropy(only_losses, logits, ids, 0.0f, {});
+    backend().cross_entropy(only_losses, logits, ids, {0.0f, z_loss}, {});
     BOOST_CHECK_MESSAGE(memory.bytes() == before, what << ": logits changed without a gradient");
     const OnDevice loss_scale(Type::fp64, {1}, {4.0});
     const bool scaled = rows > 1;
-    backend().cross_entropy(losses, logits, ids, scale, scaled ? loss_scale.tensor() : Tensor());
+    backend().cross_entropy(losses, logits, ids, {scale, z_loss}, scaled ? loss_scale.tensor() : Tensor());
     BOOST_CHECK_MESSAGE(only_losses.bytes() == losses.bytes(), what << ": the gradient changes the losses");
 
-    const auto expected = reference::cross_entropy(scores, targets);
+    const auto expected = reference::cross_entropy(scores, targets, z_loss);
     check_close(losses.values(), expected.losses, Type::fp32, terms, what + " losses");
     const Values after = memory.values();
     BOOST_CHECK(std::equal(after.begin(), after.begin() + skip, with_skip.begin()));
@@ -91,8 +92,8 @@ BOOST_AUTO_TEST_CASE(rows_may_be_padded) {
                 const Columns logits(type, rows, vocabulary, 0, padding, scores);
                 const OnDevice dense(type, {rows, vocabulary}, scores), ids(Type::int32, {rows}, as_values(targets)),
                     losses(Type::fp32, {rows}), other_losses(Type::fp32, {rows});
-                backend().cross_entropy(losses, logits, ids, scale, {});
-                backend().cross_entropy(other_losses, dense, ids, scale, {});
+                backend().cross_entropy(losses, logits, ids, {scale}, {});
+                backend().cross_entropy(other_losses, dense, ids, {scale}, {});
                 check_close(losses.values(), other_losses.values(), Type::fp32, terms, "losses");
                 check_close(logits.values(), dense.values(), type, terms, "gradients");
                 BOOST_CHECK(logits.untouched());
@@ -119,7 +120,7 @@ BOOST_AUTO_TEST_CASE(minus_infinity_is_probability_zero) {
         scores[7] = 2;
         scores[200] = 2;
         const OnDevice logits(type, {1, vocabulary}, scores), target(Type::int32, {1}, {200.0}), loss(Type::fp32, {1});
-        backend().cross_entropy(loss, logits, target, 1.0f, {});
+        backend().cross_entropy(loss, logits, target, {1.0f}, {});
         check_close(loss.values(), {std::log(2.0)}, Type::fp32, vocabulary, "loss");
         const Values gradient = logits.values();
         for (std::size_t i = 0; i < vocabulary; ++i) BOOST_TEST(gradient[i] == (i == 7 ? 0.5 : i == 200 ? -0.5 : 0.0));
@@ -130,7 +131,7 @@ BOOST_AUTO_TEST_CASE(large_logits_do_not_overflow) {
     for_each_backend([] {
         const OnDevice logits(Type::fp32, {2, 3}, {5000, 5001, 4999, -5000, -5001, -4999});
         const OnDevice targets(Type::int32, {2}, {0.0, 2.0}), losses(Type::fp32, {2});
-        backend().cross_entropy(losses, logits, targets, 0.0f, {});
+        backend().cross_entropy(losses, logits, targets, {0.0f}, {});
         const double total = 1 + std::exp(1.0) + std::exp(-1.0);
         check_close(losses.values(), {std::log(total), std::log(total) - 1}, Type::fp32, 3, "losses");
     });
@@ -147,7 +148,7 @@ BOOST_AUTO_TEST_CASE(not_a_number_and_targets_beyond_the_vocabulary_reach_the_lo
                 const OnDevice logits(type, {4, static_cast<std::int64_t>(vocabulary)}, scores);
                 const OnDevice targets(Type::int32, {4}, {1.0, 1.0, 1.0, cpu ? 1.0 : static_cast<double>(vocabulary)});
                 const OnDevice losses(Type::fp32, {4});
-                backend().cross_entropy(losses, logits, targets, 1.0f, {});
+                backend().cross_entropy(losses, logits, targets, {1.0f}, {});
                 const Values loss = losses.values();
                 BOOST_TEST((std::isfinite(loss[0]) && std::isnan(loss[1]) && std::isnan(loss[2]) &&
                             std::isnan(loss[3]) != cpu));

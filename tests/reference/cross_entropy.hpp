@@ -8,12 +8,12 @@
 namespace lockstep::reference {
 
 struct CrossEntropy {
-    Values losses, dlogits;  // dlogits of Σ losses
+    Values losses, z_losses, dlogits;  // dlogits of Σ losses + z_losses
 };
 
-inline CrossEntropy cross_entropy(const Values& logits, const std::vector<int>& targets) {
+inline CrossEntropy cross_entropy(const Values& logits, const std::vector<int>& targets, double z_loss = 0) {
     const std::size_t rows = targets.size(), vocabulary = logits.size() / rows;
-    CrossEntropy out{Values(rows), Values(logits.size())};
+    CrossEntropy out{Values(rows), Values(rows), Values(logits.size())};
     for (std::size_t r = 0; r < rows; ++r) {
         if (targets[r] < 0) continue;
         const double* row = &logits[r * vocabulary];
@@ -21,9 +21,13 @@ inline CrossEntropy cross_entropy(const Values& logits, const std::vector<int>& 
         double total = 0;
         for (std::size_t c = 0; c < vocabulary; ++c) total += std::exp(row[c] - highest);
         const std::size_t target = static_cast<std::size_t>(targets[r]);
-        out.losses[r] = highest + std::log(total) - row[target];
-        for (std::size_t c = 0; c < vocabulary; ++c)
-            out.dlogits[r * vocabulary + c] = std::exp(row[c] - highest) / total - (c == target ? 1 : 0);
+        const double log_z = highest + std::log(total);
+        out.losses[r] = log_z - row[target];
+        out.z_losses[r] = z_loss * log_z * log_z;
+        for (std::size_t c = 0; c < vocabulary; ++c) {
+            const double probability = std::exp(row[c] - highest) / total;
+            out.dlogits[r * vocabulary + c] = probability - (c == target ? 1 : 0) + 2 * z_loss * log_z * probability;
+        }
     }
     return out;
 }

@@ -8,12 +8,13 @@
 
 namespace lockstep::kernels::cpu {
 
-void CpuBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale, Tensor loss_scale) {
+void CpuBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, const LossGradient& gradient,
+                               Tensor loss_scale) {
     const std::int64_t vocabulary = logits.size(-1), rows = logits.rows();
     LOCKSTEP_ASSERT(losses.count() == rows && targets.count() == rows);
     float* loss = losses.fp32();
     const std::int32_t* target = targets.as<std::int32_t>();
-    const float scale = gradient_scale * (loss_scale.empty() ? 1.0f : static_cast<float>(*loss_scale.fp64()));
+    const float scale = gradient.scale * (loss_scale.empty() ? 1.0f : static_cast<float>(*loss_scale.fp64()));
     with_element(logits, [&]<class T>(T) {
         T* scores = logits.strided_as<T>();
         const Elementwise<T>& vector = *vector_.of<T>().elementwise;
@@ -24,15 +25,16 @@ void CpuBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, flo
                 LOCKSTEP_ASSERT(chosen < vocabulary);
                 if (chosen < 0) {
                     loss[r] = 0.0f;
-                    if (gradient_scale != 0.0f) std::fill_n(row, vocabulary, T{});
+                    if (gradient.scale != 0.0f) std::fill_n(row, vocabulary, T{});
                     continue;
                 }
                 const float highest = vector.maximum(row, vocabulary), score = widened(row[chosen]);
                 const float total = vector.sum_of_exponentials(row, highest, vocabulary);
                 loss[r] = std::log(total) + (highest - score);
-                if (gradient_scale == 0.0f) continue;
-                vector.scaled_exponentials(row, highest, scale / total, vocabulary);
-                row[chosen] = rounded<T>(scale / total * std::exp(score - highest) - scale);
+                if (gradient.scale == 0.0f) continue;
+                const float of_z = 1 + 2 * gradient.z_loss * (highest + std::log(total)), factor = scale / total * of_z;
+                vector.scaled_exponentials(row, highest, factor, vocabulary);
+                row[chosen] = rounded<T>(factor * std::exp(score - highest) - scale);
             }
         });
     });

@@ -43,28 +43,29 @@ void CpuBackend::cross_entropy_sums(Tensor sums, Tensor logits, Tensor maxima, T
 }
 
 void CpuBackend::cross_entropy_finish(Tensor losses, Tensor logits, Tensor maxima, Tensor sums, Tensor targets,
-                                      std::int64_t first_id, float gradient_scale, Tensor loss_scale) {
+                                      std::int64_t first_id, const LossGradient& gradient, Tensor loss_scale) {
     const std::int64_t columns = logits.size(-1), rows = logits.rows();
     LOCKSTEP_ASSERT(losses.count() == rows && maxima.count() == rows && targets.count() == rows);
     LOCKSTEP_ASSERT(sums.count() == 2 * rows);
     float* loss = losses.fp32();
     const float *highest = maxima.fp32(), *of = sums.fp32();
     const std::int32_t* target = targets.as<std::int32_t>();
-    const float scale = gradient_scale * (loss_scale.empty() ? 1.0f : static_cast<float>(*loss_scale.fp64()));
+    const float scale = gradient.scale * (loss_scale.empty() ? 1.0f : static_cast<float>(*loss_scale.fp64()));
     with_element(logits, [&]<class T>(T) {
         T* scores = logits.strided_as<T>();
         parallel_for(rows, row_grain(columns), [&](std::int64_t first, std::int64_t last, int) {
             for (std::int64_t r = first; r < last; ++r) {
                 T* row = scores + r * logits.stride();
                 loss[r] = target[r] < 0 ? 0.0f : std::log(of[2 * r]) - of[2 * r + 1];
-                if (gradient_scale == 0.0f) continue;
+                if (gradient.scale == 0.0f) continue;
                 if (target[r] < 0) {
                     std::fill_n(row, columns, T{});
                     continue;
                 }
                 const std::int64_t chosen = target[r] - first_id;
                 const bool here = chosen >= 0 && chosen < columns;
-                const float factor = scale / of[2 * r], score = here ? widened(row[chosen]) : 0.0f;
+                const float of_z = 1 + 2 * gradient.z_loss * (highest[r] + std::log(of[2 * r]));
+                const float factor = scale / of[2 * r] * of_z, score = here ? widened(row[chosen]) : 0.0f;
                 vector_.of<T>().elementwise->scaled_exponentials(row, highest[r], factor, columns);
                 if (here) row[chosen] = rounded<T>(factor * std::exp(score - highest[r]) - scale);
             }

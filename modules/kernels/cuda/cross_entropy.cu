@@ -45,7 +45,7 @@ __device__ inline void to_floats(float (&values)[Vector16<T>::count], const Vect
 
 template <class T>
 __global__ void __launch_bounds__(most_threads, 2)
-    cross_entropy_rows(float* losses, T* logits, const std::int32_t* __restrict__ targets, float gradient_scale,
+    cross_entropy_rows(float* losses, T* logits, const std::int32_t* __restrict__ targets, LossGradient gradient,
                        const double* loss_scale, int vocabulary, std::int64_t stride, int most_kept) {
     using Piece = Vector16<T>;
     constexpr int elements = Piece::count;
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(most_threads, 2)
 
     if (target < 0) {  // ignored
         if (thread == 0) losses[row] = 0;
-        if (gradient_scale == 0) return;
+        if (gradient.scale == 0) return;
         for (int piece = thread; piece < pieces; piece += threads) store16(body + piece * elements, Piece{});
         if (edge >= 0) scores[edge] = T{};
         return;
@@ -96,11 +96,12 @@ __global__ void __launch_bounds__(most_threads, 2)
     const float chosen = target < vocabulary ? to_float(scores[target]) : NAN;
     const float highest = block_maximum(sum.highest, work);
     const float total = block_sum(sum.total * exponential(sum.highest - SoftmaxSum::base(highest)), work);
-    if (thread == 0) losses[row] = logf(total) + (highest - chosen);
-    if (gradient_scale == 0) return;
+    const float log_total = logf(total);
+    if (thread == 0) losses[row] = log_total + (highest - chosen);
+    if (gradient.scale == 0) return;
 
-    const float scale = gradient_scale * (loss_scale ? static_cast<float>(*loss_scale) : 1.0f);
-    const float factor = scale / total;
+    const float scale = gradient.scale * (loss_scale ? static_cast<float>(*loss_scale) : 1.0f);
+    const float factor = scale / total * (1 + 2 * gradient.z_loss * (highest + log_total));
     const auto write_gradients = [&](const T* from, int begin, int end) {  // of pieces [begin, end), read from `from`
         for (int first = begin + thread; first < end; first += at_once * threads) {
             Piece in[at_once];
@@ -132,7 +133,8 @@ __global__ void __launch_bounds__(most_threads, 2)
 
 }  // namespace
 
-void CudaBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, float gradient_scale, Tensor loss_scale) {
+void CudaBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, const LossGradient& gradient,
+                                Tensor loss_scale) {
     const std::int64_t vocabulary = logits.size(-1), rows = logits.rows();
     LOCKSTEP_ASSERT(losses.count() == rows && targets.count() == rows && vocabulary <= INT32_MAX / 2);
     const double* const scale = loss_scale.empty() ? nullptr : loss_scale.fp64();
@@ -142,13 +144,13 @@ void CudaBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, fl
     dispatch(logits.type(), [&](auto element) {
         using T = decltype(element);
         constexpr int elements = Vector16<T>::count;
-        const std::int64_t pieces = gradient_scale == 0.0f ? 0 : vocabulary / elements;
+        const std::int64_t pieces = gradient.scale == 0.0f ? 0 : vocabulary / elements;
         const std::int64_t kept = std::min(pieces, static_cast<std::int64_t>(each / sizeof(Vector16<T>)));
         launch({"cross_entropy", dim3(static_cast<unsigned>(rows)),
                 threads_for(vocabulary / elements, at_once, most_threads),
                 work + static_cast<std::size_t>(kept) * sizeof(Vector16<T>), stream()},
-               cross_entropy_rows<T>, losses.fp32(), strided_elements<T>(logits), targets.as<std::int32_t>(),
-               gradient_scale, scale, static_cast<int>(vocabulary), logits.stride(), static_cast<int>(kept));
+               cross_entropy_rows<T>, losses.fp32(), strided_elements<T>(logits), targets.as<std::int32_t>(), gradient,
+               scale, static_cast<int>(vocabulary), logits.stride(), static_cast<int>(kept));
     });
 }
 

@@ -91,14 +91,14 @@ __global__ void __launch_bounds__(most_threads)
 template <class T>
 __global__ void __launch_bounds__(most_threads)
     finish_kernel(float* losses, T* logits, const float* __restrict__ maxima, const float* __restrict__ sums,
-                  const std::int32_t* __restrict__ targets, std::int64_t first_id, float gradient_scale,
+                  const std::int32_t* __restrict__ targets, std::int64_t first_id, LossGradient gradient,
                   const double* loss_scale, int columns, std::int64_t stride) {
     const std::int64_t row = blockIdx.x;
     T* const scores = logits + row * stride;
     const std::int32_t target = targets[row];
     const float total = sums[2 * row];
     if (threadIdx.x == 0) losses[row] = target < 0 ? 0.0f : logf(total) - sums[2 * row + 1];
-    if (gradient_scale == 0) return;
+    if (gradient.scale == 0) return;
     if (target < 0) {  // ignored; the logits may be anything
         for_row<true>(scores, columns, []<int count>(float(&values)[count], int) {
 #pragma unroll
@@ -106,8 +106,9 @@ __global__ void __launch_bounds__(most_threads)
         });
         return;
     }
-    const float scale = gradient_scale * (loss_scale ? static_cast<float>(*loss_scale) : 1.0f);
-    const float factor = scale / total, highest = maxima[row];
+    const float scale = gradient.scale * (loss_scale ? static_cast<float>(*loss_scale) : 1.0f);
+    const float highest = maxima[row];
+    const float factor = scale / total * (1 + 2 * gradient.z_loss * (highest + logf(total)));
     const std::int64_t from_first = target - first_id;
     const int place = from_first >= 0 && from_first < columns ? static_cast<int>(from_first) : -1;
     for_row<true>(scores, columns, [&]<int count>(float(&values)[count], int first) {
@@ -149,17 +150,17 @@ void CudaBackend::cross_entropy_sums(Tensor sums, Tensor logits, Tensor maxima, 
 }
 
 void CudaBackend::cross_entropy_finish(Tensor losses, Tensor logits, Tensor maxima, Tensor sums, Tensor targets,
-                                       std::int64_t first_id, float gradient_scale, Tensor loss_scale) {
+                                       std::int64_t first_id, const LossGradient& gradient, Tensor loss_scale) {
     const std::int64_t columns = logits.size(-1), rows = logits.rows();
     LOCKSTEP_ASSERT(losses.count() == rows && maxima.count() == rows && targets.count() == rows);
     LOCKSTEP_ASSERT(sums.count() == 2 * rows && columns <= INT32_MAX / 2);
     const double* const scale = loss_scale.empty() ? nullptr : loss_scale.fp64();
     dispatch(logits.type(), [&](auto element) {
         using T = decltype(element);
-        const std::int64_t pieces = gradient_scale == 0 ? 1 : columns / Vector16<T>::count;
+        const std::int64_t pieces = gradient.scale == 0 ? 1 : columns / Vector16<T>::count;
         launch({"cross_entropy_finish", dim3(static_cast<unsigned>(rows)), row_threads(pieces), 0, stream()},
                finish_kernel<T>, losses.fp32(), strided_elements<T>(logits), maxima.fp32(), sums.fp32(),
-               targets.as<std::int32_t>(), first_id, gradient_scale, scale, static_cast<int>(columns), logits.stride());
+               targets.as<std::int32_t>(), first_id, gradient, scale, static_cast<int>(columns), logits.stride());
     });
 }
 

@@ -1,5 +1,7 @@
 // Embedding, rotary positions, convolution and cross-entropy.
 #define BOOST_TEST_MODULE kernels_sequence
+#include <numeric>
+
 #include "reference/convolution.hpp"
 #include "reference/cross_entropy.hpp"
 #include "reference/embedding.hpp"
@@ -76,7 +78,7 @@ BOOST_AUTO_TEST_CASE(cross_entropy_takes_large_logits_and_shows_not_a_number) {
         for (std::size_t i = 41; i < 80; ++i) logits[i] = i < 43 ? 2.0f : -infinity;  // masked vocabulary
         logits[85] = not_a_number;
         logits[125] = not_a_number;  // in a row that is left out
-        backend.cross_entropy(losses.tensor(), logits.tensor(), id_tensor(targets), 1.0f, {});
+        backend.cross_entropy(losses.tensor(), logits.tensor(), id_tensor(targets), {1.0f}, {});
         BOOST_TEST(losses[0] == 0.0f, name);
         BOOST_TEST(std::abs(losses[1] - std::log(2.0f)) < 1e-6f, name);
         BOOST_TEST((logits[79] == 0.0f && std::abs(logits[41] + 0.5f) < 1e-6f), name);
@@ -88,20 +90,22 @@ BOOST_AUTO_TEST_CASE(a_target_beyond_the_vocabulary_is_a_broken_contract) {
     const auto backend = kernels::make_cpu_backend();
     Floats logits({2, 5}), losses({2});
     std::vector<int> targets = {0, 5};
-    BOOST_CHECK_EXCEPTION(backend->cross_entropy(losses.tensor(), logits.tensor(), id_tensor(targets), 0.0f, {}), Error,
-                          [](const Error& error) { return error.code() == ExitCode::fault; });
+    BOOST_CHECK_EXCEPTION(backend->cross_entropy(losses.tensor(), logits.tensor(), id_tensor(targets), {0.0f}, {}),
+                          Error, [](const Error& error) { return error.code() == ExitCode::fault; });
 }
 
 BOOST_AUTO_TEST_CASE(cross_entropy_reference_gradient_agrees_with_finite_differences) {
     const std::vector<int> targets = {3, -1, 0, 6};
     Values logits = random_values(28, "logits");
-    const auto loss = [&] {
-        double sum = 0;
-        for (const double value : reference::cross_entropy(logits, targets).losses) sum += value;
-        return sum;
-    };
-    const Values gradient = reference::cross_entropy(logits, targets).dlogits;
-    BOOST_TEST(reference::gradient_error(logits, gradient, loss) <= reference::gradient_tolerance);
+    for (const double z_loss : {0.0, 0.3}) {
+        const auto loss = [&] {
+            const auto out = reference::cross_entropy(logits, targets, z_loss);
+            return std::accumulate(out.losses.begin(), out.losses.end(), 0.0) +
+                   std::accumulate(out.z_losses.begin(), out.z_losses.end(), 0.0);
+        };
+        const Values gradient = reference::cross_entropy(logits, targets, z_loss).dlogits;
+        BOOST_TEST(reference::gradient_error(logits, gradient, loss) <= reference::gradient_tolerance);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(results_do_not_depend_on_the_number_of_threads) {
@@ -117,7 +121,7 @@ BOOST_AUTO_TEST_CASE(results_do_not_depend_on_the_number_of_threads) {
         backend.convolution_backward(dx.tensor(), dweight.tensor(), dbias.tensor(), dy.tensor(), x.tensor(),
                                      weight.tensor(), length, kernels::Accumulate::no);
         backend.embedding_backward(dtable.tensor(), dposition.tensor(), id_tensor(ids), dy.tensor(), 0, length);
-        backend.cross_entropy(losses.tensor(), x.tensor(), id_tensor(ids), 0.5f, {});
+        backend.cross_entropy(losses.tensor(), x.tensor(), id_tensor(ids), {0.5f}, {});
         return std::vector<Floats>{y, dx, dweight, dbias, dtable, dposition, losses, x};
     });
 }
