@@ -110,6 +110,7 @@ void CudaBackend::ttt_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dstep_siz
     arguments.saved = saved.fp32();
     arguments.stream = stream();
     arguments.multiprocessors = multiprocessors();
+    arguments.shared_memory = context_->properties().sharedMemPerBlockOptin;
     arguments.scratch = [this](std::size_t bytes) { return scratch(bytes); };
     (shape.mlp ? ttt_mlp_backward : ttt_linear_backward)(arguments, q.type());
 }

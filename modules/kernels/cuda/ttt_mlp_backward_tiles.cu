@@ -47,17 +47,19 @@ __device__ inline Sums<2> score_gradient(Sums<2>& dallowed, const Sums<2>& produ
 }
 
 // One mini-batch backward: dstate is the gradient of the state after it, and becomes that of the state before it.
+// `next` is the slot of the mini-batch before, the next to go back through, or null.
 template <class T, int F, class Weights>
 __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShared<F>& s, const MlpBackwardShared<F>& d,
-                                        const MlpRow<F>& row, const MlpSlot<F>& slot, Weights& dweight1,
+                                        const MlpRow<F>& row, const MlpSlot<F>& slot, float* next, Weights& dweight1,
                                         Weights& dweight2, const MlpPlace& place) {
     using Geometry = MlpGeometry<F>;
     using Values = RowValues<F>;
     constexpr int stride = Geometry::bf16_stride, count = Values::count;
     const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_width;
     const MlpSteps& steps = s.steps[0];
-    const auto first = [&](int h, int c) { return paired(slot.weight1[Weights::tile_place(h, c)]); };
-    const auto second = [&](int h, int c) { return paired(slot.weight2[Weights::tile_place(h, c)]); };
+    const MlpSlotWeights<F> weights(d.weights);
+    const auto first = [&](int h, int c) { return paired(weights.first(slot)[Weights::tile_place(h, c)]); };
+    const auto second = [&](int h, int c) { return paired(weights.second(slot)[Weights::tile_place(h, c)]); };
     const auto dfirst = [&](int h, int c) { return dweight1.tile(h, c); };
     const auto dsecond = [&](int h, int c) { return dweight2.tile(h, c); };
     Waiting<F> slope(d.waiting[0]);    // φ'(Z1)
@@ -83,6 +85,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
             d.projection[row.row] = loss.projection;
         }
     }
+    weights.await();
     __syncthreads();
 
     // Z1, X2, J, G1; Z̄1, X̄2; this warp's part of P2 and Z̄2.
@@ -370,6 +373,7 @@ __device__ __forceinline__ void go_back(const TttMlpTask<T>& task, const MlpShar
                 store_partial<F>(s.partial, c, sums);
             }
         }
+        if (next) weights.copy(MlpSlot<F>(next));
 #pragma unroll
         for (int h = 0; h < mlp_hidden_tiles; ++h) {
             dinput[h] = transposed(dinput[h]);
@@ -464,19 +468,21 @@ __global__ void __launch_bounds__(MlpGeometry<F>::threads, 1) backward(TttMlpTas
                 dweight1.load_all(work.dstate);
                 dweight2.load_all(work.dstate + Geometry::weight_floats);
             }
+            MlpSlotWeights<F>(d.weights).copy(MlpSlot<F>(work.slots + (end - 1 - begin) * MlpSlot<F>::floats));
             for (int number = end - 1; number >= begin; --number) {
                 const MlpSlot<F> slot(work.slots + (number - begin) * MlpSlot<F>::floats);
-                if (number > begin) {
-                    const MlpPlace next = mlp_place(sizes, pair, number - 1);
-                    MlpSlot<F>(work.slots + (number - 1 - begin) * MlpSlot<F>::floats).prefetch();
+                float* const next = number > begin ? work.slots + (number - 1 - begin) * MlpSlot<F>::floats : nullptr;
+                if (next) {
+                    const MlpPlace place = mlp_place(sizes, pair, number - 1);
+                    MlpSlot<F>(next).prefetch();
                     if (row.here()) {
-                        row.prefetch(task.q, next);
-                        row.prefetch(task.k, next);
-                        row.prefetch(task.v, next);
-                        row.prefetch(task.dy, next);
+                        row.prefetch(task.q, place);
+                        row.prefetch(task.k, place);
+                        row.prefetch(task.v, place);
+                        row.prefetch(task.dy, place);
                     }
                 }
-                go_back(task, s, d, row, slot, dweight1, dweight2, mlp_place(sizes, pair, number));
+                go_back(task, s, d, row, slot, next, dweight1, dweight2, mlp_place(sizes, pair, number));
             }
             if (Geometry::on_chip) {
                 dweight1.store_all(work.dstate);
@@ -518,8 +524,10 @@ void run(const TttArguments& arguments, float* parts, float* work) {
     task.parts = parts;
     task.work = work;
     task.work_count = work_floats<F>(task.sizes);
-    constexpr std::size_t shared_bytes = (MlpShared<F>::floats + MlpBackwardShared<F>::floats) * sizeof(float);
-    static_assert(shared_bytes <= 163 * 1024, "a block of an A100 has no more");
+    constexpr std::size_t least_bytes = (MlpShared<F>::floats + MlpBackwardShared<F>::floats) * sizeof(float),
+                          most_bytes = least_bytes + MlpSlotWeights<F>::floats * sizeof(float);
+    static_assert(least_bytes <= 163 * 1024 && most_bytes <= 227 * 1024, "more than a block of an A100, an H100 has");
+    const std::size_t shared_bytes = arguments.shared_memory >= most_bytes ? most_bytes : least_bytes;
     launch({"ttt_mlp_backward", dim3(static_cast<unsigned>(ttt_mlp_blocks(arguments))), MlpGeometry<F>::threads,
             shared_bytes, arguments.stream},
            backward<T, F>, task);

@@ -5,6 +5,13 @@
 
 namespace lockstep::kernels::cuda {
 
+// Whether a mini-batch's weights are copied into shared memory before they are needed. A block of an A100 has no room.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr bool mlp_copies_ahead = false;
+#else
+constexpr bool mlp_copies_ahead = true;
+#endif
+
 // What the group's recomputation saves for each mini-batch, in device memory: the state's weights as paired bf16
 // tiles, c1 [4F], c2 [F], and Z2 [16, F].
 template <int F>
@@ -27,6 +34,45 @@ struct MlpSlot {
         for (int at = static_cast<int>(threadIdx.x) * line; at < floats; at += Geometry::threads * line)
             prefetch_l2(memory + at);
     }
+};
+
+// A slot's weights as the way back reads them, in shared memory if there is room: a lane's own tiles, as ever.
+template <int F>
+class MlpSlotWeights {
+    using Geometry = MlpGeometry<F>;
+    static constexpr bool ahead = Geometry::on_chip && mlp_copies_ahead;
+    static constexpr int tiles = Geometry::weight_tiles * warp_width;  // of a weight
+
+  public:
+    static constexpr int floats = Geometry::on_chip ? Geometry::weight_floats : 0;
+    __device__ explicit MlpSlotWeights(float* memory) : tiles_(reinterpret_cast<Tile*>(memory)) {}
+    // Begins the copies. No lane may read its tiles of the slot before any more.
+    __device__ void copy(const MlpSlot<F>& slot) const {
+        if constexpr (ahead) {
+#pragma unroll
+            for (int h = 0; h < mlp_hidden_tiles; ++h)
+#pragma unroll
+                for (int c = 0; c < Geometry::tiles; ++c) {
+                    const int at = WeightTiles<F, true>::tile_place(h, c);
+                    copy_async_16(tiles_ + at, slot.weight1 + at);
+                    copy_async_16(tiles_ + tiles + at, slot.weight2 + at);
+                }
+            copy_async_commit();
+        }
+    }
+    // Ends them.
+    __device__ void await() const {
+        if constexpr (ahead) copy_async_wait<0>();
+    }
+    __device__ const Tile* first(const MlpSlot<F>& slot) const {
+        return ahead ? tiles_ : slot.weight1;
+    }
+    __device__ const Tile* second(const MlpSlot<F>& slot) const {
+        return ahead ? tiles_ + tiles : slot.weight2;
+    }
+
+  private:
+    Tile* tiles_;
 };
 
 // A block's device memory: the gradient of the state when not in registers, the state, the slots.
@@ -67,6 +113,7 @@ struct MlpBackwardShared {
     float* waiting[3];
     float *read_hidden, *factors;  // X̄2; P2 and dS1: operand tiles that wait
     Tile* factor1;                 // -P1
+    float* weights;                // MlpSlotWeights, if they are copied ahead
 
     static constexpr int floats = 5 * Geometry::row_floats + Geometry::bf16_rows / 2 + 256 +
                                   3 * Geometry::warps * mlp_rows + 4 * mlp_rows + 5 * F + 3 * Waiting<F>::floats +
@@ -93,6 +140,7 @@ struct MlpBackwardShared {
         read_hidden = take(WaitingTiles<F, 2>::floats);
         factors = take(WaitingTiles<F, 3>::floats);
         factor1 = reinterpret_cast<Tile*>(take(4 * warp_width));
+        weights = memory;
     }
 };
 
