@@ -58,7 +58,8 @@ def qwen2():
     config = transformers.Qwen2Config(vocab_size=151936, hidden_size=1536, intermediate_size=8960, num_hidden_layers=28,
                                       num_attention_heads=12, num_key_value_heads=2, tie_word_embeddings=True,
                                       max_position_embeddings=1024, attn_implementation="sdpa")
-    time_model("llama-style 1.5B 32 x 1024", transformers.Qwen2ForCausalLM(config), 151936, 32, 1024, 8)
+    time_model("llama-style 1.5B 32 x 1024", transformers.Qwen2ForCausalLM(config), 151936, 32, 1024, 8,
+               steps=8, warmup=3)
 
 
 def ttt(checkout):
