@@ -138,7 +138,7 @@ void GpuOperations::activations(std::int64_t n, std::int64_t d, Type type) {
     flat("swiglu forward", 3, [](Backend& b, T t) { b.swiglu_forward(t[0], t[1], t[2]); });
     flat("swiglu backward", 5, [](Backend& b, T t) { b.swiglu_backward(t[0], t[1], t[2], t[3], t[4]); });
     flat("copy", 2, [](Backend& b, T t) { b.copy(t[0], t[1]); });
-    flat("add", 2, [](Backend& b, T t) { b.add(t[0], t[1]); });
+    flat("add", 3, [](Backend& b, T t) { b.add(t[0], t[1]); });
 }
 
 void GpuOperations::embedding(std::int64_t n, std::int64_t d, std::int64_t vocabulary, Type type) {

@@ -124,7 +124,10 @@ def main():
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     for part in sys.argv[1:] or ["attention", "gpt2", "qwen2"]:
         name, _, value = part.partition("=")
-        {"attention": attention, "gpt2": gpt2, "qwen2": qwen2, "ttt": lambda: ttt(value)}[name]()
+        known = {"attention": attention, "gpt2": gpt2, "qwen2": qwen2, "ttt": lambda: ttt(value)}
+        if name not in known:
+            sys.exit(__doc__)
+        known[name]()
 
 
 main()

@@ -185,7 +185,7 @@ class KernelCalibration {
         const Arena memory =
             planned(backend_.device(), "a calibration", [&](Arena& arena) { plan(arena, shape, rows, at); });
         for (auto& [tensor, value] : at.filled) backend_.fill(tensor, value);
-        const bool waves = mlp && type_ != Type::fp32 && options_.multiprocessors > 0;
+        const bool waves = mlp && options_.multiprocessors > 0;  // one head of one sequence a multiprocessor
         const double filled =
             waves ? config::filled_share(static_cast<double>(sizes_.scan_batch * heads), options_.multiprocessors) : 1;
         const auto rate = [&](const Issue& issue) {

@@ -187,7 +187,7 @@ void add_optimization(std::vector<Key>& keys, OptimizerSection& optimizer, Sched
                     "Largest norm of the whole gradient; a larger one is scaled down. 0: no clipping."});
     keys.push_back(
         {"optimizer.z_loss", &optimizer.z_loss,
-         "z-loss: this times log² Z of each token, Z the sum of its exponentiated logits, is minimized with the loss (PaLM: 1e-4). Losses in logs are without it. 0: none."});
+         "Weight of the z-loss, log² Z of each token's logits (PaLM: 1e-4). Losses in logs are without it. 0: none."});
     keys.push_back({"optimizer.skip_limit", &optimizer.skip_limit,
                     "Consecutive steps skipped for a non-finite loss before the run stops."});
     add_sections(keys, Family::optimizer, "optimizer.", optimizer.options);

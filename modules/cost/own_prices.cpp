@@ -121,7 +121,7 @@ double CalibratedPrices::seconds(const kernels::Operation& operation, bool of_he
     }
     if (rate.mixing) {
         // The rates of these are those of multiprocessors that all have work.
-        const bool waves = machine_.device.kind == config::MachineKind::gpu && element_ == 2 &&
+        const bool waves = machine_.device.kind == config::MachineKind::gpu &&
                            (operation.kind == Kind::ttt_mlp_forward || operation.kind == Kind::ttt_mlp_backward);
         const double filled = waves ? config::filled_share(operation.batch, machine_.device.units) : 1;
         return operation_ + (rates_.*rate.mixing).seconds(operation.flop, operation.bytes) / (bandwidth_ * filled);

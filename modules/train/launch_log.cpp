@@ -19,6 +19,10 @@ void log_launch(const Launch& launch) {
     log::info("lockstep {} ({}), {}: {} rank{} x {} thread{} on {}, computing in {}", version(), commit(), devices.name,
               ranks, plural(ranks), threads(), plural(threads()), launch.session.place().host,
               config::word_of(launch.description.precision.compute));
+    if (devices.on_gpu() && launch.description.precision.compute == config::Precision::fp32)
+        log::info(
+            "in fp32 the GPU's tensor cores are idle; with precision.compute = \"bf16\" training is several times as "
+            "fast");
     if (!devices.why_no_gpu.empty()) log::info("not using a GPU: {}", devices.why_no_gpu);
     cluster::log_placement(devices.placement, launch.session, *launch.control);
     if (ranks > 1)

@@ -42,6 +42,7 @@ BOOST_AUTO_TEST_CASE(a_stop_and_a_resume_change_no_bit) {
     const Result second = run(train("--resume auto"), parts, 0, gpus(1));
     check_exit(second, 0);
     BOOST_TEST(!contains(second.error, "bit-identical"), second);
+    BOOST_TEST(count_of(second.error, "in fp32 the GPU's tensor cores are idle") == 1u, second);
     check_same(parts, whole);
     check_same_checkpoint(checkpoint_file(whole, 13), checkpoint_file(parts, 13));
 }

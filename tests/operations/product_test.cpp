@@ -109,28 +109,35 @@ BOOST_AUTO_TEST_CASE(tensors_of_more_axes_count_as_rows) {
     }
 }
 
-// Large enough, and in rows of whole 16 bytes, to be computed in parts on a GPU.
+// Large enough, and in rows of whole 16 bytes, to be computed in parts on a GPU: along one axis, and along all three.
 BOOST_AUTO_TEST_CASE(large_products_of_odd_sizes_agree_with_the_reference) {
-    constexpr std::int64_t m = 255, n = 1029, k = 1027, widest = 1032;
+    struct Product {
+        std::int64_t m, n, k;
+    };
     for (const Types& types : {Types{Type::bf16, Type::bf16}, Types{Type::bf16, Type::fp32}})
-        for (int form = 0; form < 8; ++form) {
-            const bool ta = form & 1, tb = form & 2, add = form & 4;
-            const auto random = [](Type type, std::int64_t rows, std::int64_t columns, const std::string& purpose) {
-                return random_rounded(type, static_cast<std::size_t>(rows * columns), purpose);
-            };
-            const Values a = random(types.input, m, k, "a"), b = random(types.input, k, n, "b"),
-                         c = random(types.output, m, n, "c");
-            const std::int64_t columns_a = ta ? m : k, columns_b = tb ? k : n;
-            const Columns on_a(types.input, ta ? k : m, columns_a, 0, widest - columns_a, a),
-                on_b(types.input, tb ? n : k, columns_b, 0, widest - columns_b, b),
-                on_c(types.output, m, n, 0, widest - n, c);
-            Values expected = reference::product(a, ta, b, tb, m, n, k);
-            if (add) expected = plus(expected, c);
-            backend().product(on_c, on_a, transposed(ta), on_b, transposed(tb), add ? Accumulate::yes : Accumulate::no);
-            check_close(on_c.values(), expected, types.output, k,
-                        fmt::format("{}: ta {} tb {} add {}", text(types), ta, tb, add));
-            BOOST_TEST(on_c.untouched());
-        }
+        for (const auto [m, n, k] :
+             {Product{264, 1025, 1024}, Product{263, 1024, 1024}, Product{264, 1024, 1027}, Product{527, 1029, 1027}})
+            for (int form = 0; form < 8; ++form) {
+                const bool ta = form & 1, tb = form & 2, add = form & 4;
+                const std::string what = fmt::format("{}: m {} n {} k {} form {}", text(types), m, n, k, form);
+                const auto random = [](Type type, std::int64_t rows, std::int64_t columns, const std::string& purpose) {
+                    return random_rounded(type, static_cast<std::size_t>(rows * columns), purpose);
+                };
+                const Values a = random(types.input, m, k, "a"), b = random(types.input, k, n, "b"),
+                             c = random(types.output, m, n, "c");
+                constexpr std::int64_t widest = 1032;
+                const std::int64_t columns_a = ta ? m : k, columns_b = tb ? k : n;
+                const Columns on_a(types.input, ta ? k : m, columns_a, 0, widest - columns_a, a),
+                    on_b(types.input, tb ? n : k, columns_b, 0, widest - columns_b, b),
+                    on_c(types.output, m, n, 0, widest - n, c);
+                Values expected = reference::product(a, ta, b, tb, static_cast<std::size_t>(m),
+                                                     static_cast<std::size_t>(n), static_cast<std::size_t>(k));
+                if (add) expected = plus(expected, c);
+                backend().product(on_c, on_a, transposed(ta), on_b, transposed(tb),
+                                  add ? Accumulate::yes : Accumulate::no);
+                check_close(on_c.values(), expected, types.output, static_cast<std::size_t>(k), what);
+                BOOST_TEST(on_c.untouched(), what);
+            }
 }
 
 // The same kind of product, other tensors: what was kept from the first must not hold on to them.

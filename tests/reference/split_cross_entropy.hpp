@@ -30,19 +30,15 @@ inline Values cross_entropy_sums(const Values& logits, const Values& maxima, con
 }
 
 inline CrossEntropy cross_entropy_finish(const Values& logits, const Values& maxima, const Values& sums,
-                                         const std::vector<int>& targets, int first_id, double z_loss = 0) {
+                                         const std::vector<int>& targets, int first_id) {
     const std::size_t rows = targets.size(), columns = logits.size() / rows;
     CrossEntropy out{Values(rows), Values(rows), Values(logits.size())};
     for (std::size_t r = 0; r < rows; ++r) {
         if (targets[r] < 0) continue;
         out.losses[r] = std::log(sums[2 * r]) - sums[2 * r + 1];
-        const double log_z = maxima[r] + std::log(sums[2 * r]);
-        out.z_losses[r] = z_loss * log_z * log_z;
-        for (std::size_t c = 0; c < columns; ++c) {
-            const double probability = std::exp(logits[r * columns + c] - maxima[r]) / sums[2 * r];
-            out.dlogits[r * columns + c] =
-                probability * (1 + 2 * z_loss * log_z) - (first_id + static_cast<int>(c) == targets[r] ? 1 : 0);
-        }
+        for (std::size_t c = 0; c < columns; ++c)
+            out.dlogits[r * columns + c] = std::exp(logits[r * columns + c] - maxima[r]) / sums[2 * r] -
+                                           (first_id + static_cast<int>(c) == targets[r] ? 1 : 0);
     }
     return out;
 }

@@ -30,9 +30,10 @@ void CpuBackend::cross_entropy(Tensor losses, Tensor logits, Tensor targets, con
                 }
                 const float highest = vector.maximum(row, vocabulary), score = widened(row[chosen]);
                 const float total = vector.sum_of_exponentials(row, highest, vocabulary);
-                loss[r] = std::log(total) + (highest - score);
+                const float log_total = std::log(total);
+                loss[r] = log_total + (highest - score);
                 if (gradient.scale == 0.0f) continue;
-                const float of_z = 1 + 2 * gradient.z_loss * (highest + std::log(total)), factor = scale / total * of_z;
+                const float factor = scale / total * (1 + 2 * gradient.z_loss * (highest + log_total));
                 vector.scaled_exponentials(row, highest, factor, vocabulary);
                 row[chosen] = rounded<T>(factor * std::exp(score - highest) - scale);
             }

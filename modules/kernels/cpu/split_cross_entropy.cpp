@@ -64,8 +64,8 @@ void CpuBackend::cross_entropy_finish(Tensor losses, Tensor logits, Tensor maxim
                 }
                 const std::int64_t chosen = target[r] - first_id;
                 const bool here = chosen >= 0 && chosen < columns;
-                const float of_z = 1 + 2 * gradient.z_loss * (highest[r] + std::log(of[2 * r]));
-                const float factor = scale / of[2 * r] * of_z, score = here ? widened(row[chosen]) : 0.0f;
+                const float z_factor = 1 + 2 * gradient.z_loss * (highest[r] + std::log(of[2 * r]));
+                const float factor = scale / of[2 * r] * z_factor, score = here ? widened(row[chosen]) : 0.0f;
                 vector_.of<T>().elementwise->scaled_exponentials(row, highest[r], factor, columns);
                 if (here) row[chosen] = rounded<T>(factor * std::exp(score - highest[r]) - scale);
             }

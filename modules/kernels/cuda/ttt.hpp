@@ -29,7 +29,7 @@ struct TttArguments {
     float* saved;  // ttt_gpu_saved_count() elements; forward: null if no backward follows
     cudaStream_t stream;
     int multiprocessors;
-    std::size_t shared_memory = 0;  // bytes that a block can have; backward
+    std::size_t shared_memory;  // bytes that a block can have; backward
     // Device scratch memory, 256-byte aligned; to be requested once per operation.
     std::function<void*(std::size_t)> scratch;
 

@@ -48,7 +48,7 @@ Result run_parts(kernels::Backend& backend, const Floats& logits, std::vector<in
     for (std::size_t p = 0; p < parts.size(); ++p) {
         Floats losses({rows}, 9.0f);
         backend.cross_entropy_finish(losses.tensor(), parts[p].tensor(), maxima.tensor(), sums.tensor(),
-                                     id_tensor(targets), cuts[p], gradient_scale, loss_scale);
+                                     id_tensor(targets), cuts[p], {gradient_scale}, loss_scale);
         if (p > 0) BOOST_TEST(same_bits(losses, result.losses), what);
         result.losses = losses;
         reference::put_columns(all, u(vocabulary), u(cuts[p]), u(cuts[p + 1] - cuts[p]), parts[p].values());
@@ -103,7 +103,7 @@ BOOST_AUTO_TEST_CASE(large_and_masked_logits_and_not_a_number) {
         }
         for (std::size_t p = 0; p < 2; ++p)
             backend.cross_entropy_finish(losses.tensor(), parts[p].tensor(), maxima.tensor(), sums.tensor(),
-                                         id_tensor(targets), at[p], 1.0f, {});
+                                         id_tensor(targets), at[p], {1.0f}, {});
         BOOST_TEST(losses[0] == 0.0f, name);
         BOOST_TEST(std::abs(losses[1] - std::log(2.0f)) < 1e-6f, name);
         BOOST_TEST((parts[1][39] == 0.0f && std::abs(parts[0][21] + 0.5f) < 1e-6f), name);
